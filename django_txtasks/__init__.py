@@ -1,0 +1,55 @@
+"""Tasks that are rows of the transaction that wants them, so that a committed one runs.
+
+The public names are loaded on first use, so that ``import django_txtasks`` works
+while Django is still loading its apps; no model is imported here.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from django_txtasks.enqueueing import (
+        TaskHandle,
+        aenqueue_task,
+        enqueue_many,
+        enqueue_task,
+    )
+    from django_txtasks.exceptions import ClaimLost, Reject, Retry, TxTasksError
+    from django_txtasks.functions import TaskContext, TaskFunction, task
+
+__all__ = [
+    "ClaimLost",
+    "Reject",
+    "Retry",
+    "TaskContext",
+    "TaskFunction",
+    "TaskHandle",
+    "TxTasksError",
+    "aenqueue_task",
+    "enqueue_many",
+    "enqueue_task",
+    "task",
+]
+__version__ = "0.1.0"
+
+_ROOM_OF = {
+    "ClaimLost": "exceptions",
+    "Reject": "exceptions",
+    "Retry": "exceptions",
+    "TaskContext": "functions",
+    "TaskFunction": "functions",
+    "TaskHandle": "enqueueing",
+    "TxTasksError": "exceptions",
+    "aenqueue_task": "enqueueing",
+    "enqueue_many": "enqueueing",
+    "enqueue_task": "enqueueing",
+    "task": "functions",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ROOM_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_ROOM_OF[name]}"), name)

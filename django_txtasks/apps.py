@@ -1,0 +1,20 @@
+"""Django's entry: finds every app's task functions. No query and no connection at start-up."""
+
+from __future__ import annotations
+
+from django.apps import AppConfig
+from django.utils.module_loading import autodiscover_modules
+from django.utils.translation import gettext_lazy as _
+
+
+class TxTasksConfig(AppConfig):
+    """The app ``django_txtasks``, label ``txtasks``."""
+
+    name = "django_txtasks"
+    label = "txtasks"
+    verbose_name = _("Tasks")
+
+    def ready(self) -> None:
+        from django_txtasks import checks  # noqa: F401, PLC0415 -- registers itself; needs models
+
+        autodiscover_modules("tasks")

@@ -1,0 +1,24 @@
+"""RabbitMQ, which rings a bell and is trusted with nothing: the only importers of pika.
+
+* ``topology``: names, queues, and the form of a hint
+* ``publisher``: sends hints from a thread of its own
+* ``consumer``: receives them for a worker
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+
+from django_txtasks.conf import Config
+
+
+def notify(config: Config, alias: str, tasks: Iterable[tuple[uuid.UUID, str]]) -> None:
+    """Send hints for (id, queue) pairs some time soon, if there is a broker.
+
+    Takes microseconds, never waits and never raises: a hint that is lost costs only latency.
+    """
+    if config.broker_url is not None:
+        from django_txtasks.broker import publisher  # noqa: PLC0415 -- pika only where it is used
+
+        publisher.of_process(config).notify(alias, tasks)

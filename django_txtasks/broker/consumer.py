@@ -1,0 +1,155 @@
+"""Receives hints for a worker, on a thread and a connection of its own that only move ids."""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import pika
+
+from django_txtasks import signals
+from django_txtasks.broker import topology
+from django_txtasks.conf import Config
+from django_txtasks.retry import backoff
+
+PREFETCH = 10
+
+
+@dataclass(frozen=True)
+class Hint:
+    """The ids of one message, and what can become of the message.
+
+    Attributes:
+        settle: it has been read; RabbitMQ forgets it.
+        give_back: leave it to a worker that has room.
+    """
+
+    ids: list[uuid.UUID]
+    settle: Callable[[], None]
+    give_back: Callable[[], None]
+
+
+class HintConsumer:
+    """Consumes the hint queues while it is told to listen, and reconnects by itself.
+
+    Args:
+        queues: names of task queues.
+        deliver: called on the consumer's thread with each Hint.
+    """
+
+    def __init__(
+        self, config: Config, alias: str, queues: list[str], deliver: Callable[[Hint], None]
+    ) -> None:
+        self._config = config
+        self._queues = [topology.hint_queue(config, alias, queue) for queue in queues]
+        self._deliver = deliver
+        self._listen = True
+        self._stopping = threading.Event()
+        self._connection: pika.BlockingConnection | None = None
+        self._channel: Any = None
+        self._tags: list[str] = []
+        self._thread = threading.Thread(target=self._run, name="txtasks-consumer", daemon=True)
+
+    @property
+    def connected(self) -> bool:
+        """Whether hints can arrive at all."""
+        return self._channel is not None
+
+    def start(self) -> None:
+        """Begin to connect, and return at once."""
+        self._thread.start()
+
+    def stop(self, seconds: float = 2.0) -> None:
+        """Close the connection; RabbitMQ gives unread hints to others."""
+        self._stopping.set()
+        self._soon(self._channel, lambda: None)  # wakes the thread
+        self._thread.join(seconds)
+
+    def listen(self, on: bool) -> None:
+        """Take hints from now on, or leave them to others. Returns at once, from any thread."""
+        if on != self._listen:
+            self._listen = on
+            self._soon(self._channel, self._follow)
+
+    def _run(self) -> None:
+        failures = 0
+        while not self._stopping.is_set():
+            try:
+                self._connect()
+                failures = 0
+                while not self._stopping.is_set():
+                    self._connection.process_data_events(5)  # type: ignore[union-attr]
+            except Exception as error:  # noqa: BLE001 -- pika raises many kinds; without this thread the worker is deaf
+                self._disconnect()
+                failures += 1
+                self._pause(failures, error)
+        self._disconnect()
+
+    def _connect(self) -> None:
+        connection = self._connection = topology.connect(self._config, f"txtasks worker {os.getpid()}")
+        channel = connection.channel()
+        for queue in self._queues:
+            channel = topology.declare(connection, channel, queue)
+        channel.basic_qos(prefetch_count=PREFETCH)
+        self._tags = []
+        self._channel = channel
+        self._follow()
+        signals.broker_connected.tell(who="Worker", broker=topology.shown_url(self._config))
+
+    def _follow(self) -> None:
+        """Make the channel consume, or not, as ``listen`` said last. On the consumer's thread."""
+        if self._listen and not self._tags:
+            for queue in self._queues:
+                callback = functools.partial(self._receive, queue)
+                self._tags.append(self._channel.basic_consume(queue, callback))
+        elif not self._listen and self._tags:
+            tags, self._tags = self._tags, []
+            for tag in tags:
+                self._channel.basic_cancel(tag)
+
+    def _receive(self, queue: str, channel: Any, method: Any, properties: Any, body: bytes) -> None:
+        tag = method.delivery_tag
+        try:
+            ids = topology.decode_hint(body)
+        except ValueError as error:
+            channel.basic_ack(tag)
+            signals.hint_refused.tell(queue=queue, error=error)
+            return
+        self._deliver(
+            Hint(
+                ids,
+                settle=lambda: self._soon(channel, lambda: channel.basic_ack(tag)),
+                give_back=lambda: self._soon(channel, lambda: channel.basic_nack(tag, requeue=True)),
+            )
+        )
+
+    def _soon(self, channel: Any, action: Callable[[], None]) -> None:
+        """Have the consumer's thread do it, unless that channel is gone: then RabbitMQ knows already."""
+        connection = self._connection
+        if connection is None or channel is None or channel is not self._channel:
+            return
+        try:
+            connection.add_callback_threadsafe(lambda: action() if channel.is_open else None)
+        except pika.exceptions.AMQPError:
+            pass  # closed in between
+
+    def _disconnect(self) -> None:
+        connection, self._connection, self._channel = self._connection, None, None
+        if connection is not None and connection.is_open:
+            try:
+                connection.close()
+            except Exception:  # noqa: BLE001, S110 -- it is being thrown away
+                pass
+
+    def _pause(self, failures: int, error: Exception) -> None:
+        delay = backoff(failures, base=timedelta(seconds=1), ceiling=timedelta(seconds=30)).total_seconds()
+        signals.broker_failed.tell(
+            who="Worker", broker=topology.shown_url(self._config), error=repr(error), delay=delay
+        )
+        self._stopping.wait(delay)

@@ -1,0 +1,152 @@
+"""System checks: what would break the promise, said before it does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, Tags, Warning, register
+from django.db import OperationalError, connections, router
+
+from django_txtasks import registry
+from django_txtasks.conf import get_config
+from django_txtasks.exceptions import ConfigError
+from django_txtasks.models import Task
+
+OLDEST = {"postgresql": (14,), "mariadb": (10, 6), "mysql": (8, 0, 1), "sqlite": (3, 35)}
+
+
+@register("txtasks")
+def check_settings(**_: Any) -> list[CheckMessage]:
+    """TXTASKS itself, and what task functions ask of it."""
+    try:
+        config = get_config()
+    except ConfigError as error:
+        return [Error(str(error), hint="See the settings page of the documentation.", id="txtasks.E001")]
+    found: list[CheckMessage] = [
+        Error(
+            f"{declaration.name} is declared for queue {declaration.queue_name!r}, which is not served.",
+            hint=f"TXTASKS['queues'] has {', '.join(map(repr, config.queues))}. Fix the name or add the queue.",
+            id="txtasks.E002",
+        )
+        for declaration in registry.declarations()
+        if declaration.queue_name not in config.queues
+    ]
+    if not settings.USE_TZ:
+        found.append(
+            Error(
+                "USE_TZ is False: times of tasks would be read in another time zone than they were written.",
+                hint="Set USE_TZ = True.",
+                id="txtasks.E003",
+            )
+        )
+    return found
+
+
+@register("txtasks")
+def check_databases(**_: Any) -> list[CheckMessage]:
+    """The DATABASES entries that hold tasks. Opens no connection."""
+    found: list[CheckMessage] = []
+    for alias in connections:
+        if not router.allow_migrate_model(alias, Task):
+            continue
+        vendor, entry = connections[alias].vendor, connections[alias].settings_dict
+        if vendor not in ("postgresql", "mysql", "sqlite"):
+            found.append(
+                Error(
+                    f"Database {alias!r} is {vendor}, on which tasks do not run.",
+                    hint="Use PostgreSQL, MariaDB, MySQL or SQLite, or a router that keeps txtasks away from it.",
+                    id="txtasks.E004",
+                )
+            )
+        if entry.get("TIME_ZONE") not in (None, "UTC"):
+            found.append(
+                Error(
+                    f"DATABASES[{alias!r}]['TIME_ZONE'] is {entry['TIME_ZONE']!r}: tasks keep their times in UTC.",
+                    hint="Remove TIME_ZONE from this entry.",
+                    id="txtasks.E005",
+                )
+            )
+        if vendor == "sqlite":
+            found += _check_sqlite(alias, entry)
+        if vendor == "mysql":
+            found += _check_mysql(alias, entry)
+    return found
+
+
+@register(Tags.database)
+def check_tables(*, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
+    """Tables and versions, where the server can be reached; a server that is down is no finding."""
+    found: list[CheckMessage] = []
+    for alias in databases or []:
+        if alias not in connections:
+            known = ", ".join(map(repr, connections))
+            found.append(Error(f"Database {alias!r} is not in DATABASES.", hint=f"Known: {known}.", id="txtasks.E006"))
+        elif router.allow_migrate_model(alias, Task):
+            try:
+                found += _check_server(alias)
+            except OperationalError:
+                continue
+    return found
+
+
+def _check_server(alias: str) -> Iterable[CheckMessage]:
+    connection = connections[alias]
+    is_mariadb = getattr(connection, "mysql_is_mariadb", False)
+    product = "mariadb" if is_mariadb else connection.vendor
+    version = tuple(connection.get_database_version())
+    if version < OLDEST.get(product, ()):
+        yield Error(
+            f"Database {alias!r} is {product} {'.'.join(map(str, version))}, which is too old.",
+            hint=f"Use {product} {'.'.join(map(str, OLDEST[product]))} or newer.",
+            id="txtasks.E007",
+        )
+    with connection.cursor() as cursor:
+        tables = connection.introspection.table_names(cursor)
+    if Task._meta.db_table not in tables:
+        yield Error(
+            f"Database {alias!r} has no table {Task._meta.db_table}.",
+            hint=f"Run: manage.py migrate --database {alias}",
+            id="txtasks.E008",
+        )
+
+
+def _check_sqlite(alias: str, entry: dict[str, Any]) -> Iterable[CheckMessage]:
+    options = entry.get("OPTIONS", {})
+    if str(options.get("transaction_mode") or "").upper() not in ("IMMEDIATE", "EXCLUSIVE"):
+        yield Error(
+            f"SQLite database {alias!r} begins transactions as DEFERRED: two that write fail with 'database is locked'.",
+            hint=f"Set DATABASES[{alias!r}]['OPTIONS']['transaction_mode'] = 'IMMEDIATE'.",
+            id="txtasks.E009",
+        )
+    timeout = float(options.get("timeout", 5.0))
+    try:
+        lease = get_config().lease.total_seconds()
+    except ConfigError:
+        return
+    if lease < 3 * timeout:
+        yield Error(
+            f"TXTASKS['lease'] is {lease:g} s, shorter than three times the timeout of SQLite database {alias!r} "
+            f"({timeout:g} s): workers that wait for its lock would be declared lost.",
+            hint="Lengthen TXTASKS['lease'] or shorten OPTIONS['timeout'].",
+            id="txtasks.E010",
+        )
+    atomic = [declaration.name for declaration in registry.declarations() if declaration.atomic]
+    if atomic:
+        yield Warning(
+            f"{', '.join(atomic)}: atomic tasks hold the only write lock of SQLite database {alias!r} while they run.",
+            hint=f"Keep them well below {timeout:g} s, or use PostgreSQL. Then silence this check.",
+            id="txtasks.W011",
+        )
+
+
+def _check_mysql(alias: str, entry: dict[str, Any]) -> Iterable[CheckMessage]:
+    level = entry.get("OPTIONS", {}).get("isolation_level", "read committed")
+    if str(level).lower() != "read committed":
+        yield Error(
+            f"Database {alias!r} runs at isolation level {level!r}: workers would read what was true before they "
+            "locked it, and lock gaps between rows.",
+            hint=f"Remove isolation_level from DATABASES[{alias!r}]['OPTIONS']; Django's default is 'read committed'.",
+            id="txtasks.E012",
+        )

@@ -1,0 +1,150 @@
+"""The TXTASKS setting as one frozen, validated object. Only this file touches django.conf."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from functools import lru_cache
+from typing import Any
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from django.core.signals import setting_changed
+
+from django_txtasks.exceptions import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """What ``TXTASKS`` says. Durations are timedelta; in the setting a number means seconds.
+
+    Attributes:
+        broker_url: ``amqp://`` or ``amqps://`` URL of RabbitMQ; None = no broker, workers scan.
+        queues: the queues that may be enqueued to; a worker serves all of them by default.
+        queue_prefix: first part of RabbitMQ's queue names, to share a broker between sites.
+        poll_interval: how often a worker scans for due rows that no hint told it of.
+        beat: how often a worker renews its lease.
+        lease: silence after which a worker may be declared lost; at least 3 beats.
+        clean_interval: how often a cleaner renotifies and prunes.
+        keep_finished: how long finished tasks stay in their table; 0 = they are not kept.
+        grace: how long running tasks may go on after the first stop signal.
+        retry_time: when a hint's row is not there yet, look again after this.
+        giveup_time: and forget the hint after this.
+        retry_base: wait after the first failure; doubles with each further one.
+        retry_ceiling: the longest wait between two attempts.
+    """
+
+    broker_url: str | None = None
+    queues: tuple[str, ...] = ("default",)
+    queue_prefix: str = "txtasks"
+    poll_interval: timedelta = timedelta(seconds=1)
+    beat: timedelta = timedelta(seconds=1)
+    lease: timedelta = timedelta(seconds=15)
+    clean_interval: timedelta = timedelta(seconds=30)
+    keep_finished: timedelta = timedelta(days=7)
+    grace: timedelta = timedelta(seconds=30)
+    retry_time: timedelta = timedelta(seconds=2)
+    giveup_time: timedelta = timedelta(seconds=10)
+    retry_base: timedelta = timedelta(seconds=5)
+    retry_ceiling: timedelta = timedelta(hours=1)
+
+    def __post_init__(self) -> None:
+        if self.lease < 3 * self.beat:
+            raise ConfigError(
+                f"TXTASKS['lease'] is {self.lease}, TXTASKS['beat'] is {self.beat}: a lease shorter "
+                "than 3 beats declares living workers lost. Lengthen the lease or beat more often."
+            )
+        if self.giveup_time < self.retry_time:
+            raise ConfigError(
+                f"TXTASKS['giveup_time'] is {self.giveup_time}, shorter than TXTASKS['retry_time'] "
+                f"({self.retry_time}): a hint would be forgotten before its row is looked up again."
+            )
+        if self.retry_ceiling < self.retry_base:
+            raise ConfigError(
+                f"TXTASKS['retry_ceiling'] is {self.retry_ceiling}, shorter than "
+                f"TXTASKS['retry_base'] ({self.retry_base}). Raise the ceiling."
+            )
+
+
+def parse(setting: Any) -> Config:
+    """Return the Config that a TXTASKS dict describes.
+
+    Raises:
+        ConfigError: not a dict, unknown keys, wrong types, or values that contradict each other.
+    """
+    if not isinstance(setting, dict):
+        raise ConfigError(f"TXTASKS is {type(setting).__name__}, it must be a dict.")
+    known = [field.name for field in fields(Config)]
+    for key in setting:
+        if key not in known:
+            near = difflib.get_close_matches(str(key), known, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else f" Known keys: {', '.join(known)}."
+            raise ConfigError(f"TXTASKS has the unknown key {key!r}.{hint}")
+    return Config(**{key: _PARSERS.get(key, _duration)(key, value) for key, value in setting.items()})
+
+
+@lru_cache(maxsize=1)
+def get_config() -> Config:
+    """Return the site's Config. ConfigError if the setting is wrong."""
+    return parse(getattr(settings, "TXTASKS", {}))
+
+
+def _reset(*, setting: str, **_: Any) -> None:
+    if setting == "TXTASKS":
+        get_config.cache_clear()
+
+
+setting_changed.connect(_reset)
+
+
+def _duration(key: str, value: Any) -> timedelta:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        value = timedelta(seconds=value)
+    if not isinstance(value, timedelta):
+        raise ConfigError(
+            f"TXTASKS[{key!r}] is {value!r}: use seconds (a number) or a datetime.timedelta."
+        )
+    if value < timedelta(0) or (not value and key not in ("keep_finished", "grace")):
+        raise ConfigError(f"TXTASKS[{key!r}] is {value}: it must be longer than zero.")
+    return value
+
+
+def _queues(key: str, value: Any) -> tuple[str, ...]:
+    if isinstance(value, str) or not all(isinstance(name, str) for name in value):
+        raise ConfigError(f"TXTASKS['queues'] is {value!r}: it must be a list of names.")
+    if not value or len(set(value)) < len(value):
+        raise ConfigError(f"TXTASKS['queues'] is {value!r}: name at least one queue, each once.")
+    for name in value:
+        if not name or len(name) > 100 or "@" in name or not name.isprintable():
+            raise ConfigError(
+                f"TXTASKS['queues'] has {name!r}: a queue name has 1 to 100 printable characters "
+                "and no '@'."
+            )
+    return tuple(value)
+
+
+def _prefix(key: str, value: Any) -> str:
+    if not isinstance(value, str) or not value or len(value) > 50:
+        raise ConfigError(f"TXTASKS['queue_prefix'] is {value!r}: use a name of 1 to 50 characters.")
+    return value
+
+
+def _broker_url(key: str, value: Any) -> str | None:
+    if not value:
+        return None
+    # The value may hold a password: no message repeats it.
+    if not isinstance(value, str) or urlsplit(value).scheme not in ("amqp", "amqps"):
+        raise ConfigError("TXTASKS['broker_url'] must look like amqp://user:password@host:5672/vhost")
+    try:
+        urlsplit(value).port  # noqa: B018 -- reading it is the validation
+    except ValueError as error:
+        raise ConfigError(f"TXTASKS['broker_url'] has a wrong port: {error}") from None
+    return value
+
+
+_PARSERS: dict[str, Any] = {
+    "queues": _queues,
+    "queue_prefix": _prefix,
+    "broker_url": _broker_url,
+}

@@ -1,0 +1,256 @@
+"""enqueue_task(): validate, write the row in the caller's transaction, notify after its commit."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import uuid
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.db import connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from django_txtasks import broker, payload
+from django_txtasks.conf import Config, get_config
+from django_txtasks.exceptions import InvalidArguments, InvalidOption, NotATask, UnknownQueue
+from django_txtasks.lifecycle.enqueueing import NewTask, insert
+from django_txtasks.models import OnCrash
+from django_txtasks.registry import Declaration, Options
+
+NEAR = timedelta(seconds=10)
+"""Hints go out for what is due within this time; a worker sets a timer for the rest of it."""
+
+
+class NotTransactionalWarning(UserWarning):
+    """The task is written, but not in the transaction that its caller seems to mean."""
+
+
+@dataclass(frozen=True)
+class TaskHandle:
+    """What enqueueing returns: the id is in the table once the transaction commits."""
+
+    id: uuid.UUID
+    task_name: str
+    queue_name: str
+    using: str
+
+
+def enqueue_task(function: Any, /, *args: Any, **kwargs: Any) -> TaskHandle:
+    """Write a task in the current transaction, or in one of its own if there is none.
+
+    It runs some time after the transaction has committed, and never if it rolls back.
+
+    Args:
+        function: declared with ``@task``, possibly changed by its ``using()``.
+        args, kwargs: its arguments: None, bool, int, float, str, list, tuple, dict.
+
+    Raises:
+        NotATask, InvalidArguments, UnknownQueue, InvalidOption: before any SQL; the caller's
+            transaction stays usable.
+    """
+    alias, task = _prepare(function, args, kwargs)
+    return _write(alias, [task])[0]
+
+
+def enqueue_many(calls: Iterable[Sequence[Any]]) -> list[TaskHandle]:
+    """Write many tasks in few statements: all of them or, if anything is wrong, none.
+
+    Args:
+        calls: ``(function, args)`` or ``(function, args, kwargs)`` each.
+
+    Returns:
+        The handles, in the order of the calls.
+
+    Raises:
+        As ``enqueue_task``.
+    """
+    prepared = [_prepare(*_call(call)) for call in calls]
+    handles: dict[uuid.UUID, TaskHandle] = {}
+    for alias in sorted({alias for alias, _ in prepared}):
+        tasks = [task for other, task in prepared if other == alias]
+        with transaction.atomic(using=alias):
+            handles.update((handle.id, handle) for handle in _write(alias, tasks))
+    return [handles[task.task_id] for _, task in prepared]
+
+
+async def aenqueue_task(function: Any, /, *args: Any, **kwargs: Any) -> TaskHandle:
+    """Like ``enqueue_task``, from async code.
+
+    Django has no transactions in async code: to enqueue together with other writes, put both
+    into one sync function with ``transaction.atomic()`` and call that by ``sync_to_async``.
+    """
+    return await sync_to_async(enqueue_task, thread_sensitive=True)(function, *args, **kwargs)
+
+
+def notify_on_commit(alias: str, tasks: Iterable[tuple[uuid.UUID, str]]) -> None:
+    """Hand (id, queue) pairs to the publisher when the current transaction commits.
+
+    One hook per alias and savepoint stack, which holds its ids itself: a savepoint that is
+    rolled back takes its own along, and nothing outlives the transaction.
+    """
+    config = get_config()
+    if config.broker_url is None:
+        return
+    connection = connections[alias]
+    if not connection.in_atomic_block and not connection.get_autocommit():
+        return  # the end of a transaction by hand is not told to anybody; workers scan
+    hook = _open_hook(connection)
+    if hook is None:
+        hook = _CommitHook(alias, config)
+        hook.tasks.extend(tasks)
+        transaction.on_commit(hook, using=alias, robust=True)
+    else:
+        hook.tasks.extend(tasks)
+
+
+def check_priority(priority: Any, name: str) -> None:
+    """Raise InvalidOption unless it is from -100 to 100."""
+    if not isinstance(priority, int) or isinstance(priority, bool) or not -100 <= priority <= 100:
+        raise InvalidOption(f"{name} has priority={priority!r}; it must be from -100 to 100.")
+
+
+@dataclass
+class _CommitHook:
+    """Runs after the commit, in the request's thread: a buffer append, no wait, no error."""
+
+    alias: str
+    config: Config
+    tasks: list[tuple[uuid.UUID, str]] = field(default_factory=list)
+    __qualname__ = "django_txtasks hints"  # Django's log of a failed hook names it
+
+    def __call__(self) -> None:
+        broker.notify(self.config, self.alias, self.tasks)
+
+
+def _open_hook(connection: BaseDatabaseWrapper) -> _CommitHook | None:
+    """Return this transaction's hook, if it was registered in the same savepoints."""
+    savepoints = set(connection.savepoint_ids)
+    for sids, hook, *_ in reversed(connection.run_on_commit[-50:]):
+        if isinstance(hook, _CommitHook) and sids == savepoints:
+            return hook
+    return None
+
+
+def _call(call: Sequence[Any]) -> tuple[Any, Sequence[Any], Mapping[str, Any]]:
+    function, args, kwargs = (*call, (), {})[:3] if len(call) == 1 else (*call, {})[:3]
+    return function, args, kwargs
+
+
+def _prepare(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[str, NewTask]:
+    """Return the alias and the validated row. No SQL is run before all rows are prepared."""
+    declaration = getattr(function, "declaration", None)
+    if not isinstance(declaration, Declaration):
+        raise NotATask(
+            f"{function!r} is not a task function. Declare it with @task and pass the decorated name."
+        )
+    options: Options = function.options
+    queue = _queue(options.queue_name or declaration.queue_name)
+    priority = declaration.priority if options.priority is None else options.priority
+    check_priority(priority, declaration.name)
+    encoded_args = payload.encode(list(args), name="args")
+    encoded_kwargs = payload.encode(dict(kwargs), name="kwargs")
+    if len(encoded_args) + len(encoded_kwargs) > payload.MAX_BYTES:
+        raise InvalidArguments(
+            f"args and kwargs are more than {payload.MAX_BYTES:,} bytes of JSON together. "
+            "Store the data in a model or a file and pass its id."
+        )
+    return options.using or "default", NewTask(
+        task_id=_new_id(),
+        task_name=declaration.name,
+        queue_name=queue,
+        priority=priority,
+        args=encoded_args,
+        kwargs=encoded_kwargs,
+        run_after=_run_after(options.run_after),
+        max_attempts=declaration.max_attempts,
+        max_crashes=declaration.max_crashes,
+        on_crash=(OnCrash.RETRY if declaration.atomic or declaration.idempotent else OnCrash.DEAD).value,
+    )
+
+
+def _queue(name: str) -> str:
+    queues = get_config().queues
+    if name not in queues:
+        raise UnknownQueue(
+            f"Queue {name!r} is not served: TXTASKS['queues'] has {', '.join(map(repr, queues))}. "
+            "Fix the name or add the queue."
+        )
+    return name
+
+
+def _run_after(value: Any) -> datetime | timedelta | None:
+    if value is None or isinstance(value, timedelta):
+        return value
+    if not isinstance(value, datetime):
+        raise InvalidOption(f"run_after is {value!r}; use an aware datetime or a timedelta.")
+    if value.utcoffset() is None:
+        raise InvalidOption(
+            f"run_after is the naive datetime {value}: in which time zone? Use django.utils.timezone.now() "
+            "or make_aware(), or a timedelta."
+        )
+    return value
+
+
+def _write(alias: str, tasks: list[NewTask]) -> list[TaskHandle]:
+    _warn_if_apart(alias)
+    insert(alias, tasks)
+    near = [(task.task_id, task.queue_name) for task in tasks if _is_near(task.run_after)]
+    if near:
+        notify_on_commit(alias, near)
+    return [TaskHandle(task.task_id, task.task_name, task.queue_name, alias) for task in tasks]
+
+
+def _is_near(run_after: datetime | timedelta | None) -> bool:
+    if run_after is None:
+        return True
+    if isinstance(run_after, datetime):
+        run_after = run_after - datetime.now(timezone.utc)
+    return run_after <= NEAR
+
+
+def _warn_if_apart(alias: str) -> None:
+    """Say so when the task is not atomic with what its caller has just written."""
+    if connections[alias].in_atomic_block:
+        return
+    others = [
+        other.alias
+        for other in connections.all(initialized_only=True)
+        if other.in_atomic_block and other.alias != alias
+    ]
+    if others:
+        _warn(
+            f"A task is enqueued on the database {alias!r} outside its transactions, while {others[0]!r} has "
+            f"one open: it runs even if that rolls back. Use using={others[0]!r}, or open atomic() on {alias!r}."
+        )
+    elif _in_commit_hook():
+        _warn(
+            "A task is enqueued from an on_commit hook: if the process dies before the hook, the task is lost. "
+            "Enqueue inside the transaction instead; workers see it only after the commit anyway."
+        )
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, NotTransactionalWarning, stacklevel=5)
+
+
+def _in_commit_hook() -> bool:
+    frame, depth = sys._getframe(1), 0
+    while frame is not None and depth < 40:
+        if frame.f_code.co_name == "run_and_clear_commit_hooks":
+            return True
+        frame, depth = frame.f_back, depth + 1  # type: ignore[assignment]
+    return False
+
+
+def _new_id() -> uuid.UUID:
+    """Return a UUID version 7 (RFC 9562): fresh ids lie side by side in the primary key."""
+    milliseconds = time.time_ns() // 1_000_000
+    value = (milliseconds << 80) | int.from_bytes(os.urandom(10), "big")
+    value = value & ~(0xF << 76) | 0x7 << 76
+    return uuid.UUID(int=value & ~(0x3 << 62) | 0x2 << 62)

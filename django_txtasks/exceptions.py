@@ -1,0 +1,74 @@
+"""Everything this package raises: one base, each named for what happened."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.core.exceptions import ImproperlyConfigured
+
+
+class TxTasksError(Exception):
+    """The base of all errors of this package."""
+
+
+class ConfigError(TxTasksError, ImproperlyConfigured):
+    """The ``TXTASKS`` setting holds something that cannot work."""
+
+
+class InvalidDeclaration(TxTasksError, TypeError):
+    """``@task`` was used on something, or with options, that cannot be a task function."""
+
+
+class NotATask(TxTasksError, TypeError):
+    """What should be enqueued was not declared with ``@task``."""
+
+
+class UnknownTask(TxTasksError, LookupError):
+    """No installed app declares a task function of this name."""
+
+
+class UnknownQueue(TxTasksError, ValueError):
+    """The queue is not among ``TXTASKS["queues"]``, so no worker would serve it."""
+
+
+class InvalidOption(TxTasksError, ValueError):
+    """An option of ``using()`` or ``@task`` has a value that cannot be stored."""
+
+
+class InvalidArguments(TxTasksError, ValueError):
+    """The arguments or the result of a task cannot be stored as JSON."""
+
+
+class WrongState(TxTasksError):
+    """The task is not in the state that the action starts from."""
+
+
+class ClaimLost(TxTasksError):
+    """The row has moved on without this attempt, so the attempt may not change it."""
+
+
+class Retry(TxTasksError):
+    """Raise it in a task: this attempt failed, try again after a while.
+
+    It counts as a failure against ``max_attempts``, like any other exception.
+
+    Args:
+        reason: kept in the task's errors.
+        after: earliest time to the next attempt, as timedelta or seconds;
+            None means the usual exponential backoff.
+    """
+
+    def __init__(self, reason: str = "", *, after: timedelta | float | None = None) -> None:
+        super().__init__(reason or "the task asked for another attempt")
+        self.after = timedelta(seconds=after) if isinstance(after, (int, float)) else after
+
+
+class Reject(TxTasksError):
+    """Raise it in a task: no further attempt can help, the task is dead at once.
+
+    Args:
+        reason: kept in the task's errors and shown in the admin.
+    """
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason or "the task rejected itself")

@@ -1,0 +1,70 @@
+"""An attempt, which is the fence of everything done to its row, and how it ended. Data only."""
+
+from __future__ import annotations
+
+import enum
+import uuid
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+MAX_ERRORS = 10
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One claim of one task by one worker; ``(task_id, number, worker)`` is never used twice."""
+
+    task_id: uuid.UUID
+    number: int
+    worker: uuid.UUID
+    task_name: str
+    queue_name: str
+    args: str
+    kwargs: str
+    failures: int
+    crashes: int
+    max_attempts: int
+    errors: list[dict[str, Any]]
+
+    @property
+    def fence(self) -> tuple[uuid.UUID, int, uuid.UUID]:
+        """What the row must still say for this attempt to change it."""
+        return self.task_id, self.number, self.worker
+
+    def errors_with(self, entry: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return the row's errors after this attempt: the first and the newest ones."""
+        return capped([*self.errors, {"attempt": self.number, "worker": str(self.worker), **entry}])
+
+
+def capped(errors: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Keep the first error and the newest, ``MAX_ERRORS`` in all."""
+    return errors if len(errors) <= MAX_ERRORS else [errors[0], *errors[1 - MAX_ERRORS :]]
+
+
+class Arrow(enum.Enum):
+    """The ways out of claimed."""
+
+    FINISH = "finish"
+    RETRY = "retry"
+    BURY = "bury"
+    RELEASE = "release"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """An attempt and the arrow that its row takes.
+
+    Attributes:
+        result: JSON text, for FINISH.
+        delay: until the next attempt, for RETRY.
+        error: type, message, traceback and time, for RETRY and BURY.
+        recorded: the arrow was taken already, in the task's own transaction.
+    """
+
+    attempt: Attempt
+    arrow: Arrow
+    result: str | None = None
+    delay: timedelta = timedelta(0)
+    error: dict[str, Any] = field(default_factory=dict)
+    recorded: bool = False

@@ -1,0 +1,136 @@
+"""What PostgreSQL, MariaDB/MySQL and SQLite spell differently, and how a statement is run."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import DatabaseError, connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """Pieces of SQL, put into a statement by name.
+
+    Attributes:
+        now: the database's clock, in UTC.
+        later: the same plus ``%(delay)s`` seconds.
+        ago: the same minus ``%(age)s`` seconds.
+        wait: seconds until ``run_after``; zero or less = due.
+        skip_locked: lock what is selected and leave out what another transaction has locked.
+            SQLite has one writer at a time, whose BEGIN IMMEDIATE does the same.
+        json: start and end of a cast of text to the type of a JSON column.
+    """
+
+    now: str
+    later: str
+    ago: str
+    wait: str
+    skip_locked: str
+    json: str = ""
+    end_json: str = ""
+
+
+_SQLITE_NOW = "strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now'{})"
+_MYSQL_SHIFT = "UTC_TIMESTAMP(6) {} INTERVAL ROUND(%({})s * 1000000) MICROSECOND"
+DIALECTS = {
+    "postgresql": Dialect(
+        now="statement_timestamp()",
+        later="statement_timestamp() + make_interval(secs => %(delay)s)",
+        ago="statement_timestamp() - make_interval(secs => %(age)s)",
+        wait="EXTRACT(EPOCH FROM run_after - statement_timestamp())",
+        skip_locked="FOR NO KEY UPDATE SKIP LOCKED",
+        json="CAST(",
+        end_json=" AS jsonb)",
+    ),
+    "mysql": Dialect(
+        now="UTC_TIMESTAMP(6)",
+        later=_MYSQL_SHIFT.format("+", "delay"),
+        ago=_MYSQL_SHIFT.format("-", "age"),
+        wait="TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), run_after) / 1000000",
+        skip_locked="FOR UPDATE SKIP LOCKED",
+    ),
+    "sqlite": Dialect(
+        now=_SQLITE_NOW.format(""),
+        later=_SQLITE_NOW.format(", %(delay)s || ' seconds'"),
+        ago=_SQLITE_NOW.format(", -%(age)s || ' seconds'"),
+        wait="(julianday(run_after) - julianday('now')) * 86400.0",
+        skip_locked="",
+    ),
+}
+
+
+def dialect_of(connection: BaseDatabaseWrapper) -> Dialect:
+    """Return the pieces for this connection's database."""
+    return DIALECTS[connection.vendor]
+
+
+def run(alias: str, sql: str, **params: Any) -> tuple[int, list[tuple[Any, ...]]]:
+    """Run one statement and return (row count, rows).
+
+    ``{now}`` and the like are replaced by the dialect's; ``{ids}``, for a parameter that is
+    a list, by as many placeholders in parentheses.
+    """
+    connection = connections[alias]
+    pieces = dict(vars(dialect_of(connection)))
+    for name, value in list(params.items()):
+        if isinstance(value, list):
+            del params[name]
+            params.update({f"{name}_{index}": item for index, item in enumerate(value)})
+            pieces[name] = f"({', '.join(f'%({name}_{index})s' for index in range(len(value)))})"
+    with connection.cursor() as cursor:
+        cursor.execute(sql.format(**pieces), {name: _plain(value) for name, value in params.items()})
+        return cursor.rowcount, list(cursor.fetchall()) if cursor.description else []
+
+
+def as_uuid(value: Any) -> uuid.UUID:
+    """Return an id as it came from a raw statement: UUID, or text on MariaDB and SQLite."""
+    return value if isinstance(value, uuid.UUID) else uuid.UUID(value)
+
+
+def stored_time(alias: str, value: datetime) -> Any:
+    """Return an aware datetime in the form that this database keeps."""
+    return connections[alias].ops.adapt_datetimefield_value(value)
+
+
+@contextmanager
+def own_transaction(alias: str, *, limit: timedelta | None = None) -> Iterator[None]:
+    """A transaction of ours alone.
+
+    Args:
+        limit: on PostgreSQL, how long its client may freeze inside it, and twice the longest
+            statement: a stopped process must not keep rows locked for the cleaner.
+    """
+    with transaction.atomic(using=alias):
+        if limit is not None and connections[alias].vendor == "postgresql":
+            milliseconds = max(1, int(limit.total_seconds() * 1000))
+            run(
+                alias, _LIMITS, idle=str(milliseconds), statement=str(max(1, milliseconds // 2)), lock="1000"
+            )
+        yield
+
+
+_LIMITS = """
+    SELECT set_config('idle_in_transaction_session_timeout', %(idle)s, true),
+           set_config('statement_timeout', %(statement)s, true),
+           set_config('lock_timeout', %(lock)s, true)
+"""
+
+# PostgreSQL: serialization_failure, deadlock_detected; MariaDB: record changed, deadlock, lock wait
+_REPEATABLE = {"40001", "40P01", 1020, 1213, 1205}
+
+
+def is_repeatable(error: DatabaseError) -> bool:
+    """Say whether the database asks to run the whole transaction again."""
+    cause = error.__cause__
+    code = getattr(cause, "sqlstate", None) or (cause.args[0] if cause and cause.args else None)
+    return code in _REPEATABLE
+
+
+def _plain(value: Any) -> Any:
+    return value.hex if isinstance(value, uuid.UUID) else value

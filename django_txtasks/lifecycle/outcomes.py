@@ -1,0 +1,144 @@
+"""The arrows out of claimed: each one fenced, so that only the attempt that holds a row moves it."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from django_txtasks.exceptions import ClaimLost
+from django_txtasks.lifecycle import statements
+from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
+from django_txtasks.lifecycle.dialect import as_uuid, run
+from django_txtasks.models import Outcome, Status
+
+
+@dataclass
+class Recorded:
+    """What became of a batch of ended attempts: ``busy`` rows are locked by somebody, try again."""
+
+    done: list[Ended] = field(default_factory=list)
+    lost: list[Ended] = field(default_factory=list)
+    busy: list[Ended] = field(default_factory=list)
+
+    def __iadd__(self, other: Recorded) -> Recorded:
+        self.done += other.done
+        self.lost += other.lost
+        self.busy += other.busy
+        return self
+
+
+def record(alias: str, ended: Sequence[Ended], *, keep: bool) -> Recorded:
+    """CLAIMED -> finished, PENDING or DEAD, for each attempt that still holds its row.
+
+    Args:
+        keep: whether finished tasks go to their table (``TXTASKS["keep_finished"]``).
+    """
+    recorded = Recorded()
+    if not ended:
+        return recorded
+    ids = sorted({one.attempt.task_id for one in ended})
+    held = _fences(run(alias, statements.LOCK_CLAIMED, ids=ids)[1])
+    seen = held
+    if len(held) < len(ids):
+        seen = _fences(run(alias, statements.SEE_CLAIMED, ids=ids)[1])
+    for one in ended:
+        fence = one.attempt.fence
+        group = recorded.done if fence in held else recorded.busy if fence in seen else recorded.lost
+        group.append(one)
+    finished = [one for one in recorded.done if one.arrow is Arrow.FINISH]
+    if finished:
+        results = {one.attempt.task_id: one.result for one in finished if one.result is not None}
+        finish_rows(alias, [one.attempt.task_id for one in finished], Status.CLAIMED,
+                    Outcome.SUCCEEDED, keep=keep, results=results)  # fmt: skip
+    for one in recorded.done:
+        if one.arrow is not Arrow.FINISH:
+            move(alias, one)
+    return recorded
+
+
+def finish(alias: str, attempt: Attempt, result: str | None, *, keep: bool) -> None:
+    """CLAIMED -> finished, inside the transaction of the task's own effects.
+
+    Raises:
+        ClaimLost: the row has moved on; the caller's transaction must roll back.
+    """
+    if keep:
+        results = {} if result is None else {attempt.task_id: result}
+        _copy(alias, [attempt.task_id], Status.CLAIMED, Outcome.SUCCEEDED, results)
+    _hit(alias, statements.FINISH, attempt)
+
+
+def finish_rows(
+    alias: str,
+    ids: list[uuid.UUID],
+    status: Status,
+    outcome: Outcome,
+    *,
+    keep: bool,
+    results: dict[uuid.UUID, str] | None = None,
+) -> None:
+    """Move rows that this transaction has locked out of the live table."""
+    ids = sorted(ids)
+    if keep:
+        _copy(alias, ids, status, outcome, results or {})
+    count, _ = run(alias, statements.DELETE_TASKS, ids=ids, status=status.value)
+    if count != len(ids):
+        raise ClaimLost(f"{count} of {len(ids)} locked rows were still there; nothing was recorded")
+
+
+def _copy(
+    alias: str, ids: list[uuid.UUID], status: Status, outcome: Outcome, results: dict[uuid.UUID, str]
+) -> None:
+    """Write the finished rows, with each one's result: CASE is what all databases have."""
+    case, params = "NULL", {}
+    if results:
+        cases = " ".join(f"WHEN %(key{n})s THEN %(result{n})s" for n in range(len(results)))
+        case = f"CASE id {cases} END"
+        for n, (task_id, result) in enumerate(results.items()):
+            params.update({f"key{n}": task_id, f"result{n}": result})
+    sql = statements.COPY_TO_FINISHED.replace("{result}", case)
+    run(alias, sql, ids=ids, status=status.value, outcome=outcome.value, **params)
+
+
+def move(alias: str, ended: Ended, *, crashed: bool = False) -> None:
+    """CLAIMED -> PENDING or DEAD: the arrow of one attempt that did not finish.
+
+    Args:
+        crashed: count it as a crash of its worker instead of a failure of the task.
+
+    Raises:
+        ClaimLost: the row has moved on by itself.
+    """
+    attempt = ended.attempt
+    if ended.arrow is Arrow.RELEASE:
+        _hit(alias, statements.RELEASE, attempt)
+        return
+    changes: dict[str, Any] = {
+        "failed": int(not crashed),
+        "crashed": int(crashed),
+        "errors": json.dumps(attempt.errors_with({"at": _now(alias), **ended.error})),
+    }
+    if ended.arrow is Arrow.RETRY:
+        _hit(alias, statements.RETRY, attempt, delay=ended.delay.total_seconds(), **changes)
+    else:
+        _hit(alias, statements.BURY, attempt, **changes)
+
+
+def _now(alias: str) -> str:
+    """Return the database's clock as text; whose clock it is matters more than microseconds."""
+    return f"{str(run(alias, statements.NOW)[1][0][0])[:23]}Z"
+
+
+def _hit(alias: str, sql: str, attempt: Attempt, **changes: Any) -> None:
+    count, _ = run(
+        alias, sql, id=attempt.task_id, attempt=attempt.number, worker=attempt.worker, **changes
+    )
+    if not count:
+        raise ClaimLost(f"attempt {attempt.number} of task {attempt.task_id} no longer holds its row")
+
+
+def _fences(rows: list[tuple[Any, ...]]) -> set[tuple[uuid.UUID, int, uuid.UUID]]:
+    return {(as_uuid(task_id), number, as_uuid(worker)) for task_id, number, worker in rows}

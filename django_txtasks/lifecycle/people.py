@@ -1,0 +1,71 @@
+"""The arrows that a person takes, from the admin. Rows in another state are left as they are."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+
+from django_txtasks.lifecycle import statements
+from django_txtasks.lifecycle.dialect import as_uuid, own_transaction, run
+from django_txtasks.lifecycle.outcomes import finish_rows
+from django_txtasks.models import Outcome, Status
+
+Moved = list[tuple[uuid.UUID, str]]
+"""(id, queue name) of each row that took the arrow."""
+
+
+def hold(alias: str, ids: Iterable[uuid.UUID]) -> Moved:
+    """PENDING -> HELD: the task waits for a person."""
+    return _update(alias, ids, Status.PENDING, statements.HOLD)
+
+
+def resume(alias: str, ids: Iterable[uuid.UUID]) -> Moved:
+    """HELD -> PENDING, at the time it was to run."""
+    return _update(alias, ids, Status.HELD, statements.RESUME)
+
+
+def run_now(alias: str, ids: Iterable[uuid.UUID]) -> Moved:
+    """PENDING, due now instead of later."""
+    return _update(alias, ids, Status.PENDING, statements.RUN_NOW)
+
+
+def revive(alias: str, ids: Iterable[uuid.UUID]) -> Moved:
+    """DEAD -> PENDING, due now, with its failures and crashes forgiven."""
+    return _update(alias, ids, Status.DEAD, statements.REVIVE)
+
+
+def cancel(alias: str, ids: Iterable[uuid.UUID], *, keep: bool) -> Moved:
+    """PENDING -> finished as cancelled: it never runs."""
+    return _finish(alias, ids, Status.PENDING, Outcome.CANCELLED, keep=keep)
+
+
+def discard(alias: str, ids: Iterable[uuid.UUID], *, keep: bool) -> Moved:
+    """DEAD -> finished as discarded."""
+    return _finish(alias, ids, Status.DEAD, Outcome.DISCARDED, keep=keep)
+
+
+def _update(alias: str, ids: Iterable[uuid.UUID], status: Status, sql: str) -> Moved:
+    with own_transaction(alias):
+        moved = _lock(alias, ids, status)
+        if moved:
+            run(alias, sql, ids=sorted(task_id for task_id, _ in moved))
+    return moved
+
+
+def _finish(
+    alias: str, ids: Iterable[uuid.UUID], status: Status, outcome: Outcome, *, keep: bool
+) -> Moved:
+    with own_transaction(alias):
+        moved = _lock(alias, ids, status)
+        if moved:
+            finish_rows(alias, [task_id for task_id, _ in moved], status, outcome, keep=keep)
+    return moved
+
+
+def _lock(alias: str, ids: Iterable[uuid.UUID], status: Status) -> Moved:
+    """Lock those rows that are in the state; one that a worker is just claiming is left out."""
+    wanted = sorted(set(ids))
+    if not wanted:
+        return []
+    rows = run(alias, statements.LOCK_IN_STATE, ids=wanted, status=status.value)[1]
+    return [(as_uuid(task_id), queue) for task_id, queue in rows]

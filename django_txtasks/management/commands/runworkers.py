@@ -1,0 +1,112 @@
+"""manage.py runworkers"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.utils.autoreload import get_child_arguments
+
+from django_txtasks import checks, registry
+from django_txtasks.broker.consumer import HintConsumer
+from django_txtasks.conf import Config, get_config
+from django_txtasks.lifecycle.claims import Subscription
+from django_txtasks.management.console import show_log, stop_signals
+from django_txtasks.worker.bell import Bell
+from django_txtasks.worker.stopping import Stop
+from django_txtasks.worker.supervisor import Supervisor, obey_supervisor
+from django_txtasks.worker.worker import Worker
+
+
+class Command(BaseCommand):
+    """Exit codes: 0 stopped as told; 1 tasks were cut short, or the command could not start."""
+
+    help = "Runs tasks until it is stopped by SIGTERM or Ctrl-C."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--queue", action="append", metavar="Q", help="Serve this queue (may be repeated). Default: all.")
+        parser.add_argument("--exclude-queue", action="append", default=[], metavar="Q", help="Serve all queues but this one.")
+        parser.add_argument("--threads", type=_positive, default=4, metavar="N", help="Tasks at a time per process (4).")
+        parser.add_argument("--processes", type=_positive, default=1, metavar="N", help="Worker processes (1).")
+        parser.add_argument("--batch", action="store_true", help="End when nothing is due.")
+        parser.add_argument("--max-tasks", type=_positive, metavar="N", help="End after N tasks, over all processes.")
+        parser.add_argument("--reload", action="store_true", help="Restart when code changes. For development.")
+        parser.add_argument("--database", default="default", metavar="ALIAS", help="Whose tasks to run (default).")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        config = get_config()
+        show_log(options["verbosity"])
+        queues = _queues(config, options["queue"], options["exclude_queue"])
+        problems = checks.check_tables(databases=[options["database"]])
+        if problems:
+            raise CommandError("\n".join(f"{problem.msg} {problem.hint}" for problem in problems))
+        if not registry.names():
+            raise CommandError("No task function is declared: add @task to a function in an installed app's tasks.py.")
+        bell = Bell()
+        stop = Stop(config.grace.total_seconds(), bell.ring)
+        supervised = obey_supervisor(stop)
+        if supervised or not self._called_from_command_line:
+            self._work(config, Subscription(options["database"], queues, registry.names()), bell, stop, options)
+        else:
+            self._supervise(options)
+
+    def _work(
+        self, config: Config, subscription: Subscription, bell: Bell, stop: Stop, options: dict[str, Any]
+    ) -> None:
+        """Run one worker in this process."""
+        if config.broker_url is not None:
+            bell.source = HintConsumer(config, subscription.alias, list(subscription.queues), bell.deliver)
+            bell.source.start()
+        worker = Worker(
+            config,
+            subscription,
+            threads=options["threads"],
+            bell=bell,
+            stop=stop,
+            batch=options["batch"],
+            max_tasks=options["max_tasks"],
+        )
+        with stop_signals(stop.request):
+            ended_well = worker.run()
+        if bell.source is not None:
+            bell.source.stop()
+        if not ended_well:
+            if self._called_from_command_line:
+                logging.shutdown()
+                os._exit(1)  # the threads of the tasks that were cut short cannot be ended
+            raise CommandError("Tasks were cut short; the cleaner recovers them.")
+
+    def _supervise(self, options: dict[str, Any]) -> None:
+        """Run this same command line in child processes."""
+        commands = [[*get_child_arguments()] for _ in range(options["processes"])]
+        if options["max_tasks"]:
+            share, rest = divmod(options["max_tasks"], len(commands))
+            counts = [share + (number < rest) for number in range(len(commands))]
+            commands = [[*command, f"--max-tasks={count}"] for command, count in zip(commands, counts, strict=True) if count]
+        supervisor = Supervisor(commands, reload=options["reload"])
+        with stop_signals(supervisor.stop.request):
+            code = supervisor.run()
+        if code:
+            sys.exit(code)
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError(text)
+    return number
+
+
+def _queues(config: Config, wanted: list[str] | None, excluded: list[str]) -> list[str]:
+    for name in [*(wanted or []), *excluded]:
+        if name not in config.queues:
+            known = ", ".join(map(repr, config.queues))
+            raise CommandError(f"Queue {name!r} is unknown: TXTASKS['queues'] has {known}.")
+    queues = [name for name in wanted or config.queues if name not in excluded]
+    if not queues:
+        raise CommandError("--exclude-queue leaves no queue to serve.")
+    return list(dict.fromkeys(queues))

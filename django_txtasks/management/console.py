@@ -1,0 +1,35 @@
+"""What the long-running commands share: a readable log and signals that stop them."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+LEVELS = {0: logging.WARNING, 1: logging.INFO}
+
+
+def show_log(verbosity: int) -> None:
+    """Write the package's events to stderr, unless the project's LOGGING does something with them."""
+    logger = logging.getLogger("django_txtasks")
+    if not logger.hasHandlers():
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(process)d %(message)s"))
+        logger.addHandler(handler)
+        logger.setLevel(LEVELS.get(verbosity, logging.DEBUG))
+
+
+@contextmanager
+def stop_signals(request: Callable[..., None]) -> Iterator[None]:
+    """Call ``request`` on SIGTERM and SIGINT; outside the main thread, where Python allows none, do nothing."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, request) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

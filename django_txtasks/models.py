@@ -1,0 +1,171 @@
+"""Columns, constraints, indexes, and querysets that name the sets. Nothing here writes:
+every change of a row stands in ``lifecycle``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Now
+from django.utils.translation import gettext_lazy as _
+
+
+class DatabaseNow(Now):
+    """The database's own clock, in UTC.
+
+    Django's Now() follows the session's time zone on MariaDB and MySQL, which is the server's.
+    """
+
+    def as_mysql(self, compiler: Any, connection: Any, **context: Any) -> Any:
+        return self.as_sql(compiler, connection, template="UTC_TIMESTAMP(6)", **context)
+
+
+class TaskId(models.UUIDField):  # type: ignore[type-arg]
+    """A UUID column. PyMySQL cannot send UUID objects, so MariaDB and MySQL get text."""
+
+    def get_db_prep_value(self, value: Any, connection: Any, prepared: bool = False) -> Any:
+        value = self.to_python(value)
+        if value is None or connection.vendor == "postgresql":
+            return value
+        return value.hex
+
+
+class Status(models.TextChoices):
+    """The four states of a live row."""
+
+    PENDING = "pending", _("pending")
+    CLAIMED = "claimed", _("claimed")
+    DEAD = "dead", _("dead")
+    HELD = "held", _("held")
+
+
+class Outcome(models.TextChoices):
+    """How a finished task ended."""
+
+    SUCCEEDED = "succeeded", _("succeeded")
+    CANCELLED = "cancelled", _("cancelled")
+    DISCARDED = "discarded", _("discarded")
+
+
+class OnCrash(models.TextChoices):
+    """What the cleaner does with a claim whose worker is lost."""
+
+    DEAD = "dead", _("leave it dead")
+    RETRY = "retry", _("run it again")
+
+
+class TaskQuerySet(models.QuerySet["Task"]):
+    """Questions only."""
+
+    def in_state(self, status: Status) -> TaskQuerySet:
+        """Tasks of one state."""
+        return self.filter(status=status)
+
+    def due(self) -> TaskQuerySet:
+        """Pending tasks whose time has come."""
+        return self.in_state(Status.PENDING).filter(run_after__lte=DatabaseNow())
+
+
+class TaskColumns(models.Model):
+    """What a task keeps for life, in its live row and in its finished one."""
+
+    id = TaskId(primary_key=True, editable=False)
+    task_name = models.CharField(max_length=200)
+    queue_name = models.CharField(max_length=100, db_default="default")
+    priority = models.SmallIntegerField(db_default=0)
+    args = models.JSONField(db_default=models.Value([], models.JSONField()))
+    kwargs = models.JSONField(db_default=models.Value({}, models.JSONField()))
+    enqueued_at = models.DateTimeField(db_default=DatabaseNow())
+    run_after = models.DateTimeField(db_default=DatabaseNow())
+    worker = TaskId(null=True)
+    started_at = models.DateTimeField(null=True)
+    attempt = models.PositiveIntegerField(db_default=0)
+    failures = models.PositiveIntegerField(db_default=0)
+    crashes = models.PositiveIntegerField(db_default=0)
+    errors = models.JSONField(db_default=models.Value([], models.JSONField()))
+
+    class Meta:
+        abstract = True
+
+    def __str__(self) -> str:
+        return f"{self.task_name} {self.id}"
+
+
+class Task(TaskColumns):
+    """One unit of work that has not finished. Only ``id`` and ``task_name`` have no default."""
+
+    status = models.CharField(max_length=10, choices=Status, db_default=Status.PENDING)
+    max_attempts = models.PositiveSmallIntegerField(db_default=5)
+    max_crashes = models.PositiveSmallIntegerField(db_default=3)
+    on_crash = models.CharField(max_length=10, choices=OnCrash, db_default=OnCrash.DEAD)
+    claimed_at = models.DateTimeField(null=True)
+    notified_at = models.DateTimeField(null=True)
+
+    objects = TaskQuerySet.as_manager()
+
+    class Meta:
+        default_permissions = ("view",)
+        permissions = (
+            ("revive_task", _("Can revive dead tasks")),
+            ("discard_task", _("Can discard dead tasks")),
+            ("hold_task", _("Can hold pending tasks")),
+            ("resume_task", _("Can resume held tasks")),
+            ("cancel_task", _("Can cancel pending tasks")),
+            ("run_now_task", _("Can run pending tasks at once")),
+        )
+        constraints = (
+            models.CheckConstraint(name="txtasks_task_status", condition=Q(status__in=Status.values)),
+            models.CheckConstraint(
+                name="txtasks_task_claim",
+                condition=Q(status=Status.CLAIMED, worker__isnull=False, claimed_at__isnull=False)
+                | (~Q(status=Status.CLAIMED) & Q(worker__isnull=True, claimed_at__isnull=True)),
+            ),
+        )
+        # MariaDB and MySQL ignore the conditions, hence the status in front of the first one.
+        indexes = (
+            models.Index(
+                fields=["status", "queue_name", "priority", "run_after", "id"],
+                name="txtasks_pending", condition=Q(status=Status.PENDING),
+            ),
+            models.Index(fields=["worker"], name="txtasks_claimed", condition=Q(status=Status.CLAIMED)),
+            models.Index(
+                fields=["status", "run_after"],
+                name="txtasks_stopped", condition=Q(status__in=[Status.DEAD, Status.HELD]),
+            ),
+        )  # fmt: skip
+
+
+class FinishedTask(TaskColumns):
+    """History: a task that succeeded, or that a person cancelled or discarded."""
+
+    outcome = models.CharField(max_length=10, choices=Outcome)
+    finished_at = models.DateTimeField(db_default=DatabaseNow())
+    result = models.JSONField(null=True)
+
+    class Meta:
+        default_permissions = ("view",)
+        indexes = (models.Index(fields=["finished_at"], name="txtasks_finished_at"),)
+
+
+class Worker(models.Model):
+    """One worker process: its beat is what the cleaner watches. No column that beats is indexed."""
+
+    id = TaskId(primary_key=True, editable=False)
+    host = models.CharField(max_length=200)
+    pid = models.PositiveIntegerField()
+    queues = models.JSONField()
+    threads = models.PositiveSmallIntegerField()
+    running = models.PositiveSmallIntegerField(db_default=0)
+    listening = models.BooleanField(null=True, help_text=_("connected to RabbitMQ; empty = no broker"))
+    lease = models.FloatField(help_text=_("seconds of silence after which it may be declared lost"))
+    started_at = models.DateTimeField(db_default=DatabaseNow())
+    seen_at = models.DateTimeField(db_default=DatabaseNow())
+    beat = models.BigIntegerField(db_default=0)
+    lost = models.BooleanField(db_default=False)
+
+    class Meta:
+        default_permissions = ("view",)
+
+    def __str__(self) -> str:
+        return f"{self.host} pid {self.pid}"

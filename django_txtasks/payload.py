@@ -1,0 +1,110 @@
+"""What may go into a row as JSON: refused by name and place before any SQL sees it.
+
+``json.dumps`` lets NaN, NUL characters, lone surrogates and non-string keys pass (or bends
+them), and PostgreSQL's jsonb then fails inside the caller's transaction, which is dead after that.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from django_txtasks.exceptions import InvalidArguments
+
+MAX_BYTES = 256 * 1024
+MAX_DEPTH = 20  # MariaDB's JSON functions stop at 32 levels
+MAX_DIGITS = 300
+
+
+def encode(value: Any, *, name: str) -> str:
+    """Return ``value`` as JSON text.
+
+    Args:
+        value: None, bool, int, finite float, str, and lists, tuples and dicts of such.
+            A tuple comes back as a list.
+        name: what it is called in an error, such as ``args``.
+
+    Raises:
+        InvalidArguments: says which part is wrong, why, and what to pass instead.
+    """
+    _refuse_what_json_cannot_keep(value, name, 0)
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    if len(text) > MAX_BYTES:
+        raise InvalidArguments(
+            f"{name} is {len(text):,} bytes of JSON, more than {MAX_BYTES:,}. "
+            "Store the data in a model or a file and pass its id."
+        )
+    return text
+
+
+def decode_arguments(args: str, kwargs: str) -> tuple[list[Any], dict[str, Any]]:
+    """Return a row's arguments.
+
+    Raises:
+        InvalidArguments: the row was written by hand and holds something else than
+            a list and an object.
+    """
+    try:
+        arguments, keywords = json.loads(args), json.loads(kwargs)
+    except (ValueError, RecursionError) as error:
+        raise InvalidArguments(f"the row's arguments cannot be read: {error}") from None
+    if not isinstance(arguments, list):
+        raise InvalidArguments(f"the row's args are {type(arguments).__name__}, not a JSON array")
+    if not isinstance(keywords, dict):
+        raise InvalidArguments(f"the row's kwargs are {type(keywords).__name__}, not a JSON object")
+    return arguments, keywords
+
+
+def clean_text(text: str, limit: int = 10_000) -> str:
+    """Return foreign text in a form that every database stores, cut to ``limit`` characters."""
+    text = text.encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")
+    if len(text) <= limit:
+        return text
+    half = limit // 2  # a traceback's ends say most
+    return f"{text[:half]}\n… {len(text) - 2 * half:,} characters left out …\n{text[-half:]}"
+
+
+def _refuse_what_json_cannot_keep(value: Any, path: str, depth: int) -> None:
+    if depth > MAX_DEPTH:
+        raise InvalidArguments(f"{path[:200]} is nested more than {MAX_DEPTH} levels deep. Flatten it.")
+    if value is None or isinstance(value, bool):
+        return
+    if isinstance(value, str):
+        _refuse_text(value, path)
+    elif isinstance(value, int):
+        # bits, not digits: Python refuses to print integers of more than 4,300 digits
+        if value.bit_length() > MAX_DIGITS * 3.33:
+            raise InvalidArguments(f"{path} is an integer of more than {MAX_DIGITS} digits.")
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise InvalidArguments(f"{path} is {value}, which JSON does not have. Pass None or a str.")
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            _refuse_what_json_cannot_keep(item, f"{path}[{index}]", depth + 1)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise InvalidArguments(
+                    f"{path} has the key {key!r} of type {type(key).__name__}; "
+                    "JSON has only str keys. Convert it."
+                )
+            _refuse_text(key, f"a key of {path}")
+            _refuse_what_json_cannot_keep(item, f"{path}[{key!r}]", depth + 1)
+    else:
+        raise InvalidArguments(
+            f"{path} is {type(value).__name__}, which is not JSON. Pass an id, or str, int, float, "
+            "bool, None, list or dict (a date as value.isoformat(), a model instance as its pk)."
+        )
+
+
+def _refuse_text(text: str, path: str) -> None:
+    if "\x00" in text:
+        raise InvalidArguments(f"{path} holds a NUL character, which databases refuse. Remove it.")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidArguments(
+            f"{path} holds a lone surrogate at position {error.start}, which is not text. "
+            "Decode the original bytes with errors='replace'."
+        ) from None

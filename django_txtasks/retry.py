@@ -1,0 +1,26 @@
+"""How long to wait before the next attempt. Pure: no clock, no database."""
+
+from __future__ import annotations
+
+import random
+from datetime import timedelta
+
+
+def backoff(failures: int, *, base: timedelta, ceiling: timedelta) -> timedelta:
+    """Return how long to wait after a failed attempt.
+
+    Doubles from ``base`` up to ``ceiling``, then keeps a random half to all of it, so that
+    tasks that failed together don't return together ("equal jitter": M. Brooker,
+    "Exponential Backoff and Jitter", AWS Architecture Blog, 2015).
+
+    Args:
+        failures: how many attempts have failed so far; the first failure is 1.
+
+    Raises:
+        ValueError: ``failures`` is below 1.
+    """
+    if failures < 1:
+        raise ValueError(f"backoff() follows a failure: failures is {failures}, it starts at 1")
+    doublings = min(failures - 1, 62)  # 2**62 s is beyond any ceiling; larger powers overflow
+    full = min(base.total_seconds() * 2**doublings, ceiling.total_seconds())
+    return timedelta(seconds=full * random.uniform(0.5, 1))  # noqa: S311 -- jitter, not a secret

@@ -1,0 +1,121 @@
+"""Every event of this package: a Django signal and, in the same place, its log sentence.
+
+Code tells an event; nobody else writes to the log. Levels: debug = per hint, info = per task and
+start/stop, warning = heals by itself, error = a person must look.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from django.dispatch import Signal
+
+logger = logging.getLogger("django_txtasks")
+
+
+class Event(Signal):
+    """A signal that also writes one log line with the facts it names."""
+
+    def __init__(self, level: int, sentence: str, *names: str) -> None:
+        super().__init__()
+        self.level, self.sentence, self.names = level, sentence, names
+
+    def tell(self, **facts: Any) -> None:
+        """Log the sentence and send the signal; a receiver that raises is logged, not obeyed."""
+        if logger.isEnabledFor(self.level):
+            shown = [_one_line(facts.get(name)) for name in self.names]
+            extra = {name: value for name, value in facts.items() if name != "message"}
+            logger.log(self.level, self.sentence, *shown, extra=extra)
+        if self.receivers:
+            self.send_robust(sender=None, **facts)
+
+
+def _one_line(value: Any) -> Any:
+    """Foreign text must not forge a second log line."""
+    if value is None or isinstance(value, (int, float)):
+        return value
+    return str(value).encode("unicode_escape").decode()[:500]
+
+
+_TASK = ("task_id", "task")
+
+task_finished = Event(logging.INFO, "Task %s (%s) finished at attempt %s.", *_TASK, "attempt")
+task_retried = Event(
+    logging.INFO, "Task %s (%s) failed at attempt %s, next one in %.1f s: %s",
+    *_TASK, "attempt", "delay", "error",
+)  # fmt: skip
+task_died = Event(
+    logging.ERROR, "Task %s (%s) is dead after attempt %s: %s. Look at it in the admin; revive or discard it.",
+    *_TASK, "attempt", "error",
+)  # fmt: skip
+task_released = Event(
+    logging.INFO, "Task %s (%s) was given back before it started.", *_TASK
+)
+claim_lost = Event(
+    logging.WARNING,
+    "Task %s (%s) ended attempt %s, but the row has moved on without it: nothing was recorded. "
+    "This worker had been silent for longer than its lease.",
+    *_TASK, "attempt",
+)  # fmt: skip
+
+worker_started = Event(
+    logging.INFO, "Worker %s started: queues %s, %s threads, broker %s.", "worker", "queues", "threads", "broker"
+)
+worker_stopping = Event(
+    logging.INFO, "Worker %s stops: %s tasks are still running.", "worker", "running"
+)
+worker_stopped = Event(logging.INFO, "Worker %s stopped after %s tasks.", "worker", "count")
+worker_cut_short = Event(
+    logging.ERROR,
+    "Worker %s was told to stop now with %s tasks running; they are recovered by their crash policy.",
+    "worker", "running",
+)  # fmt: skip
+worker_was_lost = Event(
+    logging.WARNING,
+    "Worker %s had been declared lost while it was silent; it goes on under a new id.", "worker",
+)  # fmt: skip
+worker_lost = Event(
+    logging.ERROR, "Worker %s on %s (pid %s) is lost: no beat for %.1f s.", "worker", "host", "pid", "silence"
+)
+unknown_claims = Event(
+    logging.WARNING,
+    "Worker %s gave back %s claims that it did not know of: the answer to a COMMIT had been lost.",
+    "worker", "count",
+)  # fmt: skip
+database_failed = Event(
+    logging.WARNING, "%s: the database failed (%s); next try in %.1f s.", "who", "error", "delay"
+)
+outcome_refused = Event(
+    logging.ERROR, "Task %s (%s): its outcome could not be recorded: %s", *_TASK, "error"
+)
+
+broker_failed = Event(
+    logging.WARNING,
+    "%s: no connection to RabbitMQ at %s (%s); next try in %.1f s. Tasks still run, found by scanning.",
+    "who", "broker", "error", "delay",
+)  # fmt: skip
+broker_connected = Event(logging.INFO, "%s: connected to RabbitMQ at %s.", "who", "broker")
+hints_dropped = Event(
+    logging.WARNING, "%s hints were dropped since RabbitMQ does not take them. Tasks still run, found by scanning.",
+    "count",
+)  # fmt: skip
+queue_differs = Event(
+    logging.WARNING,
+    "RabbitMQ's queue %s exists with other arguments; it is used as it is (%s).",
+    "queue", "error",
+)  # fmt: skip
+hint_refused = Event(logging.DEBUG, "A message in %s is not a hint and was dropped: %s", "queue", "error")
+
+cleaner_ran = Event(logging.DEBUG, "Cleaner: %s", "counts")
+row_skipped = Event(
+    logging.ERROR, "Cleaner: task %s could not be recovered and is left for the next turn: %s",
+    "task_id", "error",
+)  # fmt: skip
+
+child_started = Event(logging.INFO, "Supervisor: started worker process %s.", "pid")
+child_died = Event(
+    logging.ERROR, "Supervisor: worker process %s ended with %s; a new one starts in %.1f s.",
+    "pid", "status", "delay",
+)  # fmt: skip
+reloading = Event(logging.INFO, "Supervisor: %s changed, workers restart.", "path")

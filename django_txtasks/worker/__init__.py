@@ -1,0 +1,9 @@
+"""One worker process.
+
+* ``worker``: the loop; each turn is one transaction
+* ``slots``: the threads that run tasks
+* ``runner``: one attempt
+* ``bell``: what an idle worker waits on
+* ``timers``: the near future
+* ``supervisor``: the process that starts workers and starts them again
+"""

@@ -1,0 +1,96 @@
+"""What an idle worker waits on: a hint, an ended task, a stop, or a time-out."""
+
+from __future__ import annotations
+
+import queue
+import uuid
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Hint(Protocol):
+    """Ids that somebody committed, and the message that brought them."""
+
+    @property
+    def ids(self) -> list[uuid.UUID]: ...
+    @property
+    def settle(self) -> Callable[[], None]: ...
+    @property
+    def give_back(self) -> Callable[[], None]: ...
+
+
+class HintSource(Protocol):
+    """Where hints come from; it delivers them to ``Bell.deliver``."""
+
+    @property
+    def connected(self) -> bool: ...
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+    def listen(self, on: bool) -> None: ...
+
+
+class Bell:
+    """Rung from any thread and from signal handlers; waited on by the worker's loop.
+
+    Attributes:
+        ids: tasks that hints told of and that were not looked up yet.
+        source: set it before the worker runs; None = no broker.
+    """
+
+    def __init__(self) -> None:
+        self.source: HintSource | None = None
+        self.ids: deque[uuid.UUID] = deque()
+        self._unsettled: list[Hint] = []
+        self._rings: queue.SimpleQueue[Hint | None] = queue.SimpleQueue()  # put() is safe in signal handlers
+
+    def ring(self) -> None:
+        """Wake the loop."""
+        self._rings.put(None)
+
+    def deliver(self, hint: Hint) -> None:
+        """Wake the loop with a hint."""
+        self._rings.put(hint)
+
+    def wait(self, seconds: float) -> None:
+        """Return when rung, or after ``seconds``; hints that came are in ``ids``."""
+        try:
+            ring = self._rings.get(timeout=max(0.0, seconds))
+            while True:
+                if ring is not None:
+                    self.ids.extend(ring.ids)
+                    self._unsettled.append(ring)
+                ring = self._rings.get_nowait()
+        except queue.Empty:
+            return
+
+    def looked_up(self, count: int) -> None:
+        """The first ``count`` ids have been dealt with, in a transaction that has committed."""
+        for _ in range(count):
+            self.ids.popleft()
+        if not self.ids:
+            self._end(lambda hint: hint.settle())
+
+    def forget(self) -> None:
+        """A scan finds what these hints tell."""
+        self.looked_up(len(self.ids))
+
+    def give_back(self) -> None:
+        """Leave unread hints to workers that have room."""
+        self.ids.clear()
+        self._end(lambda hint: hint.give_back())
+
+    def listen(self, on: bool) -> None:
+        """Take new hints, or leave them to others."""
+        if self.source is not None:
+            self.source.listen(on)
+
+    @property
+    def connected(self) -> bool | None:
+        """Whether hints can arrive; None = there is no broker."""
+        return None if self.source is None else self.source.connected
+
+    def _end(self, how: Callable[[Hint], None]) -> None:
+        hints, self._unsettled = self._unsettled, []
+        for hint in hints:
+            how(hint)

@@ -1,0 +1,53 @@
+"""How a worker is told to stop. Safe to call from a signal handler: it assigns and rings."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+ONE_SIGNAL = 1.0
+"""Signals within so many seconds count once: Ctrl-C and service managers reach whole groups."""
+
+
+class Stop:
+    """First request: claim nothing more and finish what runs. Second, or ``grace`` later: now.
+
+    Args:
+        grace: seconds that running tasks may take.
+        ring: wakes the loop.
+    """
+
+    def __init__(self, grace: float, ring: Callable[[], None]) -> None:
+        self._grace, self._ring = grace, ring
+        self._since: float | None = None
+        self._forced = False
+
+    def request(self, *_: object) -> None:
+        """Ask once more; takes what a signal handler is called with."""
+        now = time.monotonic()
+        if self._since is None:
+            self._since = now
+        elif now >= self._since + ONE_SIGNAL:
+            self._forced = True
+        self._ring()
+
+    def force(self) -> None:
+        """Stop now."""
+        self._since = self._since or time.monotonic()
+        self._forced = True
+        self._ring()
+
+    @property
+    def asked(self) -> bool:
+        """Whether to claim nothing more."""
+        return self._since is not None
+
+    @property
+    def deadline(self) -> float:
+        """When to stop now, by ``time.monotonic()``."""
+        return float("inf") if self._since is None else self._since + self._grace
+
+    @property
+    def now(self) -> bool:
+        """Whether to leave running tasks behind."""
+        return self._forced or time.monotonic() >= self.deadline

@@ -1,0 +1,181 @@
+"""Starts worker processes, starts again those that die, and passes a stop on.
+
+Orders go through a pipe to each child: ``s`` stop, ``k`` stop now. Its end means that the supervisor is
+gone, which is an order to stop, too. Children are in process groups of their own, so that Ctrl-C reaches
+them once. The supervisor holds no connection and runs no task.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import subprocess
+import threading
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+
+from django.utils.autoreload import iter_all_python_module_files
+
+from django_txtasks import signals
+from django_txtasks.retry import backoff
+from django_txtasks.worker.stopping import Stop
+
+PIPE = "TXTASKS_SUPERVISOR_FD"
+HEALTHY_AFTER = 30.0
+"""Seconds of life after which a child's death counts as its first again."""
+
+
+def obey_supervisor(stop: Stop) -> bool:
+    """In a child: follow the supervisor's orders from now on. False = nobody supervises this process."""
+    number = os.environ.pop(PIPE, None)
+    if number is None:
+        return False
+    threading.Thread(target=_listen, args=(int(number), stop), name="txtasks-orders", daemon=True).start()
+    return True
+
+
+def _listen(pipe: int, stop: Stop) -> None:
+    with os.fdopen(pipe, "rb", buffering=0) as orders:
+        while (order := orders.read(1)) != b"k":
+            if not stop.asked:
+                stop.request()
+            if not order:
+                return
+    stop.force()
+
+
+class Child:
+    """One worker process, or the wait for its next start.
+
+    Attributes:
+        start_at: when to start it, by ``time.monotonic()``; None = it runs, or has done its work.
+        renew: start it again once it has ended, however it ends.
+    """
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self.command = command
+        self.start_at: float | None = 0.0
+        self.renew = False
+        self._process: subprocess.Popen[bytes] | None = None
+        self._failures = 0
+        self._started = 0.0
+        self._pipe = -1
+
+    @property
+    def running(self) -> bool:
+        """Whether there is a process."""
+        return self._process is not None
+
+    def start(self) -> None:
+        """Start the process, with the reading end of a new pipe."""
+        reader, self._pipe = os.pipe()
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 -- our own command line
+                self.command,
+                env={**os.environ, PIPE: str(reader)},
+                pass_fds=[reader],
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        finally:
+            os.close(reader)
+        self.start_at, self.renew, self._started = None, False, time.monotonic()
+        signals.child_started.tell(pid=self._process.pid)
+
+    def order(self, order: bytes) -> None:
+        """Send an order; a child that has just ended does not need it."""
+        if self._process is not None:
+            with contextlib.suppress(OSError):
+                os.write(self._pipe, order)
+
+    def ended(self) -> int | None:
+        """Return the exit code of a process that has ended, once; None = it runs or there is none."""
+        if self._process is None or (code := self._process.poll()) is None:
+            return None
+        os.close(self._pipe)
+        self._pid, self._process = self._process.pid, None
+        return code
+
+    def start_later(self, code: int) -> None:
+        """Start again after a pause that grows while it dies young."""
+        young = time.monotonic() - self._started < HEALTHY_AFTER
+        self._failures = self._failures + 1 if young else 1
+        pause = backoff(self._failures, base=timedelta(seconds=0.2), ceiling=timedelta(seconds=30))
+        self.start_at = time.monotonic() + pause.total_seconds()
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        signals.child_died.tell(pid=self._pid, status=how, delay=pause.total_seconds())
+
+
+class Supervisor:
+    """Keeps the children running until it is told to stop, or until each has done its work.
+
+    Args:
+        commands: one command line per child.
+        reload: restart the children when a loaded Python file changes.
+    """
+
+    def __init__(self, commands: Sequence[Sequence[str]], *, reload: bool = False) -> None:
+        self.children = [Child(command) for command in commands]
+        self._rings: queue.SimpleQueue[None] = queue.SimpleQueue()  # put() is safe in signal handlers
+        self.stop = Stop(float("inf"), lambda: self._rings.put(None))
+        self._files = _modified() if reload else None
+        self._failed = False
+
+    def run(self) -> int:
+        """Return 0 if all children ended well, else 1."""
+        ordered = b""
+        while any(child.running or child.start_at is not None for child in self.children):
+            ordered = self._order(ordered)
+            for child in self.children:
+                self._look_after(child)
+            if self._files is not None and not self.stop.asked:
+                self._reload_if_changed()
+            self._sleep(0.2)
+        return int(self._failed)
+
+    def _order(self, ordered: bytes) -> bytes:
+        order = b"k" if self.stop.now else b"s" if self.stop.asked else b""
+        if order != ordered:
+            for child in self.children:
+                child.order(order)
+        return order
+
+    def _look_after(self, child: Child) -> None:
+        code = child.ended()
+        if code is not None and self.stop.asked:
+            self._failed = self._failed or code != 0
+        elif code is not None and child.renew:
+            child.start_at = 0.0
+        elif code:
+            child.start_later(code)
+        if self.stop.asked:
+            child.start_at = None
+        elif child.start_at is not None and time.monotonic() >= child.start_at:
+            child.start()
+
+    def _reload_if_changed(self) -> None:
+        before, self._files = self._files or {}, _modified()
+        changed = [path for path, modified in self._files.items() if before.get(path, modified) != modified]
+        if changed:
+            signals.reloading.tell(path=changed[0])
+            for child in self.children:
+                child.renew = True
+                child.order(b"s")
+
+    def _sleep(self, seconds: float) -> None:
+        with contextlib.suppress(queue.Empty):
+            self._rings.get(timeout=seconds)
+
+
+def _modified() -> dict[Path, float]:
+    """Return when each loaded Python file was last written."""
+    times = {}
+    for path in iter_all_python_module_files():
+        try:
+            times[path] = path.stat().st_mtime
+        except OSError:
+            continue
+    return times

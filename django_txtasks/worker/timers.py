@@ -1,0 +1,54 @@
+"""The near future: tasks that are due in a moment, and hints whose row is not there yet."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+
+MOST = 1000
+"""Ids that may wait here; the scan finds what is due beyond them."""
+
+
+class Timers:
+    """Ids to look up at a time. Times are those of ``time.monotonic()``.
+
+    Args:
+        retry: seconds after which the row of an absent id is looked up again.
+        giveup: seconds after which an absent id is forgotten.
+    """
+
+    def __init__(self, *, retry: float, giveup: float) -> None:
+        self._retry, self._giveup = retry, giveup
+        self._at: dict[uuid.UUID, float] = {}
+        self._until: dict[uuid.UUID, float] = {}
+
+    def due_in(self, waits: Mapping[uuid.UUID, float], now: float) -> None:
+        """Look these up when so many seconds have passed."""
+        for task_id, wait in waits.items():
+            if len(self._at) < MOST:
+                self._at[task_id] = now + wait
+
+    def absent(self, ids: Iterable[uuid.UUID], now: float) -> None:
+        """No row has these ids yet: look again, until it has taken too long."""
+        for task_id in ids:
+            until = self._until.get(task_id, now + self._giveup)
+            if now + self._retry <= until and len(self._at) < MOST:
+                self._at[task_id], self._until[task_id] = now + self._retry, until
+            else:
+                self._until.pop(task_id, None)
+
+    def pop_due(self, now: float) -> list[uuid.UUID]:
+        """Return the ids whose time has come."""
+        due = [task_id for task_id, at in self._at.items() if at <= now]
+        for task_id in due:
+            del self._at[task_id]
+        return due
+
+    def found(self, ids: Iterable[uuid.UUID]) -> None:
+        """These have been found."""
+        for task_id in ids:
+            self._until.pop(task_id, None)
+
+    def next(self) -> float:
+        """Return the earliest time; infinity if nothing waits."""
+        return min(self._at.values(), default=float("inf"))
