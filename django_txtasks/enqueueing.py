@@ -8,6 +8,7 @@ import time
 import uuid
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -25,6 +26,8 @@ from django_txtasks.registry import Declaration, Options
 
 NEAR = timedelta(seconds=10)
 """Hints go out for what is due within this time; a worker sets a timer for the rest of it."""
+
+FARTHEST = timedelta(days=36525)
 
 
 class NotTransactionalWarning(UserWarning):
@@ -55,7 +58,8 @@ def enqueue_task(function: Any, /, *args: Any, **kwargs: Any) -> TaskHandle:
             transaction stays usable.
     """
     alias, task = _prepare(function, args, kwargs)
-    return _write(alias, [task])[0]
+    _write(alias, [task])
+    return _handle(alias, task)
 
 
 def enqueue_many(calls: Iterable[Sequence[Any]]) -> list[TaskHandle]:
@@ -71,12 +75,9 @@ def enqueue_many(calls: Iterable[Sequence[Any]]) -> list[TaskHandle]:
         As ``enqueue_task``.
     """
     prepared = [_prepare(*_call(call)) for call in calls]
-    handles: dict[uuid.UUID, TaskHandle] = {}
     for alias in sorted({alias for alias, _ in prepared}):
-        tasks = [task for other, task in prepared if other == alias]
-        with transaction.atomic(using=alias):
-            handles.update((handle.id, handle) for handle in _write(alias, tasks))
-    return [handles[task.task_id] for _, task in prepared]
+        _write(alias, [task for other, task in prepared if other == alias])
+    return [_handle(alias, task) for alias, task in prepared]
 
 
 async def aenqueue_task(function: Any, /, *args: Any, **kwargs: Any) -> TaskHandle:
@@ -138,8 +139,15 @@ def _open_hook(connection: BaseDatabaseWrapper) -> _CommitHook | None:
 
 
 def _call(call: Sequence[Any]) -> tuple[Any, Sequence[Any], Mapping[str, Any]]:
-    function, args, kwargs = (*call, (), {})[:3] if len(call) == 1 else (*call, {})[:3]
-    return function, args, kwargs
+    """Return function, args and kwargs of one call of ``enqueue_many``."""
+    if isinstance(call, (tuple, list)) and 1 <= len(call) <= 3:
+        function, args, kwargs = *call, *[(), {}][len(call) - 1 :]
+        if isinstance(args, (tuple, list)) and isinstance(kwargs, Mapping):
+            return function, args, kwargs
+    raise InvalidArguments(
+        f"enqueue_many() got {str(call)[:200]}; each call is (function, args) or (function, args, kwargs), "
+        "with a tuple or list and a dict."
+    )
 
 
 def _prepare(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[str, NewTask]:
@@ -185,7 +193,11 @@ def _queue(name: str) -> str:
 
 
 def _run_after(value: Any) -> datetime | timedelta | None:
-    if value is None or isinstance(value, timedelta):
+    if value is None:
+        return value
+    if isinstance(value, timedelta):
+        if abs(value) > FARTHEST:
+            raise InvalidOption(f"run_after is {value}, more than 100 years away.")
         return value
     if not isinstance(value, datetime):
         raise InvalidOption(f"run_after is {value!r}; use an aware datetime or a timedelta.")
@@ -194,16 +206,22 @@ def _run_after(value: Any) -> datetime | timedelta | None:
             f"run_after is the naive datetime {value}: in which time zone? Use django.utils.timezone.now() "
             "or make_aware(), or a timedelta."
         )
+    if not 1970 <= value.year <= 9000:
+        raise InvalidOption(f"run_after is {value}; it must be between the years 1970 and 9000.")
     return value
 
 
-def _write(alias: str, tasks: list[NewTask]) -> list[TaskHandle]:
+def _write(alias: str, tasks: list[NewTask]) -> None:
     _warn_if_apart(alias)
-    insert(alias, tasks)
+    with transaction.atomic(using=alias) if len(tasks) > 1 else nullcontext():
+        insert(alias, tasks)
     near = [(task.task_id, task.queue_name) for task in tasks if _is_near(task.run_after)]
     if near:
         notify_on_commit(alias, near)
-    return [TaskHandle(task.task_id, task.task_name, task.queue_name, alias) for task in tasks]
+
+
+def _handle(alias: str, task: NewTask) -> TaskHandle:
+    return TaskHandle(task.task_id, task.task_name, task.queue_name, alias)
 
 
 def _is_near(run_after: datetime | timedelta | None) -> bool:
@@ -236,7 +254,7 @@ def _warn_if_apart(alias: str) -> None:
 
 
 def _warn(message: str) -> None:
-    warnings.warn(message, NotTransactionalWarning, stacklevel=5)
+    warnings.warn(message, NotTransactionalWarning, stacklevel=6)
 
 
 def _in_commit_hook() -> bool:

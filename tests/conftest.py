@@ -1,0 +1,71 @@
+"""Fixtures: a clean real database, a broker of one's own queue prefix, and worker processes."""
+
+from __future__ import annotations
+
+import os
+import uuid
+
+import helpers
+import pytest
+from django.db import connection, connections
+from django.test.utils import setup_databases, teardown_databases
+
+
+@pytest.fixture
+def rows(django_db_setup, django_db_blocker):
+    """The test database, seen by threads and other processes, empty before and after."""
+    with django_db_blocker.unblock():
+        helpers.empty_tables()
+        yield
+        connection.close()
+        helpers.empty_tables()
+        connections.close_all()
+
+
+@pytest.fixture
+def txtasks(settings):
+    """Change keys of TXTASKS: ``txtasks(lease=3)``."""
+
+    def change(**keys):
+        settings.TXTASKS = {**settings.TXTASKS, **keys}
+
+    return change
+
+
+@pytest.fixture
+def quick(txtasks):
+    """Retries without delay, and times that fit a test."""
+    txtasks(retry_base=0.001, retry_ceiling=0.001, poll_interval=0.05)
+
+
+@pytest.fixture
+def broker(txtasks):
+    """The real RabbitMQ, with queues of this test alone; gives the broker's URL."""
+    from django_txtasks.broker import publisher  # noqa: PLC0415 -- needs settings
+
+    url, prefix = os.environ["TXTASKS_TEST_AMQP_URL"], f"test-{uuid.uuid4().hex[:8]}"
+    txtasks(broker_url=url, queue_prefix=prefix)
+    yield url
+    publisher.close_all()
+    publisher._start_afresh()
+    helpers.delete_queues(url, [f"{prefix}.default", f"{prefix}.mail"])
+
+
+@pytest.fixture
+def processes(rows, settings):
+    """Start ``manage.py`` commands on the test's database; none outlives the test."""
+    started = helpers.Processes(lambda: settings.TXTASKS)
+    yield started
+    started.end()
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_test_environment, django_db_blocker, tmp_path_factory):
+    """The test database, made for every run: most tests here take ``rows`` instead of a mark."""
+    if connection.vendor == "sqlite":  # a file, which worker processes and threads share
+        connection.settings_dict["TEST"]["NAME"] = str(tmp_path_factory.mktemp("db") / "test.sqlite3")
+    with django_db_blocker.unblock():
+        old = setup_databases(verbosity=0, interactive=False)
+    yield
+    with django_db_blocker.unblock():
+        teardown_databases(old, verbosity=0)

@@ -1,0 +1,209 @@
+"""What tests share: rows written and read the short way, waiting, and real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pika
+from django.db import OperationalError, connection, transaction
+
+HERE = Path(__file__).parent
+NAMES_OF_TABLES = [
+    "txtasks_task",
+    "txtasks_finishedtask",
+    "txtasks_worker",
+    "probe_run",
+    "orders_receipt",
+    "orders_order",
+]
+
+
+def empty_tables() -> None:
+    """Faster than a flush, and it leaves permissions alone."""
+    with connection.cursor() as cursor:
+        for table in NAMES_OF_TABLES:
+            cursor.execute(f"DELETE FROM {table}")
+
+
+def execute(sql: str, *params: Any) -> list[tuple[Any, ...]]:
+    """Run a statement as a person would by hand."""
+    with connection.cursor() as cursor:
+        cursor.execute(sql, params)
+        return list(cursor.fetchall()) if cursor.description else []
+
+
+def row(task_id: uuid.UUID) -> Any:
+    """Return the live row of a task, or None."""
+    from django_txtasks.models import Task
+
+    return Task.objects.filter(pk=task_id).first()
+
+
+def finished(task_id: uuid.UUID) -> Any:
+    """Return the finished row of a task, or None."""
+    from django_txtasks.models import FinishedTask
+
+    return FinishedTask.objects.filter(pk=task_id).first()
+
+
+def runs(key: str | None = None) -> int:
+    """How many runs were noted."""
+    from probe.models import Run
+
+    return Run.objects.filter(key=key).count() if key else Run.objects.count()
+
+
+def counts() -> dict[str, int]:
+    """Return the number of live rows in each state, and of finished ones."""
+    from django_txtasks.models import FinishedTask, Status, Task
+
+    found = {str(status.value): Task.objects.filter(status=status).count() for status in Status}
+    return {**found, "finished": FinishedTask.objects.count()}
+
+
+def wait_until(true: Callable[[], Any], seconds: float = 30.0, what: str = "") -> Any:
+    """Return the first true answer; fail after ``seconds``, which only a broken run takes."""
+    end = time.monotonic() + seconds
+    while not (answer := true()):
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {seconds} s: {what or true}")
+        time.sleep(0.02)
+    return answer
+
+
+@contextmanager
+def second_session(work: Callable[[], None]) -> Iterator[threading.Thread]:
+    """Run ``work`` in a thread with a database connection of its own."""
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:  # handed to the test below
+            failures.append(error)
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    yield thread
+    thread.join(30)
+    assert not thread.is_alive()
+    if failures:
+        raise failures[0]
+
+
+@contextmanager
+def locked(sql: str, *params: Any) -> Iterator[None]:
+    """Keep rows locked by another session's open transaction: ``sql`` changes them, then rolls back."""
+    holds, release = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with transaction.atomic():
+            execute(sql, *params)
+            holds.set()
+            release.wait(30)
+            transaction.set_rollback(True)
+
+    with second_session(hold):
+        assert holds.wait(10)
+        try:
+            yield
+        finally:
+            release.set()
+
+
+def delete_queues(url: str, names: list[str]) -> None:
+    """Remove a test's queues from the broker."""
+    with pika.BlockingConnection(pika.URLParameters(url)) as amqp:
+        for name in names:
+            amqp.channel().queue_delete(name)
+
+
+class Processes:
+    """``manage.py`` commands as processes of their own, in sessions of their own."""
+
+    def __init__(self, read_settings: Callable[[], dict[str, Any]]) -> None:
+        self._settings = read_settings
+        self.started: list[subprocess.Popen[bytes]] = []
+        self._logs: list[Path] = []
+        self._directory = tempfile.TemporaryDirectory()
+
+    def start(self, *arguments: str, env: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
+        """Start a command and return at once."""
+        log = Path(self._directory.name) / f"{len(self.started)}.log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "django", *arguments],
+                env={**self._environment(), **(env or {})},
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self.started.append(process)
+        self._logs.append(log)
+        return process
+
+    def log_of(self, process: subprocess.Popen[bytes]) -> str:
+        """Return what a process has printed so far."""
+        return self._logs[self.started.index(process)].read_text(errors="replace")
+
+    def end(self) -> None:
+        """Kill what is left; the workers of a killed supervisor stop by themselves."""
+        for process in self.started:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+        for process in self.started:
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._directory.cleanup()
+
+    def _environment(self) -> dict[str, str]:
+        simple = {name: value for name, value in self._settings().items() if value is not None}
+        return {
+            **os.environ,
+            "DJANGO_SETTINGS_MODULE": "settings_for_tests",
+            "PYTHONPATH": os.pathsep.join(
+                [
+                    str(HERE),
+                    str(HERE.parent / "testproject"),
+                    *filter(None, [os.environ.get("PYTHONPATH")]),
+                ]
+            ),
+            "TXTASKS_IN_TEST_DATABASE": str(connection.settings_dict["NAME"]),
+            "TXTASKS_SETTINGS": json.dumps({"grace": 1, **simple}),
+        }
+
+
+def worker_pids() -> list[int]:
+    """Return the process ids of registered workers that are not lost."""
+    from django_txtasks.models import Worker
+
+    return list(Worker.objects.filter(lost=False).values_list("pid", flat=True))
+
+
+def patiently(work: Callable[[], Any]) -> Any:
+    """Run a transaction again when the database asks for it, as workers do."""
+    from django_txtasks.lifecycle.dialect import is_repeatable
+
+    while True:
+        try:
+            return work()
+        except OperationalError as error:
+            if not is_repeatable(error):
+                raise

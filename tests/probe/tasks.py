@@ -1,0 +1,134 @@
+"""Task functions of every kind."""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from datetime import timedelta
+
+from asgiref.sync import sync_to_async
+from django.db import transaction
+
+from django_txtasks import Reject, Retry, TaskContext, task
+from probe.models import Run
+
+
+def ran(key: str, attempt: int = 0) -> None:
+    """Note a run, whatever becomes of the task."""
+    Run.objects.create(key=key, attempt=attempt, pid=os.getpid())
+
+
+@task
+def note(key="note"):
+    ran(key)
+
+
+@task(queue_name="mail", priority=7, max_attempts=2)
+def mail(key="mail"):
+    ran(key)
+
+
+@task
+def give(value):
+    return value
+
+
+@task(takes_context=True)
+def tell_context(ctx: TaskContext):
+    ran("context", ctx.attempt)
+    return {
+        "id": str(ctx.task_id),
+        "attempt": ctx.attempt,
+        "queue": ctx.queue_name,
+        "failures": ctx.failures,
+    }
+
+
+@task
+async def note_async(key="async"):
+    await asyncio.sleep(0)
+    await sync_to_async(ran)(key)
+    return "from async"
+
+
+@task(max_attempts=3)
+def fail(text="out of paper"):
+    secret = "a local variable"  # noqa: F841 -- must not be in the traceback
+    ran("fail")
+    raise ValueError(text)
+
+
+@task(takes_context=True)
+def fail_until(ctx: TaskContext, attempt):
+    ran("fail_until", ctx.attempt)
+    if ctx.attempt < attempt:
+        raise ValueError(f"not before attempt {attempt}")
+
+
+@task(takes_context=True)
+def retry_once(ctx: TaskContext, seconds):
+    ran("retry_once", ctx.attempt)
+    if ctx.attempt == 1:
+        raise Retry("later", after=timedelta(seconds=seconds))
+
+
+@task
+def reject():
+    ran("reject")
+    raise Reject("the address does not exist")
+
+
+@task
+def leave_python():
+    sys.exit(3)
+
+
+@task(atomic=True)
+def atomic_note(key="atomic"):
+    ran(key)
+
+
+@task(atomic=True, max_attempts=2)
+def atomic_fail():
+    ran("atomic_fail")
+    raise ValueError("after the effect")
+
+
+@task(atomic=True, takes_context=True)
+def atomic_slow(ctx: TaskContext, key, seconds):
+    ran(key, ctx.attempt)
+    time.sleep(seconds)
+
+
+@task
+def slow(key="slow", seconds=60):
+    ran(key)
+    time.sleep(seconds)
+    ran(f"{key} ended")
+
+
+@task(idempotent=True, takes_context=True)
+def slow_once(ctx: TaskContext, key, seconds=60):
+    """Slow in its first attempt only."""
+    ran(key, ctx.attempt)
+    if ctx.attempt == 1:
+        time.sleep(seconds)
+
+
+@task(idempotent=True, max_crashes=2)
+def die():
+    ran("die")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@task
+def enqueue_another(key):
+    with transaction.atomic():
+        note.enqueue(key)
+
+
+@task
+def leave_autocommit_off():
+    transaction.set_autocommit(False)
+    Run.objects.create(key="never committed")

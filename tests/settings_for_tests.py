@@ -1,0 +1,17 @@
+"""The example project's settings, with an app that shows what ran, and no broker by default.
+
+Tests that want the broker take the ``broker`` fixture.
+"""
+
+import os
+
+from settings import *  # noqa: F403
+from settings import DATABASES, INSTALLED_APPS, TXTASKS
+
+INSTALLED_APPS = [*INSTALLED_APPS, "probe"]
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+TXTASKS = {**TXTASKS, "queues": ["default", "mail"]}
+
+if os.environ.get("TXTASKS_IN_TEST_DATABASE"):
+    # A process that a test starts works on the test's own database.
+    DATABASES["default"]["NAME"] = os.environ["TXTASKS_IN_TEST_DATABASE"]

@@ -1,0 +1,299 @@
+"""A task is written with the caller's data, or not at all; bad input is refused before any SQL."""
+
+import asyncio
+import math
+import uuid
+from datetime import datetime, timedelta, timezone
+
+import helpers
+import pytest
+from asgiref.sync import sync_to_async
+from django.db import connection, connections, transaction
+from django.utils.timezone import now
+from orders.models import Order
+from probe import tasks
+
+from django_txtasks import aenqueue_task, enqueue_many, enqueue_task
+from django_txtasks.enqueueing import NotTransactionalWarning, _CommitHook
+from django_txtasks.exceptions import (
+    InvalidArguments,
+    InvalidOption,
+    NotATask,
+    TxTasksError,
+    UnknownQueue,
+)
+from django_txtasks.models import Status, Task
+
+pytestmark = pytest.mark.usefixtures("rows")
+
+
+def undecorated():
+    pass
+
+
+def test_a_committed_transaction_leaves_the_task_with_its_data():
+    with transaction.atomic():
+        order = Order.objects.create(customer="Ada")
+        handle = enqueue_task(tasks.note, "a")
+    task = helpers.row(handle.id)
+    assert (task.status, task.args, task.kwargs, task.attempt) == (Status.PENDING, ["a"], {}, 0)
+    assert Order.objects.filter(pk=order.pk).exists()
+
+
+def test_a_rolled_back_transaction_leaves_nothing():
+    with pytest.raises(ZeroDivisionError), transaction.atomic():
+        Order.objects.create(customer="Bob")
+        enqueue_task(tasks.note, "b")
+        1 / 0  # noqa: B018
+    assert not Task.objects.exists()
+
+
+def test_outside_a_transaction_the_task_is_its_own():
+    assert helpers.row(enqueue_task(tasks.note).id)
+
+
+def test_the_row_says_what_the_declaration_and_the_options_say():
+    declared = helpers.row(tasks.mail.enqueue().id)
+    assert (declared.queue_name, declared.priority, declared.max_attempts) == ("mail", 7, 2)
+    assert (declared.on_crash, declared.task_name) == ("dead", "probe.tasks.mail")
+    changed = helpers.row(tasks.mail.using(queue_name="default", priority=-3).enqueue().id)
+    assert (changed.queue_name, changed.priority) == ("default", -3)
+    assert helpers.row(tasks.slow_once.enqueue("x").id).on_crash == "retry"
+    assert helpers.row(tasks.atomic_note.enqueue().id).on_crash == "retry"
+
+
+def test_run_after_is_an_instant_or_a_time_from_now():
+    instant = now().replace(microsecond=0) + timedelta(hours=3)
+    assert helpers.row(tasks.note.using(run_after=instant).enqueue().id).run_after == instant
+    elsewhere = instant.astimezone(timezone(timedelta(hours=-5)))
+    assert helpers.row(tasks.note.using(run_after=elsewhere).enqueue().id).run_after == instant
+    later = helpers.row(tasks.note.using(run_after=timedelta(minutes=5)).enqueue().id)
+    assert timedelta(minutes=4, seconds=50) < later.run_after - later.enqueued_at < timedelta(minutes=5, seconds=10)
+
+
+def test_ids_are_fresh_version_7_uuids():
+    ids = [tasks.note.enqueue().id for _ in range(20)]
+    assert len(set(ids)) == 20
+    assert {task_id.version for task_id in ids} == {7}
+    assert {task_id.variant for task_id in ids} == {uuid.RFC_4122}
+
+
+def nested(levels):
+    value = []
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+class Thing:
+    """Anything that JSON does not know."""
+
+
+BAD = {
+    "an object": (Thing(), "args[0] is Thing"),
+    "a datetime": ({"when": datetime(2030, 1, 1, tzinfo=timezone.utc)}, "args[0]['when'] is datetime"),
+    "bytes": (b"bytes", "is bytes"),
+    "a set": ({1, 2}, "is set"),
+    "NaN": (math.nan, "is nan"),
+    "Infinity": ([1, math.inf], "args[0][1] is inf"),
+    "-Infinity": (-math.inf, "is -inf"),
+    "NUL": ("a\x00b", "NUL"),
+    "NUL in a key": ({"\x00": 1}, "NUL"),
+    "a lone surrogate": ("\ud800", "lone surrogate"),
+    "a lone surrogate inside": ({"k": ["\udfff"]}, "lone surrogate"),
+    "an int key": ({1: "one"}, "key 1 of type int"),
+    "a None key": ({None: 1}, "key None"),
+    "a long text": ("x" * 300_000, "bytes of JSON"),
+    "a long list": ([1] * 200_000, "bytes of JSON"),
+    "nested 30 deep": (nested(30), "levels deep"),
+    "nested 100,000 deep": (nested(100_000), "levels deep"),
+    "400 digits": (10**400, "digits"),
+    "6,000 digits": (10**6000, "digits"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_arguments_that_cannot_be_stored_are_refused_by_name_and_the_transaction_goes_on(
+    what, django_assert_num_queries
+):
+    value, says = BAD[what]
+    with transaction.atomic():
+        Order.objects.create(customer="before")
+        with django_assert_num_queries(0), pytest.raises(InvalidArguments) as caught:
+            enqueue_task(tasks.note, value)
+        Order.objects.create(customer="after")
+        with django_assert_num_queries(0), pytest.raises(InvalidArguments):
+            enqueue_task(tasks.note, key=value)
+    assert says in str(caught.value)
+    assert len(str(caught.value)) < 1000
+    assert Order.objects.count() == 2
+
+
+def test_a_list_that_holds_itself_is_too_deep():
+    value = []
+    value.append(value)
+    with pytest.raises(InvalidArguments, match="levels deep"):
+        enqueue_task(tasks.note, value)
+
+
+def test_args_and_kwargs_count_together():
+    with pytest.raises(InvalidArguments, match="together"):
+        enqueue_task(tasks.note, "x" * 200_000, key="y" * 200_000)
+
+
+@pytest.mark.parametrize(
+    "value", [None, True, 0, -1, 2**70, 1.5, "", "ü€😀", [], {}, {"a": [1, {"b": None}]}], ids=repr
+)
+def test_json_comes_back_as_it_went(value):
+    assert helpers.row(enqueue_task(tasks.give, value).id).args == [value]
+
+
+@pytest.mark.parametrize("function", [undecorated, None, "probe.tasks.note", print, Thing], ids=str)
+def test_what_is_not_a_task_function_is_refused(function, django_assert_num_queries):
+    with django_assert_num_queries(0), pytest.raises(NotATask, match="@task"):
+        enqueue_task(function)
+
+
+def test_an_unknown_queue_is_refused_with_the_known_ones(django_assert_num_queries):
+    with django_assert_num_queries(0), pytest.raises(UnknownQueue) as caught:
+        tasks.note.using(queue_name="mial").enqueue()
+    assert str(caught.value).startswith("Queue 'mial' is not served: TXTASKS['queues'] has 'default', 'mail'.")
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"run_after": datetime(2030, 1, 1)}, "naive"),  # noqa: DTZ001 -- that is the point
+        ({"run_after": "tomorrow"}, "aware datetime or a timedelta"),
+        ({"run_after": timedelta(days=10**6)}, "100 years"),
+        ({"run_after": datetime(1, 1, 1, tzinfo=timezone.utc)}, "1970"),
+        ({"priority": 101}, "from -100 to 100"),
+        ({"priority": "high"}, "from -100 to 100"),
+        ({"priority": True}, "from -100 to 100"),
+    ],
+    ids=str,
+)
+def test_a_bad_option_is_refused_before_any_sql(options, says, django_assert_num_queries):
+    with django_assert_num_queries(0), pytest.raises(InvalidOption, match=says):
+        tasks.note.using(**options).enqueue()
+
+
+def test_one_task_is_one_statement(django_assert_num_queries):
+    with transaction.atomic(), django_assert_num_queries(1):
+        enqueue_task(tasks.note)
+
+
+def test_thousands_of_tasks_are_few_statements(django_assert_max_num_queries):
+    with transaction.atomic(), django_assert_max_num_queries(8):
+        handles = enqueue_many((tasks.note, (str(n),)) for n in range(3000))
+    assert Task.objects.count() == 3000
+    assert helpers.row(handles[1234].id).args == ["1234"]
+
+
+def test_many_calls_may_differ_in_everything():
+    handles = enqueue_many(
+        [
+            (tasks.note,),
+            (tasks.mail, ["a"]),
+            (tasks.note, (), {"key": "k"}),
+            (tasks.note.using(run_after=timedelta(hours=1), priority=5), ["b"]),
+            (tasks.note.using(run_after=now()), ["c"]),
+        ]
+    )
+    stored = [helpers.row(handle.id) for handle in handles]
+    assert [task.args for task in stored] == [[], ["a"], [], ["b"], ["c"]]
+    assert [task.priority for task in stored] == [0, 7, 0, 5, 0]
+    assert stored[2].kwargs == {"key": "k"}
+
+
+def test_many_calls_with_one_bad_write_none():
+    with pytest.raises(InvalidArguments):
+        enqueue_many([(tasks.note, ("ok",)), (tasks.note, (Thing(),))])
+    assert not Task.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [tasks.note, (), (tasks.note, "text"), (tasks.note, (), {}, 1), (tasks.note, (), [])],
+    ids=str,
+)
+def test_a_call_of_another_shape_is_refused(call):
+    with pytest.raises(TxTasksError):
+        enqueue_many([call])
+    assert not Task.objects.exists()
+
+
+def test_async_code_enqueues_too():
+    async def view():
+        first = await aenqueue_task(tasks.note, "a")
+        second = await tasks.note.aenqueue("b")
+        await sync_to_async(connections.close_all)()
+        return [first, second]
+
+    assert [helpers.row(handle.id).args for handle in asyncio.run(view())] == [["a"], ["b"]]
+
+
+def hooks():
+    return [hook for _, hook, *_ in connection.run_on_commit if isinstance(hook, _CommitHook)]
+
+
+def test_any_number_of_tasks_is_one_hook(txtasks):
+    txtasks(broker_url="amqp://127.0.0.1:1")
+    with transaction.atomic():
+        for number in range(20):
+            enqueue_task(tasks.note, str(number))
+        enqueue_many((tasks.note, ()) for _ in range(20))
+        assert len(hooks()) == 1
+        assert len(hooks()[0].tasks) == 40
+
+
+def test_a_rolled_back_savepoint_takes_its_hints_along(txtasks):
+    """Savepoints that roll back before, around and after other enqueues."""
+    txtasks(broker_url="amqp://127.0.0.1:1")
+
+    def rolled_back():
+        with pytest.raises(ZeroDivisionError), transaction.atomic():
+            enqueue_task(tasks.note, "rolled back")
+            with transaction.atomic():
+                enqueue_task(tasks.note, "inside a rolled back one")
+            1 / 0  # noqa: B018
+
+    with transaction.atomic():
+        rolled_back()
+        kept = [enqueue_task(tasks.note, "first").id]
+        rolled_back()
+        with transaction.atomic():
+            kept.append(enqueue_task(tasks.note, "in a savepoint").id)
+            rolled_back()
+            kept.append(enqueue_task(tasks.note, "still in it").id)
+        kept.append(enqueue_task(tasks.note, "after").id)
+        rolled_back()
+        assert len(hooks()) == 2
+        assert {task_id for hook in hooks() for task_id, _ in hook.tasks} == set(kept)
+    assert set(Task.objects.values_list("pk", flat=True)) == set(kept)
+
+
+def test_without_a_broker_there_is_no_hook():
+    with transaction.atomic():
+        enqueue_task(tasks.note)
+        assert not connection.run_on_commit
+
+
+def test_enqueueing_from_a_commit_hook_warns():
+    with pytest.warns(NotTransactionalWarning, match="on_commit"), transaction.atomic():
+        transaction.on_commit(lambda: enqueue_task(tasks.note))
+
+
+def test_a_transaction_by_hand_is_the_callers_own(txtasks):
+    txtasks(broker_url="amqp://127.0.0.1:1")
+    transaction.set_autocommit(False)
+    try:
+        enqueue_task(tasks.note)
+        transaction.rollback()
+        assert not Task.objects.exists()
+        enqueue_task(tasks.note)
+        transaction.commit()
+    finally:
+        transaction.rollback()
+        transaction.set_autocommit(True)
+    assert Task.objects.count() == 1
