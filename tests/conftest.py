@@ -57,10 +57,16 @@ def processes(rows, settings):
     started = helpers.Processes(lambda: settings.TXTASKS)
     yield started
     started.end()
+    started.directory.cleanup()
 
 
 @pytest.fixture(scope="session")
-def django_db_setup(django_test_environment, django_db_blocker, tmp_path_factory):
+def django_db_setup(
+    django_test_environment,
+    django_db_blocker,
+    django_db_modify_db_settings_parallel_suffix,
+    tmp_path_factory,
+):
     """The test database, made for every run: most tests here take ``rows`` instead of a mark."""
     if connection.vendor == "sqlite":  # a file, which worker processes and threads share
         connection.settings_dict["TEST"]["NAME"] = str(tmp_path_factory.mktemp("db") / "test.sqlite3")

@@ -16,7 +16,7 @@ if __name__ == "__main__":
         databases = {
             "PostgreSQL": os.environ["TXTASKS_TEST_POSTGRES_URL"],
             "MariaDB": os.environ["TXTASKS_TEST_MARIADB_URL"],
-            "SQLite": f"sqlite:///{directory}/txtasks.sqlite3",
+            "SQLite": f"sqlite:///{directory}/txtasks.sqlite3?timeout=1",
         }
         for name, url in databases.items():
             print(f"\n===== {name} =====", flush=True)

@@ -73,12 +73,14 @@ def counts() -> dict[str, int]:
     return {**found, "finished": FinishedTask.objects.count()}
 
 
-def wait_until(true: Callable[[], Any], seconds: float = 30.0, what: str = "") -> Any:
+def wait_until(
+    true: Callable[[], Any], seconds: float = 30.0, what: str | Callable[[], str] = ""
+) -> Any:
     """Return the first true answer; fail after ``seconds``, which only a broken run takes."""
     end = time.monotonic() + seconds
     while not (answer := true()):
         if time.monotonic() > end:
-            raise AssertionError(f"not within {seconds} s: {what or true}")
+            raise AssertionError(f"not within {seconds} s: {what() if callable(what) else what}")
         time.sleep(0.02)
     return answer
 
@@ -138,12 +140,12 @@ class Processes:
     def __init__(self, read_settings: Callable[[], dict[str, Any]]) -> None:
         self._settings = read_settings
         self.started: list[subprocess.Popen[bytes]] = []
-        self._logs: list[Path] = []
-        self._directory = tempfile.TemporaryDirectory()
+        self._logs: dict[int, Path] = {}
+        self.directory = tempfile.TemporaryDirectory()
 
     def start(self, *arguments: str, env: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
         """Start a command and return at once."""
-        log = Path(self._directory.name) / f"{len(self.started)}.log"
+        log = Path(self.directory.name) / f"{len(self._logs)}.log"
         with log.open("wb") as output:
             process = subprocess.Popen(
                 [sys.executable, "-m", "django", *arguments],
@@ -153,12 +155,12 @@ class Processes:
                 start_new_session=True,
             )
         self.started.append(process)
-        self._logs.append(log)
+        self._logs[process.pid] = log
         return process
 
     def log_of(self, process: subprocess.Popen[bytes]) -> str:
         """Return what a process has printed so far."""
-        return self._logs[self.started.index(process)].read_text(errors="replace")
+        return self._logs[process.pid].read_text(errors="replace")
 
     def end(self) -> None:
         """Kill what is left; the workers of a killed supervisor stop by themselves."""
@@ -171,7 +173,7 @@ class Processes:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        self._directory.cleanup()
+        self.started.clear()
 
     def _environment(self) -> dict[str, str]:
         simple = {name: value for name, value in self._settings().items() if value is not None}
@@ -207,3 +209,31 @@ def patiently(work: Callable[[], Any]) -> Any:
         except OperationalError as error:
             if not is_repeatable(error):
                 raise
+
+
+@contextmanager
+def working(threads: int = 2, queues: list[str] | None = None) -> Iterator[Any]:
+    """A real worker in a thread of this process, with the broker that TXTASKS names; gives the Worker."""
+    from django_txtasks import registry
+    from django_txtasks.broker.consumer import HintConsumer
+    from django_txtasks.conf import get_config
+    from django_txtasks.lifecycle.claims import Subscription
+    from django_txtasks.worker.bell import Bell
+    from django_txtasks.worker.stopping import Stop
+    from django_txtasks.worker.worker import Worker
+
+    config, bell = get_config(), Bell()
+    queues = list(queues or config.queues)
+    if config.broker_url is not None:
+        bell.source = HintConsumer(config, "default", queues, bell.deliver)
+        bell.source.start()
+    stop = Stop(10, bell.ring)
+    worker = Worker(config, Subscription("default", queues, registry.names()), threads=threads, bell=bell, stop=stop)
+    with second_session(worker.run):
+        try:
+            wait_until(lambda: worker.ledger.id and bell.connected in (None, True), what="the worker's start")
+            yield worker
+        finally:
+            stop.request()
+    if bell.source is not None:
+        bell.source.stop()

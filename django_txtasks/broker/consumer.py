@@ -85,6 +85,7 @@ class HintConsumer:
                 failures = 0
                 while not self._stopping.is_set():
                     self._connection.process_data_events(5)  # type: ignore[union-attr]
+                    self._refuse_silence()
             except Exception as error:  # noqa: BLE001 -- pika raises many kinds; without this thread the worker is deaf
                 self._disconnect()
                 failures += 1
@@ -112,6 +113,11 @@ class HintConsumer:
             tags, self._tags = self._tags, []
             for tag in tags:
                 self._channel.basic_cancel(tag)
+
+    def _refuse_silence(self) -> None:
+        """A channel that RabbitMQ closed, or a consumer that it cancelled, says nothing for ever."""
+        if not self._channel.is_open or len(self._channel.consumer_tags) < len(self._tags):
+            raise ConnectionError("RabbitMQ ended the consumer; its queue may have been deleted")
 
     def _receive(self, queue: str, channel: Any, method: Any, properties: Any, body: bytes) -> None:
         tag = method.delivery_tag

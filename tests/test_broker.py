@@ -1,0 +1,278 @@
+"""RabbitMQ rings a bell and is trusted with nothing: dead, deaf, lying or flooded, tasks run."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+import uuid
+from datetime import timedelta
+
+import helpers
+import pika
+import pytest
+from django.db import transaction
+from probe import tasks
+from proxy import Proxy
+
+from django_txtasks import broker as broker_room
+from django_txtasks import enqueue_many, enqueue_task
+from django_txtasks.broker import publisher, topology
+from django_txtasks.conf import get_config
+from django_txtasks.models import Task
+
+pytestmark = pytest.mark.usefixtures("rows")
+
+NEVER = 600  # a poll interval that no test lives to see: what runs was told by a hint
+
+
+@pytest.fixture
+def hints_only(broker, txtasks):
+    """Tasks run by hints alone: workers scan once when they start."""
+    txtasks(poll_interval=NEVER, retry_time=0.2, giveup_time=5)
+    return broker
+
+
+def queue_name(queue="default"):
+    return topology.hint_queue(get_config(), "default", queue)
+
+
+def waiting(url):
+    """How many messages wait in the queue of hints."""
+    with pika.BlockingConnection(pika.URLParameters(url)) as amqp:
+        return amqp.channel().queue_declare(queue_name(), passive=True).method.message_count
+
+
+def send(url, *bodies):
+    """What any AMQP client can do."""
+    with pika.BlockingConnection(pika.URLParameters(url)) as amqp:
+        channel = amqp.channel()
+        for body in bodies:
+            channel.basic_publish("", queue_name(), body)
+
+
+def hint(*ids):
+    return json.dumps({"ids": [str(task_id) for task_id in ids]}).encode()
+
+
+def test_a_task_is_started_by_its_hint(hints_only):
+    with helpers.working():
+        for number in range(5):
+            with transaction.atomic():
+                enqueue_task(tasks.note, f"hinted {number}")
+            helpers.wait_until(lambda n=number: helpers.runs(f"hinted {n}"))
+
+
+def test_many_tasks_of_one_transaction_are_started_by_few_hints(hints_only):
+    with helpers.working():
+        enqueue_many((tasks.note, ()) for _ in range(250))
+        helpers.wait_until(lambda: helpers.counts()["finished"] == 250)
+    assert helpers.runs() == 250
+
+
+def test_each_queue_has_hints_of_its_own(hints_only):
+    with helpers.working(queues=["mail"]):
+        tasks.note.enqueue("not mail")
+        tasks.mail.enqueue("mail")
+        helpers.wait_until(lambda: helpers.runs("mail"))
+        assert helpers.runs("not mail") == 0
+
+
+def test_the_raw_protocol_a_row_by_plain_sql_and_a_hint_by_any_client(hints_only):
+    task_id = uuid.uuid4()
+    with helpers.working():
+        helpers.execute(
+            "INSERT INTO txtasks_task (id, task_name, args) VALUES (%s, 'probe.tasks.note', %s)",
+            task_id.hex, '["by hand"]',
+        )  # fmt: skip
+        send(hints_only, hint(task_id))
+        helpers.wait_until(lambda: helpers.runs("by hand"))
+
+
+def test_a_hint_for_a_rolled_back_row_runs_nothing_and_blocks_nothing(hints_only):
+    with helpers.working(threads=1):
+        send(hints_only, hint(uuid.uuid4()))
+        tasks.note.enqueue("after it")
+        helpers.wait_until(lambda: helpers.runs("after it"))
+        helpers.wait_until(lambda: waiting(hints_only) == 0)
+    assert helpers.runs() == 1
+
+
+def test_a_hint_that_comes_before_its_row_is_committed_is_looked_up_again(hints_only):
+    task_id = uuid.uuid4()
+    with helpers.working(threads=1) as worker:
+        send(hints_only, hint(task_id))
+        helpers.wait_until(lambda: worker.timers.next() < float("inf"), what="the hint to be looked up")
+        helpers.execute("INSERT INTO txtasks_task (id, task_name) VALUES (%s, 'probe.tasks.note')", task_id.hex)
+        helpers.wait_until(lambda: helpers.runs("note"))
+
+
+def test_an_absent_row_is_forgotten_after_the_giveup_time(hints_only, txtasks):
+    txtasks(retry_time=0.05, giveup_time=0.2)
+    with helpers.working(threads=1) as worker:
+        send(hints_only, hint(uuid.uuid4()))
+        helpers.wait_until(lambda: worker.timers.next() < float("inf"))
+        helpers.wait_until(lambda: worker.timers.next() == float("inf"))
+
+
+def test_a_task_due_in_a_moment_is_started_by_a_timer(hints_only):
+    with helpers.working():
+        handle = tasks.note.using(run_after=timedelta(seconds=1)).enqueue("later")
+        helpers.wait_until(lambda: helpers.finished(handle.id))
+    done = helpers.finished(handle.id)
+    assert done.started_at >= done.run_after
+
+
+def test_a_retry_that_is_near_is_started_by_a_timer(hints_only):
+    with helpers.working():
+        handle = tasks.retry_once.enqueue(0.2)
+        helpers.wait_until(lambda: helpers.finished(handle.id))
+
+
+GARBAGE = {
+    "random bytes": os.urandom(200),
+    "not UTF-8": b"\xff\xfe",
+    "no object": b"[1, 2]",
+    "no ids": b'{"id": 1}',
+    "ids that are none": b'{"ids": ["os.system", 5, null]}',
+    "deep JSON": b'{"ids":' + b"[" * 20_000,
+    "a megabyte": b'{"ids": [' + b'"' + b"x" * 1_000_000 + b'"]}',
+    "nothing": b"",
+}
+
+
+def test_garbage_is_dropped_and_nothing_is_imported(hints_only):
+    with helpers.working():
+        before = set(sys.modules)
+        send(hints_only, *GARBAGE.values())
+        tasks.note.enqueue("after the garbage")
+        helpers.wait_until(lambda: helpers.runs("after the garbage"))
+        helpers.wait_until(lambda: waiting(hints_only) == 0)
+        assert {name for name in set(sys.modules) - before if not name.startswith("encodings.")} == set()
+
+
+def test_a_thousand_copies_of_a_hint_run_its_task_once(hints_only):
+    with helpers.working():
+        handle = tasks.note.enqueue("once")
+        send(hints_only, *[hint(handle.id)] * 1000)
+        helpers.wait_until(lambda: helpers.finished(handle.id))
+        helpers.wait_until(lambda: waiting(hints_only) == 0)
+    assert helpers.runs("once") == 1
+
+
+def test_a_full_worker_leaves_hints_to_those_with_room(hints_only):
+    with helpers.working(threads=1, queues=["default"]):
+        tasks.slow.enqueue("occupied", seconds=1.5)
+        helpers.wait_until(lambda: helpers.runs("occupied"))
+        tasks.note.enqueue("for others")
+        helpers.wait_until(lambda: waiting(hints_only) == 1, what="the hint to be left in RabbitMQ")
+        with helpers.working(threads=1, queues=["default"]):
+            helpers.wait_until(lambda: helpers.runs("for others"))
+            assert helpers.runs("occupied ended") == 0
+
+
+def test_a_worker_hears_again_after_its_connection_was_cut(broker, txtasks):
+    url = pika.URLParameters(broker)
+    with Proxy(url.host, url.port) as proxy:
+        txtasks(broker_url=broker.replace(f":{url.port}/", f":{proxy.port}/"), poll_interval=NEVER)
+        with helpers.working() as worker:
+            proxy.cut_all()
+            helpers.wait_until(lambda: not worker.bell.connected)
+            helpers.wait_until(lambda: worker.bell.connected)
+            tasks.note.enqueue("heard")
+            helpers.wait_until(lambda: helpers.runs("heard"))
+        publisher.close_all()
+        publisher._start_afresh()
+
+
+def test_without_hints_the_scan_finds_the_task(txtasks):
+    """A broker that is dead."""
+    txtasks(broker_url="amqp://127.0.0.1:1", poll_interval=0.1)
+    with transaction.atomic():
+        enqueue_task(tasks.note, "found")
+    from django.core.management import call_command  # noqa: PLC0415
+
+    call_command("runworkers", max_tasks=1, verbosity=0)
+    assert helpers.runs("found") == 1
+    publisher._start_afresh()
+
+
+def test_a_black_hole_neither_delays_nor_fails_a_request(broker, txtasks):
+    """A broker whose machine takes the connection and never says a word."""
+    with Proxy("127.0.0.1", 1, swallow=True) as hole:
+        txtasks(broker_url=f"amqp://guest:guest@127.0.0.1:{hole.port}/")
+        for _ in range(50):
+            with transaction.atomic():
+                enqueue_task(tasks.note)
+        assert Task.objects.count() == 50
+        publisher.close_all()  # ends after its time, though nobody answers
+        publisher._start_afresh()
+
+
+def test_a_full_buffer_drops_the_oldest_hints_and_counts_them(txtasks):
+    txtasks(broker_url="amqp://127.0.0.1:1")
+    config = get_config()
+    broker_room.notify(config, "default", [(uuid.uuid4(), "default")] * (publisher.BUFFER + 500))
+    assert publisher.of_process(config).dropped >= 400
+    publisher._start_afresh()
+
+
+SCRIPT = """
+import django, os
+django.setup()
+from probe import tasks
+tasks.note.enqueue("parent")
+{more}
+"""
+
+FORK = """
+from django.db import connections
+import sys
+connections.close_all()
+pid = os.fork()
+if not pid:
+    tasks.note.enqueue("child")
+    import atexit
+    atexit._run_exitfuncs()
+    os._exit(0)
+assert os.waitpid(pid, 0)[1] == 0
+"""
+
+
+@pytest.mark.parametrize(("more", "messages"), [("", 1), (FORK, 2)], ids=["exit", "fork"])
+def test_hints_are_sent_before_the_process_ends_also_from_a_forked_child(processes, broker, more, messages):
+    environment = processes._environment()
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", SCRIPT.format(more=more)]
+    subprocess.run(command, env={**environment, "PYTHONDEVMODE": ""}, check=True, timeout=60)
+    assert Task.objects.count() == messages
+    assert waiting(broker) == messages
+
+
+def test_a_queue_that_exists_with_other_arguments_is_used_as_it_is(hints_only):
+    with pika.BlockingConnection(pika.URLParameters(hints_only)) as amqp:
+        amqp.channel().queue_declare(queue_name(), durable=True, arguments={"x-max-length": 7})
+    with helpers.working():
+        tasks.note.enqueue("all the same")
+        helpers.wait_until(lambda: helpers.runs("all the same"))
+
+
+def test_a_queue_that_is_deleted_under_a_worker_comes_back(hints_only):
+    with helpers.working():
+        helpers.delete_queues(hints_only, [queue_name()])
+        time.sleep(0.2)
+        tasks.note.enqueue("first")
+
+        def told():
+            tasks.note.enqueue("again")
+            return helpers.runs()
+
+        helpers.wait_until(told)
+
+
+def test_the_password_of_the_broker_is_never_shown(txtasks, caplog):
+    txtasks(broker_url="amqp://user:hunter2@127.0.0.1:1/vhost")
+    config = get_config()
+    broker_room.notify(config, "default", [(uuid.uuid4(), "default")])
+    helpers.wait_until(lambda: "no connection to RabbitMQ at amqp://127.0.0.1:1/vhost" in caplog.text)
+    assert "hunter2" not in caplog.text
+    publisher._start_afresh()

@@ -1,0 +1,307 @@
+"""Real worker processes, killed, stopped, frozen and cut off: what was committed runs, and once."""
+
+import os
+import signal
+import time
+from datetime import timedelta
+from urllib.parse import urlsplit
+
+import helpers
+import pytest
+from django.conf import settings as django_settings
+from django.db import connection
+from probe import tasks
+from probe.models import Run
+from proxy import Proxy
+
+from django_txtasks import enqueue_many
+from django_txtasks.models import Status, Worker
+
+pytestmark = pytest.mark.usefixtures("rows")
+
+on_server = pytest.mark.skipif(
+    "sqlite3" in django_settings.DATABASES["default"]["ENGINE"],
+    reason="SQLite is a file: there is no connection that could be cut and no clock but the worker's",
+)
+
+
+@pytest.fixture
+def short_leases(txtasks):
+    """Times that fit a test, and that every machine keeps."""
+    txtasks(beat=0.2, lease=3, poll_interval=0.1, clean_interval=1, retry_base=0.01, retry_ceiling=0.01)
+
+
+@pytest.fixture
+def workers(processes, short_leases):
+    """Start ``runworkers`` and wait until its worker is registered."""
+
+    def start(*arguments, count=1, **options):
+        before = Worker.objects.count()
+        process = processes.start("runworkers", *arguments, **options)
+        helpers.wait_until(lambda: Worker.objects.count() >= before + count, what=lambda: processes.log_of(process))
+        return process
+
+    return start
+
+
+def pid_of(key):
+    """The process that ran the task last."""
+    return helpers.wait_until(lambda: Run.objects.filter(key=key).order_by("-id").first()).pid
+
+
+def gone(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def test_a_killed_workers_tasks_are_recovered_and_finished_by_another(processes, workers):
+    workers("--threads=2")
+    handles = [tasks.slow_once.enqueue(f"key {number}", seconds=60) for number in range(2)]
+    default = tasks.slow.enqueue("default", seconds=60)
+    victim = pid_of("key 1")
+    pid_of("key 0")
+    workers("--threads=4")
+    pid_of("default")
+    processes.start("runcleaner")
+    os.kill(victim, signal.SIGKILL)
+    for handle in handles:
+        done = helpers.wait_until(lambda h=handle: helpers.finished(h.id))
+        assert (done.attempt, done.crashes, done.failures) == (2, 1, 0)
+    assert helpers.runs("key 0") == helpers.runs("key 1") == 2
+    assert helpers.row(default.id).status == Status.CLAIMED
+
+
+def test_a_default_task_is_dead_after_its_worker_was_killed(processes, workers):
+    workers()
+    handle = tasks.slow.enqueue("default", seconds=60)
+    os.kill(pid_of("default"), signal.SIGKILL)
+    processes.start("runcleaner")
+    helpers.wait_until(lambda: helpers.row(handle.id).status == Status.DEAD)
+    assert helpers.runs("default") == 1
+
+
+def test_a_poison_task_is_dead_after_max_crashes_and_its_neighbours_run(processes, workers):
+    workers("--threads=1")
+    processes.start("runcleaner")
+    handle = tasks.die.enqueue()
+    neighbours = [tasks.slow_once.enqueue(f"n{number}", seconds=0) for number in range(5)]
+    helpers.wait_until(lambda: helpers.row(handle.id).status == Status.DEAD, 60)
+    dead = helpers.row(handle.id)
+    assert (dead.crashes, helpers.runs("die")) == (2, 2)
+    for neighbour in neighbours:
+        helpers.wait_until(lambda n=neighbour: helpers.finished(n.id))
+
+
+def test_an_atomic_task_of_a_killed_worker_leaves_its_effects_once(processes, workers):
+    workers()
+    processes.start("runcleaner")
+    handle = tasks.atomic_slow.enqueue("effect", 1)
+    helpers.wait_until(lambda: helpers.row(handle.id).status == Status.CLAIMED)
+    os.kill(Worker.objects.get().pid, signal.SIGKILL)
+    helpers.wait_until(lambda: helpers.finished(handle.id))
+    assert helpers.runs("effect") == 1
+    assert helpers.finished(handle.id).crashes == 1
+
+
+def test_the_supervisor_starts_a_worker_again(workers):
+    workers()
+    first = Worker.objects.get().pid
+    os.kill(first, signal.SIGKILL)
+    helpers.wait_until(lambda: Worker.objects.exclude(pid=first).exists())
+
+
+def test_workers_end_when_their_supervisor_is_killed(workers):
+    supervisor = workers("--processes=2", count=2)
+    pids = helpers.worker_pids()
+    assert supervisor.pid not in pids
+    supervisor.kill()
+    supervisor.wait()
+    helpers.wait_until(lambda: all(gone(pid) for pid in pids))
+    assert not Worker.objects.exists()
+
+
+def test_the_first_sigterm_lets_running_tasks_end_and_claims_nothing_more(txtasks, workers):
+    txtasks(grace=30)
+    process = workers("--threads=1")
+    running = tasks.slow.enqueue("running", seconds=1.5)
+    pid_of("running")
+    waiting = tasks.note.enqueue("waiting")
+    process.terminate()
+    assert process.wait(30) == 0
+    assert helpers.finished(running.id).outcome == "succeeded"
+    task = helpers.row(waiting.id)
+    assert (task.status, task.attempt) == (Status.PENDING, 0)
+    assert not Worker.objects.exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+def test_the_second_signal_stops_now_and_the_cleaner_recovers_at_once(number, txtasks, processes, workers):
+    txtasks(grace=60, lease=600)
+    process = workers()
+    handle = tasks.slow_once.enqueue("cut short", seconds=60)
+    pid_of("cut short")
+    process.send_signal(number)
+    time.sleep(1.2)  # signals within a second count once
+    assert process.poll() is None
+    process.send_signal(number)
+    assert process.wait(30) == 1
+    cleaner = processes.start("runcleaner", "--once")
+    assert cleaner.wait(30) == 0
+    task = helpers.row(handle.id)
+    assert (task.status, task.crashes) == (Status.PENDING, 1)
+
+
+def test_a_stop_longer_than_the_grace_cuts_tasks_short(txtasks, workers):
+    txtasks(grace=0.5)
+    process = workers()
+    tasks.slow.enqueue("too long", seconds=60)
+    pid_of("too long")
+    process.terminate()
+    assert process.wait(30) == 1
+
+
+def test_a_burst_of_signals_counts_once(txtasks, workers):
+    txtasks(grace=30)
+    process = workers()
+    handle = tasks.slow.enqueue("running", seconds=1.5)
+    worker = pid_of("running")
+    for _ in range(3):
+        process.send_signal(signal.SIGINT)
+        os.kill(worker, signal.SIGTERM)
+    assert process.wait(30) == 0
+    assert helpers.finished(handle.id).outcome == "succeeded"
+
+
+def test_batches_and_max_tasks_end_by_themselves(processes, short_leases):
+    enqueue_many((tasks.note, ()) for _ in range(40))
+    assert processes.start("runworkers", "--max-tasks=10", "--processes=3").wait(60) == 0
+    assert helpers.runs() == 10
+    assert processes.start("runworkers", "--batch", "--processes=2").wait(60) == 0
+    assert helpers.runs() == 40
+    assert not Worker.objects.exists()
+
+
+def test_reload_restarts_workers_when_code_changes(processes, workers, tmp_path):
+    module = tmp_path / "watched.py"
+    module.write_text("VALUE = 1\n")
+    path = os.pathsep.join([str(tmp_path), processes._environment()["PYTHONPATH"]])
+    (tmp_path / "settings_to_watch.py").write_text("from settings_for_tests import *\nimport watched\n")
+    workers("--reload", env={"PYTHONPATH": path, "DJANGO_SETTINGS_MODULE": "settings_to_watch"})
+    first = Worker.objects.get().pid
+    future = time.time() + 10
+    os.utime(module, (future, future))
+    helpers.wait_until(lambda: Worker.objects.exclude(pid=first).exists())
+
+
+def test_a_wrong_setting_is_an_error_before_anything_starts(processes):
+    process = processes.start("runworkers", env={"TXTASKS_SETTINGS": '{"leese": 3}'})
+    assert process.wait(30) == 1
+    assert "unknown key 'leese'. Did you mean 'lease'?" in processes.log_of(process)
+
+
+def test_a_worker_that_was_frozen_is_lost_and_goes_on_under_a_new_id(processes, workers):
+    workers("--threads=1")
+    processes.start("runcleaner")
+    handle = tasks.slow_once.enqueue("frozen", seconds=1)
+    victim = pid_of("frozen")
+    first = Worker.objects.get().pk
+    os.kill(victim, signal.SIGSTOP)
+    helpers.wait_until(lambda: Worker.objects.filter(pk=first, lost=True))
+    helpers.wait_until(lambda: helpers.row(handle.id).status == Status.PENDING)
+    os.kill(victim, signal.SIGCONT)
+    done = helpers.wait_until(lambda: helpers.finished(handle.id))
+    assert (done.attempt, done.crashes) == (2, 1)
+    assert helpers.runs("frozen") == 2
+    helpers.wait_until(lambda: Worker.objects.filter(lost=False, pid=victim).exclude(pk=first))
+
+
+@on_server
+def test_an_atomic_task_that_was_frozen_in_its_transaction_leaves_its_effects_once(processes, workers):
+    """Not on SQLite, where the frozen transaction holds the only write lock, so that nobody goes on."""
+    workers("--threads=1")
+    handle = tasks.atomic_slow.enqueue("effect", 0.5)
+    helpers.wait_until(lambda: helpers.row(handle.id).status == Status.CLAIMED)
+    victim = Worker.objects.get().pid
+    os.kill(victim, signal.SIGSTOP)
+    processes.start("runcleaner")
+    workers("--threads=1")
+    helpers.wait_until(lambda: helpers.finished(handle.id))
+    os.kill(victim, signal.SIGCONT)
+    helpers.wait_until(lambda: Worker.objects.filter(pid=victim, lost=False))
+    tasks.note.enqueue("marker")
+    helpers.wait_until(lambda: helpers.runs("marker"))
+    assert helpers.runs("effect") == 1
+
+
+def commit_after(mark):
+    """True for the bytes of the first COMMIT that follows a statement with ``mark``."""
+    seen = []
+
+    def asked(data):
+        if mark in data:
+            seen.append(True)
+        return bool(seen) and b"COMMIT" in data
+
+    return asked
+
+
+@on_server
+@pytest.mark.parametrize("delivered", [False, True], ids=["before the server got it", "after the server did it"])
+@pytest.mark.parametrize(
+    ("mark", "attempts"),
+    [(b"SET status = 'claimed'", {False: 1, True: 2}), (b"DELETE FROM txtasks_task", {False: 1, True: 1})],
+    ids=["claim", "finish"],
+)
+def test_a_connection_cut_at_the_commit_loses_nothing_and_repeats_nothing(
+    mark, attempts, delivered, processes, workers
+):
+    target = connection.settings_dict
+    url = urlsplit(os.environ["TXTASKS_DATABASE_URL"])
+    with Proxy("127.0.0.1", int(target["PORT"])) as proxy:
+        through = url._replace(netloc=url.netloc.replace(f":{url.port}", f":{proxy.port}")).geturl()
+        workers("--threads=1", env={"TXTASKS_DATABASE_URL": through})
+        proxy.cut_when(commit_after(mark), delivered=delivered)
+        handle = tasks.note.enqueue("cut")
+        done = helpers.wait_until(lambda: helpers.finished(handle.id))
+        assert proxy.cuts == 1
+        assert helpers.runs("cut") == 1
+        assert (done.attempt, done.failures, done.crashes) == (attempts[delivered], 0, 0)
+        assert not Worker.objects.filter(lost=True).exists()
+        processes.end()
+
+
+@on_server
+def test_sessions_that_the_database_ends_end_no_worker(processes, workers):
+    workers("--threads=2")
+    sql = {
+        "postgresql": "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+        "WHERE datname = current_database() AND pid <> pg_backend_pid()",
+        "mysql": "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()",
+    }[connection.vendor]
+    first = set(helpers.worker_pids())
+    for number in range(5):
+        for (session,) in helpers.execute(sql):
+            if connection.vendor == "mysql":
+                try:
+                    helpers.execute(f"KILL {session}")
+                except connection.Database.OperationalError:
+                    continue
+        handle = tasks.atomic_note.enqueue(f"after {number}")
+        helpers.wait_until(lambda h=handle: helpers.finished(h.id))
+    assert set(helpers.worker_pids()) == first
+    assert not Worker.objects.filter(lost=True).exists()
+
+
+def test_later_rows_of_unknown_names_hold_up_nobody(workers):
+    """10,000 rows of an unknown name in front of 100 known ones."""
+    enqueue_many((tasks.note, ()) for _ in range(10_000))
+    helpers.execute("UPDATE txtasks_task SET task_name = 'nobody.knows.this'")
+    enqueue_many((tasks.note, ()) for _ in range(100))
+    late = tasks.note.using(run_after=timedelta(seconds=-60)).enqueue("committed late")
+    workers()
+    helpers.wait_until(lambda: helpers.finished(late.id))
+    helpers.wait_until(lambda: helpers.counts()["finished"] == 101)
+    assert helpers.counts()["pending"] == 10_000
