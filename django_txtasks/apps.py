@@ -15,6 +15,6 @@ class TxTasksConfig(AppConfig):
     verbose_name = _("Tasks")
 
     def ready(self) -> None:
-        from django_txtasks import checks  # noqa: F401, PLC0415 -- registers itself; needs models
+        from django_txtasks import checks  # noqa: F401 -- registers itself; needs models
 
         autodiscover_modules("tasks")

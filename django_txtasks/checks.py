@@ -23,7 +23,9 @@ def check_settings(**_: Any) -> list[CheckMessage]:
     try:
         config = get_config()
     except ConfigError as error:
-        return [Error(str(error), hint="See the settings page of the documentation.", id="txtasks.E001")]
+        return [
+            Error(str(error), hint="See the settings page of the documentation.", id="txtasks.E001")
+        ]
     found: list[CheckMessage] = [
         Error(
             f"{declaration.name} is declared for queue {declaration.queue_name!r}, which is not served.",
@@ -82,7 +84,13 @@ def check_tables(*, databases: Sequence[str] | None = None, **_: Any) -> list[Ch
     for alias in databases or []:
         if alias not in connections:
             known = ", ".join(map(repr, connections))
-            found.append(Error(f"Database {alias!r} is not in DATABASES.", hint=f"Known: {known}.", id="txtasks.E006"))
+            found.append(
+                Error(
+                    f"Database {alias!r} is not in DATABASES.",
+                    hint=f"Known: {known}.",
+                    id="txtasks.E006",
+                )
+            )
         elif router.allow_migrate_model(alias, Task):
             try:
                 found += _check_server(alias)
@@ -116,7 +124,8 @@ def _check_sqlite(alias: str, entry: dict[str, Any]) -> Iterable[CheckMessage]:
     options = entry.get("OPTIONS", {})
     if str(options.get("transaction_mode") or "").upper() not in ("IMMEDIATE", "EXCLUSIVE"):
         yield Error(
-            f"SQLite database {alias!r} begins transactions as DEFERRED: two that write fail with 'database is locked'.",
+            f"SQLite database {alias!r} begins transactions as DEFERRED: "
+            "two that write fail with 'database is locked'.",
             hint=f"Set DATABASES[{alias!r}]['OPTIONS']['transaction_mode'] = 'IMMEDIATE'.",
             id="txtasks.E009",
         )
@@ -135,7 +144,8 @@ def _check_sqlite(alias: str, entry: dict[str, Any]) -> Iterable[CheckMessage]:
     atomic = [declaration.name for declaration in registry.declarations() if declaration.atomic]
     if atomic:
         yield Warning(
-            f"{', '.join(atomic)}: atomic tasks hold the only write lock of SQLite database {alias!r} while they run.",
+            f"{', '.join(atomic)}: atomic tasks hold the only write lock of SQLite database {alias!r} "
+            "while they run.",
             hint=f"Keep them well below {timeout:g} s, or use PostgreSQL. Then silence this check.",
             id="txtasks.W011",
         )
@@ -147,6 +157,7 @@ def _check_mysql(alias: str, entry: dict[str, Any]) -> Iterable[CheckMessage]:
         yield Error(
             f"Database {alias!r} runs at isolation level {level!r}: workers would read what was true before they "
             "locked it, and lock gaps between rows.",
-            hint=f"Remove isolation_level from DATABASES[{alias!r}]['OPTIONS']; Django's default is 'read committed'.",
+            hint=f"Remove isolation_level from DATABASES[{alias!r}]['OPTIONS']; "
+            "Django's default is 'read committed'.",
             id="txtasks.E012",
         )

@@ -58,7 +58,13 @@ class Cleaner:
         quiet: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.config, self.alias, self.notify, self.quiet, self.clock = config, alias, notify, quiet, clock
+        self.config, self.alias, self.notify, self.quiet, self.clock = (
+            config,
+            alias,
+            notify,
+            quiet,
+            clock,
+        )
         self._sights: dict[uuid.UUID, _Sight] = {}
         self._looked_at: float | None = None
         self._session: Any = None
@@ -82,8 +88,12 @@ class Cleaner:
             except (DatabaseError, InterfaceError) as error:
                 failures += 1
                 connections[self.alias].close()
-                pause = backoff(failures, base=timedelta(seconds=0.5), ceiling=timedelta(seconds=5)).total_seconds()
-                self._tell(signals.database_failed, who="Cleaner", error=str(error).strip(), delay=pause)
+                pause = backoff(
+                    failures, base=timedelta(seconds=0.5), ceiling=timedelta(seconds=5)
+                ).total_seconds()
+                self._tell(
+                    signals.database_failed, who="Cleaner", error=str(error).strip(), delay=pause
+                )
             if wait(pause):
                 return
 

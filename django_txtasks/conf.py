@@ -81,7 +81,9 @@ def parse(setting: Any) -> Config:
             near = difflib.get_close_matches(str(key), known, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else f" Known keys: {', '.join(known)}."
             raise ConfigError(f"TXTASKS has the unknown key {key!r}.{hint}")
-    return Config(**{key: _PARSERS.get(key, _duration)(key, value) for key, value in setting.items()})
+    return Config(
+        **{key: _PARSERS.get(key, _duration)(key, value) for key, value in setting.items()}
+    )
 
 
 @lru_cache(maxsize=1)
@@ -126,7 +128,9 @@ def _queues(key: str, value: Any) -> tuple[str, ...]:
 
 def _prefix(key: str, value: Any) -> str:
     if not isinstance(value, str) or not value or len(value) > 50:
-        raise ConfigError(f"TXTASKS['queue_prefix'] is {value!r}: use a name of 1 to 50 characters.")
+        raise ConfigError(
+            f"TXTASKS['queue_prefix'] is {value!r}: use a name of 1 to 50 characters."
+        )
     return value
 
 
@@ -135,7 +139,9 @@ def _broker_url(key: str, value: Any) -> str | None:
         return None
     # The value may hold a password: no message repeats it.
     if not isinstance(value, str) or urlsplit(value).scheme not in ("amqp", "amqps"):
-        raise ConfigError("TXTASKS['broker_url'] must look like amqp://user:password@host:5672/vhost")
+        raise ConfigError(
+            "TXTASKS['broker_url'] must look like amqp://user:password@host:5672/vhost"
+        )
     try:
         urlsplit(value).port  # noqa: B018 -- reading it is the validation
     except ValueError as error:

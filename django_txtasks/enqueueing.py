@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
+from types import FrameType
 from typing import Any
 
 from asgiref.sync import sync_to_async
@@ -141,9 +142,10 @@ def _open_hook(connection: BaseDatabaseWrapper) -> _CommitHook | None:
 def _call(call: Sequence[Any]) -> tuple[Any, Sequence[Any], Mapping[str, Any]]:
     """Return function, args and kwargs of one call of ``enqueue_many``."""
     if isinstance(call, (tuple, list)) and 1 <= len(call) <= 3:
-        function, args, kwargs = *call, *[(), {}][len(call) - 1 :]
+        args = call[1] if len(call) > 1 else ()
+        kwargs = call[2] if len(call) > 2 else {}
         if isinstance(args, (tuple, list)) and isinstance(kwargs, Mapping):
-            return function, args, kwargs
+            return call[0], args, kwargs
     raise InvalidArguments(
         f"enqueue_many() got {str(call)[:200]}; each call is (function, args) or (function, args, kwargs), "
         "with a tuple or list and a dict."
@@ -178,7 +180,9 @@ def _prepare(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> t
         run_after=_run_after(options.run_after),
         max_attempts=declaration.max_attempts,
         max_crashes=declaration.max_crashes,
-        on_crash=(OnCrash.RETRY if declaration.atomic or declaration.idempotent else OnCrash.DEAD).value,
+        on_crash=(
+            OnCrash.RETRY if declaration.atomic or declaration.idempotent else OnCrash.DEAD
+        ).value,
     )
 
 
@@ -258,11 +262,13 @@ def _warn(message: str) -> None:
 
 
 def _in_commit_hook() -> bool:
-    frame, depth = sys._getframe(1), 0
-    while frame is not None and depth < 40:
+    frame: FrameType | None = sys._getframe(1)
+    for _ in range(40):
+        if frame is None:
+            return False
         if frame.f_code.co_name == "run_and_clear_commit_hooks":
             return True
-        frame, depth = frame.f_back, depth + 1  # type: ignore[assignment]
+        frame = frame.f_back
     return False
 
 

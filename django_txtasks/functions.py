@@ -41,9 +41,9 @@ class TaskFunction(Generic[P, R]):
     """A function declared with ``@task``. Calling it runs it here and now, like any function."""
 
     def __init__(
-        self, function: Callable[P, R], declaration: Declaration, options: Options = Options()
+        self, function: Callable[P, R], declaration: Declaration, options: Options | None = None
     ) -> None:
-        self.function, self.declaration, self.options = function, declaration, options
+        self.function, self.declaration, self.options = function, declaration, options or Options()
         functools.update_wrapper(self, function)
 
     def __repr__(self) -> str:
@@ -76,7 +76,12 @@ class TaskFunction(Generic[P, R]):
             run_after: earliest start: an aware datetime, or a timedelta from now on.
             using: the database alias whose transaction the task belongs to.
         """
-        given = {"queue_name": queue_name, "priority": priority, "run_after": run_after, "using": using}
+        given = {
+            "queue_name": queue_name,
+            "priority": priority,
+            "run_after": run_after,
+            "using": using,
+        }
         changes = {name: value for name, value in given.items() if value is not None}
         return TaskFunction(self.function, self.declaration, replace(self.options, **changes))  # type: ignore[arg-type]
 
@@ -162,7 +167,9 @@ def _name(function: Callable[..., Any]) -> str:
         )
     name = f"{function.__module__}.{function.__name__}"
     if len(name) > 200:
-        raise InvalidDeclaration(f"The task name {name!r} has more than 200 characters. Shorten it.")
+        raise InvalidDeclaration(
+            f"The task name {name!r} has more than 200 characters. Shorten it."
+        )
     return name
 
 

@@ -115,7 +115,9 @@ class Task(TaskColumns):
             ("run_now_task", _("Can run pending tasks at once")),
         )
         constraints = (
-            models.CheckConstraint(name="txtasks_task_status", condition=Q(status__in=Status.values)),
+            models.CheckConstraint(
+                name="txtasks_task_status", condition=Q(status__in=Status.values)
+            ),
             models.CheckConstraint(
                 name="txtasks_task_claim",
                 condition=Q(status=Status.CLAIMED, worker__isnull=False, claimed_at__isnull=False)
@@ -157,7 +159,9 @@ class Worker(models.Model):
     queues = models.JSONField()
     threads = models.PositiveSmallIntegerField()
     running = models.PositiveSmallIntegerField(db_default=0)
-    listening = models.BooleanField(null=True, help_text=_("connected to RabbitMQ; empty = no broker"))
+    listening = models.BooleanField(
+        null=True, help_text=_("connected to RabbitMQ; empty = no broker")
+    )
     lease = models.FloatField(help_text=_("seconds of silence after which it may be declared lost"))
     started_at = models.DateTimeField(db_default=DatabaseNow())
     seen_at = models.DateTimeField(db_default=DatabaseNow())

@@ -67,35 +67,42 @@ def clean_text(text: str, limit: int = 10_000) -> str:
 
 def _refuse_what_json_cannot_keep(value: Any, path: str, depth: int) -> None:
     if depth > MAX_DEPTH:
-        raise InvalidArguments(f"{path[:200]} is nested more than {MAX_DEPTH} levels deep. Flatten it.")
-    if value is None or isinstance(value, bool):
-        return
+        raise InvalidArguments(
+            f"{path[:200]} is nested more than {MAX_DEPTH} levels deep. Flatten it."
+        )
     if isinstance(value, str):
         _refuse_text(value, path)
-    elif isinstance(value, int):
-        # bits, not digits: Python refuses to print integers of more than 4,300 digits
-        if value.bit_length() > MAX_DIGITS * 3.33:
-            raise InvalidArguments(f"{path} is an integer of more than {MAX_DIGITS} digits.")
-    elif isinstance(value, float):
-        if not math.isfinite(value):
-            raise InvalidArguments(f"{path} is {value}, which JSON does not have. Pass None or a str.")
+    elif isinstance(value, (int, float)):
+        _refuse_number(value, path)
     elif isinstance(value, (list, tuple)):
         for index, item in enumerate(value):
             _refuse_what_json_cannot_keep(item, f"{path}[{index}]", depth + 1)
     elif isinstance(value, dict):
         for key, item in value.items():
-            if not isinstance(key, str):
-                raise InvalidArguments(
-                    f"{path} has the key {key!r} of type {type(key).__name__}; "
-                    "JSON has only str keys. Convert it."
-                )
-            _refuse_text(key, f"a key of {path}")
+            _refuse_key(key, path)
             _refuse_what_json_cannot_keep(item, f"{path}[{key!r}]", depth + 1)
-    else:
+    elif value is not None:
         raise InvalidArguments(
             f"{path} is {type(value).__name__}, which is not JSON. Pass an id, or str, int, float, "
             "bool, None, list or dict (a date as value.isoformat(), a model instance as its pk)."
         )
+
+
+def _refuse_number(value: Any, path: str) -> None:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InvalidArguments(f"{path} is {value}, which JSON does not have. Pass None or a str.")
+    # bits, not digits: Python refuses to print integers of more than 4,300 digits
+    if isinstance(value, int) and value.bit_length() > MAX_DIGITS * 3.33:
+        raise InvalidArguments(f"{path} is an integer of more than {MAX_DIGITS} digits.")
+
+
+def _refuse_key(key: Any, path: str) -> None:
+    if not isinstance(key, str):
+        raise InvalidArguments(
+            f"{path} has the key {key!r} of type {type(key).__name__}; "
+            "JSON has only str keys. Convert it."
+        )
+    _refuse_text(key, f"a key of {path}")
 
 
 def _refuse_text(text: str, path: str) -> None:

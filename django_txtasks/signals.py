@@ -49,9 +49,7 @@ task_died = Event(
     logging.ERROR, "Task %s (%s) is dead after attempt %s: %s. Look at it in the admin; revive or discard it.",
     *_TASK, "attempt", "error",
 )  # fmt: skip
-task_released = Event(
-    logging.INFO, "Task %s (%s) was given back before it started.", *_TASK
-)
+task_released = Event(logging.INFO, "Task %s (%s) was given back before it started.", *_TASK)
 claim_lost = Event(
     logging.WARNING,
     "Task %s (%s) ended attempt %s, but the row has moved on without it: nothing was recorded. "
@@ -60,7 +58,12 @@ claim_lost = Event(
 )  # fmt: skip
 
 worker_started = Event(
-    logging.INFO, "Worker %s started: queues %s, %s threads, broker %s.", "worker", "queues", "threads", "broker"
+    logging.INFO,
+    "Worker %s started: queues %s, %s threads, broker %s.",
+    "worker",
+    "queues",
+    "threads",
+    "broker",
 )
 worker_stopping = Event(
     logging.INFO, "Worker %s stops: %s tasks are still running.", "worker", "running"
@@ -76,7 +79,12 @@ worker_was_lost = Event(
     "Worker %s had been declared lost while it was silent; it goes on under a new id.", "worker",
 )  # fmt: skip
 worker_lost = Event(
-    logging.ERROR, "Worker %s on %s (pid %s) is lost: no beat for %.1f s.", "worker", "host", "pid", "silence"
+    logging.ERROR,
+    "Worker %s on %s (pid %s) is lost: no beat for %.1f s.",
+    "worker",
+    "host",
+    "pid",
+    "silence",
 )
 unknown_claims = Event(
     logging.WARNING,
@@ -97,15 +105,17 @@ broker_failed = Event(
 )  # fmt: skip
 broker_connected = Event(logging.INFO, "%s: connected to RabbitMQ at %s.", "who", "broker")
 hints_dropped = Event(
-    logging.WARNING, "%s hints were dropped since RabbitMQ does not take them. Tasks still run, found by scanning.",
-    "count",
+    logging.WARNING,
+    "%s hints were dropped since RabbitMQ does not take them. Tasks still run, found by scanning.", "count",
 )  # fmt: skip
 queue_differs = Event(
     logging.WARNING,
     "RabbitMQ's queue %s exists with other arguments; it is used as it is (%s).",
     "queue", "error",
 )  # fmt: skip
-hint_refused = Event(logging.DEBUG, "A message in %s is not a hint and was dropped: %s", "queue", "error")
+hint_refused = Event(
+    logging.DEBUG, "A message in %s is not a hint and was dropped: %s", "queue", "error"
+)
 
 cleaner_ran = Event(logging.DEBUG, "Cleaner: %s", "counts")
 row_skipped = Event(

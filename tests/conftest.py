@@ -41,7 +41,7 @@ def quick(txtasks):
 @pytest.fixture
 def broker(txtasks):
     """The real RabbitMQ, with queues of this test alone; gives the broker's URL."""
-    from django_txtasks.broker import publisher  # noqa: PLC0415 -- needs settings
+    from django_txtasks.broker import publisher
 
     url, prefix = os.environ["TXTASKS_TEST_AMQP_URL"], f"test-{uuid.uuid4().hex[:8]}"
     txtasks(broker_url=url, queue_prefix=prefix)
@@ -69,7 +69,9 @@ def django_db_setup(
 ):
     """The test database, made for every run: most tests here take ``rows`` instead of a mark."""
     if connection.vendor == "sqlite":  # a file, which worker processes and threads share
-        connection.settings_dict["TEST"]["NAME"] = str(tmp_path_factory.mktemp("db") / "test.sqlite3")
+        connection.settings_dict["TEST"]["NAME"] = str(
+            tmp_path_factory.mktemp("db") / "test.sqlite3"
+        )
     with django_db_blocker.unblock():
         old = setup_databases(verbosity=0, interactive=False)
     yield

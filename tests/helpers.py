@@ -228,10 +228,19 @@ def working(threads: int = 2, queues: list[str] | None = None) -> Iterator[Any]:
         bell.source = HintConsumer(config, "default", queues, bell.deliver)
         bell.source.start()
     stop = Stop(10, bell.ring)
-    worker = Worker(config, Subscription("default", queues, registry.names()), threads=threads, bell=bell, stop=stop)
+    worker = Worker(
+        config,
+        Subscription("default", queues, registry.names()),
+        threads=threads,
+        bell=bell,
+        stop=stop,
+    )
     with second_session(worker.run):
         try:
-            wait_until(lambda: worker.ledger.id and bell.connected in (None, True), what="the worker's start")
+            wait_until(
+                lambda: worker.ledger.id and bell.connected in (None, True),
+                what="the worker's start",
+            )
             yield worker
         finally:
             stop.request()

@@ -102,8 +102,12 @@ def test_a_hint_that_comes_before_its_row_is_committed_is_looked_up_again(hints_
     task_id = uuid.uuid4()
     with helpers.working(threads=1) as worker:
         send(hints_only, hint(task_id))
-        helpers.wait_until(lambda: worker.timers.next() < float("inf"), what="the hint to be looked up")
-        helpers.execute("INSERT INTO txtasks_task (id, task_name) VALUES (%s, 'probe.tasks.note')", task_id.hex)
+        helpers.wait_until(
+            lambda: worker.timers.next() < float("inf"), what="the hint to be looked up"
+        )
+        helpers.execute(
+            "INSERT INTO txtasks_task (id, task_name) VALUES (%s, 'probe.tasks.note')", task_id.hex
+        )
         helpers.wait_until(lambda: helpers.runs("note"))
 
 
@@ -148,7 +152,9 @@ def test_garbage_is_dropped_and_nothing_is_imported(hints_only):
         tasks.note.enqueue("after the garbage")
         helpers.wait_until(lambda: helpers.runs("after the garbage"))
         helpers.wait_until(lambda: waiting(hints_only) == 0)
-        assert {name for name in set(sys.modules) - before if not name.startswith("encodings.")} == set()
+        assert {
+            name for name in set(sys.modules) - before if not name.startswith("encodings.")
+        } == set()
 
 
 def test_a_thousand_copies_of_a_hint_run_its_task_once(hints_only):
@@ -190,7 +196,7 @@ def test_without_hints_the_scan_finds_the_task(txtasks):
     txtasks(broker_url="amqp://127.0.0.1:1", poll_interval=0.1)
     with transaction.atomic():
         enqueue_task(tasks.note, "found")
-    from django.core.management import call_command  # noqa: PLC0415
+    from django.core.management import call_command
 
     call_command("runworkers", max_tasks=1, verbosity=0)
     assert helpers.runs("found") == 1
@@ -240,7 +246,9 @@ assert os.waitpid(pid, 0)[1] == 0
 
 
 @pytest.mark.parametrize(("more", "messages"), [("", 1), (FORK, 2)], ids=["exit", "fork"])
-def test_hints_are_sent_before_the_process_ends_also_from_a_forked_child(processes, broker, more, messages):
+def test_hints_are_sent_before_the_process_ends_also_from_a_forked_child(
+    processes, broker, more, messages
+):
     environment = processes._environment()
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", SCRIPT.format(more=more)]
     subprocess.run(command, env={**environment, "PYTHONDEVMODE": ""}, check=True, timeout=60)
@@ -273,6 +281,8 @@ def test_the_password_of_the_broker_is_never_shown(txtasks, caplog):
     txtasks(broker_url="amqp://user:hunter2@127.0.0.1:1/vhost")
     config = get_config()
     broker_room.notify(config, "default", [(uuid.uuid4(), "default")])
-    helpers.wait_until(lambda: "no connection to RabbitMQ at amqp://127.0.0.1:1/vhost" in caplog.text)
+    helpers.wait_until(
+        lambda: "no connection to RabbitMQ at amqp://127.0.0.1:1/vhost" in caplog.text
+    )
     assert "hunter2" not in caplog.text
     publisher._start_afresh()

@@ -41,7 +41,9 @@ def cleaner(clock):
 
 @pytest.fixture
 def worker():
-    return workers.register("default", queues=["default"], threads=1, listening=None, lease=get_config().lease)
+    return workers.register(
+        "default", queues=["default"], threads=1, listening=None, lease=get_config().lease
+    )
 
 
 def beat(worker):
@@ -167,7 +169,9 @@ def test_rows_of_workers_long_lost_are_removed(cleaner, worker):
 
 
 def lost_claim(function=tasks.slow_once):
-    worker = workers.register("default", queues=[], threads=1, listening=None, lease=timedelta(seconds=15))
+    worker = workers.register(
+        "default", queues=[], threads=1, listening=None, lease=timedelta(seconds=15)
+    )
     handle = function.enqueue("x")
     with transaction.atomic():
         claims.claim_due(claims.Subscription("default", ["default"], registry.names()), worker, 10)
@@ -179,7 +183,10 @@ def test_once_prints_what_it_did():
     lost_claim()
     output = StringIO()
     call_command("runcleaner", once=True, stdout=output)
-    assert output.getvalue().strip() == "lost 0, retried 1, buried 0, released 0, renotified 0, pruned 0"
+    assert (
+        output.getvalue().strip()
+        == "lost 0, retried 1, buried 0, released 0, renotified 0, pruned 0"
+    )
 
 
 def test_counts_can_be_json():
@@ -209,7 +216,9 @@ def test_a_dry_run_says_what_it_would_do_and_changes_nothing():
 
 def test_once_looks_twice_a_lease_apart_at_a_worker_that_seems_silent(txtasks):
     txtasks(lease=0.6, beat=0.1)
-    worker = workers.register("default", queues=[], threads=1, listening=None, lease=timedelta(seconds=0.6))
+    worker = workers.register(
+        "default", queues=[], threads=1, listening=None, lease=timedelta(seconds=0.6)
+    )
     run("default", "UPDATE txtasks_worker SET seen_at = {ago}", age=60)
     call_command("runcleaner", once=True, stdout=StringIO())
     assert Worker.objects.get(pk=worker).lost

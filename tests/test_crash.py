@@ -28,7 +28,9 @@ on_server = pytest.mark.skipif(
 @pytest.fixture
 def short_leases(txtasks):
     """Times that fit a test, and that every machine keeps."""
-    txtasks(beat=0.2, lease=3, poll_interval=0.1, clean_interval=1, retry_base=0.01, retry_ceiling=0.01)
+    txtasks(
+        beat=0.2, lease=3, poll_interval=0.1, clean_interval=1, retry_base=0.01, retry_ceiling=0.01
+    )
 
 
 @pytest.fixture
@@ -38,7 +40,9 @@ def workers(processes, short_leases):
     def start(*arguments, count=1, **options):
         before = Worker.objects.count()
         process = processes.start("runworkers", *arguments, **options)
-        helpers.wait_until(lambda: Worker.objects.count() >= before + count, what=lambda: processes.log_of(process))
+        helpers.wait_until(
+            lambda: Worker.objects.count() >= before + count, what=lambda: processes.log_of(process)
+        )
         return process
 
     return start
@@ -138,7 +142,9 @@ def test_the_first_sigterm_lets_running_tasks_end_and_claims_nothing_more(txtask
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
-def test_the_second_signal_stops_now_and_the_cleaner_recovers_at_once(number, txtasks, processes, workers):
+def test_the_second_signal_stops_now_and_the_cleaner_recovers_at_once(
+    number, txtasks, processes, workers
+):
     txtasks(grace=60, lease=600)
     process = workers()
     handle = tasks.slow_once.enqueue("cut short", seconds=60)
@@ -188,7 +194,9 @@ def test_reload_restarts_workers_when_code_changes(processes, workers, tmp_path)
     module = tmp_path / "watched.py"
     module.write_text("VALUE = 1\n")
     path = os.pathsep.join([str(tmp_path), processes._environment()["PYTHONPATH"]])
-    (tmp_path / "settings_to_watch.py").write_text("from settings_for_tests import *\nimport watched\n")
+    (tmp_path / "settings_to_watch.py").write_text(
+        "from settings_for_tests import *\nimport watched\n"
+    )
     workers("--reload", env={"PYTHONPATH": path, "DJANGO_SETTINGS_MODULE": "settings_to_watch"})
     first = Worker.objects.get().pid
     future = time.time() + 10
@@ -219,7 +227,9 @@ def test_a_worker_that_was_frozen_is_lost_and_goes_on_under_a_new_id(processes, 
 
 
 @on_server
-def test_an_atomic_task_that_was_frozen_in_its_transaction_leaves_its_effects_once(processes, workers):
+def test_an_atomic_task_that_was_frozen_in_its_transaction_leaves_its_effects_once(
+    processes, workers
+):
     """Not on SQLite, where the frozen transaction holds the only write lock, so that nobody goes on."""
     workers("--threads=1")
     handle = tasks.atomic_slow.enqueue("effect", 0.5)
@@ -249,10 +259,15 @@ def commit_after(mark):
 
 
 @on_server
-@pytest.mark.parametrize("delivered", [False, True], ids=["before the server got it", "after the server did it"])
+@pytest.mark.parametrize(
+    "delivered", [False, True], ids=["before the server got it", "after the server did it"]
+)
 @pytest.mark.parametrize(
     ("mark", "attempts"),
-    [(b"SET status = 'claimed'", {False: 1, True: 2}), (b"DELETE FROM txtasks_task", {False: 1, True: 1})],
+    [
+        (b"SET status = 'claimed'", {False: 1, True: 2}),
+        (b"DELETE FROM txtasks_task", {False: 1, True: 1}),
+    ],
     ids=["claim", "finish"],
 )
 def test_a_connection_cut_at_the_commit_loses_nothing_and_repeats_nothing(

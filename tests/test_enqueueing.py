@@ -68,7 +68,11 @@ def test_run_after_is_an_instant_or_a_time_from_now():
     elsewhere = instant.astimezone(timezone(timedelta(hours=-5)))
     assert helpers.row(tasks.note.using(run_after=elsewhere).enqueue().id).run_after == instant
     later = helpers.row(tasks.note.using(run_after=timedelta(minutes=5)).enqueue().id)
-    assert timedelta(minutes=4, seconds=50) < later.run_after - later.enqueued_at < timedelta(minutes=5, seconds=10)
+    assert (
+        timedelta(minutes=4, seconds=50)
+        < later.run_after - later.enqueued_at
+        < timedelta(minutes=5, seconds=10)
+    )
 
 
 def test_ids_are_fresh_version_7_uuids():
@@ -91,7 +95,10 @@ class Thing:
 
 BAD = {
     "an object": (Thing(), "args[0] is Thing"),
-    "a datetime": ({"when": datetime(2030, 1, 1, tzinfo=timezone.utc)}, "args[0]['when'] is datetime"),
+    "a datetime": (
+        {"when": datetime(2030, 1, 1, tzinfo=timezone.utc)},
+        "args[0]['when'] is datetime",
+    ),
     "bytes": (b"bytes", "is bytes"),
     "a set": ({1, 2}, "is set"),
     "NaN": (math.nan, "is nan"),
@@ -148,7 +155,11 @@ def test_json_comes_back_as_it_went(value):
     assert helpers.row(enqueue_task(tasks.give, value).id).args == [value]
 
 
-@pytest.mark.parametrize("function", [undecorated, None, "probe.tasks.note", print, Thing], ids=str)
+@pytest.mark.parametrize(
+    "function",
+    [undecorated, None, "probe.tasks.note", print, Thing],
+    ids=["function", "None", "name", "builtin", "class"],
+)
 def test_what_is_not_a_task_function_is_refused(function, django_assert_num_queries):
     with django_assert_num_queries(0), pytest.raises(NotATask, match="@task"):
         enqueue_task(function)
@@ -157,13 +168,15 @@ def test_what_is_not_a_task_function_is_refused(function, django_assert_num_quer
 def test_an_unknown_queue_is_refused_with_the_known_ones(django_assert_num_queries):
     with django_assert_num_queries(0), pytest.raises(UnknownQueue) as caught:
         tasks.note.using(queue_name="mial").enqueue()
-    assert str(caught.value).startswith("Queue 'mial' is not served: TXTASKS['queues'] has 'default', 'mail'.")
+    assert str(caught.value).startswith(
+        "Queue 'mial' is not served: TXTASKS['queues'] has 'default', 'mail'."
+    )
 
 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"run_after": datetime(2030, 1, 1)}, "naive"),  # noqa: DTZ001 -- that is the point
+        ({"run_after": datetime(2030, 1, 1)}, "naive"),
         ({"run_after": "tomorrow"}, "aware datetime or a timedelta"),
         ({"run_after": timedelta(days=10**6)}, "100 years"),
         ({"run_after": datetime(1, 1, 1, tzinfo=timezone.utc)}, "1970"),

@@ -22,7 +22,9 @@ pytestmark = pytest.mark.usefixtures("rows")
 
 def new_worker() -> uuid.UUID:
     config = get_config()
-    return workers.register("default", queues=["default"], threads=1, listening=None, lease=config.lease)
+    return workers.register(
+        "default", queues=["default"], threads=1, listening=None, lease=config.lease
+    )
 
 
 def everything() -> Subscription:
@@ -71,9 +73,17 @@ def claimed_twice():
 def test_an_attempt_that_lost_its_claim_cannot_move_the_next_ones_row(arrow):
     task_id, stale, current = claimed_twice()
     recorded = record(ended(stale, arrow, error={"type": "Late"}))
-    assert (recorded.lost, recorded.done, recorded.busy) == ([ended(stale, arrow, error={"type": "Late"})], [], [])
+    assert (recorded.lost, recorded.done, recorded.busy) == (
+        [ended(stale, arrow, error={"type": "Late"})],
+        [],
+        [],
+    )
     task = helpers.row(task_id)
-    assert (task.status, task.attempt, task.worker) == (Status.CLAIMED, current.number, current.worker)
+    assert (task.status, task.attempt, task.worker) == (
+        Status.CLAIMED,
+        current.number,
+        current.worker,
+    )
     assert record(ended(current, Arrow.FINISH)).done
 
 
@@ -301,7 +311,7 @@ def test_a_claim_takes_no_more_than_its_limit():
 
 
 def on_sqlite():
-    from django.db import connection  # noqa: PLC0415
+    from django.db import connection
 
     return connection.vendor == "sqlite"
 
@@ -309,7 +319,9 @@ def on_sqlite():
 def test_rows_that_another_session_has_locked_are_left_out_and_not_waited_for():
     handles = [tasks.note.enqueue(str(number)) for number in range(3)]
     attempts = []
-    if on_sqlite():  # one writer: the other session's transaction ends first, and nothing is left out
+    if (
+        on_sqlite()
+    ):  # one writer: the other session's transaction ends first, and nothing is left out
         attempts = claim_all(new_worker())
         assert len(attempts) == 3
         return
@@ -324,7 +336,9 @@ def test_an_outcome_whose_row_is_locked_waits_for_the_next_turn():
     attempt = claim_one(new_worker())
     done = ended(attempt, Arrow.FINISH)
     if not on_sqlite():
-        with helpers.locked("UPDATE txtasks_task SET priority = 1 WHERE id = %s", attempt.task_id.hex):
+        with helpers.locked(
+            "UPDATE txtasks_task SET priority = 1 WHERE id = %s", attempt.task_id.hex
+        ):
             assert record(done).busy == [done]
     assert record(done).done == [done]
 
@@ -333,7 +347,10 @@ def test_a_worker_whose_turn_is_frozen_is_not_waited_for():
     worker = new_worker()
     (seen,) = recovery.living_workers("default")
     if not on_sqlite():
-        with helpers.locked("UPDATE txtasks_worker SET beat = beat + 1 WHERE id = %s", worker.hex), transaction.atomic():
+        with (
+            helpers.locked("UPDATE txtasks_worker SET beat = beat + 1 WHERE id = %s", worker.hex),
+            transaction.atomic(),
+        ):
             assert not recovery.lose("default", seen)
     with transaction.atomic():
         assert recovery.lose("default", seen)

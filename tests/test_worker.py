@@ -48,10 +48,10 @@ def test_results_are_kept():
 def test_a_result_that_cannot_be_stored_leaves_the_task_dead_with_the_reason(value, settings):
     handle = tasks.give.enqueue("as module")
     helpers.execute("UPDATE txtasks_task SET task_name = 'probe.tasks.give_bad'")
-    from django_txtasks import registry  # noqa: PLC0415
+    from django_txtasks import registry
 
     declaration = registry.get("probe.tasks.give")
-    from dataclasses import replace  # noqa: PLC0415
+    from dataclasses import replace
 
     registry.register(replace(declaration, name="probe.tasks.give_bad", function=lambda _: value))
     work()
@@ -106,21 +106,30 @@ def test_a_raising_task_is_tried_again_until_max_attempts_and_then_dead():
     last = dead.errors[-1]
     assert (last["type"], last["message"]) == ("ValueError", "out of paper")
     assert "raise ValueError(text)" in last["traceback"]
-    assert "a local variable" not in json.dumps(last["traceback"]).replace('secret = \\"a local variable\\"', "")
+    assert "a local variable" not in json.dumps(last["traceback"]).replace(
+        'secret = \\"a local variable\\"', ""
+    )
     assert uuid.UUID(last["worker"])
     assert last["at"].startswith("20")
 
 
 def test_an_error_text_that_no_database_stores_is_cleaned():
     handle = tasks.fail.enqueue("ok")
-    from dataclasses import replace  # noqa: PLC0415
+    from dataclasses import replace
 
-    from django_txtasks import registry  # noqa: PLC0415
+    from django_txtasks import registry
 
     def bad(_):
         raise ValueError("NUL \x00, surrogate \ud800, " + "long " * 100_000)
 
-    registry.register(replace(registry.get("probe.tasks.fail"), name="probe.tasks.fail_bad", function=bad, max_attempts=1))
+    registry.register(
+        replace(
+            registry.get("probe.tasks.fail"),
+            name="probe.tasks.fail_bad",
+            function=bad,
+            max_attempts=1,
+        )
+    )
     helpers.execute("UPDATE txtasks_task SET task_name = 'probe.tasks.fail_bad', max_attempts = 1")
     work()
     dead = helpers.row(handle.id)
@@ -187,7 +196,9 @@ def test_a_later_task_does_not_run_yet():
 
 
 def test_an_unknown_name_stays_pending_for_a_worker_that_knows_it():
-    helpers.execute("INSERT INTO txtasks_task (id, task_name) VALUES (%s, 'os.system')", uuid.uuid4().hex)
+    helpers.execute(
+        "INSERT INTO txtasks_task (id, task_name) VALUES (%s, 'os.system')", uuid.uuid4().hex
+    )
     tasks.note.enqueue()
     work()
     assert helpers.counts() == {"pending": 1, "claimed": 0, "dead": 0, "held": 0, "finished": 1}
@@ -243,9 +254,11 @@ def test_errors_that_somebody_wrote_by_hand_do_not_stop_a_failure_from_being_rec
 
 
 def test_higher_priorities_come_first_and_then_the_longest_due():
-    enqueue_many((tasks.note.using(priority=priority), (f"{priority}",)) for priority in (0, -5, 100, 0, 7))
+    enqueue_many(
+        (tasks.note.using(priority=priority), (f"{priority}",)) for priority in (0, -5, 100, 0, 7)
+    )
     work(threads=1)
-    from probe.models import Run  # noqa: PLC0415
+    from probe.models import Run
 
     assert [run.key for run in Run.objects.order_by("id")] == ["100", "7", "0", "0", "-5"]
 
@@ -309,7 +322,9 @@ def test_signals_tell_what_happened():
 def test_a_reused_id_of_a_finished_task_ends_dead_and_visible_and_stops_nothing():
     task_id = insert_by_hand()
     work()
-    helpers.execute("INSERT INTO txtasks_task (id, task_name) VALUES (%s, 'probe.tasks.note')", task_id.hex)
+    helpers.execute(
+        "INSERT INTO txtasks_task (id, task_name) VALUES (%s, 'probe.tasks.note')", task_id.hex
+    )
     tasks.note.enqueue("other")
     work()
     assert helpers.row(task_id).status == Status.DEAD

@@ -1,6 +1,7 @@
 """RabbitMQ, which rings a bell and is trusted with nothing: the only importers of pika.
 
 * ``topology``: names, queues, and the form of a hint
+* ``link``: a connection that comes back
 * ``publisher``: sends hints from a thread of its own
 * ``consumer``: receives them for a worker
 """
@@ -19,6 +20,6 @@ def notify(config: Config, alias: str, tasks: Iterable[tuple[uuid.UUID, str]]) -
     Takes microseconds, never waits and never raises: a hint that is lost costs only latency.
     """
     if config.broker_url is not None:
-        from django_txtasks.broker import publisher  # noqa: PLC0415 -- pika only where it is used
+        from django_txtasks.broker import publisher
 
         publisher.of_process(config).notify(alias, tasks)

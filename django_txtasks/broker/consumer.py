@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import os
 import threading
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
 import pika
 
 from django_txtasks import signals
 from django_txtasks.broker import topology
+from django_txtasks.broker.link import Link
 from django_txtasks.conf import Config
-from django_txtasks.retry import backoff
 
 PREFETCH = 10
 
@@ -46,20 +45,18 @@ class HintConsumer:
     def __init__(
         self, config: Config, alias: str, queues: list[str], deliver: Callable[[Hint], None]
     ) -> None:
-        self._config = config
         self._queues = [topology.hint_queue(config, alias, queue) for queue in queues]
         self._deliver = deliver
         self._listen = True
         self._stopping = threading.Event()
-        self._connection: pika.BlockingConnection | None = None
-        self._channel: Any = None
+        self._link = Link(config, "Worker")
         self._tags: list[str] = []
         self._thread = threading.Thread(target=self._run, name="txtasks-consumer", daemon=True)
 
     @property
     def connected(self) -> bool:
         """Whether hints can arrive at all."""
-        return self._channel is not None
+        return self._link.channel is not None
 
     def start(self) -> None:
         """Begin to connect, and return at once."""
@@ -68,55 +65,56 @@ class HintConsumer:
     def stop(self, seconds: float = 2.0) -> None:
         """Close the connection; RabbitMQ gives unread hints to others."""
         self._stopping.set()
-        self._soon(self._channel, lambda: None)  # wakes the thread
+        self._soon(self._link.channel, lambda: None)  # wakes the thread
         self._thread.join(seconds)
 
     def listen(self, on: bool) -> None:
         """Take hints from now on, or leave them to others. Returns at once, from any thread."""
         if on != self._listen:
             self._listen = on
-            self._soon(self._channel, self._follow)
+            self._soon(self._link.channel, self._follow)
 
     def _run(self) -> None:
-        failures = 0
         while not self._stopping.is_set():
             try:
-                self._connect()
-                failures = 0
+                connection = self._connect()
                 while not self._stopping.is_set():
-                    self._connection.process_data_events(5)  # type: ignore[union-attr]
+                    connection.process_data_events(5)
                     self._refuse_silence()
-            except Exception as error:  # noqa: BLE001 -- pika raises many kinds; without this thread the worker is deaf
-                self._disconnect()
-                failures += 1
-                self._pause(failures, error)
-        self._disconnect()
+            except (
+                Exception
+            ) as error:  # pika raises many kinds; without this thread the worker is deaf
+                self._stopping.wait(self._link.failed(error))
+        self._link.close()
 
-    def _connect(self) -> None:
-        connection = self._connection = topology.connect(self._config, f"txtasks worker {os.getpid()}")
+    def _connect(self) -> pika.BlockingConnection:
+        connection = self._link.open()
         channel = connection.channel()
         for queue in self._queues:
             channel = topology.declare(connection, channel, queue)
         channel.basic_qos(prefetch_count=PREFETCH)
         self._tags = []
-        self._channel = channel
+        self._link.ready(channel)
         self._follow()
-        signals.broker_connected.tell(who="Worker", broker=topology.shown_url(self._config))
+        return connection
 
     def _follow(self) -> None:
         """Make the channel consume, or not, as ``listen`` said last. On the consumer's thread."""
+        channel = self._link.channel
         if self._listen and not self._tags:
             for queue in self._queues:
-                callback = functools.partial(self._receive, queue)
-                self._tags.append(self._channel.basic_consume(queue, callback))
+                self._tags.append(
+                    channel.basic_consume(queue, functools.partial(self._receive, queue))
+                )
         elif not self._listen and self._tags:
             tags, self._tags = self._tags, []
             for tag in tags:
-                self._channel.basic_cancel(tag)
+                channel.basic_cancel(tag)
 
     def _refuse_silence(self) -> None:
         """A channel that RabbitMQ closed, or a consumer that it cancelled, says nothing for ever."""
-        if not self._channel.is_open or len(self._channel.consumer_tags) < len(self._tags):
+        channel = self._link.channel
+        if not channel.is_open or len(channel.consumer_tags) < len(self._tags):
             raise ConnectionError("RabbitMQ ended the consumer; its queue may have been deleted")
 
     def _receive(self, queue: str, channel: Any, method: Any, properties: Any, body: bytes) -> None:
@@ -131,31 +129,16 @@ class HintConsumer:
             Hint(
                 ids,
                 settle=lambda: self._soon(channel, lambda: channel.basic_ack(tag)),
-                give_back=lambda: self._soon(channel, lambda: channel.basic_nack(tag, requeue=True)),
+                give_back=lambda: self._soon(
+                    channel, lambda: channel.basic_nack(tag, requeue=True)
+                ),
             )
         )
 
     def _soon(self, channel: Any, action: Callable[[], None]) -> None:
         """Have the consumer's thread do it, unless that channel is gone: then RabbitMQ knows already."""
-        connection = self._connection
-        if connection is None or channel is None or channel is not self._channel:
+        connection = self._link.connection
+        if connection is None or channel is None or channel is not self._link.channel:
             return
-        try:
+        with contextlib.suppress(pika.exceptions.AMQPError):  # closed in between
             connection.add_callback_threadsafe(lambda: action() if channel.is_open else None)
-        except pika.exceptions.AMQPError:
-            pass  # closed in between
-
-    def _disconnect(self) -> None:
-        connection, self._connection, self._channel = self._connection, None, None
-        if connection is not None and connection.is_open:
-            try:
-                connection.close()
-            except Exception:  # noqa: BLE001, S110 -- it is being thrown away
-                pass
-
-    def _pause(self, failures: int, error: Exception) -> None:
-        delay = backoff(failures, base=timedelta(seconds=1), ceiling=timedelta(seconds=30)).total_seconds()
-        signals.broker_failed.tell(
-            who="Worker", broker=topology.shown_url(self._config), error=repr(error), delay=delay
-        )
-        self._stopping.wait(delay)

@@ -11,15 +11,13 @@ import threading
 import uuid
 from collections import deque
 from collections.abc import Iterable
-from datetime import timedelta
-from typing import Any
 
 import pika
 
 from django_txtasks import signals
 from django_txtasks.broker import topology
+from django_txtasks.broker.link import Link
 from django_txtasks.conf import Config
-from django_txtasks.retry import backoff
 
 BUFFER = 10_000
 """Ids that may wait; beyond them the oldest are dropped and counted."""
@@ -43,7 +41,7 @@ def of_process(config: Config) -> Publisher:
 
 def _start_afresh() -> None:
     """A forked child has neither the thread nor a right to the socket: it makes its own."""
-    global _publishers, _lock  # noqa: PLW0603 -- the lock may be held by a thread that is not here
+    global _publishers, _lock
     _publishers, _lock = {}, threading.Lock()
 
 
@@ -70,8 +68,7 @@ class Publisher:
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
-        self._connection: pika.BlockingConnection | None = None
-        self._channel: Any = None
+        self._link = Link(config, "Publisher")
         self._declared: set[str] = set()
 
     def notify(self, alias: str, tasks: Iterable[tuple[uuid.UUID, str]]) -> None:
@@ -93,35 +90,36 @@ class Publisher:
     def _start(self) -> None:
         with self._starting:
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="txtasks-publisher", daemon=True)
+                self._thread = threading.Thread(
+                    target=self._run, name="txtasks-publisher", daemon=True
+                )
                 self._thread.start()
 
     def _run(self) -> None:
-        failures = 0
         while not (self._closing.is_set() and not self._buffer):
             try:
                 self._publish_what_waits()
-                failures = 0
-            except Exception as error:  # noqa: BLE001 -- pika raises many kinds; without this thread no hint is ever sent
-                self._disconnect()
+            except (
+                Exception
+            ) as error:  # pika raises many kinds; without this thread no hint is sent
+                pause = self._link.failed(error)
                 if self._closing.is_set():
                     return
-                failures += 1
-                self._pause(failures, error)
+                self._closing.wait(pause)
             else:
                 self._wake.wait(IDLE_SECONDS)
             self._wake.clear()
-        self._disconnect()
+        self._link.close()
 
     def _publish_what_waits(self) -> None:
-        if self._channel is None:
+        if self._link.connection is None:
             if not self._buffer:
                 return
             self._connect()
         while self._buffer:
             self._publish(*self._next_hint())
-        assert self._connection is not None
-        self._connection.process_data_events(0)
+        if self._link.connection is not None:
+            self._link.connection.process_data_events(0)
 
     def _next_hint(self) -> tuple[str, list[uuid.UUID]]:
         """Take the ids at the head of the buffer that go to one queue: waiting ones, no waiting for more."""
@@ -133,31 +131,14 @@ class Publisher:
 
     def _publish(self, queue: str, ids: list[uuid.UUID]) -> None:
         if queue not in self._declared:
-            self._channel = topology.declare(self._connection, self._channel, queue)  # type: ignore[arg-type]
+            self._link.channel = topology.declare(self._link.connection, self._link.channel, queue)
             self._declared.add(queue)
         transient = pika.BasicProperties(content_type="application/json", delivery_mode=1)
-        self._channel.basic_publish("", queue, topology.encode_hint(ids), transient)
+        self._link.channel.basic_publish("", queue, topology.encode_hint(ids), transient)
 
     def _connect(self) -> None:
-        self._connection = topology.connect(self.config, f"txtasks publisher {os.getpid()}")
-        self._channel = self._connection.channel()
         self._declared.clear()
-        signals.broker_connected.tell(who="Publisher", broker=topology.shown_url(self.config))
-
-    def _disconnect(self) -> None:
-        connection, self._connection, self._channel = self._connection, None, None
-        if connection is not None and connection.is_open:
-            try:
-                connection.close()
-            except Exception:  # noqa: BLE001, S110 -- it is being thrown away
-                pass
-
-    def _pause(self, failures: int, error: Exception) -> None:
-        delay = backoff(failures, base=timedelta(seconds=1), ceiling=timedelta(seconds=30)).total_seconds()
-        signals.broker_failed.tell(
-            who="Publisher", broker=topology.shown_url(self.config), error=repr(error), delay=delay
-        )
-        self._closing.wait(delay)
+        self._link.ready(self._link.open().channel())
 
     def _drop(self, surplus: int) -> None:
         if surplus <= 0:

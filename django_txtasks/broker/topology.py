@@ -69,7 +69,9 @@ def connect(config: Config, name: str) -> pika.BlockingConnection:
     return pika.BlockingConnection(params)
 
 
-def declare(connection: pika.BlockingConnection, channel: BlockingChannel, name: str) -> BlockingChannel:
+def declare(
+    connection: pika.BlockingConnection, channel: BlockingChannel, name: str
+) -> BlockingChannel:
     """Make sure that the queue exists; return the channel to go on with."""
     try:
         channel.queue_declare(name, durable=True, arguments={"x-max-length": MAX_HINTS})

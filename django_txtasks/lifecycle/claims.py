@@ -134,4 +134,6 @@ def read_errors(text: str) -> list[dict[str, Any]]:
         errors = json.loads(text)
     except (ValueError, RecursionError):
         return []
-    return [entry for entry in errors if isinstance(entry, dict)] if isinstance(errors, list) else []
+    return (
+        [entry for entry in errors if isinstance(entry, dict)] if isinstance(errors, list) else []
+    )

@@ -84,7 +84,9 @@ def run(alias: str, sql: str, **params: Any) -> tuple[int, list[tuple[Any, ...]]
             params.update({f"{name}_{index}": item for index, item in enumerate(value)})
             pieces[name] = f"({', '.join(f'%({name}_{index})s' for index in range(len(value)))})"
     with connection.cursor() as cursor:
-        cursor.execute(sql.format(**pieces), {name: _plain(value) for name, value in params.items()})
+        cursor.execute(
+            sql.format(**pieces), {name: _plain(value) for name, value in params.items()}
+        )
         return cursor.rowcount, list(cursor.fetchall()) if cursor.description else []
 
 
@@ -110,7 +112,11 @@ def own_transaction(alias: str, *, limit: timedelta | None = None) -> Iterator[N
         if limit is not None and connections[alias].vendor == "postgresql":
             milliseconds = max(1, int(limit.total_seconds() * 1000))
             run(
-                alias, _LIMITS, idle=str(milliseconds), statement=str(max(1, milliseconds // 2)), lock="1000"
+                alias,
+                _LIMITS,
+                idle=str(milliseconds),
+                statement=str(max(1, milliseconds // 2)),
+                lock="1000",
             )
         yield
 

@@ -46,7 +46,9 @@ def record(alias: str, ended: Sequence[Ended], *, keep: bool) -> Recorded:
         seen = _fences(run(alias, statements.SEE_CLAIMED, ids=ids)[1])
     for one in ended:
         fence = one.attempt.fence
-        group = recorded.done if fence in held else recorded.busy if fence in seen else recorded.lost
+        group = (
+            recorded.done if fence in held else recorded.busy if fence in seen else recorded.lost
+        )
         group.append(one)
     finished = [one for one in recorded.done if one.arrow is Arrow.FINISH]
     if finished:
@@ -90,7 +92,11 @@ def finish_rows(
 
 
 def _copy(
-    alias: str, ids: list[uuid.UUID], status: Status, outcome: Outcome, results: dict[uuid.UUID, str]
+    alias: str,
+    ids: list[uuid.UUID],
+    status: Status,
+    outcome: Outcome,
+    results: dict[uuid.UUID, str],
 ) -> None:
     """Write the finished rows, with each one's result: CASE is what all databases have."""
     case, params = "NULL", {}
@@ -137,7 +143,9 @@ def _hit(alias: str, sql: str, attempt: Attempt, **changes: Any) -> None:
         alias, sql, id=attempt.task_id, attempt=attempt.number, worker=attempt.worker, **changes
     )
     if not count:
-        raise ClaimLost(f"attempt {attempt.number} of task {attempt.task_id} no longer holds its row")
+        raise ClaimLost(
+            f"attempt {attempt.number} of task {attempt.task_id} no longer holds its row"
+        )
 
 
 def _fences(rows: list[tuple[Any, ...]]) -> set[tuple[uuid.UUID, int, uuid.UUID]]:

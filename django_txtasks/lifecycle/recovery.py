@@ -51,7 +51,8 @@ def living_workers(alias: str) -> list[LivingWorker]:
 def seems_silent(alias: str) -> bool:
     """Say whether some worker's last beat is older than its lease, by the database's clock."""
     return any(
-        run(alias, statements.SILENT_WORKERS, age=worker.lease)[1] for worker in living_workers(alias)
+        run(alias, statements.SILENT_WORKERS, age=worker.lease)[1]
+        for worker in living_workers(alias)
     )
 
 
@@ -128,7 +129,20 @@ def forget_lost_workers(alias: str, age: timedelta) -> int:
 
 
 def _orphan(row: tuple[Any, ...]) -> Orphan:
-    task_id, number, worker, name, queue, crashes, max_crashes, on_crash, errors, started, host, pid = row
+    (
+        task_id,
+        number,
+        worker,
+        name,
+        queue,
+        crashes,
+        max_crashes,
+        on_crash,
+        errors,
+        started,
+        host,
+        pid,
+    ) = row
     attempt = Attempt(
         task_id=as_uuid(task_id),
         number=number,

@@ -51,7 +51,9 @@ KNOWN_IDS = """
     SELECT id FROM txtasks_task WHERE id IN {ids}
     UNION ALL SELECT id FROM txtasks_finishedtask WHERE id IN {ids}
 """
-CLAIMS_OF_WORKER = "SELECT id, attempt FROM txtasks_task WHERE status = 'claimed' AND worker = %(worker)s"
+CLAIMS_OF_WORKER = (
+    "SELECT id, attempt FROM txtasks_task WHERE status = 'claimed' AND worker = %(worker)s"
+)
 
 # -- the arrows out of claimed ------------------------------------------------------------------
 # W1 was slow, C gave its task back and W2 claimed it: W1's attempt number is old, so W1 finds that
@@ -60,7 +62,9 @@ LOCK_CLAIMED = """
     SELECT id, attempt, worker FROM txtasks_task
      WHERE status = 'claimed' AND id IN {ids} {skip_locked}
 """
-SEE_CLAIMED = "SELECT id, attempt, worker FROM txtasks_task WHERE status = 'claimed' AND id IN {ids}"
+SEE_CLAIMED = (
+    "SELECT id, attempt, worker FROM txtasks_task WHERE status = 'claimed' AND id IN {ids}"
+)
 
 COPY_TO_FINISHED = """
     INSERT INTO txtasks_finishedtask (
@@ -84,7 +88,9 @@ RETRY = (
 """
     + _STILL_HELD
 )
-RELEASE = f"UPDATE txtasks_task SET status = 'pending', {_UNCLAIMED}, notified_at = NULL" + _STILL_HELD
+RELEASE = (
+    f"UPDATE txtasks_task SET status = 'pending', {_UNCLAIMED}, notified_at = NULL" + _STILL_HELD
+)
 FINISH = "DELETE FROM txtasks_task" + _STILL_HELD
 BURY = (
     """
@@ -113,7 +119,9 @@ SILENT_WORKERS = """
 LOCK_WORKER = "SELECT id FROM txtasks_worker WHERE id = %(worker)s {skip_locked}"
 # C saw beat 7 for a whole lease, but W1 has woken up and committed beat 8: the beat is checked
 # again inside the statement that acts.
-LOSE = "UPDATE txtasks_worker SET lost = TRUE WHERE id = %(worker)s AND NOT lost AND beat = %(beat)s"
+LOSE = (
+    "UPDATE txtasks_worker SET lost = TRUE WHERE id = %(worker)s AND NOT lost AND beat = %(beat)s"
+)
 MARK_LOST = "UPDATE txtasks_worker SET lost = TRUE WHERE id = %(worker)s"
 UNREGISTER = """
     DELETE FROM txtasks_worker WHERE id = %(worker)s AND NOT EXISTS (

@@ -42,7 +42,9 @@ class Bell:
         self.source: HintSource | None = None
         self.ids: deque[uuid.UUID] = deque()
         self._unsettled: list[Hint] = []
-        self._rings: queue.SimpleQueue[Hint | None] = queue.SimpleQueue()  # put() is safe in signal handlers
+        self._rings: queue.SimpleQueue[Hint | None] = (
+            queue.SimpleQueue()
+        )  # put() is safe in signal handlers
 
     def ring(self) -> None:
         """Wake the loop."""

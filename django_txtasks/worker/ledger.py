@@ -125,8 +125,16 @@ class Ledger:
         )
 
     def _beat(self, running: int, connected: bool | None) -> None:
-        if self.id is None or not workers.beat(self.alias, self.id, running=running, listening=connected):
+        if self.id is None or not workers.beat(
+            self.alias, self.id, running=running, listening=connected
+        ):
             raise DeclaredLost
+
+    @property
+    def _me(self) -> uuid.UUID:
+        if self.id is None:
+            raise DeclaredLost
+        return self.id
 
     def _beat_alone(self) -> None:
         """A turn that fails again and again must not cost a living worker its lease."""
@@ -148,13 +156,12 @@ class Ledger:
         Nobody but this worker moves its claims while its beat is accepted. So an outcome whose row is
         no longer claimed was recorded by then, and a claim that is not known here is given back.
         """
-        assert self.id is not None
-        there = claims.claims_of(self.alias, self.id)
+        there = claims.claims_of(self.alias, self._me)
         settled = [one for one in self.unrecorded if self._is_mine(one) and _key(one) not in there]
         self.unrecorded = [one for one in self.unrecorded if one not in settled]
         unknown = there - running - {_key(one) for one in self.unrecorded}
         for task_id, number in sorted(unknown):
-            attempt = Attempt(task_id, number, self.id, "", "", "", "", 0, 0, 0, [])
+            attempt = Attempt(task_id, number, self._me, "", "", "", "", 0, 0, 0, [])
             outcomes.move(self.alias, Ended(attempt=attempt, arrow=Arrow.RELEASE))
         if unknown:
             signals.unknown_claims.tell(worker=self.id, count=len(unknown))
@@ -162,7 +169,9 @@ class Ledger:
 
     def _record(self) -> outcomes.Recorded:
         if not self._careful:
-            return outcomes.record(self.alias, self.unrecorded, keep=bool(self.config.keep_finished))
+            return outcomes.record(
+                self.alias, self.unrecorded, keep=bool(self.config.keep_finished)
+            )
         recorded = outcomes.Recorded()
         for one in self.unrecorded:
             recorded += self._record_carefully(one)
@@ -184,16 +193,17 @@ class Ledger:
             return outcomes.record(self.alias, [refused], keep=keep)
 
     def _claim(self, turn: Turn) -> None:
-        assert self.id is not None
         if turn.ids:
-            turn.lookup = claims.claim_hinted(self.subscription, self.id, turn.ids, turn.room)
+            turn.lookup = claims.claim_hinted(self.subscription, self._me, turn.ids, turn.room)
             turn.claimed += turn.lookup.claimed
         left = turn.room - len(turn.claimed)
         if left and turn.scan:
-            found = claims.claim_due(self.subscription, self.id, left)
+            found = claims.claim_due(self.subscription, self._me, left)
             turn.claimed += found
             turn.scanned, turn.scan_filled = len(found), len(found) == left
-            queues = self.subscription.queues  # take turns in coming first: a full one starves no other
+            queues = (
+                self.subscription.queues
+            )  # take turns in coming first: a full one starves no other
             queues.append(queues.pop(0))
 
     def _settle(self, recorded: outcomes.Recorded) -> None:

@@ -31,7 +31,7 @@ def run_attempt(attempt: Attempt, *, alias: str, config: Config) -> Ended:
             return _run_atomic(attempt, declaration, args, kwargs, alias=alias, config=config)
         result = _encode(_call(declaration, args, kwargs))
         return Ended(attempt=attempt, arrow=Arrow.FINISH, result=result)
-    except BaseException as error:  # noqa: BLE001 -- the user's code: SystemExit must not end the slot either
+    except BaseException as error:
         return _failed(attempt, error, config)
     finally:
         _end_leftovers()
@@ -100,19 +100,25 @@ def describe(error: BaseException) -> dict[str, Any]:
 def _text(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception:  # noqa: BLE001 -- the user's __str__ may raise too
+    except Exception:
         return "(its text cannot be read)"
 
 
 def refresh_connections() -> None:
     """Close what a restarted server or an earlier task has broken, before the next task needs it."""
     for connection in connections.all(initialized_only=True):
-        if connection.connection is not None and not connection.in_atomic_block and not connection.is_usable():
+        if (
+            connection.connection is not None
+            and not connection.in_atomic_block
+            and not connection.is_usable()
+        ):
             connection.close()
 
 
 def _end_leftovers() -> None:
     """A task must not leave its transaction mode to the next one."""
     for connection in connections.all(initialized_only=True):
-        if connection.connection is not None and (connection.in_atomic_block or not connection.autocommit):
+        if connection.connection is not None and (
+            connection.in_atomic_block or not connection.autocommit
+        ):
             connection.close()

@@ -22,7 +22,9 @@ class Slots:
         ring: called from a slot when one has ended.
     """
 
-    def __init__(self, count: int, *, run: Callable[[Attempt], Ended], ring: Callable[[], None]) -> None:
+    def __init__(
+        self, count: int, *, run: Callable[[Attempt], Ended], ring: Callable[[], None]
+    ) -> None:
         self._run, self._ring = run, ring
         self._work: queue.SimpleQueue[Attempt | None] = queue.SimpleQueue()
         self._ended: queue.SimpleQueue[Ended] = queue.SimpleQueue()
@@ -55,7 +57,7 @@ class Slots:
 
     def collect(self) -> list[Ended]:
         """Return what has ended since the last call."""
-        ended = []
+        ended: list[Ended] = []
         while True:
             try:
                 one = self._ended.get_nowait()

@@ -33,7 +33,9 @@ def obey_supervisor(stop: Stop) -> bool:
     number = os.environ.pop(PIPE, None)
     if number is None:
         return False
-    threading.Thread(target=_listen, args=(int(number), stop), name="txtasks-orders", daemon=True).start()
+    threading.Thread(
+        target=_listen, args=(int(number), stop), name="txtasks-orders", daemon=True
+    ).start()
     return True
 
 
@@ -119,7 +121,9 @@ class Supervisor:
 
     def __init__(self, commands: Sequence[Sequence[str]], *, reload: bool = False) -> None:
         self.children = [Child(command) for command in commands]
-        self._rings: queue.SimpleQueue[None] = queue.SimpleQueue()  # put() is safe in signal handlers
+        self._rings: queue.SimpleQueue[None] = (
+            queue.SimpleQueue()
+        )  # put() is safe in signal handlers
         self.stop = Stop(float("inf"), lambda: self._rings.put(None))
         self._files = _modified() if reload else None
         self._failed = False
@@ -158,7 +162,9 @@ class Supervisor:
 
     def _reload_if_changed(self) -> None:
         before, self._files = self._files or {}, _modified()
-        changed = [path for path, modified in self._files.items() if before.get(path, modified) != modified]
+        changed = [
+            path for path, modified in self._files.items() if before.get(path, modified) != modified
+        ]
         if changed:
             signals.reloading.tell(path=changed[0])
             for child in self.children:

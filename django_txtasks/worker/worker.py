@@ -150,9 +150,13 @@ class Worker:
         self._failures += 1
         delay = 0.0
         if self._failures > 1 or not (isinstance(error, DatabaseError) and is_repeatable(error)):
-            pause = backoff(self._failures, base=timedelta(seconds=0.2), ceiling=timedelta(seconds=5))
+            pause = backoff(
+                self._failures, base=timedelta(seconds=0.2), ceiling=timedelta(seconds=5)
+            )
             delay = pause.total_seconds()
-            signals.database_failed.tell(who=f"Worker {self.ledger.id}", error=_text(error), delay=delay)
+            signals.database_failed.tell(
+                who=f"Worker {self.ledger.id}", error=_text(error), delay=delay
+            )
         self._not_before = time.monotonic() + delay
         self._next_beat = 0.0
         self.ledger.failed(error)
@@ -209,7 +213,11 @@ class Worker:
         self._collect()
         if self.slots.running or self.ledger.unrecorded:
             return False
-        return self.stop.asked or not self._left or (self.batch and self._nothing_due and not self.bell.ids)
+        return (
+            self.stop.asked
+            or not self._left
+            or (self.batch and self._nothing_due and not self.bell.ids)
+        )
 
     def _cut_short(self) -> bool:
         """Record what has ended and leave the rest to the cleaner: these tasks die with the process."""
@@ -224,7 +232,9 @@ class Worker:
         try:
             self.ledger.leave(cut_short=cut_short)
         except (DatabaseError, InterfaceError) as error:  # the cleaner will find out by the lease
-            signals.database_failed.tell(who=f"Worker {self.ledger.id}", error=_text(error), delay=0.0)
+            signals.database_failed.tell(
+                who=f"Worker {self.ledger.id}", error=_text(error), delay=0.0
+            )
 
 
 def _text(error: Exception) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import queue
@@ -28,11 +29,26 @@ class Command(BaseCommand):
     help = "Recovers the tasks of crashed workers, renotifies overlooked ones, prunes old ones. Run one or more."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--once", action="store_true", help="Clean once and end; takes a lease if a worker looks silent.")
-        parser.add_argument("--interval", type=float, metavar="S", help="Seconds between two passes (clean_interval).")
-        parser.add_argument("--dry-run", action="store_true", help="Say what --once would do, and change nothing.")
-        parser.add_argument("--json", action="store_true", help="Print the counts as JSON, a line each.")
-        parser.add_argument("--database", default="default", metavar="ALIAS", help="Whose tasks to clean (default).")
+        parser.add_argument(
+            "--once",
+            action="store_true",
+            help="Clean once and end; takes a lease if a worker looks silent.",
+        )
+        parser.add_argument(
+            "--interval",
+            type=float,
+            metavar="S",
+            help="Seconds between two passes (clean_interval).",
+        )
+        parser.add_argument(
+            "--dry-run", action="store_true", help="Say what --once would do, and change nothing."
+        )
+        parser.add_argument(
+            "--json", action="store_true", help="Print the counts as JSON, a line each."
+        )
+        parser.add_argument(
+            "--database", default="default", metavar="ALIAS", help="Whose tasks to clean (default)."
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         show_log(options["verbosity"])
@@ -55,7 +71,11 @@ class Command(BaseCommand):
 
     def _report(self, counts: Counter[str], *, always: bool = False) -> None:
         if always or any(counts.values()):
-            text = json.dumps(counts) if self.as_json else ", ".join(f"{name} {n}" for name, n in counts.items())
+            text = (
+                json.dumps(counts)
+                if self.as_json
+                else ", ".join(f"{name} {n}" for name, n in counts.items())
+            )
             self.stdout.write(text)
             self.stdout.flush()
 
@@ -87,8 +107,6 @@ def _once(cleaner: Cleaner, *, dry: bool) -> Counter[str]:
 
 
 def _wait(rings: queue.SimpleQueue[None], stop: Stop, seconds: float) -> bool:
-    try:
+    with contextlib.suppress(queue.Empty):
         rings.get(timeout=seconds)
-    except queue.Empty:
-        pass
     return stop.asked

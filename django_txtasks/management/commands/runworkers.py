@@ -25,17 +25,46 @@ from django_txtasks.worker.worker import Worker
 class Command(BaseCommand):
     """Exit codes: 0 stopped as told; 1 tasks were cut short, or the command could not start."""
 
+    _called_from_command_line: bool  # set by Django; a caller in this process gets no supervisor
     help = "Runs tasks until it is stopped by SIGTERM or Ctrl-C."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--queue", action="append", metavar="Q", help="Serve this queue (may be repeated). Default: all.")
-        parser.add_argument("--exclude-queue", action="append", default=[], metavar="Q", help="Serve all queues but this one.")
-        parser.add_argument("--threads", type=_positive, default=4, metavar="N", help="Tasks at a time per process (4).")
-        parser.add_argument("--processes", type=_positive, default=1, metavar="N", help="Worker processes (1).")
+        parser.add_argument(
+            "--queue",
+            action="append",
+            metavar="Q",
+            help="Serve this queue (may be repeated). Default: all.",
+        )
+        parser.add_argument(
+            "--exclude-queue",
+            action="append",
+            default=[],
+            metavar="Q",
+            help="Serve all queues but this one.",
+        )
+        parser.add_argument(
+            "--threads",
+            type=_positive,
+            default=4,
+            metavar="N",
+            help="Tasks at a time per process (4).",
+        )
+        parser.add_argument(
+            "--processes", type=_positive, default=1, metavar="N", help="Worker processes (1)."
+        )
         parser.add_argument("--batch", action="store_true", help="End when nothing is due.")
-        parser.add_argument("--max-tasks", type=_positive, metavar="N", help="End after N tasks, over all processes.")
-        parser.add_argument("--reload", action="store_true", help="Restart when code changes. For development.")
-        parser.add_argument("--database", default="default", metavar="ALIAS", help="Whose tasks to run (default).")
+        parser.add_argument(
+            "--max-tasks",
+            type=_positive,
+            metavar="N",
+            help="End after N tasks, over all processes.",
+        )
+        parser.add_argument(
+            "--reload", action="store_true", help="Restart when code changes. For development."
+        )
+        parser.add_argument(
+            "--database", default="default", metavar="ALIAS", help="Whose tasks to run (default)."
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         config = get_config()
@@ -45,21 +74,36 @@ class Command(BaseCommand):
         if problems:
             raise CommandError("\n".join(f"{problem.msg} {problem.hint}" for problem in problems))
         if not registry.names():
-            raise CommandError("No task function is declared: add @task to a function in an installed app's tasks.py.")
+            raise CommandError(
+                "No task function is declared: add @task to a function in an installed app's tasks.py."
+            )
         bell = Bell()
         stop = Stop(config.grace.total_seconds(), bell.ring)
         supervised = obey_supervisor(stop)
         if supervised or not self._called_from_command_line:
-            self._work(config, Subscription(options["database"], queues, registry.names()), bell, stop, options)
+            self._work(
+                config,
+                Subscription(options["database"], queues, registry.names()),
+                bell,
+                stop,
+                options,
+            )
         else:
             self._supervise(options)
 
     def _work(
-        self, config: Config, subscription: Subscription, bell: Bell, stop: Stop, options: dict[str, Any]
+        self,
+        config: Config,
+        subscription: Subscription,
+        bell: Bell,
+        stop: Stop,
+        options: dict[str, Any],
     ) -> None:
         """Run one worker in this process."""
         if config.broker_url is not None:
-            bell.source = HintConsumer(config, subscription.alias, list(subscription.queues), bell.deliver)
+            bell.source = HintConsumer(
+                config, subscription.alias, list(subscription.queues), bell.deliver
+            )
             bell.source.start()
         worker = Worker(
             config,
@@ -86,7 +130,11 @@ class Command(BaseCommand):
         if options["max_tasks"]:
             share, rest = divmod(options["max_tasks"], len(commands))
             counts = [share + (number < rest) for number in range(len(commands))]
-            commands = [[*command, f"--max-tasks={count}"] for command, count in zip(commands, counts, strict=True) if count]
+            commands = [
+                [*command, f"--max-tasks={count}"]
+                for command, count in zip(commands, counts, strict=True)
+                if count
+            ]
         supervisor = Supervisor(commands, reload=options["reload"])
         with stop_signals(supervisor.stop.request):
             code = supervisor.run()
