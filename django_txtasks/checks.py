@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -112,7 +113,7 @@ def _check_server(alias: str) -> Iterable[CheckMessage]:
         )
     with connection.cursor() as cursor:
         tables = connection.introspection.table_names(cursor)
-    if Task._meta.db_table not in tables:
+    if Task._meta.db_table not in tables and sys.argv[1:2] != ["migrate"]:  # which makes it
         yield Error(
             f"Database {alias!r} has no table {Task._meta.db_table}.",
             hint=f"Run: manage.py migrate --database {alias}",

@@ -1,6 +1,7 @@
 """Settings of the example project: SQLite and no server, unless the environment names one.
 
-``TXTASKS_DATABASE_URL``  postgres://user:password@host:port/name, mysql://… or sqlite:///path
+``TXTASKS_DATABASE_URL``  postgres://user:password@host:port/name, mysql://… or
+                          sqlite:///path?timeout=5
 ``TXTASKS_BROKER_URL``    amqp://user:password@host:port/vhost
 ``TXTASKS_SETTINGS``      further keys of TXTASKS, as JSON
 """
@@ -8,10 +9,10 @@
 import json
 import os
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 BASE_DIR = Path(__file__).resolve().parent
-SECRET_KEY = "an example's key, not a secret"  # noqa: S105
+SECRET_KEY = "an example's key, not a secret"
 DEBUG = False
 ALLOWED_HOSTS = ["127.0.0.1", "localhost", "testserver"]
 ROOT_URLCONF = "urls"
@@ -75,7 +76,7 @@ def database(url: str) -> dict[str, object]:
         "NAME": parts.path[1:] or BASE_DIR / "db.sqlite3",
         "OPTIONS": {
             "transaction_mode": "IMMEDIATE",
-            "timeout": 5,
+            "timeout": float(parse_qs(parts.query).get("timeout", ["5"])[0]),
             "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
         },
     }

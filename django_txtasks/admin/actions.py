@@ -1,0 +1,230 @@
+"""A person's arrows as admin actions, each with its own permission; ``people`` takes them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from django.contrib import admin, messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.admin.models import CHANGE, DELETION, LogEntry
+from django.db import transaction
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext_lazy
+
+from django_txtasks.conf import get_config
+from django_txtasks.enqueueing import notify_on_commit
+from django_txtasks.lifecycle import people
+from django_txtasks.lifecycle.dialect import as_uuid
+from django_txtasks.models import FinishedTask, Status, Task
+
+if TYPE_CHECKING:
+    Tasks = QuerySet[Task]
+    Base = admin.ModelAdmin[Task]
+else:
+    Base = object
+
+CHUNK = 500
+
+
+@dataclass(frozen=True, kw_only=True)
+class Act:
+    """One arrow as a person sees it.
+
+    Attributes:
+        take: moves the rows of these ids that are in the state, and says which.
+        state: from which the arrow starts.
+        button: its name on the page of one task.
+        log: what the admin's history says.
+        done, left: messages for ``n`` tasks.
+        hint: whether workers should be told of the moved rows.
+        ends: whether the rows leave the live table.
+    """
+
+    take: Callable[[str, list[uuid.UUID]], people.Moved]
+    state: Status
+    button: Any
+    log: Any
+    done: Any
+    left: Any
+    hint: bool = False
+    ends: bool = False
+
+
+def _cancel(alias: str, ids: list[uuid.UUID]) -> people.Moved:
+    return people.cancel(alias, ids, keep=_keeps())
+
+
+def _discard(alias: str, ids: list[uuid.UUID]) -> people.Moved:
+    return people.discard(alias, ids, keep=_keeps())
+
+
+_NOT_DEAD = ngettext_lazy(
+    "%(n)s task left as it was, since it was not dead (any more).",
+    "%(n)s tasks left as they were, since they were not dead (any more).",
+    "n",
+)
+_NOT_HELD = ngettext_lazy(
+    "%(n)s task left as it was, since it was not held (any more).",
+    "%(n)s tasks left as they were, since they were not held (any more).",
+    "n",
+)
+_NOT_PENDING = ngettext_lazy(
+    "%(n)s task left as it was, since it was not pending (any more).",
+    "%(n)s tasks left as they were, since they were not pending (any more).",
+    "n",
+)
+ACTS = {
+    "run_now": Act(
+        take=people.run_now, state=Status.PENDING, hint=True,
+        button=_("Run now"), log=_("Made due at once."), left=_NOT_PENDING,
+        done=ngettext_lazy("%(n)s task made due now.", "%(n)s tasks made due now.", "n"),
+    ),
+    "hold": Act(
+        take=people.hold, state=Status.PENDING,
+        button=_("Hold"), log=_("Held."), left=_NOT_PENDING,
+        done=ngettext_lazy("%(n)s task held.", "%(n)s tasks held.", "n"),
+    ),
+    "resume": Act(
+        take=people.resume, state=Status.HELD, hint=True,
+        button=_("Resume"), log=_("Resumed."), left=_NOT_HELD,
+        done=ngettext_lazy("%(n)s task resumed.", "%(n)s tasks resumed.", "n"),
+    ),
+    "cancel": Act(
+        take=_cancel, state=Status.PENDING, ends=True,
+        button=_("Cancel"), log=_("Cancelled."), left=_NOT_PENDING,
+        done=ngettext_lazy("%(n)s task cancelled.", "%(n)s tasks cancelled.", "n"),
+    ),
+    "revive": Act(
+        take=people.revive, state=Status.DEAD, hint=True,
+        button=_("Revive"), log=_("Revived."), left=_NOT_DEAD,
+        done=ngettext_lazy("%(n)s task revived.", "%(n)s tasks revived.", "n"),
+    ),
+    "discard": Act(
+        take=_discard, state=Status.DEAD, ends=True,
+        button=_("Discard"), log=_("Discarded."), left=_NOT_DEAD,
+        done=ngettext_lazy("%(n)s task discarded.", "%(n)s tasks discarded.", "n"),
+    ),
+}  # fmt: skip
+
+
+class TaskActions(Base):
+    """The actions of the task list. A user sees and may send those he has the permission for."""
+
+    actions = tuple(ACTS)
+
+    @admin.action(permissions=["run_now"], description=_("Run selected tasks now (pending)"))
+    def run_now(self, request: HttpRequest, queryset: Tasks) -> None:
+        """PENDING, due now instead of later."""
+        self._act(request, queryset, ACTS["run_now"])
+
+    @admin.action(permissions=["hold"], description=_("Hold selected tasks (pending)"))
+    def hold(self, request: HttpRequest, queryset: Tasks) -> None:
+        """PENDING -> HELD."""
+        self._act(request, queryset, ACTS["hold"])
+
+    @admin.action(permissions=["resume"], description=_("Resume selected tasks (held)"))
+    def resume(self, request: HttpRequest, queryset: Tasks) -> None:
+        """HELD -> PENDING."""
+        self._act(request, queryset, ACTS["resume"])
+
+    @admin.action(permissions=["cancel"], description=_("Cancel selected tasks (pending)"))
+    def cancel(self, request: HttpRequest, queryset: Tasks) -> None:
+        """PENDING -> finished as cancelled."""
+        self._act(request, queryset, ACTS["cancel"])
+
+    @admin.action(permissions=["revive"], description=_("Revive selected tasks (dead)"))
+    def revive(self, request: HttpRequest, queryset: Tasks) -> None:
+        """DEAD -> PENDING."""
+        self._act(request, queryset, ACTS["revive"])
+
+    @admin.action(permissions=["discard"], description=_("Discard selected tasks (dead)"))
+    def discard(self, request: HttpRequest, queryset: Tasks) -> None:
+        """DEAD -> finished as discarded."""
+        self._act(request, queryset, ACTS["discard"])
+
+    # Django asks these for the permissions that the actions name.
+    def has_run_now_permission(self, request: HttpRequest) -> bool:
+        return may(request, "run_now")
+
+    def has_hold_permission(self, request: HttpRequest) -> bool:
+        return may(request, "hold")
+
+    def has_resume_permission(self, request: HttpRequest) -> bool:
+        return may(request, "resume")
+
+    def has_cancel_permission(self, request: HttpRequest) -> bool:
+        return may(request, "cancel")
+
+    def has_revive_permission(self, request: HttpRequest) -> bool:
+        return may(request, "revive")
+
+    def has_discard_permission(self, request: HttpRequest) -> bool:
+        return may(request, "discard")
+
+    def _act(self, request: HttpRequest, queryset: Tasks, act: Act) -> None:
+        taken = take(request, queryset, act)
+        if taken.moved:
+            self.message_user(request, act.done % {"n": taken.moved}, messages.SUCCESS)
+        if left := taken.chosen - taken.moved:
+            self.message_user(request, act.left % {"n": left}, messages.WARNING)
+
+
+def may(request: HttpRequest, name: str) -> bool:
+    """Say whether the user has the permission of this action."""
+    return request.user.has_perm(f"txtasks.{name}_task")
+
+
+@dataclass
+class Taken:
+    """How many tasks were chosen, and how many of them moved."""
+
+    chosen: int = 0
+    moved: int = 0
+
+
+def take(request: HttpRequest, queryset: Tasks, act: Act) -> Taken:
+    """Take the arrow. Each chunk commits by itself, together with its lines of history."""
+    alias = queryset.select_for_update().db  # where rows are written, even if pages read a replica
+    taken = Taken()
+    for names in _chunks(queryset.using(alias)):
+        taken.chosen += len(names)
+        taken.moved += _take_chunk(request, alias, act, names)
+    # A task that has left the list since the page was made was chosen all the same.
+    taken.chosen = max(taken.chosen, len(set(request.POST.getlist(ACTION_CHECKBOX_NAME))))
+    return taken
+
+
+def _take_chunk(request: HttpRequest, alias: str, act: Act, names: dict[uuid.UUID, str]) -> int:
+    with transaction.atomic(using=alias):
+        moved = act.take(alias, list(names))
+        _log(request, act, {task_id: names[task_id] for task_id, _queue in moved})
+        if act.hint:
+            notify_on_commit(alias, moved)
+    return len(moved)
+
+
+def _chunks(queryset: Tasks) -> Iterator[dict[uuid.UUID, str]]:
+    """Read the chosen tasks' names by key, so that rows that leave the set shift nothing."""
+    rows = list(queryset.order_by("pk").values_list("pk", "task_name")[:CHUNK])
+    while rows:
+        yield {as_uuid(task_id): name for task_id, name in rows}
+        after = queryset.filter(pk__gt=rows[-1][0])
+        rows = list(after.order_by("pk").values_list("pk", "task_name")[:CHUNK])
+
+
+def _log(request: HttpRequest, act: Act, names: dict[uuid.UUID, str]) -> None:
+    """Write a line of the admin's history for each task, under the model that has its page."""
+    model = FinishedTask if act.ends and _keeps() else Task
+    flag = DELETION if act.ends and not _keeps() else CHANGE
+    tasks = [model(id=task_id, task_name=name) for task_id, name in names.items()]
+    if tasks:
+        LogEntry.objects.log_actions(request.user.pk, tasks, flag, str(act.log))  # type: ignore[arg-type]
+
+
+def _keeps() -> bool:
+    return bool(get_config().keep_finished)

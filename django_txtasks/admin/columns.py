@@ -1,0 +1,80 @@
+"""What the pages read: counts that stop early, and JSON columns as text.
+
+Any sender may write rows by plain SQL. A JSON value that Python cannot parse (nested thousands of
+levels deep, say) must not take a whole list down, so JSON leaves the database as text.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from typing import Any
+
+from django.core.paginator import Paginator
+from django.db.models import CharField, F, Func, QuerySet, TextField
+from django.db.models.functions import Cast, Left
+
+COUNT_LIMIT = 1000
+MAX_JSON = 1_000_000
+"""Longer values are not parsed, and hence not shown: what is not parsed cannot be redacted."""
+
+
+class CappedCount(int):
+    """A number of rows of which only "at least this many" is known."""
+
+    def __str__(self) -> str:
+        return f"{int(self)}+"
+
+
+class CappedPaginator(Paginator):  # type: ignore[type-arg]
+    """Pages through the first rows only: counting a million costs more than anybody reads."""
+
+    @cached_property
+    def count(self) -> int:
+        """The number of rows, or "1000+" where there are more."""
+        rows: QuerySet[Any] = self.object_list  # type: ignore[assignment]
+        found = rows.order_by().values("pk")[: COUNT_LIMIT + 1].count()
+        return found if found <= COUNT_LIMIT else CappedCount(COUNT_LIMIT)
+
+
+class LastError(Func):
+    """The newest error of a row as JSON text, ``[type, message]``; nulls where there is none."""
+
+    output_field = TextField()
+
+    def as_postgresql(self, compiler: Any, connection: Any, **context: Any) -> Any:
+        last = "%(expressions)s #> '{{-1,{}}}'"
+        template = f"jsonb_build_array({last.format('type')}, {last.format('message')})::text"
+        return self.as_sql(compiler, connection, template=template)
+
+    def as_mysql(self, compiler: Any, connection: Any, **context: Any) -> Any:
+        last = (
+            "JSON_EXTRACT(%(expressions)s, CONCAT('$[', JSON_LENGTH(%(expressions)s) - 1, '].{}'))"
+        )
+        template = f"JSON_ARRAY({last.format('type')}, {last.format('message')})"
+        return self.as_sql(compiler, connection, template=template)
+
+    def as_sqlite(self, compiler: Any, connection: Any, **context: Any) -> Any:
+        template = "JSON_EXTRACT(%(expressions)s, '$[#-1].type', '$[#-1].message')"
+        return self.as_sql(compiler, connection, template=template)
+
+
+def json_text(column: str) -> Left:
+    """A JSON column as text, cut just above what is shown at all."""
+    return Left(Cast(F(column), TextField()), MAX_JSON + 1, output_field=CharField())
+
+
+def parse(text: str | None) -> Any:
+    """Return the value of a JSON text.
+
+    Raises:
+        ValueError: why it is not shown.
+    """
+    if text is None:
+        return None
+    if len(text) > MAX_JSON:
+        raise ValueError(f"more than {MAX_JSON:,} characters of JSON")
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None

@@ -1,0 +1,119 @@
+"""The filters beside the lists. Their choices come from code and settings, never from the table:
+a SELECT DISTINCT over a million rows would cost more than the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils.translation import gettext_lazy as _
+
+from django_txtasks import registry
+from django_txtasks.conf import get_config
+from django_txtasks.models import DatabaseNow, Outcome, Status, TaskQuerySet
+
+if TYPE_CHECKING:
+    from django.utils.functional import _StrOrPromise
+
+UNKNOWN = "@unknown"
+"""The choice for what no setting and no installed app names; no queue may have an "@"."""
+
+
+class ChoiceFilter(admin.SimpleListFilter):
+    """One column, compared with one of the choices; any other value in the URL finds nothing."""
+
+    column: str
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """Narrow the list to the chosen value."""
+        value = self.value()
+        if value is None:
+            return queryset
+        if value not in {choice for choice, _ in self.lookup_choices}:
+            return queryset.none()
+        return self.narrow(queryset, value)
+
+    def narrow(self, queryset: QuerySet[Any], value: str) -> QuerySet[Any]:
+        """Return the rows of a value that is one of the choices."""
+        return queryset.filter(**{self.column: value})
+
+
+class StateFilter(ChoiceFilter):
+    """Live tasks by state."""
+
+    title, parameter_name, column = _("state"), "state", "status"
+
+    def lookups(
+        self, request: HttpRequest, model_admin: Any
+    ) -> Iterable[tuple[str, _StrOrPromise]]:
+        return Status.choices
+
+
+class OutcomeFilter(ChoiceFilter):
+    """Finished tasks by how they ended."""
+
+    title, parameter_name, column = _("outcome"), "outcome", "outcome"
+
+    def lookups(
+        self, request: HttpRequest, model_admin: Any
+    ) -> Iterable[tuple[str, _StrOrPromise]]:
+        return Outcome.choices
+
+
+class _NamedFilter(ChoiceFilter):
+    """A column of names, and one choice for all names that are unknown here."""
+
+    def known(self) -> Iterable[str]:
+        raise NotImplementedError
+
+    def lookups(
+        self, request: HttpRequest, model_admin: Any
+    ) -> Iterable[tuple[str, _StrOrPromise]]:
+        return [*((name, name) for name in self.known()), (UNKNOWN, _("(unknown here)"))]
+
+    def narrow(self, queryset: QuerySet[Any], value: str) -> QuerySet[Any]:
+        if value == UNKNOWN:
+            return queryset.exclude(**{f"{self.column}__in": list(self.known())})
+        return super().narrow(queryset, value)
+
+
+class QueueFilter(_NamedFilter):
+    """Tasks by queue, for the queues of TXTASKS."""
+
+    title, parameter_name, column = _("queue"), "queue", "queue_name"
+
+    def known(self) -> Iterable[str]:
+        return get_config().queues
+
+
+class TaskFilter(_NamedFilter):
+    """Tasks by task function, for the functions that installed apps declare."""
+
+    title, parameter_name, column = _("task"), "task", "task_name"
+
+    def known(self) -> Iterable[str]:
+        return registry.names()
+
+
+class DueFilter(ChoiceFilter):
+    """Pending tasks by whether their time has come."""
+
+    title, parameter_name = _("due"), "due"
+
+    def lookups(
+        self, request: HttpRequest, model_admin: Any
+    ) -> Iterable[tuple[str, _StrOrPromise]]:
+        return [("later", _("later")), ("due", _("due")), ("overdue", _("overdue"))]
+
+    def narrow(self, queryset: QuerySet[Any], value: str) -> QuerySet[Any]:
+        assert isinstance(queryset, TaskQuerySet)  # noqa: S101 -- for the type checker
+        if value == "later":
+            return queryset.in_state(Status.PENDING).filter(run_after__gt=DatabaseNow())
+        if value == "due":
+            return queryset.due()
+        # Two rounds of the cleaner have not helped: nobody serves the queue, or too few do.
+        patience = 2 * get_config().clean_interval
+        return queryset.in_state(Status.PENDING).filter(run_after__lt=DatabaseNow() - patience)

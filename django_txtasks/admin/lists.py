@@ -1,0 +1,170 @@
+"""The pages of tasks, finished tasks and workers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.template.loader import render_to_string
+from django.utils.html import format_html
+from django.utils.translation import gettext_lazy as _
+
+from django_txtasks.admin import filters, shown
+from django_txtasks.admin.actions import ACTS, TaskActions, may
+from django_txtasks.admin.columns import json_text
+from django_txtasks.admin.pages import ReadOnly, TaskPages
+from django_txtasks.models import FinishedTask, Outcome, Status, Task, Worker
+
+
+@admin.register(Task)
+class TaskAdmin(TaskActions, TaskPages):
+    """Live tasks, the newest first."""
+
+    ordering = ("-pk",)  # ids of ours begin with the time, and any page is read from one index
+    list_display = ("name", "state", "last_error", "attempts", "queue", "due", "enqueued")
+    list_filter = (filters.StateFilter, filters.DueFilter, filters.QueueFilter, filters.TaskFilter)
+    fieldsets = (
+        (None, {"fields": ("name", "state", "queue", "priority")}),
+        (_("Attempts"), {"fields": ("attempts", "on_crash", "worker_link", "error_list")}),
+        (_("Arguments"), {"fields": ("arguments", "keywords")}),
+        (_("Times"), {"fields": ("enqueued_moment", "due_moment", "started_moment", "notified")}),
+        (_("People"), {"fields": ("history",)}),
+    )
+
+    @admin.display(description=_("state"))
+    def state(self, task: Any) -> str:
+        """The state; for a claimed task also for how long it has been running, and where."""
+        badge = shown.badge(task.status, task.get_status_display())
+        if task.claimed_at is None:
+            return badge
+        since = shown.span(task.now - task.claimed_at)
+        where = shown.line(task.worker_host or str(task.worker)[:8], 30)
+        return format_html('{}<br><small class="quiet">{}, {}</small>', badge, since, where)
+
+    @admin.display(description=_("due"))
+    def due(self, task: Any) -> str:
+        """When a pending task may start; nothing for those that wait for something else."""
+        return shown.age(task.run_after if task.status == Status.PENDING else None, task.now)
+
+    @admin.display(description=_("attempts"))
+    def attempts(self, task: Any) -> str:
+        """Attempts so far, and how many of the failures and crashes that it may have it had."""
+        return render_to_string("admin/txtasks/attempts.html", {"task": task})
+
+    @admin.display(description=_("last hint by the cleaner"))
+    def notified(self, task: Any) -> str:
+        return shown.moment(task.notified_at, task.now)
+
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> HttpResponse:
+        """Add a button for each arrow from the task's state that the user may take."""
+        state = context["original"].status
+        acts = [
+            (name, act.button)
+            for name, act in ACTS.items()
+            if act.state == state and may(request, name)
+        ]
+        return super().render_change_form(request, {**context, "acts": acts}, *args, **kwargs)
+
+
+@admin.register(FinishedTask)
+class FinishedTaskAdmin(TaskPages):
+    """Finished tasks, the last one first."""
+
+    json_columns = (*TaskPages.json_columns, "result")
+    ordering = ("-finished_at", "-pk")
+    list_display = ("name", "ending", "queue", "attempt_number", "finished", "took", "last_error")
+    list_filter = (filters.OutcomeFilter, filters.QueueFilter, filters.TaskFilter)
+    fieldsets = (
+        (None, {"fields": ("name", "ending", "queue", "priority")}),
+        (
+            _("Attempts"),
+            {"fields": ("attempt", "failures", "crashes", "worker_link", "took", "error_list")},
+        ),
+        (_("Arguments"), {"fields": ("arguments", "keywords", "result_value")}),
+        (
+            _("Times"),
+            {"fields": ("enqueued_moment", "due_moment", "started_moment", "finished_moment")},
+        ),
+        (_("People"), {"fields": ("history",)}),
+    )
+
+    @admin.display(description=_("outcome"))
+    def ending(self, task: Any) -> str:
+        return shown.badge(task.outcome, task.get_outcome_display())
+
+    @admin.display(description=_("attempts"))
+    def attempt_number(self, task: Any) -> int:
+        return int(task.attempt)
+
+    @admin.display(description=_("finished"))
+    def finished(self, task: Any) -> str:
+        return shown.age(task.finished_at, task.now)
+
+    @admin.display(description=_("finished"))
+    def finished_moment(self, task: Any) -> str:
+        return shown.moment(task.finished_at, task.now)
+
+    @admin.display(description=_("took"))
+    def took(self, task: Any) -> str:
+        """How long the last attempt ran, if the task ran at all."""
+        ran = task.started_at is not None and task.outcome == Outcome.SUCCEEDED
+        return shown.short_span(task.finished_at - task.started_at) if ran else shown.EMPTY
+
+    @admin.display(description=_("result"))
+    def result_value(self, task: Any) -> str:
+        return shown.json_block(task.texts.get("result"))
+
+
+@admin.register(Worker)
+class WorkerAdmin(ReadOnly):
+    """Worker processes, by their heartbeats."""
+
+    json_columns = ("queues",)
+    ordering = ("-pk",)
+    list_display = ("process", "health", "seen", "queue_names", "load", "hints", "started")
+    fieldsets = ((None, {"fields": ("id", *list_display, "lease", "beat")}),)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        """Add the queues as text: they are few and short."""
+        rows: QuerySet[Any] = super().get_queryset(request)
+        rows = rows.annotate(queues_text=json_text("queues"))
+        return rows
+
+    @admin.display(description=_("worker"))
+    def process(self, worker: Any) -> str:
+        return shown.line(str(worker))
+
+    @admin.display(description=_("health"))
+    def health(self, worker: Any) -> str:
+        """Alive, silent for longer than its lease, or declared lost."""
+        if worker.lost:
+            return shown.badge("lost", _("lost"))
+        if (worker.now - worker.seen_at).total_seconds() > worker.lease:
+            return shown.badge("silent", _("silent"))
+        return shown.badge("alive", _("alive"))
+
+    @admin.display(description=_("seen"))
+    def seen(self, worker: Any) -> str:
+        return shown.age(worker.seen_at, worker.now)
+
+    @admin.display(description=_("started"))
+    def started(self, worker: Any) -> str:
+        return shown.age(worker.started_at, worker.now)
+
+    @admin.display(description=_("queues"))
+    def queue_names(self, worker: Any) -> str:
+        return shown.names(worker.queues_text)
+
+    @admin.display(description=_("running"))
+    def load(self, worker: Any) -> str:
+        return f"{worker.running} / {worker.threads}"
+
+    @admin.display(description=_("listening"), boolean=True)
+    def hints(self, worker: Any) -> bool | None:
+        """Whether RabbitMQ reaches it; unknown = it works without a broker."""
+        listening: bool | None = worker.listening
+        return listening

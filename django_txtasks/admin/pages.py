@@ -1,0 +1,171 @@
+"""What the pages have in common: they show rows, write nothing, and read no large table whole."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from django.contrib import admin
+from django.contrib.admin.models import LogEntry
+from django.contrib.admin.utils import flatten_fieldsets
+from django.contrib.contenttypes.models import ContentType
+from django.db.models import Model, OuterRef, QuerySet, Subquery
+from django.http import HttpRequest
+from django.template.loader import render_to_string
+from django.urls import reverse
+from django.utils.html import format_html, format_html_join
+from django.utils.translation import gettext_lazy as _
+
+from django_txtasks import registry
+from django_txtasks.admin import shown
+from django_txtasks.admin.columns import CappedPaginator, LastError, json_text
+from django_txtasks.models import DatabaseNow, FinishedTask, Task, Worker
+
+if TYPE_CHECKING:
+    ModelAdmin = admin.ModelAdmin[Any]
+else:
+    ModelAdmin = admin.ModelAdmin
+
+
+class ReadOnly(ModelAdmin):
+    """Pages that show rows, read them in the order of an index, and write nothing."""
+
+    actions: Any = ()
+    list_per_page = 50
+    paginator = CappedPaginator
+    show_full_result_count = False
+    show_facets = admin.ShowFacets.NEVER  # facets count the table once for each choice
+    sortable_by = ()
+    search_fields = ("id",)
+    search_help_text = _("an id, all of it")
+    json_columns: tuple[str, ...] = ()
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
+        """Nothing is typed in, so whatever a page shows is read-only."""
+        return flatten_fieldsets(self.get_fieldsets(request, obj))
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest | None = None) -> bool:
+        """Only our own filters: ``?kwargs__password__startswith=a`` would tell what is redacted."""
+        return lookup in {chosen.parameter_name for chosen in self.list_filter}  # type: ignore[union-attr]
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        """Rows without their JSON, which may be large, and with the database's clock."""
+        rows = super().get_queryset(request).defer(*self.json_columns)
+        clocked: QuerySet[Any] = rows.annotate(now=DatabaseNow())
+        return clocked
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        """Find the row of an id. Anything else finds nothing."""
+        if not search_term:
+            return queryset, False
+        try:
+            return queryset.filter(pk=uuid.UUID(search_term.strip())), False
+        except ValueError:
+            return queryset.none(), False
+
+    def get_object(
+        self, request: HttpRequest, object_id: str, from_field: str | None = None
+    ) -> Any:
+        """Return the row with its JSON columns as text, in ``texts``."""
+        found = super().get_object(request, object_id, from_field)
+        if found is not None and self.json_columns:
+            found.texts = _texts(found, self.json_columns)
+        return found
+
+
+class TaskPages(ReadOnly):
+    """What live and finished tasks have in common."""
+
+    json_columns: tuple[str, ...] = ("args", "kwargs", "errors")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        """Add the host of the worker and the last error, which the list shows."""
+        host = Worker.objects.filter(pk=OuterRef("worker")).values("host")[:1]
+        rows: QuerySet[Any] = super().get_queryset(request)
+        rows = rows.annotate(worker_host=Subquery(host), error=LastError("errors"))
+        return rows
+
+    @admin.display(description=_("task"))
+    def name(self, task: Any) -> str:
+        """The function's name and the id below it."""
+        note = "" if task.task_name in registry.names() else _("no worker here knows this name")
+        return render_to_string("admin/txtasks/name.html", {"task": task, "note": note})
+
+    @admin.display(description=_("queue"))
+    def queue(self, task: Any) -> str:
+        return shown.line(task.queue_name)
+
+    @admin.display(description=_("worker"))
+    def worker_link(self, task: Any) -> str:
+        """The worker that has or had the task; without a link once its row is gone."""
+        if task.worker is None:
+            return shown.EMPTY
+        if task.worker_host is None:
+            return str(task.worker)
+        url = reverse(
+            "admin:txtasks_worker_change", args=[task.worker], current_app=self.admin_site.name
+        )
+        return format_html(
+            '<a href="{}">{}</a> ({})', url, shown.line(task.worker_host), task.worker
+        )
+
+    @admin.display(description=_("last error"))
+    def last_error(self, task: Any) -> str:
+        return shown.last_error(task.error)
+
+    @admin.display(description=_("enqueued"))
+    def enqueued(self, task: Any) -> str:
+        return shown.age(task.enqueued_at, task.now)
+
+    @admin.display(description=_("enqueued"))
+    def enqueued_moment(self, task: Any) -> str:
+        return shown.moment(task.enqueued_at, task.now)
+
+    @admin.display(description=_("due"))
+    def due_moment(self, task: Any) -> str:
+        return shown.moment(task.run_after, task.now)
+
+    @admin.display(description=_("started"))
+    def started_moment(self, task: Any) -> str:
+        return shown.moment(task.started_at, task.now)
+
+    @admin.display(description=_("arguments"))
+    def arguments(self, task: Any) -> str:
+        return shown.arguments(task.texts.get("args"), task.task_name)
+
+    @admin.display(description=_("keyword arguments"))
+    def keywords(self, task: Any) -> str:
+        return shown.json_block(task.texts.get("kwargs"))
+
+    @admin.display(description=_("errors"))
+    def error_list(self, task: Any) -> str:
+        return shown.errors(task.texts.get("errors"))
+
+    @admin.display(description=_("done by people"))
+    def history(self, task: Any) -> str:
+        """Who revived, held or cancelled it, whichever table it was in then."""
+        kinds = ContentType.objects.get_for_models(Task, FinishedTask).values()
+        entries = LogEntry.objects.filter(content_type__in=kinds, object_id=str(task.pk))
+        lines = (
+            (shown.moment(entry.action_time, task.now), entry.user, entry.get_change_message())
+            for entry in entries.select_related("user").order_by("-pk")[:20]
+        )
+        return format_html_join("", "<div>{} <strong>{}</strong>: {}</div>", lines) or shown.EMPTY
+
+
+def _texts(row: Model, columns: tuple[str, ...]) -> dict[str, str | None]:
+    """Read JSON columns as text; nothing if the row has gone meanwhile."""
+    rows = type(row)._default_manager.using(row._state.db).filter(pk=row.pk)
+    texts = rows.values_list(*(json_text(column) for column in columns)).first() or ()
+    return dict(zip(columns, texts, strict=False))

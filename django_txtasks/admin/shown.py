@@ -1,0 +1,198 @@
+"""How values look on a page. All may be foreign: capped, redacted, and escaped by Django."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.template.loader import render_to_string
+from django.utils.formats import date_format
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.timezone import is_aware, localtime
+from django.utils.translation import gettext as _
+
+from django_txtasks import registry
+from django_txtasks.admin.columns import parse
+from django_txtasks.exceptions import UnknownTask
+from django_txtasks.payload import clean_text
+
+EMPTY = "–"  # noqa: RUF001 -- a dash, as long as a gap in a table deserves
+REDACTED = "[redacted]"
+SECRET_WORDS = (
+    "authorization", "cookie", "credential", "key", "passphrase", "passw", "pwd", "secret",
+    "session", "signature", "token",
+)  # fmt: skip
+MAX_SHOWN = 20_000
+MAX_DEPTH = 50
+MAX_ERRORS = 20
+MAX_LINE = 200
+
+
+def span(duration: timedelta) -> str:
+    """Return a duration in its two largest units: ``3 min 12 s``."""
+    seconds = abs(int(duration.total_seconds()))
+    parts: list[tuple[int, str]] = []
+    for name, size in ((_("d"), 86_400), (_("h"), 3_600), (_("min"), 60), (_("s"), 1)):
+        number, seconds = divmod(seconds, size)
+        if number or parts:
+            parts.append((number, name))
+    return " ".join(f"{number} {name}" for number, name in parts[:2] if number) or _("0 s")
+
+
+def short_span(duration: timedelta) -> str:
+    """Return a duration that may be well below a second: ``0.025 s``."""
+    seconds = duration.total_seconds()
+    return f"{seconds:.3f} {_('s')}" if seconds < 10 else span(duration)
+
+
+def age(when: datetime | None, now: datetime) -> str:
+    """Return how long ago, or in how long; the time itself shows under the mouse."""
+    if when is None:
+        return EMPTY
+    distance = _distance(when, now)
+    return format_html(
+        '<time datetime="{}" title="{}">{}</time>', when.isoformat(), _clock(when), distance
+    )
+
+
+def moment(when: datetime | None, now: datetime) -> str:
+    """Return a time together with how long ago it was."""
+    if when is None:
+        return EMPTY
+    return format_html("{} <span class=quiet>({})</span>", _clock(when), _distance(when, now))
+
+
+def badge(kind: str, label: Any) -> str:
+    """Return a state as a coloured word."""
+    return format_html('<span class="txtasks-badge txtasks-{}">{}</span>', kind, label)
+
+
+def line(value: Any, limit: int = MAX_LINE) -> str:
+    """Return a value as one short line of text."""
+    text = " ".join(_text(value).split())
+    return text if len(text) <= limit else f"{text[:limit]}…"
+
+
+def arguments(text: str | None, task_name: str) -> str:
+    """Return positional arguments as JSON, without those that a parameter's name calls secret."""
+    return _block(text, lambda value: _without_secret_positions(value, task_name))
+
+
+def json_block(text: str | None) -> str:
+    """Return a JSON text indented, without the values of keys that look secret."""
+    return _block(text, lambda value: value)
+
+
+def redacted(value: Any, depth: int = 0) -> Any:
+    """Return a JSON value without what stands under keys that look secret."""
+    if depth > MAX_DEPTH:
+        return "…"
+    if isinstance(value, dict):
+        return {
+            key: REDACTED if is_secret(key) else redacted(item, depth + 1)
+            for key, item in value.items()
+        }
+    return [redacted(item, depth + 1) for item in value] if isinstance(value, list) else value
+
+
+def names(text: str | None) -> str:
+    """Return a JSON list of names as one line."""
+    try:
+        value = parse(text)
+    except ValueError as error:
+        return _not_shown(error)
+    return ", ".join(line(name) for name in value[:20]) if isinstance(value, list) else line(value)
+
+
+def is_secret(name: str) -> bool:
+    """Say whether a key or a parameter is named like something that must not be shown."""
+    return any(word in name.lower() for word in SECRET_WORDS)
+
+
+def errors(text: str | None) -> str:
+    """Return the errors of a row, the newest first, with their tracebacks."""
+    try:
+        entries = parse(text)
+    except ValueError as error:
+        return _not_shown(error)
+    entries = entries if isinstance(entries, list) else [entries]
+    shown = [_error(entry) for entry in reversed(entries[-MAX_ERRORS:]) if entry is not None]
+    return render_to_string("admin/txtasks/errors.html", {"errors": shown}) if shown else EMPTY
+
+
+def last_error(text: str | None) -> str:
+    """Return one line for ``[type, message]`` as LastError gives it."""
+    try:
+        parts = [part for part in parse(text) or () if part]
+    except ValueError as error:
+        return _not_shown(error)
+    return line(": ".join(line(part) for part in parts)) if parts else EMPTY
+
+
+def _distance(when: datetime, now: datetime) -> str:
+    template = _("in %s") if when > now else _("%s ago")
+    return template % span(now - when)
+
+
+def _clock(when: datetime) -> str:
+    when = localtime(when) if is_aware(when) else when
+    return date_format(when, "Y-m-d H:i:s T")
+
+
+def _block(text: str | None, change: Any) -> str:
+    try:
+        value = parse(text)
+    except ValueError as error:
+        return _not_shown(error)
+    return EMPTY if text is None else format_html("<pre>{}</pre>", _pretty(redacted(change(value))))
+
+
+def _pretty(value: Any) -> str:
+    """Return short values on one line and long ones indented."""
+    text = json.dumps(value, ensure_ascii=False)
+    if len(text) > 80:
+        text = json.dumps(value, ensure_ascii=False, indent=2)
+    return clean_text(text, MAX_SHOWN)
+
+
+def _not_shown(error: ValueError) -> SafeString:
+    return format_html("<em>{}</em>", _("not shown: %s") % line(str(error)))
+
+
+def _without_secret_positions(value: Any, task_name: str) -> Any:
+    if not isinstance(value, list):
+        return value
+    secret = [is_secret(name) for name in _parameters(task_name)][: len(value)]
+    secret += [False] * (len(value) - len(secret))
+    return [REDACTED if hide else item for item, hide in zip(value, secret, strict=True)]
+
+
+def _parameters(task_name: str) -> list[str]:
+    """Return the names of a task function's positional parameters, if it is known here."""
+    try:
+        declaration = registry.get(task_name)
+        names = list(inspect.signature(declaration.function).parameters)
+    except (UnknownTask, TypeError, ValueError):
+        return []
+    return names[1:] if declaration.takes_context else names
+
+
+def _error(entry: Any) -> dict[str, str]:
+    if not isinstance(entry, dict):
+        return {"message": clean_text(_text(entry), MAX_SHOWN)}
+    entry = {
+        key: entry.get(key) for key in ("attempt", "at", "worker", "type", "message", "traceback")
+    }
+    long = {key: clean_text(_text(entry.pop(key)), MAX_SHOWN) for key in ("message", "traceback")}
+    return {**{key: line(value) for key, value in entry.items()}, **long}
+
+
+def _text(value: Any) -> str:
+    """Return strings as they are, nothing for None, and JSON for the rest."""
+    if value is None:
+        return ""
+    text = value if isinstance(value, str) else json.dumps(redacted(value), default=str)
+    return clean_text(text, MAX_SHOWN)

@@ -1,0 +1,618 @@
+"""The admin's pages show everything, escaped, and take a person's arrows by permission only."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Permission, User
+from django.contrib.messages import get_messages
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from django_txtasks.admin import actions, columns, shown
+from django_txtasks.models import FinishedTask, Outcome, Status, Task, Worker
+
+pytestmark = pytest.mark.django_db
+
+MARKUP = "<script>alert(1)</script>"
+TASKS = "/admin/txtasks/task/"
+FINISHED = "/admin/txtasks/finishedtask/"
+WORKERS = "/admin/txtasks/worker/"
+KNOWN = "orders.tasks.send_receipt"
+
+# action, the state it starts from, a state it does not start from, what it says
+ARROWS = [
+    ("revive", Status.DEAD, Status.HELD, "1 task revived.", "not dead"),
+    ("discard", Status.DEAD, Status.PENDING, "1 task discarded.", "not dead"),
+    ("hold", Status.PENDING, Status.DEAD, "1 task held.", "not pending"),
+    ("resume", Status.HELD, Status.DEAD, "1 task resumed.", "not held"),
+    ("cancel", Status.PENDING, Status.HELD, "1 task cancelled.", "not pending"),
+    ("run_now", Status.PENDING, Status.CLAIMED, "1 task made due now.", "not pending"),
+]
+ACTIONS = [arrow[0] for arrow in ARROWS]
+AFTER = {
+    "revive": Status.PENDING,
+    "hold": Status.HELD,
+    "resume": Status.PENDING,
+    "run_now": Status.PENDING,
+}
+
+
+def row(status: str = Status.PENDING, **columns: Any) -> Task:
+    if status == Status.CLAIMED:
+        columns = {"worker": uuid.uuid4(), "claimed_at": timezone.now(), **columns}
+    values = {"id": uuid.uuid4(), "task_name": KNOWN, "status": status, **columns}
+    return Task.objects.create(**values)
+
+
+def finished(**columns: Any) -> FinishedTask:
+    values = {"id": uuid.uuid4(), "task_name": KNOWN, "outcome": Outcome.SUCCEEDED, **columns}
+    return FinishedTask.objects.create(**values)
+
+
+def logged_in(*permissions: str, superuser: bool = False) -> Client:
+    name = uuid.uuid4().hex
+    user = User.objects.create(username=name, is_staff=True, is_superuser=superuser)
+    user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
+    assert user.user_permissions.count() == len(permissions)
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def viewer(*actions: str) -> Client:
+    """Log in somebody who may view everything, and take these actions."""
+    models = ("task", "finishedtask", "worker")
+    views = [f"view_{model}" for model in models]
+    return logged_in(*views, *(f"{action}_task" for action in actions))
+
+
+def send(client: Client, action: str, *ids: uuid.UUID, query: str = "", **more: str) -> list[str]:
+    """Take an action as the list's form does, and return the messages shown."""
+    data = {"action": action, "index": "0", "_selected_action": [str(one) for one in ids], **more}
+    response = client.post(f"{TASKS}{query}", data)
+    assert response.status_code in (200, 302)
+    return [str(message) for message in get_messages(response.wsgi_request)]
+
+
+def page(client: Client, url: str) -> str:
+    response = client.get(url)
+    assert response.status_code == 200
+    return response.content.decode()
+
+
+def shown_ids(client: Client, url: str) -> set[uuid.UUID]:
+    response = client.get(url)
+    assert response.status_code == 200
+    return {one.pk for one in response.context["cl"].result_list}
+
+
+# -- actions
+
+
+@pytest.mark.parametrize(("action", "state", "other", "done", "reason"), ARROWS)
+def test_a_permitted_user_moves_the_rows_in_the_state_and_hears_of_the_others(
+    action: str, state: str, other: str, done: str, reason: str
+) -> None:
+    task, bystander = row(state), row(other)
+    left = "1 task left as it was, since it was "
+    assert send(viewer(action), action, task.pk, bystander.pk) == [
+        done,
+        f"{left}{reason} (any more).",
+    ]
+    assert Task.objects.get(pk=bystander.pk).status == other
+    if action in AFTER:
+        assert Task.objects.get(pk=task.pk).status == AFTER[action]
+    else:
+        assert not Task.objects.filter(pk=task.pk).exists()
+        assert FinishedTask.objects.get(pk=task.pk).outcome in (
+            Outcome.CANCELLED,
+            Outcome.DISCARDED,
+        )
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_each_action_needs_its_own_permission(action: str) -> None:
+    tasks = [row(state) for state in Status.values]
+    client = viewer(*(other for other in ACTIONS if other != action))
+    assert f'value="{action}"' not in page(client, TASKS)
+    send(client, action, *(task.pk for task in tasks))
+    assert {task.pk: task.status for task in tasks} == dict(
+        Task.objects.values_list("pk", "status")
+    )
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_a_user_who_may_only_view_neither_sees_an_action_nor_can_send_one(action: str) -> None:
+    tasks = [row(state) for state in Status.values]
+    client = viewer()
+    assert 'name="action"' not in page(client, TASKS)
+    for task in tasks:
+        assert "txtasks-act" not in page(client, f"{TASKS}{task.pk}/change/").split("</style>")[-1]
+    send(client, action, *(task.pk for task in tasks))
+    assert {task.pk: task.status for task in tasks} == dict(
+        Task.objects.values_list("pk", "status")
+    )
+    assert not LogEntry.objects.exists()
+
+
+def test_an_action_without_the_permission_to_view_is_refused() -> None:
+    task = row(Status.DEAD)
+    client = logged_in("revive_task")
+    assert (
+        client.post(TASKS, {"action": "revive", "_selected_action": str(task.pk)}).status_code
+        == 403
+    )
+    assert Task.objects.get().status == Status.DEAD
+
+
+def test_nobody_adds_changes_or_deletes() -> None:
+    task, done = row(), finished()
+    worker = Worker.objects.create(
+        id=uuid.uuid4(), host="h", pid=1, queues=[], threads=1, lease=15.0
+    )
+    client = logged_in(superuser=True)
+    for url, one in ((TASKS, task), (FINISHED, done), (WORKERS, worker)):
+        assert client.get(f"{url}add/").status_code == 403
+        assert client.get(f"{url}{one.pk}/delete/").status_code == 403
+        assert client.post(f"{url}{one.pk}/change/", {"priority": "5"}).status_code == 403
+        assert "delete_selected" not in page(client, url)
+        form = page(client, f"{url}{one.pk}/change/")
+        assert "_save" not in form and "<textarea" not in form and 'type="text"' not in form
+    send(client, "delete_selected", task.pk, post="yes")
+    assert Task.objects.get().priority == 0
+
+
+def test_the_page_of_a_task_offers_the_arrows_of_its_state() -> None:
+    client = viewer(*ACTIONS)
+    for state in Status.values:
+        form = page(client, f"{TASKS}{row(state).pk}/change/")
+        offered = {action for action in ACTIONS if f'name="action" value="{action}"' in form}
+        assert offered == {action for action, start, *_ in ARROWS if start == state}
+
+
+def test_reviving_forgives_and_makes_due_now() -> None:
+    later = timezone.now() + timedelta(hours=1)
+    task = row(Status.DEAD, failures=5, crashes=3, attempt=8, run_after=later)
+    send(viewer("revive"), "revive", task.pk)
+    task = Task.objects.get()
+    assert (task.failures, task.crashes, task.attempt) == (0, 0, 8)
+    assert Task.objects.due().exists()
+
+
+def test_resuming_keeps_the_time() -> None:
+    later = (timezone.now() + timedelta(hours=1)).replace(microsecond=0)
+    task = row(Status.HELD, run_after=later)
+    send(viewer("resume"), "resume", task.pk)
+    assert Task.objects.get().run_after == later
+
+
+def test_discarded_tasks_are_not_kept_where_nothing_is_kept(settings: Any) -> None:
+    settings.TXTASKS = {"keep_finished": 0}
+    task = row(Status.DEAD)
+    assert send(viewer("discard"), "discard", task.pk) == ["1 task discarded."]
+    assert not Task.objects.exists() and not FinishedTask.objects.exists()
+    assert LogEntry.objects.get().is_deletion()
+
+
+def test_the_history_says_who_did_it() -> None:
+    task = row(Status.DEAD, task_name="n" * 200)
+    client = viewer(*ACTIONS)
+    for action in ("revive", "hold", "resume", "cancel"):
+        send(client, action, task.pk)
+    entries = LogEntry.objects.order_by("pk")
+    assert [entry.change_message for entry in entries] == [
+        "Revived.",
+        "Held.",
+        "Resumed.",
+        "Cancelled.",
+    ]
+    assert {entry.object_id for entry in entries} == {str(task.pk)}
+    detail = page(client, f"{FINISHED}{task.pk}/change/")
+    name = User.objects.get().username
+    assert all(f"<strong>{name}</strong>: {e.change_message}" in detail for e in entries)
+
+
+def test_a_task_left_alone_has_no_history() -> None:
+    send(viewer("revive"), "revive", row(Status.HELD).pk)
+    assert not LogEntry.objects.exists()
+
+
+def test_a_task_that_has_left_the_filtered_list_is_reported() -> None:
+    """Somebody else has revived it while the page was open."""
+    task = row(Status.PENDING)
+    messages = send(viewer("revive"), "revive", task.pk, query="?state=dead")
+    assert messages == ["1 task left as it was, since it was not dead (any more)."]
+
+
+def test_all_tasks_of_all_pages_move_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(actions, "CHUNK", 50)
+    Task.objects.bulk_create(
+        Task(id=uuid.uuid4(), task_name=KNOWN, status=Status.DEAD) for _ in range(120)
+    )
+    bystanders = [row(Status.HELD), row(Status.PENDING)]
+    client = viewer("revive")
+    one = Task.objects.filter(status=Status.DEAD)[0].pk
+    messages = send(client, "revive", one, select_across="1")
+    assert messages == [
+        "120 tasks revived.",
+        "2 tasks left as they were, since they were not dead (any more).",
+    ]
+    assert LogEntry.objects.count() == 120
+    assert Task.objects.get(pk=bystanders[0].pk).status == Status.HELD
+
+
+def test_all_tasks_of_all_pages_are_those_of_the_filter() -> None:
+    dead = [row(Status.DEAD, queue_name=queue) for queue in ("default", "mail")]
+    client = viewer("revive")
+    query = "?queue=default&state=dead"
+    assert send(client, "revive", dead[0].pk, query=query, select_across="1") == ["1 task revived."]
+    assert Task.objects.get(pk=dead[1].pk).status == Status.DEAD
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("action", ["hold", "cancel", "run_now"])
+def test_a_task_that_a_worker_is_just_claiming_is_left_alone(action: str) -> None:
+    task = row()
+    client = viewer(action)
+    with claiming(task):
+        messages = send(client, action, task.pk)
+    assert messages == ["1 task left as it was, since it was not pending (any more)."]
+    assert Task.objects.get().status in (Status.PENDING, Status.CLAIMED)
+    assert not LogEntry.objects.exists()
+
+
+@contextmanager
+def claiming(task: Task) -> Iterator[None]:
+    """A worker's claim that has not committed; SQLite has one writer, so there it has."""
+    claim = "UPDATE txtasks_task SET status = 'claimed', worker = id, claimed_at = run_after"
+    other = connection if connection.vendor == "sqlite" else connection.copy()
+    other.set_autocommit(other is connection)
+    try:
+        with other.cursor() as cursor:
+            cursor.execute(f"{claim} WHERE id = %s", [task.pk.hex])
+        yield
+    finally:
+        if other is not connection:
+            other.rollback()
+            other.close()
+
+
+@pytest.mark.parametrize("action", ["revive", "resume", "run_now"])
+def test_workers_are_told_of_tasks_that_became_due(
+    action: str, settings: Any, django_capture_on_commit_callbacks: Any
+) -> None:
+    settings.TXTASKS = {"broker_url": "amqp://guest:guest@127.0.0.1:1/%2F"}
+    start = {name: state for name, state, *_ in ARROWS}[action]
+    task, client = row(start), viewer(action)
+    with django_capture_on_commit_callbacks() as callbacks:
+        send(client, action, task.pk)
+    assert [hook.tasks for hook in callbacks] == [[(task.pk, "default")]]
+
+
+# -- lists
+
+
+def test_filters_by_state_queue_and_task() -> None:
+    tasks = {state: row(state) for state in Status.values}
+    unserved = row(queue_name="elsewhere")
+    foreign = row(task_name="elsewhere.tasks.run")
+    client = viewer()
+    for state in (Status.CLAIMED, Status.DEAD, Status.HELD):
+        assert shown_ids(client, f"{TASKS}?state={state}") == {tasks[state].pk}
+    everything = set(Task.objects.values_list("pk", flat=True))
+    assert shown_ids(client, f"{TASKS}?queue=default") == everything - {unserved.pk}
+    assert shown_ids(client, f"{TASKS}?queue=@unknown") == {unserved.pk}
+    assert shown_ids(client, f"{TASKS}?task={KNOWN}") == everything - {foreign.pk}
+    assert shown_ids(client, f"{TASKS}?task=@unknown") == {foreign.pk}
+
+
+def test_finished_tasks_filter_by_outcome() -> None:
+    tasks = {outcome: finished(outcome=outcome).pk for outcome in Outcome.values}
+    client = viewer()
+    for outcome, pk in tasks.items():
+        assert shown_ids(client, f"{FINISHED}?outcome={outcome}") == {pk}
+
+
+def test_due_tasks_are_told_from_later_and_overdue_ones() -> None:
+    now = timezone.now()
+    later = row(run_after=now + timedelta(minutes=5))
+    due = row(run_after=now - timedelta(seconds=20))
+    overdue = row(run_after=now - timedelta(minutes=2))
+    row(Status.DEAD, run_after=now - timedelta(minutes=2))
+    client = viewer()
+    assert shown_ids(client, f"{TASKS}?due=later") == {later.pk}
+    assert shown_ids(client, f"{TASKS}?due=due") == {due.pk, overdue.pk}
+    assert shown_ids(client, f"{TASKS}?due=overdue") == {overdue.pk}
+
+
+@pytest.mark.parametrize("query", ["state=x", "queue=x", "task=%00", "due=x", "state=%27"])
+def test_a_filter_value_that_nobody_offered_finds_nothing(query: str) -> None:
+    row()
+    assert shown_ids(viewer(), f"{TASKS}?{query}") == set()
+
+
+@pytest.mark.parametrize("url", [TASKS, FINISHED])
+def test_search_finds_a_task_by_its_whole_id(url: str) -> None:
+    make = row if url == TASKS else finished
+    task = make()
+    make()
+    client = viewer()
+    for text in (str(task.pk), task.pk.hex, f" {str(task.pk).upper()} "):
+        assert shown_ids(client, f"{url}?q={text}") == {task.pk}
+
+
+@pytest.mark.parametrize("text", ["x", "%27", "%25", str(uuid.uuid4())[:-1], "send_receipt", "💥"])
+def test_a_search_for_anything_else_finds_nothing(text: str) -> None:
+    row()
+    assert shown_ids(viewer(), f"{TASKS}?q={text}") == set()
+
+
+def test_the_page_of_a_task_that_is_not_there_goes_back_to_the_index() -> None:
+    client = viewer()
+    for key in ("garbage", uuid.uuid4()):
+        assert client.get(f"{TASKS}{key}/change/").status_code == 302
+
+
+@pytest.mark.parametrize(
+    "query", ["kwargs__password__startswith=x", "task_name__icontains=x", "args__0=1"]
+)
+def test_no_lookup_but_the_filters_can_be_put_into_the_url(query: str) -> None:
+    """Else staff could guess a redacted value letter by letter."""
+    assert viewer().get(f"{TASKS}?{query}").status_code == 400
+
+
+def test_a_name_that_no_app_declares_is_visible_as_such() -> None:
+    note = "no worker here knows this name"
+    row()
+    client = viewer()
+    assert note not in page(client, TASKS)
+    task = row(task_name="elsewhere.tasks.run")
+    assert note in page(client, TASKS)
+    assert note in page(client, f"{TASKS}{task.pk}/change/")
+
+
+def test_a_count_stops_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "COUNT_LIMIT", 60)
+    Task.objects.bulk_create(Task(id=uuid.uuid4(), task_name=KNOWN) for _ in range(60))
+    client = viewer("hold")
+    assert "60 tasks\n" in page(client, TASKS)
+    row()
+    with CaptureQueriesContext(
+        connection,
+    ) as queries:
+        html = page(client, TASKS)
+    assert "60+ tasks\n" in html
+    assert "All 60+ selected" in html and "Select all 60+ tasks" in html
+    counts = [query["sql"] for query in queries if "COUNT(" in query["sql"].upper()]
+    assert len(counts) == 1 and "LIMIT 61" in counts[0]
+    assert len(shown_ids(client, f"{TASKS}?p=2")) == 10
+
+
+@pytest.mark.parametrize("url", [TASKS, FINISHED, WORKERS])
+def test_a_list_reads_the_order_of_an_index_whatever_the_url_asks_for(url: str) -> None:
+    row()
+    finished()
+    expected = {
+        TASKS: ["-pk"],
+        FINISHED: ["-finished_at", "-pk"],
+        WORKERS: ["-pk"],
+    }[url]
+    for query in ("", "?o=1", "?o=-2.3", "?_facets=True"):
+        changes = viewer().get(f"{url}{query}").context["cl"]
+        assert list(dict.fromkeys(changes.queryset.query.order_by)) == expected
+        assert not changes.add_facets
+
+
+def test_a_list_costs_the_same_queries_for_one_row_and_for_fifty() -> None:
+    client = viewer("hold")
+    row(Status.CLAIMED)
+    page(client, TASKS)
+    with CaptureQueriesContext(connection) as few:
+        page(client, TASKS)
+    for _ in range(49):
+        row(Status.CLAIMED, errors=[{"type": "E", "message": "m"}])
+    with CaptureQueriesContext(connection) as many:
+        page(client, TASKS)
+    assert len(few) == len(many)
+
+
+def test_the_list_shows_the_newest_error() -> None:
+    row(errors=[{"type": "KeyError", "message": "old"}, {"type": "OSError", "message": 'a "b" ü'}])
+    html = page(viewer(), TASKS)
+    assert "OSError: a &quot;b&quot; ü" in html and "KeyError" not in html
+
+
+# -- foreign rows
+
+
+def hostile(**columns: Any) -> dict[str, Any]:
+    error = dict.fromkeys(("at", "attempt", "worker", "type", "message", "traceback"), MARKUP)
+    return {
+        "task_name": MARKUP,
+        "queue_name": MARKUP,
+        "args": [MARKUP, {MARKUP: MARKUP}],
+        "kwargs": {MARKUP: MARKUP, "list": [MARKUP]},
+        "errors": [error, MARKUP, {MARKUP: MARKUP}, error],
+        **columns,
+    }
+
+
+def test_markup_in_a_row_is_shown_as_text() -> None:
+    worker = Worker.objects.create(
+        id=uuid.uuid4(), host=MARKUP, pid=1, queues=[MARKUP], threads=1, lease=15.0
+    )
+    task = row(Status.CLAIMED, **hostile(worker=worker.pk))
+    done = finished(**hostile(result={MARKUP: MARKUP}, worker=worker.pk))
+    client = viewer(*ACTIONS)
+    for url, one in ((TASKS, task), (FINISHED, done), (WORKERS, worker)):
+        for html in (page(client, url), page(client, f"{url}{one.pk}/change/")):
+            assert MARKUP not in html
+            assert "&lt;script&gt;alert(1)" in html
+
+
+def test_markup_in_the_name_of_a_task_is_shown_as_text_in_the_history() -> None:
+    task = row(**hostile())
+    client = viewer("hold")
+    send(client, "hold", task.pk)
+    for url in (f"{TASKS}{task.pk}/history/", f"{TASKS}{task.pk}/change/", "/admin/"):
+        assert MARKUP not in page(client, url)
+
+
+WRONG = [None, 5, "text", True, {"a": 1}, [], [1, None, "x"], [{"type": {"a": 1}, "message": [2]}]]
+
+
+@pytest.mark.parametrize("value", WRONG, ids=json.dumps)
+def test_json_of_a_wrong_type_is_shown_all_the_same(value: Any) -> None:
+    task = row(
+        Status.DEAD, errors=value if value is not None else [], args=value or 0, kwargs=value or 0
+    )
+    done = finished(errors=value or 0, args=value or 0, kwargs=value or 0, result=value)
+    client = viewer()
+    for url, one in ((TASKS, task), (FINISHED, done)):
+        page(client, url)
+        page(client, f"{url}{one.pk}/change/")
+
+
+def put_json(task: Task, column: str, text: str) -> None:
+    cast = {"postgresql": "CAST(%s AS jsonb)"}.get(connection.vendor, "%s")
+    with connection.cursor() as cursor:
+        sql = f"UPDATE txtasks_task SET {column} = {cast} WHERE id = %s"
+        cursor.execute(sql, [text, task.pk.hex])
+
+
+# As deep as the database allows: MariaDB stops at 32 levels, Python below SQLite's 1,000.
+DEPTH = {"postgresql": 5000, "sqlite": 900, "mysql": 30}
+
+
+def test_a_deeply_nested_row_takes_no_page_down() -> None:
+    depth = DEPTH[connection.vendor]
+    nested = "[" * depth + "]" * depth
+    task = row()
+    for column in ("args", "kwargs", "errors"):
+        put_json(task, column, nested)
+    client = viewer()
+    page(client, TASKS)
+    assert "[" in page(client, f"{TASKS}{task.pk}/change/")
+
+
+def test_a_lone_surrogate_takes_no_page_down() -> None:
+    """Only SQLite lets one in; Python decodes it to what no page can be encoded with."""
+    escape = "\\ud800" if connection.vendor == "sqlite" else "\\u0041"
+    task = row()
+    put_json(task, "args", f'["{escape}"]')
+    put_json(task, "errors", f'[{{"type": "E", "message": "{escape}", "traceback": "{escape}"}}]')
+    client = viewer()
+    page(client, TASKS)
+    page(client, f"{TASKS}{task.pk}/change/")
+
+
+def test_huge_texts_are_cut() -> None:
+    huge = "x" * 300_000
+    errors = [{"type": huge, "message": huge, "traceback": huge}] * 3
+    task = row(args=[huge], kwargs={"many": [huge[:5000]] * 150}, errors=errors)
+    client = viewer()
+    assert len(page(client, TASKS)) < 50_000
+    detail = page(client, f"{TASKS}{task.pk}/change/")
+    assert len(detail) < 250_000
+    assert "characters left out" in detail
+
+
+def test_json_beyond_the_limit_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "MAX_JSON", 1000)
+    task = row(kwargs={"password": "hunter2", "filler": "x" * 2000})
+    detail = page(viewer(), f"{TASKS}{task.pk}/change/")
+    assert "not shown: more than 1,000 characters of JSON" in detail
+    assert "hunter2" not in detail
+
+
+# -- the page of one task
+
+
+def test_the_page_shows_each_error_with_its_traceback() -> None:
+    error = {
+        "at": "2026-01-02 03:04:05.678Z",
+        "attempt": 3,
+        "worker": str(uuid.uuid4()),
+        "type": "KeyError",
+        "message": "'a' is missing",
+        "traceback": "Traceback (most recent call last):\n  File …\nKeyError",
+    }
+    task = row(Status.DEAD, errors=[error], attempt=3, failures=3, crashes=1)
+    html = page(viewer(), f"{TASKS}{task.pk}/change/")
+    for text in ("attempt 3", error["at"], error["worker"], "&#x27;a&#x27; is missing"):
+        assert text in html
+    assert f"<pre>{error['traceback']}</pre>" in html
+    assert "failures 3/5" in html and "crashes 1/3" in html
+
+
+def test_secrets_are_redacted_at_any_depth() -> None:
+    hidden = {"Password": "s1", "apiKey": {"id": "s2"}, "list": [{"x-auth-token": "s3"}]}
+    task = row(kwargs={"open": "seen", "deep": {"deeper": hidden}, "secret": ["s4"]})
+    html = page(viewer(), f"{TASKS}{task.pk}/change/")
+    assert "seen" in html and "Password" in html
+    assert html.count(shown.REDACTED) == 4
+    for value in ("s1", "s2", "s3", "s4"):
+        assert f"&quot;{value}&quot;" not in html
+
+
+def test_positional_secrets_are_redacted_by_their_parameters_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shown, "_parameters", lambda _name: ["user", "token"])
+    text = shown.arguments('["anna", "s1", "more"]', KNOWN)
+    assert "anna" in text and "more" in text and "s1" not in text
+
+
+def test_the_parameters_of_a_task_function_leave_its_context_out() -> None:
+    assert shown._parameters(KNOWN) == ["order_id"]
+    assert shown._parameters("elsewhere.tasks.run") == []
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.4, "0 s"), (59, "59 s"), (192, "3 min 12 s"), (3600, "1 h"), (3660, "1 h 1 min"),
+        (3605, "1 h"), (90_000, "1 d 1 h"), (-192, "3 min 12 s"), (10**8, "1157 d 9 h"),
+    ],
+)  # fmt: skip
+def test_a_span_shows_its_two_largest_units(seconds: float, text: str) -> None:
+    assert shown.span(timedelta(seconds=seconds)) == text
+
+
+# -- workers
+
+
+def test_workers_show_their_health() -> None:
+    common = {"pid": 7, "queues": ["default", "mail"], "threads": 4, "running": 3, "lease": 15.0}
+    Worker.objects.create(id=uuid.uuid4(), host="alive-host", **common)
+    old = timezone.now() - timedelta(minutes=1)
+    Worker.objects.create(id=uuid.uuid4(), host="silent-host", seen_at=old, **common)
+    Worker.objects.create(id=uuid.uuid4(), host="lost-host", lost=True, **common)
+    client = viewer()
+    html = page(client, WORKERS)
+    for health in ("alive", "silent", "lost"):
+        line = next(part for part in html.split("<tr>") if f"{health}-host" in part)
+        assert f'txtasks-badge txtasks-{health}"' in line
+        assert "default, mail" in line and "3 / 4" in line
+    for worker in Worker.objects.all():
+        assert "default, mail" in page(client, f"{WORKERS}{worker.pk}/change/")
+
+
+def test_the_page_of_a_claimed_task_links_its_worker() -> None:
+    worker = Worker.objects.create(
+        id=uuid.uuid4(), host="web-1", pid=1, queues=[], threads=1, lease=15.0
+    )
+    known, gone = row(Status.CLAIMED, worker=worker.pk), row(Status.CLAIMED)
+    client = viewer()
+    assert f'href="{WORKERS}{worker.pk}/change/"' in page(client, f"{TASKS}{known.pk}/change/")
+    assert str(gone.worker) in page(client, f"{TASKS}{gone.pk}/change/")

@@ -1,0 +1,483 @@
+"""What README.md and docs/ tell is done: every Python block is executed in a real project.
+
+How a fenced block is played depends on its language:
+
+* ``python`` whose first line is ``# path/of/a/file.py`` is written to that file of the project,
+  or appended to it if the line goes on with ``, at the end``. After settings, ``migrate`` and
+  ``check`` must pass.
+* other ``python`` runs in a process of its own, as in a shell: the shop's names are there. What it
+  prints must be what the comments behind its ``print(…)`` say.
+* ``sql`` runs on the project's database.
+* ``console``: each line after ``$ `` runs in a shell in the project's directory.
+* ``sh``, ``text``, ``ini``, ``json`` and what is ``{in braces}`` are for people only.
+
+The tutorial begins in an empty directory and is played from top to bottom. Elsewhere there is a
+shop, and files are written before anything is run. The addresses of servers are replaced by those
+that the tests use; waits are shortened; everything else is as printed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import helpers
+import psycopg
+import pymysql
+import pytest
+from django.core.management import load_command_class
+
+from django_txtasks import broker, checks
+from django_txtasks.conf import Config
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+GUIDES = [page for page in PAGES if page.name != "tutorial.md"]
+FOR_PEOPLE = {"sh", "text", "ini", "json"}
+PLAYED = {"python", "sql", "console"}
+PRINTED_BROKER = "amqp://guest:guest@localhost:5672/"
+ON_POSTGRES = {"how-it-works.md"}  # its SQL is PostgreSQL's
+
+FENCE = re.compile(r"^```(?P<language>\S*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"# (?P<path>[\w/]+\.py)(?P<append>, at the end)?\n")
+EXPECTED = re.compile(r"^\s*print\(.*\)  # (.*)$", re.MULTILINE)
+COMMAND = re.compile(r"^\$ (.*)$", re.MULTILINE)
+
+SHOP = {
+    "shop/models.py": """
+from django.db import models
+
+
+class Order(models.Model):
+    customer = models.CharField(max_length=100)
+
+
+class Receipt(models.Model):
+    order = models.ForeignKey(Order, models.CASCADE, db_constraint=False)
+""",
+    "shop/tasks.py": """
+from django_txtasks import task
+from shop.models import Receipt
+
+
+@task(atomic=True)
+def send_receipt(order_id):
+    Receipt.objects.create(order_id=order_id)
+""",
+    "shop/carrier.py": """
+class Busy(Exception):
+    pass
+
+
+class UnknownAddress(Exception):
+    pass
+
+
+def book(customer, *, key):
+    return f"parcel of {customer} {key}"
+""",
+}
+SHOP_SETTINGS = """
+INSTALLED_APPS += ["shop"]
+DATABASES["default"]["OPTIONS"] = {"transaction_mode": "IMMEDIATE"}
+"""
+INSTALLED = 'INSTALLED_APPS += ["django_txtasks"]'
+
+# The only things that are not as printed.
+FOOTER = """
+import os
+from for_tests import use_servers_of_the_tests
+
+use_servers_of_the_tests(globals())
+"""
+FOR_TESTS = '''
+"""Has a printed project use the servers that the tests have, and wait less."""
+import json
+import os
+
+
+def use_servers_of_the_tests(settings):
+    database = settings["DATABASES"]["default"]
+    kind = database["ENGINE"].rpartition(".")[2]
+    if kind == "sqlite3":
+        if "timeout" in database["OPTIONS"]:
+            assert database["OPTIONS"]["timeout"] == 5
+        database["OPTIONS"]["timeout"] = 1.3
+    else:
+        database.update(json.loads(os.environ["SERVERS_OF_THE_TESTS"])[kind])
+    txtasks = settings.setdefault("TXTASKS", {})
+    txtasks.update(lease=4, beat=0.5, poll_interval=0.2, grace=1, clean_interval=1)
+    if txtasks.get("broker_url"):
+        txtasks["queue_prefix"] = os.environ["PREFIX_OF_THE_TESTS"]
+'''
+PRELUDE = """
+import django
+django.setup()
+from django.db import transaction
+from django_txtasks import *
+from shop.models import *
+from shop.tasks import *
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """One fenced block, and where it stands."""
+
+    language: str
+    text: str
+    place: str
+
+    @property
+    def file(self) -> re.Match[str] | None:
+        return FILE.match(self.text) if self.language == "python" else None
+
+
+class Project:
+    """A Django project in a directory of its own, and all processes that were started in it."""
+
+    def __init__(self, directory: Path, name: str) -> None:
+        self.directory, self.name = directory, name
+        (directory / "for_tests.py").write_text(FOR_TESTS)
+        self.prefix = f"docs-{uuid.uuid4().hex[:8]}"
+        self.environment = {
+            **{key: text for key, text in os.environ.items() if not key.startswith("TXTASKS_")},
+            "DJANGO_SETTINGS_MODULE": "mysite.settings",
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+            "PREFIX_OF_THE_TESTS": self.prefix,
+            "SERVERS_OF_THE_TESTS": json_of_servers(name),
+            "PYTHONPATH": os.pathsep.join(
+                filter(None, [str(directory), os.environ.get("PYTHONPATH")])
+            ),
+            "PYTHONWARNINGS": "default",
+        }
+
+    def play(self, block: Block) -> None:
+        """Do what the block says."""
+        if block.file:
+            self.write(block)
+        elif block.language == "python":
+            self.run_python(block)
+        elif block.language == "sql":
+            self.run_sql(block.text, block.place)
+        elif block.language == "console":
+            for command in COMMAND.findall(block.text):
+                self.run(["bash", "-c", command], block.place)
+
+    def write(self, block: Block) -> None:
+        """Write or append a file; settings must work at once."""
+        path = self.directory / block.file["path"]
+        old = path.read_text() if block.file["append"] else ""
+        text = self.as_tested(block.text)
+        if path.name == "settings.py":
+            path.write_text(f"{old.replace(FOOTER, '')}\n{text}{FOOTER}")
+        else:
+            path.write_text(f"{old}\n{text}")
+        if path.name == "settings.py" and (self.directory / "shop/tasks.py").exists():
+            self.manage("migrate", "-v0", place=block.place)
+            self.manage("check", "--database=default", place=block.place)
+
+    def run_python(self, block: Block) -> None:
+        output = self.run([sys.executable, "-c", PRELUDE + self.as_tested(block.text)], block.place)
+        assert output.splitlines() == EXPECTED.findall(block.text), block.place
+
+    def run_sql(self, text: str, place: str) -> str:
+        execute = (
+            "cursor = connection.cursor(); cursor.execute(sys.argv[1]); print(*cursor.fetchone())"
+        )
+        code = f"{PRELUDE}\nimport sys\nfrom django.db import connection\n{execute}"
+        return self.run([sys.executable, "-c", code, text], place)
+
+    def manage(self, *command: str, place: str = "") -> str:
+        return self.run([sys.executable, "manage.py", *command], place)
+
+    def run(self, command: list[str], place: str) -> str:
+        """Run a program to its end; what it leaves in the background goes on. Return its output."""
+        log = self.directory / "output.log"
+        with log.open("wb") as output:
+            done = subprocess.run(
+                command,
+                check=False,
+                cwd=self.directory,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output if command[0] == "bash" else subprocess.PIPE,
+                stderr=subprocess.STDOUT if command[0] == "bash" else subprocess.PIPE,
+                timeout=60,
+            )
+        said = log.read_text() + (done.stderr or b"").decode() + (done.stdout or b"").decode()
+        assert done.returncode == 0, f"{place}: {command[-1]}\n{said}"
+        return (done.stdout or b"").decode()
+
+    def as_tested(self, text: str) -> str:
+        """Return a block with the addresses of the tests' servers."""
+        text = text.replace(PRINTED_BROKER, os.environ["TXTASKS_TEST_AMQP_URL"])
+        return text.replace('"txtasks.default"', f'"{self.prefix}.default"')
+
+    def end(self) -> None:
+        """End what still runs here, and nothing else; remove the queues of RabbitMQ."""
+        mark = f"PREFIX_OF_THE_TESTS={self.prefix}".encode()
+        helpers.wait_until(lambda: not signal_processes(mark), 20, "the project's processes to end")
+        queues = [f"{self.prefix}.{queue}" for queue in ("default", "mail")]
+        helpers.delete_queues(os.environ["TXTASKS_TEST_AMQP_URL"], queues)
+
+
+def signal_processes(mark: bytes) -> list[int]:
+    """Ask every process that carries the mark to stop, and return which there are."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has just ended, or belongs to somebody else
+            if mark in (process / "environ").read_bytes():
+                found.append(int(process.name))
+                os.kill(int(process.name), signal.SIGTERM)
+    return found
+
+
+def json_of_servers(database: str) -> str:
+    """Return what DATABASES says about the tests' PostgreSQL and MariaDB, as JSON."""
+    import json
+
+    urls = {"postgresql": "TXTASKS_TEST_POSTGRES_URL", "mysql": "TXTASKS_TEST_MARIADB_URL"}
+    found = {}
+    for kind, variable in urls.items():
+        parts = urlsplit(os.environ[variable])
+        found[kind] = {
+            "NAME": database,
+            "HOST": parts.hostname,
+            "PORT": str(parts.port),
+            "USER": parts.username,
+            "PASSWORD": parts.password or "",
+        }
+    return json.dumps(found)
+
+
+@contextmanager
+def databases(name: str) -> Iterator[None]:
+    """A database of this name on each server."""
+    postgres = os.environ["TXTASKS_TEST_POSTGRES_URL"]
+    parts = urlsplit(os.environ["TXTASKS_TEST_MARIADB_URL"])
+    mariadb = {"host": parts.hostname, "port": parts.port, "user": parts.username}
+    with (
+        psycopg.connect(postgres, autocommit=True) as one,
+        pymysql.connect(**mariadb, password=parts.password or "") as other,
+    ):
+        one.execute(f"CREATE DATABASE {name}")
+        other.cursor().execute(f"CREATE DATABASE {name}")
+        try:
+            yield
+        finally:
+            one.execute(f"DROP DATABASE {name} WITH (FORCE)")
+            other.cursor().execute(f"DROP DATABASE {name}")
+
+
+@pytest.fixture
+def project(tmp_path):
+    """An empty directory, with servers around it."""
+    name = f"txtasks_docs_{uuid.uuid4().hex[:8]}"
+    with databases(name):
+        project = Project(tmp_path, name)
+        try:
+            yield project
+        finally:
+            project.end()
+
+
+def blocks(page: Path) -> list[Block]:
+    """Return the fenced blocks of a page, in order."""
+    text = page.read_text()
+    return [
+        Block(
+            found["language"],
+            found["text"],
+            f"{page.name}:{text[: found.start()].count(chr(10)) + 1}",
+        )
+        for found in FENCE.finditer(text)
+    ]
+
+
+def open_a_shop(project: Project, page: Path) -> None:
+    """What a guide takes for granted: a project with a shop, and this package unless it says how."""
+    project.run(["django-admin", "startproject", "mysite", str(project.directory)], "the shop")
+    project.manage("startapp", "shop")
+    for path, text in SHOP.items():
+        (project.directory / path).write_text(text)
+    says_how = any(INSTALLED in block.text for block in blocks(page))
+    settings = SHOP_SETTINGS + ("" if says_how else INSTALLED)
+    if page.name in ON_POSTGRES:
+        settings += '\nDATABASES["default"] = {"ENGINE": "django.db.backends.postgresql"}\n'
+    path = project.directory / "mysite/settings.py"
+    path.write_text(path.read_text() + settings + FOOTER)
+    if not says_how:
+        project.manage("makemigrations", "shop", "-v0")
+        project.manage("migrate", "-v0")
+
+
+# ---- the blocks
+
+
+def test_the_tutorial_works_from_top_to_bottom(project):
+    for block in blocks(ROOT / "docs/tutorial.md"):
+        project.play(block)
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.name)
+def test_every_block_of_a_guide_works(page, project):
+    played = [block for block in blocks(page) if block.language in PLAYED]
+    if not played:
+        return  # a page without code; the next test sees that nothing hides in it
+    open_a_shop(project, page)
+    for block in sorted(played, key=lambda block: not block.file):  # stable: files first
+        project.play(block)
+    project.manage("makemigrations", "shop", "-v0")
+    project.manage("migrate", "-v0")
+    project.manage("runworkers", "--batch")
+    check = "from django_txtasks.models import Task; print(*Task.objects.filter(status='dead'))"
+    assert project.manage("shell", "-v0", "-c", check).strip() == ""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_block_is_left_out_by_mistake(page):
+    text = page.read_text()
+    found = blocks(page)
+    assert text.count("```") == 2 * len(found), "a fence that the test does not see"
+    for block in found:
+        known = block.language in FOR_PEOPLE | PLAYED or block.language.startswith("{")
+        assert known, f"{block.place}: what is {block.language!r}?"
+        if block.language in FOR_PEOPLE:
+            assert "import " not in block.text, f"{block.place}: is this Python?"
+
+
+def test_the_row_that_the_raw_protocol_writes_runs(project):
+    page = ROOT / "docs/how-it-works.md"
+    open_a_shop(project, page)
+    [insert] = [block for block in blocks(page) if block.language == "sql"]
+    task_id = project.run_sql(insert.text, insert.place).strip()
+    project.manage("runworkers", "--batch")
+    check = (
+        f"from django_txtasks.models import *; print(FinishedTask.objects.get(pk='{task_id}').args)"
+    )
+    assert project.manage("shell", "-v0", "-c", check).strip() == "[1]"
+
+
+def test_what_the_last_guide_tells_about_tests_passes_as_a_test(project):
+    page = ROOT / "docs/writing-tasks.md"
+    open_a_shop(project, page)
+    [code] = [block.text for block in blocks(page) if "TestCase" in block.text]
+    place_order = """
+from django.db import transaction
+from django_txtasks import enqueue_task
+from shop.models import Order
+from shop.tasks import send_receipt
+
+
+@transaction.atomic
+def place_order(customer):
+    enqueue_task(send_receipt, Order.objects.create(customer=customer).pk)
+
+
+"""
+    (project.directory / "shop/tests.py").write_text(place_order + code)
+    project.manage("test", "shop")
+
+
+# ---- what is named
+
+
+def documented(page: str, row: str) -> dict[str, str]:
+    """Return the first two cells of the table rows that begin so."""
+    text = (ROOT / "docs" / page).read_text()
+    return dict(re.findall(rf"^\| `({row})` \| ([^|]+) \|", text, re.MULTILINE))
+
+
+def test_every_setting_is_documented_with_its_default():
+    said = documented("settings.md", r"\w+")
+    real = {field.name: field.default for field in dataclasses.fields(Config)}
+    assert {name: default(text) for name, text in said.items()} == real
+
+
+def default(text: str) -> object:
+    """Return the value that a cell of the table means."""
+    if text.startswith("`"):
+        import ast
+
+        value = ast.literal_eval(text.strip("`"))
+        return tuple(value) if isinstance(value, list) else value
+    number, unit = text.split()
+    units = {"s": "seconds", "h": "hours", "days": "days"}
+    return timedelta(**{units[unit]: float(number)})
+
+
+@pytest.mark.parametrize("command", ["runworkers", "runcleaner"])
+def test_every_option_of_a_command_is_documented(command):
+    text = (ROOT / "docs/commands.md").read_text()
+    section = text.split(f"## {command}\n")[1].split("\n## ")[0]
+    said = set(re.findall(r"^\| `(--[\w-]+)", section, re.MULTILINE))
+    assert said == options(command)
+
+
+def options(command: str) -> set[str]:
+    """Return the options that are this command's own."""
+    parser = load_command_class("django_txtasks", command).create_parser("manage.py", command)
+    of_django = load_command_class("django.core", "shell").create_parser("manage.py", "shell")
+    flags = {flag for action in parser._actions for flag in action.option_strings}
+    common = {flag for action in of_django._actions for flag in action.option_strings}
+    return {flag for flag in flags - common if flag.startswith("--")}
+
+
+def test_every_check_is_documented():
+    real = re.findall(r'"(txtasks\.[EW]\d+)"', Path(checks.__file__).read_text())
+    assert set(documented("checks.md", r"txtasks\.[EW]\d+")) == set(real)
+
+
+def test_every_option_of_a_task_is_documented_with_its_default():
+    import inspect
+
+    from django_txtasks import task
+
+    real = {
+        name: repr(parameter.default).replace("'", '"')
+        for name, parameter in inspect.signature(task).parameters.items()
+        if name != "function"
+    }
+    for page in (ROOT / "README.md", ROOT / "docs/writing-tasks.md"):
+        rows = re.findall(r"^\| `(\w+)` \| `([^`]+)` \|", page.read_text(), re.MULTILINE)
+        assert dict(rows) == real, page.name
+
+
+# ---- links
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    text = FENCE.sub("", page.read_text())
+    for target in re.findall(r"\[[^\]]+\]\(([^)]+)\)", text):
+        if target.startswith(("http:", "https:")):
+            continue
+        path, _, anchor = target.partition("#")
+        there = page.parent / path if path else page
+        assert there.is_file(), f"{page.name} links {target}"
+        if anchor:
+            assert anchor in anchors(there), f"{page.name} links {target}"
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub and MyST make them."""
+    headings = re.findall(r"^#+ (.+)$", FENCE.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_name_of_hint_queues_is_the_documented_one():
+    from django_txtasks.broker.topology import hint_queue
+
+    assert broker
+    assert hint_queue(Config(), "default", "default") == "txtasks.default"

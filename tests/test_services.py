@@ -1,0 +1,75 @@
+"""The private servers that other tests stop and start."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psycopg
+import pytest
+import services
+
+SERVICES = Path(services.__file__)
+IF_ASKED = [sys.executable, SERVICES, "--if-asked", "--"]
+
+
+def test_a_server_keeps_its_port_and_data_while_stopped_and_nothing_when_closed():
+    with services.Postgres() as server:
+        directory, url = server.home.path, server.url
+        with psycopg.connect(url) as session:
+            session.execute("CREATE TABLE kept ()")
+        server.stop()
+        with pytest.raises(psycopg.OperationalError):
+            psycopg.connect(url)
+        server.start()
+        assert server.url == url
+        with psycopg.connect(url) as session:
+            session.execute("TABLE kept")
+    assert not directory.exists()
+
+
+def test_the_status_of_the_command_is_passed_on_and_what_it_left_running_is_ended():
+    leave = "setsid sleep 60 > /dev/null & echo $!; exit 7"
+    done = subprocess.run([*IF_ASKED, "sh", "-c", leave], stdout=subprocess.PIPE, check=False)
+    assert done.returncode == 7
+    wait_until(lambda: not lives(int(done.stdout)))
+
+
+@pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGKILL])
+def test_a_run_that_is_killed_takes_its_servers_and_its_command_along(sig):
+    tell = "echo $TXTASKS_DATABASE_URL; echo $$; exec sleep 60"
+    command = [*IF_ASKED, "sh", "-c", tell, "--postgres"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as run:
+        url, pid = run.stdout.readline().strip(), int(run.stdout.readline())
+        psycopg.connect(url).close()
+        run.send_signal(sig)
+    wait_until(lambda: not answers(url))
+    wait_until(lambda: not lives(pid))
+
+
+def answers(url: str) -> bool:
+    try:
+        psycopg.connect(url).close()
+    except psycopg.OperationalError:
+        return False
+    return True
+
+
+def lives(pid: int) -> bool:
+    """Whether it runs: one that has ended may wait for its parent to notice."""
+    try:
+        os.kill(pid, 0)
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+
+
+def wait_until(true) -> None:
+    deadline = time.monotonic() + 10
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
