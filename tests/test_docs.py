@@ -48,7 +48,7 @@ PLAYED = {"python", "sql", "console"}
 PRINTED_BROKER = "amqp://guest:guest@localhost:5672/"
 ON_POSTGRES = {"how-it-works.md"}  # its SQL is PostgreSQL's
 
-FENCE = re.compile(r"^```(?P<language>\S*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^```(?P<language>\S*)[^\n]*\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"# (?P<path>[\w/]+\.py)(?P<append>, at the end)?\n")
 EXPECTED = re.compile(r"^\s*print\(.*\)  # (.*)$", re.MULTILINE)
 COMMAND = re.compile(r"^\$ (.*)$", re.MULTILINE)
@@ -184,6 +184,7 @@ class Project:
         else:
             path.write_text(f"{old}\n{text}")
         if path.name == "settings.py" and (self.directory / "shop/tasks.py").exists():
+            self.manage("makemigrations", "shop", "-v0", place=block.place)
             self.manage("migrate", "-v0", place=block.place)
             self.manage("check", "--database=default", place=block.place)
 
@@ -428,10 +429,11 @@ def test_every_option_of_a_command_is_documented(command):
 def options(command: str) -> set[str]:
     """Return the options that are this command's own."""
     parser = load_command_class("django_txtasks", command).create_parser("manage.py", command)
-    of_django = load_command_class("django.core", "shell").create_parser("manage.py", "shell")
+    of_django = load_command_class("django.core", "check").create_parser("manage.py", "check")
     flags = {flag for action in parser._actions for flag in action.option_strings}
     common = {flag for action in of_django._actions for flag in action.option_strings}
-    return {flag for flag in flags - common if flag.startswith("--")}
+    own = flags - (common - {"--database"}) - {"--skip-checks"}
+    return {flag for flag in own if flag.startswith("--")}
 
 
 def test_every_check_is_documented():
