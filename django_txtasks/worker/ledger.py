@@ -38,7 +38,6 @@ class Turn:
         room: how many tasks fit.
         ids: look these up.
         scan: look for what is due, too.
-        scanned: how many the scan claimed; None = it was not made.
         scan_filled: the scan found as many as there was room for, so there may be more.
     """
 
@@ -47,7 +46,6 @@ class Turn:
     scan: bool
     claimed: list[Attempt] = field(default_factory=list)
     lookup: Lookup | None = None
-    scanned: int | None = None
     scan_filled: bool = False
 
 
@@ -193,18 +191,16 @@ class Ledger:
             return outcomes.record(self.alias, [refused], keep=keep)
 
     def _claim(self, turn: Turn) -> None:
+        """The scan comes first: rows whose hints were lost must not wait behind a stream of hints."""
+        if turn.scan:
+            turn.claimed += claims.claim_due(self.subscription, self._me, turn.room)
+            turn.scan_filled = len(turn.claimed) == turn.room
+            queues = self.subscription.queues
+            queues.append(queues.pop(0))  # they take turns in coming first: none starves another
         if turn.ids:
-            turn.lookup = claims.claim_hinted(self.subscription, self._me, turn.ids, turn.room)
+            left = turn.room - len(turn.claimed)
+            turn.lookup = claims.claim_hinted(self.subscription, self._me, turn.ids, left)
             turn.claimed += turn.lookup.claimed
-        left = turn.room - len(turn.claimed)
-        if left and turn.scan:
-            found = claims.claim_due(self.subscription, self._me, left)
-            turn.claimed += found
-            turn.scanned, turn.scan_filled = len(found), len(found) == left
-            queues = (
-                self.subscription.queues
-            )  # take turns in coming first: a full one starves no other
-            queues.append(queues.pop(0))
 
     def _settle(self, recorded: outcomes.Recorded) -> None:
         self.unrecorded = recorded.busy

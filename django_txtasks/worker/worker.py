@@ -138,7 +138,7 @@ class Worker:
             near = {task_id: wait for task_id, wait in turn.lookup.later.items() if wait < NEAR}
             self.timers.due_in(near, now)
             self.timers.absent(turn.lookup.absent, now)
-        if turn.scanned is not None:
+        if turn.scan and turn.room:
             self._nothing_due = not turn.claimed
             poll = self.config.poll_interval.total_seconds() * random.uniform(0.9, 1)  # noqa: S311 -- jitter
             self._next_scan = now + poll
@@ -150,9 +150,9 @@ class Worker:
         self._failures += 1
         delay = 0.0
         if self._failures > 1 or not (isinstance(error, DatabaseError) and is_repeatable(error)):
-            pause = backoff(
-                self._failures, base=timedelta(seconds=0.2), ceiling=timedelta(seconds=5)
-            )
+            # Well within the lease: a cleaner that is back sooner must not find it silent.
+            ceiling = min(timedelta(seconds=5), self.config.lease / 5)
+            pause = backoff(self._failures, base=ceiling / 20, ceiling=ceiling)
             delay = pause.total_seconds()
             signals.database_failed.tell(
                 who=f"Worker {self.ledger.id}", error=_text(error), delay=delay

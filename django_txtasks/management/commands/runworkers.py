@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from argparse import ArgumentParser
+from argparse import ArgumentParser, ArgumentTypeError
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
@@ -143,10 +143,9 @@ class Command(BaseCommand):
 
 
 def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise ValueError(text)
-    return number
+    if not text.isdecimal() or int(text) < 1:
+        raise ArgumentTypeError(f"{text!r} is not a number from 1 on")
+    return int(text)
 
 
 def _queues(config: Config, wanted: list[str] | None, excluded: list[str]) -> list[str]:
