@@ -351,7 +351,9 @@ def test_search_finds_a_task_by_its_whole_id(url: str) -> None:
         assert shown_ids(client, f"{url}?q={text}") == {task.pk}
 
 
-@pytest.mark.parametrize("text", ["x", "%27", "%25", "0190d0c5-0000-7000-8000-00000000000", "send_receipt", "💥"])
+@pytest.mark.parametrize(
+    "text", ["x", "%27", "%25", "0190d0c5-0000-7000-8000-00000000000", "send_receipt", "💥"]
+)
 def test_a_search_for_anything_else_finds_nothing(text: str) -> None:
     row()
     assert shown_ids(viewer(), f"{TASKS}?q={text}") == set()
