@@ -1,4 +1,4 @@
-"""The demo in a process of its own, as a person starts it, on the database that is tested."""
+"""The demo in a process of its own, as a person starts it: without any server, and with servers."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from django.core.management import CommandError
 from orders.management.commands.demo import Command, _url
 
 MANAGE = Path(__file__).parents[1] / "testproject" / "manage.py"
+SERVERS = ["--postgres", "--broker"]
 ALL_KEPT = re.compile(r"^5 of 5 promises kept in \d+ s$", re.MULTILINE)
 
 
@@ -33,17 +34,18 @@ class Demo:
         self.room, self.mark = room, f"TXTASKS_MARK={uuid.uuid4()}"
 
     def start(self, *options: str, **streams: int) -> subprocess.Popen[bytes]:
-        """Start ``manage.py demo`` on the servers that the tests use."""
+        """Start ``manage.py demo``; its options say which of the tests' servers it uses."""
         name, value = self.mark.split("=")
         environment = {
             **os.environ,
             name: value,
             "DJANGO_SETTINGS_MODULE": "settings",
             "TMPDIR": str(self.room),
+            "TXTASKS_DATABASE_URL": os.environ["TXTASKS_TEST_POSTGRES_URL"],
             "TXTASKS_BROKER_URL": os.environ["TXTASKS_TEST_AMQP_URL"],
         }
         return subprocess.Popen(
-            [sys.executable, MANAGE, "demo", *_servers(), *options],
+            [sys.executable, MANAGE, "demo", *options],
             env=environment,
             start_new_session=True,
             **streams,
@@ -62,21 +64,14 @@ class Demo:
         return found
 
 
-def _servers() -> list[str]:
-    """Return the options for the database of this run: SQLite is also the run without a broker."""
-    scheme = os.environ.get("TXTASKS_DATABASE_URL", "sqlite:").split(":")[0]
-    return {"sqlite": [], "mysql": ["--mariadb", "--broker"]}.get(
-        scheme, ["--postgres", "--broker"]
-    )
-
-
 @pytest.fixture
 def demo(tmp_path):
     return Demo(tmp_path)
 
 
-def test_the_demo_keeps_its_promises_and_leaves_nothing_behind(demo):
-    with demo.start(stdout=subprocess.PIPE, stdin=subprocess.DEVNULL) as process:
+@pytest.mark.parametrize("servers", [[], SERVERS], ids=["embedded", "servers"])
+def test_the_demo_keeps_its_promises_and_leaves_nothing_behind(demo, servers):
+    with demo.start(*servers, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL) as process:
         output = process.stdout.read().decode()
     assert ALL_KEPT.search(output), output
     assert [line[:7] for line in output.splitlines()[1:6]] == [f"{n}  kept" for n in "12345"]
@@ -101,7 +96,7 @@ def test_with_a_terminal_the_demo_serves_the_admin_until_ctrl_c(demo):
 
 
 def test_a_demo_that_is_interrupted_twice_leaves_nothing_behind(demo):
-    with demo.start(stdout=subprocess.PIPE) as process:
+    with demo.start(*SERVERS, stdout=subprocess.PIPE) as process:
         assert any(line.startswith(b"2  kept") for line in process.stdout)
         time.sleep(1)  # into the third promise: a task is running
         for _ in range(2):

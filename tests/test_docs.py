@@ -18,7 +18,10 @@ that the tests use; waits are shortened; everything else is as printed.
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import inspect
+import json
 import os
 import re
 import signal
@@ -37,7 +40,8 @@ import pymysql
 import pytest
 from django.core.management import load_command_class
 
-from django_txtasks import broker, checks
+from django_txtasks import checks, task
+from django_txtasks.broker.topology import hint_queue
 from django_txtasks.conf import Config
 
 ROOT = Path(__file__).parents[1]
@@ -246,8 +250,6 @@ def signal_processes(mark: bytes) -> list[int]:
 
 def json_of_servers(database: str) -> str:
     """Return what DATABASES says about the tests' PostgreSQL and MariaDB, as JSON."""
-    import json
-
     urls = {"postgresql": "TXTASKS_TEST_POSTGRES_URL", "mysql": "TXTASKS_TEST_MARIADB_URL"}
     found = {}
     for kind, variable in urls.items():
@@ -318,9 +320,8 @@ def open_a_shop(project: Project, page: Path) -> None:
         settings += '\nDATABASES["default"] = {"ENGINE": "django.db.backends.postgresql"}\n'
     path = project.directory / "mysite/settings.py"
     path.write_text(path.read_text() + settings + FOOTER)
-    if not says_how:
-        project.manage("makemigrations", "shop", "-v0")
-        project.manage("migrate", "-v0")
+    project.manage("makemigrations", "shop", "-v0")
+    project.manage("migrate", "-v0")
 
 
 # ---- the blocks
@@ -409,8 +410,6 @@ def test_every_setting_is_documented_with_its_default():
 def default(text: str) -> object:
     """Return the value that a cell of the table means."""
     if text.startswith("`"):
-        import ast
-
         value = ast.literal_eval(text.strip("`"))
         return tuple(value) if isinstance(value, list) else value
     number, unit = text.split()
@@ -442,10 +441,6 @@ def test_every_check_is_documented():
 
 
 def test_every_option_of_a_task_is_documented_with_its_default():
-    import inspect
-
-    from django_txtasks import task
-
     real = {
         name: repr(parameter.default).replace("'", '"')
         for name, parameter in inspect.signature(task).parameters.items()
@@ -479,7 +474,4 @@ def anchors(page: Path) -> set[str]:
 
 
 def test_the_name_of_hint_queues_is_the_documented_one():
-    from django_txtasks.broker.topology import hint_queue
-
-    assert broker
     assert hint_queue(Config(), "default", "default") == "txtasks.default"

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import sys
+import threading
 import time
 from datetime import timedelta
 
@@ -106,6 +107,16 @@ def slow(key="slow", seconds=60):
     ran(key)
     time.sleep(seconds)
     ran(f"{key} ended")
+
+
+released = threading.Event()
+"""For workers in the test's own process."""
+
+
+@task
+def until_released(key):
+    ran(key)
+    released.wait(60)
 
 
 @task(idempotent=True, takes_context=True)
