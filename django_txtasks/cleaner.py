@@ -82,12 +82,13 @@ class Cleaner:
                 if self.clock() < next_pass:
                     report(self.watch())
                 else:
+                    next_pass = self.clock() + self._interval()  # also if it fails half-way
                     report(self.run_once())
-                    next_pass = self.clock() + self._interval()
                 failures = 0
             except (DatabaseError, InterfaceError) as error:
                 failures += 1
-                connections[self.alias].close()
+                if not self._session_is_alive():
+                    connections[self.alias].close()
                 pause = backoff(
                     failures, base=timedelta(seconds=0.5), ceiling=timedelta(seconds=5)
                 ).total_seconds()
@@ -126,7 +127,8 @@ class Cleaner:
         living = recovery.living_workers(self.alias)
         now, session = self.clock(), connections[self.alias].connection
         shortest = min([self.config.lease.total_seconds(), *(worker.lease for worker in living)])
-        slept = self._looked_at is not None and now - self._looked_at > shortest / 2
+        rhythm = max(shortest / 2, 3 * self.config.beat.total_seconds())
+        slept = self._looked_at is not None and now - self._looked_at > rhythm
         if slept or session is not self._session:
             self._sights.clear()
         self._looked_at, self._session = now, session
@@ -195,7 +197,7 @@ class Cleaner:
         except ClaimLost:
             return None  # it ended by itself, or another cleaner was faster
         except DatabaseError as error:
-            if not connections[self.alias].is_usable():
+            if not self._session_is_alive():
                 raise
             self._tell(signals.row_skipped, task_id=task_id, error=str(error).strip())
             return None
@@ -211,6 +213,10 @@ class Cleaner:
                 error=f"worker lost in mid-task: {orphan.whose}",
             )
         return arrow
+
+    def _session_is_alive(self) -> bool:
+        connection = connections[self.alias]
+        return connection.connection is not None and connection.is_usable()
 
     def _interval(self) -> float:
         return self.config.clean_interval.total_seconds() * random.uniform(0.9, 1)  # noqa: S311 -- jitter

@@ -54,12 +54,14 @@ class Retry(TxTasksError):
 
     Args:
         reason: kept in the task's errors.
-        after: earliest time to the next attempt, as timedelta or seconds;
+        after: shortest wait until the next attempt, as timedelta or seconds;
             None means the usual exponential backoff.
     """
 
     def __init__(self, reason: str = "", *, after: timedelta | float | None = None) -> None:
         super().__init__(reason or "the task asked for another attempt")
+        if not isinstance(after, (int, float, timedelta, type(None))):
+            raise TypeError(f"Retry(after={after!r}): use seconds (a number) or a timedelta.")
         self.after = timedelta(seconds=after) if isinstance(after, (int, float)) else after
 
 

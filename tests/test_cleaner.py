@@ -78,6 +78,18 @@ def test_each_workers_own_lease_counts(cleaner, clock):
     assert look_for(cleaner, clock, 12) == 1
 
 
+def test_a_shorter_lease_than_this_cleaners_rhythm_is_noticed_all_the_same(txtasks, clock):
+    """A worker that was started before the settings changed."""
+    workers.register("default", queues=[], threads=1, listening=None, lease=timedelta(seconds=15))
+    txtasks(beat=10, lease=60)
+    cleaner = Cleaner(get_config(), clock=clock)
+    lost = 0
+    for _ in range(4):
+        clock.now += 10
+        lost += cleaner.watch()["lost"]
+    assert lost == 1
+
+
 def test_time_in_which_the_cleaner_did_not_look_does_not_count(cleaner, clock, worker):
     """It was stopped, or its machine slept: the worker may have slept with it."""
     assert look_for(cleaner, clock, 5) == 0

@@ -117,6 +117,13 @@ def test_the_supervisor_starts_a_worker_again(workers):
     helpers.wait_until(lambda: Worker.objects.exclude(pid=first).exists())
 
 
+def test_a_worker_that_ends_by_itself_is_started_again(workers):
+    workers()
+    first = Worker.objects.get().pid
+    os.kill(first, signal.SIGTERM)
+    helpers.wait_until(lambda: Worker.objects.exclude(pid=first).exists())
+
+
 def test_workers_end_when_their_supervisor_is_killed(workers):
     supervisor = workers("--processes=2", count=2)
     pids = helpers.worker_pids()

@@ -160,6 +160,24 @@ def test_retry_waits_as_long_as_the_task_says():
     assert helpers.runs("retry_once") == 1
 
 
+def test_a_slot_survives_whatever_a_task_raises(txtasks):
+    tasks.bad_retry.enqueue()
+    tasks.leave_a_block_open.enqueue()
+    work(threads=1)
+    assert helpers.counts()["claimed"] == 0
+    after = tasks.atomic_note.enqueue()
+    work(threads=1)
+    assert helpers.finished(after.id)
+
+
+def test_a_block_that_a_task_never_leaves_is_not_inherited_by_the_next():
+    tasks.leave_a_block_open.enqueue()
+    after = tasks.atomic_note.enqueue()
+    work(threads=1)
+    assert helpers.finished(after.id).attempt == 1
+    assert helpers.runs("in an open block") == 0
+
+
 def test_reject_is_dead_at_once():
     handle = tasks.reject.enqueue()
     work()

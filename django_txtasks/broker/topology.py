@@ -13,6 +13,7 @@ import pika
 from pika.exceptions import ChannelClosedByBroker
 
 from django_txtasks import signals
+from django_txtasks.broker.resolving import Connection
 from django_txtasks.conf import Config
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def connect(config: Config, name: str) -> pika.BlockingConnection:
     params.connection_attempts = 1
     params.socket_timeout = params.stack_timeout = params.blocked_connection_timeout = 2
     params.client_properties = {"connection_name": name}
-    return pika.BlockingConnection(params)
+    return pika.BlockingConnection(params, _impl_class=Connection)
 
 
 def declare(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -105,10 +106,13 @@ def own_transaction(alias: str, *, limit: timedelta | None = None) -> Iterator[N
     """A transaction of ours alone.
 
     Args:
-        limit: on PostgreSQL, how long its client may freeze inside it, and twice the longest
-            statement: a stopped process must not keep rows locked for the cleaner.
+        limit: how long its client may freeze inside it, and, on PostgreSQL, twice the longest
+            statement: a stopped process must not keep rows locked for the cleaner. MySQL, unlike
+            MariaDB, has no such limit.
     """
     with transaction.atomic(using=alias):
+        if limit is not None and getattr(connections[alias], "mysql_is_mariadb", False):
+            run(alias, _MARIADB_LIMIT, seconds=max(1, math.ceil(limit.total_seconds())))
         if limit is not None and connections[alias].vendor == "postgresql":
             milliseconds = max(1, int(limit.total_seconds() * 1000))
             run(
@@ -126,6 +130,8 @@ _LIMITS = """
            set_config('statement_timeout', %(statement)s, true),
            set_config('lock_timeout', %(lock)s, true)
 """
+
+_MARIADB_LIMIT = "SET SESSION idle_transaction_timeout = %(seconds)s"
 
 # PostgreSQL: serialization_failure, deadlock_detected; MariaDB: record changed, deadlock, lock wait
 _REPEATABLE = {"40001", "40P01", 1020, 1213, 1205}

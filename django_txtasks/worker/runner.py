@@ -116,9 +116,10 @@ def refresh_connections() -> None:
 
 
 def _end_leftovers() -> None:
-    """A task must not leave its transaction mode to the next one."""
+    """A task must not leave its transaction to the next one, not even an atomic block never left."""
     for connection in connections.all(initialized_only=True):
         if connection.connection is not None and (
             connection.in_atomic_block or not connection.autocommit
         ):
             connection.close()
+            del connections[connection.alias]  # a block that was never left would stay open in it

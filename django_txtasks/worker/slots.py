@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from django.db import connections
 
-from django_txtasks.lifecycle.attempts import Attempt, Ended
+from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 
 Fence = tuple[uuid.UUID, int, uuid.UUID]
 
@@ -75,6 +75,10 @@ class Slots:
 
     def _slot(self) -> None:
         while (attempt := self._work.get()) is not None:
-            self._ended.put(self._run(attempt))
+            try:
+                ended = self._run(attempt)
+            except BaseException as error:  # a slot that died would keep its row claimed for ever
+                ended = Ended(attempt=attempt, arrow=Arrow.BURY, error={"type": repr(type(error))})
+            self._ended.put(ended)
             self._ring()
         connections.close_all()

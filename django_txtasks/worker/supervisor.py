@@ -24,6 +24,8 @@ from django_txtasks.retry import backoff
 from django_txtasks.worker.stopping import Stop
 
 PIPE = "TXTASKS_SUPERVISOR_FD"
+PATIENCE_WITH_LOOP = 10.0
+"""Seconds that a worker told to stop now has for its last words."""
 HEALTHY_AFTER = 30.0
 """Seconds of life after which a child's death counts as its first again."""
 
@@ -45,8 +47,15 @@ def _listen(pipe: int, stop: Stop) -> None:
             if not stop.asked:
                 stop.request()
             if not order:
-                return
+                return _end_at_last(stop.deadline - time.monotonic())
     stop.force()
+    return _end_at_last(0)
+
+
+def _end_at_last(seconds: float) -> None:
+    """A loop that hangs, in a database that never answers, does not see that it should stop."""
+    time.sleep(max(0, seconds) + PATIENCE_WITH_LOOP)
+    os._exit(1)
 
 
 class Child:
@@ -64,7 +73,7 @@ class Child:
         self._process: subprocess.Popen[bytes] | None = None
         self._failures = 0
         self._started = 0.0
-        self._pipe = -1
+        self._pipe = self._pid = -1
 
     @property
     def running(self) -> bool:
@@ -73,7 +82,7 @@ class Child:
 
     def start(self) -> None:
         """Start the process, with the reading end of a new pipe."""
-        reader, self._pipe = os.pipe()
+        reader, writer = os.pipe()
         try:
             self._process = subprocess.Popen(  # noqa: S603 -- our own command line
                 self.command,
@@ -82,8 +91,12 @@ class Child:
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )
+        except OSError:
+            os.close(writer)
+            raise
         finally:
             os.close(reader)
+        self._pipe, self._pid = writer, self._process.pid
         self.start_at, self.renew, self._started = None, False, time.monotonic()
         signals.child_started.tell(pid=self._process.pid)
 
@@ -98,16 +111,15 @@ class Child:
         if self._process is None or (code := self._process.poll()) is None:
             return None
         os.close(self._pipe)
-        self._pid, self._process = self._process.pid, None
+        self._process = None
         return code
 
-    def start_later(self, code: int) -> None:
+    def start_later(self, how: str) -> None:
         """Start again after a pause that grows while it dies young."""
         young = time.monotonic() - self._started < HEALTHY_AFTER
         self._failures = self._failures + 1 if young else 1
         pause = backoff(self._failures, base=timedelta(seconds=0.2), ceiling=timedelta(seconds=30))
         self.start_at = time.monotonic() + pause.total_seconds()
-        how = f"signal {-code}" if code < 0 else f"exit code {code}"
         signals.child_died.tell(pid=self._pid, status=how, delay=pause.total_seconds())
 
 
@@ -116,10 +128,14 @@ class Supervisor:
 
     Args:
         commands: one command line per child.
+        finite: a child that ends well has done its work; else it is started again.
         reload: restart the children when a loaded Python file changes.
     """
 
-    def __init__(self, commands: Sequence[Sequence[str]], *, reload: bool = False) -> None:
+    def __init__(
+        self, commands: Sequence[Sequence[str]], *, finite: bool, reload: bool = False
+    ) -> None:
+        self.finite = finite
         self.children = [Child(command) for command in commands]
         self._rings: queue.SimpleQueue[None] = (
             queue.SimpleQueue()
@@ -153,12 +169,18 @@ class Supervisor:
             self._failed = self._failed or code != 0
         elif code is not None and child.renew:
             child.start_at = 0.0
-        elif code:
-            child.start_later(code)
+        elif code or (code is not None and not self.finite):
+            child.start_later(f"signal {-code}" if code < 0 else f"exit code {code}")
         if self.stop.asked:
             child.start_at = None
         elif child.start_at is not None and time.monotonic() >= child.start_at:
+            self._start(child)
+
+    def _start(self, child: Child) -> None:
+        try:
             child.start()
+        except OSError as error:  # no memory, no process to be had: the others go on
+            child.start_later(repr(error))
 
     def _reload_if_changed(self) -> None:
         before, self._files = self._files or {}, _modified()

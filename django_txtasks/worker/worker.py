@@ -94,7 +94,8 @@ class Worker:
 
     def turn(self) -> None:
         """Beat, record what ended, claim what fits; then start it."""
-        now, room = time.monotonic(), self._room()
+        # After a failure, first record what ended: what made the claim fail may do so again.
+        now, room = time.monotonic(), 0 if self._failures else self._room()
         timed = self.timers.pop_due(now) if room else []
         hinted = list(self.bell.ids)[:room]
         turn = Turn(room, timed + hinted, scan=now >= self._next_scan)

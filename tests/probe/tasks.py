@@ -134,6 +134,17 @@ def die():
 
 
 @task
+def bad_retry():
+    raise Retry(after="soon")
+
+
+@task
+def leave_a_block_open():
+    transaction.atomic().__enter__()
+    ran("in an open block")
+
+
+@task
 def enqueue_another(key):
     with transaction.atomic():
         note.enqueue(key)

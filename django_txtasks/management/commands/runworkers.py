@@ -135,7 +135,11 @@ class Command(BaseCommand):
                 for command, count in zip(commands, counts, strict=True)
                 if count
             ]
-        supervisor = Supervisor(commands, reload=options["reload"])
+        supervisor = Supervisor(
+            commands,
+            finite=bool(options["batch"] or options["max_tasks"]),
+            reload=options["reload"],
+        )
         with stop_signals(supervisor.stop.request):
             code = supervisor.run()
         if code:
