@@ -135,7 +135,7 @@ def move(alias: str, ended: Ended, *, crashed: bool = False) -> None:
 
 def _now(alias: str) -> str:
     """Return the database's clock as text; whose clock it is matters more than microseconds."""
-    return f"{str(run(alias, statements.NOW)[1][0][0])[:23]}Z"
+    return f"{str(run(alias, statements.NOW)[1][0][0])[:19]}Z"
 
 
 def _hit(alias: str, sql: str, attempt: Attempt, **changes: Any) -> None:
