@@ -6,6 +6,7 @@ import json
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from django_txtasks.exceptions import ClaimLost
@@ -135,7 +136,10 @@ def move(alias: str, ended: Ended, *, crashed: bool = False) -> None:
 
 def _now(alias: str) -> str:
     """Return the database's clock as text; whose clock it is matters more than microseconds."""
-    return f"{str(run(alias, statements.NOW)[1][0][0])[:19]}Z"
+    now = run(alias, statements.NOW)[1][0][0]
+    if isinstance(now, datetime):  # SQLite has text, to the millisecond
+        now = now.replace(tzinfo=None).isoformat(" ", "milliseconds")
+    return f"{now}Z"
 
 
 def _hit(alias: str, sql: str, attempt: Attempt, **changes: Any) -> None:
