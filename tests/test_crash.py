@@ -16,6 +16,7 @@ from proxy import Proxy
 
 from django_txtasks import enqueue_many
 from django_txtasks.models import Status, Worker
+from django_txtasks.worker.supervisor import Supervisor
 
 pytestmark = pytest.mark.usefixtures("rows")
 
@@ -122,6 +123,18 @@ def test_a_worker_that_ends_by_itself_is_started_again(workers):
     first = Worker.objects.get().pid
     os.kill(first, signal.SIGTERM)
     helpers.wait_until(lambda: Worker.objects.exclude(pid=first).exists())
+
+
+def test_a_start_that_fails_is_tried_again(tmp_path):
+    """No memory, no process to be had, or a deploy that is just writing the program."""
+    program = tmp_path / "program"
+    supervisor = Supervisor([[str(program)]], finite=True)
+    codes = []
+    with helpers.second_session(lambda: codes.append(supervisor.run())):
+        helpers.wait_until(lambda: supervisor.children[0].start_at)
+        program.write_text("#!/bin/sh\nexit 0\n")
+        program.chmod(0o700)
+    assert codes == [0]
 
 
 def test_workers_end_when_their_supervisor_is_killed(workers):

@@ -2,10 +2,11 @@
 
 import dataclasses
 import uuid
+from datetime import timedelta
 
 import helpers
 import pytest
-from django.db import transaction
+from django.db import connection, transaction
 from probe import tasks
 
 from django_txtasks import enqueue_many, enqueue_task, registry
@@ -15,6 +16,7 @@ from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import claims, outcomes, people, recovery, workers
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended, capped
 from django_txtasks.lifecycle.claims import Subscription
+from django_txtasks.lifecycle.dialect import own_transaction
 from django_txtasks.models import Outcome, Status, Task, Worker
 
 pytestmark = pytest.mark.usefixtures("rows")
@@ -354,6 +356,17 @@ def test_a_worker_whose_turn_is_frozen_is_not_waited_for():
             assert not recovery.lose("default", seen)
     with transaction.atomic():
         assert recovery.lose("default", seen)
+
+
+def test_a_turn_limits_how_long_it_may_freeze_with_its_locks():
+    shown = {
+        "postgresql": "SELECT current_setting('idle_in_transaction_session_timeout')",
+        "mysql": "SELECT @@idle_transaction_timeout",
+        "sqlite": "SELECT 'one writer, whose file lock ends with its process'",
+    }
+    with own_transaction("default", limit=timedelta(seconds=7)):
+        ((limit,),) = helpers.execute(shown[connection.vendor])
+    assert limit in ("7s", 7) or connection.vendor == "sqlite"
 
 
 def test_many_sessions_claim_each_row_once():
