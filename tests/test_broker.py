@@ -173,7 +173,8 @@ def test_a_full_worker_leaves_hints_to_those_with_room(hints_only):
         try:
             helpers.wait_until(lambda: helpers.runs("occupied"))
             tasks.note.enqueue("for others")
-            helpers.wait_until(lambda: waiting(hints_only) == 1, what="the hint to be left alone")
+            # At least: if a scan was faster than the first task's hint, that one is left, too.
+            helpers.wait_until(lambda: waiting(hints_only) >= 1, what="the hint to be left alone")
             with helpers.working(threads=1, queues=["default"]):
                 helpers.wait_until(lambda: helpers.runs("for others"))
                 assert helpers.row(handle.id).status == "claimed"
