@@ -39,10 +39,6 @@ class InvalidArguments(TxTasksError, ValueError):
     """The arguments or the result of a task cannot be stored as JSON."""
 
 
-class WrongState(TxTasksError):
-    """The task is not in the state that the action starts from."""
-
-
 class ClaimLost(TxTasksError):
     """The row has moved on without this attempt, so the attempt may not change it."""
 

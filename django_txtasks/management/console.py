@@ -8,6 +8,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from django.core.management.base import CommandError
+
+from django_txtasks import checks
+
 LEVELS = {0: logging.WARNING, 1: logging.INFO}
 
 
@@ -19,6 +23,13 @@ def show_log(verbosity: int) -> None:
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(process)d %(message)s"))
         logger.addHandler(handler)
         logger.setLevel(LEVELS.get(verbosity, logging.DEBUG))
+
+
+def refuse_without_tables(alias: str) -> None:
+    """Raise CommandError if the database can be reached and cannot hold tasks."""
+    problems = checks.check_tables(databases=[alias])
+    if problems:
+        raise CommandError("\n".join(f"{problem.msg} {problem.hint}" for problem in problems))
 
 
 @contextmanager

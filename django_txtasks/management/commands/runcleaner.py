@@ -15,11 +15,11 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import transaction
 
-from django_txtasks import broker, checks
+from django_txtasks import broker
 from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import Config, get_config
 from django_txtasks.lifecycle import recovery
-from django_txtasks.management.console import show_log, stop_signals
+from django_txtasks.management.console import refuse_without_tables, show_log, stop_signals
 from django_txtasks.worker.stopping import Stop
 
 
@@ -53,9 +53,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         show_log(options["verbosity"])
         config, alias, dry = _config(options["interval"]), options["database"], options["dry_run"]
-        problems = checks.check_tables(databases=[alias])
-        if problems:
-            raise CommandError("\n".join(f"{problem.msg} {problem.hint}" for problem in problems))
+        refuse_without_tables(alias)
         self.as_json = options["json"]
         notify = None
         if config.broker_url is not None:

@@ -11,11 +11,11 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.utils.autoreload import get_child_arguments
 
-from django_txtasks import checks, registry
+from django_txtasks import registry
 from django_txtasks.broker.consumer import HintConsumer
 from django_txtasks.conf import Config, get_config
 from django_txtasks.lifecycle.claims import Subscription
-from django_txtasks.management.console import show_log, stop_signals
+from django_txtasks.management.console import refuse_without_tables, show_log, stop_signals
 from django_txtasks.worker.bell import Bell
 from django_txtasks.worker.stopping import Stop
 from django_txtasks.worker.supervisor import Supervisor, obey_supervisor
@@ -70,9 +70,7 @@ class Command(BaseCommand):
         config = get_config()
         show_log(options["verbosity"])
         queues = _queues(config, options["queue"], options["exclude_queue"])
-        problems = checks.check_tables(databases=[options["database"]])
-        if problems:
-            raise CommandError("\n".join(f"{problem.msg} {problem.hint}" for problem in problems))
+        refuse_without_tables(options["database"])
         if not registry.names():
             raise CommandError(
                 "No task function is declared: add @task to a function in an installed app's tasks.py."
