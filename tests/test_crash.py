@@ -65,9 +65,9 @@ def gone(pid):
 def test_a_killed_workers_tasks_are_recovered_and_finished_by_another(processes, workers):
     workers("--threads=2")
     handles = [tasks.slow_once.enqueue(f"key {number}", seconds=60) for number in range(2)]
-    default = tasks.slow.enqueue("default", seconds=60)
     victim = pid_of("key 1")
     pid_of("key 0")
+    default = tasks.slow.enqueue("default", seconds=60)
     workers("--threads=4")
     pid_of("default")
     processes.start("runcleaner")
