@@ -15,6 +15,6 @@ class TxTasksConfig(AppConfig):
     verbose_name = _("Tasks")
 
     def ready(self) -> None:
-        from django_txtasks import checks  # noqa: F401 -- registers itself; needs models
+        from django_txtasks import checks, notices  # noqa: F401 -- register themselves; need models
 
         autodiscover_modules("tasks")

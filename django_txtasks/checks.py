@@ -35,7 +35,17 @@ def check_settings(**_: Any) -> list[CheckMessage]:
         )
         for declaration in registry.declarations()
         if declaration.queue_name not in config.queues
+        and not declaration.name.startswith("django_txtasks.")  # notices take a queue that is there
     ]
+    notice = config.dead_notices.task
+    if notice and notice not in registry.names():
+        found.append(
+            Error(
+                f"TXTASKS['dead_notices']['task'] is {notice!r}, which no installed app declares.",
+                hint="Name a task function as module.function, such as 'shop.tasks.page_me'.",
+                id="txtasks.E013",
+            )
+        )
     if not settings.USE_TZ:
         found.append(
             Error(

@@ -16,6 +16,21 @@ from django_txtasks.exceptions import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)
+class DeadNotices:
+    """Who is told of each task that dies; each way is a task of its own.
+
+    Attributes:
+        mail: addresses, through Django's mail settings.
+        exchange: a RabbitMQ exchange, with the queue's name as routing key.
+        task: dotted name of a task function that takes the event.
+    """
+
+    mail: tuple[str, ...] = ()
+    exchange: str = ""
+    task: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Config:
     """What ``TXTASKS`` says. Durations are timedelta; in the setting a number means seconds.
 
@@ -33,6 +48,8 @@ class Config:
         giveup_time: and forget the hint after this.
         retry_base: wait after the first failure; doubles with each further one.
         retry_ceiling: the longest wait between two attempts.
+        suspect_after: a claim without a time limit that is older is shown and told of.
+        dead_notices: who is told of each task that dies.
     """
 
     broker_url: str | None = None
@@ -48,6 +65,8 @@ class Config:
     giveup_time: timedelta = timedelta(seconds=10)
     retry_base: timedelta = timedelta(seconds=5)
     retry_ceiling: timedelta = timedelta(hours=1)
+    suspect_after: timedelta = timedelta(hours=1)
+    dead_notices: DeadNotices = DeadNotices()
 
     def __post_init__(self) -> None:
         if self.lease < 3 * self.beat:
@@ -65,6 +84,10 @@ class Config:
                 f"TXTASKS['retry_ceiling'] is {self.retry_ceiling}, shorter than "
                 f"TXTASKS['retry_base'] ({self.retry_base}). Raise the ceiling."
             )
+        if self.dead_notices.exchange and self.broker_url is None:
+            raise ConfigError(
+                "TXTASKS['dead_notices'] names an exchange, but there is no TXTASKS['broker_url'] to reach it."
+            )
 
 
 def parse(setting: Any) -> Config:
@@ -75,12 +98,7 @@ def parse(setting: Any) -> Config:
     """
     if not isinstance(setting, dict):
         raise ConfigError(f"TXTASKS is {type(setting).__name__}, it must be a dict.")
-    known = [field.name for field in fields(Config)]
-    for key in setting:
-        if key not in known:
-            near = difflib.get_close_matches(str(key), known, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else f" Known keys: {', '.join(known)}."
-            raise ConfigError(f"TXTASKS has the unknown key {key!r}.{hint}")
+    _refuse_unknown_keys("TXTASKS", setting, Config)
     return Config(
         **{key: _PARSERS.get(key, _duration)(key, value) for key, value in setting.items()}
     )
@@ -149,7 +167,38 @@ def _broker_url(key: str, value: Any) -> str | None:
     return value
 
 
+def _dead_notices(key: str, value: Any) -> DeadNotices:
+    if not isinstance(value, dict):
+        raise ConfigError(
+            f"TXTASKS['dead_notices'] is {type(value).__name__}, "
+            "it must be a dict with 'mail', 'exchange' or 'task'."
+        )
+    _refuse_unknown_keys("TXTASKS['dead_notices']", value, DeadNotices)
+    mail, texts = value.get("mail", ()), {}
+    if isinstance(mail, str) or not all(isinstance(one, str) and "@" in one for one in mail):
+        raise ConfigError(
+            f"TXTASKS['dead_notices']['mail'] is {mail!r}: it must be a list of addresses."
+        )
+    for name in ("exchange", "task"):
+        texts[name] = value.get(name, "")
+        if not isinstance(texts[name], str) or len(texts[name]) > 200:
+            raise ConfigError(
+                f"TXTASKS['dead_notices'][{name!r}] is {texts[name]!r}: it must be a name."
+            )
+    return DeadNotices(mail=tuple(mail), **texts)
+
+
+def _refuse_unknown_keys(name: str, setting: dict[Any, Any], shape: type) -> None:
+    known = [field.name for field in fields(shape)]
+    for key in setting:
+        if key not in known:
+            near = difflib.get_close_matches(str(key), known, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else f" Known keys: {', '.join(known)}."
+            raise ConfigError(f"{name} has the unknown key {key!r}.{hint}")
+
+
 _PARSERS: dict[str, Any] = {
+    "dead_notices": _dead_notices,
     "queues": _queues,
     "queue_prefix": _prefix,
     "broker_url": _broker_url,

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import time
 import uuid
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,11 +16,11 @@ from asgiref.sync import sync_to_async
 from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from django_txtasks import broker, payload
+from django_txtasks import broker, payload, signals
 from django_txtasks.conf import Config, get_config
 from django_txtasks.exceptions import InvalidArguments, InvalidOption, NotATask, UnknownQueue
 from django_txtasks.lifecycle.enqueueing import NewTask, insert
-from django_txtasks.models import OnCrash
+from django_txtasks.lifecycle.followers import new_id
 from django_txtasks.registry import Declaration, Options
 
 NEAR = timedelta(seconds=10)
@@ -171,18 +169,21 @@ def _prepare(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> t
             "Store the data in a model or a file and pass its id."
         )
     return options.using or "default", NewTask(
-        task_id=_new_id(),
+        task_id=new_id(),
         task_name=declaration.name,
         queue_name=queue,
         priority=priority,
         args=encoded_args,
         kwargs=encoded_kwargs,
-        run_after=_run_after(options.run_after),
+        run_after=_time(options.run_after, "run_after"),
+        expires_at=_time(
+            declaration.expires if options.expires is None else options.expires, "expires"
+        ),
         max_attempts=declaration.max_attempts,
         max_crashes=declaration.max_crashes,
-        on_crash=(
-            OnCrash.RETRY if declaration.atomic or declaration.idempotent else OnCrash.DEAD
-        ).value,
+        on_crash=declaration.on_crash,
+        timeout=declaration.timeout,
+        hooks=declaration.hooks_text,
     )
 
 
@@ -196,22 +197,22 @@ def _queue(name: str) -> str:
     return name
 
 
-def _run_after(value: Any) -> datetime | timedelta | None:
+def _time(value: Any, name: str) -> datetime | timedelta | None:
     if value is None:
         return value
     if isinstance(value, timedelta):
         if abs(value) > FARTHEST:
-            raise InvalidOption(f"run_after is {value}, more than 100 years away.")
+            raise InvalidOption(f"{name} is {value}, more than 100 years away.")
         return value
     if not isinstance(value, datetime):
-        raise InvalidOption(f"run_after is {value!r}; use an aware datetime or a timedelta.")
+        raise InvalidOption(f"{name} is {value!r}; use an aware datetime or a timedelta.")
     if value.utcoffset() is None:
         raise InvalidOption(
-            f"run_after is the naive datetime {value}: in which time zone? Use django.utils.timezone.now() "
+            f"{name} is the naive datetime {value}: in which time zone? Use django.utils.timezone.now() "
             "or make_aware(), or a timedelta."
         )
     if not 1970 <= value.year <= 9000:
-        raise InvalidOption(f"run_after is {value}; it must be between the years 1970 and 9000.")
+        raise InvalidOption(f"{name} is {value}; it must be between the years 1970 and 9000.")
     return value
 
 
@@ -222,6 +223,8 @@ def _write(alias: str, tasks: list[NewTask]) -> None:
     near = [(task.task_id, task.queue_name) for task in tasks if _is_near(task.run_after)]
     if near:
         notify_on_commit(alias, near)
+    for task in tasks:
+        signals.task_enqueued.tell(task_id=task.task_id, task=task.task_name, queue=task.queue_name)
 
 
 def _handle(alias: str, task: NewTask) -> TaskHandle:
@@ -270,11 +273,3 @@ def _in_commit_hook() -> bool:
             return True
         frame = frame.f_back
     return False
-
-
-def _new_id() -> uuid.UUID:
-    """Return a UUID version 7 (RFC 9562): fresh ids lie side by side in the primary key."""
-    milliseconds = time.time_ns() // 1_000_000
-    value = (milliseconds << 80) | int.from_bytes(os.urandom(10), "big")
-    value = value & ~(0xF << 76) | 0x7 << 76
-    return uuid.UUID(int=value & ~(0x3 << 62) | 0x2 << 62)

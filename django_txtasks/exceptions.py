@@ -70,3 +70,7 @@ class Reject(TxTasksError):
 
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason or "the task rejected itself")
+
+
+class TimedOut(TxTasksError, TimeoutError):
+    """Raised inside a task that has taken longer than its ``timeout``. Catch it to clean up, no more."""

@@ -6,12 +6,14 @@ import functools
 import inspect
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from django_txtasks import enqueueing, registry
-from django_txtasks.exceptions import InvalidDeclaration
+from django_txtasks.exceptions import ClaimLost, InvalidDeclaration
+from django_txtasks.lifecycle import claims
+from django_txtasks.lifecycle.attempts import Attempt
 from django_txtasks.registry import Declaration, Options
 
 P = ParamSpec("P")
@@ -35,6 +37,24 @@ class TaskContext:
     queue_name: str
     failures: int
     max_attempts: int
+    _claim: Attempt = field(repr=False, compare=False)
+    _alias: str = field(repr=False, compare=False)
+
+    @property
+    def attempt_id(self) -> str:
+        """Names this attempt, and no other one of any task, to the other side."""
+        return f"{self.task_id}-{self.attempt}"
+
+    def check(self) -> None:
+        """Ask the database whether this attempt still holds its task: before a step that cannot be undone.
+
+        Raises:
+            ClaimLost: the worker was declared lost, and the task may be running elsewhere. Let it pass.
+        """
+        if not claims.still_holds(self._alias, self._claim):
+            raise ClaimLost(
+                f"attempt {self.attempt} no longer holds task {self.task_id}: its worker was declared lost"
+            )
 
 
 class TaskFunction(Generic[P, R]):
@@ -66,6 +86,7 @@ class TaskFunction(Generic[P, R]):
         queue_name: str | None = None,
         priority: int | None = None,
         run_after: datetime | timedelta | None = None,
+        expires: datetime | timedelta | None = None,
         using: str | None = None,
     ) -> TaskFunction[P, R]:
         """Return this function with other options for what is enqueued through it.
@@ -74,12 +95,14 @@ class TaskFunction(Generic[P, R]):
             queue_name: one of ``TXTASKS["queues"]``.
             priority: -100 to 100, higher first.
             run_after: earliest start: an aware datetime, or a timedelta from now on.
+            expires: no attempt starts after it; the task is then cancelled.
             using: the database alias whose transaction the task belongs to.
         """
         given = {
             "queue_name": queue_name,
             "priority": priority,
             "run_after": run_after,
+            "expires": expires,
             "using": using,
         }
         changes = {name: value for name, value in given.items() if value is not None}
@@ -98,6 +121,12 @@ def task(
     atomic: bool = ...,
     idempotent: bool = ...,
     takes_context: bool = ...,
+    timeout: timedelta | float | None = ...,
+    expires: timedelta | None = ...,
+    compensate: TaskFunction[..., Any] | None = ...,
+    on_success: TaskFunction[..., Any] | None = ...,
+    on_retry: TaskFunction[..., Any] | None = ...,
+    on_failure: TaskFunction[..., Any] | None = ...,
 ) -> Callable[[Callable[..., R]], TaskFunction[..., R]]: ...
 def task(
     function: Callable[..., Any] | None = None,
@@ -110,6 +139,12 @@ def task(
     atomic: bool = False,
     idempotent: bool = False,
     takes_context: bool = False,
+    timeout: timedelta | float | None = None,
+    expires: timedelta | None = None,
+    compensate: TaskFunction[..., Any] | None = None,
+    on_success: TaskFunction[..., Any] | None = None,
+    on_retry: TaskFunction[..., Any] | None = None,
+    on_failure: TaskFunction[..., Any] | None = None,
 ) -> Any:
     """Declare a function of a module, sync or async, as a task function.
 
@@ -122,13 +157,32 @@ def task(
             database happen exactly once. It runs again after a crash.
         idempotent: running it twice does no harm. It runs again after a crash.
         takes_context: pass a ``TaskContext`` as the first argument.
+        timeout: how long an attempt may take, as timedelta or seconds: then ``TimedOut`` is raised
+            in it, and if that does not end it within ``TXTASKS["grace"]``, its process is replaced.
+            It counts as a failure.
+        expires: counted from enqueueing: no attempt starts after it; the task is then cancelled.
+        compensate: a task function, enqueued with the same arguments when a crash leaves this one
+            dead, in one transaction. Such a task cannot be revived.
+        on_success, on_retry, on_failure: a task function, enqueued when an attempt has finished, will be
+            repeated, or has left the task dead, in the transaction of that change. It gets one
+            dict: event, task_id, task_name, queue_name, args, kwargs, attempt, failures, crashes,
+            result, error.
 
     Raises:
         InvalidDeclaration: not a function of a module, or options that contradict each other.
     """
-    if function is None:
-        return functools.partial(
-            task,
+    hooks = {
+        "compensate": compensate,
+        "on_success": on_success,
+        "on_retry": on_retry,
+        "on_failure": on_failure,
+    }
+
+    def declare(function: Callable[..., Any]) -> TaskFunction[..., Any]:
+        name = _name(function)
+        declaration = Declaration(
+            function=function,
+            name=name,
             queue_name=queue_name,
             priority=priority,
             max_attempts=max_attempts,
@@ -136,22 +190,20 @@ def task(
             atomic=atomic,
             idempotent=idempotent,
             takes_context=takes_context,
+            is_async=inspect.iscoroutinefunction(function),
+            expires=_expires(expires, name),
+            timeout=_seconds(timeout, name),
+            hooks={
+                option: _template(hook, option, name)
+                for option, hook in hooks.items()
+                if hook is not None
+            },
         )
-    declaration = Declaration(
-        function=function,
-        name=_name(function),
-        queue_name=queue_name,
-        priority=priority,
-        max_attempts=max_attempts,
-        max_crashes=max_crashes,
-        atomic=atomic,
-        idempotent=idempotent,
-        takes_context=takes_context,
-        is_async=inspect.iscoroutinefunction(function),
-    )
-    _refuse_contradictions(declaration)
-    registry.register(declaration)
-    return TaskFunction(function, declaration)
+        _refuse_contradictions(declaration)
+        registry.register(declaration)
+        return TaskFunction(function, declaration)
+
+    return declare if function is None else declare(function)
 
 
 def _name(function: Callable[..., Any]) -> str:
@@ -173,12 +225,45 @@ def _name(function: Callable[..., Any]) -> str:
     return name
 
 
+def _seconds(timeout: Any, name: str) -> float | None:
+    if timeout is None:
+        return None
+    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+    if not isinstance(seconds, (int, float)) or isinstance(seconds, bool) or not 0 < seconds < 1e9:
+        raise InvalidDeclaration(
+            f"{name} has timeout={timeout!r}; use a timedelta or a number of seconds, more than 0."
+        )
+    return float(seconds)
+
+
+def _expires(expires: Any, name: str) -> timedelta | None:
+    if expires is not None and not (isinstance(expires, timedelta) and expires > timedelta(0)):
+        raise InvalidDeclaration(
+            f"{name} has expires={expires!r}; a declaration takes a timedelta, longer than zero. "
+            "A moment in time belongs to one task: use .using(expires=...)."
+        )
+    return expires
+
+
+def _template(hook: Any, option: str, name: str) -> dict[str, Any]:
+    declaration = getattr(hook, "declaration", None)
+    if not isinstance(declaration, Declaration):
+        raise InvalidDeclaration(
+            f"{name} has {option}={hook!r}, which is no task function. Declare it with @task, before {name}."
+        )
+    return declaration.template
+
+
 def _refuse_contradictions(declaration: Declaration) -> None:
     name = declaration.name
     if declaration.atomic and declaration.is_async:
         raise InvalidDeclaration(
             f"{name} is async and atomic=True: Django has no transactions in async code. Make the "
             "function sync, or drop atomic=True and declare it idempotent if it may run again."
+        )
+    if "compensate" in declaration.hooks and (declaration.atomic or declaration.idempotent):
+        raise InvalidDeclaration(
+            f"{name} has compensate= and is declared to run again after a crash: choose one of them."
         )
     for option in ("max_attempts", "max_crashes"):
         value = getattr(declaration, option)

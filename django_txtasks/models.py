@@ -46,6 +46,7 @@ class Outcome(models.TextChoices):
     SUCCEEDED = "succeeded", _("succeeded")
     CANCELLED = "cancelled", _("cancelled")
     DISCARDED = "discarded", _("discarded")
+    EXPIRED = "expired", _("cancelled: expired")
 
 
 class OnCrash(models.TextChoices):
@@ -53,6 +54,7 @@ class OnCrash(models.TextChoices):
 
     DEAD = "dead", _("leave it dead")
     RETRY = "retry", _("run it again")
+    COMPENSATE = "compensate", _("leave it dead and run its compensation")
 
 
 class TaskQuerySet(models.QuerySet["Task"]):
@@ -84,6 +86,10 @@ class TaskColumns(models.Model):
     failures = models.PositiveIntegerField(db_default=0)
     crashes = models.PositiveIntegerField(db_default=0)
     errors = models.JSONField(db_default=models.Value([], models.JSONField()))
+    late_finishes = models.JSONField(
+        db_default=models.Value([], models.JSONField()),
+        help_text=_("attempts that were abandoned with their worker and finished all the same"),
+    )
 
     class Meta:
         abstract = True
@@ -99,6 +105,12 @@ class Task(TaskColumns):
     max_attempts = models.PositiveSmallIntegerField(db_default=5)
     max_crashes = models.PositiveSmallIntegerField(db_default=3)
     on_crash = models.CharField(max_length=10, choices=OnCrash, db_default=OnCrash.DEAD)
+    timeout = models.FloatField(null=True, help_text=_("seconds that one attempt may take"))
+    expires_at = models.DateTimeField(null=True, help_text=_("no attempt starts after it"))
+    hooks = models.JSONField(
+        db_default=models.Value({}, models.JSONField()),
+        help_text=_("the tasks that its arrows enqueue"),
+    )
     claimed_at = models.DateTimeField(null=True)
     notified_at = models.DateTimeField(null=True)
 
@@ -135,6 +147,10 @@ class Task(TaskColumns):
                 fields=["status", "run_after"],
                 name="txtasks_stopped", condition=Q(status__in=[Status.DEAD, Status.HELD]),
             ),
+            models.Index(
+                fields=["expires_at"], name="txtasks_expires",
+                condition=Q(status=Status.PENDING, expires_at__isnull=False),
+            ),
         )  # fmt: skip
 
 
@@ -167,6 +183,16 @@ class Worker(models.Model):
     seen_at = models.DateTimeField(db_default=DatabaseNow())
     beat = models.BigIntegerField(db_default=0)
     lost = models.BooleanField(db_default=False)
+    sessions = models.JSONField(
+        db_default=models.Value([], models.JSONField()),
+        help_text=_(
+            "of the database: the loop's first, then those of the slots; empty = not known"
+        ),
+    )
+    will = models.PositiveIntegerField(
+        db_default=0, help_text=_("number of the last will that RabbitMQ holds; 0 = none")
+    )
+    suspected_at = models.DateTimeField(null=True, help_text=_("when RabbitMQ delivered that will"))
 
     class Meta:
         default_permissions = ("view",)

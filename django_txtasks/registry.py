@@ -5,9 +5,11 @@ A name found in a row or a message is looked up here and nowhere else; nothing i
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Any
 
 from django_txtasks.exceptions import UnknownTask
@@ -15,18 +17,53 @@ from django_txtasks.exceptions import UnknownTask
 
 @dataclass(frozen=True, kw_only=True)
 class Declaration:
-    """What ``@task`` said about one function."""
+    """What ``@task`` said about one function.
+
+    Attributes:
+        expires: None = never.
+        timeout: seconds; None = no limit.
+        hooks: templates of the tasks that its arrows enqueue, by the option's name.
+    """
 
     function: Callable[..., Any]
     name: str
-    queue_name: str
-    priority: int
-    max_attempts: int
-    max_crashes: int
-    atomic: bool
-    idempotent: bool
-    takes_context: bool
-    is_async: bool
+    queue_name: str = "default"
+    priority: int = 0
+    max_attempts: int = 5
+    max_crashes: int = 3
+    atomic: bool = False
+    idempotent: bool = False
+    takes_context: bool = False
+    is_async: bool = False
+    expires: timedelta | None = None
+    timeout: float | None = None
+    hooks: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    @property
+    def on_crash(self) -> str:
+        """The policy that follows from what was declared: a value of ``OnCrash``."""
+        if self.atomic or self.idempotent:
+            return "retry"
+        return "compensate" if "compensate" in self.hooks else "dead"
+
+    @cached_property
+    def template(self) -> dict[str, Any]:
+        """What a row of this function says, whatever its arguments; JSON."""
+        return {
+            "task_name": self.name,
+            "queue_name": self.queue_name,
+            "priority": self.priority,
+            "max_attempts": self.max_attempts,
+            "max_crashes": self.max_crashes,
+            "on_crash": self.on_crash,
+            "timeout": self.timeout,
+            "hooks": self.hooks,
+        }
+
+    @cached_property
+    def hooks_text(self) -> str:
+        """The hooks as JSON text."""
+        return json.dumps(self.hooks, separators=(",", ":"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +73,7 @@ class Options:
     queue_name: str | None = None
     priority: int | None = None
     run_after: datetime | timedelta | None = None
+    expires: datetime | timedelta | None = None
     using: str | None = None
 
 
@@ -57,6 +95,12 @@ def get(name: str) -> Declaration:
         return _declarations[name]
     except KeyError:
         raise UnknownTask(f"No installed app declares a task function {name!r}.") from None
+
+
+def template(name: str) -> dict[str, Any]:
+    """Return what a row of this name says; for a name that nobody declares here, the defaults."""
+    known = _declarations.get(name)
+    return (known or Declaration(function=print, name=name)).template
 
 
 def names() -> list[str]:

@@ -40,6 +40,10 @@ def _one_line(value: Any) -> Any:
 
 _TASK = ("task_id", "task")
 
+task_enqueued = Event(logging.DEBUG, "Task %s (%s) was written to queue %s.", *_TASK, "queue")
+task_claimed = Event(
+    logging.DEBUG, "Task %s (%s) starts attempt %s at worker %s.", *_TASK, "attempt", "worker"
+)
 task_finished = Event(logging.INFO, "Task %s (%s) finished at attempt %s.", *_TASK, "attempt")
 task_retried = Event(
     logging.INFO, "Task %s (%s) failed at attempt %s, next one in %.1f s: %s",
@@ -50,6 +54,35 @@ task_died = Event(
     *_TASK, "attempt", "error",
 )  # fmt: skip
 task_released = Event(logging.INFO, "Task %s (%s) was given back before it started.", *_TASK)
+task_compensated = Event(
+    logging.WARNING, "Task %s (%s) was lost at attempt %s; its compensation was enqueued.",
+    *_TASK, "attempt",
+)  # fmt: skip
+task_expired = Event(
+    logging.WARNING, "Task %s (%s) was not started in time and is cancelled.", *_TASK
+)
+task_held = Event(logging.INFO, "Task %s was held.", "task_id")
+task_resumed = Event(logging.INFO, "Task %s was resumed.", "task_id")
+task_hastened = Event(logging.INFO, "Task %s was told to run now.", "task_id")
+task_revived = Event(logging.INFO, "Task %s was revived.", "task_id")
+task_cancelled = Event(logging.INFO, "Task %s was cancelled.", "task_id")
+task_discarded = Event(logging.INFO, "Task %s was discarded.", "task_id")
+task_recovered = Event(
+    logging.WARNING, "Task %s (%s) was lost at attempt %s with its worker; it runs again.",
+    *_TASK, "attempt",
+)  # fmt: skip
+task_finished_late = Event(
+    logging.WARNING,
+    "Task %s (%s) finished attempt %s, which was abandoned when its worker was declared lost. It is said beside "
+    "the task; if that has run again since, its effects outside the database may have happened twice.",
+    *_TASK, "attempt",
+)  # fmt: skip
+task_suspected = Event(
+    logging.ERROR,
+    "Task %s (%s) has been running attempt %s for longer than TXTASKS['suspect_after'] on %s, which is alive. "
+    "Nothing ends it by itself: look at that process, and consider a timeout= for this task.",
+    *_TASK, "attempt", "where",
+)  # fmt: skip
 claim_lost = Event(
     logging.WARNING,
     "Task %s (%s) ended attempt %s, but the row has moved on without it: nothing was recorded. "
@@ -69,6 +102,25 @@ worker_stopping = Event(
     logging.INFO, "Worker %s stops: %s tasks are still running.", "worker", "running"
 )
 worker_stopped = Event(logging.INFO, "Worker %s stopped after %s tasks.", "worker", "count")
+worker_renewed = Event(
+    logging.INFO, "Worker %s makes room for a new process: %s.", "worker", "reason"
+)
+worker_stuck = Event(
+    logging.ERROR,
+    "Worker %s: %s did not end after its timeout. The process is replaced as soon as its %s other "
+    "tasks have ended.",
+    "worker", "tasks", "others",
+)  # fmt: skip
+worker_suspected = Event(
+    logging.WARNING,
+    "Worker %s: RabbitMQ has lost its connection. Its database session is watched.", "worker",
+)  # fmt: skip
+session_unseen = Event(
+    logging.WARNING,
+    "This cleaner's database role may not see whether the session of worker %s is there, so a crash is noticed "
+    "later. Use the workers' role, or grant it pg_read_all_stats (PostgreSQL) or PROCESS (MariaDB, MySQL).",
+    "worker",
+)  # fmt: skip
 worker_cut_short = Event(
     logging.ERROR,
     "Worker %s was told to stop now with %s tasks running; they are recovered by their crash policy.",
@@ -80,11 +132,11 @@ worker_was_lost = Event(
 )  # fmt: skip
 worker_lost = Event(
     logging.ERROR,
-    "Worker %s on %s (pid %s) is lost: no beat for %.1f s.",
+    "Worker %s on %s (pid %s) is lost: %s.",
     "worker",
     "host",
     "pid",
-    "silence",
+    "reason",
 )
 unknown_claims = Event(
     logging.WARNING,

@@ -48,7 +48,7 @@ def broker(txtasks):
     yield url
     publisher.close_all()
     publisher._start_afresh()
-    helpers.delete_queues(url, [f"{prefix}.default", f"{prefix}.mail"])
+    helpers.delete_queues(url, [f"{prefix}.{name}" for name in ("default", "mail", "@lost")])
 
 
 @pytest.fixture

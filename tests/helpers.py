@@ -216,17 +216,20 @@ def working(threads: int = 2, queues: list[str] | None = None) -> Iterator[Any]:
     """A real worker in a thread of this process, with the broker that TXTASKS names; gives the Worker."""
     from django_txtasks import registry
     from django_txtasks.broker.consumer import HintConsumer
+    from django_txtasks.broker.will import LastWill
     from django_txtasks.conf import get_config
     from django_txtasks.lifecycle.claims import Subscription
     from django_txtasks.worker.bell import Bell
     from django_txtasks.worker.stopping import Stop
     from django_txtasks.worker.worker import Worker
 
-    config, bell = get_config(), Bell()
+    config, bell, last_will = get_config(), Bell(), None
     queues = list(queues or config.queues)
     if config.broker_url is not None:
         bell.source = HintConsumer(config, "default", queues, bell.deliver)
         bell.source.start()
+        last_will = LastWill(config, "default", bell.ring)
+        last_will.start()
     stop = Stop(10, bell.ring)
     worker = Worker(
         config,
@@ -234,6 +237,7 @@ def working(threads: int = 2, queues: list[str] | None = None) -> Iterator[Any]:
         threads=threads,
         bell=bell,
         stop=stop,
+        last_will=last_will,
     )
     with second_session(worker.run):
         try:
@@ -244,5 +248,6 @@ def working(threads: int = 2, queues: list[str] | None = None) -> Iterator[Any]:
             yield worker
         finally:
             stop.request()
-    if bell.source is not None:
-        bell.source.stop()
+    for listener in (bell.source, last_will):
+        if listener is not None:
+            listener.stop()

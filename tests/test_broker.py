@@ -103,7 +103,7 @@ def test_a_hint_that_comes_before_its_row_is_committed_is_looked_up_again(hints_
     with helpers.working(threads=1) as worker:
         send(hints_only, hint(task_id))
         helpers.wait_until(
-            lambda: worker.timers.next() < float("inf"), what="the hint to be looked up"
+            lambda: worker.schedule.timers.next() < float("inf"), what="the hint to be looked up"
         )
         helpers.execute(
             "INSERT INTO txtasks_task (id, task_name) VALUES (%s, 'probe.tasks.note')", task_id.hex
@@ -115,8 +115,8 @@ def test_an_absent_row_is_forgotten_after_the_giveup_time(hints_only, txtasks):
     txtasks(retry_time=0.05, giveup_time=0.2)
     with helpers.working(threads=1) as worker:
         send(hints_only, hint(uuid.uuid4()))
-        helpers.wait_until(lambda: worker.timers.next() < float("inf"))
-        helpers.wait_until(lambda: worker.timers.next() == float("inf"))
+        helpers.wait_until(lambda: worker.schedule.timers.next() < float("inf"))
+        helpers.wait_until(lambda: worker.schedule.timers.next() == float("inf"))
 
 
 def test_a_task_due_in_a_moment_is_started_by_a_timer(hints_only):
@@ -187,9 +187,9 @@ def test_a_worker_hears_again_after_its_connection_was_cut(broker, txtasks):
     with Proxy(url.host, url.port) as proxy:
         txtasks(broker_url=broker.replace(f":{url.port}/", f":{proxy.port}/"), poll_interval=NEVER)
         with helpers.working() as worker:
+            before = worker.bell.source.generation
             proxy.cut_all()
-            helpers.wait_until(lambda: not worker.bell.connected)
-            helpers.wait_until(lambda: worker.bell.connected)
+            helpers.wait_until(lambda: worker.bell.source.generation > before)
             tasks.note.enqueue("heard")
             helpers.wait_until(lambda: helpers.runs("heard"))
         publisher.close_all()

@@ -146,7 +146,7 @@ def test_without_a_broker_nobody_is_told(cleaner):
 
 
 def test_renotifying_is_capped(monkeypatch):
-    monkeypatch.setattr("django_txtasks.cleaner.RENOTIFY_AT_MOST", 3)
+    monkeypatch.setattr("django_txtasks.cleaner.cleaner.RENOTIFY_AT_MOST", 3)
     told = []
     for _ in range(5):
         tasks.note.enqueue()
@@ -197,7 +197,7 @@ def test_once_prints_what_it_did():
     call_command("runcleaner", once=True, stdout=output)
     assert (
         output.getvalue().strip()
-        == "lost 0, retried 1, buried 0, released 0, renotified 0, pruned 0"
+        == "lost 0, retried 1, buried 0, released 0, expired 0, renotified 0, pruned 0"
     )
 
 

@@ -58,7 +58,7 @@ def ended(attempt, arrow, **more):
 
 def record(*outcomes_):
     with transaction.atomic():
-        return outcomes.record("default", outcomes_, keep=True)
+        return outcomes.record("default", outcomes_, config=get_config())
 
 
 def claimed_twice():
@@ -101,7 +101,7 @@ def test_a_stale_atomic_attempt_rolls_its_effects_back():
     task_id, stale, _ = claimed_twice()
     with pytest.raises(ClaimLost), transaction.atomic():
         tasks.ran("effect")
-        outcomes.finish("default", stale, None, keep=True)
+        outcomes.finish("default", ended(stale, Arrow.FINISH), config=get_config())
     assert helpers.runs("effect") == 0
     assert helpers.finished(task_id) is None
     assert helpers.row(task_id).status == Status.CLAIMED
@@ -115,7 +115,7 @@ def test_each_part_of_the_fence_counts(field):
     stale = dataclasses.replace(attempt, **{field: other})
     assert record(ended(stale, Arrow.FINISH)).lost
     with pytest.raises(ClaimLost), transaction.atomic():
-        outcomes.finish("default", stale, None, keep=False)
+        outcomes.finish("default", ended(stale, Arrow.FINISH), config=get_config())
     with pytest.raises(ClaimLost), transaction.atomic():
         outcomes.move("default", ended(stale, Arrow.BURY))
     assert record(ended(attempt, Arrow.FINISH)).done
@@ -229,10 +229,10 @@ def test_two_cleaners_with_the_same_list_recover_a_claim_once():
     declare_lost(worker)
     (orphan,) = recovery.orphans("default")
     with transaction.atomic():
-        recovery.recover("default", orphan, lambda _: None)
+        recovery.recover("default", orphan, lambda _: None, get_config())
     current = claim_one(new_worker())
     with pytest.raises(ClaimLost), transaction.atomic():
-        recovery.recover("default", orphan, lambda _: None)
+        recovery.recover("default", orphan, lambda _: None, get_config())
     assert helpers.row(handle.id).worker == current.worker
 
 

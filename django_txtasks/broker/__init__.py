@@ -4,6 +4,8 @@
 * ``link``: a connection that comes back
 * ``publisher``: sends hints from a thread of its own
 * ``consumer``: receives them for a worker
+* ``will``: a worker's last will, and how a cleaner hears of it
+* ``exchange``: a message to somebody else's exchange
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""A connection to RabbitMQ that is opened again after each failure, later and later."""
+"""Connections to RabbitMQ that are opened again after each failure."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import threading
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -47,13 +49,94 @@ class Link:
                 connection.close()
 
     def failed(self, error: Exception) -> float:
-        """Throw the connection away; return how many seconds to wait before the next one."""
+        """Throw the connection away; return how many seconds to wait before the next one.
+
+        None after the first failure: a connection that was cut is often there again at once.
+        """
         self.close()
         self._failures += 1
-        pause = backoff(
-            self._failures, base=timedelta(seconds=1), ceiling=timedelta(seconds=30)
-        ).total_seconds()
+        pause = 0.0
+        if self._failures > 1:
+            pause = backoff(
+                self._failures - 1, base=timedelta(seconds=1), ceiling=timedelta(seconds=30)
+            ).total_seconds()
         signals.broker_failed.tell(
             who=self.who, broker=topology.shown_url(self.config), error=repr(error), delay=pause
         )
         return pause
+
+
+class Listener:
+    """A thread that consumes on a connection of its own. Subclasses say what, in ``prepare``."""
+
+    def __init__(self, config: Config, who: str) -> None:
+        self.config = config
+        self.generation = 0
+        self._link = Link(config, who)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, name=f"txtasks-{who.lower().replace(' ', '-')}", daemon=True
+        )
+
+    @property
+    def connected(self) -> bool:
+        """Whether messages can arrive at all."""
+        return self._link.channel is not None
+
+    def start(self) -> None:
+        """Begin to connect, and return at once."""
+        self._thread.start()
+
+    def stop(self, seconds: float = 2.0) -> None:
+        """Close the connection; RabbitMQ gives what was not acknowledged to others."""
+        self._stopping.set()
+        self.soon(self._link.channel, lambda: None)  # wakes the thread
+        self._thread.join(seconds)
+
+    def prepare(self, channel: Any) -> Any:
+        """Declare queues on a new channel; return the channel to go on with."""
+        raise TypeError(f"{type(self).__name__} does not say what it listens to")
+
+    def follow(self) -> None:
+        """Called in the thread: once the channel is ready, and every few seconds from then on."""
+
+    def broken(self) -> None:
+        """Called in the thread when the connection is gone."""
+
+    def soon(self, channel: Any, action: Callable[[], None]) -> None:
+        """Have the thread do it, unless that channel is gone: then RabbitMQ knows already."""
+        connection = self._link.connection
+        if connection is None or channel is None or channel is not self._link.channel:
+            return
+        with contextlib.suppress(pika.exceptions.AMQPError):  # closed in between
+            connection.add_callback_threadsafe(lambda: action() if channel.is_open else None)
+
+    @property
+    def channel(self) -> Any:
+        """The channel, while there is one."""
+        return self._link.channel
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                connection = self._link.open()
+                self._link.ready(self.prepare(connection.channel()))
+                self.generation += 1
+                while not self._stopping.is_set():
+                    self.follow()
+                    connection.process_data_events(5)
+            except Exception as error:  # pika raises many kinds; without this thread nobody listens
+                pause = self._link.failed(error)
+                self.broken()
+                self._stopping.wait(pause)
+        self._link.close()
+
+
+def refuse_silence(channel: Any, consumers: int) -> None:
+    """A channel that RabbitMQ closed, or a consumer that it cancelled, says nothing for ever.
+
+    Raises:
+        ConnectionError: it did.
+    """
+    if not channel.is_open or len(channel.consumer_tags) < consumers:
+        raise ConnectionError("RabbitMQ ended the consumer; its queue may have been deleted")

@@ -131,7 +131,7 @@ class Publisher:
 
     def _publish(self, queue: str, ids: list[uuid.UUID]) -> None:
         if queue not in self._declared:
-            self._link.channel = topology.declare(self._link.connection, self._link.channel, queue)
+            self._link.channel = topology.declare(self._link.channel, queue)
             self._declared.add(queue)
         transient = pika.BasicProperties(content_type="application/json", delivery_mode=1)
         self._link.channel.basic_publish("", queue, topology.encode_hint(ids), transient)

@@ -6,7 +6,7 @@ import json
 import logging
 import uuid
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pika
@@ -23,6 +23,7 @@ IDS_PER_HINT = 100
 MAX_BODY = 64 * 1024
 MAX_HINTS = 100_000
 """A queue drops its oldest hints beyond this; the rows are still there."""
+LOST_ARGUMENTS = {"x-max-length": 10_000}
 PRECONDITION_FAILED = 406
 
 _pika_log = logging.getLogger("pika")
@@ -35,6 +36,53 @@ def hint_queue(config: Config, alias: str, queue: str) -> str:
     """Return the name of RabbitMQ's queue: ``txtasks.mail``, or ``txtasks.mail@alias``."""
     suffix = "" if alias == "default" else f"@{alias}"
     return f"{config.queue_prefix}.{queue}{suffix}"
+
+
+def lost_queue(config: Config, alias: str) -> str:
+    """Return the name of the queue to which RabbitMQ sends last wills, for cleaners."""
+    return hint_queue(config, alias, "@lost")
+
+
+def will_queue(config: Config, worker: uuid.UUID, number: int) -> str:
+    """Return the name of the queue of one last will."""
+    return f"{config.queue_prefix}.@will.{worker.hex}.{number}"
+
+
+def will_arguments(config: Config, alias: str) -> dict[str, Any]:
+    """Return what makes a queue hold a last will.
+
+    A message that is out with a consumer does not expire. When that consumer's connection dies, it is
+    put back, found to be too old, and handed to the cleaners.
+    """
+    return {
+        "x-message-ttl": 100,
+        "x-expires": 60_000,
+        "x-dead-letter-exchange": "",
+        "x-dead-letter-routing-key": lost_queue(config, alias),
+    }
+
+
+def encode_will(worker: uuid.UUID, number: int) -> bytes:
+    """Return the body of a last will."""
+    return json.dumps({"worker": str(worker), "will": number}).encode()
+
+
+def decode_will(body: bytes) -> tuple[uuid.UUID, int]:
+    """Return whose last will it is, and its number.
+
+    Raises:
+        ValueError: the body is no last will.
+    """
+    if len(body) > MAX_BODY:
+        raise ValueError(f"{len(body):,} bytes, more than {MAX_BODY:,}")
+    try:
+        will = json.loads(body)
+        number = will["will"]
+        if not isinstance(number, int) or not 0 < number < 2**31:
+            raise ValueError(f"the number is {str(number)[:50]}")
+        return uuid.UUID(will["worker"]), number
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from None
 
 
 def encode_hint(ids: Sequence[uuid.UUID]) -> bytes:
@@ -71,16 +119,18 @@ def connect(config: Config, name: str) -> pika.BlockingConnection:
 
 
 def declare(
-    connection: pika.BlockingConnection, channel: BlockingChannel, name: str
+    channel: BlockingChannel, name: str, arguments: dict[str, Any] | None = None
 ) -> BlockingChannel:
     """Make sure that the queue exists; return the channel to go on with."""
     try:
-        channel.queue_declare(name, durable=True, arguments={"x-max-length": MAX_HINTS})
+        channel.queue_declare(
+            name, durable=True, arguments=arguments or {"x-max-length": MAX_HINTS}
+        )
     except ChannelClosedByBroker as error:
         if error.reply_code != PRECONDITION_FAILED:
             raise
         signals.queue_differs.tell(queue=name, error=error.reply_text)
-        return connection.channel()
+        return channel.connection.channel()
     return channel
 
 

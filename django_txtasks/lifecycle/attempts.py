@@ -13,24 +13,42 @@ MAX_ERRORS = 10
 
 @dataclass(frozen=True)
 class Attempt:
-    """One claim of one task by one worker; ``(task_id, number, worker)`` is never used twice."""
+    """One claim of one task by one worker; ``(task_id, number, worker)`` is never used twice.
+
+    Attributes:
+        args, kwargs, hooks: JSON text.
+        timeout: seconds that it may take; None = no limit.
+    """
 
     task_id: uuid.UUID
     number: int
     worker: uuid.UUID
-    task_name: str
-    queue_name: str
-    args: str
-    kwargs: str
-    failures: int
-    crashes: int
-    max_attempts: int
-    errors: list[dict[str, Any]]
+    task_name: str = ""
+    queue_name: str = ""
+    args: str = "[]"
+    kwargs: str = "{}"
+    failures: int = 0
+    crashes: int = 0
+    max_attempts: int = 0
+    errors: list[dict[str, Any]] = field(default_factory=list)
+    timeout: float | None = None
+    hooks: str = "{}"
 
     @property
     def fence(self) -> tuple[uuid.UUID, int, uuid.UUID]:
         """What the row must still say for this attempt to change it."""
         return self.task_id, self.number, self.worker
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What every event about this attempt says."""
+        return {
+            "task_id": self.task_id,
+            "task": self.task_name,
+            "queue": self.queue_name,
+            "attempt": self.number,
+            "worker": self.worker,
+        }
 
     def errors_with(self, entry: dict[str, Any]) -> list[dict[str, Any]]:
         """Return the row's errors after this attempt: the first and the newest ones."""

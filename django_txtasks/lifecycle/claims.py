@@ -84,6 +84,12 @@ def claim_hinted(
     return Lookup(_claim(subscription.alias, worker, due), later, sorted(missing))
 
 
+def still_holds(alias: str, attempt: Attempt) -> bool:
+    """Say whether the row is still this attempt's and its worker is believed."""
+    task_id, number, worker = attempt.fence
+    return bool(run(alias, statements.STILL_HELD, id=task_id, attempt=number, worker=worker)[1])
+
+
 def claims_of(alias: str, worker: uuid.UUID) -> set[tuple[uuid.UUID, int]]:
     """Return (id, attempt) of every row that says this worker holds it."""
     rows = run(alias, statements.CLAIMS_OF_WORKER, worker=worker)[1]
@@ -112,7 +118,9 @@ def _claim(alias: str, worker: uuid.UUID, rows: list[tuple[Any, ...]]) -> list[A
 
 
 def _attempt(row: tuple[Any, ...], worker: uuid.UUID) -> Attempt:
-    task_id, name, queue, args, kwargs, attempt, failures, crashes, max_attempts, errors, _ = row
+    (
+        task_id, name, queue, args, kwargs, attempt, failures, crashes, max_attempts, errors, timeout, hooks, _,
+    ) = row  # fmt: skip
     return Attempt(
         task_id=as_uuid(task_id),
         number=attempt + 1,
@@ -124,16 +132,18 @@ def _attempt(row: tuple[Any, ...], worker: uuid.UUID) -> Attempt:
         failures=failures,
         crashes=crashes,
         max_attempts=max_attempts,
-        errors=read_errors(errors),
+        errors=read_entries(errors),
+        timeout=timeout,
+        hooks=hooks,
     )
 
 
-def read_errors(text: str) -> list[dict[str, Any]]:
-    """Return a row's errors; a list of nothing if somebody wrote something else by hand."""
+def read_entries(text: str) -> list[dict[str, Any]]:
+    """Return a row's list of objects, such as its errors; none if somebody wrote something else."""
     try:
-        errors = json.loads(text)
+        entries = json.loads(text)
     except (ValueError, RecursionError):
         return []
     return (
-        [entry for entry in errors if isinstance(entry, dict)] if isinstance(errors, list) else []
+        [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
     )

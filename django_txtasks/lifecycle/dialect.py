@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import DatabaseError, connections, transaction
+from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 
@@ -137,7 +137,7 @@ _MARIADB_LIMIT = "SET SESSION idle_transaction_timeout = %(seconds)s"
 _REPEATABLE = {"40001", "40P01", 1020, 1213, 1205}
 
 
-def is_repeatable(error: DatabaseError) -> bool:
+def is_repeatable(error: Exception) -> bool:
     """Say whether the database asks to run the whole transaction again."""
     cause = error.__cause__
     code = getattr(cause, "sqlstate", None) or (cause.args[0] if cause and cause.args else None)

@@ -18,7 +18,7 @@ ROWS_PER_STATEMENT = 500
 
 @dataclass(frozen=True, slots=True)
 class NewTask:
-    """A validated row to be; ``args`` and ``kwargs`` are JSON text."""
+    """A validated row to be; ``args``, ``kwargs`` and ``hooks`` are JSON text, ``timeout`` is in seconds."""
 
     task_id: uuid.UUID
     task_name: str
@@ -27,9 +27,12 @@ class NewTask:
     args: str
     kwargs: str
     run_after: datetime | timedelta | None
+    expires_at: datetime | timedelta | None
     max_attempts: int
     max_crashes: int
     on_crash: str
+    timeout: float | None
+    hooks: str
 
 
 def insert(alias: str, tasks: Sequence[NewTask]) -> None:
@@ -47,27 +50,38 @@ def insert(alias: str, tasks: Sequence[NewTask]) -> None:
 
 def _row(alias: str, task: NewTask, index: str) -> tuple[str, dict[str, Any]]:
     """Return a row's placeholders, numbered, and their values."""
-    dialect = dialect_of(connections[alias])
-    values: dict[str, Any] = {
+    first: dict[str, Any] = {
         "id": task.task_id.hex,
         "name": task.task_name,
         "queue": task.queue_name,
         "priority": task.priority,
         "args": task.args,
         "kwargs": task.kwargs,
+    }
+    last: dict[str, Any] = {
         "attempts": task.max_attempts,
         "crashes": task.max_crashes,
         "on_crash": task.on_crash,
+        "timeout": task.timeout,
+        "hooks": task.hooks,
     }
-    places = {name: f"%({name}{index})s" for name in values}
-    when = dialect.now
-    if isinstance(task.run_after, timedelta):
-        values["delay"] = task.run_after.total_seconds()
-        when = dialect.later.replace("%(delay)s", f"%(delay{index})s")
-    elif task.run_after is not None:
-        values["when"] = stored_time(alias, task.run_after)
-        when = f"%(when{index})s"
-    first, last = list(places.values())[:6], list(places.values())[6:]
-    return f"({', '.join([*first, when, *last])})", {
-        f"{name}{index}": value for name, value in values.items()
-    }
+    dialect = dialect_of(connections[alias])
+    start, starts = _time(alias, task.run_after, f"start{index}", default=dialect.now)
+    end, ends = _time(alias, task.expires_at, f"end{index}", default="NULL")
+    places = [
+        *(f"%({name}{index})s" for name in first), start, end, *(f"%({name}{index})s" for name in last),
+    ]  # fmt: skip
+    values = {f"{name}{index}": value for name, value in {**first, **last}.items()}
+    return f"({', '.join(places)})", {**values, **starts, **ends}
+
+
+def _time(
+    alias: str, when: datetime | timedelta | None, name: str, *, default: str
+) -> tuple[str, dict[str, Any]]:
+    """Return SQL for a time, and its parameter: the database's clock is the one that counts."""
+    if when is None:
+        return default, {}
+    if isinstance(when, timedelta):
+        later = dialect_of(connections[alias]).later
+        return later.replace("%(delay)s", f"%({name})s"), {name: when.total_seconds()}
+    return f"%({name})s", {name: stored_time(alias, when)}

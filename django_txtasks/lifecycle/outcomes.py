@@ -9,34 +9,40 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from django_txtasks.conf import Config
 from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import statements
-from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
+from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended, capped
+from django_txtasks.lifecycle.claims import read_entries
 from django_txtasks.lifecycle.dialect import as_uuid, run
+from django_txtasks.lifecycle.followers import Followers, follow
 from django_txtasks.models import Outcome, Status
 
 
 @dataclass
 class Recorded:
-    """What became of a batch of ended attempts: ``busy`` rows are locked by somebody, try again."""
+    """What became of a batch of ended attempts.
+
+    Attributes:
+        busy: their rows are locked by somebody, try again.
+        followers: the tasks that were enqueued along with the arrows.
+    """
 
     done: list[Ended] = field(default_factory=list)
     lost: list[Ended] = field(default_factory=list)
     busy: list[Ended] = field(default_factory=list)
+    followers: Followers = field(default_factory=list)
 
     def __iadd__(self, other: Recorded) -> Recorded:
         self.done += other.done
         self.lost += other.lost
         self.busy += other.busy
+        self.followers += other.followers
         return self
 
 
-def record(alias: str, ended: Sequence[Ended], *, keep: bool) -> Recorded:
-    """CLAIMED -> finished, PENDING or DEAD, for each attempt that still holds its row.
-
-    Args:
-        keep: whether finished tasks go to their table (``TXTASKS["keep_finished"]``).
-    """
+def record(alias: str, ended: Sequence[Ended], *, config: Config) -> Recorded:
+    """CLAIMED -> finished, PENDING or DEAD, for each attempt that still holds its row."""
     recorded = Recorded()
     if not ended:
         return recorded
@@ -55,23 +61,53 @@ def record(alias: str, ended: Sequence[Ended], *, keep: bool) -> Recorded:
     if finished:
         results = {one.attempt.task_id: one.result for one in finished if one.result is not None}
         finish_rows(alias, [one.attempt.task_id for one in finished], Status.CLAIMED,
-                    Outcome.SUCCEEDED, keep=keep, results=results)  # fmt: skip
+                    Outcome.SUCCEEDED, keep=bool(config.keep_finished), results=results)  # fmt: skip
     for one in recorded.done:
         if one.arrow is not Arrow.FINISH:
             move(alias, one)
+    recorded.followers = follow(alias, recorded.done, config)
     return recorded
 
 
-def finish(alias: str, attempt: Attempt, result: str | None, *, keep: bool) -> None:
+def finish(alias: str, ended: Ended, *, config: Config) -> Followers:
     """CLAIMED -> finished, inside the transaction of the task's own effects.
+
+    Returns:
+        The tasks that were enqueued along with it.
 
     Raises:
         ClaimLost: the row has moved on; the caller's transaction must roll back.
     """
-    if keep:
+    attempt, result = ended.attempt, ended.result
+    if config.keep_finished:
         results = {} if result is None else {attempt.task_id: result}
         _copy(alias, [attempt.task_id], Status.CLAIMED, Outcome.SUCCEEDED, results)
     _hit(alias, statements.FINISH, attempt)
+    return follow(alias, [ended], config)
+
+
+def note_late_finish(alias: str, attempt: Attempt) -> None:
+    """Say beside a task that an attempt, given up with its worker, has finished all the same.
+
+    Nothing else of the row changes. A row that is gone, or locked just now, is left without the note.
+    """
+    for table in ("txtasks_task", "txtasks_finishedtask"):
+        sql = statements.LATE_IN.replace("{table}", table)
+        for _, late, errors in run(alias, sql, id=attempt.task_id)[1]:
+            lost = [one for one in read_entries(errors) if one.get("attempt") == attempt.number]
+            entry = {
+                "attempt": attempt.number,
+                "worker": str(attempt.worker),
+                "abandoned_at": lost[-1].get("at") if lost else None,
+                "finished_at": _now(alias),
+            }
+            run(
+                alias,
+                statements.NOTE_LATE_FINISH.replace("{table}", table),
+                id=attempt.task_id,
+                late=json.dumps(capped([*read_entries(late), entry])),
+            )
+            return
 
 
 def finish_rows(

@@ -5,10 +5,12 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable
 
+from django_txtasks import signals
 from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.dialect import as_uuid, own_transaction, run
 from django_txtasks.lifecycle.outcomes import finish_rows
 from django_txtasks.models import Outcome, Status
+from django_txtasks.signals import Event
 
 Moved = list[tuple[uuid.UUID, str]]
 """(id, queue name) of each row that took the arrow."""
@@ -16,56 +18,83 @@ Moved = list[tuple[uuid.UUID, str]]
 
 def hold(alias: str, ids: Iterable[uuid.UUID]) -> Moved:
     """PENDING -> HELD: the task waits for a person."""
-    return _update(alias, ids, Status.PENDING, statements.HOLD)
+    return _update(alias, ids, Status.PENDING, statements.HOLD, signals.task_held)
 
 
 def resume(alias: str, ids: Iterable[uuid.UUID]) -> Moved:
     """HELD -> PENDING, at the time it was to run."""
-    return _update(alias, ids, Status.HELD, statements.RESUME)
+    return _update(alias, ids, Status.HELD, statements.RESUME, signals.task_resumed)
 
 
 def run_now(alias: str, ids: Iterable[uuid.UUID]) -> Moved:
     """PENDING, due now instead of later."""
-    return _update(alias, ids, Status.PENDING, statements.RUN_NOW)
+    return _update(alias, ids, Status.PENDING, statements.RUN_NOW, signals.task_hastened)
 
 
 def revive(alias: str, ids: Iterable[uuid.UUID]) -> Moved:
-    """DEAD -> PENDING, due now, with its failures and crashes forgiven."""
-    return _update(alias, ids, Status.DEAD, statements.REVIVE)
+    """DEAD -> PENDING, due now, with its failures and crashes forgiven; not what was compensated."""
+    return _update(
+        alias,
+        ids,
+        Status.DEAD,
+        statements.REVIVE,
+        signals.task_revived,
+        lock=statements.LOCK_REVIVABLE,
+    )
 
 
 def cancel(alias: str, ids: Iterable[uuid.UUID], *, keep: bool) -> Moved:
     """PENDING -> finished as cancelled: it never runs."""
-    return _finish(alias, ids, Status.PENDING, Outcome.CANCELLED, keep=keep)
+    return _finish(alias, ids, Status.PENDING, Outcome.CANCELLED, signals.task_cancelled, keep=keep)
 
 
 def discard(alias: str, ids: Iterable[uuid.UUID], *, keep: bool) -> Moved:
     """DEAD -> finished as discarded."""
-    return _finish(alias, ids, Status.DEAD, Outcome.DISCARDED, keep=keep)
+    return _finish(alias, ids, Status.DEAD, Outcome.DISCARDED, signals.task_discarded, keep=keep)
 
 
-def _update(alias: str, ids: Iterable[uuid.UUID], status: Status, sql: str) -> Moved:
+def _update(
+    alias: str,
+    ids: Iterable[uuid.UUID],
+    status: Status,
+    sql: str,
+    event: Event,
+    *,
+    lock: str = statements.LOCK_IN_STATE,
+) -> Moved:
     with own_transaction(alias):
-        moved = _lock(alias, ids, status)
+        moved = _lock(alias, ids, status, lock)
         if moved:
             run(alias, sql, ids=sorted(task_id for task_id, _ in moved))
-    return moved
+    return _told(moved, event)
 
 
 def _finish(
-    alias: str, ids: Iterable[uuid.UUID], status: Status, outcome: Outcome, *, keep: bool
+    alias: str,
+    ids: Iterable[uuid.UUID],
+    status: Status,
+    outcome: Outcome,
+    event: Event,
+    *,
+    keep: bool,
 ) -> Moved:
     with own_transaction(alias):
-        moved = _lock(alias, ids, status)
+        moved = _lock(alias, ids, status, statements.LOCK_IN_STATE)
         if moved:
             finish_rows(alias, [task_id for task_id, _ in moved], status, outcome, keep=keep)
+    return _told(moved, event)
+
+
+def _told(moved: Moved, event: Event) -> Moved:
+    for task_id, queue in moved:
+        event.tell(task_id=task_id, queue=queue)
     return moved
 
 
-def _lock(alias: str, ids: Iterable[uuid.UUID], status: Status) -> Moved:
+def _lock(alias: str, ids: Iterable[uuid.UUID], status: Status, sql: str) -> Moved:
     """Lock those rows that are in the state; one that a worker is just claiming is left out."""
     wanted = sorted(set(ids))
     if not wanted:
         return []
-    rows = run(alias, statements.LOCK_IN_STATE, ids=wanted, status=status.value)[1]
+    rows = run(alias, sql, ids=wanted, status=status.value)[1]
     return [(as_uuid(task_id), queue) for task_id, queue in rows]

@@ -9,7 +9,7 @@ NOW = "SELECT {now}"
 # -- enqueue ------------------------------------------------------------------------------------
 INSERT_TASKS = """
     INSERT INTO txtasks_task (id, task_name, queue_name, priority, args, kwargs, run_after,
-                              max_attempts, max_crashes, on_crash) VALUES """
+                              expires_at, max_attempts, max_crashes, on_crash, timeout, hooks) VALUES """
 
 # -- claim: pending -> claimed ------------------------------------------------------------------
 # One index probe for each priority that is there: neither rows due later nor a million of one
@@ -27,8 +27,9 @@ PENDING_PRIORITIES = """
 
 _CLAIMABLE = """
     SELECT id, task_name, queue_name, args, kwargs, attempt, failures, crashes, max_attempts, errors,
-           {wait} AS wait
-      FROM txtasks_task WHERE status = 'pending' AND task_name IN {names}
+           timeout, hooks, {wait} AS wait
+      FROM txtasks_task
+     WHERE status = 'pending' AND task_name IN {names} AND (expires_at IS NULL OR expires_at > {now})
 """
 # A row that W2 is about to claim is locked and left out. The time is compared in the WHERE, so
 # that rows due later are not read at all.
@@ -69,9 +70,9 @@ SEE_CLAIMED = (
 COPY_TO_FINISHED = """
     INSERT INTO txtasks_finishedtask (
            id, task_name, queue_name, priority, args, kwargs, enqueued_at, run_after, worker,
-           started_at, attempt, failures, crashes, errors, outcome, result)
+           started_at, attempt, failures, crashes, errors, late_finishes, outcome, result)
     SELECT id, task_name, queue_name, priority, args, kwargs, enqueued_at, run_after, worker,
-           started_at, attempt, failures, crashes, errors, %(outcome)s, {json}{result}{end_json}
+           started_at, attempt, failures, crashes, errors, late_finishes, %(outcome)s, {json}{result}{end_json}
       FROM txtasks_task WHERE id IN {ids} AND status = %(status)s
 """
 DELETE_TASKS = "DELETE FROM txtasks_task WHERE id IN {ids} AND status = %(status)s"
@@ -99,19 +100,37 @@ BURY = (
 """
     + _STILL_HELD
 )
+# W1's task was given to W2, or is dead, and W1 finishes it all the same: said beside the task.
+LATE_IN = "SELECT id, late_finishes, errors FROM {table} WHERE id = %(id)s {skip_locked}"
+NOTE_LATE_FINISH = "UPDATE {table} SET late_finishes = %(late)s WHERE id = %(id)s"
+STILL_HELD = """
+    SELECT t.id FROM txtasks_task t JOIN txtasks_worker w ON w.id = t.worker
+     WHERE t.id = %(id)s AND t.attempt = %(attempt)s AND t.worker = %(worker)s AND t.status = 'claimed'
+       AND NOT w.lost
+"""
 
 # -- workers --------------------------------------------------------------------------------------
 REGISTER = """
-    INSERT INTO txtasks_worker (id, host, pid, queues, threads, listening, lease)
-    VALUES (%(worker)s, %(host)s, %(pid)s, %(queues)s, %(threads)s, %(listening)s, %(lease)s)
+    INSERT INTO txtasks_worker (id, host, pid, queues, threads, listening, lease, sessions)
+    VALUES (%(worker)s, %(host)s, %(pid)s, %(queues)s, %(threads)s, %(listening)s, %(lease)s, %(sessions)s)
 """
 # First in every transaction that claims: its row lock is what LOSE waits for, and 0 rows tell a
-# worker that was declared lost that it may not claim under this id.
+# worker that was declared lost that it may not claim under this id. A beat under a new will clears
+# the suspicion that the old one raised; MariaDB reads the will after its assignment, so it comes last.
 BEAT = """
-    UPDATE txtasks_worker SET beat = beat + 1, seen_at = {now}, running = %(running)s, listening = %(listening)s
+    UPDATE txtasks_worker SET beat = beat + 1, seen_at = {now}, running = %(running)s, listening = %(listening)s,
+           sessions = %(sessions)s,
+           suspected_at = CASE WHEN will = %(will)s THEN suspected_at END, will = %(will)s
      WHERE id = %(worker)s AND NOT lost
 """
-LIVING_WORKERS = "SELECT id, beat, lease, host, pid FROM txtasks_worker WHERE NOT lost"
+LIVING_WORKERS = """
+    SELECT id, beat, lease, host, pid, sessions, suspected_at IS NOT NULL FROM txtasks_worker WHERE NOT lost
+"""
+# A will of another number is void: its worker has lost that connection and lives on with a new one.
+SUSPECT = """
+    UPDATE txtasks_worker SET suspected_at = {now}
+     WHERE id = %(worker)s AND will = %(will)s AND NOT lost AND suspected_at IS NULL
+"""
 SILENT_WORKERS = """
     SELECT id FROM txtasks_worker WHERE NOT lost AND seen_at < {ago} AND lease = %(age)s
 """
@@ -132,12 +151,31 @@ FORGET_LOST = """
         SELECT 1 FROM txtasks_task t WHERE t.status = 'claimed' AND t.worker = txtasks_worker.id)
 """
 
+# -- sessions: what a database knows of a worker by itself -------------------------------------------
+POSTGRES_OWN_SESSION = """
+    SELECT pid, CAST(EXTRACT(EPOCH FROM backend_start) AS text), usename
+      FROM pg_stat_activity WHERE pid = pg_backend_pid()
+"""
+POSTGRES_SESSION = """
+    SELECT CAST(EXTRACT(EPOCH FROM backend_start) AS text) FROM pg_stat_activity WHERE pid = %(pid)s
+"""
+POSTGRES_TERMINATE = """
+    SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+     WHERE pid = %(pid)s AND CAST(EXTRACT(EPOCH FROM backend_start) AS text) = %(started)s
+"""
+MYSQL_OWN_SESSION = "SELECT CONNECTION_ID()"
+MYSQL_USER = "SELECT SUBSTRING_INDEX(USER(), '@', 1)"
+MYSQL_CLOCK = "SELECT UNIX_TIMESTAMP()"
+MYSQL_UPTIME = "SHOW GLOBAL STATUS LIKE 'Uptime'"
+MYSQL_SESSION = "SELECT id FROM information_schema.processlist WHERE id = %(id)s"
+MYSQL_KILL = "KILL %(id)s"
+
 # -- cleaner --------------------------------------------------------------------------------------
 # Two steps on purpose: one UPDATE with a subquery on the workers would, after a wait for a lock,
 # see the locked row anew but the workers as they were, and reset a live claim.
 ORPHANS = """
-    SELECT t.id, t.attempt, t.worker, t.task_name, t.queue_name, t.crashes, t.max_crashes, t.on_crash,
-           t.errors, t.started_at IS NOT NULL, w.host, w.pid
+    SELECT t.id, t.attempt, t.worker, t.task_name, t.queue_name, t.args, t.kwargs, t.failures, t.crashes,
+           t.max_crashes, t.on_crash, t.errors, t.hooks, t.started_at IS NOT NULL, w.host, w.pid
       FROM txtasks_task t LEFT JOIN txtasks_worker w ON w.id = t.worker
      WHERE t.status = 'claimed' AND (w.id IS NULL OR w.lost) AND t.id > %(after)s
      ORDER BY t.id LIMIT %(limit)s
@@ -149,6 +187,17 @@ OVERDUE = """
      ORDER BY run_after, id LIMIT %(limit)s {skip_locked}
 """
 NOTIFIED = "UPDATE txtasks_task SET notified_at = {now} WHERE id IN {ids} AND status = 'pending'"
+EXPIRED = """
+    SELECT id, task_name, queue_name FROM txtasks_task
+     WHERE status = 'pending' AND expires_at <= {now} ORDER BY expires_at LIMIT %(limit)s {skip_locked}
+"""
+# Claims of living workers that nothing will end: told to people, never run again by itself.
+LONG_CLAIMED = """
+    SELECT t.id, t.attempt, t.worker, t.task_name, t.queue_name, w.host, w.pid
+      FROM txtasks_task t JOIN txtasks_worker w ON w.id = t.worker
+     WHERE t.status = 'claimed' AND t.timeout IS NULL AND t.started_at < {ago} AND NOT w.lost
+     ORDER BY t.started_at LIMIT %(limit)s
+"""
 OLD_FINISHED = """
     SELECT id FROM txtasks_finishedtask WHERE finished_at < {ago}
      ORDER BY finished_at LIMIT %(limit)s {skip_locked}
@@ -157,6 +206,11 @@ PRUNE = "DELETE FROM txtasks_finishedtask WHERE id IN {ids}"
 
 # -- a person's arrows ----------------------------------------------------------------------------
 LOCK_IN_STATE = "SELECT id, queue_name FROM txtasks_task WHERE id IN {ids} AND status = %(status)s {skip_locked}"
+# What was compensated must not be done after all.
+LOCK_REVIVABLE = """
+    SELECT id, queue_name FROM txtasks_task
+     WHERE id IN {ids} AND status = %(status)s AND NOT (on_crash = 'compensate' AND crashes > 0) {skip_locked}
+"""
 HOLD = "UPDATE txtasks_task SET status = 'held' WHERE id IN {ids} AND status = 'pending'"
 RESUME = "UPDATE txtasks_task SET status = 'pending', notified_at = NULL WHERE id IN {ids} AND status = 'held'"
 RUN_NOW = "UPDATE txtasks_task SET run_after = {now}, notified_at = NULL WHERE id IN {ids} AND status = 'pending'"

@@ -6,10 +6,12 @@ import json
 import os
 import socket
 import uuid
+from collections.abc import Sequence
 from datetime import timedelta
 
 from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.dialect import run
+from django_txtasks.lifecycle.sessions import session_of_thread
 
 
 def register(
@@ -27,13 +29,35 @@ def register(
         threads=threads,
         listening=listening,
         lease=lease.total_seconds(),
+        sessions=json.dumps([session_of_thread(alias)]),
     )
     return worker
 
 
-def beat(alias: str, worker: uuid.UUID, *, running: int, listening: bool | None) -> bool:
-    """Renew the lease. False = declared lost: roll back and claim nothing under this id."""
-    count, _ = run(alias, statements.BEAT, worker=worker, running=running, listening=listening)
+def beat(
+    alias: str,
+    worker: uuid.UUID,
+    *,
+    running: int,
+    listening: bool | None,
+    will: int = 0,
+    slot_sessions: Sequence[str] = (),
+) -> bool:
+    """Renew the lease. False = declared lost: roll back and claim nothing under this id.
+
+    Args:
+        will: number of the last will that RabbitMQ holds; 0 = none.
+        slot_sessions: the sessions of the threads that run tasks.
+    """
+    count, _ = run(
+        alias,
+        statements.BEAT,
+        worker=worker,
+        running=running,
+        listening=listening,
+        will=will,
+        sessions=json.dumps([session_of_thread(alias), *slot_sessions]),
+    )
     return count == 1
 
 

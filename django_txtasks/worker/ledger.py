@@ -6,16 +6,18 @@ says this worker is lost.
 
 from __future__ import annotations
 
+import threading
 import time
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Protocol
 
 from django.db import DatabaseError, InterfaceError, OperationalError, connections, transaction
 
 from django_txtasks import signals
 from django_txtasks.conf import Config
+from django_txtasks.enqueueing import notify_on_commit
 from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import claims, outcomes, workers
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
@@ -28,6 +30,9 @@ Key = tuple[uuid.UUID, int]
 
 class DeclaredLost(Exception):
     """This worker's row says that it is lost."""
+
+    def __str__(self) -> str:
+        return "the worker's row says that it is lost"
 
 
 @dataclass
@@ -49,16 +54,44 @@ class Turn:
     scan_filled: bool = False
 
 
-class Ledger:
-    """One worker's rows."""
+class LastWill(Protocol):
+    """What RabbitMQ tells the cleaners by itself when this process is gone."""
 
-    def __init__(self, config: Config, subscription: Subscription, threads: int) -> None:
+    def number_for(self, worker: uuid.UUID) -> int:
+        """Return the number of the will that is held for this worker; 0 = none yet."""
+
+
+class Ledger:
+    """One worker's rows.
+
+    Args:
+        last_will: None = there is no broker.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        subscription: Subscription,
+        threads: int,
+        last_will: LastWill | None = None,
+    ) -> None:
         self.config, self.subscription, self.threads = config, subscription, threads
-        self.alias = subscription.alias
+        self.alias, self.last_will = subscription.alias, last_will
         self.id: uuid.UUID | None = None
         self.unrecorded: list[Ended] = []
+        self.slot_sessions: dict[int, str] = {}
+        self._seen_will = 0
         self._unsure = self._careful = False
         self._next_check = 0.0
+
+    def note_session(self, session: str) -> None:
+        """The calling thread, which runs tasks, has this database session."""
+        self.slot_sessions[threading.get_ident()] = session
+
+    def sees_another_will(self) -> bool:
+        """Say once for each change that it is time to beat: a lost link looks like a lost worker."""
+        before, self._seen_will = self._seen_will, self._will()
+        return self._seen_will != before
 
     def add(self, ended: Iterable[Ended]) -> None:
         """These attempts ended; those of atomic tasks are recorded already."""
@@ -81,6 +114,10 @@ class Ledger:
             self._beat(len(running), connected)
             settled = self._reconcile(running) if self._check_is_due() else []
             recorded = self._record()
+            notify_on_commit(self.alias, recorded.followers)
+            for one in recorded.lost:
+                if one.arrow is Arrow.FINISH and not self._is_mine(one):
+                    outcomes.note_late_finish(self.alias, one.attempt)
             if turn.room:
                 self._claim(turn)
         self._unsure = self._careful = False
@@ -123,10 +160,20 @@ class Ledger:
         )
 
     def _beat(self, running: int, connected: bool | None) -> None:
-        if self.id is None or not workers.beat(
-            self.alias, self.id, running=running, listening=connected
+        if not workers.beat(
+            self.alias,
+            self._me,
+            running=running,
+            listening=connected,
+            will=self._will(),
+            slot_sessions=[one for one in self.slot_sessions.values() if one],
         ):
             raise DeclaredLost
+
+    def _will(self) -> int:
+        if self.last_will is None or self.id is None:
+            return 0
+        return self.last_will.number_for(self.id)
 
     @property
     def _me(self) -> uuid.UUID:
@@ -138,7 +185,9 @@ class Ledger:
         """A turn that fails again and again must not cost a living worker its lease."""
         try:
             if self.id is not None:
-                workers.beat(self.alias, self.id, running=0, listening=None)
+                self._beat(0, None)
+        except DeclaredLost:
+            return  # the next turn finds out
         except (DatabaseError, InterfaceError):
             connections[self.alias].close()
 
@@ -159,7 +208,7 @@ class Ledger:
         self.unrecorded = [one for one in self.unrecorded if one not in settled]
         unknown = there - running - {_key(one) for one in self.unrecorded}
         for task_id, number in sorted(unknown):
-            attempt = Attempt(task_id, number, self._me, "", "", "", "", 0, 0, 0, [])
+            attempt = Attempt(task_id, number, self._me)
             outcomes.move(self.alias, Ended(attempt=attempt, arrow=Arrow.RELEASE))
         if unknown:
             signals.unknown_claims.tell(worker=self.id, count=len(unknown))
@@ -167,9 +216,7 @@ class Ledger:
 
     def _record(self) -> outcomes.Recorded:
         if not self._careful:
-            return outcomes.record(
-                self.alias, self.unrecorded, keep=bool(self.config.keep_finished)
-            )
+            return outcomes.record(self.alias, self.unrecorded, config=self.config)
         recorded = outcomes.Recorded()
         for one in self.unrecorded:
             recorded += self._record_carefully(one)
@@ -177,18 +224,17 @@ class Ledger:
 
     def _record_carefully(self, one: Ended) -> outcomes.Recorded:
         """One bad outcome must not stop a worker: what the database refuses leaves the task dead."""
-        keep = bool(self.config.keep_finished)
         try:
             with transaction.atomic(using=self.alias):
-                return outcomes.record(self.alias, [one], keep=keep)
+                return outcomes.record(self.alias, [one], config=self.config)
         except (OperationalError, InterfaceError):
             raise
         except ClaimLost:
             return outcomes.Recorded(lost=[one])
         except DatabaseError as error:
-            signals.outcome_refused.tell(**facts_of(one), error=str(error))
+            signals.outcome_refused.tell(**one.attempt.facts, error=str(error))
             refused = Ended(attempt=one.attempt, arrow=Arrow.BURY, error=describe(error))
-            return outcomes.record(self.alias, [refused], keep=keep)
+            return outcomes.record(self.alias, [refused], config=self.config)
 
     def _claim(self, turn: Turn) -> None:
         """The scan comes first: rows whose hints were lost must not wait behind a stream of hints."""
@@ -209,8 +255,10 @@ class Ledger:
         for one in recorded.lost:
             if self._is_mine(one):
                 tell(one)  # moved by an earlier COMMIT whose answer was lost: see _reconcile
+            elif one.arrow is Arrow.FINISH:
+                signals.task_finished_late.tell(**one.attempt.facts)
             else:
-                signals.claim_lost.tell(**facts_of(one))
+                signals.claim_lost.tell(**one.attempt.facts)
 
     def _is_mine(self, one: Ended) -> bool:
         return one.attempt.worker == self.id
@@ -218,7 +266,7 @@ class Ledger:
 
 def tell(one: Ended) -> None:
     """Send the signal of an arrow that was taken."""
-    facts = facts_of(one)
+    facts = one.attempt.facts
     error = f"{one.error.get('type')}: {one.error.get('message')}"
     if one.arrow is Arrow.FINISH:
         signals.task_finished.tell(**facts)
@@ -228,18 +276,6 @@ def tell(one: Ended) -> None:
         signals.task_died.tell(**facts, error=error)
     else:
         signals.task_released.tell(**facts)
-
-
-def facts_of(one: Ended) -> dict[str, Any]:
-    """What every event about an attempt says."""
-    attempt = one.attempt
-    return {
-        "task_id": attempt.task_id,
-        "task": attempt.task_name,
-        "queue": attempt.queue_name,
-        "attempt": attempt.number,
-        "worker": attempt.worker,
-    }
 
 
 def _key(one: Ended) -> Key:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import traceback
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -11,59 +15,88 @@ from django.db import connections, transaction
 
 from django_txtasks import payload, registry
 from django_txtasks.conf import Config
-from django_txtasks.exceptions import InvalidArguments, Reject, Retry
+from django_txtasks.enqueueing import notify_on_commit
+from django_txtasks.exceptions import InvalidArguments, Reject, Retry, TimedOut
 from django_txtasks.functions import TaskContext
 from django_txtasks.lifecycle import outcomes
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
+from django_txtasks.lifecycle.sessions import session_of_thread
 from django_txtasks.registry import Declaration
 from django_txtasks.retry import backoff
+from django_txtasks.worker.limits import TimeLimit
 
 
-def run_attempt(attempt: Attempt, *, alias: str, config: Config) -> Ended:
-    """Run the task function in this thread. Never raises: whatever happens is in the answer."""
-    refresh_connections()
+@dataclass(frozen=True)
+class Runner:
+    """Runs attempts in whatever thread calls it.
+
+    Attributes:
+        note_session: told the database session of the thread, so that a cleaner can end it.
+    """
+
+    alias: str
+    config: Config
+    note_session: Callable[[str], None]
+
+    def run(self, attempt: Attempt, limit: TimeLimit) -> Ended:
+        """Run the task function. Never raises: whatever happens is in the answer."""
+        refresh_connections()
+        try:
+            declaration = registry.get(attempt.task_name)
+            args, kwargs = payload.decode_arguments(attempt.args, attempt.kwargs)
+            if declaration.takes_context:
+                args.insert(0, _context(attempt, self.alias))
+            if declaration.atomic or connections[self.alias].connection is not None:
+                self.note_session(session_of_thread(self.alias))
+            call = functools.partial(_call, declaration, args, kwargs, limit)
+            if declaration.atomic:
+                return self._run_atomic(attempt, call)
+            return Ended(attempt=attempt, arrow=Arrow.FINISH, result=_encode(call()))
+        except BaseException as error:
+            if type(error) is TimedOut:  # as it was raised from outside, it has no text
+                error = limit.error().with_traceback(error.__traceback__)
+            return failed(attempt, error, self.config)
+        finally:
+            _end_leftovers()
+
+    def _run_atomic(self, attempt: Attempt, call: Callable[[], Any]) -> Ended:
+        """Commit the effects, the finish and what follows it together, or none of them."""
+        with transaction.atomic(using=self.alias, durable=True):
+            ended = Ended(
+                attempt=attempt, arrow=Arrow.FINISH, result=_encode(call()), recorded=True
+            )
+            followers = outcomes.finish(self.alias, ended, config=self.config)
+            notify_on_commit(self.alias, followers)
+        return ended
+
+
+def _call(
+    declaration: Declaration, args: list[Any], kwargs: dict[str, Any], limit: TimeLimit
+) -> Any:
+    with limit:
+        if declaration.is_async:
+            return async_to_sync(_limited)(declaration.function(*args, **kwargs), limit)
+        return declaration.function(*args, **kwargs)
+
+
+async def _limited(coroutine: Coroutine[Any, Any, Any], limit: TimeLimit) -> Any:
+    """Await it; when its time is over, cancel it: the usual exception would wait for the loop."""
+    task = asyncio.ensure_future(coroutine)
+    done, _ = await asyncio.wait({task}, timeout=limit.left)
+    if done:
+        return task.result()
+    task.cancel()
     try:
-        declaration = registry.get(attempt.task_name)
-        args, kwargs = payload.decode_arguments(attempt.args, attempt.kwargs)
-        if declaration.takes_context:
-            args.insert(0, _context(attempt))
-        if declaration.atomic:
-            return _run_atomic(attempt, declaration, args, kwargs, alias=alias, config=config)
-        result = _encode(_call(declaration, args, kwargs))
-        return Ended(attempt=attempt, arrow=Arrow.FINISH, result=result)
-    except BaseException as error:
-        return _failed(attempt, error, config)
-    finally:
-        _end_leftovers()
-
-
-def _run_atomic(
-    attempt: Attempt,
-    declaration: Declaration,
-    args: list[Any],
-    kwargs: dict[str, Any],
-    *,
-    alias: str,
-    config: Config,
-) -> Ended:
-    """Commit the effects and the finish together, or neither."""
-    with transaction.atomic(using=alias, durable=True):
-        result = _encode(_call(declaration, args, kwargs))
-        outcomes.finish(alias, attempt, result, keep=bool(config.keep_finished))
-    return Ended(attempt=attempt, arrow=Arrow.FINISH, result=result, recorded=True)
-
-
-def _call(declaration: Declaration, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    if declaration.is_async:
-        return async_to_sync(declaration.function)(*args, **kwargs)
-    return declaration.function(*args, **kwargs)
+        return await task  # it may have finished all the same
+    except asyncio.CancelledError:
+        raise limit.error() from None
 
 
 def _encode(result: Any) -> str | None:
     return None if result is None else payload.encode(result, name="result")
 
 
-def _context(attempt: Attempt) -> TaskContext:
+def _context(attempt: Attempt, alias: str) -> TaskContext:
     return TaskContext(
         task_id=attempt.task_id,
         attempt=attempt.number,
@@ -71,10 +104,12 @@ def _context(attempt: Attempt) -> TaskContext:
         queue_name=attempt.queue_name,
         failures=attempt.failures,
         max_attempts=attempt.max_attempts,
+        _claim=attempt,
+        _alias=alias,
     )
 
 
-def _failed(attempt: Attempt, error: BaseException, config: Config) -> Ended:
+def failed(attempt: Attempt, error: BaseException, config: Config) -> Ended:
     """Choose between RETRY and BURY: this failure counts."""
     entry = describe(error)
     failures = attempt.failures + 1

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 import uuid
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from django.db import connections
 
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
+from django_txtasks.worker.limits import NEVER, TimeLimit
 
 Fence = tuple[uuid.UUID, int, uuid.UUID]
+
+
+@dataclass(frozen=True)
+class Running:
+    """An attempt in a slot, and how long it may take."""
+
+    attempt: Attempt
+    limit: TimeLimit
 
 
 class Slots:
@@ -20,15 +31,21 @@ class Slots:
     Args:
         run: runs an attempt to its end and never raises.
         ring: called from a slot when one has ended.
+        patience: seconds that an attempt has for its end after TimedOut was raised in it.
     """
 
     def __init__(
-        self, count: int, *, run: Callable[[Attempt], Ended], ring: Callable[[], None]
+        self,
+        count: int,
+        *,
+        run: Callable[[Attempt, TimeLimit], Ended],
+        ring: Callable[[], None],
+        patience: float,
     ) -> None:
-        self._run, self._ring = run, ring
-        self._work: queue.SimpleQueue[Attempt | None] = queue.SimpleQueue()
+        self._run, self._ring, self._patience = run, ring, patience
+        self._work: queue.SimpleQueue[Running | None] = queue.SimpleQueue()
         self._ended: queue.SimpleQueue[Ended] = queue.SimpleQueue()
-        self._running: dict[Fence, Attempt] = {}
+        self._running: dict[Fence, Running] = {}
         self._threads = [
             threading.Thread(target=self._slot, name=f"txtasks-slot-{number}", daemon=True)
             for number in range(1, count + 1)
@@ -52,8 +69,23 @@ class Slots:
 
     def start(self, attempt: Attempt) -> None:
         """Give an attempt to a free slot."""
-        self._running[attempt.fence] = attempt
-        self._work.put(attempt)
+        running = Running(attempt, TimeLimit(attempt.timeout))
+        self._running[attempt.fence] = running
+        self._work.put(running)
+
+    def enforce_limits(self) -> list[Running]:
+        """Raise TimedOut where it is time; return those that did not end by it."""
+        now = time.monotonic()
+        for running in self._running.values():
+            running.limit.enforce(now)
+        return [one for one in self._running.values() if one.limit.overrun(self._patience, now)]
+
+    @property
+    def next_limit(self) -> float:
+        """When to enforce limits again, by ``time.monotonic()``."""
+        return min(
+            (one.limit.next(self._patience) for one in self._running.values()), default=NEVER
+        )
 
     def collect(self) -> list[Ended]:
         """Return what has ended since the last call."""
@@ -74,11 +106,12 @@ class Slots:
             thread.join()
 
     def _slot(self) -> None:
-        while (attempt := self._work.get()) is not None:
+        while (running := self._work.get()) is not None:
             try:
-                ended = self._run(attempt)
+                ended = self._run(running.attempt, running.limit)
             except BaseException as error:  # a slot that died would keep its row claimed for ever
-                ended = Ended(attempt=attempt, arrow=Arrow.BURY, error={"type": repr(type(error))})
+                died = {"type": repr(type(error))}
+                ended = Ended(attempt=running.attempt, arrow=Arrow.BURY, error=died)
             self._ended.put(ended)
             self._ring()
         connections.close_all()

@@ -21,6 +21,7 @@ from django.utils.autoreload import iter_all_python_module_files
 
 from django_txtasks import signals
 from django_txtasks.retry import backoff
+from django_txtasks.worker.renewal import EXIT_CODE
 from django_txtasks.worker.stopping import Stop
 
 PIPE = "TXTASKS_SUPERVISOR_FD"
@@ -166,8 +167,8 @@ class Supervisor:
     def _look_after(self, child: Child) -> None:
         code = child.ended()
         if code is not None and self.stop.asked:
-            self._failed = self._failed or code != 0
-        elif code is not None and child.renew:
+            self._failed = self._failed or code not in (0, EXIT_CODE)
+        elif code is not None and (child.renew or code == EXIT_CODE):
             child.start_at = 0.0
         elif code or (code is not None and not self.finite):
             child.start_later(f"signal {-code}" if code < 0 else f"exit code {code}")

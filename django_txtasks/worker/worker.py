@@ -6,9 +6,8 @@ reads it.
 
 from __future__ import annotations
 
-import random
+import enum
 import time
-from datetime import timedelta
 
 from django.db import DatabaseError, InterfaceError
 
@@ -18,20 +17,29 @@ from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.claims import Subscription
 from django_txtasks.lifecycle.dialect import is_repeatable
-from django_txtasks.retry import backoff
 from django_txtasks.worker.bell import Bell
-from django_txtasks.worker.ledger import DeclaredLost, Ledger, Turn
-from django_txtasks.worker.runner import run_attempt
-from django_txtasks.worker.slots import Slots
+from django_txtasks.worker.ledger import DeclaredLost, LastWill, Ledger
+from django_txtasks.worker.renewal import Renewal
+from django_txtasks.worker.runner import Runner, failed
+from django_txtasks.worker.schedule import Schedule
+from django_txtasks.worker.slots import Running, Slots
 from django_txtasks.worker.stopping import Stop
-from django_txtasks.worker.timers import Timers
 
 PATIENCE_WITH_HINTS = 0.05
 """Seconds that a full worker goes on listening; then it leaves hints to those with room."""
-BUSY_ROW = 0.05
-"""Seconds until an outcome whose row somebody else had locked is tried again."""
-NEAR = 60.0
-"""Seconds ahead that a task is waited for by a timer instead of a scan."""
+
+
+class End(enum.Enum):
+    """How a worker's run ended.
+
+    DONE: as told, or because nothing was left to do. RENEW: a new process should go on. CUT_SHORT
+    and STUCK are the same with tasks still running, which die with this process.
+    """
+
+    DONE = enum.auto()
+    RENEW = enum.auto()
+    CUT_SHORT = enum.auto()
+    STUCK = enum.auto()
 
 
 class Worker:
@@ -43,6 +51,8 @@ class Worker:
         stop: how it is told to stop.
         batch: end when nothing is due.
         max_tasks: end after so many tasks.
+        renewal: when to end for a new process.
+        last_will: what tells cleaners of its death; None = there is no broker.
     """
 
     def __init__(
@@ -55,73 +65,65 @@ class Worker:
         stop: Stop,
         batch: bool = False,
         max_tasks: int | None = None,
+        renewal: Renewal | None = None,
+        last_will: LastWill | None = None,
     ) -> None:
         self.config, self.bell, self.stop, self.batch = config, bell, stop, batch
-        self.ledger = Ledger(config, subscription, threads)
+        self.ledger = Ledger(config, subscription, threads, last_will)
         self.slots = Slots(
             threads,
-            run=lambda attempt: run_attempt(attempt, alias=subscription.alias, config=config),
+            run=Runner(subscription.alias, config, self.ledger.note_session).run,
             ring=bell.ring,
+            patience=config.grace.total_seconds(),
         )
-        self.timers = Timers(
-            retry=config.retry_time.total_seconds(), giveup=config.giveup_time.total_seconds()
-        )
+        self.schedule = Schedule(config)
+        self.renewal = renewal or Renewal()
         self.count = 0
         self._left = float("inf") if max_tasks is None else max_tasks
-        self._failures = 0
-        self._nothing_due = False
-        self._next_beat = self._next_scan = self._not_before = 0.0
+        self._renew = ""
+        self._stuck_since: float | None = None
         self._full_since: float | None = None
 
-    def run(self) -> bool:
-        """Work until stopped, then until what runs has ended. False = tasks were cut short."""
+    def run(self) -> End:
+        """Work until stopped, then until what runs has ended."""
         told = False
         while not self._finished():
             if self.stop.asked and not told:
                 told = True
                 signals.worker_stopping.tell(worker=self.ledger.id, running=self.slots.running)
-            if self.stop.now:
-                return self._cut_short()
+            stuck = self._enforce_limits()
+            if self.stop.now or self._lost_patience(stuck):
+                return self._cut_short(stuck)
             if self._next_turn() <= time.monotonic():
                 self._try_turn()
             self._wait()
         self.slots.close()
         self._leave(cut_short=False)
         signals.worker_stopped.tell(worker=self.ledger.id, count=self.count)
-        return True
+        return End.RENEW if self._renew and not self.stop.asked else End.DONE
 
     # -- turns ------------------------------------------------------------------------------------
 
     def turn(self) -> None:
         """Beat, record what ended, claim what fits; then start it."""
-        # After a failure, first record what ended: what made the claim fail may do so again.
-        now, room = time.monotonic(), 0 if self._failures else self._room()
-        timed = self.timers.pop_due(now) if room else []
-        hinted = list(self.bell.ids)[:room]
-        turn = Turn(room, timed + hinted, scan=now >= self._next_scan)
+        now, hinted = time.monotonic(), list(self.bell.ids)
+        turn = self.schedule.turn(self._room(), hinted, now)
         running = self.slots.holds()
         try:
             self.ledger.write(turn, running, self.bell.connected)
-        except BaseException:
-            self.timers.due_in(dict.fromkeys(timed, 0.0), now)
-            raise
-        self._next_beat = now + self.config.beat.total_seconds()
-        self.bell.looked_up(len(hinted))
+        except (DatabaseError, InterfaceError, ClaimLost, DeclaredLost) as error:
+            self._heal(error)
+            return
+        self.schedule.written(turn, time.monotonic(), busy=bool(self.ledger.unrecorded))
+        self.bell.looked_up(min(turn.room, len(hinted)))
+        if turn.scan_filled:
+            self.bell.forget()  # a backlog: the scan finds whatever hints tell
         self._start(turn.claimed)
-        self._plan(turn, now)
+        self._renew = self._renew or self.renewal.reason(self.count)
 
     def _try_turn(self) -> None:
-        self._wait_for_retries(self.ledger.unrecorded)
-        try:
-            self.turn()
-        except DeclaredLost as error:
-            self.ledger.failed(error)
-            self._next_beat = 0.0
-        except (DatabaseError, InterfaceError, ClaimLost) as error:
-            self._heal(error)
-        else:
-            self._failures = 0
-            self._not_before = time.monotonic() + BUSY_ROW if self.ledger.unrecorded else 0.0
+        self.schedule.expect_retries(self.ledger.unrecorded, time.monotonic())
+        self.turn()
 
     def _start(self, claimed: list[Attempt]) -> None:
         self.count += len(claimed)
@@ -131,71 +133,41 @@ class Worker:
                 self.ledger.add([Ended(attempt=attempt, arrow=Arrow.RELEASE)])
             else:
                 self.slots.start(attempt)
-
-    def _plan(self, turn: Turn, now: float) -> None:
-        """Decide what the next turns look for."""
-        if turn.lookup is not None:
-            self.timers.found(set(turn.ids) - set(turn.lookup.absent))
-            near = {task_id: wait for task_id, wait in turn.lookup.later.items() if wait < NEAR}
-            self.timers.due_in(near, now)
-            self.timers.absent(turn.lookup.absent, now)
-        if turn.scan and turn.room:
-            self._nothing_due = not turn.claimed
-            poll = self.config.poll_interval.total_seconds() * random.uniform(0.9, 1)  # noqa: S311 -- jitter
-            self._next_scan = now + poll
-            if turn.scan_filled:
-                self._next_scan = 0.0
-                self.bell.forget()  # a backlog: the scan finds whatever hints tell
+                signals.task_claimed.tell(**attempt.facts)
 
     def _heal(self, error: Exception) -> None:
-        self._failures += 1
-        delay = 0.0
-        if self._failures > 1 or not (isinstance(error, DatabaseError) and is_repeatable(error)):
-            # Well within the lease: a cleaner that is back sooner must not find it silent.
-            ceiling = min(timedelta(seconds=5), self.config.lease / 5)
-            pause = backoff(self._failures, base=ceiling / 20, ceiling=ceiling)
-            delay = pause.total_seconds()
+        delay = self.schedule.failed(error, time.monotonic())
+        if delay or not is_repeatable(error):
             signals.database_failed.tell(
                 who=f"Worker {self.ledger.id}", error=_text(error), delay=delay
             )
-        self._not_before = time.monotonic() + delay
-        self._next_beat = 0.0
         self.ledger.failed(error)
 
     # -- when -------------------------------------------------------------------------------------
 
     def _room(self) -> int:
-        return 0 if self.stop.asked else int(min(self.slots.free, self._left))
+        if self.stop.asked or self._renew:
+            return 0
+        return int(min(self.slots.free, self._left, self.renewal.room(self.count)))
 
     def _next_turn(self) -> float:
         """When the next turn is due, by ``time.monotonic()``; 0 = now."""
         self._collect()
-        times = [self._next_beat]
-        if self.ledger.unrecorded:
-            times.append(0.0)
-        if self._room():
-            times.append(0.0 if self.bell.ids else self._next_scan)
-            times.append(self.timers.next())
-        return max(min(times), self._not_before)
+        if self.ledger.sees_another_will():
+            self.schedule.beat_at_once()
+        return self.schedule.next_turn(
+            room=self._room(), hinted=bool(self.bell.ids), unrecorded=bool(self.ledger.unrecorded)
+        )
 
     def _collect(self) -> None:
         ended = self.slots.collect()
         self.ledger.add(ended)
         if ended and self.batch:  # they may have enqueued others
-            self._nothing_due, self._next_scan = False, 0.0
-
-    def _wait_for_retries(self, ended: list[Ended]) -> None:
-        """A retry that is near is not left to the scan."""
-        near = {
-            one.attempt.task_id: one.delay.total_seconds()
-            for one in ended
-            if one.arrow is Arrow.RETRY and one.delay.total_seconds() < NEAR
-        }
-        self.timers.due_in(near, time.monotonic())
+            self.schedule.look_again()
 
     def _wait(self) -> None:
         now = time.monotonic()
-        until = min(self._next_turn(), self.stop.deadline)
+        until = min(self._next_turn(), self.stop.deadline, self.slots.next_limit)
         if self._room():
             self._full_since = None
             self.bell.listen(True)
@@ -214,22 +186,52 @@ class Worker:
         self._collect()
         if self.slots.running or self.ledger.unrecorded:
             return False
-        return (
+        return bool(
             self.stop.asked
+            or self._renew
             or not self._left
-            or (self.batch and self._nothing_due and not self.bell.ids)
+            or (self.batch and self.schedule.nothing_due and not self.bell.ids)
         )
 
-    def _cut_short(self) -> bool:
-        """Record what has ended and leave the rest to the cleaner: these tasks die with the process."""
-        running = self.slots.running
+    def _enforce_limits(self) -> list[Running]:
+        """Return the attempts that no exception could end: only a new process gets their slots back."""
+        stuck = self.slots.enforce_limits()
+        if stuck and self._stuck_since is None:
+            self._stuck_since = time.monotonic()
+            self._renew = "a task did not end after its timeout"
+            signals.worker_stuck.tell(
+                worker=self.ledger.id,
+                tasks=", ".join(
+                    f"{one.attempt.task_id} ({one.attempt.task_name})" for one in stuck
+                ),
+                others=self.slots.running - len(stuck),
+            )
+        return stuck
+
+    def _lost_patience(self, stuck: list[Running]) -> bool:
+        """Say whether the others have had their time to end, too."""
+        if not stuck or self._stuck_since is None:
+            return False
+        waited = time.monotonic() - self._stuck_since
+        return self.slots.running == len(stuck) or waited >= self.config.grace.total_seconds()
+
+    def _cut_short(self, stuck: list[Running]) -> End:
+        """Record what has ended and leave the rest to the cleaner: these tasks die with the process.
+
+        A time-out is a failure, not a crash; it is recorded last, since what is stuck goes on until the end.
+        """
+        running = self.slots.running - len(stuck)
+        self.ledger.add(failed(one.attempt, one.limit.error(), self.config) for one in stuck)
         if self.ledger.unrecorded:
             self._try_turn()
         self._leave(cut_short=True)
-        signals.worker_cut_short.tell(worker=self.ledger.id, running=running)
-        return False
+        if running:
+            signals.worker_cut_short.tell(worker=self.ledger.id, running=running)
+        return End.STUCK if stuck and not self.stop.asked else End.CUT_SHORT
 
     def _leave(self, *, cut_short: bool) -> None:
+        if self._renew:
+            signals.worker_renewed.tell(worker=self.ledger.id, reason=self._renew)
         try:
             self.ledger.leave(cut_short=cut_short)
         except (DatabaseError, InterfaceError) as error:  # the cleaner will find out by the lease

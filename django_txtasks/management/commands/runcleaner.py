@@ -16,7 +16,9 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import transaction
 
 from django_txtasks import broker
+from django_txtasks.broker.will import LastWills
 from django_txtasks.cleaner import Cleaner
+from django_txtasks.cleaner.cleaner import Notify
 from django_txtasks.conf import Config, get_config
 from django_txtasks.lifecycle import recovery
 from django_txtasks.management.console import refuse_without_tables, show_log, stop_signals
@@ -58,14 +60,25 @@ class Command(BaseCommand):
         notify = None
         if config.broker_url is not None:
             notify = lambda tasks: None if dry else broker.notify(config, alias, tasks)  # noqa: E731 -- one line
-        cleaner = Cleaner(config, alias, notify=notify, quiet=dry)
         if dry or options["once"]:
+            cleaner = Cleaner(config, alias, notify=notify, quiet=dry)
             self._report(_once(cleaner, dry=dry), always=True)
         else:
-            rings: queue.SimpleQueue[None] = queue.SimpleQueue()
-            stop = Stop(0.0, lambda: rings.put(None))
-            with stop_signals(stop.request):
-                cleaner.run(lambda seconds: _wait(rings, stop, seconds), self._report)
+            self._run(config, alias, notify)
+
+    def _run(self, config: Config, alias: str, notify: Notify | None) -> None:
+        """Clean until told to stop; a last will wakes it."""
+        rings: queue.SimpleQueue[None] = queue.SimpleQueue()
+        stop = Stop(0.0, lambda: rings.put(None))
+        wills = None
+        if config.broker_url is not None:
+            wills = LastWills(config, alias, lambda: rings.put(None))
+            wills.start()
+        cleaner = Cleaner(config, alias, notify=notify, wills=wills)
+        with stop_signals(stop.request):
+            cleaner.run(lambda seconds: _wait(rings, stop, seconds), self._report)
+        if wills is not None:
+            wills.stop()
 
     def _report(self, counts: Counter[str], *, always: bool = False) -> None:
         if always or any(counts.values()):
@@ -89,13 +102,13 @@ def _config(interval: float | None) -> Config:
 
 def _once(cleaner: Cleaner, *, dry: bool) -> Counter[str]:
     """One pass; if some worker looks silent, watch it for a lease first."""
-    cleaner.silent()
+    list(cleaner.workers.lost())
     if recovery.seems_silent(cleaner.alias):
         lease = max(worker.lease for worker in recovery.living_workers(cleaner.alias))
         until = time.monotonic() + lease
         while time.monotonic() < until:
             time.sleep(cleaner.config.beat.total_seconds())
-            cleaner.silent()
+            list(cleaner.workers.lost())
     if not dry:
         return cleaner.run_once()
     with transaction.atomic(using=cleaner.alias):

@@ -13,13 +13,15 @@ from django.utils.autoreload import get_child_arguments
 
 from django_txtasks import registry
 from django_txtasks.broker.consumer import HintConsumer
+from django_txtasks.broker.will import LastWill
 from django_txtasks.conf import Config, get_config
 from django_txtasks.lifecycle.claims import Subscription
 from django_txtasks.management.console import refuse_without_tables, show_log, stop_signals
 from django_txtasks.worker.bell import Bell
+from django_txtasks.worker.renewal import EXIT_CODE, Renewal
 from django_txtasks.worker.stopping import Stop
 from django_txtasks.worker.supervisor import Supervisor, obey_supervisor
-from django_txtasks.worker.worker import Worker
+from django_txtasks.worker.worker import End, Worker
 
 
 class Command(BaseCommand):
@@ -60,6 +62,18 @@ class Command(BaseCommand):
             help="End after N tasks, over all processes.",
         )
         parser.add_argument(
+            "--max-tasks-per-process",
+            type=_positive,
+            metavar="N",
+            help="Replace a process that has run N tasks; running ones end first.",
+        )
+        parser.add_argument(
+            "--max-rss",
+            type=_positive,
+            metavar="MB",
+            help="Replace a process that holds more memory; running tasks end first.",
+        )
+        parser.add_argument(
             "--reload", action="store_true", help="Restart when code changes. For development."
         )
         parser.add_argument(
@@ -70,8 +84,13 @@ class Command(BaseCommand):
         config = get_config()
         show_log(options["verbosity"])
         queues = _queues(config, options["queue"], options["exclude_queue"])
+        if options["max_tasks"] and (options["max_tasks_per_process"] or options["max_rss"]):
+            raise CommandError(
+                "--max-tasks ends a process for good; --max-tasks-per-process and --max-rss replace it. "
+                "Use one or the other."
+            )
         refuse_without_tables(options["database"])
-        if not registry.names():
+        if all(name.startswith("django_txtasks.") for name in registry.names()):
             raise CommandError(
                 "No task function is declared: add @task to a function in an installed app's tasks.py."
             )
@@ -98,11 +117,14 @@ class Command(BaseCommand):
         options: dict[str, Any],
     ) -> None:
         """Run one worker in this process."""
+        last_will = None
         if config.broker_url is not None:
             bell.source = HintConsumer(
                 config, subscription.alias, list(subscription.queues), bell.deliver
             )
             bell.source.start()
+            last_will = LastWill(config, subscription.alias, bell.ring)
+            last_will.start()
         worker = Worker(
             config,
             subscription,
@@ -111,16 +133,26 @@ class Command(BaseCommand):
             stop=stop,
             batch=options["batch"],
             max_tasks=options["max_tasks"],
+            renewal=Renewal(options["max_tasks_per_process"], options["max_rss"]),
+            last_will=last_will,
         )
         with stop_signals(stop.request):
-            ended_well = worker.run()
-        if bell.source is not None:
-            bell.source.stop()
-        if not ended_well:
+            end = worker.run()
+        for listener in (bell.source, last_will):
+            if listener is not None:
+                listener.stop()
+        self._exit(end)
+
+    def _exit(self, end: End) -> None:
+        """Tell the supervisor, by the exit code, what became of this process."""
+        if end in (End.CUT_SHORT, End.STUCK):
             if self._called_from_command_line:
                 logging.shutdown()
-                os._exit(1)  # the threads of the tasks that were cut short cannot be ended
+                # The threads of the tasks that were cut short cannot be ended.
+                os._exit(1 if end is End.CUT_SHORT else EXIT_CODE)
             raise CommandError("Tasks were cut short; the cleaner recovers them.")
+        if end is End.RENEW and self._called_from_command_line:
+            sys.exit(EXIT_CODE)
 
     def _supervise(self, options: dict[str, Any]) -> None:
         """Run this same command line in child processes."""

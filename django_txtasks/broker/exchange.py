@@ -1,0 +1,29 @@
+"""A message to an exchange that somebody else reads."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import pika
+
+from django_txtasks.broker import topology
+from django_txtasks.conf import Config
+
+
+def publish(config: Config, exchange: str, routing_key: str, message: dict[str, Any]) -> None:
+    """Hand over a persistent message, on a connection of its own, and wait until RabbitMQ has it.
+
+    Raises:
+        pika.exceptions.AMQPError: no broker, no such exchange, or it was refused: try again later.
+    """
+    connection = topology.connect(config, f"txtasks exchange {os.getpid()}")
+    try:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        persistent = pika.BasicProperties(content_type="application/json", delivery_mode=2)
+        channel.basic_publish(exchange, routing_key, json.dumps(message).encode(), persistent)
+    finally:
+        if connection.is_open:
+            connection.close()

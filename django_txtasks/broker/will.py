@@ -1,0 +1,183 @@
+"""The last will of a worker: what RabbitMQ tells the cleaners the moment the worker's connection dies.
+
+It needs no plugin: a message that its own sender has received and never acknowledges goes back to
+its queue when the connection dies, is too old there, and is dead-lettered. The connection is the will's
+own: under a memory or disk alarm RabbitMQ blocks every connection that publishes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pika
+
+from django_txtasks import signals
+from django_txtasks.broker import topology
+from django_txtasks.broker.link import Listener, refuse_silence
+from django_txtasks.conf import Config
+
+RENEW_AFTER = 300.0
+"""Seconds after which the message is exchanged: RabbitMQ closes channels that do not acknowledge for 30 min."""
+PREFETCH = 100
+PATIENCE = 2.0
+"""Seconds after which a will that did not come back is written anew."""
+
+
+class LastWill(Listener):
+    """Holds one message un-acknowledged in this worker's name.
+
+    Each connection and each worker id has a will of a new number, in a queue of its own: a new will must
+    not be handed to an old, half-open connection.
+
+    Args:
+        changed: called from the thread when a will is held, and when it is not any more.
+    """
+
+    def __init__(self, config: Config, alias: str, changed: Callable[[], None]) -> None:
+        super().__init__(config, "Last will")
+        self._alias, self._changed = alias, changed
+        self._worker: uuid.UUID | None = None
+        self._number = 0
+        self._written: tuple[uuid.UUID, int] | None = None
+        self._held: tuple[uuid.UUID, int] | None = None
+        self._tag = 0
+        self._written_at = 0.0
+
+    def number_for(self, worker: uuid.UUID) -> int:
+        """Return the number of the will that RabbitMQ holds for this worker; 0 = none yet."""
+        if worker != self._worker:
+            self._worker = worker
+            self.soon(self.channel, self.follow)
+        held = self._held
+        return held[1] if held is not None and held[0] == worker else 0
+
+    def prepare(self, channel: Any) -> Any:
+        """Declare the cleaners' queue; without it a will would vanish."""
+        self._written = None
+        return topology.declare(
+            channel, topology.lost_queue(self.config, self._alias), topology.LOST_ARGUMENTS
+        )
+
+    def follow(self) -> None:
+        """Write a will for the present worker, if there is none, or if it is getting old."""
+        refuse_silence(self.channel, self._written is not None)
+        if self._worker is None:
+            return
+        if self._written is None or self._written[0] != self._worker:
+            self._write_first(self._worker)
+        limit = PATIENCE if self._held != self._written else RENEW_AFTER
+        if time.monotonic() - self._written_at > limit:
+            self._write()
+
+    def broken(self) -> None:
+        """RabbitMQ is telling the cleaners now: the worker has to show that it lives."""
+        self._held = None
+        self._changed()
+
+    def stop(self, seconds: float = 2.0) -> None:
+        """Take the will back, and end."""
+        self.soon(self.channel, self._take_back)
+        super().stop(seconds)
+
+    def _write_first(self, worker: uuid.UUID) -> None:
+        """Consume first: what nobody receives at once expires."""
+        self._take_back()
+        for tag in list(self.channel.consumer_tags):
+            self.channel.basic_cancel(tag)
+        self._number += 1
+        self._written = (worker, self._number)
+        name = topology.will_queue(self.config, worker, self._number)
+        topology.declare(self.channel, name, topology.will_arguments(self.config, self._alias))
+        self.channel.basic_consume(name, self._receive)
+        self._write()
+
+    def _write(self) -> None:
+        if self._written is None:
+            return
+        self._written_at = time.monotonic()
+        name = topology.will_queue(self.config, *self._written)
+        transient = pika.BasicProperties(content_type="application/json", delivery_mode=1)
+        self.channel.basic_publish("", name, topology.encode_will(*self._written), transient)
+
+    def _receive(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
+        """Keep it; the one that it replaces is not needed any more."""
+        before, self._tag = self._tag, method.delivery_tag
+        if self._held == self._written:
+            channel.basic_ack(before)
+        self._held = self._written
+        self._changed()
+
+    def _take_back(self) -> None:
+        if self._held is not None:
+            self._held = None
+            self.channel.basic_ack(self._tag)
+
+
+@dataclass(frozen=True)
+class Will:
+    """One last will that RabbitMQ has delivered.
+
+    Attributes:
+        settle: it is written down; RabbitMQ forgets it.
+    """
+
+    worker: uuid.UUID
+    number: int
+    settle: Callable[[], None]
+
+
+class LastWills(Listener):
+    """Receives the last wills of workers, for a cleaner.
+
+    Args:
+        ring: called from the thread when one has come.
+    """
+
+    def __init__(self, config: Config, alias: str, ring: Callable[[], None]) -> None:
+        super().__init__(config, "Cleaner")
+        self._queue = topology.lost_queue(config, alias)
+        self._ring = ring
+        self._wills: queue.SimpleQueue[Will] = queue.SimpleQueue()
+
+    @property
+    def unbroken(self) -> int:
+        """Return a number that changes whenever the connection does; 0 = there is none now."""
+        return self.generation if self.connected else 0
+
+    def take(self) -> list[Will]:
+        """Return what has come since the last call."""
+        wills: list[Will] = []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                wills.append(self._wills.get_nowait())
+        return wills
+
+    def prepare(self, channel: Any) -> Any:
+        """Declare the queue, and consume."""
+        channel = topology.declare(channel, self._queue, topology.LOST_ARGUMENTS)
+        channel.basic_qos(prefetch_count=PREFETCH)
+        channel.basic_consume(self._queue, self._receive)
+        return channel
+
+    def follow(self) -> None:
+        """Notice a deleted queue."""
+        refuse_silence(self.channel, 1)
+
+    def _receive(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
+        tag = method.delivery_tag
+        try:
+            worker, number = topology.decode_will(body)
+        except ValueError as error:
+            channel.basic_ack(tag)
+            signals.hint_refused.tell(queue=self._queue, error=error)
+            return
+        self._wills.put(
+            Will(worker, number, lambda: self.soon(channel, lambda: channel.basic_ack(tag)))
+        )
+        self._ring()

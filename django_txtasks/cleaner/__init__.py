@@ -1,0 +1,9 @@
+"""Notices what was overlooked or has crashed. Any number of cleaners at once is harmless.
+
+* ``watch``: which workers are lost
+* ``cleaner``: the loop, and what it does about them
+"""
+
+from django_txtasks.cleaner.cleaner import Cleaner
+
+__all__ = ["Cleaner"]

@@ -1,0 +1,132 @@
+"""Tasks that an arrow enqueues in its own transaction: hooks, compensation, dead notices.
+
+They are rows like any other, so they are as sure as the change that they follow: a rolled-back arrow
+leaves none, a committed one leaves each exactly once. All they need stands in the row of the task or
+in the settings: a cleaner needs no task code.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from os import urandom
+from typing import Any
+
+from django_txtasks import registry
+from django_txtasks.conf import Config
+from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
+from django_txtasks.lifecycle.enqueueing import NewTask, insert
+from django_txtasks.models import OnCrash
+
+Followers = list[tuple[uuid.UUID, str]]
+"""(id, queue name) of each task that was enqueued."""
+
+MAIL = "django_txtasks.notices.mail_dead_notice"
+EXCHANGE = "django_txtasks.notices.publish_dead_notice"
+
+_HOOK_OF = {Arrow.FINISH: "on_success", Arrow.RETRY: "on_retry", Arrow.BURY: "on_failure"}
+
+
+def follow(
+    alias: str, ended: Iterable[Ended], config: Config, *, lost: OnCrash | None = None
+) -> Followers:
+    """Enqueue what these arrows ask for, in the transaction that takes them.
+
+    Args:
+        lost: their worker was lost, and this was the policy.
+    """
+    tasks = [task for one in ended for task in _tasks(one, config, lost)]
+    insert(alias, tasks)
+    return [(task.task_id, task.queue_name) for task in tasks]
+
+
+def new_id() -> uuid.UUID:
+    """Return a UUID version 7 (RFC 9562): fresh ids lie side by side in the primary key."""
+    milliseconds = time.time_ns() // 1_000_000
+    value = (milliseconds << 80) | int.from_bytes(urandom(10), "big")
+    value = value & ~(0xF << 76) | 0x7 << 76
+    return uuid.UUID(int=value & ~(0x3 << 62) | 0x2 << 62)
+
+
+def _tasks(one: Ended, config: Config, lost: OnCrash | None) -> Iterator[NewTask]:
+    attempt = one.attempt
+    hooks = _hooks(attempt)
+    if one.arrow is Arrow.BURY and lost is OnCrash.COMPENSATE and "compensate" in hooks:
+        yield _new(hooks["compensate"], args=attempt.args, kwargs=attempt.kwargs)
+    name = _HOOK_OF.get(one.arrow, "")
+    if name in hooks:
+        yield _new(hooks[name], args=_event(one, crashed=lost is not None))
+    if one.arrow is Arrow.BURY:
+        for name in _notices(attempt, config):
+            template = registry.template(name)
+            if template["queue_name"] not in config.queues:
+                template = {**template, "queue_name": config.queues[0]}
+            yield _new(template, args=_event(one, crashed=lost is not None))
+
+
+def _hooks(attempt: Attempt) -> dict[str, Any]:
+    """Return the hooks in a row; none if somebody wrote something else by hand."""
+    if attempt.hooks in ("", "{}"):
+        return {}
+    try:
+        hooks = json.loads(attempt.hooks)
+    except (ValueError, RecursionError):
+        return {}
+    return hooks if isinstance(hooks, dict) else {}
+
+
+def _notices(attempt: Attempt, config: Config) -> list[str]:
+    """Return the names of the tasks that tell of a death; the death of a notice is told by the log alone."""
+    asked = config.dead_notices
+    names = [
+        name
+        for name, wanted in ((MAIL, asked.mail), (EXCHANGE, asked.exchange), (asked.task, True))
+        if name and wanted
+    ]
+    return [] if attempt.task_name in names else names
+
+
+def _new(template: dict[str, Any], *, args: str, kwargs: str = "{}") -> NewTask:
+    return NewTask(
+        task_id=new_id(),
+        task_name=template["task_name"],
+        queue_name=template["queue_name"],
+        priority=template["priority"],
+        args=args,
+        kwargs=kwargs,
+        run_after=None,
+        expires_at=None,
+        max_attempts=template["max_attempts"],
+        max_crashes=template["max_crashes"],
+        on_crash=template["on_crash"],
+        timeout=template["timeout"],
+        hooks=json.dumps(template["hooks"], separators=(",", ":")),
+    )
+
+
+def _event(one: Ended, *, crashed: bool) -> str:
+    """Return the arguments of a hook: one object that says what happened."""
+    attempt = one.attempt
+    event = {
+        "event": _HOOK_OF[one.arrow][3:],
+        "task_id": str(attempt.task_id),
+        "task_name": attempt.task_name,
+        "queue_name": attempt.queue_name,
+        "args": _readable(attempt.args),
+        "kwargs": _readable(attempt.kwargs),
+        "attempt": attempt.number,
+        "failures": attempt.failures + (one.arrow is not Arrow.FINISH and not crashed),
+        "crashes": attempt.crashes + crashed,
+        "result": _readable(one.result),
+        "error": {key: one.error.get(key) for key in ("type", "message")} if one.error else None,
+    }
+    return json.dumps([event], separators=(",", ":"))
+
+
+def _readable(text: str | None) -> Any:
+    try:
+        return None if text is None else json.loads(text)
+    except (ValueError, RecursionError):
+        return None

@@ -1,0 +1,86 @@
+"""What the database knows of a process: whether its session is still there.
+
+A session is kept as text. Empty text means that it cannot be told: behind a pooler, where the server's
+sessions are the pooler's, and on SQLite, which has none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from django.db import DatabaseError, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from django_txtasks.lifecycle import statements
+from django_txtasks.lifecycle.dialect import run
+
+_known: WeakKeyDictionary[BaseDatabaseWrapper, tuple[Any, str]] = WeakKeyDictionary()
+
+CLOCK_TOLERANCE = 2.0
+"""Seconds by which two readings of MariaDB's start, which it tells as an age in full seconds, may differ."""
+
+
+def session_of_thread(alias: str) -> str:
+    """Return the session of this thread's connection, which is opened if there is none."""
+    wrapper = connections[alias]
+    wrapper.ensure_connection()
+    raw, session = _known.get(wrapper, (None, ""))
+    if raw is not wrapper.connection:
+        session = _read(alias, wrapper)
+        _known[wrapper] = (wrapper.connection, session)
+    return session
+
+
+def is_gone(alias: str, session: str) -> bool | None:
+    """Say whether a session has ended; None = this role, or this database, cannot tell."""
+    vendor = connections[alias].vendor
+    if not session or vendor == "sqlite":
+        return None
+    number, started, user = session.split(" ", 2)
+    if vendor == "postgresql":
+        rows = run(alias, statements.POSTGRES_SESSION, pid=int(number))[1]
+        if rows and rows[0][0] is None:
+            return None  # somebody else's session: this role may not see since when it is there
+        return not rows or rows[0][0] != started
+    me, since = _mysql_user(alias), _mysql_start(alias)
+    if me != user or abs(since - float(started)) > CLOCK_TOLERANCE:
+        return None
+    return not run(alias, statements.MYSQL_SESSION, id=int(number))[1]
+
+
+def end(alias: str, sessions: Iterable[str]) -> None:
+    """End what is left of a lost worker's sessions: a frozen one may hold locks that others wait for."""
+    own = session_of_thread(alias)
+    for session in sessions:
+        if session != own and is_gone(alias, session) is False:
+            number, started, _ = session.split(" ", 2)
+            with contextlib.suppress(DatabaseError):  # it ended by itself, or this role may not
+                if connections[alias].vendor == "postgresql":
+                    run(alias, statements.POSTGRES_TERMINATE, pid=int(number), started=started)
+                else:
+                    run(alias, statements.MYSQL_KILL, id=int(number))
+
+
+def _read(alias: str, wrapper: BaseDatabaseWrapper) -> str:
+    raw: Any = wrapper.connection
+    if wrapper.vendor == "postgresql":
+        pid, started, user = run(alias, statements.POSTGRES_OWN_SESSION)[1][0]
+        return f"{pid} {started} {user}" if pid == raw.info.backend_pid else ""
+    if wrapper.vendor == "mysql":
+        number = run(alias, statements.MYSQL_OWN_SESSION)[1][0][0]
+        if number == raw.thread_id():
+            return f"{number} {_mysql_start(alias):.0f} {_mysql_user(alias)}"
+    return ""
+
+
+def _mysql_user(alias: str) -> str:
+    return str(run(alias, statements.MYSQL_USER)[1][0][0])
+
+
+def _mysql_start(alias: str) -> float:
+    """Return when the server was started, by its own clock: after that its session numbers begin anew."""
+    now = run(alias, statements.MYSQL_CLOCK)[1][0][0]
+    return float(now) - float(run(alias, statements.MYSQL_UPTIME)[1][0][1])

@@ -1,0 +1,75 @@
+"""How long one attempt may take."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+
+from django_txtasks.exceptions import TimedOut
+
+NEVER = float("inf")
+
+
+class TimeLimit:
+    """Raises TimedOut in the thread that runs a task, at most once, and only inside its ``with`` block.
+
+    C code does not see the exception before it returns to Python: who is stuck there stays ``overrun``,
+    and only the end of the process ends it.
+
+    Args:
+        seconds: None = no limit.
+    """
+
+    def __init__(self, seconds: float | None) -> None:
+        self.seconds = seconds
+        self._deadline = NEVER if seconds is None else time.monotonic() + seconds
+        self._raised_at = NEVER
+        self._over = False
+        self._thread: int | None = None
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._thread = threading.get_ident()
+            if self._raised_at != NEVER:
+                raise self.error()
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._over = True
+            if self._raised_at != NEVER and self._thread is not None:
+                _raise_in(self._thread, None)  # not delivered yet: it would hit whatever comes next
+
+    @property
+    def left(self) -> float | None:
+        """Seconds left; None = no limit."""
+        return None if self.seconds is None else max(0.0, self._deadline - time.monotonic())
+
+    def next(self, patience: float) -> float:
+        """Return when to call ``enforce`` or to look at ``overrun``, by ``time.monotonic()``."""
+        if self._over:
+            return NEVER
+        return self._deadline if self._raised_at == NEVER else self._raised_at + patience
+
+    def enforce(self, now: float) -> None:
+        """Raise TimedOut in the task, if it is time."""
+        with self._lock:
+            if now >= self._deadline and self._raised_at == NEVER and not self._over:
+                self._raised_at = now
+                if self._thread is not None:
+                    _raise_in(self._thread, TimedOut)
+
+    def overrun(self, patience: float, now: float) -> bool:
+        """Say whether the task has not ended ``patience`` seconds after the exception."""
+        return not self._over and now >= self._raised_at + patience
+
+    def error(self) -> TimedOut:
+        """Return what the task's errors say."""
+        return TimedOut(f"the attempt has taken longer than its timeout of {self.seconds:g} s")
+
+
+def _raise_in(thread: int, error: type[BaseException] | None) -> None:
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+        ctypes.c_ulong(thread), ctypes.py_object() if error is None else ctypes.py_object(error)
+    )

@@ -1,0 +1,46 @@
+"""When a worker process makes room for a new one, so that what leaks is bounded."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+EXIT_CODE = 75
+"""Tells the supervisor to start a new process at once (EX_TEMPFAIL of sysexits.h)."""
+
+_STATM = Path("/proc/self/statm")
+
+
+class Renewal:
+    """Says when enough is enough.
+
+    Args:
+        max_tasks: tasks that one process runs; None = any number.
+        max_rss: megabytes of resident memory; None = any amount.
+    """
+
+    def __init__(self, max_tasks: int | None = None, max_rss: int | None = None) -> None:
+        self.max_tasks, self.max_rss = max_tasks, max_rss
+
+    def room(self, count: int) -> float:
+        """Return how many more tasks this process may claim after ``count``."""
+        return float("inf") if self.max_tasks is None else self.max_tasks - count
+
+    def reason(self, count: int) -> str:
+        """Return why it is time; empty = it is not."""
+        if self.room(count) <= 0:
+            return f"it has run {count} tasks"
+        if self.max_rss is not None and (used := resident_megabytes()) > self.max_rss:
+            return f"it uses {used:.0f} MB, more than {self.max_rss}"
+        return ""
+
+
+def resident_megabytes() -> float:
+    """Return the memory that this process holds; where the system only tells its peak, that."""
+    if _STATM.exists():
+        pages = int(_STATM.read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+    import resource  # not on Windows, where workers do not run either
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 2**20 if os.uname().sysname == "Darwin" else peak / 2**10

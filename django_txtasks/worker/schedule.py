@@ -1,0 +1,106 @@
+"""When a worker's next turn is due, and what it looks for. Times are those of ``time.monotonic()``."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Iterable
+from datetime import timedelta
+
+from django_txtasks.conf import Config
+from django_txtasks.lifecycle.attempts import Arrow, Ended
+from django_txtasks.lifecycle.dialect import is_repeatable
+from django_txtasks.retry import backoff
+from django_txtasks.worker.ledger import Turn
+from django_txtasks.worker.timers import Timers
+
+BUSY_ROW = 0.05
+"""Seconds until an outcome whose row somebody else had locked is tried again."""
+NEAR = 60.0
+"""Seconds ahead that a task is waited for by a timer instead of a scan."""
+
+
+class Schedule:
+    """What a worker knows of its near future.
+
+    Attributes:
+        nothing_due: the last scan that had room found nothing.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.nothing_due = False
+        self.timers = Timers(
+            retry=config.retry_time.total_seconds(), giveup=config.giveup_time.total_seconds()
+        )
+        self._timed: list[uuid.UUID] = []
+        self._failures = 0
+        self._next_beat = self._next_scan = self._not_before = 0.0
+
+    def next_turn(self, *, room: int, hinted: bool, unrecorded: bool) -> float:
+        """Return when the next turn is due; 0 = now."""
+        times = [self._next_beat]
+        if unrecorded:
+            times.append(0.0)
+        if room:
+            times.append(0.0 if hinted else self._next_scan)
+            times.append(self.timers.next())
+        return max(min(times), self._not_before)
+
+    def turn(self, room: int, hinted: list[uuid.UUID], now: float) -> Turn:
+        """Return what to look for now. After a failure only record: what made the claim fail may do so again."""
+        self._timed = []
+        if self._failures or not room:
+            return Turn(0, [], scan=False)
+        self._timed = self.timers.pop_due(now)
+        return Turn(room, self._timed + hinted[:room], scan=now >= self._next_scan)
+
+    def written(self, turn: Turn, now: float, *, busy: bool) -> None:
+        """A turn has committed: decide what the next ones look for."""
+        self._failures = 0
+        self._not_before = now + BUSY_ROW if busy else 0.0
+        self._next_beat = now + self.config.beat.total_seconds()
+        if turn.lookup is not None:
+            self.timers.found(set(turn.ids) - set(turn.lookup.absent))
+            near = {task_id: wait for task_id, wait in turn.lookup.later.items() if wait < NEAR}
+            self.timers.due_in(near, now)
+            self.timers.absent(turn.lookup.absent, now)
+        if turn.scan and turn.room:
+            self.nothing_due = not turn.claimed
+            poll = self.config.poll_interval.total_seconds() * random.uniform(0.9, 1)  # noqa: S311 -- jitter
+            self._next_scan = 0.0 if turn.scan_filled else now + poll
+
+    def failed(self, error: Exception, now: float) -> float:
+        """A turn was rolled back: return after how many seconds the next one comes.
+
+        The first one comes at once: a link that was cut is there again in a moment, and a worker that
+        is suspected has to beat. All pauses stay well within the lease: a cleaner that is back sooner
+        must not find it silent.
+        """
+        self.timers.due_in(dict.fromkeys(self._timed, 0.0), now)
+        self._failures += 1
+        delay = 0.0
+        if self._failures > 1 and not is_repeatable(error):
+            ceiling = min(timedelta(seconds=5), self.config.lease / 5)
+            pause = backoff(self._failures - 1, base=ceiling / 20, ceiling=ceiling)
+            delay = pause.total_seconds()
+        self._not_before = now + delay
+        self._next_beat = 0.0
+        return delay
+
+    def beat_at_once(self) -> None:
+        """Do not wait for the next beat, nor for the end of a pause."""
+        self._next_beat = self._not_before = 0.0
+
+    def look_again(self) -> None:
+        """Something may be due that was not."""
+        self.nothing_due, self._next_scan = False, 0.0
+
+    def expect_retries(self, ended: Iterable[Ended], now: float) -> None:
+        """A retry that is near is not left to the scan."""
+        near = {
+            one.attempt.task_id: one.delay.total_seconds()
+            for one in ended
+            if one.arrow is Arrow.RETRY and one.delay.total_seconds() < NEAR
+        }
+        self.timers.due_in(near, now)
