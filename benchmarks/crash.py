@@ -89,10 +89,8 @@ def _kill_once(workers: list[subprocess.Popen[bytes]], log: object, policy: str)
     wait_until(lambda: _ready() == 2, 60)
     time.sleep(2.5)  # both have been seen to beat
     key = uuid.uuid4().hex
-    if policy == "retry":
-        task = tasks.slow_once.enqueue(key, seconds=60)
-    else:
-        task = tasks.slow.enqueue(key, seconds=60)
+    function = tasks.slow_once if policy == "retry" else tasks.slow
+    task = function.enqueue(key, seconds=60)
     pid = wait_until(lambda: Run.objects.filter(key=key).first()).pid
     victim = next(one for one in workers if os.getpgid(pid) == one.pid or _parent(pid) == one.pid)
     os.killpg(victim.pid, signal.SIGKILL)

@@ -3,14 +3,17 @@
 Silence for a whole lease is enough. Where there is a broker it goes quicker, but it takes two signals:
 RabbitMQ has delivered the worker's last will, and the database has ended its session (or, where the
 database cannot tell, it was silent for two beats). Either alone is a suspicion: a link that was cut.
+Both may be cut at once, hence the second thoughts, and the look at the process itself where it is near.
 """
 
 from __future__ import annotations
 
+import os
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from django.db import connections
@@ -20,6 +23,7 @@ from django_txtasks.conf import Config
 from django_txtasks.lifecycle import recovery, sessions
 from django_txtasks.lifecycle.dialect import own_transaction
 from django_txtasks.lifecycle.recovery import LivingWorker
+from django_txtasks.lifecycle.workers import host_name
 
 LOOKS = (0.01, 0.02, 0.05, 0.1)
 """Seconds between looks at a suspect; the last one is repeated until its lease is over."""
@@ -47,6 +51,20 @@ class Wills(Protocol):
 
     def take(self) -> Sequence[Will]:
         """Return what has come since the last call."""
+
+
+def lives_here(worker: LivingWorker) -> bool:
+    """Say whether the worker's process is seen on this machine. False = it has ended, or runs elsewhere."""
+    if worker.host != host_name():
+        return False
+    try:
+        os.kill(worker.pid, 0)
+        stat = Path(f"/proc/{worker.pid}/stat")
+        return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except PermissionError:
+        return True
+    except OSError:
+        return False
 
 
 @dataclass
@@ -174,7 +192,7 @@ class Watch:
         suspicion.looks += 1
         if not self._links[1] or worker.beat <= self._first_beats.get(worker.id, -1):
             return False
-        if not self._session_is_gone(worker, silence):
+        if not self._session_is_gone(worker, silence) or lives_here(worker):
             suspicion.gone = None
         elif suspicion.gone is None:
             suspicion.gone = now

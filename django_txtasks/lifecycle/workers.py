@@ -23,7 +23,7 @@ def register(
         alias,
         statements.REGISTER,
         worker=worker,
-        host=socket.gethostname()[:200],
+        host=host_name(),
         pid=os.getpid(),
         queues=json.dumps(queues),
         threads=threads,
@@ -32,6 +32,11 @@ def register(
         sessions=json.dumps([session_of_thread(alias)]),
     )
     return worker
+
+
+def host_name() -> str:
+    """Return the name of this machine, as it stands in workers' rows."""
+    return socket.gethostname()[:200]
 
 
 def beat(

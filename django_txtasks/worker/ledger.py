@@ -31,9 +31,6 @@ Key = tuple[uuid.UUID, int]
 class DeclaredLost(Exception):
     """This worker's row says that it is lost."""
 
-    def __str__(self) -> str:
-        return "the worker's row says that it is lost"
-
 
 @dataclass
 class Turn:

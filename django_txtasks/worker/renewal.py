@@ -16,7 +16,7 @@ class Renewal:
 
     Args:
         max_tasks: tasks that one process runs; None = any number.
-        max_rss: megabytes of resident memory; None = any amount.
+        max_rss: megabytes of resident memory after its first task; None = any amount.
     """
 
     def __init__(self, max_tasks: int | None = None, max_rss: int | None = None) -> None:
@@ -30,7 +30,7 @@ class Renewal:
         """Return why it is time; empty = it is not."""
         if self.room(count) <= 0:
             return f"it has run {count} tasks"
-        if self.max_rss is not None and (used := resident_megabytes()) > self.max_rss:
+        if count and self.max_rss is not None and (used := resident_megabytes()) > self.max_rss:
             return f"it uses {used:.0f} MB, more than {self.max_rss}"
         return ""
 

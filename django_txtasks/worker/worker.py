@@ -137,7 +137,7 @@ class Worker:
 
     def _heal(self, error: Exception) -> None:
         delay = self.schedule.failed(error, time.monotonic())
-        if delay or not is_repeatable(error):
+        if not isinstance(error, DeclaredLost) and (delay or not is_repeatable(error)):
             signals.database_failed.tell(
                 who=f"Worker {self.ledger.id}", error=_text(error), delay=delay
             )

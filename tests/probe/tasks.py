@@ -12,6 +12,7 @@ from asgiref.sync import sync_to_async
 from django.db import transaction
 
 from django_txtasks import Reject, Retry, TaskContext, task
+from django_txtasks.exceptions import TimedOut
 from probe.models import Run
 
 
@@ -154,3 +155,107 @@ def enqueue_another(key):
 def leave_autocommit_off():
     transaction.set_autocommit(False)
     Run.objects.create(key="never committed")
+
+
+def spin(seconds):
+    """Keep Python busy: a sleep would not see an exception from outside before its end."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        time.sleep(0.001)
+
+
+@task(timeout=0.2, max_attempts=2)
+def spin_too_long(key="spin"):
+    ran(key)
+    spin(30)
+    ran(f"{key} ended")
+
+
+@task(timeout=0.2)
+def clean_up(key):
+    try:
+        spin(30)
+    except TimedOut:
+        ran(key)
+
+
+@task(timeout=0.2, max_attempts=1)
+async def wait_too_long(key):
+    try:
+        await asyncio.sleep(30)
+    except asyncio.CancelledError:
+        await sync_to_async(ran)(key)
+        raise
+
+
+@task(timeout=0.2, atomic=True, max_attempts=1)
+def atomic_too_long(key):
+    ran(key)
+    spin(30)
+
+
+@task(timeout=0.5, max_attempts=1)
+def hang(key="hang"):
+    """In C code, which no exception ends."""
+    ran(key)
+    time.sleep(60)
+
+
+@task(timeout=60)
+def in_time(key="in time"):
+    spin(0.05)
+    ran(key)
+
+
+@task(takes_context=True)
+def check_after(ctx: TaskContext, key):
+    ran(key)
+    released.wait(60)
+    ctx.check()
+    ran(f"{key} checked")
+
+
+@task
+def tell(event):
+    ran(f"{event['event']} {event['task_name'].rsplit('.')[-1]}", event["attempt"])
+    return event
+
+
+@task(on_success=tell, on_retry=tell, on_failure=tell, takes_context=True, max_attempts=3)
+def told(ctx: TaskContext, value, failures=0):
+    if ctx.attempt <= failures:
+        raise ValueError(value)
+    return value
+
+
+@task(on_success=tell, atomic=True)
+def told_atomic(value):
+    return value
+
+
+@task(on_failure=tell)
+def told_of_a_crash(key):
+    ran(key)
+    time.sleep(60)
+
+
+@task
+def undo(key, *, amount):
+    ran(f"undo {key} {amount}")
+
+
+@task(compensate=undo)
+def pay(key, *, amount):
+    ran(key)
+    time.sleep(60)
+
+
+@task
+def notice(event):
+    ran(f"notice {event['task_name'].rsplit('.')[-1]}")
+
+
+@task(max_attempts=1)
+def failing_notice(event):
+    ran("failing notice")
+    raise ValueError("nobody can be told")

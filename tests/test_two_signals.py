@@ -1,0 +1,457 @@
+"""A crashed worker is declared lost at once by two signals; one alone is a link that was cut."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import threading
+import uuid
+from urllib.parse import urlsplit
+
+import helpers
+import pika
+import pytest
+from django.conf import settings as django_settings
+from django.db import DatabaseError, InterfaceError, connection, transaction
+from probe import tasks
+from probe.models import Run
+from proxy import Proxy
+
+from django_txtasks.broker.will import LastWill, LastWills
+from django_txtasks.cleaner import Cleaner
+from django_txtasks.cleaner.watch import SECOND_THOUGHTS, Watch
+from django_txtasks.conf import get_config
+from django_txtasks.lifecycle import recovery, sessions, workers
+from django_txtasks.models import Status, Worker
+
+pytestmark = pytest.mark.usefixtures("rows")
+
+on_server = pytest.mark.skipif(
+    "sqlite3" in django_settings.DATABASES["default"]["ENGINE"],
+    reason="SQLite has no sessions: there silence is the second signal",
+)
+NEVER = 600
+A_BEAT = 1.0
+
+
+class Clock:
+    """Monotonic seconds that a test moves."""
+
+    now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+class Wills:
+    """What RabbitMQ has delivered, as a test says."""
+
+    def __init__(self):
+        self.unbroken = 1
+        self.settled = []
+        self._waiting = []
+
+    def deliver(self, worker, number):
+        will = type("Will", (), {"worker": worker, "number": number})()
+        will.settle = lambda: self.settled.append((worker, number))
+        self._waiting.append(will)
+
+    def take(self):
+        taken, self._waiting = self._waiting, []
+        return taken
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def wills():
+    return Wills()
+
+
+@pytest.fixture
+def watch(wills, clock):
+    return Watch(get_config(), "default", wills, clock)
+
+
+def lost(watch, clock, seconds=0.0, step=0.05):
+    """Let time pass under the watch's eyes; return the ids of those that it wants declared lost."""
+    found = {worker.id for worker, _ in watch.lost()}
+    for _ in range(round(seconds / step)):
+        clock.now += step
+        found |= {worker.id for worker, _ in watch.lost()}
+    return found
+
+
+def register(host="elsewhere"):
+    """A worker on another machine: here the cleaner would see the test's own process."""
+    worker = workers.register(
+        "default", queues=["default"], threads=1, listening=None, lease=get_config().lease
+    )
+    helpers.execute("UPDATE txtasks_worker SET host = %s WHERE id = %s", host, worker.hex)
+    return worker
+
+
+def beat(worker, will):
+    with transaction.atomic():
+        assert workers.beat("default", worker, running=0, listening=True, will=will)
+
+
+def crashed_worker(watch, will=1):
+    """A worker that this watch has seen to beat, and whose database session has ended since."""
+    known = []
+
+    def live():
+        known.append(register())
+        beat(known[0], will)
+
+    with helpers.second_session(live):
+        pass
+    list(watch.lost())
+    with helpers.second_session(lambda: beat(known[0], will)):
+        pass
+    (session,) = Worker.objects.get(pk=known[0]).sessions
+    helpers.wait_until(lambda: sessions.is_gone("default", session) is not False)
+    return known[0]
+
+
+@on_server
+def test_last_will_and_ended_session_together_are_enough(watch, wills, clock):
+    list(watch.lost())
+    worker = crashed_worker(watch)
+    wills.deliver(worker, 1)
+    assert lost(watch, clock) == set()
+    assert lost(watch, clock, 2 * SECOND_THOUGHTS) == {worker}
+    assert wills.settled == [(worker, 1)]
+
+
+@on_server
+@pytest.mark.parametrize(
+    ("alive", "expected"), [(True, set()), (False, {1})], ids=["running", "zombie"]
+)
+def test_a_process_that_the_cleaner_can_see_is_believed(alive, expected, watch, wills, clock):
+    """Both links were cut, and the machine is too busy to have them back in a moment."""
+    list(watch.lost())
+    worker = crashed_worker(watch)
+    process = subprocess.Popen(["sleep", "60" if alive else "0"])
+    if not alive:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    helpers.execute(
+        "UPDATE txtasks_worker SET host = %s, pid = %s", workers.host_name(), process.pid
+    )
+    wills.deliver(worker, 1)
+    assert {1 for _ in lost(watch, clock, 2)} == expected
+    process.kill()
+    process.wait()
+
+
+def test_a_last_will_alone_is_a_suspicion(watch, wills, clock):
+    list(watch.lost())
+    worker = register()  # in this session, which is there
+    beat(worker, 1)
+    wills.deliver(worker, 1)
+    assert lost(watch, clock, A_BEAT) == set()
+    assert Worker.objects.get().suspected_at
+
+
+@on_server
+def test_an_ended_session_alone_is_nothing(watch, clock):
+    list(watch.lost())
+    crashed_worker(watch)
+    assert lost(watch, clock, 14) == set()
+    assert lost(watch, clock, 2)
+
+
+@on_server
+def test_a_beat_after_both_signals_saves_the_worker(watch, wills, clock):
+    """Both of its links were cut and are there again."""
+    list(watch.lost())
+    worker = crashed_worker(watch)
+    wills.deliver(worker, 1)
+    assert lost(watch, clock, SECOND_THOUGHTS / 2, step=0.01) == set()
+    beat(worker, 2)
+    assert lost(watch, clock, 5) == set()
+    assert Worker.objects.get().suspected_at is None
+
+
+@on_server
+def test_a_beat_under_the_old_will_delays_the_verdict(watch, wills, clock):
+    """It has not noticed yet that its connection to RabbitMQ is gone."""
+    list(watch.lost())
+    worker = crashed_worker(watch)
+    wills.deliver(worker, 1)
+    assert lost(watch, clock, SECOND_THOUGHTS / 2, step=0.01) == set()
+    with helpers.second_session(lambda: beat(worker, 1)):
+        pass
+    assert Worker.objects.get().suspected_at
+    assert lost(watch, clock, SECOND_THOUGHTS / 2, step=0.01) == set()
+    assert lost(watch, clock, SECOND_THOUGHTS) == {worker}
+
+
+@on_server
+def test_a_worker_not_seen_to_beat_since_the_cleaners_links_are_there_has_its_lease(
+    watch, wills, clock
+):
+    """What cut the cleaner's links may have cut the worker's, too."""
+    worker = crashed_worker(Watch(get_config(), "default", wills, clock))
+    list(watch.lost())
+    wills.deliver(worker, 1)
+    assert lost(watch, clock, 14) == set()
+    assert lost(watch, clock, 2) == {worker}
+
+
+@on_server
+@pytest.mark.parametrize("link", ["database", "rabbitmq"])
+def test_a_cleaner_that_lost_a_link_itself_counts_anew(link, watch, wills, clock):
+    list(watch.lost())
+    worker = crashed_worker(watch)
+    wills.deliver(worker, 1)
+    list(watch.lost())
+    if link == "database":
+        connection.close()
+    else:
+        wills.unbroken = 2
+    assert lost(watch, clock, 10) == set()
+
+
+@on_server
+def test_without_its_own_link_to_rabbitmq_a_cleaner_waits_for_the_lease(watch, wills, clock):
+    list(watch.lost())
+    worker = crashed_worker(watch)
+    wills.deliver(worker, 1)
+    list(watch.lost())
+    wills.unbroken = 0
+    assert lost(watch, clock, 10) == set()
+
+
+@pytest.mark.parametrize("number", [0, 2, 7])
+def test_a_will_of_another_number_is_void(number):
+    worker = register()
+    beat(worker, 1)
+    assert not recovery.suspect("default", worker, number)
+    assert recovery.suspect("default", worker, 1)
+    assert not recovery.suspect("default", uuid.uuid4(), 1)
+
+
+def test_where_the_database_cannot_tell_two_beats_of_silence_are_the_second_signal(
+    watch, wills, clock
+):
+    """SQLite, or a pooler in between."""
+    list(watch.lost())
+    worker = register()
+    beat(worker, 1)
+    helpers.execute("UPDATE txtasks_worker SET sessions = %s", json.dumps([""]))
+    assert lost(watch, clock, 5) == set()
+    wills.deliver(worker, 1)
+    beat(worker, 1)
+    helpers.execute("UPDATE txtasks_worker SET sessions = %s", json.dumps([""]))
+    assert lost(watch, clock, 2 * A_BEAT - 0.1) == set()
+    assert lost(watch, clock, 0.5) == {worker}
+
+
+def test_suspects_are_looked_at_often_and_others_every_beat(watch, wills, clock):
+    list(watch.lost())
+    worker = register()
+    beat(worker, 1)
+    assert watch.pause(A_BEAT) == A_BEAT
+    wills.deliver(worker, 1)
+    pauses = []
+    for _ in range(6):
+        list(watch.lost())
+        pauses.append(watch.pause(A_BEAT))
+    assert pauses == [0.02, 0.05, 0.1, 0.1, 0.1, 0.1]
+    clock.now += 20
+    assert watch.pause(A_BEAT) == A_BEAT
+
+
+@on_server
+def test_a_session_is_gone_when_its_connection_is():
+    seen = []
+    with helpers.second_session(lambda: seen.append(sessions.session_of_thread("default"))):
+        pass
+    own = sessions.session_of_thread("default")
+    helpers.wait_until(lambda: sessions.is_gone("default", seen[0]))
+    assert sessions.is_gone("default", own) is False
+    connection.close()
+    assert sessions.session_of_thread("default") != own
+    assert sessions.is_gone("default", "") is None
+
+
+@on_server
+def test_a_reused_number_is_another_session():
+    """After a restart of the server its numbers begin anew: the start tells them apart."""
+    number, started, user = sessions.session_of_thread("default").split(" ", 2)
+    other = f"{number} {float(started) - 1000:.6f} {user}"
+    assert sessions.is_gone("default", other) is (
+        True if connection.vendor == "postgresql" else None
+    )
+    with helpers.second_session(lambda: sessions.end("default", [other])):
+        pass
+    assert helpers.execute("SELECT 1")
+
+
+@on_server
+def test_a_lost_workers_frozen_session_is_ended_and_its_locks_with_it(clock):
+    """A slot that was stopped inside its transaction holds what the next attempt needs."""
+    Run.objects.create(key="locked")
+    cleaner, worker = Cleaner(get_config(), clock=clock), register()
+    frozen, held, release = [], threading.Event(), threading.Event()
+
+    def hold():
+        with contextlib.suppress(DatabaseError, InterfaceError), transaction.atomic():
+            Run.objects.update(attempt=1)
+            frozen.append(sessions.session_of_thread("default"))
+            held.set()
+            release.wait(30)
+
+    with helpers.second_session(hold):
+        assert held.wait(10)
+        helpers.execute("UPDATE txtasks_worker SET sessions = %s", json.dumps(["", frozen[0]]))
+        for _ in range(17):
+            cleaner.watch()
+            clock.now += 1
+        assert Worker.objects.get(pk=worker).lost
+        Run.objects.update(attempt=2)
+        release.set()
+    assert Run.objects.get().attempt == 2
+
+
+@pytest.fixture
+def endless_leases(broker, txtasks):
+    """Only two signals can tell of a crash, and only hints of a task."""
+    txtasks(beat=0.5, lease=NEVER, poll_interval=NEVER, clean_interval=NEVER)
+
+
+@pytest.fixture
+def crowd(processes, endless_leases):
+    """A cleaner, and a function that starts a worker: both with their links up."""
+    processes.start("runcleaner")
+
+    def start(**env):
+        before = set(Worker.objects.values_list("pk", flat=True))
+        processes.start("runworkers", "--threads=2", env=env)
+        return helpers.wait_until(
+            lambda: Worker.objects.filter(will__gt=0, beat__gt=4).exclude(pk__in=before).first()
+        )
+
+    return start
+
+
+def pid_of(key):
+    return helpers.wait_until(lambda: Run.objects.filter(key=key).order_by("-id").first()).pid
+
+
+def test_a_killed_workers_task_starts_again_without_waiting_for_the_lease(crowd):
+    victim = crowd()
+    idempotent = tasks.slow_once.enqueue("idempotent")
+    default = tasks.slow.enqueue("default")
+    pid_of("idempotent")
+    pid_of("default")
+    os.kill(victim.pid, signal.SIGKILL)
+    helpers.wait_until(lambda: helpers.finished(idempotent.id))
+    helpers.wait_until(lambda: helpers.row(default.id).status == Status.DEAD)
+    assert helpers.runs("idempotent") == 2
+    assert Worker.objects.get(lost=True).pk == victim.pk
+
+
+def through(url, proxy):
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.replace(f":{parts.port}", f":{proxy.port}")).geturl()
+
+
+@pytest.fixture
+def links(broker, txtasks):
+    """Proxies in front of RabbitMQ and of the database, and the settings of a worker behind them."""
+    amqp, rows_ = urlsplit(broker), urlsplit(os.environ["TXTASKS_DATABASE_URL"])
+    with Proxy(amqp.hostname, amqp.port) as to_broker, Proxy(rows_.hostname, rows_.port) as to_rows:
+        settings = {**django_settings.TXTASKS, "broker_url": through(broker, to_broker), "grace": 1}
+        settings |= {"beat": 0.5, "lease": NEVER, "poll_interval": NEVER, "clean_interval": NEVER}
+        env = {
+            "TXTASKS_SETTINGS": json.dumps(settings),
+            "TXTASKS_DATABASE_URL": through(os.environ["TXTASKS_DATABASE_URL"], to_rows),
+        }
+        yield to_broker, to_rows, env
+
+
+@on_server
+@pytest.mark.parametrize("cut", ["rabbitmq", "database", "both"])
+def test_a_living_worker_whose_links_are_cut_is_not_declared_lost(cut, links, crowd, processes):
+    to_broker, to_rows, env = links
+    worker = crowd(**env)
+    handle = tasks.slow_once.enqueue("running", seconds=6)
+    pid_of("running")
+    for _ in range(5):
+        seen = Worker.objects.get(pk=worker.pk)
+        if cut != "database":
+            to_broker.cut_all()
+        if cut != "rabbitmq":
+            to_rows.cut_all()
+        newer = {"beat__gt": seen.beat + 1} | ({} if cut == "database" else {"will__gt": seen.will})
+        alive = Worker.objects.filter(pk=worker.pk, **newer)
+        helpers.wait_until(alive.exists, what=lambda: logs(processes))
+    assert helpers.wait_until(lambda: helpers.finished(handle.id)).attempt == 1
+    assert not Worker.objects.filter(lost=True).exists()
+    processes.end()
+
+
+def logs(processes):
+    return "\n".join(map(processes.log_of, processes.started))
+
+
+def test_a_worker_that_stops_in_good_order_leaves_no_suspicion(crowd, processes, broker):
+    suspected = []
+    worker = crowd()
+    os.kill(worker.pid, signal.SIGTERM)
+    helpers.wait_until(lambda: not Worker.objects.filter(pk=worker.pk).exists())
+    processes.end()
+    with pika.BlockingConnection(pika.URLParameters(broker)) as amqp:
+        queue = amqp.channel().queue_declare(f"{get_config().queue_prefix}.@lost", passive=True)
+        suspected.append(queue.method.message_count)
+    assert suspected == [0]
+
+
+def test_a_will_is_renewed_before_rabbitmq_runs_out_of_patience(broker, txtasks, monkeypatch):
+    """A delivery that is not acknowledged for half an hour costs the channel."""
+    rings, me = [], uuid.uuid4()
+    will = LastWill(get_config(), "default", lambda: rings.append(True))
+    will.start()
+    helpers.wait_until(lambda: will.number_for(me) == 1)
+    monkeypatch.setattr("django_txtasks.broker.will.RENEW_AFTER", 0.0)
+    count = len(rings)
+    helpers.wait_until(lambda: len(rings) > count)
+    assert will.number_for(me) == 1
+    monkeypatch.setattr("django_txtasks.broker.will.RENEW_AFTER", 300.0)
+    will.stop()
+    with pika.BlockingConnection(pika.URLParameters(broker)) as amqp:
+        lost_wills = amqp.channel().queue_declare(
+            f"{get_config().queue_prefix}.@lost", passive=True
+        )
+    assert lost_wills.method.message_count == 0
+
+
+def test_a_worker_with_a_new_id_has_a_new_will(broker):
+    will = LastWill(get_config(), "default", lambda: None)
+    will.start()
+    first, second = uuid.uuid4(), uuid.uuid4()
+    helpers.wait_until(lambda: will.number_for(first) == 1)
+    helpers.wait_until(lambda: will.number_for(second) == 2)
+    will.stop()
+
+
+def test_what_is_no_will_is_dropped(broker):
+    wills = LastWills(get_config(), "default", lambda: None)
+    wills.start()
+    helpers.wait_until(lambda: wills.unbroken)
+    good = {"worker": str(uuid.uuid4()), "will": 3}
+    bodies = [b"", b"null", b"[1]", b"\xff\x00", b'{"worker": "x", "will": 1}', b"9" * 70_000]
+    bodies += [json.dumps({**good, "will": number}).encode() for number in (-1, 2**40, "1", None)]
+    with pika.BlockingConnection(pika.URLParameters(broker)) as amqp:
+        channel = amqp.channel()
+        for body in [*bodies, json.dumps(good).encode()]:
+            channel.basic_publish("", f"{get_config().queue_prefix}.@lost", body)
+    (taken,) = helpers.wait_until(wills.take)
+    assert (str(taken.worker), taken.number) == (good["worker"], 3)
+    wills.stop()
