@@ -19,10 +19,14 @@ class TimeLimit:
 
     Args:
         seconds: None = no limit.
+
+    Attributes:
+        interrupts: False = the task watches ``left`` itself, as a coroutine can.
     """
 
     def __init__(self, seconds: float | None) -> None:
         self.seconds = seconds
+        self.interrupts = True
         self._deadline = NEVER if seconds is None else time.monotonic() + seconds
         self._raised_at = NEVER
         self._over = False
@@ -57,7 +61,7 @@ class TimeLimit:
         with self._lock:
             if now >= self._deadline and self._raised_at == NEVER and not self._over:
                 self._raised_at = now
-                if self._thread is not None:
+                if self._thread is not None and self.interrupts:
                     _raise_in(self._thread, TimedOut)
 
     def overrun(self, patience: float, now: float) -> bool:

@@ -73,6 +73,7 @@ class Runner:
 def _call(
     declaration: Declaration, args: list[Any], kwargs: dict[str, Any], limit: TimeLimit
 ) -> Any:
+    limit.interrupts = not declaration.is_async
     with limit:
         if declaration.is_async:
             return async_to_sync(_limited)(declaration.function(*args, **kwargs), limit)

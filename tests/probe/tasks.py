@@ -207,7 +207,7 @@ def in_time(key="in time"):
     ran(key)
 
 
-@task(takes_context=True)
+@task(takes_context=True, max_attempts=1)
 def check_after(ctx: TaskContext, key):
     ran(key)
     released.wait(60)
@@ -259,3 +259,7 @@ def notice(event):
 def failing_notice(event):
     ran("failing notice")
     raise ValueError("nobody can be told")
+
+
+def plain():
+    """Declared by tests, in one way after another."""
