@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import struct
 import threading
 from collections.abc import Callable
 
@@ -27,6 +28,7 @@ class Proxy:
         self.cuts = 0
         self._cut: tuple[Asked, bool] | None = None
         self._answered = threading.Event()
+        self._resetting = False
         self._sockets: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
         self._start(self._accept)
@@ -54,6 +56,20 @@ class Proxy:
         """Cut all connections."""
         for one in self._sockets:
             _shut(one)
+
+    def reset_all(self) -> None:
+        """Cut all connections at once, as a firewall that has forgotten them does: both ends get RST."""
+        sockets, self._sockets[:] = list(self._sockets), []
+        self._resetting = True
+        for one in sockets:
+            with contextlib.suppress(OSError):
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                one.shutdown(socket.SHUT_RD)  # wakes the thread that reads it, and tells nobody
+        for thread in [one for one in self._threads[1:] if one.is_alive()]:
+            thread.join(1)
+        for one in sockets:
+            one.close()
+        self._resetting = False
 
     def _start(self, work: Callable[..., None], *args: object) -> None:
         thread = threading.Thread(target=work, args=args, daemon=True)
@@ -92,8 +108,9 @@ class Proxy:
                         self._answered.wait(10)
                     break
                 server.sendall(data)
-        _shut(client)
-        _shut(server)
+        if not self._resetting:
+            _shut(client)
+            _shut(server)
 
     def _down(self, server: socket.socket, client: socket.socket, deaf: threading.Event) -> None:
         with contextlib.suppress(OSError):
@@ -102,7 +119,8 @@ class Proxy:
                     self._answered.set()  # and nobody hears it
                 else:
                     client.sendall(data)
-        _shut(client)
+        if not self._resetting:
+            _shut(client)
 
 
 def _shut(one: socket.socket) -> None:

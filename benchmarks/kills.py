@@ -1,6 +1,6 @@
 """How soon a killed worker's task starts again, or is dead.
 
-    python tests/services.py -- python benchmarks/crash.py [--kills 200] [--broker none] [--policy dead]
+    python tests/services.py -- python benchmarks/kills.py [--kills 200] [--broker none] [--policy dead]
 
 Each round: a task runs in one worker process, another worker is idle, a cleaner runs; the first one's
 process group gets SIGKILL in mid-task. Printed: seconds from there to the second start (of an idempotent task),

@@ -1,0 +1,268 @@
+"""How often a living worker is declared lost. The right answer is 0.
+
+    python benchmarks/rescues.py [--only amqp,both-links] [--elsewhere] [--minutes 10] [--times 20]
+
+Two workers and a cleaner with default times, on a private PostgreSQL and RabbitMQ behind proxies, while
+
+* amqp: only the links to RabbitMQ are cut, every 2 s, for so many minutes
+* database: PostgreSQL is restarted, so many times
+* both-links: the workers' links to both are cut at once, with RST, so many times
+* both-servers: both servers are restarted together, so many times
+* outage: PostgreSQL is away for three leases
+* clock: PostgreSQL's clock is stepped by an hour, forward and back (needs libfaketime)
+
+--elsewhere makes the cleaner believe that the workers run on another machine, so that it does not see
+their processes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import glob
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent / "testproject"), str(HERE.parent / "tests")]
+
+import services  # noqa: E402 -- they stand beside the tests
+from proxy import Proxy  # noqa: E402
+
+LEASE = 15.0
+
+
+class SteppedPostgres(services.Postgres):
+    """PostgreSQL whose clock a file shifts, where libfaketime is installed."""
+
+    def _move_in(self, program: object) -> None:
+        super()._move_in(program)
+        self.clock = Path(tempfile.mkdtemp()) / "clock"
+        self.clock.parent.chmod(0o755)
+        self.step("+0")
+        libraries = glob.glob("/usr/lib/*/faketime/libfaketime.so.1")
+        self.steppable = bool(libraries)
+        if libraries:
+            faked = {"FAKETIME_TIMESTAMP_FILE": str(self.clock), "FAKETIME_NO_CACHE": "1"}
+            faked |= {"LD_PRELOAD": libraries[0], "DONT_FAKE_MONOTONIC": "1"}
+            self._env = {**(self._env or {}), **faked}
+
+    def step(self, shift: str) -> None:
+        """Shift the clock from now on: ``+1h``."""
+        self.clock.write_text(f"{shift}\n")
+
+
+class Stage:
+    """The servers, the links, and the processes."""
+
+    def __init__(self, postgres: SteppedPostgres, rabbitmq: services.Server) -> None:
+        self.postgres, self.rabbitmq = postgres, rabbitmq
+        self.to_rows = Proxy("127.0.0.1", postgres.port)
+        self.to_broker = Proxy("127.0.0.1", rabbitmq.port)
+        self.log = tempfile.TemporaryFile("w+b")  # noqa: SIM115 -- until the end of the process
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    def start(self, command: str, *, proxied: bool) -> None:
+        """Start a command, behind the proxies or not."""
+        rows, broker = self.postgres.url, self.rabbitmq.url
+        if proxied:
+            rows, broker = _through(rows, self.to_rows), _through(broker, self.to_broker)
+        env = {**os.environ, "TXTASKS_DATABASE_URL": rows}
+        env["TXTASKS_SETTINGS"] = json.dumps({"broker_url": broker})
+        env["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+        self.processes.append(
+            subprocess.Popen(
+                [sys.executable, "-m", "django", command],
+                env=env,
+                stdout=self.log,
+                stderr=self.log,
+                start_new_session=True,
+            )
+        )
+
+    def lost(self) -> int:
+        """How often a cleaner has said that a worker is lost."""
+        self.log.seek(0)
+        return self.log.read().count(b") is lost: ")
+
+
+def _through(url: str, proxy: Proxy) -> str:
+    return url.replace(f":{urlsplit(url).port}", f":{proxy.port}")
+
+
+def main() -> int:
+    """Print a line for each scenario; return 1 if any living worker was declared lost."""
+    arguments = _arguments()
+    with SteppedPostgres() as postgres, services.RabbitMQ() as rabbitmq:
+        os.environ["DJANGO_SETTINGS_MODULE"] = "settings_for_tests"
+        os.environ["TXTASKS_DATABASE_URL"] = postgres.url
+        import django
+        from django.core.management import call_command
+
+        django.setup()
+        call_command("migrate", verbosity=0)
+        stage = Stage(postgres, rabbitmq)
+        stage.start("runcleaner", proxied=False)
+        for _ in range(2):
+            stage.start("runworkers", proxied=True)
+        try:
+            return _play(stage, arguments)
+        finally:
+            for process in stage.processes:
+                process.terminate()
+            for process in stage.processes:
+                process.wait(60)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default=",".join(SCENARIOS))
+    parser.add_argument("--elsewhere", action="store_true")
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--times", type=int, default=20)
+    return parser.parse_args()
+
+
+def _play(stage: Stage, arguments: argparse.Namespace) -> int:
+    _wait_until_all_are_well(arguments.elsewhere)
+    ended = threading.Event()
+    stream = threading.Thread(target=_enqueue, args=(ended,))
+    stream.start()
+    total = 0
+    for name in arguments.only.split(","):
+        before, start = stage.lost(), time.monotonic()
+        did = SCENARIOS[name](stage, arguments)
+        _wait_until_all_are_well(arguments.elsewhere)
+        time.sleep(LEASE + 3)
+        false = stage.lost() - before
+        total += false
+        print(
+            f"{name}: {did}; false rescues {false} ({time.monotonic() - start:.0f} s)", flush=True
+        )
+    ended.set()
+    stream.join()
+    return int(bool(total))
+
+
+def _enqueue(ended: threading.Event) -> None:
+    """A stream of small tasks, whatever happens to the servers."""
+    from django.db import DatabaseError, InterfaceError, connection
+    from probe import tasks
+
+    while not ended.wait(0.1):
+        try:
+            tasks.note.enqueue("stream")
+        except (DatabaseError, InterfaceError):
+            connection.close()
+    connection.close()
+
+
+def _wait_until_all_are_well(elsewhere: bool) -> None:
+    """Until both workers beat, under a last will."""
+    from django.db import DatabaseError, InterfaceError, connection
+
+    from django_txtasks.models import Worker
+
+    first: dict[object, int] = {}
+    while True:
+        time.sleep(0.5)
+        try:
+            living = list(Worker.objects.filter(lost=False, will__gt=0))
+            if elsewhere:
+                Worker.objects.update(host="elsewhere")
+        except (DatabaseError, InterfaceError):
+            connection.close()
+            continue
+        for worker in living:
+            first.setdefault(worker.pk, worker.beat)
+        if len([one for one in living if one.beat > first[one.pk] + 3]) >= 2:
+            return
+
+
+def _cut_amqp(stage: Stage, arguments: argparse.Namespace) -> str:
+    end, cuts = time.monotonic() + 60 * arguments.minutes, 0
+    while time.monotonic() < end:
+        stage.to_broker.reset_all()
+        cuts += 1
+        time.sleep(random.uniform(1, 3))
+    return f"{cuts} cuts of the links to RabbitMQ in {arguments.minutes:g} min"
+
+
+def _repeat(what: str, act: Callable[[Stage], None]) -> Callable[[Stage, argparse.Namespace], str]:
+    def scenario(stage: Stage, arguments: argparse.Namespace) -> str:
+        for _ in range(arguments.times):
+            act(stage)
+            _wait_until_all_are_well(arguments.elsewhere)
+            time.sleep(random.uniform(0, 1))
+        return f"{arguments.times} {what}"
+
+    return scenario
+
+
+def _restart_database(stage: Stage) -> None:
+    stage.postgres.stop()
+    stage.postgres.start()
+
+
+def _cut_both(stage: Stage) -> None:
+    stage.to_broker.reset_all()
+    stage.to_rows.reset_all()
+
+
+def _restart_both(stage: Stage) -> None:
+    stage.rabbitmq.stop()
+    stage.postgres.stop()
+    stage.postgres.launch()
+    stage.rabbitmq.launch()
+    stage.postgres.wait_until_ready()
+    stage.rabbitmq.wait_until_ready()
+
+
+def _outage(stage: Stage, arguments: argparse.Namespace) -> str:
+    stage.postgres.stop()
+    time.sleep(3 * LEASE)
+    stage.postgres.start()
+    return "PostgreSQL away for 3 leases"
+
+
+def _clock(stage: Stage, arguments: argparse.Namespace) -> str:
+    if not stage.postgres.steppable:
+        return "NOT RUN: libfaketime is not installed"
+    seen = []
+    for shift in ("+3600", "+0", "-3600", "+0"):
+        stage.postgres.step(shift)
+        seen.append(_clock_of_database() - time.time())
+        time.sleep(LEASE + 5)
+    return "4 steps of the clock, to " + ", ".join(f"{shift:+.0f} s" for shift in seen)
+
+
+def _clock_of_database() -> float:
+    from django.db import connections
+
+    connection = connections["default"].copy()
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT EXTRACT(EPOCH FROM now())")
+        now = float(cursor.fetchone()[0])
+    connection.close()
+    return now
+
+
+SCENARIOS: dict[str, Callable[[Stage, argparse.Namespace], str]] = {
+    "amqp": _cut_amqp,
+    "database": _repeat("restarts of PostgreSQL alone", _restart_database),
+    "both-links": _repeat("cuts of both links at once", _cut_both),
+    "both-servers": _repeat("restarts of both servers", _restart_both),
+    "outage": _outage,
+    "clock": _clock,
+}
+
+if __name__ == "__main__":
+    sys.exit(main())
