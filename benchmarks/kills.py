@@ -29,7 +29,8 @@ def main() -> None:
     """Print the figures of one run."""
     arguments = _arguments()
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "settings_for_tests")
-    os.environ.setdefault("TXTASKS_DATABASE_URL", os.environ["TXTASKS_TEST_POSTGRES_URL"])
+    if "TXTASKS_DATABASE_URL" not in os.environ:
+        os.environ["TXTASKS_DATABASE_URL"] = os.environ["TXTASKS_TEST_POSTGRES_URL"]
     settings = {"queue_prefix": f"crash-{uuid.uuid4().hex[:8]}"}
     if arguments.broker != "none":
         settings["broker_url"] = os.environ["TXTASKS_TEST_AMQP_URL"]
