@@ -45,15 +45,16 @@ def send(alias: str, planned: plan.Transaction) -> str:
     return "committed"
 
 
-def main(name: str, seed: str, tasks: str, seconds: str, rolled_back: str, slow: str) -> None:
+def main(name: str, *numbers: str) -> None:
     """Send the whole plan, spread over the given seconds."""
+    seed, tasks, (seconds, rolled_back, slow) = *map(int, numbers[:2]), map(float, numbers[2:])
     django.setup()
     scene = Scene.here()
     directory, alias = scene.journals, scene.alias
-    shares = {"rolled_back": float(rolled_back), "slow": float(slow)}
+    shares = {"rolled_back": rolled_back, "slow": slow}
     begun, sent = time.monotonic(), 0
-    for planned in plan.transactions(int(seed), name, int(tasks), **shares):
-        time.sleep(max(0, begun + float(seconds) * sent / int(tasks) - time.monotonic()))
+    for planned in plan.transactions(seed, name, tasks, **shares):
+        time.sleep(max(0, begun + seconds * sent / tasks - time.monotonic()))
         keys = ",".join(task.key for task in planned.tasks)
         journal.note(directory, journal.SENT, "intent", planned.number, keys)
         outcome = send(alias, planned)
