@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 from collections import Counter
 from pathlib import Path
 
@@ -372,12 +371,12 @@ def test_a_short_lease_shortens_the_timeout_of_sqlite():
 
 
 @pytest.fixture
-def databases(rows):
+def databases(processes):
     """The names of all databases on the server, or of the directories of SQLite's scratch files."""
 
     def names():
         if connection.vendor == "sqlite":
-            return set(map(str, Path(tempfile.gettempdir()).glob("txtasks-verify-*/*.sqlite3")))
+            return set(map(str, Path(processes.directory.name).glob("txtasks-verify-*/*.sqlite3")))
         sql = {"postgresql": "SELECT datname FROM pg_database", "mysql": "SHOW DATABASES"}
         return {name for (name,) in helpers.execute(sql[connection.vendor])}
 
@@ -413,6 +412,7 @@ def test_no_other_database_than_a_scratch_one_can_be_named():
 
 def storm_of(processes, *arguments, env=None):
     """Start a storm of two or three leases; its seed is fixed, so that a failure can be replayed."""
+    env = {"TMPDIR": processes.directory.name, **(env or {})}
     short = ["--every=0.4", "--lease=3", "--seed=7", "--workers=3", "--json"]
     return processes.start("txtasks_verify", *short, *arguments, env=env)
 

@@ -24,7 +24,7 @@ from django_txtasks.verify.evidence import collect
 from django_txtasks.verify.project import QUEUE, Scene, times
 from django_txtasks.verify.proxy import Proxy
 from django_txtasks.verify.scratch import ALIAS, Scratch
-from django_txtasks.verify.storm import Log, Options, Storm
+from django_txtasks.verify.storm import Log, Options, Storm, StormFailed
 
 Say = Callable[[str], None]
 
@@ -43,14 +43,18 @@ class Stage:
     scratch: Scratch
     directory: Path
     proxy: Proxy | None
-    keep: bool = True
+    keep: bool = False
 
     def play(self, options: Options, say: Say) -> tuple[Verdict, Log]:
         """Run the storm and return the verdict with the log of what happened."""
         storm = Storm(
             self.config, self.scene, self.scratch, self.directory, options=options, proxy=self.proxy
         )
-        log = storm.run(say)
+        try:
+            log = storm.run(say)
+        except StormFailed:
+            self.keep = True
+            raise
         evidence = collect(self.scratch, self.directory)
         evidence.kills, evidence.surprises = storm.crew.kills, storm.crew.surprises
         evidence.sessions = self._sessions_left()

@@ -32,7 +32,8 @@ RARER = {
     "kill a cleaner": 8,
     "end all database sessions": 8,
     "cut off the broker": 8,
-    "purge the hints": 6,
+    "purge the hints": 8,
+    "delete the queue of hints": 8,
     "roll back many transactions": 12,
     "freeze a worker": 12,
 }
@@ -97,6 +98,7 @@ def usual_kinds(every: float, *, server: bool, broker: bool, proxy: bool) -> lis
     senseless = {
         "end all database sessions": not server,
         "purge the hints": not broker,
+        "delete the queue of hints": not broker,
         "cut off the broker": not proxy,
     }
     return [
@@ -134,6 +136,7 @@ class Storm:
             "end all database sessions": lambda _: scratch.end_sessions(),
             "cut off the broker": self._cut_off,
             "purge the hints": self._purge,
+            "delete the queue of hints": self._delete_queue,
             "roll back many transactions": self._roll_back,
             "freeze a worker": self._freeze,
             **options.more,
@@ -255,10 +258,17 @@ class Storm:
             worker.thaw()
 
     def _purge(self, _: float) -> bool:
-        queue = topology.hint_queue(self.config, self.scene.alias, QUEUE)
-        purged = upkeep.purge(self.config, queue)
+        purged = upkeep.purge(self.config, self._hint_queue)
         self.log.hints_purged += purged or 0
         return purged is not None
+
+    def _delete_queue(self, _: float) -> bool:
+        """Until a worker declares it again, hints go nowhere."""
+        return upkeep.delete(self.config, self._hint_queue)
+
+    @property
+    def _hint_queue(self) -> str:
+        return topology.hint_queue(self.config, self.scene.alias, QUEUE)
 
     def _cut_off(self, pick: float) -> int:
         """Half of the times just once, so that it is back at once; else for up to AWAY seconds."""
