@@ -17,7 +17,7 @@ import pytest
 from django.db import connection, connections
 
 from django_txtasks.exceptions import ScratchRefused
-from django_txtasks.verify import journal, plan, project
+from django_txtasks.verify import journal, plan, project, report
 from django_txtasks.verify.account import judge, second_starts
 from django_txtasks.verify.crew import Kill
 from django_txtasks.verify.evidence import Evidence, Row
@@ -26,6 +26,7 @@ from django_txtasks.verify.plan import Kind
 from django_txtasks.verify.project import Scene
 from django_txtasks.verify.proxy import Proxy
 from django_txtasks.verify.scratch import Scratch
+from django_txtasks.verify.storm import Log
 
 STORM = Path(__file__).with_name("storm.py")
 
@@ -283,6 +284,37 @@ def test_lost_unexpected_and_duplicated_are_counted_as_jepsen_does():
         damage(evidence)
     figures = judge(evidence).figures
     assert (figures["lost"], figures["unexpected"], figures["duplicated"]) == (1, 2, 1)
+
+
+# ---- the report
+
+
+def told(evidence, log):
+    return "\n".join(report.lines(judge(evidence), log))
+
+
+def test_a_broken_promise_is_told_with_the_keys_that_show_it():
+    evidence = calm()
+    lose_a_key(evidence)
+    assert "Every promise was kept." in told(calm(), Log(drained=True))
+    text = told(evidence, Log(drained=True, done=Counter({"purge the hints": 2})))
+    assert (
+        "FAIL  every committed task has finished, or is dead with a reason (else it is lost): plain"
+        in text
+    )
+    assert (
+        "FAIL  0 x cut off the broker, 0 x delete the queue of hints, 2 x purge the hints" in text
+    )
+    assert "A PROMISE WAS BROKEN" in text
+    assert not report.as_dict(judge(evidence), Log(drained=True))["ok"]
+
+
+def test_a_storm_that_did_not_calm_down_is_not_passed():
+    assert "A PROMISE WAS BROKEN" in told(calm(), Log(drained=False))
+
+
+def test_what_was_not_tried_is_not_claimed():
+    assert "not tried: no hint was thrown away" in told(calm(), Log(drained=True))
 
 
 # ---- journals, proxy, settings

@@ -173,10 +173,13 @@ class Crew:
             if not member.end():
                 self.surprises.append(f"{member.log.stem} did not stop within {PATIENCE:g} s")
 
-    def failed_senders(self) -> None:
-        """Senders that gave up are a surprise, too."""
+    def dismiss_senders(self) -> None:
+        """Senders that gave up, or are still at work, are a surprise, too."""
         for sender in self.senders:
-            if sender.ended and sender.process.returncode:
+            if not sender.ended:
+                self.surprises.append(f"{sender.log.stem} has not sent everything in time")
+                sender.kill()
+            elif sender.process.returncode:
                 self._surprise(sender)
 
     def _member(self, arguments: list[str], name: str, *, supervised: bool = False) -> Member:

@@ -80,10 +80,10 @@ def _check(check: Check) -> str:
 def _messages(verdict: Verdict, log: Log) -> str:
     if not any(log.done[name] for name in LOSING):
         return "  -     not tried: no hint was thrown away"
-    holds = not verdict.figures["lost"] and log.drained
+    missing = int(verdict.figures["lost"] + verdict.figures["left"])
     return (
-        f"  {'ok  ' if holds else 'FAIL'}  {', '.join(f'{log.done[name]} x {name}' for name in LOSING)}; "
-        f"tasks lost by that: {verdict.figures['lost']}"
+        f"  {'FAIL' if missing else 'ok  '}  {', '.join(f'{log.done[name]} x {name}' for name in LOSING)}; "
+        f"tasks missing after that: {missing}"
     )
 
 

@@ -203,14 +203,15 @@ class Storm:
     def _rage(self) -> None:
         begun = time.monotonic()
         faults = plan.schedule(self.options.seed, self.options.kinds, self.options.seconds)
-        while faults or self._thaws or self.crew.sending:
+        limit = begun + self.options.seconds + self.options.drain
+        while (faults or self._thaws or self.crew.sending) and time.monotonic() < limit:
             self.crew.look_after()
             self._thaw()
             while faults and time.monotonic() - begun >= faults[0].at:
                 self._break(faults.pop(0))
                 self.crew.look_after()
             time.sleep(TICK)
-        self.crew.failed_senders()
+        self.crew.dismiss_senders()
         self.log.storm = time.monotonic() - begun
 
     def _drain(self) -> None:

@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 from argparse import ArgumentParser
+from types import FrameType
 from typing import Any
 
 from django.conf import settings
@@ -22,6 +23,7 @@ from django_txtasks.verify.plan import slow_share
 from django_txtasks.verify.stage import Stage, open_stage
 from django_txtasks.verify.storm import Options, StormFailed, usual_kinds
 
+STOPPING = (signal.SIGTERM, signal.SIGINT)
 SENDERS = 3
 SLOW_ON_SQLITE = 0.01
 """Share of slow tasks: an atomic one holds the only write lock."""
@@ -51,7 +53,7 @@ class Command(BaseCommand):
         _refuse_nonsense(options)
         seed = random.randrange(10**6) if options["seed"] is None else options["seed"]  # noqa: S311 -- a plan
         self.say(f"Seed: {seed}.")
-        _leave_in_good_order_on_sigterm()
+        _leave_in_good_order()
         try:
             ok = self._verify(get_config(), seed, options)
         except (ScratchRefused, StormFailed, ConfigError) as error:
@@ -120,7 +122,15 @@ def _refuse_nonsense(options: dict[str, Any]) -> None:
         )
 
 
-def _leave_in_good_order_on_sigterm() -> None:
-    """The scratch database and the processes must not outlive this command."""
+def _leave_in_good_order() -> None:
+    """The scratch database and the processes must not outlive this command: signals leave through
+    every ``with`` block, once; later ones would only disturb that."""
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+        for number in STOPPING:
+            signal.signal(number, _leave)
+
+
+def _leave(number: int, _frame: FrameType | None) -> None:
+    for other in STOPPING:
+        signal.signal(other, signal.SIG_IGN)
+    sys.exit(128 + number)
