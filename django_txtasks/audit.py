@@ -143,13 +143,9 @@ def _answer(question: Question, view: View) -> Finding | None:
 
 
 def _unanswered(question: Question, error: DatabaseError) -> Finding:
-    return Finding(
-        f"unanswered:{question.name}",
-        f"not answered: {question.title}",
-        f"The database did not answer this question: {str(error).strip()[:200]}",
-        "Ask again when it has less to do.",
-        1,
-    )
+    name, title = f"unanswered:{question.name}", f"questions not answered: {question.title}"
+    meaning = f"The database did not answer: {str(error).strip()[:200]}"
+    return Finding(name, title, meaning, "Ask again when it has less to do.", 1)
 
 
 def _ids(rows: models.QuerySet[Any]) -> list[str]:

@@ -1,5 +1,6 @@
 """txtasks_audit: each question finds what it is for, and nothing in a healthy site."""
 
+import dataclasses
 import io
 import json
 import uuid
@@ -8,13 +9,13 @@ from datetime import timedelta
 import helpers
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection
+from django.db import InternalError, OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from probe import tasks
 
 from django_txtasks import enqueue_many
-from django_txtasks.audit import MOST, QUESTIONS, audit
+from django_txtasks.audit import MOST, QUESTIONS, _answer, _reading, _view, audit
 from django_txtasks.conf import get_config
 from django_txtasks.models import FinishedTask, Status, Task, Worker
 
@@ -118,6 +119,22 @@ def test_there_is_a_test_of_every_question():
     assert {make.__name__ for make in MAKERS} == {question.name for question in QUESTIONS}
 
 
+def test_without_any_worker_no_queue_is_served():
+    row(due=timedelta(seconds=65))
+    assert found() == {"overdue_unserved": 1}
+
+
+def test_a_question_that_is_not_answered_in_time_is_a_finding():
+    def ask(view):
+        raise OperationalError("canceling statement due to statement timeout")
+
+    finding = _answer(
+        dataclasses.replace(QUESTIONS[0], ask=ask), _view("default", get_config(), LONG)
+    )
+    assert (finding.name, finding.is_problem) == ("unanswered:silent_workers", True)
+    assert "statement timeout" in finding.meaning
+
+
 def test_a_claim_whose_worker_has_no_row_is_found_after_a_lease():
     claimed(uuid.uuid4(), since=timedelta(seconds=10))
     assert found() == {}
@@ -172,10 +189,6 @@ def test_an_audit_waits_for_no_lock_and_only_reads():
 
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="only PostgreSQL is told to refuse")
 def test_an_audit_on_postgresql_could_not_write():
-    from django.db import InternalError
-
-    from django_txtasks.audit import _reading
-
     with pytest.raises(InternalError, match="read-only"), _reading("default"):
         helpers.execute("DELETE FROM txtasks_task")
 

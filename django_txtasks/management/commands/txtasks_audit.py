@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
+from django.db import DatabaseError, InterfaceError
 
 from django_txtasks.audit import Finding, audit
 from django_txtasks.conf import get_config
@@ -40,9 +41,12 @@ class Command(BaseCommand):
                 f"--suspect-after is {options['suspect_after']}; it must be more than 0 seconds."
             )
         refuse_without_tables(options["database"])
-        found = audit(
-            options["database"], get_config(), timedelta(seconds=options["suspect_after"])
-        )
+        try:
+            found = audit(
+                options["database"], get_config(), timedelta(seconds=options["suspect_after"])
+            )
+        except (DatabaseError, InterfaceError) as error:
+            raise CommandError(f"The database cannot be asked: {str(error).strip()}") from error
         problems = [finding for finding in found if finding.is_problem]
         if options["json"]:
             ok = {"ok": not problems, "findings": [dataclasses.asdict(one) for one in found]}
@@ -54,9 +58,10 @@ class Command(BaseCommand):
 
 
 def _shown(finding: Finding) -> str:
+    such_as = f", such as {', '.join(finding.examples)}" if finding.examples else ""
     mark = "PROBLEM" if finding.is_problem else "NOTE   "
     return (
-        f"{mark} {finding.shown_count} {finding.title}, such as {', '.join(finding.examples)}\n"
+        f"{mark} {finding.shown_count} {finding.title}{such_as}\n"
         f"        means: {finding.meaning}\n"
         f"        do:    {finding.action}"
     )
