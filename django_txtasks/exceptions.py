@@ -39,6 +39,10 @@ class InvalidArguments(TxTasksError, ValueError):
     """The arguments or the result of a task cannot be stored as JSON."""
 
 
+class ScratchRefused(TxTasksError):
+    """The database server did not let ``txtasks_verify`` create a database of its own."""
+
+
 class ClaimLost(TxTasksError):
     """The row has moved on without this attempt, so the attempt may not change it."""
 

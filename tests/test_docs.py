@@ -417,9 +417,17 @@ def default(text: str) -> object:
     return timedelta(**{units[unit]: float(number)})
 
 
-@pytest.mark.parametrize("command", ["runworkers", "runcleaner"])
-def test_every_option_of_a_command_is_documented(command):
-    text = (ROOT / "docs/commands.md").read_text()
+@pytest.mark.parametrize(
+    ("command", "page"),
+    [
+        ("runworkers", "commands"),
+        ("runcleaner", "commands"),
+        ("txtasks_verify", "verify"),
+        ("txtasks_audit", "verify"),
+    ],
+)
+def test_every_option_of_a_command_is_documented(command, page):
+    text = (ROOT / f"docs/{page}.md").read_text()
     section = text.split(f"## {command}\n")[1].split("\n## ")[0]
     said = set(re.findall(r"^\| `(--[\w-]+)", section, re.MULTILINE))
     assert said == options(command)

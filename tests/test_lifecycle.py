@@ -13,10 +13,10 @@ from django_txtasks import enqueue_many, enqueue_task, registry
 from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config
 from django_txtasks.exceptions import ClaimLost
-from django_txtasks.lifecycle import claims, outcomes, people, recovery, workers
+from django_txtasks.lifecycle import claims, outcomes, people, recovery, statements, workers
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended, capped
 from django_txtasks.lifecycle.claims import Subscription
-from django_txtasks.lifecycle.dialect import own_transaction
+from django_txtasks.lifecycle.dialect import own_transaction, run
 from django_txtasks.models import Outcome, Status, Task, Worker
 
 pytestmark = pytest.mark.usefixtures("rows")
@@ -189,6 +189,15 @@ def crash(handle, started=True):
     declare_lost(worker)
     counts = clean()
     return counts, helpers.row(handle.id)
+
+
+def test_a_task_that_runs_again_at_once_keeps_its_place_in_the_queue():
+    handle = tasks.slow_once.using(run_after=timedelta(hours=-1)).enqueue("x")
+    before = helpers.row(handle.id).run_after
+    claim_one(new_worker())
+    helpers.execute("UPDATE txtasks_worker SET lost = TRUE")
+    assert clean()["retried"] == 1
+    assert helpers.row(handle.id).run_after == before
 
 
 def test_a_default_task_is_dead_after_a_crash_with_the_reason():
@@ -382,3 +391,35 @@ def test_many_sessions_claim_each_row_once():
         pass
     assert len(taken) == 200
     assert len({attempt.task_id for attempt in taken}) == 200
+
+
+@pytest.mark.skipif(
+    connection.vendor != "postgresql",
+    reason="only PostgreSQL tells how many pages a statement read",
+)
+def test_looking_for_priorities_does_not_walk_the_backlog():
+    for name in ("default", "mail"):
+        enqueue_many([(tasks.note.using(queue_name=name), ["x"])] * 5000)
+    helpers.execute("VACUUM ANALYZE txtasks_task")  # dead rows of earlier tests are no backlog
+    for name in ("default", "mail"):
+        explain = f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statements.PENDING_PRIORITIES}"
+        plan = run("default", explain, queue=name)[1][0][0][0]["Plan"]
+        assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] < 20
+
+
+def test_the_priorities_of_a_queue_are_found_highest_first():
+    for priority, queue in (
+        (3, "default"),
+        (-7, "default"),
+        (3, "default"),
+        (5, "mail"),
+        (0, "mail"),
+    ):
+        tasks.note.using(priority=priority, queue_name=queue).enqueue("x")
+    held = tasks.note.using(priority=9).enqueue("held")
+    people.hold("default", [held.id])
+    found = {
+        queue: [row[0] for row in run("default", statements.PENDING_PRIORITIES, queue=queue)[1]]
+        for queue in ("default", "mail", "a", "zebra")
+    }
+    assert found == {"default": [3, -7], "mail": [5, 0], "a": [], "zebra": []}

@@ -25,6 +25,10 @@ class Dialect:
         wait: seconds until ``run_after``; zero or less = due.
         skip_locked: lock what is selected and leave out what another transaction has locked.
             SQLite has one writer at a time, whose BEGIN IMMEDIATE does the same.
+        to_queue, below_priority: where in the index of pending rows to find a queue's highest
+            priority, and its next one. PostgreSQL leaves ``status = 'pending'`` out of a look-up in
+            an index whose condition says the same, and would then walk it from its end; but it
+            goes straight to where whole rows compare, be it in another queue.
         json: start and end of a cast of text to the type of a JSON column.
     """
 
@@ -33,6 +37,8 @@ class Dialect:
     ago: str
     wait: str
     skip_locked: str
+    to_queue: str = "t.queue_name = %(queue)s"
+    below_priority: str = "t.queue_name = %(queue)s AND t.priority < present.priority"
     json: str = ""
     end_json: str = ""
 
@@ -46,6 +52,8 @@ DIALECTS = {
         ago="statement_timestamp() - make_interval(secs => %(age)s)",
         wait="EXTRACT(EPOCH FROM run_after - statement_timestamp())",
         skip_locked="FOR NO KEY UPDATE SKIP LOCKED",
+        to_queue="(t.status, t.queue_name) <= ('pending', %(queue)s)",
+        below_priority="(t.status, t.queue_name, t.priority) < ('pending', %(queue)s, present.priority)",
         json="CAST(",
         end_json=" AS jsonb)",
     ),

@@ -16,10 +16,13 @@ INSERT_TASKS = """
 # priority are walked past.
 PENDING_PRIORITIES = """
     WITH RECURSIVE present(priority) AS (
-        SELECT MAX(priority) FROM txtasks_task WHERE status = 'pending' AND queue_name = %(queue)s
+        SELECT (SELECT CASE WHEN t.queue_name = %(queue)s THEN t.priority END
+                  FROM txtasks_task t WHERE t.status = 'pending' AND {to_queue}
+                 ORDER BY t.status DESC, t.queue_name DESC, t.priority DESC LIMIT 1)
         UNION ALL
-        SELECT (SELECT MAX(t.priority) FROM txtasks_task t
-                 WHERE t.status = 'pending' AND t.queue_name = %(queue)s AND t.priority < present.priority)
+        SELECT (SELECT CASE WHEN t.queue_name = %(queue)s THEN t.priority END
+                  FROM txtasks_task t WHERE t.status = 'pending' AND {below_priority}
+                 ORDER BY t.status DESC, t.queue_name DESC, t.priority DESC LIMIT 1)
           FROM present WHERE present.priority IS NOT NULL
     )
     SELECT priority FROM present WHERE priority IS NOT NULL
@@ -82,9 +85,11 @@ _STILL_HELD = """
      WHERE id = %(id)s AND attempt = %(attempt)s AND worker = %(worker)s AND status = 'claimed'
 """
 _UNCLAIMED = "worker = NULL, claimed_at = NULL, started_at = NULL"
+# At once means at its old place: behind a backlog of hours it would wait for hours.
 RETRY = (
     f"""
-    UPDATE txtasks_task SET status = 'pending', {_UNCLAIMED}, run_after = {{later}}, notified_at = NULL,
+    UPDATE txtasks_task SET status = 'pending', {_UNCLAIMED}, notified_at = NULL,
+           run_after = CASE WHEN %(delay)s > 0 THEN {{later}} ELSE run_after END,
            failures = failures + %(failed)s, crashes = crashes + %(crashed)s, errors = %(errors)s
 """
     + _STILL_HELD

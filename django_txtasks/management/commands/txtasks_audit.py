@@ -1,0 +1,67 @@
+"""manage.py txtasks_audit"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from argparse import ArgumentParser
+from datetime import timedelta
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.db import DatabaseError, InterfaceError
+
+from django_txtasks.audit import Finding, audit
+from django_txtasks.conf import get_config
+from django_txtasks.management.console import refuse_without_tables
+
+
+class Command(BaseCommand):
+    """Exit codes: 0 nothing was found; 1 something was, or the command could not start; 2 wrong options."""
+
+    help = "Looks for what should not be in the tables. Reads only, and may run in production at any time."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "--suspect-after",
+            type=float,
+            default=3600.0,
+            metavar="S",
+            help="A living worker that holds a task for longer is suspicious (3600).",
+        )
+        parser.add_argument("--json", action="store_true", help="Print the findings as JSON.")
+        parser.add_argument(
+            "--database", default="default", metavar="ALIAS", help="Whose tasks to audit (default)."
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        if options["suspect_after"] <= 0:
+            raise CommandError(
+                f"--suspect-after is {options['suspect_after']}; it must be more than 0 seconds."
+            )
+        refuse_without_tables(options["database"])
+        try:
+            found = audit(
+                options["database"], get_config(), timedelta(seconds=options["suspect_after"])
+            )
+        except (DatabaseError, InterfaceError) as error:
+            raise CommandError(f"The database cannot be asked: {str(error).strip()}") from error
+        problems = [finding for finding in found if finding.is_problem]
+        if options["json"]:
+            ok = {"ok": not problems, "findings": [dataclasses.asdict(one) for one in found]}
+            self.stdout.write(json.dumps(ok))
+        else:
+            self.stdout.write("\n".join(map(_shown, found)) or "Nothing was found.")
+        if problems:
+            sys.exit(1)
+
+
+def _shown(finding: Finding) -> str:
+    such_as = f", such as {', '.join(finding.examples)}" if finding.examples else ""
+    mark = "PROBLEM" if finding.is_problem else "NOTE   "
+    return (
+        f"{mark} {finding.shown_count} {finding.title}{such_as}\n"
+        f"        means: {finding.meaning}\n"
+        f"        do:    {finding.action}"
+    )

@@ -1,0 +1,136 @@
+"""manage.py txtasks_verify"""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import sys
+import threading
+from argparse import ArgumentParser
+from types import FrameType
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+from django.db import connections
+
+from django_txtasks.conf import Config, get_config
+from django_txtasks.exceptions import ConfigError, ScratchRefused
+from django_txtasks.verify import report
+from django_txtasks.verify.crew import THREADS
+from django_txtasks.verify.plan import slow_share
+from django_txtasks.verify.stage import Stage, open_stage
+from django_txtasks.verify.storm import Options, StormFailed, usual_kinds
+
+STOPPING = (signal.SIGTERM, signal.SIGINT)
+SENDERS = 3
+SLOW_ON_SQLITE = 0.01
+"""Share of slow tasks: an atomic one holds the only write lock."""
+
+
+class Command(BaseCommand):
+    """Exit codes: 0 every check holds; 1 one does not, or the storm could not begin; 2 wrong options."""
+
+    help = (
+        "Kills workers and cuts connections, on your servers but in a scratch database, and says whether every "
+        "promise was kept."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        add = parser.add_argument
+        add("--database", default="default", metavar="ALIAS", help="On whose server (default).")
+        add("--tasks", type=int, default=1000, metavar="N", help="How many tasks are sent (1000).")
+        add("--seconds", type=float, default=30.0, metavar="S", help="Length of the storm (30).")
+        add("--every", type=float, default=1.0, metavar="S", help="Mean pause between faults (1).")
+        add("--workers", type=int, default=4, metavar="N", help="Worker processes (4).")
+        add("--lease", type=float, metavar="S", help="Instead of TXTASKS['lease']; 3 is quick.")
+        add("--seed", type=int, metavar="N", help="Repeats the plan of an earlier storm.")
+        add("--no-broker", action="store_true", help="Leave RabbitMQ alone; workers scan.")
+        add("--json", action="store_true", help="Print the report as JSON.")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        _refuse_nonsense(options)
+        seed = random.randrange(10**6) if options["seed"] is None else options["seed"]  # noqa: S311 -- a plan
+        self.say(f"Seed: {seed}.")
+        _leave_in_good_order()
+        try:
+            ok = self._verify(get_config(), seed, options)
+        except (ScratchRefused, StormFailed, ConfigError) as error:
+            raise CommandError(str(error)) from error
+        if not ok:
+            sys.exit(1)
+
+    def say(self, text: str) -> None:
+        """Tell how it goes on, apart from the report."""
+        self.stderr.write(text)
+        self.stderr.flush()
+
+    def _verify(self, config: Config, seed: int, options: dict[str, Any]) -> bool:
+        with open_stage(
+            config,
+            options["database"],
+            lease=options["lease"],
+            broker=not options["no_broker"],
+            say=self.say,
+        ) as stage:
+            verdict, log = stage.play(_storm_options(stage, seed, options), self.say)
+            stage.keep = not report.passed(verdict, log)
+        if options["json"]:
+            self.stdout.write(json.dumps({"seed": seed, **report.as_dict(verdict, log)}))
+        else:
+            self.stdout.write("\n".join(report.lines(verdict, log)))
+        return report.passed(verdict, log)
+
+
+def _storm_options(stage: Stage, seed: int, options: dict[str, Any]) -> Options:
+    kinds = usual_kinds(
+        options["every"],
+        server=stage.scratch.is_server,
+        broker=stage.config.broker_url is not None,
+        proxy=stage.proxy is not None,
+    )
+    return Options(
+        seed=seed,
+        tasks=options["tasks"],
+        seconds=options["seconds"],
+        workers=options["workers"],
+        senders=SENDERS,
+        slow=_slow_share(stage, options),
+        kinds=kinds,
+        drain=60 + 10 * stage.config.lease.total_seconds() + options["tasks"] / 20,
+    )
+
+
+def _slow_share(stage: Stage, options: dict[str, Any]) -> float:
+    if not stage.scratch.is_server:
+        return SLOW_ON_SQLITE
+    return slow_share(options["tasks"], options["seconds"], options["workers"] * THREADS)
+
+
+def _refuse_nonsense(options: dict[str, Any]) -> None:
+    if options["database"] not in connections:
+        known = ", ".join(map(repr, connections))
+        raise CommandError(f"Database {options['database']!r} is not in DATABASES: {known}.")
+    for name in ("tasks", "seconds", "every", "workers", "lease"):
+        value = options[name]
+        if value is not None and value <= 0:
+            raise CommandError(f"--{name} is {value}; it must be more than 0.")
+    if not getattr(settings, "SETTINGS_MODULE", None):
+        raise CommandError(
+            "The storm's processes need a settings module: set DJANGO_SETTINGS_MODULE."
+        )
+
+
+def _leave_in_good_order() -> None:
+    """The scratch database and the processes must not outlive this command: signals leave through
+    every ``with`` block, once; later ones would only disturb that."""
+    if threading.current_thread() is threading.main_thread():
+        for number in STOPPING:
+            signal.signal(number, _leave)
+
+
+def _leave(number: int, _frame: FrameType | None) -> None:
+    for other in STOPPING:
+        signal.signal(other, signal.SIG_IGN)
+    sys.exit(128 + number)

@@ -1,0 +1,13 @@
+"""The app that the processes of a storm install, and nobody else: its tables are in the scratch database."""
+
+from __future__ import annotations
+
+from django.apps import AppConfig
+
+
+class VerifyConfig(AppConfig):
+    """The app ``django_txtasks.verify``, label ``txtasks_verify``."""
+
+    name = "django_txtasks.verify"
+    label = "txtasks_verify"
+    default_auto_field = "django.db.models.BigAutoField"

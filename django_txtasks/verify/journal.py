@@ -1,0 +1,108 @@
+"""Notes on disk of what was promised and what started, so that the account needs no database.
+
+One file per process, one short line per note, written at once: it survives ``kill -9`` of its writer.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+SENT, RAN = "sent", "ran"
+
+
+@dataclass(frozen=True)
+class Start:
+    """One start of one task, by the clock of this machine."""
+
+    key: str
+    kind: str
+    attempt: int
+    pid: int
+    at: float
+
+
+@dataclass
+class Promises:
+    """What senders know of their transactions, each a list of keys.
+
+    Attributes:
+        unknown: COMMIT was sent and no answer came: wholly there or wholly absent.
+        refused: rolled back on purpose, or failed before COMMIT.
+    """
+
+    committed: list[list[str]] = field(default_factory=list)
+    refused: list[list[str]] = field(default_factory=list)
+    unknown: list[list[str]] = field(default_factory=list)
+
+
+@dataclass
+class Runs:
+    """What workers noted: each start, and which (key, attempt) also came to their end."""
+
+    starts: list[Start] = field(default_factory=list)
+    ended: set[tuple[str, int]] = field(default_factory=set)
+
+
+def note(directory: str, name: str, *words: object) -> None:
+    """Append a line to this process's file."""
+    line = f"{' '.join(map(str, words))} {time.time():.6f}\n"
+    os.write(_open(directory, name, os.getpid()), line.encode())
+
+
+def promises(directory: Path) -> Promises:
+    """Return what all senders noted."""
+    found = Promises()
+    for path in sorted(directory.glob(f"{SENT}.*")):
+        keys: dict[str, list[str]] = {}
+        for event, number, rest in _lines(path):
+            if event == "intent":
+                keys[number] = rest[0].split(",")
+            else:
+                getattr(found, event).append(keys.pop(number))
+        found.unknown += keys.values()
+    return found
+
+
+def runs(directory: Path) -> Runs:
+    """Return what all workers noted."""
+    found = Runs()
+    for path in directory.glob(f"{RAN}.*"):
+        for event, key, (kind, attempt, at) in _lines(path):
+            if event == "start":
+                pid = int(path.suffix[1:])
+                found.starts.append(Start(key, kind, int(attempt), pid, float(at)))
+            else:
+                found.ended.add((key, int(attempt)))
+    found.starts.sort(key=lambda start: start.at)
+    return found
+
+
+def has_ended_one(directory: Path, pid: int) -> bool:
+    """Say whether this worker has brought a task to its end since it started."""
+    return any(event == "end" for event, *_ in _lines(directory / f"{RAN}.{pid}"))
+
+
+@lru_cache(maxsize=4)
+def _open(directory: str, name: str, pid: int) -> int:
+    return os.open(Path(directory, f"{name}.{pid}"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+
+def _lines(path: Path) -> Iterator[tuple[str, str, list[str]]]:
+    """Yield (event, key, rest) of each whole line."""
+    try:
+        with path.open() as lines:
+            yield from _split(lines)
+    except FileNotFoundError:
+        return
+
+
+def _split(lines: Iterable[str]) -> Iterator[tuple[str, str, list[str]]]:
+    for line in lines:
+        if line.endswith("\n"):
+            event, key, *rest = line.split()
+            yield event, key, rest

@@ -1,0 +1,115 @@
+"""What a storm sends and what it breaks: a pure function of the seed, so that it can be replayed.
+
+What the servers and the machine make of it is theirs: the same plan does not meet the same races.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+KINDS = {"plain": 27, "flaky": 5, "idempotent": 18, "atomic": 30, "increment": 20}
+"""Percent of the tasks. The last two, half of all, are atomic."""
+SIZES = {1: 50, 4: 30, 12: 15, 60: 5}
+"""How many tasks a transaction has at most, and in how many of a hundred."""
+ROLLED_BACK = 0.1
+"""Of the transactions."""
+SHORTEST, LONGEST = 0.1, 0.8
+"""Seconds that a slow task takes, so that faults meet it half-way."""
+MOST_SLOW = 0.25
+"""Of the tasks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """One task to be sent."""
+
+    key: str
+    kind: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """Tasks that are enqueued together, and whether that is committed."""
+
+    number: int
+    tasks: tuple[Planned, ...]
+    commit: bool
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of fault, and the shortest and the longest pause between two of them, in seconds."""
+
+    name: str
+    shortest: float
+    longest: float
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A planned fault.
+
+    Attributes:
+        at: seconds from the beginning of the storm; it may come later, never earlier.
+        pick: from 0 to 1: which of the candidates it hits.
+    """
+
+    at: float
+    name: str
+    pick: float
+
+
+def transactions(
+    seed: int, sender: str, tasks: int, *, rolled_back: float = ROLLED_BACK, slow: float = 0.0
+) -> Iterator[Transaction]:
+    """Yield the transactions of one sender, with so many tasks in all.
+
+    Args:
+        rolled_back: share of the transactions.
+        slow: share of the tasks that take a while.
+    """
+    dice = random.Random(f"{seed} {sender}")  # noqa: S311 -- a plan, not a secret
+    number = 0
+    while tasks > 0:
+        longest = dice.choices([*SIZES], [*SIZES.values()])[0]
+        size = min(dice.randint(1, longest), tasks)
+        planned = tuple(_task(dice, f"{sender}-{number}-{index}", slow) for index in range(size))
+        yield Transaction(number, planned, commit=dice.random() >= rolled_back)
+        number, tasks = number + 1, tasks - size
+
+
+def schedule(seed: int, kinds: Iterable[Kind], seconds: float) -> list[Fault]:
+    """Return the faults of a storm in their order. Each kind comes at least once."""
+    return sorted(
+        (fault for kind in kinds for fault in _stream(seed, kind, seconds)),
+        key=lambda fault: (fault.at, fault.name),
+    )
+
+
+def share(total: int, parts: int) -> list[int]:
+    """Divide a number as evenly as possible."""
+    return [total // parts + (index < total % parts) for index in range(parts)]
+
+
+def slow_share(tasks: int, seconds: float, slots: int) -> float:
+    """Return the share of slow tasks that keeps half of all slots busy."""
+    return min(MOST_SLOW, 0.5 * slots * seconds / (tasks * (SHORTEST + LONGEST) / 2))
+
+
+def _task(dice: random.Random, key: str, slow: float) -> Planned:
+    kind = dice.choices([*KINDS], [*KINDS.values()])[0]
+    is_slow = dice.random() < slow and kind != "increment"
+    return Planned(key, kind, round(dice.uniform(SHORTEST, LONGEST), 3) if is_slow else 0.0)
+
+
+def _stream(seed: int, kind: Kind, seconds: float) -> Iterator[Fault]:
+    dice = random.Random(f"{seed} {kind.name}")  # noqa: S311 -- a plan, not a secret
+    at = dice.uniform(0, min(kind.longest, seconds))
+    while True:
+        yield Fault(round(at, 3), kind.name, dice.random())
+        at += dice.uniform(kind.shortest, kind.longest)
+        if at >= seconds:
+            return

@@ -1,0 +1,125 @@
+"""The user's project as the processes of a storm see it. Pure: settings in, settings out."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from django_txtasks.conf import Config
+
+VARIABLE = "TXTASKS_VERIFY"
+QUEUE = "default"
+_DUMMY = {"ENGINE": "django.db.backends.dummy"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scene:
+    """What a child process has to know; it holds no password.
+
+    Attributes:
+        settings: name of the user's settings module.
+        alias: the entry of DATABASES that is pointed at ``database``.
+        prefix: of RabbitMQ's queue names.
+        broker: use the user's broker.
+        proxy: port on localhost through which to reach it; None = directly.
+        journals: directory of the journals.
+        txtasks: keys of TXTASKS that differ from the user's, durations in seconds.
+    """
+
+    settings: str
+    alias: str
+    database: str
+    prefix: str
+    broker: bool
+    proxy: int | None
+    journals: str
+    txtasks: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def here(cls) -> Scene:
+        """Return the scene of this process, which is a storm's."""
+        return cls(**json.loads(os.environ[VARIABLE]))
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment of a child process: the same path, other settings."""
+        path = [os.path.abspath(entry) for entry in sys.path]  # '' = where we are
+        return {
+            **os.environ,
+            "DJANGO_SETTINGS_MODULE": "django_txtasks.verify.settings",
+            "PYTHONPATH": os.pathsep.join(path),
+            VARIABLE: json.dumps(dataclasses.asdict(self)),
+        }
+
+
+def times(config: Config, lease: float | None) -> dict[str, float]:
+    """Return the durations of a storm: the user's, with short retries, and a history that is kept.
+
+    Args:
+        lease: in seconds, with beats and clean intervals to match; None = as the user has them.
+    """
+    base = min(1.0, config.retry_base.total_seconds())
+    changed = {
+        "retry_base": base,
+        "retry_ceiling": max(base, min(5.0, config.retry_ceiling.total_seconds())),
+        "keep_finished": 7 * 86400.0,
+    }
+    if lease is not None:
+        changed["lease"] = lease
+        changed["beat"] = min(config.beat.total_seconds(), lease / 10)
+        changed["clean_interval"] = min(config.clean_interval.total_seconds(), lease)
+    return changed
+
+
+def scratch_settings(user: dict[str, Any], scene: Scene) -> dict[str, Any]:
+    """Return the user's settings, changed so that nothing of the user's is written to or told.
+
+    Other databases become dummies: a process that asks them anything fails instead. Logs go to
+    stderr and mails nowhere: a storm of lost workers must not wake anybody.
+    """
+    return {
+        **user,
+        "ADMINS": [],
+        "DATABASES": _databases(user["DATABASES"], scene),
+        "DATABASE_ROUTERS": ["django_txtasks.verify.router.ScratchRouter"],
+        "DEBUG": False,  # which would remember every statement
+        "EMAIL_BACKEND": "django.core.mail.backends.dummy.EmailBackend",
+        "INSTALLED_APPS": [*user["INSTALLED_APPS"], "django_txtasks.verify"],
+        "LOGGING": {},
+        "MANAGERS": [],
+        "TXTASKS": _txtasks(user.get("TXTASKS", {}), scene),
+    }
+
+
+def _databases(user: dict[str, Any], scene: Scene) -> dict[str, Any]:
+    entry = {**user[scene.alias], "NAME": scene.database}
+    if entry["ENGINE"].endswith("sqlite3") and "lease" in scene.txtasks:
+        options = entry.get("OPTIONS", {})  # check E010: a lease is three times the timeout
+        timeout = min(float(options.get("timeout", 5)), scene.txtasks["lease"] / 3)
+        entry["OPTIONS"] = {**options, "timeout": timeout}
+    return {**dict.fromkeys(user, _DUMMY), scene.alias: entry}
+
+
+def _txtasks(user: dict[str, Any], scene: Scene) -> dict[str, Any]:
+    broker = user.get("broker_url") if scene.broker else None
+    queues = dict.fromkeys([*user.get("queues", []), QUEUE])
+    return {
+        **user,
+        **scene.txtasks,
+        "broker_url": through_proxy(broker, scene.proxy) if broker else None,
+        "queue_prefix": scene.prefix,
+        "queues": list(queues),
+    }
+
+
+def through_proxy(url: str, port: int | None) -> str:
+    """Return the broker's URL with the proxy's address in place of its own."""
+    if port is None:
+        return url
+    parts = urlsplit(url)
+    login = f"{parts.netloc.rpartition('@')[0]}@" if "@" in parts.netloc else ""
+    return parts._replace(netloc=f"{login}127.0.0.1:{port}").geturl()

@@ -1,0 +1,142 @@
+"""One verification from beginning to end: make the scratch things, storm, account, remove them."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from django.conf import settings
+
+from django_txtasks import audit
+from django_txtasks.broker import topology, upkeep
+from django_txtasks.conf import Config
+from django_txtasks.verify.account import Verdict, judge
+from django_txtasks.verify.evidence import collect
+from django_txtasks.verify.project import QUEUE, Scene, times
+from django_txtasks.verify.proxy import Proxy
+from django_txtasks.verify.scratch import ALIAS, Scratch
+from django_txtasks.verify.storm import Log, Options, Storm, StormFailed
+
+Say = Callable[[str], None]
+
+
+@dataclasses.dataclass
+class Stage:
+    """What a storm plays on; all of it is gone after ``open_stage``'s block.
+
+    Attributes:
+        config: the user's, with the names and times of the storm.
+        keep: leave the journals and logs where they are, since something went wrong.
+    """
+
+    config: Config
+    scene: Scene
+    scratch: Scratch
+    directory: Path
+    proxy: Proxy | None
+    keep: bool = False
+
+    def play(self, options: Options, say: Say) -> tuple[Verdict, Log]:
+        """Run the storm and return the verdict with the log of what happened."""
+        storm = Storm(
+            self.config, self.scene, self.scratch, self.directory, options=options, proxy=self.proxy
+        )
+        try:
+            log = storm.run(say)
+        except StormFailed:
+            self.keep = True
+            raise
+        evidence = collect(self.scratch, self.directory)
+        evidence.kills, evidence.surprises = storm.crew.kills, storm.crew.surprises
+        evidence.sessions = self._sessions_left()
+        evidence.audit = self._audit()
+        return judge(evidence), log
+
+    def clean_up(self, say: Say) -> None:
+        """Remove the journals and logs, unless somebody has to read them."""
+        if self.keep:
+            say(f"Journals and logs are kept in {self.directory}.")
+        else:
+            shutil.rmtree(self.directory)
+
+    def _sessions_left(self, patience: float = 10.0) -> int:
+        """A server may take a moment to see that a client is gone."""
+        end = time.monotonic() + patience
+        while (left := len(self.scratch.sessions())) and time.monotonic() < end:
+            time.sleep(0.1)
+        return left
+
+    def _audit(self) -> list[str]:
+        self.scratch.query("SELECT 1")  # the server is there
+        found = audit.audit(ALIAS, self.config)
+        return [f"{one.title}: {one.shown_count}" for one in found if one.is_problem]
+
+
+@contextmanager
+def open_stage(
+    config: Config, alias: str, *, lease: float | None, broker: bool, say: Say
+) -> Iterator[Stage]:
+    """Make a scratch database and a place for journals; remove them and the queues at the end.
+
+    Args:
+        config: the user's.
+        lease: in seconds; None = the user's.
+        broker: use the user's RabbitMQ, if there is one.
+
+    Raises:
+        ScratchRefused: the server lets us make no database. Nothing is left behind.
+    """
+    token = uuid.uuid4().hex[:12]
+    changed = times(config, lease)
+    durations: Any = {name: timedelta(seconds=value) for name, value in changed.items()}
+    ours = dataclasses.replace(
+        config,
+        queue_prefix=f"txtasks-verify-{token}",
+        broker_url=config.broker_url if broker else None,
+        **durations,
+    )
+    with ExitStack() as stack:
+        scratch = stack.enter_context(Scratch(alias, token))
+        say(f"Scratch database: {scratch.name} ({scratch.version}).")
+        proxy = _proxy(ours, stack)
+        if ours.broker_url is not None:
+            say(f"RabbitMQ queues: {ours.queue_prefix}.*, at {topology.shown_url(ours)}.")
+            stack.callback(_remove_queues, ours, alias, say)
+        directory = Path(tempfile.mkdtemp(prefix="txtasks-verify-"))
+        scene = Scene(
+            settings=settings.SETTINGS_MODULE,
+            alias=alias,
+            database=scratch.name,
+            prefix=ours.queue_prefix,
+            broker=ours.broker_url is not None,
+            proxy=proxy.port if proxy else None,
+            journals=str(directory),
+            txtasks=changed,
+        )
+        stage = Stage(ours, scene, scratch, directory, proxy)
+        stack.callback(stage.clean_up, say)
+        yield stage
+
+
+def _proxy(config: Config, stack: ExitStack) -> Proxy | None:
+    """In front of a broker without TLS, whose certificate would not be for this machine."""
+    parts = urlsplit(config.broker_url or "")
+    if parts.scheme != "amqp":
+        return None
+    return stack.enter_context(Proxy(parts.hostname or "localhost", parts.port or 5672))
+
+
+def _remove_queues(config: Config, alias: str, say: Say) -> None:
+    """The queues of last wills go by themselves a minute after their workers."""
+    for queue in (topology.hint_queue(config, alias, QUEUE), topology.lost_queue(config, alias)):
+        if not upkeep.delete(config, queue):
+            say(f"RabbitMQ is away: remove the queue {queue} yourself.")
