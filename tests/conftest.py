@@ -10,6 +10,8 @@ import pytest
 from django.db import connection, connections
 from django.test.utils import setup_databases, teardown_databases
 
+pytest.register_assert_rewrite("model")
+
 
 @pytest.fixture
 def rows(django_db_setup, django_db_blocker):

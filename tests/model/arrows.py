@@ -1,0 +1,56 @@
+"""The ways out of claimed, and what each one's WHERE finds."""
+
+from __future__ import annotations
+
+from model.rules import Case
+from model.state import AHEAD, CLAIMED, DEAD, PENDING, SUCCEEDED, Attempt, Row, State, note, set_row
+
+MOVED_BY_ANOTHER = "only the attempt that holds a row moves it"
+RESET_UNDER_A_LIVING_WORKER = "a cleaner moves only claims of lost workers"
+LOST_THOUGH_IT_BEAT = "a worker that beats is not declared lost"
+GIVEN_BACK_AFTER_A_RUN = "what has begun to run is not given back free"
+
+
+def holds(case: Case, row: Row | None, a: Attempt) -> bool:
+    """Whether the WHERE of this attempt's arrow finds the row."""
+    if row is None or not case.rules.finish_is_fenced:
+        return row is not None
+    return in_fence(case, row, a)
+
+
+def in_fence(case: Case, row: Row, a: Attempt) -> bool:
+    rules = case.rules
+    return (
+        row.status == CLAIMED
+        and (row.attempt == a.number or not rules.fence_has_attempt)
+        and (row.worker == a.worker or not rules.fence_has_worker)
+    )
+
+
+def record(case: Case, s: State, a: Attempt, how: str) -> State:
+    """Finish, retry, bury or release; nothing if the row has moved on."""
+    row = s.rows[a.slot]
+    finishes = s.past[a.instance].finishes
+    if row is None or not holds(case, row, a):
+        told_done = how == SUCCEEDED and not case.rules.row_count_is_looked_at
+        return note(s, a.instance, finishes=finishes + told_done)
+    s = blame(s, MOVED_BY_ANOTHER, unless=row.claim == a.claim)
+    if how == SUCCEEDED:
+        return note(set_row(s, a.slot, None), a.instance, finishes=finishes + 1)
+    if how == AHEAD:
+        return set_row(s, a.slot, unclaimed(row))
+    failures = row.failures + 1
+    if failures < case.scenario.max_attempts:
+        return set_row(s, a.slot, unclaimed(row, failures=failures))
+    s = set_row(s, a.slot, unclaimed(row, status=DEAD, failures=failures))
+    return note(s, a.instance, dead=True)
+
+
+def unclaimed(row: Row, **changes: object) -> Row:
+    return row._replace(
+        **{"status": PENDING, "worker": 0, "started": False, "claim": 0, "ran": False, **changes}
+    )
+
+
+def blame(s: State, rule: str, *, unless: bool) -> State:
+    return s if unless else s._replace(broken=s.broken | {rule})

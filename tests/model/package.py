@@ -1,0 +1,108 @@
+"""The package's own calls, each in the transaction that its caller owes it."""
+
+from __future__ import annotations
+
+import dataclasses
+import uuid
+from datetime import timedelta
+
+from django.db import transaction
+from probe import tasks as functions
+
+from django_txtasks import registry
+from django_txtasks.conf import get_config
+from django_txtasks.lifecycle import claims, outcomes, people, recovery, workers
+from django_txtasks.lifecycle.claims import Subscription
+from django_txtasks.models import FinishedTask, Task, Worker
+from model.tables import Tables
+
+ALIAS = "default"
+LATER = timedelta(hours=1)
+
+
+class RolledBack(Exception):
+    """The caller's transaction, or the worker's, was not committed."""
+
+
+class Package:
+    """What may change in how the lifecycle is called changes here only."""
+
+    def __init__(self) -> None:
+        self.keeping = get_config()
+        self.forgetting = dataclasses.replace(self.keeping, keep_finished=timedelta(0))
+
+    def register(self) -> uuid.UUID:
+        lease = self.keeping.lease
+        return workers.register(ALIAS, queues=["default"], threads=1, listening=None, lease=lease)
+
+    def beat(self, worker):
+        return workers.beat(ALIAS, worker, running=0, listening=None)
+
+    def turn(self, worker, ended, queues, limit, *, keep):
+        """As a worker's turn: beat, record, claim, commit."""
+        with transaction.atomic():
+            if not self.beat(worker):
+                raise RolledBack
+            recorded = self.record(ended, keep=keep)
+            return recorded, claims.claim_due(self._subscription(queues), worker, limit)
+
+    def record(self, ended, *, keep):
+        with transaction.atomic():
+            return outcomes.record(ALIAS, ended, keep=keep)
+
+    def claim_hinted(self, worker, queues, ids, limit):
+        with transaction.atomic():
+            if not self.beat(worker):
+                raise RolledBack
+            return claims.claim_hinted(self._subscription(queues), worker, ids, limit)
+
+    def finish(self, attempt, *, keep):
+        """As an atomic task: its effect and its finish."""
+        with transaction.atomic():
+            functions.ran("effect")
+            outcomes.finish(ALIAS, attempt, None, keep=keep)
+
+    def move(self, ended):
+        with transaction.atomic():
+            outcomes.move(ALIAS, ended)
+
+    def lose(self, sight):
+        with transaction.atomic():
+            return recovery.lose(ALIAS, sight)
+
+    def recover(self, orphan):
+        with transaction.atomic():
+            return recovery.recover(ALIAS, orphan, lambda crashes: LATER)
+
+    def by_person(self, name, ids):
+        more = {"keep": True} if name in ("cancel", "discard") else {}
+        return getattr(people, name)(ALIAS, ids, **more)
+
+    def _subscription(self, queues):
+        return Subscription(ALIAS, list(queues), registry.names())
+
+
+def assert_alike(tables: Tables) -> None:
+    """Compare the whole tables of the database with ``tables``."""
+    due = set(Task.objects.due().values_list("id", flat=True))
+    assert due == {key for key, row in tables.tasks.items() if row.can_be_claimed}
+    columns = ("status", "attempt", "worker", "failures", "crashes")
+    live = {task.id: task for task in Task.objects.all()}
+    assert {
+        key: (*(getattr(task, name) for name in columns), len(task.errors))
+        for key, task in live.items()
+    } == {
+        key: (*(getattr(row, name) for name in columns), row.errors)
+        for key, row in tables.tasks.items()
+    }
+    assert all(
+        (live[key].started_at is not None) == row.started
+        for key, row in tables.tasks.items()
+        if row.status == "claimed"
+    )
+    rows = FinishedTask.objects.values_list("id", "outcome", "attempt")
+    assert {key: tuple(rest) for key, *rest in rows} == tables.finished
+    rows = Worker.objects.values_list("id", "beat", "lost")
+    assert {key: tuple(rest) for key, *rest in rows} == {
+        key: (row.beat, row.lost) for key, row in tables.workers.items()
+    }

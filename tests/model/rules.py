@@ -1,0 +1,73 @@
+"""What the protocol's statements check, and what may go wrong meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+RETRY, BURY, COMPENSATE = "retry", "bury", "compensate"
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What each statement checks. All true = ours; the tests take them away."""
+
+    fresh_ids: bool = True
+    scans: bool = True
+    renotifies: bool = True
+    turn_begins_with_beat: bool = True
+    attempt_counted_in_claim: bool = True
+    starts_in_a_turn: bool = True
+    finish_is_fenced: bool = True
+    fence_has_attempt: bool = True
+    fence_has_worker: bool = True
+    row_count_is_looked_at: bool = True
+    reconciles: bool = True
+    lose_checks_beat: bool = True
+    new_id_when_lost: bool = True
+    drops_what_it_claimed_ahead: bool = True
+    recovers_in_two_steps: bool = True
+    recover_is_fenced: bool = True
+    crashes_are_counted: bool = True
+    notice_in_the_transaction: bool = True
+    compensated_is_final: bool = True
+    revive_checks_status: bool = True
+
+    def without(self, *names: str) -> Rules:
+        return replace(self, **dict.fromkeys(names, False))
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What kind of task there is, and how much may go wrong."""
+
+    policy: str = RETRY
+    atomic: bool = False
+    raises: bool = False
+    poison: bool = False
+    ahead: bool = False
+    hints: bool = False
+    tasks: int = 1
+    max_attempts: int = 2
+    max_crashes: int = 2
+    cleaners: int = 1
+    crashes: int = 0
+    freezes: int = 0
+    lost_answers: int = 0
+    releases: int = 0
+    revives: int = 0
+
+    @property
+    def most_runs(self) -> int:
+        """One, and one more for each thing that goes wrong."""
+        if self.poison:
+            return self.max_crashes
+        faults = self.crashes + self.freezes + self.revives
+        return 1 + faults + (self.max_attempts - 1) * self.raises
+
+
+@dataclass(frozen=True)
+class Case:
+    """Which rules are followed in which scenario."""
+
+    rules: Rules
+    scenario: Scenario

@@ -1,0 +1,194 @@
+"""The steps of a worker process: its loop, and the slot in which a task runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from model.arrows import holds, record, unclaimed
+from model.rules import Case
+from model.state import (
+    AHEAD,
+    CLAIMED,
+    INSIDE,
+    NOTHING,
+    PENDING,
+    RAISED,
+    READY,
+    SUCCEEDED,
+    Attempt,
+    Process,
+    State,
+    WorkerRow,
+    hinted,
+    new_claim,
+    new_worker_id,
+    note,
+    set_process,
+    set_row,
+    set_worker,
+    unused,
+    worker_row,
+)
+
+Steps = Iterator[tuple[str, State]]
+"""Each has a label and the state after it. A crash before a COMMIT is the same as one before its step."""
+
+
+def process(case: Case, s: State, place: int) -> Steps:
+    me = s.processes[place]
+    if s.left.crashes and me != Process():
+        left = s.left.less("crashes")
+        yield f"W{me.id} CRASHES", set_process(s, place, Process())._replace(left=left)
+    if me.frozen:
+        yield f"W{me.id} wakes up", set_process(s, place, me._replace(frozen=False))
+        return
+    if s.left.freezes and me.id:
+        left = s.left.less("freezes")
+        after = set_process(s, place, me._replace(frozen=True))
+        yield f"W{me.id} FREEZES", after._replace(left=left)
+    yield from slot_steps(case, s, place)
+    if not me.id:
+        worker = new_worker_id(s)
+        after = set_process(s, place, me._replace(id=worker))
+        yield f"W{worker} registers", set_worker(after, WorkerRow(worker))
+        return
+    begun = beat(s, me.id)
+    if begun is None:
+        yield f"W{me.id} finds that it was declared lost", declared_lost(case, s, place)
+    elif begun != s:
+        yield f"W{me.id} beats", begun
+    if begun is not None or not case.rules.turn_begins_with_beat:
+        yield from turn(case, s if begun is None else begun, place)
+
+
+def beat(s: State, worker: int) -> State | None:
+    """None: 0 rows. The new number is one that no cleaner has seen."""
+    row = worker_row(s, worker)
+    if row is None or row.lost:
+        return None
+    seen = [sight.beat for sight in s.cleaners if sight.worker == worker]
+    return set_worker(s, row._replace(beat=unused(seen, start=0)))
+
+
+def declared_lost(case: Case, s: State, place: int) -> State:
+    me = s.processes[place]
+    if case.rules.new_id_when_lost:
+        if me.stage == AHEAD and case.rules.drops_what_it_claimed_ahead:
+            me = me._replace(attempt=NOTHING, stage="")
+        return set_process(s, place, me._replace(id=0, unsure=False))
+    return set_worker(s, WorkerRow(me.id))
+
+
+def slot_steps(case: Case, s: State, place: int) -> Steps:
+    """The thread that runs the task function; it does not know of beats."""
+    me, a = s.processes[place], s.processes[place].attempt
+    if me.stage == AHEAD and not case.rules.starts_in_a_turn:
+        yield f"{a.slot} is started", set_process(s, place, me._replace(stage=READY))
+    elif me.stage == READY:
+        begun = run_begun(case, s, a)
+        if case.scenario.poison:
+            yield f"{a.slot} runs and KILLS W{a.worker}", set_process(begun, place, Process())
+            return
+        stage = INSIDE if case.scenario.atomic else SUCCEEDED
+        yield f"{a.slot} runs in W{a.worker}", set_process(begun, place, me._replace(stage=stage))
+        if case.scenario.raises:
+            raised = me._replace(stage=RAISED)
+            yield f"{a.slot} raises in W{a.worker}", set_process(begun, place, raised)
+    elif me.stage == INSIDE:
+        yield from end_atomic(case, s, place)
+
+
+def run_begun(case: Case, s: State, a: Attempt) -> State:
+    row, past = s.rows[a.slot], s.past[a.instance]
+    if row and row.claim == a.claim:
+        s = set_row(s, a.slot, row._replace(ran=True))
+    return note(s, a.instance, runs=min(past.runs, case.scenario.most_runs) + 1)
+
+
+def end_atomic(case: Case, s: State, place: int) -> Steps:
+    """Effects and finish in one transaction; 0 rows roll both back."""
+    me, a = s.processes[place], s.processes[place].attempt
+    idle = me._replace(attempt=NOTHING, stage="")
+    who = f"attempt {a.number} of {a.slot} by W{a.worker}"
+    if case.rules.row_count_is_looked_at and not holds(case, s.rows[a.slot], a):
+        yield f"{who} rolls back: ClaimLost", set_process(s, place, idle)
+        return
+    effects = s.past[a.instance].effects + 1
+    after = note(record(case, s, a, SUCCEEDED), a.instance, effects=effects)
+    yield from commit(
+        place, f"{who} commits effects and finish", after, idle, me._replace(stage=RAISED)
+    )
+
+
+def turn(case: Case, s: State, place: int) -> Steps:
+    """The worker's loop: one transaction, which has begun with the beat."""
+    me, a = s.processes[place], s.processes[place].attempt
+    idle = me._replace(attempt=NOTHING, stage="")
+    unsure = me._replace(unsure=case.rules.reconciles)
+    if me.unsure:
+        knows = me._replace(unsure=False) if in_step(s, me) else idle._replace(unsure=False)
+        yield from commit(place, f"W{me.id} reconciles", reconcile(s, me), knows, me)
+    elif me.stage in (SUCCEEDED, RAISED):
+        label = f"W{me.id} records that attempt {a.number} of {a.slot} by W{a.worker} {me.stage}"
+        yield from commit(place, label, record(case, s, a, me.stage), idle, unsure)
+    elif me.stage == AHEAD and case.rules.starts_in_a_turn:
+        row = s.rows[a.slot]
+        if holds(case, row, a):
+            after = set_row(s, a.slot, row._replace(started=True))
+            started = me._replace(stage=READY)
+            yield from commit(place, f"W{me.id} starts {a.slot}", after, started, unsure)
+    elif not me.stage:
+        yield from claim(case, s, place)
+    if me.stage == AHEAD and s.left.releases and not me.unsure:
+        after = record(case, s._replace(left=s.left.less("releases")), a, AHEAD)
+        yield from commit(place, f"W{me.id} releases {a.slot}", after, idle, unsure)
+
+
+def commit(place: int, label: str, after: State, knows: Process, unknowing: Process) -> Steps:
+    """The transaction commits, and its answer arrives or not. A crash before it = it never began."""
+    yield label, set_process(after, place, knows)
+    if after.left.lost_answers:
+        left = after.left.less("lost_answers")
+        after = set_process(after, place, unknowing)._replace(left=left)
+        yield f"{label}, but the COMMIT's ANSWER IS LOST", after
+
+
+def claim(case: Case, s: State, place: int) -> Steps:
+    me = s.processes[place]
+    for slot, row in enumerate(s.rows):
+        if not row or row.status != PENDING or not (case.rules.scans or s.hints[slot]):
+            continue
+        for started in (True, False) if case.scenario.ahead else (True,):
+            number = row.attempt + case.rules.attempt_counted_in_claim
+            a = Attempt(slot, number, me.id, started, row.instance, new_claim(s))
+            claimed = row._replace(
+                status=CLAIMED, attempt=number, worker=me.id, started=started, claim=a.claim
+            )
+            knows = me._replace(attempt=a, stage=READY if started else AHEAD)
+            unknowing = me._replace(unsure=case.rules.reconciles)
+            label = f"W{me.id} claims {slot}{'' if started else ' ahead'}, attempt {number}"
+            after = set_row(s, slot, claimed)
+            yield from commit(place, label, after, knows, unknowing)
+            if s.hints[slot]:  # or the hint is delivered again
+                yield from commit(place, label, hinted(after, slot, False), knows, unknowing)
+
+
+def reconcile(s: State, me: Process) -> State:
+    """Give back what the table says is mine and I do not know of."""
+    for slot, row in enumerate(s.rows):
+        if (
+            row
+            and row.worker == me.id
+            and (slot, row.attempt) != (me.attempt.slot, me.attempt.number)
+        ):
+            s = set_row(s, slot, unclaimed(row))
+    return s
+
+
+def in_step(s: State, me: Process) -> bool:
+    """Whether what I think I hold is in the table; if not, an earlier COMMIT has moved it on."""
+    a = me.attempt
+    if me.stage not in (AHEAD, SUCCEEDED, RAISED) or a.worker != me.id:
+        return True  # there is none, it runs, or it is of my former id: its fence will tell
+    row = s.rows[a.slot]
+    return row is not None and (row.worker, row.attempt) == (me.id, a.number)

@@ -1,0 +1,224 @@
+"""Every order of the protocol's steps is tried: naive protocols fail as they are known to, ours holds.
+
+Each rule of ours is needed: without it something fails, and the shortest way there is printed. The
+numbers of steps are what was measured; a change of the model that changes one should be meant.
+"""
+
+from dataclasses import fields
+
+import pytest
+from model import arrows, protocol
+from model.checker import SETTLES, check
+from model.rules import BURY, COMPENSATE, Case, Rules, Scenario
+from model.state import DEAD, first
+
+OURS = Rules()
+FREEZE = Scenario(freezes=1)
+TWO_CLEANERS = Scenario(cleaners=2, crashes=1)
+AHEAD = Scenario(ahead=True, freezes=1)
+BURIED = Scenario(policy=BURY, freezes=1)
+COMPENSATED = Scenario(policy=COMPENSATE, freezes=1)
+ATOMIC = Scenario(atomic=True, freezes=1)
+HINTED = Scenario(hints=True)
+
+
+# -- ours --------------------------------------------------------------------------------------------------
+
+SCENARIOS = {
+    "idempotent": Scenario(cleaners=2, crashes=1, freezes=1, lost_answers=1),
+    "raising": Scenario(raises=True, crashes=1, freezes=1, lost_answers=1),
+    "atomic": Scenario(atomic=True, raises=True, crashes=1, freezes=1, lost_answers=1),
+    "compensated": Scenario(policy=COMPENSATE, cleaners=2, crashes=1, freezes=1, revives=1),
+    "buried and revived": Scenario(policy=BURY, crashes=1, freezes=1, lost_answers=1, revives=2),
+    "poison": Scenario(poison=True, ahead=True, freezes=1, lost_answers=1, max_crashes=3),
+    "hinted": Scenario(hints=True, tasks=2, crashes=1, lost_answers=1),
+    "claimed ahead": Scenario(ahead=True, crashes=1, freezes=1, releases=1),
+    "claimed ahead, with lost answers": Scenario(ahead=True, freezes=1, lost_answers=1, releases=1),
+    "two tasks": Scenario(tasks=2, freezes=1, lost_answers=1),
+}
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_ours_holds_whatever_the_order(name):
+    verdict = protocol.verdict(Case(OURS, SCENARIOS[name]))
+    assert not verdict.traces, str(verdict)
+    assert verdict.states > 2000
+
+
+def is_dead(s):
+    return any(row and row.status == DEAD for row in s.rows)
+
+
+REACHED = {
+    "idempotent": lambda s: s.past[0].finishes and s.past[0].runs == 2,
+    "raising": lambda s: is_dead(s) and s.past[0].runs == 2,
+    "atomic": lambda s: s.past[0].effects and s.past[0].runs == 2,
+    "compensated": lambda s: is_dead(s) and s.past[0].compensated,
+    "buried and revived": lambda s: s.past[0].finishes and s.past[0].runs == 2,
+    "poison": lambda s: is_dead(s) and s.past[0].runs == 3,
+    "claimed ahead": lambda s: is_dead(s) and s.past[0].runs == 0,
+}
+
+
+@pytest.mark.parametrize("name", REACHED)
+def test_what_has_to_hold_is_not_held_by_doing_nothing(name):
+    happens, case = REACHED[name], Case(OURS, SCENARIOS[name])
+    verdict = check(
+        first(case.scenario),
+        lambda s: protocol.steps(case, s),
+        {"never": lambda s: not happens(s)},
+        settled=lambda s: True,
+        until="never",
+    )
+    assert verdict.traces
+
+
+# -- without a rule ------------------------------------------------------------------------------------------
+
+NAIVE = {
+    "an id is the hash of the description, and finish a DELETE by id": (
+        ("fresh_ids", "finish_is_fenced"),
+        Scenario(tasks=2, freezes=1),
+        protocol.NO_LOSS,
+        18,
+    ),
+    "finish is a DELETE by id": (("finish_is_fenced",), FREEZE, arrows.MOVED_BY_ANOTHER, 13),
+    "a cleaner resets what its old list says": (
+        ("recover_is_fenced",),
+        TWO_CLEANERS,
+        arrows.RESET_UNDER_A_LIVING_WORKER,
+        12,
+    ),
+    "compensation is a function call of the cleaner": (
+        ("notice_in_the_transaction",),
+        COMPENSATED,
+        protocol.NOT_DONE_AND_COMPENSATED,
+        13,
+    ),
+    "a death is reported outside of its transaction": (
+        ("notice_in_the_transaction",),
+        BURIED,
+        protocol.NOT_DONE_AND_DEAD,
+        13,
+    ),
+    "effects are committed with a DELETE by id": (
+        ("finish_is_fenced", "row_count_is_looked_at"),
+        ATOMIC,
+        protocol.EFFECTS_ONCE,
+        15,
+    ),
+    "attempts are counted when they end": (
+        ("attempt_counted_in_claim", "crashes_are_counted"),
+        Scenario(poison=True),
+        SETTLES,
+        0,
+    ),
+    "nobody asks what became of a COMMIT": (("reconciles",), Scenario(lost_answers=1), SETTLES, 3),
+    "a cleaner believes its old sight": (
+        ("lose_checks_beat",),
+        FREEZE,
+        arrows.LOST_THOUGH_IT_BEAT,
+        6,
+    ),
+    "a lost worker claims": (
+        ("turn_begins_with_beat",),
+        Scenario(freezes=1, max_crashes=3),
+        protocol.RUNS_BOUNDED,
+        18,
+    ),
+    "recover is one statement, with an old snapshot": (
+        ("recovers_in_two_steps",),
+        Scenario(),
+        arrows.RESET_UNDER_A_LIVING_WORKER,
+        5,
+    ),
+    "hints are all there is": (("scans", "renotifies"), HINTED, SETTLES, 1),
+}
+
+OTHERS = {
+    "the row count is not looked at": (
+        ("row_count_is_looked_at",),
+        BURIED,
+        protocol.NOT_DONE_AND_DEAD,
+        13,
+    ),
+    "crashes are not counted": (
+        ("crashes_are_counted",),
+        Scenario(poison=True),
+        protocol.RUNS_BOUNDED,
+        18,
+    ),
+    "what was claimed ahead is just started": (
+        ("starts_in_a_turn",),
+        AHEAD,
+        arrows.GIVEN_BACK_AFTER_A_RUN,
+        10,
+    ),
+    "a lost worker starts what it had claimed ahead": (
+        ("drops_what_it_claimed_ahead",),
+        AHEAD,
+        arrows.GIVEN_BACK_AFTER_A_RUN,
+        13,
+    ),
+    "a lost worker comes back under its id": (
+        ("new_id_when_lost",),
+        FREEZE,
+        arrows.RESET_UNDER_A_LIVING_WORKER,
+        10,
+    ),
+    "a compensated task is revived": (
+        ("compensated_is_final",),
+        Scenario(policy=COMPENSATE, crashes=1, revives=1),
+        protocol.NOT_DONE_AND_COMPENSATED,
+        14,
+    ),
+    "a person revives what an old page shows": (
+        ("revive_checks_status",),
+        Scenario(policy=BURY, crashes=1, revives=2),
+        arrows.MOVED_BY_ANOTHER,
+        14,
+    ),
+}
+
+TWO_LOCKS = {
+    "the attempt and the worker in the fence": (
+        ("fence_has_attempt", "fence_has_worker"),
+        FREEZE,
+        arrows.MOVED_BY_ANOTHER,
+        15,
+    ),
+    "a counted attempt and the worker in the fence": (
+        ("attempt_counted_in_claim", "fence_has_worker"),
+        FREEZE,
+        arrows.MOVED_BY_ANOTHER,
+        15,
+    ),
+    "fresh ids and the fence": NAIVE[
+        "an id is the hash of the description, and finish a DELETE by id"
+    ],
+    "scan and renotify": NAIVE["hints are all there is"],
+}
+"""Pairs of rules of which either is enough: we follow both."""
+
+FAILING = {**NAIVE, **OTHERS, **TWO_LOCKS}
+
+
+@pytest.mark.parametrize("name", FAILING)
+def test_without_these_rules_it_fails(name):
+    left_out, scenario, broken, steps = FAILING[name]
+    verdict = protocol.verdict(Case(OURS.without(*left_out), scenario), only=broken)
+    assert list(verdict.traces) == [broken], f"{broken}: not broken without {left_out}"
+    assert len(verdict.traces[broken]) == steps, str(verdict)
+
+
+@pytest.mark.parametrize("name", TWO_LOCKS)
+def test_of_these_two_rules_either_is_enough(name):
+    left_out, scenario, broken, _ = TWO_LOCKS[name]
+    for one in left_out:
+        verdict = protocol.verdict(Case(OURS.without(one), scenario), only=broken)
+        assert not verdict.traces, str(verdict)
+
+
+def test_each_rule_is_known_to_be_needed():
+    needed = {rule for left_out, *_ in FAILING.values() for rule in left_out}
+    assert needed == {rule.name for rule in fields(Rules)}
