@@ -25,6 +25,7 @@ class Dialect:
         wait: seconds until ``run_after``; zero or less = due.
         skip_locked: lock what is selected and leave out what another transaction has locked.
             SQLite has one writer at a time, whose BEGIN IMMEDIATE does the same.
+        sound_id: leave out rows whose id is none that can be read back: SQLite takes any text.
         json: start and end of a cast of text to the type of a JSON column.
     """
 
@@ -33,6 +34,7 @@ class Dialect:
     ago: str
     wait: str
     skip_locked: str
+    sound_id: str = ""
     json: str = ""
     end_json: str = ""
 
@@ -44,7 +46,8 @@ DIALECTS = {
         now="statement_timestamp()",
         later="statement_timestamp() + make_interval(secs => %(delay)s)",
         ago="statement_timestamp() - make_interval(secs => %(age)s)",
-        wait="EXTRACT(EPOCH FROM run_after - statement_timestamp())",
+        # not of the difference: PostgreSQL cannot subtract from '-infinity', which somebody may write
+        wait="EXTRACT(EPOCH FROM run_after) - EXTRACT(EPOCH FROM statement_timestamp())",
         skip_locked="FOR NO KEY UPDATE SKIP LOCKED",
         json="CAST(",
         end_json=" AS jsonb)",
@@ -60,8 +63,9 @@ DIALECTS = {
         now=_SQLITE_NOW.format(""),
         later=_SQLITE_NOW.format(", %(delay)s || ' seconds'"),
         ago=_SQLITE_NOW.format(", -%(age)s || ' seconds'"),
-        wait="(julianday(run_after) - julianday('now')) * 86400.0",
+        wait="COALESCE((julianday(run_after) - julianday('now')) * 86400.0, 1e9)",
         skip_locked="",
+        sound_id="AND length(id) = 32 AND id NOT GLOB '*[^0-9a-f]*'",
     ),
 }
 
