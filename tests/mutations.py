@@ -108,7 +108,8 @@ MUTANTS = [
            {"orphan.on_crash == OnCrash.RETRY and crashes": "crashes"}, "test_lifecycle.py"),
     Mutant("an atomic finish of 0 rows rolls back", "lifecycle/outcomes.py",
            {"    _hit(alias, statements.FINISH, attempt)":
-            "    run(alias, statements.FINISH, id=attempt.task_id, attempt=attempt.number, worker=attempt.worker)"},
+            "    task_id, number, worker = attempt.fence\n"
+            "    run(alias, statements.FINISH, id=task_id, attempt=number, worker=worker)"},
            "test_lifecycle.py"),
     Mutant("an atomic task is one transaction", "worker/runner.py",
            {"    with transaction.atomic(using=alias, durable=True):\n        result":
