@@ -4,7 +4,7 @@
 
 A worker of 4 threads in this process, on PostgreSQL and RabbitMQ, with the default settings. Each round
 enqueues real tasks behind nothing, behind hints of every wrong kind, behind hints of ids that do not
-exist, and behind rows that nobody can run. The conditions take turns, so that only ratios within this run
+exist, behind rows that nobody can run, and behind rows that can only fail. The conditions take turns, so that only ratios within this run
 count. The number is the time from the first real task's commit to the last one's end.
 """
 
@@ -60,16 +60,24 @@ def void_hints() -> None:
     send([json.dumps({"ids": [str(uuid.uuid4())]}).encode() for _ in range(GARBAGE)])
 
 
-def wrong_rows() -> None:
-    """Half of unknown names, which stay; half with arguments that are none, which end dead."""
-    for number in range(GARBAGE):
+def unknown_rows() -> None:
+    """Names that no app declares: they stay."""
+    insert(GARBAGE, "os.system", "[]")
+
+
+def broken_rows() -> None:
+    """As many as real tasks, with arguments that are none: each ends dead, and costs what a task costs."""
+    insert(REAL, "probe.tasks.note", '{"a": 1}')
+
+
+def insert(count: int, name: str, args: str) -> None:
+    """Rows by plain SQL, of the highest priority and long due."""
+    for _ in range(count):
         helpers.execute(
             "INSERT INTO txtasks_task (id, task_name, args, priority, run_after, max_attempts) "
             "VALUES (%s, %s, %s, 100, '2001-01-01', 1)",
-            uuid.uuid4().hex,
-            "os.system" if number % 2 else "probe.tasks.note",
-            '{"a": 1}',
-        )
+            uuid.uuid4().hex, name, args,
+        )  # fmt: skip
 
 
 def send(bodies: list[bytes]) -> None:
@@ -103,7 +111,7 @@ def hints_left() -> int:
 
 def compare(real: int) -> None:
     """Measure in turns and print the medians and their ratios to nothing."""
-    conditions = [nothing, wrong_hints, void_hints, wrong_rows]
+    conditions = [nothing, wrong_hints, void_hints, unknown_rows, broken_rows]
     times: dict[str, list[float]] = {one.__name__: [] for one in conditions}
     for _ in range(ROUNDS):
         for one in conditions:
