@@ -4,8 +4,9 @@
 
 A worker of 4 threads in this process, on PostgreSQL and RabbitMQ, with the default settings. Each round
 enqueues real tasks behind nothing, behind hints of every wrong kind, behind hints of ids that do not
-exist, behind rows that nobody can run, and behind rows that can only fail. The conditions take turns, so that only ratios within this run
-count. The number is the time from the first real task's commit to the last one's end.
+exist, behind rows that nobody can run, and behind rows that can only fail. The conditions take turns, so
+that only ratios within this run count. The number is the time from the first real task's commit to the
+last one's end.
 """
 
 from __future__ import annotations
