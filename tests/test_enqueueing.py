@@ -40,6 +40,12 @@ def test_a_committed_transaction_leaves_the_task_with_its_data():
     assert Order.objects.filter(pk=order.pk).exists()
 
 
+def test_the_row_is_written_in_the_transaction_and_not_after_its_commit():
+    with transaction.atomic():
+        handle = enqueue_task(tasks.note, "a")
+        assert helpers.row(handle.id).status == Status.PENDING
+
+
 def test_a_rolled_back_transaction_leaves_nothing():
     with pytest.raises(ZeroDivisionError), transaction.atomic():
         Order.objects.create(customer="Bob")

@@ -102,6 +102,7 @@ def _heads(subscription: Subscription) -> list[tuple[int, str]]:
         (priority, queue)
         for queue in subscription.queues
         for (priority,) in run(subscription.alias, statements.PENDING_PRIORITIES, queue=queue)[1]
+        if isinstance(priority, int)  # SQLite takes any text
     ]
     return sorted(heads, key=lambda head: -head[0])
 

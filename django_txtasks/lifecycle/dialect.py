@@ -29,6 +29,7 @@ class Dialect:
             priority, and its next one. PostgreSQL leaves ``status = 'pending'`` out of a look-up in
             an index whose condition says the same, and would then walk it from its end; but it
             goes straight to where whole rows compare, be it in another queue.
+        sound_id: leave out rows whose id is none that can be read back: SQLite takes any text.
         json: start and end of a cast of text to the type of a JSON column.
     """
 
@@ -39,6 +40,7 @@ class Dialect:
     skip_locked: str
     to_queue: str = "t.queue_name = %(queue)s"
     below_priority: str = "t.queue_name = %(queue)s AND t.priority < present.priority"
+    sound_id: str = ""
     json: str = ""
     end_json: str = ""
 
@@ -50,7 +52,8 @@ DIALECTS = {
         now="statement_timestamp()",
         later="statement_timestamp() + make_interval(secs => %(delay)s)",
         ago="statement_timestamp() - make_interval(secs => %(age)s)",
-        wait="EXTRACT(EPOCH FROM run_after - statement_timestamp())",
+        # not of the difference: PostgreSQL cannot subtract from '-infinity', which somebody may write
+        wait="EXTRACT(EPOCH FROM run_after) - EXTRACT(EPOCH FROM statement_timestamp())",
         skip_locked="FOR NO KEY UPDATE SKIP LOCKED",
         to_queue="(t.status, t.queue_name) <= ('pending', %(queue)s)",
         below_priority="(t.status, t.queue_name, t.priority) < ('pending', %(queue)s, present.priority)",
@@ -68,8 +71,9 @@ DIALECTS = {
         now=_SQLITE_NOW.format(""),
         later=_SQLITE_NOW.format(", %(delay)s || ' seconds'"),
         ago=_SQLITE_NOW.format(", -%(age)s || ' seconds'"),
-        wait="(julianday(run_after) - julianday('now')) * 86400.0",
+        wait="COALESCE((julianday(run_after) - julianday('now')) * 86400.0, 1e9)",
         skip_locked="",
+        sound_id="AND length(id) = 32 AND id NOT GLOB '*[^0-9a-f]*'",
     ),
 }
 

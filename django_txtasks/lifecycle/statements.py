@@ -28,11 +28,15 @@ PENDING_PRIORITIES = """
     SELECT priority FROM present WHERE priority IS NOT NULL
 """
 
+# A row written by hand whose counters are full could not be moved on: the statement that tried would fail
+# with all other rows in it, turn after turn. It stays pending, where it is seen.
 _CLAIMABLE = """
     SELECT id, task_name, queue_name, args, kwargs, attempt, failures, crashes, max_attempts, errors,
            timeout, hooks, {wait} AS wait
       FROM txtasks_task
-     WHERE status = 'pending' AND task_name IN {names} AND (expires_at IS NULL OR expires_at > {now})
+     WHERE status = 'pending' AND task_name IN {names} {sound_id}
+       AND (expires_at IS NULL OR expires_at > {now})
+       AND attempt < 2147483647 AND failures < 2147483647 AND crashes < 2147483647
 """
 # A row that W2 is about to claim is locked and left out. The time is compared in the WHERE, so
 # that rows due later are not read at all.
@@ -188,7 +192,7 @@ ORPHANS = """
 OVERDUE = """
     SELECT id FROM txtasks_task
      WHERE status = 'pending' AND queue_name = %(queue)s AND priority = %(priority)s AND run_after < {ago}
-       AND (notified_at IS NULL OR notified_at < {ago})
+       {sound_id} AND (notified_at IS NULL OR notified_at < {ago})
      ORDER BY run_after, id LIMIT %(limit)s {skip_locked}
 """
 NOTIFIED = "UPDATE txtasks_task SET notified_at = {now} WHERE id IN {ids} AND status = 'pending'"

@@ -54,6 +54,16 @@ async def note_async(key="async"):
     return "from async"
 
 
+@task(max_attempts=2)
+def fail_loudly(length):
+    raise ValueError("loud \x00 \ud800 " * (length // 10))
+
+
+@task
+def give_much(length):
+    return "x" * length
+
+
 @task(max_attempts=3)
 def fail(text="out of paper"):
     secret = "a local variable"  # noqa: F841 -- must not be in the traceback

@@ -1,0 +1,10 @@
+"""Faults on order, in real processes: one fault strikes once at one point.
+
+Nothing in the package knows of this app. A process that a test starts with ``failpoints.settings``
+hooks, if the environment says so, seams that are there anyway: Django's ``execute_wrapper``, a
+connection's commit, pika's ``basic_publish``, the task functions of this app.
+
+* ``points``: where
+* ``faults``: what
+* ``tasks``, ``sender``: a load of every kind of task, whose runs can be counted
+"""

@@ -1,0 +1,15 @@
+"""Arms the process when it starts."""
+
+from django.apps import AppConfig
+
+from failpoints import points
+
+
+class FailPoints(AppConfig):
+    """An app of the tests."""
+
+    name = "failpoints"
+
+    def ready(self) -> None:
+        """Hook the seam that the environment names, if it does."""
+        points.arm()

@@ -1,0 +1,232 @@
+"""Where faults strike: thirteen points on the way of a task, one hooked per process.
+
+A statement is hit right after it was executed, in its open transaction. Around a COMMIT there are two
+moments: a cut and a freeze strike before it is sent, an exception and kill -9 once it has landed and
+its answer is lost.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from django.db.backends.signals import connection_created
+
+from failpoints.faults import Fault, shut
+
+# The loop records the ends of most tasks in its turn, but an atomic task its own in its own transaction:
+# each kind of finish gets two of the faults, and its commit the other two.
+LOOPS_FINISH, ATOMIC_FINISH = "DELETE_TASKS", "FINISH"
+FINISHES = {
+    "raise": LOOPS_FINISH,
+    "kill": ATOMIC_FINISH,
+    "stop": LOOPS_FINISH,
+    "cut": ATOMIC_FINISH,
+}
+COMMITS = {"raise": ATOMIC_FINISH, "kill": LOOPS_FINISH, "stop": ATOMIC_FINISH, "cut": LOOPS_FINISH}
+
+Passed = Callable[[Any, Any], bool]
+
+
+def arm() -> None:
+    """Hook the point that the environment names: ``TXTASKS_FAILPOINT=point:fault:marker``."""
+    if "TXTASKS_FAILPOINT" in os.environ:
+        point, kind, marker = os.environ["TXTASKS_FAILPOINT"].split(":")
+        SEAMS[point](Fault(kind, Path(marker)))
+
+
+# -- statements and commits -------------------------------------------------------------------------
+
+
+def statement(*names: str, skip: int = 0, when: Passed | None = None) -> Callable[[Fault], None]:
+    """Strike after one of these statements of the lifecycle.
+
+    Args:
+        when: looks at the connection and the statement's parameters.
+    """
+
+    def hook(fault: Fault) -> None:
+        fault.skip = skip
+
+        def execute(call: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+            result = call(sql, params, many, context)
+            connection = context["connection"]
+            if is_one_of(names, sql) and (when is None or when(connection, params)):
+                fault.strike(functools.partial(cut_database, connection))
+            return result
+
+        on_each_connection(lambda connection: connection.execute_wrappers.append(execute))
+
+    return hook
+
+
+def commit(*names: str, skip: int = 0) -> Callable[[Fault], None]:
+    """Strike at the COMMIT of a transaction with one of these statements."""
+
+    def hook(fault: Fault) -> None:
+        fault.skip = skip
+
+        def attach(connection: Any) -> None:
+            seen: list[str] = []
+            real_commit, real_rollback = connection._commit, connection._rollback
+
+            def execute(call: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+                if is_one_of(names, sql):
+                    seen.append(sql)
+                return call(sql, params, many, context)
+
+            def commit_() -> None:
+                meant = bool(seen)
+                seen.clear()
+                if meant and fault.kind in ("cut", "stop"):
+                    fault.strike(functools.partial(cut_database, connection))
+                real_commit()
+                if meant and fault.kind in ("raise", "kill"):
+                    fault.strike(functools.partial(cut_database, connection))
+
+            def rollback() -> None:
+                seen.clear()
+                real_rollback()
+
+            connection.execute_wrappers.append(execute)
+            connection._commit, connection._rollback = commit_, rollback
+
+        on_each_connection(attach)
+
+    return hook
+
+
+def by_fault(
+    seam: Callable[..., Callable[[Fault], None]], names: dict[str, str]
+) -> Callable[[Fault], None]:
+    """Hook the statement that this fault is for."""
+    return lambda fault: seam(names[fault.kind])(fault)
+
+
+def on_each_connection(attach: Callable[[Any], None]) -> None:
+    """Attach to each of Django's connections, once, however often it connects."""
+    attached = "_failpoints_attached"
+
+    def receive(connection: Any, **_: Any) -> None:
+        if not hasattr(connection, attached):
+            setattr(connection, attached, True)
+            attach(connection)
+
+    connection_created.connect(receive, weak=False)
+
+
+@functools.cache
+def pattern(name: str) -> re.Pattern[str]:
+    """Match a statement's text as it is executed, whatever stands in its ``{pieces}``."""
+    from django_txtasks.lifecycle import statements
+
+    parts = re.split(r"\{\w+\}", getattr(statements, name))
+    return re.compile(".*".join(map(re.escape, parts)), re.DOTALL)
+
+
+def is_one_of(names: tuple[str, ...], sql: str) -> bool:
+    """Say whether this is one of the lifecycle's statements."""
+    return any(pattern(name).match(sql) for name in names)
+
+
+def cut_database(connection: Any) -> None:
+    """Cut the socket below a connection of Django's."""
+    connection.ensure_connection()
+    shut(connection.connection.pgconn.socket)
+
+
+def runs_something(connection: Any, params: Any) -> bool:
+    """A beat of a worker that has work: there is something to lose."""
+    return bool(params["running"])
+
+
+def has_lost_workers(connection: Any, params: Any) -> bool:
+    """There is something to recover."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1 FROM txtasks_worker WHERE lost")
+        return cursor.fetchone() is not None
+
+
+# -- RabbitMQ -----------------------------------------------------------------------------------------
+
+
+def publishing(fault: Fault) -> None:
+    """Strike in the publisher's thread, before a hint is sent."""
+    from pika.adapters.blocking_connection import BlockingChannel
+
+    real = BlockingChannel.basic_publish
+
+    def basic_publish(channel: Any, *args: Any, **kwargs: Any) -> Any:
+        fault.strike(lambda: cut_amqp(channel.connection), RuntimeError)
+        return real(channel, *args, **kwargs)
+
+    BlockingChannel.basic_publish = basic_publish
+
+
+def receiving(fault: Fault) -> None:
+    """Strike in the consumer's thread, before a hint is read."""
+    from django_txtasks.broker import topology
+
+    connect, decode = topology.connect, topology.decode_hint
+    opened: list[Any] = []
+
+    def connect_and_remember(*args: Any, **kwargs: Any) -> Any:
+        opened.append(connect(*args, **kwargs))
+        return opened[-1]
+
+    def decode_hint(body: bytes) -> Any:
+        fault.strike(lambda: [cut_amqp(one) for one in opened if one.is_open], RuntimeError)
+        return decode(body)
+
+    topology.connect, topology.decode_hint = connect_and_remember, decode_hint
+
+
+def cut_amqp(connection: Any) -> None:
+    """Cut the socket below a connection of pika's, which has no public name for it."""
+    shut(connection._impl._transport._sock.fileno())
+
+
+# -- the task function --------------------------------------------------------------------------------
+
+_in_tasks: dict[tuple[str, str], Fault] = {}
+
+
+def task(point: str, kind: str) -> Callable[[Fault], None]:
+    """Strike where a task of this kind says that it has come to this point."""
+    return lambda fault: _in_tasks.update({(point, kind): fault})
+
+
+def reached(point: str, kind: str) -> None:
+    """Said by task functions."""
+    from django.db import connection
+
+    if (point, kind) in _in_tasks:
+        _in_tasks[point, kind].strike(functools.partial(cut_database, connection), ValueError)
+
+
+ROLES: dict[str, dict[str, Callable[[Fault], None]]] = {
+    "sender": {
+        "insert": statement("INSERT_TASKS", skip=4),  # in the middle of the second transaction
+        "commit": commit("INSERT_TASKS", skip=1),
+        "hint": publishing,
+    },
+    "worker": {
+        "receive": receiving,
+        "claim": statement("CLAIM"),
+        "claim commit": commit("CLAIM"),
+        "run": task("run", "default"),
+        "effects": task("effects", "atomic"),
+        "finish": by_fault(statement, FINISHES),
+        "finish commit": by_fault(commit, COMMITS),
+        "heartbeat": statement("BEAT", when=runs_something),
+    },
+    "cleaner": {
+        "select": statement("ORPHANS", when=has_lost_workers),
+        "update": statement("RETRY", "BURY", "RELEASE"),
+    },
+}
+SEAMS = {point: seam for seams in ROLES.values() for point, seam in seams.items()}

@@ -1,0 +1,218 @@
+"""Remove one guard of the protocol at a time: the tests that should notice must fail each time.
+
+    python tests/services.py -- python tests/mutations.py [word in the name of a guard]
+
+Works on a copy of the tree. First the tests have to pass there as it is; then each guard is taken out by an
+exact replacement of text, which has to be found once. Prints which test noticed, and ends with 1 if one
+guard can go without any test noticing. Takes some minutes, which is why pytest does not collect it.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "dist", "build", "_build", "*.sqlite3")
+PASSED, FAILED = 0, 1  # what pytest ends with; anything else says that it could not do its work
+PATIENCE = 600
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """The tree without one guard.
+
+    Attributes:
+        guard: what is removed.
+        file: where, below ``django_txtasks``.
+        changes: texts and what comes in their place.
+        tests: files that should notice, below ``tests``, or ids in them.
+        databases: where it matters.
+    """
+
+    guard: str
+    file: str
+    changes: dict[str, str]
+    tests: str
+    databases: tuple[str, ...] = ("POSTGRES",)
+
+
+BOTH = ("POSTGRES", "MARIADB")
+FENCE = "WHERE id = %(id)s AND attempt = %(attempt)s AND worker = %(worker)s AND status = 'claimed'"
+MUTANTS = [
+    Mutant("fence: attempt and worker", "lifecycle/statements.py",
+           {FENCE: "WHERE id = %(id)s AND status = 'claimed'"}, "test_lifecycle.py"),
+    Mutant("fence: attempt alone", "lifecycle/statements.py",
+           {FENCE: FENCE.replace("AND attempt = %(attempt)s ", "")}, "test_lifecycle.py"),
+    Mutant("fence: worker alone", "lifecycle/statements.py",
+           {FENCE: FENCE.replace("AND worker = %(worker)s ", "")}, "test_lifecycle.py"),
+    Mutant("fence of a batch of outcomes", "lifecycle/outcomes.py",
+           {"recorded.done if fence in held": "recorded.done if fence[0] in {one[0] for one in held}"},
+           "test_lifecycle.py"),
+    Mutant("SKIP LOCKED on PostgreSQL", "lifecycle/dialect.py",
+           {'skip_locked="FOR NO KEY UPDATE SKIP LOCKED"': 'skip_locked="FOR NO KEY UPDATE"'},
+           "test_lifecycle.py"),
+    Mutant("SKIP LOCKED on MariaDB", "lifecycle/dialect.py",
+           {'skip_locked="FOR UPDATE SKIP LOCKED"': 'skip_locked="FOR UPDATE"'},
+           "test_lifecycle.py", ("MARIADB",)),
+    Mutant("choosing rows locks them", "lifecycle/dialect.py",
+           {'skip_locked="FOR NO KEY UPDATE SKIP LOCKED"': 'skip_locked=""'}, "test_lifecycle.py"),
+    Mutant("the claim counts the attempt", "lifecycle/statements.py",
+           {"attempt = attempt + 1, worker": "worker"}, "test_lifecycle.py", BOTH),
+    Mutant("run_after in the scan", "lifecycle/statements.py",
+           {"AND priority = %(priority)s AND run_after <= {now}": "AND priority = %(priority)s"},
+           "test_worker.py", BOTH),
+    Mutant("run_after of a hinted task", "lifecycle/claims.py",
+           {"due = [row for row in rows if row[-1] <= 0][:limit]": "due = rows[:limit]"},
+           "test_broker.py"),
+    Mutant("LOSE looks at the beat again", "lifecycle/statements.py",
+           {"AND NOT lost AND beat = %(beat)s": "AND NOT lost"}, "test_lifecycle.py", BOTH),
+    Mutant("BEAT refuses a lost worker", "lifecycle/statements.py",
+           {"listening = %(listening)s\n     WHERE id = %(worker)s AND NOT lost":
+            "listening = %(listening)s\n     WHERE id = %(worker)s"}, "test_lifecycle.py", BOTH),
+    Mutant("a turn obeys the beat's answer", "worker/ledger.py",
+           {"            raise DeclaredLost\n\n    @property": "            pass\n\n    @property"},
+           "test_ledger.py"),
+    Mutant("the beat is in the claim's transaction", "worker/ledger.py",
+           {"            self._beat(len(running), connected)\n":
+            "            self._beat(len(running), connected)\n"
+            "        with own_transaction(self.alias, limit=self.config.lease / 2):\n"},
+           "test_ledger.py"),
+    Mutant("reconciliation after an unknown COMMIT", "worker/ledger.py",
+           {"self._reconcile(running) if self._check_is_due() else []": "[]"},
+           "test_ledger.py"),
+    Mutant("what runs is not given back", "worker/ledger.py",
+           {"unknown = there - running - ": "unknown = there - "}, "test_ledger.py"),
+    Mutant("recover is fenced by what was seen", "lifecycle/recovery.py",
+           {"    if not run(alias, statements.LOCK_CLAIMED, ids=[attempt.task_id])[1]:\n":
+            "    held = run(alias, statements.LOCK_CLAIMED, ids=[attempt.task_id])[1]\n"
+            "    from dataclasses import replace\n"
+            "    for _, number, worker in held:\n"
+            "        attempt = replace(attempt, number=number, worker=as_uuid(worker))\n"
+            "    if not held:\n"}, "test_lifecycle.py", BOTH),
+    Mutant("recover takes lost workers' claims only", "lifecycle/statements.py",
+           {"AND (w.id IS NULL OR w.lost)": ""}, "test_lifecycle.py"),
+    Mutant("a claim that had not started is no crash", "lifecycle/recovery.py",
+           {"if not orphan.started:": "if False:"}, "test_lifecycle.py"),
+    Mutant("max_crashes", "lifecycle/recovery.py",
+           {" and crashes < orphan.max_crashes": ""}, "test_lifecycle.py"),
+    Mutant("a default task is never run again silently", "lifecycle/recovery.py",
+           {"orphan.on_crash == OnCrash.RETRY and crashes": "crashes"}, "test_lifecycle.py"),
+    Mutant("an atomic finish of 0 rows rolls back", "lifecycle/outcomes.py",
+           {"    _hit(alias, statements.FINISH, attempt)":
+            "    task_id, number, worker = attempt.fence\n"
+            "    run(alias, statements.FINISH, id=task_id, attempt=number, worker=worker)"},
+           "test_lifecycle.py"),
+    Mutant("an atomic task is one transaction", "worker/runner.py",
+           {"    with transaction.atomic(using=alias, durable=True):\n        result":
+            "    if True:\n        result"}, "test_worker.py"),
+    Mutant("hints are sent after the commit", "enqueueing.py",
+           {"transaction.on_commit(hook, using=alias, robust=True)": "hook()"}, "test_enqueueing.py"),
+    Mutant("the row is written in the transaction", "enqueueing.py",
+           {"        insert(alias, tasks)\n":
+            "        transaction.on_commit(lambda: insert(alias, tasks), using=alias)\n"},
+           "test_enqueueing.py"),
+    Mutant("renotify", "cleaner.py",
+           {'counts["renotified"] = self.renotify()': 'counts["renotified"] = 0'}, "test_cleaner.py"),
+    Mutant("a cleaner that slept counts anew", "cleaner.py",
+           {"if slept or session is not self._session:": "if session is not self._session:"},
+           "test_cleaner.py"),
+    Mutant("a cleaner with a new session counts anew", "cleaner.py",
+           {"if slept or session is not self._session:": "if slept:"}, "test_cleaner.py"),
+    Mutant("a bad outcome stops no other", "worker/ledger.py",
+           {"            self._careful = True\n": "            pass\n"}, "test_worker.py"),
+]  # fmt: skip
+
+
+def mutated(text: str, mutant: Mutant) -> str:
+    """Return a file without the guard.
+
+    Raises:
+        SystemExit: the code has changed, so this list has to follow it.
+    """
+    for old, new in mutant.changes.items():
+        if text.count(old) != 1:
+            sys.exit(
+                f"{mutant.guard}: found {text.count(old)} times in {mutant.file}, not once: {old!r}"
+            )
+        text = text.replace(old, new)
+    ast.parse(text)  # a file that cannot even be imported would fail every test and prove nothing
+    return text
+
+
+def run_tests(tree: Path, tests: list[str], database: str) -> tuple[int | None, str]:
+    """Return pytest's status, None if it took too long, and what it printed."""
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+    url = os.environ[f"TXTASKS_TEST_{database}_URL"]
+    path = os.pathsep.join(filter(None, [str(tree), os.environ.get("PYTHONPATH")]))
+    env = {**os.environ, "TXTASKS_DATABASE_URL": url, "PYTHONPATH": path}
+    try:
+        done = subprocess.run(
+            command,
+            cwd=tree,
+            env=env,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=PATIENCE,
+        )
+    except subprocess.TimeoutExpired:
+        return None, ""
+    return done.returncode, done.stdout + done.stderr
+
+
+def verdict(tree: Path, mutant: Mutant, database: str) -> str:
+    """Return the id of the test that noticed; empty = the guard can go and nobody does."""
+    file = tree / "django_txtasks" / mutant.file
+    original = file.read_text()
+    file.write_text(mutated(original, mutant))
+    try:
+        status, output = run_tests(tree, [f"tests/{mutant.tests}"], database)
+    finally:
+        file.write_text(original)
+    if status not in (PASSED, FAILED, None):
+        sys.exit(f"{mutant.guard}: pytest could not do its work ({status}):\n{output}")
+    if status is None:
+        return "(a test that never ended)"
+    noticed = re.search(r"^(?:FAILED|ERROR) tests/(\S+)", output, re.MULTILINE)
+    return noticed[1] if status == FAILED and noticed else ""
+
+
+def main(words: list[str]) -> int:
+    """Try them all; return 1 if one survives."""
+    mutants = [one for one in MUTANTS if all(word in one.guard for word in words)]
+    survivors = 0
+    with tempfile.TemporaryDirectory() as directory:
+        tree = Path(directory) / "tree"
+        shutil.copytree(ROOT, tree, ignore=LEFT_OUT)
+        for mutant in mutants:
+            mutated((tree / "django_txtasks" / mutant.file).read_text(), mutant)
+        for database in sorted({name for one in mutants for name in one.databases}):
+            tests = {f"tests/{one.tests}" for one in mutants if database in one.databases}
+            status, output = run_tests(tree, sorted(tests), database)
+            if status != PASSED:
+                sys.exit(f"The tests fail on {database} without any mutation:\n{output}")
+        for mutant in mutants:
+            for database in mutant.databases:
+                start = time.monotonic()
+                noticed = verdict(tree, mutant, database)
+                survivors += not noticed
+                seconds = time.monotonic() - start
+                print(
+                    f"{mutant.guard:45} {database:8} {noticed or 'SURVIVED':100} {seconds:5.1f} s",
+                    flush=True,
+                )
+    print(f"{survivors} survived")
+    return int(survivors > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
