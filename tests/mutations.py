@@ -23,7 +23,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "dist", "build", "_build", "*.sqlite3")
 PASSED, FAILED = 0, 1  # what pytest ends with; anything else says that it could not do its work
-PATIENCE = 600
+PATIENCE = 240  # seconds; a test that never ends has noticed, too
 
 
 @dataclass(frozen=True)
