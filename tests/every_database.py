@@ -15,7 +15,7 @@ from pathlib import Path
 
 PYTEST = Path(sys.executable).with_name("pytest")  # not -m: that would import the source tree
 AT_ONCE = ["--numprocesses=4", "--dist=worksteal"]  # most tests wait for other processes
-ONCE = ["test_docs.py", "test_demo.py", "test_services.py", "test_failpoints.py"]
+ONCE = ["test_model.py", "test_docs.py", "test_demo.py", "test_services.py", "test_failpoints.py"]
 
 
 def main(arguments: list[str]) -> int:

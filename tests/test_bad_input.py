@@ -22,7 +22,7 @@ from django_txtasks import enqueue_many
 from django_txtasks.broker import topology
 from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config
-from django_txtasks.lifecycle.claims import read_errors
+from django_txtasks.lifecycle.claims import read_entries
 from django_txtasks.models import Status, Task, Worker
 from django_txtasks.payload import clean_text
 
@@ -262,7 +262,7 @@ def test_ten_megabytes_of_error_or_result_leave_a_small_row(function, length, wo
 @fuzzed
 @given(st.text() | json_values.map(json.dumps))
 def test_any_text_in_errors_is_a_list_of_objects(text):
-    assert all(isinstance(entry, dict) for entry in read_errors(text))
+    assert all(isinstance(entry, dict) for entry in read_entries(text))
 
 
 @fuzzed

@@ -86,6 +86,12 @@ def finish(alias: str, ended: Ended, *, config: Config) -> Followers:
     return follow(alias, [ended], config)
 
 
+def finished_by(alias: str, attempt: Attempt) -> bool:
+    """Say whether this very attempt has finished the task: by a COMMIT whose answer was lost."""
+    task_id, number, worker = attempt.fence
+    return bool(run(alias, statements.FINISHED_BY, id=task_id, attempt=number, worker=worker)[1])
+
+
 def note_late_finish(alias: str, attempt: Attempt) -> None:
     """Say beside a task that an attempt, given up with its worker, has finished all the same.
 

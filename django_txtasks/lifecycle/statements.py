@@ -109,6 +109,10 @@ BURY = (
 """
     + _STILL_HELD
 )
+FINISHED_BY = """
+    SELECT id FROM txtasks_finishedtask
+     WHERE id = %(id)s AND attempt = %(attempt)s AND worker = %(worker)s AND outcome = 'succeeded'
+"""
 # W1's task was given to W2, or is dead, and W1 finishes it all the same: said beside the task.
 LATE_IN = "SELECT id, late_finishes, errors FROM {table} WHERE id = %(id)s {skip_locked}"
 NOTE_LATE_FINISH = "UPDATE {table} SET late_finishes = %(late)s WHERE id = %(id)s"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import uuid
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 
@@ -66,16 +66,16 @@ class Bell:
         except queue.Empty:
             return
 
-    def looked_up(self, count: int) -> None:
-        """The first ``count`` ids have been dealt with, in a transaction that has committed."""
-        for _ in range(count):
-            self.ids.popleft()
+    def looked_up(self, ids: Collection[uuid.UUID]) -> None:
+        """These have been dealt with, in a transaction that has committed."""
+        if ids:
+            self.ids = deque(one for one in self.ids if one not in ids)
         if not self.ids:
             self._end(lambda hint: hint.settle())
 
     def forget(self) -> None:
         """A scan finds what these hints tell."""
-        self.looked_up(len(self.ids))
+        self.looked_up(set(self.ids))
 
     def give_back(self) -> None:
         """Leave unread hints to workers that have room."""

@@ -10,7 +10,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from django.db import DatabaseError, InterfaceError, OperationalError, connections, transaction
@@ -49,6 +49,13 @@ class Turn:
     claimed: list[Attempt] = field(default_factory=list)
     lookup: Lookup | None = None
     scan_filled: bool = False
+
+    @property
+    def settled(self) -> set[uuid.UUID]:
+        """The ids that need no other look by this worker, but for those that are due and found no room."""
+        if self.lookup is None:
+            return set()
+        return set(self.ids) - {one for one, wait in self.lookup.later.items() if wait <= 0}
 
 
 class LastWill(Protocol):
@@ -112,9 +119,7 @@ class Ledger:
             settled = self._reconcile(running) if self._check_is_due() else []
             recorded = self._record()
             notify_on_commit(self.alias, recorded.followers)
-            for one in recorded.lost:
-                if one.arrow is Arrow.FINISH and not self._is_mine(one):
-                    outcomes.note_late_finish(self.alias, one.attempt)
+            self._look_again(recorded)
             if turn.room:
                 self._claim(turn)
         self._unsure = self._careful = False
@@ -129,8 +134,10 @@ class Ledger:
             signals.worker_was_lost.tell(worker=previous)
             return
         self._unsure = True  # its COMMIT may have landed
-        if isinstance(error, (OperationalError, InterfaceError)):
-            connections[self.alias].close()
+        connection = connections[self.alias]
+        # PostgreSQL's own limits end a session with an InternalError.
+        if isinstance(error, (OperationalError, InterfaceError)) or not connection.is_usable():
+            connection.close()
         else:
             self._careful = True
         self._beat_alone()
@@ -232,6 +239,15 @@ class Ledger:
             signals.outcome_refused.tell(**one.attempt.facts, error=str(error))
             refused = Ended(attempt=one.attempt, arrow=Arrow.BURY, error=describe(error))
             return outcomes.record(self.alias, [refused], config=self.config)
+
+    def _look_again(self, recorded: outcomes.Recorded) -> None:
+        """Tell those that finished by a COMMIT whose answer was lost from those that finished too late."""
+        for one in list(recorded.lost):
+            if outcomes.finished_by(self.alias, one.attempt):
+                recorded.lost.remove(one)
+                recorded.done.append(replace(one, arrow=Arrow.FINISH))
+            elif one.arrow is Arrow.FINISH and not self._is_mine(one):
+                outcomes.note_late_finish(self.alias, one.attempt)
 
     def _claim(self, turn: Turn) -> None:
         """The scan comes first: rows whose hints were lost must not wait behind a stream of hints."""

@@ -16,6 +16,8 @@ from django_txtasks.worker.timers import Timers
 
 BUSY_ROW = 0.05
 """Seconds until an outcome whose row somebody else had locked is tried again."""
+WIDE = 500
+"""Ids looked up in a turn after some had no row: real tasks must not wait behind a flood of others."""
 NEAR = 60.0
 """Seconds ahead that a task is waited for by a timer instead of a scan."""
 
@@ -34,6 +36,7 @@ class Schedule:
             retry=config.retry_time.total_seconds(), giveup=config.giveup_time.total_seconds()
         )
         self._timed: list[uuid.UUID] = []
+        self._width = 0
         self._failures = 0
         self._next_beat = self._next_scan = self._not_before = 0.0
 
@@ -53,7 +56,8 @@ class Schedule:
         if self._failures or not room:
             return Turn(0, [], scan=False)
         self._timed = self.timers.pop_due(now)
-        return Turn(room, self._timed + hinted[:room], scan=now >= self._next_scan)
+        ids = self._timed + hinted[: max(room, self._width)]
+        return Turn(room, ids, scan=now >= self._next_scan)
 
     def written(self, turn: Turn, now: float, *, busy: bool) -> None:
         """A turn has committed: decide what the next ones look for."""
@@ -62,9 +66,14 @@ class Schedule:
         self._next_beat = now + self.config.beat.total_seconds()
         if turn.lookup is not None:
             self.timers.found(set(turn.ids) - set(turn.lookup.absent))
-            near = {task_id: wait for task_id, wait in turn.lookup.later.items() if wait < NEAR}
+            near = {
+                task_id: wait
+                for task_id, wait in turn.lookup.later.items()
+                if 0 < wait < NEAR or task_id in self._timed
+            }
             self.timers.due_in(near, now)
             self.timers.absent(turn.lookup.absent, now)
+            self._width = WIDE if turn.lookup.absent else 0
         if turn.scan and turn.room:
             self.nothing_due = not turn.claimed
             poll = self.config.poll_interval.total_seconds() * random.uniform(0.9, 1)  # noqa: S311 -- jitter

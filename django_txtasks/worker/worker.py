@@ -115,7 +115,7 @@ class Worker:
             self._heal(error)
             return
         self.schedule.written(turn, time.monotonic(), busy=bool(self.ledger.unrecorded))
-        self.bell.looked_up(min(turn.room, len(hinted)))
+        self.bell.looked_up(turn.settled)
         if turn.scan_filled:
             self.bell.forget()  # a backlog: the scan finds whatever hints tell
         self._start(turn.claimed)

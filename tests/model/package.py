@@ -12,6 +12,7 @@ from probe import tasks as functions
 from django_txtasks import registry
 from django_txtasks.conf import get_config
 from django_txtasks.lifecycle import claims, outcomes, people, recovery, workers
+from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.claims import Subscription
 from django_txtasks.models import FinishedTask, Task, Worker
 from model.tables import Tables
@@ -48,7 +49,7 @@ class Package:
 
     def record(self, ended, *, keep):
         with transaction.atomic():
-            return outcomes.record(ALIAS, ended, keep=keep)
+            return outcomes.record(ALIAS, ended, config=self._config(keep))
 
     def claim_hinted(self, worker, queues, ids, limit):
         with transaction.atomic():
@@ -60,7 +61,8 @@ class Package:
         """As an atomic task: its effect and its finish."""
         with transaction.atomic():
             functions.ran("effect")
-            outcomes.finish(ALIAS, attempt, None, keep=keep)
+            ended = Ended(attempt=attempt, arrow=Arrow.FINISH)
+            outcomes.finish(ALIAS, ended, config=self._config(keep))
 
     def move(self, ended):
         with transaction.atomic():
@@ -72,11 +74,14 @@ class Package:
 
     def recover(self, orphan):
         with transaction.atomic():
-            return recovery.recover(ALIAS, orphan, lambda crashes: LATER)
+            return recovery.recover(ALIAS, orphan, lambda crashes: LATER, self.keeping).arrow
 
     def by_person(self, name, ids):
         more = {"keep": True} if name in ("cancel", "discard") else {}
         return getattr(people, name)(ALIAS, ids, **more)
+
+    def _config(self, keep):
+        return self.keeping if keep else self.forgetting
 
     def _subscription(self, queues):
         return Subscription(ALIAS, list(queues), registry.names())
