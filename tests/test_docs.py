@@ -461,7 +461,9 @@ def test_every_signal_is_documented():
     real = {name for name, event in vars(signals).items() if isinstance(event, signals.Event)}
     text = (ROOT / "docs/deployment.md").read_text()
     table = text.split("| Signal | Sent when |\n")[1].split("\n\n")[0]
-    said = [name for row in table.splitlines() for name in re.findall(r"`(\w+)`", row.split("|")[1])]
+    said = [
+        name for row in table.splitlines() for name in re.findall(r"`(\w+)`", row.split("|")[1])
+    ]
     assert sorted(said) == sorted(real)
 
 
