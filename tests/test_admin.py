@@ -220,6 +220,18 @@ def test_a_compensated_task_is_not_revived_and_the_person_hears_why() -> None:
     assert Task.objects.get(status=Status.DEAD).pk == task.pk
 
 
+def test_compensated_is_what_crashed_and_declared_a_compensation() -> None:
+    task = compensated()
+    others = [
+        row(Status.DEAD, crashes=1),
+        row(Status.DEAD, on_crash=OnCrash.COMPENSATE, failures=5),
+        row(Status.HELD, on_crash=OnCrash.COMPENSATE, crashes=1),
+    ]
+    assert list(Task.objects.compensated()) == [task]
+    for one in (task, *others):
+        assert Task.objects.get(pk=one.pk).is_compensated == (one is task)
+
+
 def test_the_page_of_a_compensated_task_offers_to_discard_it_only() -> None:
     client = viewer(*ACTIONS)
     form = page(client, f"{TASKS}{compensated().pk}/change/")
@@ -362,7 +374,7 @@ def test_due_tasks_are_told_from_later_and_overdue_ones() -> None:
 def test_claims_that_nothing_will_end_are_found_and_marked() -> None:
     now = timezone.now()
     old = {"started_at": now - timedelta(hours=2), "claimed_at": now - timedelta(hours=2)}
-    marked = '<small class="txtasks-warning">2 h'
+    marked = '<small class="txtasks-warning">'
     client = viewer()
     row(Status.CLAIMED, started_at=now)
     row(Status.CLAIMED, timeout=60.0, **old)
@@ -648,6 +660,23 @@ def test_an_attempt_that_finished_after_it_was_abandoned_is_a_line(url: str) -> 
         f"attempt 2, abandoned at {shown.EMPTY}, yet finished at 2026-01-02 04Z",
     ):
         assert f"<div>{text}</div>" in html
+
+
+@pytest.mark.parametrize(
+    ("show", "text", "lines"),
+    [
+        (shown.late_finishes, '[1, null, "x", {"attempt": 3}]', 1),
+        (shown.late_finishes, '{"attempt": 3}', 1),
+        (shown.hooks, '{"on_retry": "x", "on_failure": {"task_name": [1]}}', 2),
+        (shown.hooks, '["on_retry"]', 0),
+        (shown.hooks, "null", 0),
+    ],
+)
+def test_what_somebody_wrote_by_hand_is_shown_as_far_as_it_can_be(
+    show: Any, text: str, lines: int
+) -> None:
+    """Asked directly: on a page Django shows a dash for whatever raises AttributeError."""
+    assert show(text).count("<div>") == lines
 
 
 def test_a_task_that_was_not_started_in_time_says_so() -> None:
