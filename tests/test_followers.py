@@ -69,7 +69,7 @@ def test_a_hook_that_no_declaration_wrote_is_dropped_and_stops_no_worker(number)
 
 
 def test_a_sound_hook_written_by_hand_is_enqueued():
-    by_hand(tasks.note, hooks={"on_success": SOUND, "on_retry": {}})
+    by_hand(tasks.note, hooks={"on_success": SOUND, "on_retry": {**SOUND, "hooks": None}})
     work()
     [followed] = FinishedTask.objects.filter(task_name="probe.tasks.give")
     assert followed.result["event"] == "success"
@@ -109,7 +109,7 @@ def test_a_number_that_json_does_not_have_keeps_no_death_from_being_told(txtasks
     task = by_hand(tasks.note, max_attempts=1, hooks={"on_failure": SOUND})
     with connection.cursor() as cursor:
         cursor.execute("""UPDATE txtasks_task SET args = '[1e999, 2]'""")
-    work()
-    assert helpers.row(task.pk).status == Status.DEAD
+    with helpers.working():
+        helpers.wait_until(lambda: helpers.row(task.pk).status == Status.DEAD)
     told = [*Task.objects.filter(task_name="probe.tasks.give"), *FinishedTask.objects.all()]
     assert len(told) == 2
