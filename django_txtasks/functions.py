@@ -229,7 +229,7 @@ def _seconds(timeout: Any, name: str) -> float | None:
     if timeout is None:
         return None
     seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-    if not isinstance(seconds, (int, float)) or isinstance(seconds, bool) or not 0 < seconds < 1e9:
+    if not registry.is_time_limit(seconds):
         raise InvalidDeclaration(
             f"{name} has timeout={timeout!r}; use a timedelta or a number of seconds, more than 0."
         )

@@ -68,6 +68,11 @@ class TaskQuerySet(models.QuerySet["Task"]):
         """Pending tasks whose time has come."""
         return self.in_state(Status.PENDING).filter(run_after__lte=DatabaseNow())
 
+    def compensated(self) -> TaskQuerySet:
+        """Dead tasks whose compensation was enqueued: they may not be done after all."""
+        crashed = self.in_state(Status.DEAD).filter(crashes__gt=0)
+        return crashed.filter(on_crash=OnCrash.COMPENSATE)
+
 
 class TaskColumns(models.Model):
     """What a task keeps for life, in its live row and in its finished one."""
@@ -152,6 +157,12 @@ class Task(TaskColumns):
                 condition=Q(status=Status.PENDING, expires_at__isnull=False),
             ),
         )  # fmt: skip
+
+    @property
+    def is_compensated(self) -> bool:
+        """Whether it is one of ``compensated()``."""
+        policy = self.on_crash == OnCrash.COMPENSATE
+        return policy and self.status == Status.DEAD and self.crashes > 0
 
 
 class FinishedTask(TaskColumns):

@@ -99,8 +99,29 @@ def get(name: str) -> Declaration:
 
 def template(name: str) -> dict[str, Any]:
     """Return what a row of this name says; for a name that nobody declares here, the defaults."""
-    known = _declarations.get(name)
-    return (known or Declaration(function=print, name=name)).template
+    return (_declarations.get(name) or Declaration(function=print, name=name)).template
+
+
+def is_template(value: Any) -> bool:
+    """Say whether it is what a declaration writes into rows: somebody may have written something else."""
+    if not isinstance(value, dict) or value.keys() != template("").keys():
+        return False
+    return (
+        _is_text(value["task_name"], 200)
+        and _is_text(value["queue_name"], 100)
+        and _is_number(value["priority"], -100, 100)
+        and _is_number(value["max_attempts"], 1, 32767)
+        and _is_number(value["max_crashes"], 1, 32767)
+        and value["on_crash"] in ("dead", "retry", "compensate")
+        and (value["timeout"] is None or is_time_limit(value["timeout"]))
+        and isinstance(value["hooks"], dict)
+        and all(is_template(hook) for hook in value["hooks"].values())
+    )
+
+
+def is_time_limit(value: Any) -> bool:
+    """Say whether it is a number of seconds that an attempt may be given."""
+    return type(value) in (int, float) and 0 < value < 1e9
 
 
 def names() -> list[str]:
@@ -111,3 +132,11 @@ def names() -> list[str]:
 def declarations() -> list[Declaration]:
     """Return all declarations, sorted by name."""
     return [_declarations[name] for name in names()]
+
+
+def _is_text(value: Any, length: int) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= length and value.isprintable()
+
+
+def _is_number(value: Any, least: int, most: int) -> bool:
+    return type(value) is int and least <= value <= most

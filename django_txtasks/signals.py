@@ -169,7 +169,6 @@ hint_refused = Event(
     logging.DEBUG, "A message in %s is not a hint and was dropped: %s", "queue", "error"
 )
 
-cleaner_ran = Event(logging.DEBUG, "Cleaner: %s", "counts")
 row_skipped = Event(
     logging.ERROR, "Cleaner: task %s could not be recovered and is left for the next turn: %s",
     "task_id", "error",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from django_txtasks.admin import actions, columns, shown
-from django_txtasks.models import FinishedTask, Outcome, Status, Task, Worker
+from django_txtasks.models import FinishedTask, OnCrash, Outcome, Status, Task, Worker
 
 pytestmark = pytest.mark.django_db
 
@@ -204,6 +205,41 @@ def test_discarded_tasks_are_not_kept_where_nothing_is_kept(settings: Any) -> No
     assert LogEntry.objects.get().is_deletion()
 
 
+def compensated(**columns: Any) -> Task:
+    return row(Status.DEAD, on_crash=OnCrash.COMPENSATE, crashes=1, **columns)
+
+
+def test_a_compensated_task_is_not_revived_and_the_person_hears_why() -> None:
+    task, dead, pending = compensated(), row(Status.DEAD, crashes=1), row()
+    failed = row(Status.DEAD, on_crash=OnCrash.COMPENSATE, failures=5)
+    assert send(viewer("revive"), "revive", task.pk, dead.pk, pending.pk, failed.pk) == [
+        "2 tasks revived.",
+        "1 task left dead, since its compensation was enqueued: what is undone must not be done after all.",
+        "1 task left as it was, since it was not dead (any more).",
+    ]
+    assert Task.objects.get(status=Status.DEAD).pk == task.pk
+
+
+def test_compensated_is_what_crashed_and_declared_a_compensation() -> None:
+    task = compensated()
+    others = [
+        row(Status.DEAD, crashes=1),
+        row(Status.DEAD, on_crash=OnCrash.COMPENSATE, failures=5),
+        row(Status.HELD, on_crash=OnCrash.COMPENSATE, crashes=1),
+    ]
+    assert list(Task.objects.compensated()) == [task]
+    for one in (task, *others):
+        assert Task.objects.get(pk=one.pk).is_compensated == (one is task)
+
+
+def test_the_page_of_a_compensated_task_offers_to_discard_it_only() -> None:
+    client = viewer(*ACTIONS)
+    form = page(client, f"{TASKS}{compensated().pk}/change/")
+    offered = {action for action in ACTIONS if f'name="action" value="{action}"' in form}
+    assert offered == {"discard"}
+    assert '<small class="quiet">compensated</small>' in page(client, TASKS)
+
+
 def test_the_history_says_who_did_it() -> None:
     task = row(Status.DEAD, task_name="n" * 200)
     client = viewer(*ACTIONS)
@@ -335,7 +371,24 @@ def test_due_tasks_are_told_from_later_and_overdue_ones() -> None:
     assert shown_ids(client, f"{TASKS}?due=overdue") == {overdue.pk}
 
 
-@pytest.mark.parametrize("query", ["state=x", "queue=x", "task=%00", "due=x", "state=%27"])
+def test_claims_that_nothing_will_end_are_found_and_marked() -> None:
+    now = timezone.now()
+    old = {"started_at": now - timedelta(hours=2), "claimed_at": now - timedelta(hours=2)}
+    marked = '<small class="txtasks-warning">'
+    client = viewer()
+    row(Status.CLAIMED, started_at=now)
+    row(Status.CLAIMED, timeout=60.0, **old)
+    row(Status.PENDING, started_at=now - timedelta(hours=2))
+    assert shown_ids(client, f"{TASKS}?running=long") == set()
+    assert marked not in page(client, TASKS)
+    long = row(Status.CLAIMED, **old)
+    assert shown_ids(client, f"{TASKS}?running=long") == {long.pk}
+    assert marked in page(client, TASKS)
+
+
+@pytest.mark.parametrize(
+    "query", ["state=x", "queue=x", "task=%00", "due=x", "running=x", "state=%27"]
+)
 def test_a_filter_value_that_nobody_offered_finds_nothing(query: str) -> None:
     row(run_after=timezone.now() - timedelta(hours=1))
     assert shown_ids(viewer(), f"{TASKS}?{query}") == set()
@@ -445,6 +498,10 @@ def hostile(**columns: Any) -> dict[str, Any]:
         "args": [MARKUP, {MARKUP: MARKUP}],
         "kwargs": {MARKUP: MARKUP, "list": [MARKUP]},
         "errors": [error, MARKUP, {MARKUP: MARKUP}, error],
+        "late_finishes": [
+            MARKUP,
+            dict.fromkeys(("attempt", "abandoned_at", "finished_at"), MARKUP),
+        ],
         **columns,
     }
 
@@ -453,7 +510,8 @@ def test_markup_in_a_row_is_shown_as_text() -> None:
     worker = Worker.objects.create(
         id=uuid.uuid4(), host=MARKUP, pid=1, queues=[MARKUP], threads=1, lease=15.0
     )
-    task = row(Status.CLAIMED, **hostile(worker=worker.pk))
+    hooks = {MARKUP: {"task_name": MARKUP}, "on_retry": MARKUP}
+    task = row(Status.CLAIMED, **hostile(worker=worker.pk, hooks=hooks))
     done = finished(**hostile(result={MARKUP: MARKUP}, worker=worker.pk))
     client = viewer(*ACTIONS)
     for url, one in ((TASKS, task), (FINISHED, done), (WORKERS, worker)):
@@ -476,20 +534,31 @@ WRONG = [None, 5, "text", True, {"a": 1}, [], [1, None, "x"], [{"type": {"a": 1}
 @pytest.mark.parametrize("value", WRONG, ids=json.dumps)
 def test_json_of_a_wrong_type_is_shown_all_the_same(value: Any) -> None:
     task = row(
-        Status.DEAD, errors=value if value is not None else [], args=value or 0, kwargs=value or 0
+        Status.DEAD,
+        errors=value if value is not None else [],
+        late_finishes=value or 0,
+        hooks=value or 0,
+        args=value or 0,
+        kwargs=value or 0,
     )
-    done = finished(errors=value or 0, args=value or 0, kwargs=value or 0, result=value)
+    done = finished(
+        errors=value or 0,
+        late_finishes=value or 0,
+        args=value or 0,
+        kwargs=value or 0,
+        result=value,
+    )
     client = viewer()
     for url, one in ((TASKS, task), (FINISHED, done)):
         page(client, url)
         page(client, f"{url}{one.pk}/change/")
 
 
-def put_json(task: Task, column: str, text: str) -> None:
+def put_json(one: Task | Worker, column: str, text: str) -> None:
     cast = {"postgresql": "CAST(%s AS jsonb)"}.get(connection.vendor, "%s")
     with connection.cursor() as cursor:
-        sql = f"UPDATE txtasks_task SET {column} = {cast} WHERE id = %s"
-        cursor.execute(sql, [text, task.pk.hex])
+        sql = f"UPDATE {one._meta.db_table} SET {column} = {cast} WHERE id = %s"
+        cursor.execute(sql, [text, one.pk.hex])
 
 
 # As deep as the database allows: MariaDB stops at 32 levels, Python below SQLite's 1,000.
@@ -500,10 +569,16 @@ def test_a_deeply_nested_row_takes_no_page_down() -> None:
     depth = DEPTH[connection.vendor]
     nested = "[" * depth + "]" * depth
     task = row()
-    for column in ("args", "kwargs", "errors"):
+    for column in ("args", "kwargs", "errors", "late_finishes", "hooks"):
         put_json(task, column, nested)
+    worker = Worker.objects.create(
+        id=uuid.uuid4(), host="h", pid=1, queues=[], threads=1, lease=15.0
+    )
+    for column in ("queues", "sessions"):
+        put_json(worker, column, nested)
     client = viewer()
-    page(client, TASKS)
+    for url in (TASKS, WORKERS, f"{WORKERS}{worker.pk}/change/"):
+        page(client, url)
     assert "[" in page(client, f"{TASKS}{task.pk}/change/")
 
 
@@ -557,6 +632,58 @@ def test_the_page_shows_each_error_with_its_traceback() -> None:
     assert "failures 3/5" in html and "crashes 1/3" in html
 
 
+def test_the_page_shows_what_the_task_declared_and_hook_names_only() -> None:
+    hook = {"task_name": "orders.tasks.tell", "queue_name": "quiet-queue", "hooks": {}}
+    task = row(
+        timeout=1.5,
+        expires_at=timezone.now() + timedelta(hours=3),
+        on_crash=OnCrash.COMPENSATE,
+        hooks={"compensate": hook, "on_failure": {**hook, "task_name": "orders.tasks.page"}},
+    )
+    html = page(viewer(), f"{TASKS}{task.pk}/change/")
+    assert (
+        "<div>compensate: orders.tasks.tell</div><div>on_failure: orders.tasks.page</div>" in html
+    )
+    assert "quiet-queue" not in html
+    assert "1.5 s" in html and "(in 2 h 59 min)" in html
+    assert "leave it dead and run its compensation" in html
+
+
+@pytest.mark.parametrize("url", [TASKS, FINISHED])
+def test_an_attempt_that_finished_after_it_was_abandoned_is_a_line(url: str) -> None:
+    late = {"attempt": 1, "abandoned_at": "2026-01-02 03:04:05Z", "finished_at": "2026-01-02 04Z"}
+    unknown = {**late, "attempt": 2, "abandoned_at": None}
+    make = row if url == TASKS else finished
+    html = page(viewer(), f"{url}{make(late_finishes=[late, unknown]).pk}/change/")
+    for text in (
+        "attempt 1, abandoned at 2026-01-02 03:04:05Z, yet finished at 2026-01-02 04Z",
+        f"attempt 2, abandoned at {shown.EMPTY}, yet finished at 2026-01-02 04Z",
+    ):
+        assert f"<div>{text}</div>" in html
+
+
+@pytest.mark.parametrize(
+    ("show", "text", "lines"),
+    [
+        (shown.late_finishes, '[1, null, "x", {"attempt": 3}]', 1),
+        (shown.late_finishes, '{"attempt": 3}', 1),
+        (shown.hooks, '{"on_retry": "x", "on_failure": {"task_name": [1]}}', 2),
+        (shown.hooks, '["on_retry"]', 0),
+        (shown.hooks, "null", 0),
+    ],
+)
+def test_what_somebody_wrote_by_hand_is_shown_as_far_as_it_can_be(
+    show: Any, text: str, lines: int
+) -> None:
+    """Asked directly: on a page Django shows a dash for whatever raises AttributeError."""
+    assert show(text).count("<div>") == lines
+
+
+def test_a_task_that_was_not_started_in_time_says_so() -> None:
+    finished(outcome=Outcome.EXPIRED)
+    assert 'txtasks-expired">cancelled: expired<' in page(viewer(), FINISHED)
+
+
 def test_secrets_are_redacted_at_any_depth() -> None:
     hidden = {"Password": "s1", "apiKey": {"id": "s2"}, "list": [{"x-auth-token": "s3"}]}
     task = row(kwargs={"open": "seen", "deep": {"deeper": hidden}, "secret": ["s4"]})
@@ -599,15 +726,33 @@ def test_workers_show_their_health() -> None:
     Worker.objects.create(id=uuid.uuid4(), host="alive-host", **common)
     old = timezone.now() - timedelta(minutes=1)
     Worker.objects.create(id=uuid.uuid4(), host="silent-host", seen_at=old, **common)
-    Worker.objects.create(id=uuid.uuid4(), host="lost-host", lost=True, **common)
+    a_moment_ago = timezone.now() - timedelta(seconds=3, milliseconds=200)
+    suspect = {"suspected_at": a_moment_ago, **common}
+    Worker.objects.create(id=uuid.uuid4(), host="suspected-host", **suspect)
+    Worker.objects.create(id=uuid.uuid4(), host="lost-host", lost=True, **suspect)
     client = viewer()
     html = page(client, WORKERS)
-    for health in ("alive", "silent", "lost"):
+    for health in ("alive", "silent", "suspected", "lost"):
         line = next(part for part in html.split("<tr>") if f"{health}-host" in part)
         assert f'txtasks-badge txtasks-{health}"' in line
         assert "default, mail" in line and "3 / 4" in line
+        assert bool(re.search(r"\d s ago</time></small>", line)) == (health == "suspected")
     for worker in Worker.objects.all():
         assert "default, mail" in page(client, f"{WORKERS}{worker.pk}/change/")
+
+
+@pytest.mark.parametrize(
+    ("listening", "will", "icon"), [(True, 3, "yes"), (True, 0, "no"), (None, 0, "unknown")]
+)
+def test_a_worker_shows_whether_rabbitmq_holds_its_last_will(
+    listening: bool | None, will: int, icon: str
+) -> None:
+    Worker.objects.create(
+        id=uuid.uuid4(), host="h", pid=1, queues=[], threads=1, lease=15.0, will=will,
+        listening=listening, sessions={"not": ["a", "list"]},
+    )  # fmt: skip
+    cell = page(viewer(), WORKERS).split('class="field-last_will"')[1].split("</td>")[0]
+    assert f"icon-{icon}.svg" in cell
 
 
 def test_the_page_of_a_claimed_task_links_its_worker() -> None:

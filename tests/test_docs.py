@@ -40,9 +40,9 @@ import pymysql
 import pytest
 from django.core.management import load_command_class
 
-from django_txtasks import checks, task
+from django_txtasks import checks, signals, task
 from django_txtasks.broker.topology import hint_queue
-from django_txtasks.conf import Config
+from django_txtasks.conf import Config, DeadNotices
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -89,6 +89,14 @@ class UnknownAddress(Exception):
 
 def book(customer, *, key):
     return f"parcel of {customer} {key}"
+
+
+def cancel(*, key):
+    pass
+
+
+def price_list():
+    return []
 """,
 }
 SHOP_SETTINGS = """
@@ -411,7 +419,8 @@ def default(text: str) -> object:
     """Return the value that a cell of the table means."""
     if text.startswith("`"):
         value = ast.literal_eval(text.strip("`"))
-        return tuple(value) if isinstance(value, list) else value
+        of_their_own = {list: tuple, dict: lambda keys: DeadNotices(**keys)}
+        return of_their_own.get(type(value), lambda as_it_is: as_it_is)(value)
     number, unit = text.split()
     units = {"s": "seconds", "h": "hours", "days": "days"}
     return timedelta(**{units[unit]: float(number)})
@@ -448,6 +457,16 @@ def test_every_check_is_documented():
     assert set(documented("checks.md", r"txtasks\.[EW]\d+")) == set(real)
 
 
+def test_every_signal_is_documented():
+    real = {name for name, event in vars(signals).items() if isinstance(event, signals.Event)}
+    text = (ROOT / "docs/deployment.md").read_text()
+    table = text.split("| Signal | Sent when |\n")[1].split("\n\n")[0]
+    said = [
+        name for row in table.splitlines() for name in re.findall(r"`(\w+)`", row.split("|")[1])
+    ]
+    assert sorted(said) == sorted(real)
+
+
 def test_every_option_of_a_task_is_documented_with_its_default():
     real = {
         name: repr(parameter.default).replace("'", '"')
@@ -457,6 +476,19 @@ def test_every_option_of_a_task_is_documented_with_its_default():
     for page in (ROOT / "README.md", ROOT / "docs/writing-tasks.md"):
         rows = re.findall(r"^\| `(\w+)` \| `([^`]+)` \|", page.read_text(), re.MULTILINE)
         assert dict(rows) == real, page.name
+
+
+def test_every_row_of_what_happens_when_names_a_test_that_is_there():
+    page = ROOT / "docs/guarantees.md"
+    rows = page.read_text().split("\n|---|---|---|\n")[1].splitlines()
+    assert len(rows) > 30
+    for row in rows:
+        said = row.split("|")[-2]
+        shown = re.findall(r"\[`(test_\w+)`\]\((\.\./tests/test_\w+\.py)\)", said)
+        assert shown and said.count("](") == len(shown), f"no test shows it: {row}"
+        for name, path in shown:
+            code = (page.parent / path).read_text()
+            assert f"\ndef {name}(" in code, f"{name} is not in {path}: {row}"
 
 
 # ---- links

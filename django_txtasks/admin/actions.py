@@ -41,6 +41,7 @@ class Act:
         button: its name on the page of one task.
         log: what the admin's history says.
         done, left: messages for ``n`` tasks.
+        barred: the same for tasks that were compensated, if the arrow is not for them.
         hint: whether workers should be told of the moved rows.
         ends: whether the rows leave the live table.
     """
@@ -51,6 +52,7 @@ class Act:
     log: Any
     done: Any
     left: Any
+    barred: Any = None
     hint: bool = False
     ends: bool = False
 
@@ -78,6 +80,11 @@ _NOT_PENDING = ngettext_lazy(
     "%(n)s tasks left as they were, since they were not pending (any more).",
     "n",
 )
+_COMPENSATED = ngettext_lazy(
+    "%(n)s task left dead, since its compensation was enqueued: what is undone must not be done after all.",
+    "%(n)s tasks left dead, since their compensations were enqueued: what is undone must not be done after all.",
+    "n",
+)
 ACTS = {
     "run_now": Act(
         take=people.run_now, state=Status.PENDING, hint=True,
@@ -101,7 +108,7 @@ ACTS = {
     ),
     "revive": Act(
         take=people.revive, state=Status.DEAD, hint=True,
-        button=_("Revive"), log=_("Revived."), left=_NOT_DEAD,
+        button=_("Revive"), log=_("Revived."), left=_NOT_DEAD, barred=_COMPENSATED,
         done=ngettext_lazy("%(n)s task revived.", "%(n)s tasks revived.", "n"),
     ),
     "discard": Act(
@@ -170,7 +177,9 @@ class TaskActions(Base):
         taken = take(request, queryset, act)
         if taken.moved:
             self.message_user(request, act.done % {"n": taken.moved}, messages.SUCCESS)
-        if left := taken.chosen - taken.moved:
+        if taken.barred:
+            self.message_user(request, act.barred % {"n": taken.barred}, messages.WARNING)
+        if left := taken.chosen - taken.moved - taken.barred:
             self.message_user(request, act.left % {"n": left}, messages.WARNING)
 
 
@@ -181,10 +190,11 @@ def may(request: HttpRequest, name: str) -> bool:
 
 @dataclass
 class Taken:
-    """How many tasks were chosen, and how many of them moved."""
+    """How many tasks were chosen, how many of them moved, and how many never can."""
 
     chosen: int = 0
     moved: int = 0
+    barred: int = 0
 
 
 def take(request: HttpRequest, queryset: Tasks, act: Act) -> Taken:
@@ -194,6 +204,8 @@ def take(request: HttpRequest, queryset: Tasks, act: Act) -> Taken:
     for names in _chunks(queryset.using(alias)):
         taken.chosen += len(names)
         taken.moved += _take_chunk(request, alias, act, names)
+        if act.barred:
+            taken.barred += Task.objects.using(alias).compensated().filter(pk__in=names).count()
     # A task that has left the list since the page was made was chosen all the same.
     taken.chosen = max(taken.chosen, len(set(request.POST.getlist(ACTION_CHECKBOX_NAME))))
     return taken

@@ -98,6 +98,21 @@ class TaskFilter(_NamedFilter):
         return registry.names()
 
 
+class RunningFilter(ChoiceFilter):
+    """Claimed tasks that nothing will end: they have no time limit, and have been running for long."""
+
+    title, parameter_name = _("running"), "running"
+
+    def lookups(
+        self, request: HttpRequest, model_admin: Any
+    ) -> Iterable[tuple[str, _StrOrPromise]]:
+        return [("long", _("for long, without a time limit"))]
+
+    def narrow(self, queryset: QuerySet[Any], value: str) -> QuerySet[Any]:
+        long_ago = DatabaseNow() - get_config().suspect_after
+        return queryset.filter(status=Status.CLAIMED, timeout__isnull=True, started_at__lt=long_ago)
+
+
 class DueFilter(ChoiceFilter):
     """Pending tasks by whether their time has come."""
 

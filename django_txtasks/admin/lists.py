@@ -15,6 +15,7 @@ from django_txtasks.admin import filters, shown
 from django_txtasks.admin.actions import ACTS, TaskActions, may
 from django_txtasks.admin.columns import json_text
 from django_txtasks.admin.pages import ReadOnly, TaskPages
+from django_txtasks.conf import get_config
 from django_txtasks.models import FinishedTask, Outcome, Status, Task, Worker
 
 
@@ -24,12 +25,19 @@ class TaskAdmin(TaskActions, TaskPages):
 
     ordering = ("-pk",)  # ids of ours begin with the time, and any page is read from one index
     list_display = ("name", "state", "last_error", "attempts", "queue", "due", "enqueued")
-    list_filter = (filters.StateFilter, filters.DueFilter, filters.QueueFilter, filters.TaskFilter)
+    json_columns = (*TaskPages.json_columns, "hooks")
+    list_filter = (
+        filters.StateFilter, filters.RunningFilter, filters.DueFilter, filters.QueueFilter, filters.TaskFilter,
+    )  # fmt: skip
     fieldsets = (
         (None, {"fields": ("name", "state", "queue", "priority")}),
-        (_("Attempts"), {"fields": ("attempts", "on_crash", "worker_link", "error_list")}),
+        (_("Attempts"), {"fields": ("attempts", "worker_link", "late", "error_list")}),
+        (_("Policy"), {"fields": ("on_crash", "time_limit", "hook_names")}),
         (_("Arguments"), {"fields": ("arguments", "keywords")}),
-        (_("Times"), {"fields": ("enqueued_moment", "due_moment", "started_moment", "notified")}),
+        (
+            _("Times"),
+            {"fields": ("enqueued_moment", "due_moment", "expiry", "started_moment", "notified")},
+        ),
         (_("People"), {"fields": ("history",)}),
     )
 
@@ -37,11 +45,14 @@ class TaskAdmin(TaskActions, TaskPages):
     def state(self, task: Any) -> str:
         """The state; for a claimed task also for how long it has been running, and where."""
         badge = shown.badge(task.status, task.get_status_display())
+        if task.is_compensated:
+            return format_html('{}<br><small class="quiet">{}</small>', badge, _("compensated"))
         if task.claimed_at is None:
             return badge
         since = shown.span(task.now - task.claimed_at)
         where = shown.line(task.worker_host or str(task.worker)[:8], 30)
-        return format_html('{}<br><small class="quiet">{}, {}</small>', badge, since, where)
+        kind = "txtasks-warning" if _runs_for_long(task) else "quiet"
+        return format_html('{}<br><small class="{}">{}, {}</small>', badge, kind, since, where)
 
     @admin.display(description=_("due"))
     def due(self, task: Any) -> str:
@@ -53,6 +64,18 @@ class TaskAdmin(TaskActions, TaskPages):
         """Attempts so far, and how many of the failures and crashes that it may have it had."""
         return render_to_string("admin/txtasks/attempts.html", {"task": task})
 
+    @admin.display(description=_("time limit"))
+    def time_limit(self, task: Any) -> str:
+        return shown.EMPTY if task.timeout is None else f"{shown.line(task.timeout)} {_('s')}"
+
+    @admin.display(description=_("expires"))
+    def expiry(self, task: Any) -> str:
+        return shown.moment(task.expires_at, task.now)
+
+    @admin.display(description=_("hooks"))
+    def hook_names(self, task: Any) -> str:
+        return shown.hooks(task.texts.get("hooks"))
+
     @admin.display(description=_("last hint by the cleaner"))
     def notified(self, task: Any) -> str:
         return shown.moment(task.notified_at, task.now)
@@ -61,13 +84,21 @@ class TaskAdmin(TaskActions, TaskPages):
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
     ) -> HttpResponse:
         """Add a button for each arrow from the task's state that the user may take."""
-        state = context["original"].status
+        task = context["original"]
         acts = [
             (name, act.button)
             for name, act in ACTS.items()
-            if act.state == state and may(request, name)
+            if act.state == task.status and may(request, name)
+            if not (act.barred and task.is_compensated)
         ]
         return super().render_change_form(request, {**context, "acts": acts}, *args, **kwargs)
+
+
+def _runs_for_long(task: Any) -> bool:
+    """Say whether it is one of those that the filter *running* finds."""
+    if task.status != Status.CLAIMED or task.timeout is not None or task.started_at is None:
+        return False
+    return bool(task.now - task.started_at > get_config().suspect_after)
 
 
 @admin.register(FinishedTask)
@@ -82,7 +113,17 @@ class FinishedTaskAdmin(TaskPages):
         (None, {"fields": ("name", "ending", "queue", "priority")}),
         (
             _("Attempts"),
-            {"fields": ("attempt", "failures", "crashes", "worker_link", "took", "error_list")},
+            {
+                "fields": (
+                    "attempt",
+                    "failures",
+                    "crashes",
+                    "worker_link",
+                    "took",
+                    "late",
+                    "error_list",
+                )
+            },
         ),
         (_("Arguments"), {"fields": ("arguments", "keywords", "result_value")}),
         (
@@ -123,9 +164,11 @@ class FinishedTaskAdmin(TaskPages):
 class WorkerAdmin(ReadOnly):
     """Worker processes, by their heartbeats."""
 
-    json_columns = ("queues",)
+    json_columns = ("queues", "sessions")
     ordering = ("-pk",)
-    list_display = ("process", "health", "seen", "queue_names", "load", "hints", "started")
+    list_display = (
+        "process", "health", "seen", "queue_names", "load", "hints", "last_will", "started",
+    )  # fmt: skip
     fieldsets = ((None, {"fields": ("id", *list_display, "lease", "beat")}),)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
@@ -140,9 +183,13 @@ class WorkerAdmin(ReadOnly):
 
     @admin.display(description=_("health"))
     def health(self, worker: Any) -> str:
-        """Alive, silent for longer than its lease, or declared lost."""
+        """Alive, suspected, silent for longer than its lease, or declared lost."""
         if worker.lost:
             return shown.badge("lost", _("lost"))
+        if worker.suspected_at is not None:
+            badge = shown.badge("suspected", _("suspected"))
+            since = shown.age(worker.suspected_at, worker.now)
+            return format_html('{}<br><small class="quiet">{}</small>', badge, since)
         if (worker.now - worker.seen_at).total_seconds() > worker.lease:
             return shown.badge("silent", _("silent"))
         return shown.badge("alive", _("alive"))
@@ -168,3 +215,8 @@ class WorkerAdmin(ReadOnly):
         """Whether RabbitMQ reaches it; unknown = it works without a broker."""
         listening: bool | None = worker.listening
         return listening
+
+    @admin.display(description=_("last will"), boolean=True)
+    def last_will(self, worker: Any) -> bool | None:
+        """Whether RabbitMQ would tell the cleaners of its end; unknown = it works without a broker."""
+        return None if worker.listening is None else worker.will > 0

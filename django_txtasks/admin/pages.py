@@ -87,7 +87,7 @@ class ReadOnly(ModelAdmin):
 class TaskPages(ReadOnly):
     """What live and finished tasks have in common."""
 
-    json_columns: tuple[str, ...] = ("args", "kwargs", "errors")
+    json_columns: tuple[str, ...] = ("args", "kwargs", "errors", "late_finishes")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """Add the host of the worker and the last error, which the list shows."""
@@ -151,6 +151,10 @@ class TaskPages(ReadOnly):
     @admin.display(description=_("errors"))
     def error_list(self, task: Any) -> str:
         return shown.errors(task.texts.get("errors"))
+
+    @admin.display(description=_("late finishes"))
+    def late(self, task: Any) -> str:
+        return shown.late_finishes(task.texts.get("late_finishes"))
 
     @admin.display(description=_("done by people"))
     def history(self, task: Any) -> str:

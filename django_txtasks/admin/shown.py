@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 import json
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.template.loader import render_to_string
 from django.utils.formats import date_format
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.timezone import is_aware, localtime
 from django.utils.translation import gettext as _
@@ -123,6 +124,35 @@ def errors(text: str | None) -> str:
     return render_to_string("admin/txtasks/errors.html", {"errors": shown}) if shown else EMPTY
 
 
+def late_finishes(text: str | None) -> str:
+    """Return a line for each attempt that finished after it was given up with its worker."""
+    try:
+        entries = parse(text)
+    except ValueError as error:
+        return _not_shown(error)
+    entries = entries if isinstance(entries, list) else [entries]
+    return _lines(
+        _("attempt %(attempt)s, abandoned at %(abandoned_at)s, yet finished at %(finished_at)s")
+        % {key: line(entry.get(key)) or EMPTY for key in ("attempt", "abandoned_at", "finished_at")}
+        for entry in entries[-MAX_ERRORS:]
+        if isinstance(entry, dict)
+    )
+
+
+def hooks(text: str | None) -> str:
+    """Return a line for each hook: the option of ``@task``, and the task that it enqueues."""
+    try:
+        value = parse(text)
+    except ValueError as error:
+        return _not_shown(error)
+    if not isinstance(value, dict):
+        return EMPTY
+    return _lines(
+        f"{line(option)}: {line(hook.get('task_name') if isinstance(hook, dict) else hook)}"
+        for option, hook in list(value.items())[:MAX_ERRORS]
+    )
+
+
 def last_error(text: str | None) -> str:
     """Return one line for ``[type, message]`` as LastError gives it."""
     try:
@@ -130,6 +160,10 @@ def last_error(text: str | None) -> str:
     except ValueError as error:
         return _not_shown(error)
     return line(": ".join(line(part) for part in parts)) if parts else EMPTY
+
+
+def _lines(texts: Iterable[str]) -> str:
+    return format_html_join("", "<div>{}</div>", ((text,) for text in texts)) or EMPTY
 
 
 def _distance(when: datetime, now: datetime) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from django.db import OperationalError
 
+from django_txtasks import registry
 from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.attempts import Attempt
 from django_txtasks.lifecycle.dialect import as_uuid, run
@@ -134,7 +135,7 @@ def _attempt(row: tuple[Any, ...], worker: uuid.UUID) -> Attempt:
         crashes=crashes,
         max_attempts=max_attempts,
         errors=read_entries(errors),
-        timeout=timeout,
+        timeout=timeout if registry.is_time_limit(timeout) else None,
         hooks=hooks,
     )
 

@@ -67,14 +67,14 @@ def _tasks(one: Ended, config: Config, lost: OnCrash | None) -> Iterator[NewTask
 
 
 def _hooks(attempt: Attempt) -> dict[str, Any]:
-    """Return the hooks in a row; none if somebody wrote something else by hand."""
+    """Return the hooks in a row, without what somebody else than a declaration wrote."""
     if attempt.hooks in ("", "{}"):
         return {}
     try:
         hooks = json.loads(attempt.hooks)
-    except (ValueError, RecursionError):
+        return {name: hook for name, hook in hooks.items() if registry.is_template(hook)}
+    except (ValueError, AttributeError, RecursionError):
         return {}
-    return hooks if isinstance(hooks, dict) else {}
 
 
 def _notices(attempt: Attempt, config: Config) -> list[str]:
@@ -126,7 +126,10 @@ def _event(one: Ended, *, crashed: bool) -> str:
 
 
 def _readable(text: str | None) -> Any:
+    """Return the value of a JSON text; None if it cannot be written again, as 1e999 in a foreign row."""
     try:
-        return None if text is None else json.loads(text)
+        value = None if text is None else json.loads(text)
+        json.dumps(value, allow_nan=False)
     except (ValueError, RecursionError):
         return None
+    return value
