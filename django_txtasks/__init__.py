@@ -16,7 +16,7 @@ if TYPE_CHECKING:
         enqueue_many,
         enqueue_task,
     )
-    from django_txtasks.exceptions import ClaimLost, Reject, Retry, TxTasksError
+    from django_txtasks.exceptions import ClaimLost, Reject, Retry, TimedOut, TxTasksError
     from django_txtasks.functions import TaskContext, TaskFunction, task
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "TaskContext",
     "TaskFunction",
     "TaskHandle",
+    "TimedOut",
     "TxTasksError",
     "aenqueue_task",
     "enqueue_many",
@@ -41,6 +42,7 @@ _ROOM_OF = {
     "TaskContext": "functions",
     "TaskFunction": "functions",
     "TaskHandle": "enqueueing",
+    "TimedOut": "exceptions",
     "TxTasksError": "exceptions",
     "aenqueue_task": "enqueueing",
     "enqueue_many": "enqueueing",

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
+from asgiref.sync import sync_to_async
+
 from django_txtasks import enqueueing, registry
 from django_txtasks.exceptions import ClaimLost, InvalidDeclaration
 from django_txtasks.lifecycle import claims
@@ -55,6 +57,10 @@ class TaskContext:
             raise ClaimLost(
                 f"attempt {self.attempt} no longer holds task {self.task_id}: its worker was declared lost"
             )
+
+    async def acheck(self) -> None:
+        """Like ``check``, from an async task."""
+        await sync_to_async(self.check)()
 
 
 class TaskFunction(Generic[P, R]):

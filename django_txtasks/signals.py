@@ -118,7 +118,7 @@ worker_suspected = Event(
 session_unseen = Event(
     logging.WARNING,
     "This cleaner's database role may not see whether the session of worker %s is there, so a crash is noticed "
-    "later. Use the workers' role, or grant it pg_read_all_stats (PostgreSQL) or PROCESS (MariaDB, MySQL).",
+    "later. Use the workers' role, or on PostgreSQL grant it pg_read_all_stats.",
     "worker",
 )  # fmt: skip
 worker_cut_short = Event(

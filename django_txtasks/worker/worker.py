@@ -27,6 +27,8 @@ from django_txtasks.worker.stopping import Stop
 
 PATIENCE_WITH_HINTS = 0.05
 """Seconds that a full worker goes on listening; then it leaves hints to those with room."""
+LEAST_PATIENCE = 1.0
+"""Seconds that a task has for its end after its timeout, and the others then, however short the grace."""
 
 
 class End(enum.Enum):
@@ -69,12 +71,13 @@ class Worker:
         last_will: LastWill | None = None,
     ) -> None:
         self.config, self.bell, self.stop, self.batch = config, bell, stop, batch
+        self._patience = max(LEAST_PATIENCE, config.grace.total_seconds())
         self.ledger = Ledger(config, subscription, threads, last_will)
         self.slots = Slots(
             threads,
             run=Runner(subscription.alias, config, self.ledger.note_session).run,
             ring=bell.ring,
-            patience=config.grace.total_seconds(),
+            patience=self._patience,
         )
         self.schedule = Schedule(config)
         self.renewal = renewal or Renewal()
@@ -213,7 +216,7 @@ class Worker:
         if not stuck or self._stuck_since is None:
             return False
         waited = time.monotonic() - self._stuck_since
-        return self.slots.running == len(stuck) or waited >= self.config.grace.total_seconds()
+        return self.slots.running == len(stuck) or waited >= self._patience
 
     def _cut_short(self, stuck: list[Running]) -> End:
         """Record what has ended and leave the rest to the cleaner: these tasks die with the process.

@@ -11,8 +11,7 @@ from datetime import timedelta
 from asgiref.sync import sync_to_async
 from django.db import transaction
 
-from django_txtasks import Reject, Retry, TaskContext, task
-from django_txtasks.exceptions import TimedOut
+from django_txtasks import Reject, Retry, TaskContext, TimedOut, task
 from probe.models import Run
 
 
