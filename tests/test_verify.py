@@ -6,8 +6,6 @@ import os
 import random
 import signal
 import socket
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -27,8 +25,6 @@ from django_txtasks.verify.project import Scene
 from django_txtasks.verify.proxy import Proxy
 from django_txtasks.verify.scratch import Scratch
 from django_txtasks.verify.storm import Log
-
-STORM = Path(__file__).with_name("storm.py")
 
 # ---- the plan
 
@@ -518,22 +514,3 @@ def test_a_storm_that_is_stopped_leaves_nothing_behind(databases, processes):
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 128 + signal.SIGTERM
     assert name not in databases()
-
-
-@pytest.mark.skipif(
-    connection.vendor != "postgresql", reason="once a run is enough: it starts servers of its own"
-)
-def test_a_storm_with_restarts_of_both_servers_keeps_every_promise():
-    """``python tests/services.py -- python tests/storm.py --tasks 100000`` is the long form."""
-    restarts = ["--postgres-restarts=3", "--rabbitmq-restarts=2", "--kill", "0.5", "1.5"]
-    done = subprocess.run(
-        [sys.executable, str(STORM), "--json", "--tasks=5000", "--seconds=25", *restarts],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert (told["faults"]["restart PostgreSQL"], told["faults"]["restart RabbitMQ"]) == (3, 2)
-    assert told["figures"]["committed"] > 2000

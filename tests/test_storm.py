@@ -1,0 +1,24 @@
+"""The storm in its short form, with servers of its own that are restarted, too."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+STORM = Path(__file__).with_name("storm.py")
+
+
+def test_a_storm_with_restarts_of_both_servers_keeps_every_promise():
+    """``python tests/services.py -- python tests/storm.py --tasks 100000`` is the long form."""
+    restarts = ["--postgres-restarts=3", "--rabbitmq-restarts=2", "--kill", "0.5", "1.5"]
+    done = subprocess.run(
+        [sys.executable, str(STORM), "--json", "--tasks=5000", "--seconds=25", *restarts],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert (told["faults"]["restart PostgreSQL"], told["faults"]["restart RabbitMQ"]) == (3, 2)
+    assert told["figures"]["committed"] > 2000
