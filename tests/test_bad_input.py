@@ -13,7 +13,7 @@ from datetime import timedelta
 import helpers
 import pika
 import pytest
-from django.db import Error
+from django.db import Error, connection
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from probe import tasks
@@ -271,3 +271,34 @@ def test_any_text_is_cleaned_into_what_databases_store(text, limit):
     cleaned = clean_text(text, limit)
     assert "\x00" not in cleaned
     assert cleaned.encode().decode() == cleaned
+
+
+@pytest.mark.skipif(connection.vendor == "sqlite", reason="SQLite's numbers have no end")
+def test_an_outcome_that_the_database_refuses_twice_stops_no_other(worker):
+    """Somebody has filled up a counter of a row that is running."""
+    tasks.released.clear()
+    handle = tasks.fail_when_released.enqueue("running")
+    helpers.wait_until(lambda: helpers.runs("running"))
+    helpers.execute(
+        "UPDATE txtasks_task SET failures = %s",
+        {"mysql": 2**32 - 1}.get(connection.vendor, 2**31 - 1),
+    )
+    tasks.released.set()
+    after = [tasks.note.enqueue(f"after {number}") for number in range(3)]
+    for one in after:
+        helpers.wait_until(lambda one=one: helpers.finished(one.id))
+    assert helpers.row(handle.id).status == Status.CLAIMED
+    helpers.execute("UPDATE txtasks_task SET failures = 0")
+    helpers.wait_until(lambda: helpers.row(handle.id).status == Status.PENDING)
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="the others keep ids only")
+def test_a_claim_of_a_worker_that_is_no_id_stops_no_cleaner():
+    from django_txtasks.cleaner import Cleaner
+
+    tasks.note.enqueue()
+    helpers.execute(
+        "UPDATE txtasks_task SET status = 'claimed', worker = 'nobody', claimed_at = '2026-01-01'"
+    )
+    assert Cleaner(get_config()).run_once()["buried"] == 0
+    assert helpers.counts()["claimed"] == 1

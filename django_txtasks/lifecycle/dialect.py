@@ -108,6 +108,15 @@ def as_uuid(value: Any) -> uuid.UUID:
     return value if isinstance(value, uuid.UUID) else uuid.UUID(value)
 
 
+def is_uuid(value: Any) -> bool:
+    """Say whether it can be read as an id: SQLite keeps whatever somebody writes by hand."""
+    try:
+        as_uuid(value)
+    except (ValueError, AttributeError, TypeError):
+        return False
+    return True
+
+
 def stored_time(alias: str, value: datetime) -> Any:
     """Return an aware datetime in the form that this database keeps."""
     return connections[alias].ops.adapt_datetimefield_value(value)

@@ -14,7 +14,7 @@ from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.claims import read_entries
-from django_txtasks.lifecycle.dialect import as_uuid, run
+from django_txtasks.lifecycle.dialect import as_uuid, is_uuid, run
 from django_txtasks.lifecycle.followers import Followers, follow
 from django_txtasks.lifecycle.outcomes import finish_rows, move
 from django_txtasks.models import OnCrash, Outcome, Status
@@ -94,9 +94,9 @@ def lose(alias: str, worker: LivingWorker) -> bool:
 
 
 def orphans(alias: str, after: uuid.UUID = _FIRST_ID) -> list[Orphan]:
-    """Return claims that nobody will finish, in pages by id."""
+    """Return claims that nobody will finish, in pages by id; not those whose worker is no id."""
     rows = run(alias, statements.ORPHANS, after=after, limit=BATCH)[1]
-    return [_orphan(row) for row in rows]
+    return [_orphan(row) for row in rows if is_uuid(row[0]) and is_uuid(row[2])]
 
 
 def recover(

@@ -227,18 +227,23 @@ class Ledger:
         return recorded
 
     def _record_carefully(self, one: Ended) -> outcomes.Recorded:
-        """One bad outcome must not stop a worker: what the database refuses leaves the task dead."""
-        try:
-            with transaction.atomic(using=self.alias):
-                return outcomes.record(self.alias, [one], config=self.config)
-        except (OperationalError, InterfaceError):
-            raise
-        except ClaimLost:
-            return outcomes.Recorded(lost=[one])
-        except DatabaseError as error:
-            signals.outcome_refused.tell(**one.attempt.facts, error=str(error))
-            refused = Ended(attempt=one.attempt, arrow=Arrow.BURY, error=describe(error))
-            return outcomes.record(self.alias, [refused], config=self.config)
+        """One bad outcome must not stop a worker: what the database refuses leaves the task dead.
+
+        If it refuses even that, the outcome waits for better times and the others go on.
+        """
+        refused = one
+        for _ in range(2):
+            try:
+                with transaction.atomic(using=self.alias):
+                    return outcomes.record(self.alias, [refused], config=self.config)
+            except (OperationalError, InterfaceError):
+                raise
+            except ClaimLost:
+                return outcomes.Recorded(lost=[one])
+            except DatabaseError as error:
+                signals.outcome_refused.tell(**one.attempt.facts, error=str(error))
+                refused = Ended(attempt=one.attempt, arrow=Arrow.BURY, error=describe(error))
+        return outcomes.Recorded(busy=[one])
 
     def _look_again(self, recorded: outcomes.Recorded) -> None:
         """Tell those that finished by a COMMIT whose answer was lost from those that finished too late."""

@@ -129,6 +129,13 @@ def until_released(key):
     released.wait(60)
 
 
+@task
+def fail_when_released(key):
+    ran(key)
+    released.wait(60)
+    raise ValueError("released")
+
+
 @task(idempotent=True, takes_context=True)
 def slow_once(ctx: TaskContext, key, seconds=60):
     """Slow in its first attempt only."""
