@@ -94,8 +94,8 @@ def notify_on_commit(alias: str, tasks: Iterable[tuple[uuid.UUID, str]]) -> None
     One hook per alias and savepoint stack, which holds its ids itself: a savepoint that is
     rolled back takes its own along, and nothing outlives the transaction.
     """
-    config = get_config()
-    if config.broker_url is None:
+    config, tasks = get_config(), list(tasks)
+    if config.broker_url is None or not tasks:
         return
     connection = connections[alias]
     if not connection.in_atomic_block and not connection.get_autocommit():

@@ -257,6 +257,10 @@ def _template(hook: Any, option: str, name: str) -> dict[str, Any]:
         raise InvalidDeclaration(
             f"{name} has {option}={hook!r}, which is no task function. Declare it with @task, before {name}."
         )
+    if hook.options != Options():
+        raise InvalidDeclaration(
+            f"{name} has {option}={hook!r} with using(): a hook is enqueued as it was declared. Declare it so."
+        )
     return declaration.template
 
 

@@ -18,6 +18,7 @@ from proxy import Proxy
 from django_txtasks import broker as broker_room
 from django_txtasks import enqueue_many, enqueue_task
 from django_txtasks.broker import publisher, topology
+from django_txtasks.broker.link import Link
 from django_txtasks.conf import get_config
 from django_txtasks.models import Task
 
@@ -293,3 +294,18 @@ def test_the_password_of_the_broker_is_never_shown(txtasks, caplog):
     )
     assert "hunter2" not in caplog.text
     publisher._start_afresh()
+
+
+def test_a_connection_that_dies_young_again_and_again_is_opened_later_and_later():
+    """Such as one that is not allowed what it needs; a good one that was cut comes back at once."""
+    link = Link(get_config(), "Test")
+    link.ready(None)
+    pauses = []
+    for _ in range(4):
+        link.ready(None)
+        pauses.append(link.failed(ConnectionError("refused")))
+    assert pauses[0] == 0
+    assert 0 < pauses[1] < pauses[3]
+    link.ready(None)
+    link._ready_at -= 10
+    assert link.failed(ConnectionError("cut")) == 0

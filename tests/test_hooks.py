@@ -138,6 +138,8 @@ def test_hooks_written_by_hand_in_another_form_stop_nobody(quick):
 def test_a_hook_is_a_task_function_declared_before():
     with pytest.raises(InvalidDeclaration, match=r"on_success=.*no task function"):
         task(on_success=print)(tasks.plain)
+    with pytest.raises(InvalidDeclaration, match="enqueued as it was declared"):
+        task(on_failure=tasks.tell.using(priority=5))(tasks.plain)
     with pytest.raises(InvalidDeclaration, match="compensate= and is declared to run again"):
         task(compensate=tasks.undo, idempotent=True)(tasks.plain)
 

@@ -95,7 +95,7 @@ def test_a_time_out_is_a_failed_attempt(quick):
     assert (dead.failures, dead.crashes, helpers.runs("spin")) == (2, 0, 2)
     assert helpers.runs("spin ended") == 0
     assert dead.errors[0]["type"] == "TimedOut"
-    assert "its timeout of 0.2 s" in dead.errors[0]["message"]
+    assert "its timeout of 1 s" in dead.errors[0]["message"]
     assert "in spin" in dead.errors[0]["traceback"]
 
 

@@ -16,14 +16,16 @@ def publish(config: Config, exchange: str, routing_key: str, message: dict[str, 
     """Hand over a persistent message, on a connection of its own, and wait until RabbitMQ has it.
 
     Raises:
-        pika.exceptions.AMQPError: no broker, no such exchange, or it was refused: try again later.
+        pika.exceptions.AMQPError: no broker, no such exchange, no queue bound to it, or it was refused: try
+            again later.
     """
     connection = topology.connect(config, f"txtasks exchange {os.getpid()}")
     try:
         channel = connection.channel()
         channel.confirm_delivery()
         persistent = pika.BasicProperties(content_type="application/json", delivery_mode=2)
-        channel.basic_publish(exchange, routing_key, json.dumps(message).encode(), persistent)
+        body = json.dumps(message).encode()
+        channel.basic_publish(exchange, routing_key, body, persistent, mandatory=True)
     finally:
         if connection.is_open:
             connection.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -15,6 +16,9 @@ from django_txtasks import signals
 from django_txtasks.broker import topology
 from django_txtasks.conf import Config
 from django_txtasks.retry import backoff
+
+LIVED = 3.0
+"""Seconds after which a connection was a good one: what ends it then is a new failure, not the same."""
 
 
 class Link:
@@ -29,6 +33,7 @@ class Link:
         self.connection: pika.BlockingConnection | None = None
         self.channel: Any = None
         self._failures = 0
+        self._ready_at = float("inf")
 
     def open(self) -> pika.BlockingConnection:
         """Connect; ``channel`` is there once the caller has prepared it and set it."""
@@ -37,8 +42,8 @@ class Link:
         return self.connection
 
     def ready(self, channel: Any) -> None:
-        """The channel can be used; failures are forgotten."""
-        self.channel, self._failures = channel, 0
+        """The channel can be used; failures are forgotten once it has lived for a while."""
+        self.channel, self._ready_at = channel, time.monotonic()
         signals.broker_connected.tell(who=self.who, broker=topology.shown_url(self.config))
 
     def close(self) -> None:
@@ -51,9 +56,12 @@ class Link:
     def failed(self, error: Exception) -> float:
         """Throw the connection away; return how many seconds to wait before the next one.
 
-        None after the first failure: a connection that was cut is often there again at once.
+        Zero after the first failure: a connection that was cut is often there again at once.
         """
         self.close()
+        if time.monotonic() - self._ready_at > LIVED:
+            self._failures = 0
+        self._ready_at = float("inf")
         self._failures += 1
         pause = 0.0
         if self._failures > 1:
@@ -120,8 +128,9 @@ class Listener:
         while not self._stopping.is_set():
             try:
                 connection = self._link.open()
-                self._link.ready(self.prepare(connection.channel()))
+                channel = self.prepare(connection.channel())
                 self.generation += 1
+                self._link.ready(channel)
                 while not self._stopping.is_set():
                     self.follow()
                     connection.process_data_events(5)

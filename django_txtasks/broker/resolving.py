@@ -7,6 +7,7 @@ to connect in, which may as well wait.
 
 from __future__ import annotations
 
+import codecs
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +15,8 @@ from typing import Any
 from pika.adapters.select_connection import SelectConnection
 from pika.adapters.utils.nbio_interface import AbstractIOReference
 from pika.adapters.utils.selector_ioloop_adapter import SelectorIOServicesAdapter
+
+codecs.lookup("idna")  # host names need it, and once Python is ending nothing can be imported
 
 
 class _Done(AbstractIOReference):  # type: ignore[misc]  # pika ships no types

@@ -2,7 +2,8 @@
 
 It needs no plugin: a message that its own sender has received and never acknowledges goes back to
 its queue when the connection dies, is too old there, and is dead-lettered. The connection is the will's
-own: under a memory or disk alarm RabbitMQ blocks every connection that publishes.
+own: under a memory or disk alarm RabbitMQ blocks every connection that publishes, and no hint should wait
+for that. A will that cannot be written during an alarm is missing until it is over; the lease is not.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from django_txtasks.broker.link import Listener, refuse_silence
 from django_txtasks.conf import Config
 
 RENEW_AFTER = 300.0
-"""Seconds after which the message is exchanged: RabbitMQ closes channels that do not acknowledge for 30 min."""
+"""Seconds after which a new will takes its place: RabbitMQ closes channels that do not acknowledge for 30 min."""
 PREFETCH = 100
 PATIENCE = 2.0
 """Seconds after which a will that did not come back is written anew."""
@@ -32,8 +33,8 @@ PATIENCE = 2.0
 class LastWill(Listener):
     """Holds one message un-acknowledged in this worker's name.
 
-    Each connection and each worker id has a will of a new number, in a queue of its own: a new will must
-    not be handed to an old, half-open connection.
+    Each connection, each worker id and each renewal has a will of a new number, in a queue of its own: a
+    new will must not be handed to an old, half-open connection.
 
     Args:
         changed: called from the thread when a will is held, and when it is not any more.
@@ -67,13 +68,12 @@ class LastWill(Listener):
     def follow(self) -> None:
         """Write a will for the present worker, if there is none, or if it is getting old."""
         refuse_silence(self.channel, self._written is not None)
-        if self._worker is None:
-            return
-        if self._written is None or self._written[0] != self._worker:
-            self._write_first(self._worker)
-        limit = PATIENCE if self._held != self._written else RENEW_AFTER
-        if time.monotonic() - self._written_at > limit:
-            self._write()
+        limit = RENEW_AFTER if self._held is not None else PATIENCE
+        old = time.monotonic() - self._written_at > limit
+        if self._worker is not None and (
+            self._written is None or self._written[0] != self._worker or old
+        ):
+            self._write(self._worker)
 
     def broken(self) -> None:
         """RabbitMQ is telling the cleaners now: the worker has to show that it lives."""
@@ -85,32 +85,28 @@ class LastWill(Listener):
         self.soon(self.channel, self._take_back)
         super().stop(seconds)
 
-    def _write_first(self, worker: uuid.UUID) -> None:
-        """Consume first: what nobody receives at once expires."""
+    def _write(self, worker: uuid.UUID) -> None:
+        """Consume first: what nobody receives at once expires.
+
+        Raises:
+            ConnectionError: RabbitMQ refuses the queue.
+        """
         self._take_back()
         for tag in list(self.channel.consumer_tags):
             self.channel.basic_cancel(tag)
         self._number += 1
-        self._written = (worker, self._number)
+        self._written, self._written_at = (worker, self._number), time.monotonic()
         name = topology.will_queue(self.config, worker, self._number)
-        topology.declare(self.channel, name, topology.will_arguments(self.config, self._alias))
+        arguments = topology.will_arguments(self.config, self._alias)
+        if topology.declare(self.channel, name, arguments) is not self.channel:
+            raise ConnectionError(f"RabbitMQ refuses the queue {name}")
         self.channel.basic_consume(name, self._receive)
-        self._write()
-
-    def _write(self) -> None:
-        if self._written is None:
-            return
-        self._written_at = time.monotonic()
-        name = topology.will_queue(self.config, *self._written)
         transient = pika.BasicProperties(content_type="application/json", delivery_mode=1)
         self.channel.basic_publish("", name, topology.encode_will(*self._written), transient)
 
     def _receive(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
-        """Keep it; the one that it replaces is not needed any more."""
-        before, self._tag = self._tag, method.delivery_tag
-        if self._held == self._written:
-            channel.basic_ack(before)
-        self._held = self._written
+        """Keep it, un-acknowledged."""
+        self._held, self._tag = self._written, method.delivery_tag
         self._changed()
 
     def _take_back(self) -> None:

@@ -113,6 +113,7 @@ class Watch:
         self.config, self.alias, self.wills, self.clock = config, alias, wills, clock
         self._sights: dict[uuid.UUID, _Sight] = {}
         self._suspicions: dict[uuid.UUID, _Suspicion] = {}
+        self._delivered: list[Will] = []
         self._links: tuple[Any, int] = (None, 0)
         self._first_beats: dict[uuid.UUID, int] = {}
         self._unseen: set[uuid.UUID] = set()
@@ -142,11 +143,17 @@ class Watch:
 
     def _write_suspicions_down(self) -> None:
         """First into the row, so that no cleaner's death loses it; then RabbitMQ may forget the will."""
-        for will in self.wills.take() if self.wills is not None else ():
+        if self.wills is not None:
+            self._delivered += self.wills.take()
+        for will in list(self._delivered):
             with own_transaction(self.alias, limit=self.config.lease / 2):
-                if recovery.suspect(self.alias, will.worker, will.number):
-                    signals.worker_suspected.tell(worker=will.worker)
+                written = recovery.suspect(self.alias, will.worker, will.number)
+            if written is None:
+                continue  # its row is locked: at the next look
+            self._delivered.remove(will)
             will.settle()
+            if written:
+                signals.worker_suspected.tell(worker=will.worker)
 
     def _mind_gaps(self, living: list[LivingWorker], now: float, unbroken: int) -> None:
         """Time in which this cleaner did not look does not count.

@@ -55,8 +55,8 @@ def _tasks(one: Ended, config: Config, lost: OnCrash | None) -> Iterator[NewTask
     hooks = _hooks(attempt)
     if one.arrow is Arrow.BURY and lost is OnCrash.COMPENSATE and "compensate" in hooks:
         yield _new(hooks["compensate"], args=attempt.args, kwargs=attempt.kwargs)
-    name = _HOOK_OF.get(one.arrow, "")
-    if name in hooks:
+    name = _HOOK_OF.get(one.arrow)
+    if name is not None and name in hooks:
         yield _new(hooks[name], args=_event(one, crashed=lost is not None))
     if one.arrow is Arrow.BURY:
         for name in _notices(attempt, config):

@@ -70,8 +70,13 @@ def living_workers(alias: str) -> list[LivingWorker]:
     ]
 
 
-def suspect(alias: str, worker: uuid.UUID, will: int) -> bool:
-    """RabbitMQ has delivered this will. False = it is void: the worker is lost, gone, or has a new one."""
+def suspect(alias: str, worker: uuid.UUID, will: int) -> bool | None:
+    """RabbitMQ has delivered this will.
+
+    False = it is void: the worker is lost, gone, or has a new one. None = the worker's row is locked.
+    """
+    if not run(alias, statements.LOCK_WORKER, worker=worker)[1]:
+        return None if run(alias, statements.HAS_WORKER, worker=worker)[1] else False
     return run(alias, statements.SUSPECT, worker=worker, will=will)[0] == 1
 
 

@@ -149,6 +149,7 @@ SILENT_WORKERS = """
 """
 # A frozen turn of W1 keeps its row locked: C does not wait for it.
 LOCK_WORKER = "SELECT id FROM txtasks_worker WHERE id = %(worker)s {skip_locked}"
+HAS_WORKER = "SELECT id FROM txtasks_worker WHERE id = %(worker)s"
 # C saw beat 7 for a whole lease, but W1 has woken up and committed beat 8: the beat is checked
 # again inside the statement that acts.
 LOSE = (
@@ -202,7 +203,7 @@ OVERDUE = """
 NOTIFIED = "UPDATE txtasks_task SET notified_at = {now} WHERE id IN {ids} AND status = 'pending'"
 EXPIRED = """
     SELECT id, task_name, queue_name FROM txtasks_task
-     WHERE status = 'pending' AND expires_at <= {now} ORDER BY expires_at LIMIT %(limit)s {skip_locked}
+     WHERE status = 'pending' AND expires_at <= {now} {sound_id} ORDER BY expires_at LIMIT %(limit)s {skip_locked}
 """
 # Claims of living workers that nothing will end: told to people, never run again by itself.
 LONG_CLAIMED = """
@@ -212,7 +213,7 @@ LONG_CLAIMED = """
      ORDER BY t.started_at LIMIT %(limit)s
 """
 OLD_FINISHED = """
-    SELECT id FROM txtasks_finishedtask WHERE finished_at < {ago}
+    SELECT id FROM txtasks_finishedtask WHERE finished_at < {ago} {sound_id}
      ORDER BY finished_at LIMIT %(limit)s {skip_locked}
 """
 PRUNE = "DELETE FROM txtasks_finishedtask WHERE id IN {ids}"

@@ -85,6 +85,7 @@ class Ledger:
         self.unrecorded: list[Ended] = []
         self.slot_sessions: dict[int, str] = {}
         self._seen_will = 0
+        self._refused: list[Ended] = []
         self._unsure = self._careful = False
         self._next_check = 0.0
 
@@ -136,7 +137,9 @@ class Ledger:
         self._unsure = True  # its COMMIT may have landed
         connection = connections[self.alias]
         # PostgreSQL's own limits end a session with an InternalError.
-        if isinstance(error, (OperationalError, InterfaceError)) or not connection.is_usable():
+        if isinstance(error, (OperationalError, InterfaceError)) or (
+            connection.connection is not None and not connection.is_usable()
+        ):
             connection.close()
         else:
             self._careful = True
@@ -170,7 +173,7 @@ class Ledger:
             running=running,
             listening=connected,
             will=self._will(),
-            slot_sessions=[one for one in self.slot_sessions.values() if one],
+            slot_sessions=[one for one in list(self.slot_sessions.values()) if one],
         ):
             raise DeclaredLost
 
@@ -198,6 +201,8 @@ class Ledger:
     def _check_is_due(self) -> bool:
         due = self._unsure or time.monotonic() >= self._next_check
         if due:
+            self.unrecorded += self._refused
+            self._refused = []
             self._next_check = time.monotonic() + self.config.lease.total_seconds()
         return due
 
@@ -210,7 +215,7 @@ class Ledger:
         there = claims.claims_of(self.alias, self._me)
         settled = [one for one in self.unrecorded if self._is_mine(one) and _key(one) not in there]
         self.unrecorded = [one for one in self.unrecorded if one not in settled]
-        unknown = there - running - {_key(one) for one in self.unrecorded}
+        unknown = there - running - {_key(one) for one in [*self.unrecorded, *self._refused]}
         for task_id, number in sorted(unknown):
             attempt = Attempt(task_id, number, self._me)
             outcomes.move(self.alias, Ended(attempt=attempt, arrow=Arrow.RELEASE))
@@ -229,7 +234,7 @@ class Ledger:
     def _record_carefully(self, one: Ended) -> outcomes.Recorded:
         """One bad outcome must not stop a worker: what the database refuses leaves the task dead.
 
-        If it refuses even that, the outcome waits for better times and the others go on.
+        If it refuses even that, the outcome waits for better times, which are looked for once in a lease.
         """
         refused = one
         for _ in range(2):
@@ -243,7 +248,8 @@ class Ledger:
             except DatabaseError as error:
                 signals.outcome_refused.tell(**one.attempt.facts, error=str(error))
                 refused = Ended(attempt=one.attempt, arrow=Arrow.BURY, error=describe(error))
-        return outcomes.Recorded(busy=[one])
+        self._refused.append(one)
+        return outcomes.Recorded()
 
     def _look_again(self, recorded: outcomes.Recorded) -> None:
         """Tell those that finished by a COMMIT whose answer was lost from those that finished too late."""
@@ -252,7 +258,17 @@ class Ledger:
                 recorded.lost.remove(one)
                 recorded.done.append(replace(one, arrow=Arrow.FINISH))
             elif one.arrow is Arrow.FINISH and not self._is_mine(one):
+                self._note_late_finish(one)
+
+    def _note_late_finish(self, one: Ended) -> None:
+        """A note that the database refuses is not worth a turn."""
+        try:
+            with transaction.atomic(using=self.alias):
                 outcomes.note_late_finish(self.alias, one.attempt)
+        except (OperationalError, InterfaceError):
+            raise
+        except DatabaseError as error:
+            signals.outcome_refused.tell(**one.attempt.facts, error=str(error))
 
     def _claim(self, turn: Turn) -> None:
         """The scan comes first: rows whose hints were lost must not wait behind a stream of hints."""

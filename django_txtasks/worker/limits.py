@@ -52,7 +52,7 @@ class TimeLimit:
 
     def next(self, patience: float) -> float:
         """Return when to call ``enforce`` or to look at ``overrun``, by ``time.monotonic()``."""
-        if self._over:
+        if self._over or self.overrun(patience, time.monotonic()):
             return NEVER
         return self._deadline if self._raised_at == NEVER else self._raised_at + patience
 

@@ -96,7 +96,7 @@ class Worker:
                 signals.worker_stopping.tell(worker=self.ledger.id, running=self.slots.running)
             stuck = self._enforce_limits()
             if self.stop.now or self._lost_patience(stuck):
-                return self._cut_short(stuck)
+                return self._cut_short()
             if self._next_turn() <= time.monotonic():
                 self._try_turn()
             self._wait()
@@ -171,6 +171,8 @@ class Worker:
     def _wait(self) -> None:
         now = time.monotonic()
         until = min(self._next_turn(), self.stop.deadline, self.slots.next_limit)
+        if self._stuck_since is not None:
+            until = min(until, self._stuck_since + self._patience)
         if self._room():
             self._full_since = None
             self.bell.listen(True)
@@ -218,11 +220,13 @@ class Worker:
         waited = time.monotonic() - self._stuck_since
         return self.slots.running == len(stuck) or waited >= self._patience
 
-    def _cut_short(self, stuck: list[Running]) -> End:
+    def _cut_short(self) -> End:
         """Record what has ended and leave the rest to the cleaner: these tasks die with the process.
 
         A time-out is a failure, not a crash; it is recorded last, since what is stuck goes on until the end.
         """
+        self._collect()
+        stuck = self._enforce_limits()
         running = self.slots.running - len(stuck)
         self.ledger.add(failed(one.attempt, one.limit.error(), self.config) for one in stuck)
         if self.ledger.unrecorded:

@@ -180,14 +180,14 @@ def spin(seconds):
         time.sleep(0.001)
 
 
-@task(timeout=0.2, max_attempts=2)
+@task(timeout=1, max_attempts=2)
 def spin_too_long(key="spin"):
     ran(key)
     spin(30)
     ran(f"{key} ended")
 
 
-@task(timeout=0.2)
+@task(timeout=1)
 def clean_up(key):
     try:
         spin(30)
@@ -195,7 +195,7 @@ def clean_up(key):
         ran(key)
 
 
-@task(timeout=0.2, max_attempts=1)
+@task(timeout=1, max_attempts=1)
 async def wait_too_long(key):
     try:
         await asyncio.sleep(30)
@@ -204,7 +204,7 @@ async def wait_too_long(key):
         raise
 
 
-@task(timeout=0.2, atomic=True, max_attempts=1)
+@task(timeout=1, atomic=True, max_attempts=1)
 def atomic_too_long(key):
     ran(key)
     spin(30)

@@ -120,4 +120,6 @@ def _once(cleaner: Cleaner, *, dry: bool) -> Counter[str]:
 def _wait(rings: queue.SimpleQueue[None], stop: Stop, seconds: float) -> bool:
     with contextlib.suppress(queue.Empty):
         rings.get(timeout=seconds)
+        while True:  # many rings, one look
+            rings.get_nowait()
     return stop.asked

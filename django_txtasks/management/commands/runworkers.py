@@ -12,6 +12,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.utils.autoreload import get_child_arguments
 
 from django_txtasks import registry
+from django_txtasks.broker import publisher
 from django_txtasks.broker.consumer import HintConsumer
 from django_txtasks.broker.will import LastWill
 from django_txtasks.conf import Config, get_config
@@ -25,7 +26,10 @@ from django_txtasks.worker.worker import End, Worker
 
 
 class Command(BaseCommand):
-    """Exit codes: 0 stopped as told; 1 tasks were cut short, or the command could not start."""
+    """Exit codes: 0 stopped as told; 1 tasks were cut short, or the command could not start.
+
+    A child process that makes room for a new one ends with 75; its supervisor does not.
+    """
 
     _called_from_command_line: bool  # set by Django; a caller in this process gets no supervisor
     help = "Runs tasks until it is stopped by SIGTERM or Ctrl-C."
@@ -138,21 +142,22 @@ class Command(BaseCommand):
         )
         with stop_signals(stop.request):
             end = worker.run()
+        if end in (End.CUT_SHORT, End.STUCK):
+            self._cut_short(end)
         for listener in (bell.source, last_will):
             if listener is not None:
                 listener.stop()
-        self._exit(end)
-
-    def _exit(self, end: End) -> None:
-        """Tell the supervisor, by the exit code, what became of this process."""
-        if end in (End.CUT_SHORT, End.STUCK):
-            if self._called_from_command_line:
-                logging.shutdown()
-                # The threads of the tasks that were cut short cannot be ended.
-                os._exit(1 if end is End.CUT_SHORT else EXIT_CODE)
-            raise CommandError("Tasks were cut short; the cleaner recovers them.")
         if end is End.RENEW and self._called_from_command_line:
-            sys.exit(EXIT_CODE)
+            publisher.close_all()
+            logging.shutdown()
+            os._exit(EXIT_CODE)  # a thread that a task left behind must not keep the process
+
+    def _cut_short(self, end: End) -> None:
+        """End at once: the tasks that still run are somebody else's by now, and threads cannot be ended."""
+        if self._called_from_command_line:
+            logging.shutdown()
+            os._exit(1 if end is End.CUT_SHORT else EXIT_CODE)
+        raise CommandError("Tasks were cut short; the cleaner recovers them.")
 
     def _supervise(self, options: dict[str, Any]) -> None:
         """Run this same command line in child processes."""
