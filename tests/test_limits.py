@@ -1,5 +1,7 @@
 """Time limits, expiry, and processes that make room for new ones."""
 
+import subprocess
+import sys
 import threading
 import time
 from datetime import timedelta
@@ -77,6 +79,39 @@ def test_the_exception_comes_once():
             except TimedOut:
                 caught.append(True)
     assert caught == [True]
+
+
+TRACED = """
+import sys, threading, time
+from django_txtasks.exceptions import TimedOut
+from django_txtasks.worker.limits import TimeLimit
+
+def traced():
+    pass
+
+for _ in range(100):
+    limit = TimeLimit(0.0)
+    overtake = threading.Thread(target=lambda: limit.enforce(time.monotonic() + 1))
+    try:
+        with limit:
+            overtake.start()
+            for _ in range(100):
+                time.sleep(0)
+    except TimedOut:
+        pass
+    overtake.join()
+sys.settrace(lambda *_: None)
+traced()
+print("went on")
+"""
+
+
+def test_the_interpreter_goes_on_as_before():
+    """An exception that is taken back before it arrives makes a traced Python 3.11 hang."""
+    done = subprocess.run(
+        [sys.executable, "-c", TRACED], capture_output=True, timeout=60, check=True
+    )
+    assert done.stdout == b"went on\n"
 
 
 def test_without_a_limit_nothing_is_raised():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import threading
 import time
@@ -42,8 +43,13 @@ class TimeLimit:
     def __exit__(self, *_: object) -> None:
         with self._lock:
             self._over = True
-            if self._raised_at != NEVER and self._thread is not None:
-                _raise_in(self._thread, None)  # not delivered yet: it would hit whatever comes next
+        if self._raised_at != NEVER:
+            # It may still be on its way: let it arrive here, and not in whatever comes next. Taking it back
+            # is no way: up to Python 3.12 that leaves the interpreter looking for it for ever, and 3.11
+            # then hangs as soon as something traces.
+            with contextlib.suppress(TimedOut):
+                for _round in range(10):
+                    time.sleep(0)
 
     @property
     def left(self) -> float | None:
@@ -73,7 +79,5 @@ class TimeLimit:
         return TimedOut(f"the attempt has taken longer than its timeout of {self.seconds:g} s")
 
 
-def _raise_in(thread: int, error: type[BaseException] | None) -> None:
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(
-        ctypes.c_ulong(thread), ctypes.py_object() if error is None else ctypes.py_object(error)
-    )
+def _raise_in(thread: int, error: type[BaseException]) -> None:
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(error))
