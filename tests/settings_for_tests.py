@@ -5,11 +5,14 @@ Tests that want the broker take the ``broker`` fixture.
 
 import os
 
+import django
 from settings import *  # noqa: F403
 from settings import DATABASES, INSTALLED_APPS, TXTASKS
 
 INSTALLED_APPS = [*INSTALLED_APPS, "probe"]
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+if django.VERSION >= (6, 1):  # where there is no default mailer any more
+    MAILERS = {"default": {"BACKEND": "django.core.mail.backends.locmem.EmailBackend"}}
 TXTASKS = {**TXTASKS, "queues": ["default", "mail"]}
 
 if os.environ.get("TXTASKS_IN_TEST_DATABASE"):

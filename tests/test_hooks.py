@@ -3,6 +3,7 @@
 import json
 import uuid
 
+import django
 import helpers
 import pika
 import pytest
@@ -216,7 +217,10 @@ def test_a_death_is_mailed_once(quick, txtasks):
 
 def test_a_mail_server_that_is_away_is_tried_again(quick, txtasks, settings):
     txtasks(dead_notices={"mail": ["ops@example.com"]})
-    settings.EMAIL_BACKEND = "probe.mail.AwayAtFirst"
+    if django.VERSION >= (6, 1):
+        settings.MAILERS = {"default": {"BACKEND": "probe.mail.AwayAtFirst"}}
+    else:
+        settings.EMAIL_BACKEND = "probe.mail.AwayAtFirst"
     from probe.mail import AwayAtFirst
 
     AwayAtFirst.calls = 0
