@@ -4,11 +4,8 @@
 """
 
 import os
-import subprocess
-import sys
 import time
 from collections import Counter
-from pathlib import Path
 
 import helpers
 import pytest
@@ -19,17 +16,11 @@ from probe.models import Run
 pytestmark = pytest.mark.usefixtures("rows")
 
 TASKS = int(os.environ.get("TXTASKS_TEST_LOAD", "800"))
-LOAD = str(Path(__file__).with_name("load.py"))
 
 
-def senders(count, ledger, environment, *, tasks, pause=0.0):
-    return [
-        subprocess.Popen(
-            [sys.executable, LOAD, str(ledger), f"s{number}", str(tasks // count), str(pause)],
-            env=environment,
-        )
-        for number in range(count)
-    ]
+def start(processes, call, env=None):
+    """Start a sender: it calls ``load.<call>``."""
+    return processes.start("shell", "-c", f"import load; load.{call}", env=env)
 
 
 def keys_of(ledger):
@@ -45,8 +36,9 @@ def test_each_committed_task_ran_exactly_once(processes, broker, txtasks, tmp_pa
     """From 4 processes, by 2 workers of 4 threads; one transaction in ten is rolled back."""
     ledger = tmp_path / "ledger"
     processes.start("runworkers", "--processes=2", "--threads=4", "--verbosity=0")
-    for sender in senders(4, ledger, processes._environment(), tasks=TASKS):
-        assert sender.wait(600) == 0
+    calls = [f"send({str(ledger)!r}, 's{number}', {TASKS // 4})" for number in range(4)]
+    for sender in [start(processes, call) for call in calls]:
+        assert sender.wait(600) == 0, processes.log_of(sender)
     keys = keys_of(ledger)
     helpers.wait_until(lambda: helpers.counts()["finished"] >= len(keys["committed"]), 600)
     runs = Counter(Run.objects.values_list("key", flat=True))
@@ -62,7 +54,7 @@ class Outage:
 
     def __init__(self, postgres, rabbitmq, processes, tmp_path):
         self.postgres, self.rabbitmq, self.processes = postgres, rabbitmq, processes
-        self.ledger = tmp_path / "ledger"
+        self.ledger, self.enough = tmp_path / "ledger", tmp_path / "enough"
         self.env = {
             "TXTASKS_DATABASE_URL": postgres.url,
             "TXTASKS_BROKER_URL": rabbitmq.url,
@@ -81,8 +73,9 @@ class Outage:
         with psycopg.connect(self.postgres.url) as session:
             return session.execute(sql).fetchall()
 
-    def environment(self):
-        return {**self.processes._environment(), **self.env}
+    def send(self, prefix):
+        call = f"send_until({str(self.enough)!r}, {str(self.ledger)!r}, {prefix!r}, 0.02)"
+        return start(self.processes, call, self.env)
 
 
 @pytest.mark.skipif(
@@ -95,18 +88,20 @@ def test_restarts_and_outages_under_load_lose_nothing_and_end_nobody(processes, 
         cleaner = processes.start("runcleaner", env=outage.env)
         helpers.wait_until(lambda: len(outage.query("SELECT pid FROM txtasks_worker")) == 2)
         pids = outage.query("SELECT pid FROM txtasks_worker ORDER BY pid")
-        sending = senders(2, outage.ledger, outage.environment(), tasks=TASKS, pause=0.02)
+        sending = [outage.send("s0"), outage.send("s1")]
         for server, pause in ((postgres, 0), (rabbitmq, 0), (postgres, 0), (postgres, 9)):
             progress(outage)
             server.stop()
             helpers.wait_until(waited(pause))
             server.start()
+        progress(outage)
+        outage.enough.touch()
         for sender in sending:
-            assert sender.wait(300) == 0
+            assert sender.wait(60) == 0, processes.log_of(sender)
         keys = keys_of(outage.ledger)
         live = "SELECT count(*) FROM txtasks_task"
         helpers.wait_until(
-            lambda: outage.query(live) == [(0,)], 60, lambda: processes.log_of(workers)
+            lambda: outage.query(live) == [(0,)], 300, lambda: processes.log_of(workers)
         )
         runs = Counter(key for (key,) in outage.query("SELECT key FROM probe_run"))
         assert keys["committed"] <= set(runs) <= keys["committed"] | keys["unknown"]

@@ -6,19 +6,16 @@ KEY`` or ``refused KEY`` (it certainly did not commit). If the second is missing
 
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
 
-from django.db import DatabaseError, InterfaceError, connection, transaction
 from orders.models import Order
 
 from failpoints import tasks
+from promises import promised
 
 KEYS = ("first", "second", "third", "rolled-back")
-
-
-class RolledBack(Exception):
-    """On purpose."""
 
 
 def main() -> None:
@@ -26,24 +23,13 @@ def main() -> None:
     with Path(os.environ["TXTASKS_PROMISES"]).open("a", buffering=1) as lines:
         for key in KEYS:
             lines.write(f"begun {key}\n")
-            if promise := send(key):
+            promise = promised(functools.partial(write, key), roll_back=key == "rolled-back")
+            if promise != "unknown":
                 lines.write(f"{promise} {key}\n")
 
 
-def send(key: str) -> str:
-    """Write a row of the business and three tasks; return what was promised of them."""
-    written = False
-    try:
-        with transaction.atomic():
-            Order.objects.create(customer=key)
-            for kind in tasks.KINDS:
-                getattr(tasks, kind).enqueue(f"{key} {kind}")
-            if key == "rolled-back":
-                raise RolledBack
-            written = True
-    except RolledBack:
-        return "refused"
-    except (DatabaseError, InterfaceError):
-        connection.close()
-        return "" if written else "refused"
-    return "committed"
+def write(key: str) -> None:
+    """Write a row of the business and three tasks."""
+    Order.objects.create(customer=key)
+    for kind in tasks.KINDS:
+        getattr(tasks, kind).enqueue(f"{key} {kind}")
