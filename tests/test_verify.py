@@ -9,6 +9,7 @@ import socket
 from collections import Counter
 from pathlib import Path
 
+import django
 import helpers
 import pika
 import pytest
@@ -388,6 +389,18 @@ def test_a_storms_processes_reach_the_broker_through_the_proxy_under_a_prefix_of
     assert direct["broker_url"] == "amqp://me:sesame@mq:5672/v%2Fh"
     none = project.scratch_settings(user_settings(), scene(broker=False))["TXTASKS"]
     assert none["broker_url"] is None
+
+
+@pytest.mark.parametrize(
+    "mail", [{}, {"EMAIL_HOST": "mail"}, {"MAILERS": {"news": {"BACKEND": "smtp"}}}]
+)
+def test_a_storms_processes_mail_nowhere_in_the_old_way_or_in_the_new_one(mail):
+    changed = project.scratch_settings(user_settings(**mail), scene())
+    new = django.VERSION >= (6, 1) and "EMAIL_HOST" not in mail
+    used = changed["MAILERS"]["default"]["BACKEND"] if new else changed["EMAIL_BACKEND"]
+    assert used == "django.core.mail.backends.dummy.EmailBackend"
+    assert not (new and "EMAIL_BACKEND" in changed)  # Django refuses both together
+    assert "smtp" not in str(changed.get("MAILERS") if new else "")
 
 
 def test_a_short_lease_shortens_the_timeout_of_sqlite():

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
+import django
+
 from django_txtasks.conf import Config
 
 VARIABLE = "TXTASKS_VERIFY"
@@ -87,12 +89,23 @@ def scratch_settings(user: dict[str, Any], scene: Scene) -> dict[str, Any]:
         "DATABASES": _databases(user["DATABASES"], scene),
         "DATABASE_ROUTERS": ["django_txtasks.verify.router.ScratchRouter"],
         "DEBUG": False,  # which would remember every statement
-        "EMAIL_BACKEND": "django.core.mail.backends.dummy.EmailBackend",
         "INSTALLED_APPS": [*user["INSTALLED_APPS"], "django_txtasks.verify"],
         "LOGGING": {},
         "MANAGERS": [],
         "TXTASKS": _txtasks(user.get("TXTASKS", {}), scene),
+        **_mails_nowhere(user),
     }
+
+
+def _mails_nowhere(user: dict[str, Any]) -> dict[str, Any]:
+    """Return the setting that does it; Django 6.1 has a new one, and refuses the old one beside it."""
+    dummy = "django.core.mail.backends.dummy.EmailBackend"
+    has_old = any(name.startswith("EMAIL_") for name in user)
+    if django.VERSION >= (6, 1) and ("MAILERS" in user or not has_old):
+        return {
+            "MAILERS": {name: {"BACKEND": dummy} for name in {*user.get("MAILERS", {}), "default"}}
+        }
+    return {"EMAIL_BACKEND": dummy}
 
 
 def _databases(user: dict[str, Any], scene: Scene) -> dict[str, Any]:
