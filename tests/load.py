@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 
 from probe import tasks
-
 from promises import promised
 
 

@@ -157,7 +157,7 @@ MUTANTS = [
     Mutant("a time-out does not hit what comes after", "worker/limits.py",
            {" and not self._over:": ":"}, "test_limits.py"),
     Mutant("a bad outcome stops no other", "worker/ledger.py",
-           {"            self._careful = True\n": "            pass\n"}, "test_worker.py"),
+           {"            self.recorder.careful = True\n": "            pass\n"}, "test_worker.py"),
 ]  # fmt: skip
 
 

@@ -89,12 +89,12 @@ def test_an_outcome_whose_commit_went_unanswered_is_not_recorded_twice(ledger):
     handle = tasks.note.enqueue()
     (attempt,) = take(ledger)
     done = Ended(attempt=attempt, arrow=Arrow.FINISH)
-    ledger.add([done])
+    ledger.recorder.add([done])
     take(ledger)
-    ledger.add([done])  # the loop never learned that it is recorded
+    ledger.recorder.add([done])  # the loop never learned that it is recorded
     ledger.failed(OperationalError("the connection was cut"))
     take(ledger)
-    assert ledger.unrecorded == []
+    assert ledger.recorder.waiting == []
     assert helpers.finished(handle.id).attempt == 1
     assert helpers.counts()["finished"] == 1
 
@@ -102,7 +102,7 @@ def test_an_outcome_whose_commit_went_unanswered_is_not_recorded_twice(ledger):
 def test_an_outcome_that_failed_to_be_written_is_written_by_the_next_turn(ledger):
     handle = tasks.note.enqueue()
     (attempt,) = take(ledger)
-    ledger.add([Ended(attempt=attempt, arrow=Arrow.FINISH)])
+    ledger.recorder.add([Ended(attempt=attempt, arrow=Arrow.FINISH)])
 
     def refuse(execute, sql, params, many, context):
         if sql.startswith("DELETE FROM txtasks_task"):

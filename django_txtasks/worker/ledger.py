@@ -1,7 +1,6 @@
 """What a worker writes: its beat, what ended, what it claims. One transaction a turn.
 
-It owns the hard cases: outcomes that cannot be recorded, a COMMIT whose answer was lost, a row that
-says this worker is lost.
+It owns the hard cases: a COMMIT whose answer was lost, a row that says this worker is lost.
 """
 
 from __future__ import annotations
@@ -9,23 +8,19 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from django.db import DatabaseError, InterfaceError, OperationalError, connections, transaction
+from django.db import DatabaseError, InterfaceError, OperationalError, connections
 
 from django_txtasks import signals
 from django_txtasks.conf import Config
 from django_txtasks.enqueueing import notify_on_commit
-from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import claims, outcomes, workers
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.claims import Lookup, Subscription
 from django_txtasks.lifecycle.dialect import own_transaction
-from django_txtasks.worker.runner import describe
-
-Key = tuple[uuid.UUID, int]
+from django_txtasks.worker.recorder import Key, Recorder, key, tell
 
 
 class DeclaredLost(Exception):
@@ -82,11 +77,10 @@ class Ledger:
         self.config, self.subscription, self.threads = config, subscription, threads
         self.alias, self.last_will = subscription.alias, last_will
         self.id: uuid.UUID | None = None
-        self.unrecorded: list[Ended] = []
+        self.recorder = Recorder(self.alias, config)
         self.slot_sessions: dict[int, str] = {}
         self._seen_will = 0
-        self._refused: list[Ended] = []
-        self._unsure = self._careful = False
+        self._unsure = False
         self._next_check = 0.0
 
     def note_session(self, session: str) -> None:
@@ -97,14 +91,6 @@ class Ledger:
         """Say once for each change that it is time to beat: a lost link looks like a lost worker."""
         before, self._seen_will = self._seen_will, self._will()
         return self._seen_will != before
-
-    def add(self, ended: Iterable[Ended]) -> None:
-        """These attempts ended; those of atomic tasks are recorded already."""
-        for one in ended:
-            if one.recorded:
-                tell(one)
-            else:
-                self.unrecorded.append(one)
 
     def write(self, turn: Turn, running: set[Key], connected: bool | None) -> None:
         """Beat, record, claim, commit. What was claimed may start once this has returned.
@@ -118,15 +104,14 @@ class Ledger:
         with own_transaction(self.alias, limit=self.config.lease / 2):
             self._beat(len(running), connected)
             settled = self._reconcile(running) if self._check_is_due() else []
-            recorded = self._record()
+            recorded = self.recorder.record(self._me, settled)
             notify_on_commit(self.alias, recorded.followers)
-            self._look_again(recorded)
             if turn.room:
                 self._claim(turn)
-        self._unsure = self._careful = False
+        self._unsure = False
         for one in settled:
             tell(one)
-        self._settle(recorded)
+        self.recorder.settle(recorded, self._me)
 
     def failed(self, error: Exception) -> None:
         """Prepare the next turn; nothing that ended is forgotten."""
@@ -142,7 +127,7 @@ class Ledger:
         ):
             connection.close()
         else:
-            self._careful = True
+            self.recorder.careful = True
         self._beat_alone()
 
     def leave(self, *, cut_short: bool) -> None:
@@ -201,8 +186,7 @@ class Ledger:
     def _check_is_due(self) -> bool:
         due = self._unsure or time.monotonic() >= self._next_check
         if due:
-            self.unrecorded += self._refused
-            self._refused = []
+            self.recorder.try_refused_again()
             self._next_check = time.monotonic() + self.config.lease.total_seconds()
         return due
 
@@ -213,62 +197,14 @@ class Ledger:
         no longer claimed was recorded by then, and a claim that is not known here is given back.
         """
         there = claims.claims_of(self.alias, self._me)
-        settled = [one for one in self.unrecorded if self._is_mine(one) and _key(one) not in there]
-        self.unrecorded = [one for one in self.unrecorded if one not in settled]
-        unknown = there - running - {_key(one) for one in [*self.unrecorded, *self._refused]}
+        unknown = there - running - self.recorder.keys()
         for task_id, number in sorted(unknown):
             attempt = Attempt(task_id, number, self._me)
             outcomes.move(self.alias, Ended(attempt=attempt, arrow=Arrow.RELEASE))
         if unknown:
             signals.unknown_claims.tell(worker=self.id, count=len(unknown))
-        return settled
-
-    def _record(self) -> outcomes.Recorded:
-        if not self._careful:
-            return outcomes.record(self.alias, self.unrecorded, config=self.config)
-        recorded = outcomes.Recorded()
-        for one in self.unrecorded:
-            recorded += self._record_carefully(one)
-        return recorded
-
-    def _record_carefully(self, one: Ended) -> outcomes.Recorded:
-        """One bad outcome must not stop a worker: what the database refuses leaves the task dead.
-
-        If it refuses even that, the outcome waits for better times, which are looked for once in a lease.
-        """
-        refused = one
-        for _ in range(2):
-            try:
-                with transaction.atomic(using=self.alias):
-                    return outcomes.record(self.alias, [refused], config=self.config)
-            except (OperationalError, InterfaceError):
-                raise
-            except ClaimLost:
-                return outcomes.Recorded(lost=[one])
-            except DatabaseError as error:
-                signals.outcome_refused.tell(**one.attempt.facts, error=str(error))
-                refused = Ended(attempt=one.attempt, arrow=Arrow.BURY, error=describe(error))
-        self._refused.append(one)
-        return outcomes.Recorded()
-
-    def _look_again(self, recorded: outcomes.Recorded) -> None:
-        """Tell those that finished by a COMMIT whose answer was lost from those that finished too late."""
-        for one in list(recorded.lost):
-            if outcomes.finished_by(self.alias, one.attempt):
-                recorded.lost.remove(one)
-                recorded.done.append(replace(one, arrow=Arrow.FINISH))
-            elif one.arrow is Arrow.FINISH and not self._is_mine(one):
-                self._note_late_finish(one)
-
-    def _note_late_finish(self, one: Ended) -> None:
-        """A note that the database refuses is not worth a turn."""
-        try:
-            with transaction.atomic(using=self.alias):
-                outcomes.note_late_finish(self.alias, one.attempt)
-        except (OperationalError, InterfaceError):
-            raise
-        except DatabaseError as error:
-            signals.outcome_refused.tell(**one.attempt.facts, error=str(error))
+        waiting = self.recorder.waiting
+        return [one for one in waiting if one.attempt.worker == self.id and key(one) not in there]
 
     def _claim(self, turn: Turn) -> None:
         """The scan comes first: rows whose hints were lost must not wait behind a stream of hints."""
@@ -281,36 +217,3 @@ class Ledger:
             left = turn.room - len(turn.claimed)
             turn.lookup = claims.claim_hinted(self.subscription, self._me, turn.ids, left)
             turn.claimed += turn.lookup.claimed
-
-    def _settle(self, recorded: outcomes.Recorded) -> None:
-        self.unrecorded = recorded.busy
-        for one in recorded.done:
-            tell(one)
-        for one in recorded.lost:
-            if self._is_mine(one):
-                tell(one)  # moved by an earlier COMMIT whose answer was lost: see _reconcile
-            elif one.arrow is Arrow.FINISH:
-                signals.task_finished_late.tell(**one.attempt.facts)
-            else:
-                signals.claim_lost.tell(**one.attempt.facts)
-
-    def _is_mine(self, one: Ended) -> bool:
-        return one.attempt.worker == self.id
-
-
-def tell(one: Ended) -> None:
-    """Send the signal of an arrow that was taken."""
-    facts = one.attempt.facts
-    error = f"{one.error.get('type')}: {one.error.get('message')}"
-    if one.arrow is Arrow.FINISH:
-        signals.task_finished.tell(**facts)
-    elif one.arrow is Arrow.RETRY:
-        signals.task_retried.tell(**facts, delay=one.delay.total_seconds(), error=error)
-    elif one.arrow is Arrow.BURY:
-        signals.task_died.tell(**facts, error=error)
-    else:
-        signals.task_released.tell(**facts)
-
-
-def _key(one: Ended) -> Key:
-    return one.attempt.task_id, one.attempt.number

@@ -73,6 +73,7 @@ class Worker:
         self.config, self.bell, self.stop, self.batch = config, bell, stop, batch
         self._patience = max(LEAST_PATIENCE, config.grace.total_seconds())
         self.ledger = Ledger(config, subscription, threads, last_will)
+        self.recorder = self.ledger.recorder
         self.slots = Slots(
             threads,
             run=Runner(subscription.alias, config, self.ledger.note_session).run,
@@ -117,7 +118,7 @@ class Worker:
         except (DatabaseError, InterfaceError, ClaimLost, DeclaredLost) as error:
             self._heal(error)
             return
-        self.schedule.written(turn, time.monotonic(), busy=bool(self.ledger.unrecorded))
+        self.schedule.written(turn, time.monotonic(), busy=bool(self.recorder.waiting))
         self.bell.looked_up(turn.settled)
         if turn.scan_filled:
             self.bell.forget()  # a backlog: the scan finds whatever hints tell
@@ -125,7 +126,7 @@ class Worker:
         self._renew = self._renew or self.renewal.reason(self.count)
 
     def _try_turn(self) -> None:
-        self.schedule.expect_retries(self.ledger.unrecorded, time.monotonic())
+        self.schedule.expect_retries(self.recorder.waiting, time.monotonic())
         self.turn()
 
     def _start(self, claimed: list[Attempt]) -> None:
@@ -133,7 +134,7 @@ class Worker:
         self._left -= len(claimed)
         for attempt in claimed:
             if self.stop.asked:
-                self.ledger.add([Ended(attempt=attempt, arrow=Arrow.RELEASE)])
+                self.recorder.add([Ended(attempt=attempt, arrow=Arrow.RELEASE)])
             else:
                 self.slots.start(attempt)
                 signals.task_claimed.tell(**attempt.facts)
@@ -159,12 +160,12 @@ class Worker:
         if self.ledger.sees_another_will():
             self.schedule.beat_at_once()
         return self.schedule.next_turn(
-            room=self._room(), hinted=bool(self.bell.ids), unrecorded=bool(self.ledger.unrecorded)
+            room=self._room(), hinted=bool(self.bell.ids), unrecorded=bool(self.recorder.waiting)
         )
 
     def _collect(self) -> None:
         ended = self.slots.collect()
-        self.ledger.add(ended)
+        self.recorder.add(ended)
         if ended and self.batch:  # they may have enqueued others
             self.schedule.look_again()
 
@@ -189,7 +190,7 @@ class Worker:
 
     def _finished(self) -> bool:
         self._collect()
-        if self.slots.running or self.ledger.unrecorded:
+        if self.slots.running or self.recorder.waiting:
             return False
         return bool(
             self.stop.asked
@@ -228,8 +229,8 @@ class Worker:
         self._collect()
         stuck = self._enforce_limits()
         running = self.slots.running - len(stuck)
-        self.ledger.add(failed(one.attempt, one.limit.error(), self.config) for one in stuck)
-        if self.ledger.unrecorded:
+        self.recorder.add(failed(one.attempt, one.limit.error(), self.config) for one in stuck)
+        if self.recorder.waiting:
             self._try_turn()
         self._leave(cut_short=True)
         if running:

@@ -11,9 +11,9 @@ import os
 from pathlib import Path
 
 from orders.models import Order
+from promises import promised
 
 from failpoints import tasks
-from promises import promised
 
 KEYS = ("first", "second", "third", "rolled-back")
 
