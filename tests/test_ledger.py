@@ -4,7 +4,7 @@ import contextlib
 
 import helpers
 import pytest
-from django.db import OperationalError, connection, transaction
+from django.db import DataError, OperationalError, connection, transaction
 from probe import tasks
 
 from django_txtasks import registry
@@ -113,4 +113,25 @@ def test_an_outcome_that_failed_to_be_written_is_written_by_the_next_turn(ledger
         take(ledger)
     ledger.failed(caught.value)
     take(ledger)
+    assert helpers.finished(handle.id).attempt == 1
+
+
+def test_an_outcome_refused_in_a_turn_that_was_rolled_back_is_tried_once_in_the_next(ledger):
+    handle = tasks.note.enqueue()
+    (attempt,) = take(ledger)
+    ledger.recorder.add([Ended(attempt=attempt, arrow=Arrow.FINISH)])
+
+    def refuse(execute, sql, params, many, context):
+        if "txtasks_task" in sql and sql.split()[0] in ("DELETE", "UPDATE"):
+            raise DataError("no such outcome")
+        if "WITH RECURSIVE" in sql:  # the scan, after it
+            raise OperationalError("the connection was cut")
+        return execute(sql, params, many, context)
+
+    ledger.failed(DataError("an earlier turn met it, so it is recorded apart"))
+    with connection.execute_wrapper(refuse), pytest.raises(OperationalError) as caught:
+        take(ledger)
+    ledger.failed(caught.value)
+    take(ledger)
+    assert ledger.recorder.waiting == []
     assert helpers.finished(handle.id).attempt == 1
