@@ -186,8 +186,10 @@ def test_a_beat_under_the_old_will_delays_the_verdict(watch, wills, clock):
     assert lost(watch, clock, SECOND_THOUGHTS / 2, step=0.01) == set()
     with helpers.second_session(lambda: beat(worker, 1)):
         pass
+    (session,) = Worker.objects.get().sessions
+    helpers.wait_until(lambda: sessions.is_gone("default", session) is not False)
     assert Worker.objects.get().suspected_at
-    assert lost(watch, clock, SECOND_THOUGHTS / 2, step=0.01) == set()
+    assert lost(watch, clock, SECOND_THOUGHTS * 0.8, step=0.01) == set()
     assert lost(watch, clock, SECOND_THOUGHTS) == {worker}
 
 
