@@ -10,21 +10,17 @@ effect once.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
 import time
-import uuid
 from collections import Counter
-from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / "testproject"), str(HERE.parent / "tests")]
+import stage
+
 FROZEN_AT_ONCE = 5
 
 
@@ -35,29 +31,11 @@ def main() -> int:
     parser.add_argument("--lease", type=float, default=3.0)
     parser.add_argument("--broker", choices=["rabbitmq", "none"], default="rabbitmq")
     arguments = parser.parse_args()
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "settings_for_tests")
-    if "TXTASKS_DATABASE_URL" not in os.environ:
-        os.environ["TXTASKS_DATABASE_URL"] = os.environ["TXTASKS_TEST_POSTGRES_URL"]
-    settings = {
-        "queue_prefix": f"freezes-{uuid.uuid4().hex[:8]}",
-        "lease": arguments.lease, "beat": arguments.lease / 15, "poll_interval": 0.2, "retry_base": 0.1,
-    }  # fmt: skip
-    if arguments.broker == "rabbitmq":
-        settings["broker_url"] = os.environ["TXTASKS_TEST_AMQP_URL"]
-    os.environ["TXTASKS_SETTINGS"] = json.dumps(settings)
-    import django
-    from django.test.utils import setup_databases, teardown_databases
-
-    django.setup()
-    old = setup_databases(verbosity=0, interactive=False)
-    from django.db import connection
-
-    os.environ["TXTASKS_IN_TEST_DATABASE"] = str(connection.settings_dict["NAME"])
-    try:
+    times = {"lease": arguments.lease, "beat": arguments.lease / 15}
+    with stage.project(
+        broker=arguments.broker != "none", poll_interval=0.2, retry_base=0.1, **times
+    ):
         return _play(arguments)
-    finally:
-        connection.close()
-        teardown_databases(old, verbosity=0)
 
 
 def _play(arguments: argparse.Namespace) -> int:
@@ -66,8 +44,10 @@ def _play(arguments: argparse.Namespace) -> int:
     enough = threading.Event()
     sent: list[str] = []
     with tempfile.TemporaryFile("w+b") as log:
-        processes = [_start("runworkers", log) for _ in range(FROZEN_AT_ONCE + 1)]
-        processes.append(_start("runcleaner", log))
+        processes = [
+            stage.start("runworkers", "--threads=2", log=log) for _ in range(FROZEN_AT_ONCE + 1)
+        ]
+        processes.append(stage.start("runcleaner", log=log))
         sender = threading.Thread(target=_send, args=(enough, sent))
         try:
             wait_until(lambda: len(worker_pids()) == FROZEN_AT_ONCE + 1, 60)
@@ -132,17 +112,6 @@ def _account(log: bytes, sent: list[str]) -> int:
         f"lost {lost}, dead {dead}, atomic effects not exactly once: {len(wrong)} of {len(atomic)}"
     )
     return int(bool(lost or wrong))
-
-
-def _start(command: str, log: object) -> subprocess.Popen[bytes]:
-    arguments = ["--threads=2"] if command == "runworkers" else []
-    return subprocess.Popen(
-        [sys.executable, "-m", "django", command, *arguments],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        stdout=log,
-        stderr=log,
-        start_new_session=True,
-    )
 
 
 if __name__ == "__main__":

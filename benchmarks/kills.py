@@ -10,48 +10,24 @@ second start of the one, and until the other is dead, by this process's clock.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import signal
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 import uuid
 from pathlib import Path
+from typing import IO
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / "testproject"), str(HERE.parent / "tests")]
+import stage
 
 
 def main() -> None:
     """Print the figures of one run."""
     arguments = _arguments()
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "settings_for_tests")
-    if "TXTASKS_DATABASE_URL" not in os.environ:
-        os.environ["TXTASKS_DATABASE_URL"] = os.environ["TXTASKS_TEST_POSTGRES_URL"]
-    settings = {"queue_prefix": f"crash-{uuid.uuid4().hex[:8]}"}
-    if arguments.broker != "none":
-        settings["broker_url"] = os.environ["TXTASKS_TEST_AMQP_URL"]
-    os.environ["TXTASKS_SETTINGS"] = json.dumps(settings)
-    import django
-    from django.test.utils import setup_databases, teardown_databases
-
-    django.setup()
-    from django.db import connection
-
-    directory = tempfile.TemporaryDirectory()
-    connection.settings_dict["TEST"]["NAME"] = (
-        f"{directory.name}/test.sqlite3" if connection.vendor == "sqlite" else None
-    )
-    old = setup_databases(verbosity=0, interactive=False)
-    os.environ["TXTASKS_IN_TEST_DATABASE"] = str(connection.settings_dict["NAME"])
-    try:
+    with stage.project(broker=arguments.broker != "none"):
         _measure(arguments)
-    finally:
-        connection.close()
-        teardown_databases(old, verbosity=0)
 
 
 def _arguments() -> argparse.Namespace:
@@ -64,8 +40,8 @@ def _arguments() -> argparse.Namespace:
 def _measure(arguments: argparse.Namespace) -> None:
     figures: dict[str, list[float]] = {"second start": [], "dead": []}
     with tempfile.TemporaryFile() as log:
-        cleaner = _start("runcleaner", log)
-        workers = [_start("runworkers", log) for _ in range(2)]
+        cleaner = stage.start("runcleaner", log=log)
+        workers = [stage.start("runworkers", log=log) for _ in range(2)]
         try:
             for number in range(1, arguments.kills + 1):
                 _kill_once(workers, log, figures)
@@ -81,7 +57,7 @@ def _measure(arguments: argparse.Namespace) -> None:
 
 
 def _kill_once(
-    workers: list[subprocess.Popen[bytes]], log: object, figures: dict[str, list[float]]
+    workers: list[subprocess.Popen[bytes]], log: IO[bytes], figures: dict[str, list[float]]
 ) -> None:
     """Kill the worker that runs an idempotent task and, if it took both, a default one; put in a new one."""
     from helpers import wait_until
@@ -115,7 +91,7 @@ def _kill_once(
     assert not waited, f"not within 60 s: {', '.join(waited)}"
     Task.objects.filter(status=Status.DEAD).delete()
     victim.wait()
-    workers[workers.index(victim)] = _start("runworkers", log)
+    workers[workers.index(victim)] = stage.start("runworkers", log=log)
     wait_until(lambda: Worker.objects.filter(lost=True, pid=pid).exists(), 60)
 
 
@@ -132,16 +108,6 @@ def _ready() -> int:
 
 def _parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
-
-
-def _start(command: str, log: object) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "django", command],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        stdout=log,
-        stderr=log,
-        start_new_session=True,
-    )
 
 
 def _print(name: str, ranked: list[float], arguments: argparse.Namespace) -> None:

@@ -31,11 +31,9 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / "testproject"), str(HERE.parent / "tests")]
-
-import services  # noqa: E402 -- they stand beside the tests
-from proxy import Proxy  # noqa: E402
+import stage  # isort: skip -- it says where the next ones are
+import services
+from proxy import Proxy
 
 LEASE = 15.0
 
@@ -60,7 +58,7 @@ class SteppedPostgres(services.Postgres):
         self.clock.write_text(f"{shift}\n")
 
 
-class Stage:
+class Play:
     """The servers, the links, and the processes."""
 
     def __init__(self, postgres: SteppedPostgres, rabbitmq: services.Server) -> None:
@@ -75,18 +73,11 @@ class Stage:
         rows, broker = self.postgres.url, self.rabbitmq.url
         if proxied:
             rows, broker = _through(rows, self.to_rows), _through(broker, self.to_broker)
-        env = {**os.environ, "TXTASKS_DATABASE_URL": rows}
-        env["TXTASKS_SETTINGS"] = json.dumps({"broker_url": broker})
-        env["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
-        self.processes.append(
-            subprocess.Popen(
-                [sys.executable, "-m", "django", command],
-                env=env,
-                stdout=self.log,
-                stderr=self.log,
-                start_new_session=True,
-            )
-        )
+        env = {
+            "TXTASKS_DATABASE_URL": rows,
+            "TXTASKS_SETTINGS": json.dumps({"broker_url": broker}),
+        }
+        self.processes.append(stage.start(command, log=self.log, env=env))
 
     def lost(self) -> int:
         """How often a cleaner has said that a worker is lost."""
@@ -109,16 +100,16 @@ def main() -> int:
 
         django.setup()
         call_command("migrate", verbosity=0)
-        stage = Stage(postgres, rabbitmq)
-        stage.start("runcleaner", proxied=False)
+        play = Play(postgres, rabbitmq)
+        play.start("runcleaner", proxied=False)
         for _ in range(2):
-            stage.start("runworkers", proxied=True)
+            play.start("runworkers", proxied=True)
         try:
-            return _play(stage, arguments)
+            return _play(play, arguments)
         finally:
-            for process in stage.processes:
+            for process in play.processes:
                 process.terminate()
-            for process in stage.processes:
+            for process in play.processes:
                 process.wait(60)
 
 
@@ -131,18 +122,18 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _play(stage: Stage, arguments: argparse.Namespace) -> int:
+def _play(play: Play, arguments: argparse.Namespace) -> int:
     _wait_until_all_are_well(arguments.elsewhere)
     ended = threading.Event()
     stream = threading.Thread(target=_enqueue, args=(ended,))
     stream.start()
     total = 0
     for name in arguments.only.split(","):
-        before, start = stage.lost(), time.monotonic()
-        did = SCENARIOS[name](stage, arguments)
+        before, start = play.lost(), time.monotonic()
+        did = SCENARIOS[name](play, arguments)
         _wait_until_all_are_well(arguments.elsewhere)
         time.sleep(LEASE + 3)
-        false = stage.lost() - before
+        false = play.lost() - before
         total += false
         print(
             f"{name}: {did}; false rescues {false} ({time.monotonic() - start:.0f} s)", flush=True
@@ -187,19 +178,19 @@ def _wait_until_all_are_well(elsewhere: bool) -> None:
             return
 
 
-def _cut_amqp(stage: Stage, arguments: argparse.Namespace) -> str:
+def _cut_amqp(play: Play, arguments: argparse.Namespace) -> str:
     end, cuts = time.monotonic() + 60 * arguments.minutes, 0
     while time.monotonic() < end:
-        stage.to_broker.reset_all()
+        play.to_broker.reset_all()
         cuts += 1
         time.sleep(random.uniform(1, 3))
     return f"{cuts} cuts of the links to RabbitMQ in {arguments.minutes:g} min"
 
 
-def _repeat(what: str, act: Callable[[Stage], None]) -> Callable[[Stage, argparse.Namespace], str]:
-    def scenario(stage: Stage, arguments: argparse.Namespace) -> str:
+def _repeat(what: str, act: Callable[[Play], None]) -> Callable[[Play, argparse.Namespace], str]:
+    def scenario(play: Play, arguments: argparse.Namespace) -> str:
         for _ in range(arguments.times):
-            act(stage)
+            act(play)
             _wait_until_all_are_well(arguments.elsewhere)
             time.sleep(random.uniform(0, 1))
         return f"{arguments.times} {what}"
@@ -207,38 +198,38 @@ def _repeat(what: str, act: Callable[[Stage], None]) -> Callable[[Stage, argpars
     return scenario
 
 
-def _restart_database(stage: Stage) -> None:
-    stage.postgres.stop()
-    stage.postgres.start()
+def _restart_database(play: Play) -> None:
+    play.postgres.stop()
+    play.postgres.start()
 
 
-def _cut_both(stage: Stage) -> None:
-    stage.to_broker.reset_all()
-    stage.to_rows.reset_all()
+def _cut_both(play: Play) -> None:
+    play.to_broker.reset_all()
+    play.to_rows.reset_all()
 
 
-def _restart_both(stage: Stage) -> None:
-    stage.rabbitmq.stop()
-    stage.postgres.stop()
-    stage.postgres.launch()
-    stage.rabbitmq.launch()
-    stage.postgres.wait_until_ready()
-    stage.rabbitmq.wait_until_ready()
+def _restart_both(play: Play) -> None:
+    play.rabbitmq.stop()
+    play.postgres.stop()
+    play.postgres.launch()
+    play.rabbitmq.launch()
+    play.postgres.wait_until_ready()
+    play.rabbitmq.wait_until_ready()
 
 
-def _outage(stage: Stage, arguments: argparse.Namespace) -> str:
-    stage.postgres.stop()
+def _outage(play: Play, arguments: argparse.Namespace) -> str:
+    play.postgres.stop()
     time.sleep(3 * LEASE)
-    stage.postgres.start()
+    play.postgres.start()
     return "PostgreSQL away for 3 leases"
 
 
-def _clock(stage: Stage, arguments: argparse.Namespace) -> str:
-    if not stage.postgres.steppable:
+def _clock(play: Play, arguments: argparse.Namespace) -> str:
+    if not play.postgres.steppable:
         return "NOT RUN: libfaketime is not installed"
     seen = []
     for shift in ("+3600", "+0", "-3600", "+0"):
-        stage.postgres.step(shift)
+        play.postgres.step(shift)
         seen.append(_clock_of_database() - time.time())
         time.sleep(LEASE + 5)
     return "4 steps of the clock, to " + ", ".join(f"{shift:+.0f} s" for shift in seen)
@@ -255,7 +246,7 @@ def _clock_of_database() -> float:
     return now
 
 
-SCENARIOS: dict[str, Callable[[Stage, argparse.Namespace], str]] = {
+SCENARIOS: dict[str, Callable[[Play, argparse.Namespace], str]] = {
     "amqp": _cut_amqp,
     "database": _repeat("restarts of PostgreSQL alone", _restart_database),
     "both-links": _repeat("cuts of both links at once", _cut_both),
