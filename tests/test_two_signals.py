@@ -315,14 +315,16 @@ def test_a_lost_workers_frozen_session_is_ended_and_its_locks_with_it(clock):
     """A slot that was stopped inside its transaction holds what the next attempt needs."""
     Run.objects.create(key="locked")
     cleaner, worker = Cleaner(get_config(), clock=clock), register()
-    frozen, held, release = [], threading.Event(), threading.Event()
+    frozen, committed, held, release = [], [], threading.Event(), threading.Event()
 
     def hold():
-        with contextlib.suppress(DatabaseError, InterfaceError), transaction.atomic():
-            Run.objects.update(attempt=1)
-            frozen.append(sessions.session_of_thread("default"))
-            held.set()
-            release.wait(30)
+        with contextlib.suppress(DatabaseError, InterfaceError):
+            with transaction.atomic():
+                Run.objects.update(attempt=1)
+                frozen.append(sessions.session_of_thread("default"))
+                held.set()
+                release.wait(10)
+            committed.append("after all")
 
     with helpers.second_session(hold):
         assert held.wait(10)
@@ -333,6 +335,7 @@ def test_a_lost_workers_frozen_session_is_ended_and_its_locks_with_it(clock):
         assert Worker.objects.get(pk=worker).lost
         Run.objects.update(attempt=2)
         release.set()
+    assert not committed
     assert Run.objects.get().attempt == 2
 
 
