@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "testproject"), str(ROOT / "tests")]
+sys.path[:0] = [str(ROOT), str(ROOT / "testproject"), str(ROOT / "tests")]
 
 
 @contextmanager
