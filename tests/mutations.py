@@ -94,9 +94,8 @@ MUTANTS = [
     Mutant("recover is fenced by what was seen", "lifecycle/recovery.py",
            {"    if not run(alias, statements.LOCK_CLAIMED, ids=[attempt.task_id])[1]:\n":
             "    held = run(alias, statements.LOCK_CLAIMED, ids=[attempt.task_id])[1]\n"
-            "    from dataclasses import replace\n"
             "    for _, number, worker in held:\n"
-            "        attempt = replace(attempt, number=number, worker=as_uuid(worker))\n"
+            "        attempt = attempt._replace(number=number, worker=as_uuid(worker))\n"
             "    if not held:\n"}, "test_lifecycle.py", BOTH),
     Mutant("recover takes lost workers' claims only", "lifecycle/statements.py",
            {"AND (w.id IS NULL OR w.lost)": ""}, "test_lifecycle.py"),

@@ -118,7 +118,9 @@ def test_a_lost_workers_tasks_are_told_to_workers(clock, worker):
     cleaner = Cleaner(get_config(), clock=clock, notify=told.extend)
     handle = tasks.slow_once.enqueue("x")
     with transaction.atomic():
-        claims.claim_due(claims.Subscription("default", ["default"], registry.names()), worker, 1)
+        claims.claim_due(
+            claims.Subscription("default", ["default"], registry.names()), worker, claims.Room(1)
+        )
     look_for(cleaner, clock, 17)
     assert told == [(handle.id, "default")]
 
@@ -186,7 +188,9 @@ def lost_claim(function=tasks.slow_once):
     )
     handle = function.enqueue("x")
     with transaction.atomic():
-        claims.claim_due(claims.Subscription("default", ["default"], registry.names()), worker, 10)
+        claims.claim_due(
+            claims.Subscription("default", ["default"], registry.names()), worker, claims.Room(10)
+        )
     helpers.execute("UPDATE txtasks_worker SET lost = TRUE")
     return handle
 

@@ -54,7 +54,7 @@ def claim(handle):
     )
     with transaction.atomic():
         (attempt,) = claims.claim_due(
-            Subscription("default", ["default"], registry.names()), worker, 1
+            Subscription("default", ["default"], registry.names()), worker, claims.Room(1)
         )
     assert attempt.task_id == handle.id
     return attempt
@@ -249,7 +249,9 @@ def test_a_lost_workers_dead_task_is_told(txtasks):
         "default", queues=["mail"], threads=1, listening=None, lease=get_config().lease
     )
     with transaction.atomic():
-        claims.claim_due(Subscription("default", ["mail"], registry.names()), worker, 1)
+        claims.claim_due(
+            Subscription("default", ["mail"], registry.names()), worker, claims.Room(1)
+        )
     helpers.execute("UPDATE txtasks_worker SET lost = TRUE")
     call_command("runcleaner", once=True, verbosity=0)
     notice = Task.objects.exclude(pk=handle.id).get()

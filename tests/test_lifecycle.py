@@ -1,6 +1,5 @@
 """Each arrow is fenced: what has moved on is left alone, whoever comes late."""
 
-import dataclasses
 import uuid
 from datetime import timedelta
 
@@ -36,7 +35,7 @@ def everything() -> Subscription:
 def claim_all(worker, limit=100):
     with transaction.atomic():
         assert workers.beat("default", worker, running=0, listening=None)
-        return claims.claim_due(everything(), worker, limit)
+        return claims.claim_due(everything(), worker, claims.Room(limit))
 
 
 def claim_one(worker):
@@ -112,7 +111,7 @@ def test_each_part_of_the_fence_counts(field):
     tasks.note.enqueue()
     attempt = claim_one(new_worker())
     other = {"number": attempt.number + 1, "worker": uuid.uuid4(), "task_id": uuid.uuid4()}[field]
-    stale = dataclasses.replace(attempt, **{field: other})
+    stale = attempt._replace(**{field: other})
     assert record(ended(stale, Arrow.FINISH)).lost
     with pytest.raises(ClaimLost), transaction.atomic():
         outcomes.finish("default", ended(stale, Arrow.FINISH), config=get_config())

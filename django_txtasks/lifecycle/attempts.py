@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import enum
 import uuid
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 MAX_ERRORS = 10
 
 
-@dataclass(frozen=True)
-class Attempt:
+class Attempt(NamedTuple):
     """One claim of one task by one worker; ``(task_id, number, worker)`` is never used twice.
 
     Attributes:
         args, kwargs, hooks: JSON text.
         timeout: seconds that it may take; None = no limit.
+        may_share: it may be handed to a slot together with others: if their worker is lost, each of
+            them runs again, and with a crash to its name it has a slot of its own.
     """
 
     task_id: uuid.UUID
@@ -30,9 +32,10 @@ class Attempt:
     failures: int = 0
     crashes: int = 0
     max_attempts: int = 0
-    errors: list[dict[str, Any]] = field(default_factory=list)
+    errors: Sequence[dict[str, Any]] = ()
     timeout: float | None = None
     hooks: str = "{}"
+    may_share: bool = False
 
     @property
     def fence(self) -> tuple[uuid.UUID, int, uuid.UUID]:
@@ -69,8 +72,7 @@ class Arrow(enum.Enum):
     RELEASE = "release"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Ended:
+class Ended(NamedTuple):
     """An attempt and the arrow that its row takes.
 
     Attributes:
@@ -84,5 +86,5 @@ class Ended:
     arrow: Arrow
     result: str | None = None
     delay: timedelta = timedelta(0)
-    error: dict[str, Any] = field(default_factory=dict)
+    error: Mapping[str, Any] = MappingProxyType({})
     recorded: bool = False

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,47 @@ class Subscription:
     names: list[str]
 
 
+@dataclass
+class Room:
+    """What a worker has room for.
+
+    Attributes:
+        alone: tasks that get a slot of their own.
+        together: tasks beyond those that may share slots.
+        most: of both together.
+        is_short: says of a task's name whether it may share one here.
+        crowded: one that needs a slot of its own found none.
+        filled: there may be more than was looked at.
+    """
+
+    alone: int
+    together: int = 0
+    most: int = sys.maxsize
+    is_short: Callable[[str], bool] = bool
+    crowded: bool = False
+    filled: bool = False
+
+    @property
+    def width(self) -> int:
+        """How many tasks fit."""
+        return min(self.alone + self.together, self.most)
+
+    def take(self, attempts: Iterable[Attempt]) -> list[Attempt]:
+        """Return those that fit, in their order: none overtakes one that finds no room."""
+        taken = []
+        for attempt in attempts:
+            if self.together and attempt.may_share and self.is_short(attempt.task_name):
+                self.together -= 1
+            elif self.alone:
+                self.alone -= 1
+            else:
+                self.crowded = True
+                break
+            taken.append(attempt)
+        self.most -= len(taken)
+        return taken
+
+
 @dataclass(frozen=True)
 class Lookup:
     """What became of the ids of hints.
@@ -40,30 +82,56 @@ class Lookup:
     absent: list[uuid.UUID]
 
 
-def claim_due(subscription: Subscription, worker: uuid.UUID, limit: int) -> list[Attempt]:
-    """Claim up to ``limit`` due tasks, higher priorities first, then the longest due.
+Marks = dict[tuple[int, str], tuple[str, uuid.UUID]]
+"""How far scans have come, by priority and queue: (run_after, id)."""
+
+
+def claim_due(
+    subscription: Subscription, worker: uuid.UUID, room: Room, marks: Marks | None = None
+) -> list[Attempt]:
+    """Claim what is due and fits, higher priorities first, then the longest due.
 
     Queues that come first in the subscription come first at the same priority. Must run in a
     transaction that began with the worker's beat; no task may start before its COMMIT.
+
+    Args:
+        marks: where to go on, and how far this scan has come; emptied at the end of a backlog.
     """
-    rows: list[tuple[Any, ...]] = []
-    for priority, queue in _heads(subscription):
-        if len(rows) < limit:
-            rows += run(
-                subscription.alias,
-                statements.CHOOSE_DUE,
-                queue=queue,
-                priority=priority,
-                names=subscription.names,
-                limit=limit - len(rows),
-            )[1]
-    return _claim(subscription.alias, worker, rows)
+    claimed: list[Attempt] = []
+    marks = {} if marks is None else marks
+    for head in _heads(subscription):
+        limit = room.width
+        if not limit or room.crowded:
+            break
+        rows = _choose_due(subscription, *head, limit, marks.get(head))
+        taken = _claim(subscription.alias, worker, rows, room)
+        claimed += taken
+        if taken:
+            marks[head] = (rows[len(taken) - 1][-2], taken[-1].task_id)
+        room.filled = room.filled or len(rows) == limit
+    if not (room.filled or room.crowded):
+        marks.clear()
+    return claimed
+
+
+def _choose_due(
+    subscription: Subscription,
+    priority: int,
+    queue: str,
+    limit: int,
+    mark: tuple[str, uuid.UUID] | None,
+) -> list[tuple[Any, ...]]:
+    params: dict[str, Any] = {"queue": queue, "priority": priority, "limit": limit}
+    if mark:
+        params.update(mark_time=mark[0], mark_id=mark[1])
+    sql = statements.CHOOSE_DUE.replace("{after}", statements.AFTER_MARK if mark else "")
+    return run(subscription.alias, sql, names=subscription.names, **params)[1]
 
 
 def claim_hinted(
-    subscription: Subscription, worker: uuid.UUID, ids: Iterable[uuid.UUID], limit: int
+    subscription: Subscription, worker: uuid.UUID, ids: Iterable[uuid.UUID], room: Room
 ) -> Lookup:
-    """Claim up to ``limit`` of the given tasks that are due, whatever else waits. Scans nothing.
+    """Claim those of the given tasks that are due and fit, whatever else waits. Scans nothing.
 
     Must run in a transaction that began with the worker's beat.
     """
@@ -75,14 +143,17 @@ def claim_hinted(
         names=subscription.names,
         ids=sorted(missing),
     )[1]
-    due = [row for row in rows if row[-1] <= 0][:limit]
-    taken = {row[0] for row in due}
-    later = {as_uuid(row[0]): max(0.0, float(row[-1])) for row in rows if row[0] not in taken}
-    missing -= {as_uuid(row[0]) for row in rows}
+    claimed = _claim(
+        subscription.alias, worker, [row for row in rows if row[-1] <= 0][: room.width], room
+    )
+    later = {as_uuid(row[0]): max(0.0, float(row[-1])) for row in rows}
+    missing -= later.keys()
+    for attempt in claimed:
+        del later[attempt.task_id]
     if missing:
         known = run(subscription.alias, statements.KNOWN_IDS, ids=sorted(missing))[1]
         missing -= {as_uuid(row[0]) for row in known}
-    return Lookup(_claim(subscription.alias, worker, due), later, sorted(missing))
+    return Lookup(claimed, later, sorted(missing))
 
 
 def still_holds(alias: str, attempt: Attempt) -> bool:
@@ -108,35 +179,38 @@ def _heads(subscription: Subscription) -> list[tuple[int, str]]:
     return sorted(heads, key=lambda head: -head[0])
 
 
-def _claim(alias: str, worker: uuid.UUID, rows: list[tuple[Any, ...]]) -> list[Attempt]:
-    if not rows:
-        return []
-    count, _ = run(
-        alias, statements.CLAIM, worker=worker, ids=sorted(as_uuid(row[0]) for row in rows)
-    )
-    if count != len(rows):  # SQLite without BEGIN IMMEDIATE: somebody was faster
-        raise OperationalError(f"{count} rows were claimed instead of {len(rows)}: repeat the turn")
-    return [_attempt(row, worker) for row in rows]
+def _claim(alias: str, worker: uuid.UUID, rows: list[tuple[Any, ...]], room: Room) -> list[Attempt]:
+    claimed = room.take([_attempt(row, worker) for row in rows])
+    if claimed:
+        ids = sorted(attempt.task_id for attempt in claimed)
+        count, _ = run(alias, statements.CLAIM, worker=worker, ids=ids)
+        if count != len(ids):  # SQLite without BEGIN IMMEDIATE: somebody was faster
+            raise OperationalError(
+                f"{count} rows were claimed instead of {len(ids)}: repeat the turn"
+            )
+    return claimed
 
 
 def _attempt(row: tuple[Any, ...], worker: uuid.UUID) -> Attempt:
     (
-        task_id, name, queue, args, kwargs, attempt, failures, crashes, max_attempts, errors, timeout, hooks, _,
+        task_id, name, queue, args, kwargs, attempt, failures, crashes, max_attempts, errors, timeout, hooks,
+        may_share, _, _,
     ) = row  # fmt: skip
     return Attempt(
-        task_id=as_uuid(task_id),
-        number=attempt + 1,
-        worker=worker,
-        task_name=name,
-        queue_name=queue,
-        args=args,
-        kwargs=kwargs,
-        failures=failures,
-        crashes=crashes,
-        max_attempts=max_attempts,
-        errors=read_entries(errors),
-        timeout=timeout if registry.is_time_limit(timeout) else None,
-        hooks=hooks,
+        as_uuid(task_id),
+        attempt + 1,
+        worker,
+        name,
+        queue,
+        args,
+        kwargs,
+        failures,
+        crashes,
+        max_attempts,
+        read_entries(errors),
+        timeout if timeout is None or registry.is_time_limit(timeout) else None,
+        hooks,
+        bool(may_share),
     )
 
 

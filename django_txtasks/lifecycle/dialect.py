@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -29,7 +29,9 @@ class Dialect:
             priority, and its next one. PostgreSQL leaves ``status = 'pending'`` out of a look-up in
             an index whose condition says the same, and would then walk it from its end; but it
             goes straight to where whole rows compare, be it in another queue.
+        beyond_mark: where in that index a scan goes on. MariaDB finds no place by comparing rows.
         sound_id: leave out rows whose id is none that can be read back: SQLite takes any text.
+        text: the type of text, for a cast.
         json: start and end of a cast of text to the type of a JSON column.
     """
 
@@ -40,6 +42,8 @@ class Dialect:
     skip_locked: str
     to_queue: str = "t.queue_name = %(queue)s"
     below_priority: str = "t.queue_name = %(queue)s AND t.priority < present.priority"
+    beyond_mark: str = "(run_after, id) > (%(mark_time)s, %(mark_id)s)"
+    text: str = "text"
     sound_id: str = ""
     json: str = ""
     end_json: str = ""
@@ -66,6 +70,8 @@ DIALECTS = {
         ago=_MYSQL_SHIFT.format("-", "age"),
         wait="TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), run_after) / 1000000",
         skip_locked="FOR UPDATE SKIP LOCKED",
+        beyond_mark="run_after >= %(mark_time)s AND (run_after > %(mark_time)s OR id > %(mark_id)s)",
+        text="char",
     ),
     "sqlite": Dialect(
         now=_SQLITE_NOW.format(""),
@@ -86,21 +92,33 @@ def dialect_of(connection: BaseDatabaseWrapper) -> Dialect:
 def run(alias: str, sql: str, **params: Any) -> tuple[int, list[tuple[Any, ...]]]:
     """Run one statement and return (row count, rows).
 
-    ``{now}`` and the like are replaced by the dialect's; ``{ids}``, for a parameter that is
-    a list, by as many placeholders in parentheses.
+    ``{now}`` and the like are replaced by the dialect's; ``{in_ids}``, for a parameter ``ids`` that is a
+    list, by a comparison with all of its values.
     """
     connection = connections[alias]
     pieces = dict(vars(dialect_of(connection)))
-    for name, value in list(params.items()):
-        if isinstance(value, list):
+    for name, values in [
+        (name, value) for name, value in params.items() if isinstance(value, list)
+    ]:
+        if connection.vendor == "postgresql":  # one parameter, however long
+            is_ids = isinstance(next(iter(values), None), uuid.UUID)
+            params[name] = id_array(values) if is_ids else values
+            pieces[f"in_{name}"] = f"= ANY(CAST(%({name})s AS {'uuid' if is_ids else 'text'}[]))"
+        else:
             del params[name]
-            params.update({f"{name}_{index}": item for index, item in enumerate(value)})
-            pieces[name] = f"({', '.join(f'%({name}_{index})s' for index in range(len(value)))})"
+            params.update({f"{name}_{index}": _plain(value) for index, value in enumerate(values)})
+            places = ", ".join(f"%({name}_{index})s" for index in range(len(values)))
+            pieces[f"in_{name}"] = f"IN ({places})"
     with connection.cursor() as cursor:
         cursor.execute(
             sql.format(**pieces), {name: _plain(value) for name, value in params.items()}
         )
         return cursor.rowcount, list(cursor.fetchall()) if cursor.description else []
+
+
+def id_array(ids: Iterable[uuid.UUID]) -> str:
+    """Return ids as PostgreSQL reads an array: three times as fast as to have psycopg write it."""
+    return "{" + ",".join([one.hex for one in ids]) + "}"
 
 
 def as_uuid(value: Any) -> uuid.UUID:

@@ -37,7 +37,12 @@ def follow(
     Args:
         lost: their worker was lost, and this was the policy.
     """
-    tasks = [task for one in ended for task in _tasks(one, config, lost)]
+    tasks = [
+        task
+        for one in ended
+        if one.arrow is not Arrow.FINISH or one.attempt.hooks != "{}"
+        for task in _tasks(one, config, lost)
+    ]
     insert(alias, tasks)
     return [(task.task_id, task.queue_name) for task in tasks]
 

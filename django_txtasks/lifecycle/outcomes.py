@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from django.db import connections
+
 from django_txtasks.conf import Config
 from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended, capped
 from django_txtasks.lifecycle.claims import read_entries
-from django_txtasks.lifecycle.dialect import as_uuid, run
+from django_txtasks.lifecycle.dialect import as_uuid, id_array, run
 from django_txtasks.lifecycle.followers import Followers, follow
 from django_txtasks.models import Outcome, Status
 
@@ -25,7 +27,7 @@ class Recorded:
 
     Attributes:
         busy: their rows are locked by somebody, try again.
-        followers: the tasks that were enqueued along with the arrows.
+        followers: tasks to tell of: enqueued along with the arrows, or given back.
     """
 
     done: list[Ended] = field(default_factory=list)
@@ -43,9 +45,44 @@ class Recorded:
 
 def record(alias: str, ended: Sequence[Ended], *, config: Config) -> Recorded:
     """CLAIMED -> finished, PENDING or DEAD, for each attempt that still holds its row."""
+    recorded, keep = Recorded(), bool(config.keep_finished)
+    if connections[alias].vendor == "postgresql":
+        recorded.done += _finish_many(alias, ended, keep=keep)
+    done = {one.attempt.fence for one in recorded.done}
+    rest = [one for one in ended if one.attempt.fence not in done]
+    if rest:
+        recorded += _record(alias, rest, keep=keep)
+    recorded.followers = follow(alias, recorded.done, config)
+    for one in recorded.done:
+        if one.arrow is Arrow.RELEASE:
+            recorded.followers.append((one.attempt.task_id, one.attempt.queue_name))
+    return recorded
+
+
+def _finish_many(alias: str, ended: Sequence[Ended], *, keep: bool) -> list[Ended]:
+    """CLAIMED -> finished in one statement, for those of one worker; return them."""
+    finished = [one for one in ended if one.arrow is Arrow.FINISH]
+    if not finished:
+        return []
+    worker = finished[0].attempt.worker
+    finished = [one for one in finished if one.attempt.worker == worker]
+    changes = {"outcome": Outcome.SUCCEEDED.value} if keep else {}
+    held = run(
+        alias,
+        statements.FINISH_AND_KEEP_MANY if keep else statements.FINISH_MANY,
+        ids=id_array(one.attempt.task_id for one in finished),
+        attempts=[one.attempt.number for one in finished],
+        results=[one.result for one in finished],
+        worker=worker,
+        **changes,
+    )[1]
+    keys = set(held)
+    return [one for one in finished if (one.attempt.task_id, one.attempt.number) in keys]
+
+
+def _record(alias: str, ended: Sequence[Ended], *, keep: bool) -> Recorded:
+    """The same for each arrow and on all databases: lock the rows that are held, then move them."""
     recorded = Recorded()
-    if not ended:
-        return recorded
     ids = sorted({one.attempt.task_id for one in ended})
     held = _fences(run(alias, statements.LOCK_CLAIMED, ids=ids)[1])
     seen = held
@@ -61,11 +98,10 @@ def record(alias: str, ended: Sequence[Ended], *, config: Config) -> Recorded:
     if finished:
         results = {one.attempt.task_id: one.result for one in finished if one.result is not None}
         finish_rows(alias, [one.attempt.task_id for one in finished], Status.CLAIMED,
-                    Outcome.SUCCEEDED, keep=bool(config.keep_finished), results=results)  # fmt: skip
+                    Outcome.SUCCEEDED, keep=keep, results=results)  # fmt: skip
     for one in recorded.done:
         if one.arrow is not Arrow.FINISH:
             move(alias, one)
-    recorded.followers = follow(alias, recorded.done, config)
     return recorded
 
 

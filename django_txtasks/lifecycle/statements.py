@@ -1,6 +1,6 @@
 """All SQL on a task's row, in the order of its life. What each one must check stands beside it.
 
-``{now}`` and the like come from the dialect, ``{ids}`` is a list of placeholders. W1 and W2 are
+``{now}`` and the like come from the dialect; ``{in_ids}`` compares with a list. W1 and W2 are
 workers, C is a cleaner.
 """
 
@@ -32,9 +32,10 @@ PENDING_PRIORITIES = """
 # with all other rows in it, turn after turn. It stays pending, where it is seen.
 _CLAIMABLE = """
     SELECT id, task_name, queue_name, args, kwargs, attempt, failures, crashes, max_attempts, errors,
-           timeout, hooks, {wait} AS wait
+           timeout, hooks, on_crash = 'retry' AND crashes = 0 AND max_crashes > 1 AS may_share,
+           CAST(run_after AS {text}) AS due_at, {wait} AS wait
       FROM txtasks_task
-     WHERE status = 'pending' AND task_name IN {names} {sound_id}
+     WHERE status = 'pending' AND task_name {in_names} {sound_id}
        AND (expires_at IS NULL OR expires_at > {now})
        AND attempt < 2147483647 AND failures < 2147483647 AND crashes < 2147483647
 """
@@ -43,21 +44,23 @@ _CLAIMABLE = """
 CHOOSE_DUE = (
     _CLAIMABLE
     + """
-       AND queue_name = %(queue)s AND priority = %(priority)s AND run_after <= {now}
+       AND queue_name = %(queue)s AND priority = %(priority)s AND run_after <= {now} {after}
      ORDER BY run_after, id LIMIT %(limit)s {skip_locked}
 """
 )
-CHOOSE_BY_ID = _CLAIMABLE + " AND queue_name IN {queues} AND id IN {ids} {skip_locked}"
+# In a backlog: what was claimed is still in the index until it is vacuumed, and would be walked past again.
+AFTER_MARK = "AND {beyond_mark}"
+CHOOSE_BY_ID = _CLAIMABLE + " AND queue_name {in_queues} AND id {in_ids} {skip_locked}"
 
 # The attempt is counted here, before the run: a task that kills its worker cannot run for ever.
 CLAIM = """
     UPDATE txtasks_task SET status = 'claimed', attempt = attempt + 1, worker = %(worker)s,
            claimed_at = {now}, started_at = {now}
-     WHERE id IN {ids} AND status = 'pending'
+     WHERE id {in_ids} AND status = 'pending'
 """
 KNOWN_IDS = """
-    SELECT id FROM txtasks_task WHERE id IN {ids}
-    UNION ALL SELECT id FROM txtasks_finishedtask WHERE id IN {ids}
+    SELECT id FROM txtasks_task WHERE id {in_ids}
+    UNION ALL SELECT id FROM txtasks_finishedtask WHERE id {in_ids}
 """
 CLAIMS_OF_WORKER = (
     "SELECT id, attempt FROM txtasks_task WHERE status = 'claimed' AND worker = %(worker)s"
@@ -68,21 +71,38 @@ CLAIMS_OF_WORKER = (
 # it holds nothing. A row that somebody else has locked is left out and waits for the next turn.
 LOCK_CLAIMED = """
     SELECT id, attempt, worker FROM txtasks_task
-     WHERE status = 'claimed' AND id IN {ids} {skip_locked}
+     WHERE status = 'claimed' AND id {in_ids} {skip_locked}
 """
 SEE_CLAIMED = (
-    "SELECT id, attempt, worker FROM txtasks_task WHERE status = 'claimed' AND id IN {ids}"
+    "SELECT id, attempt, worker FROM txtasks_task WHERE status = 'claimed' AND id {in_ids}"
 )
 
-COPY_TO_FINISHED = """
+_FINISHED = """
     INSERT INTO txtasks_finishedtask (
            id, task_name, queue_name, priority, args, kwargs, enqueued_at, run_after, worker,
            started_at, attempt, failures, crashes, errors, late_finishes, outcome, result)
     SELECT id, task_name, queue_name, priority, args, kwargs, enqueued_at, run_after, worker,
            started_at, attempt, failures, crashes, errors, late_finishes, %(outcome)s, {json}{result}{end_json}
-      FROM txtasks_task WHERE id IN {ids} AND status = %(status)s
-"""
-DELETE_TASKS = "DELETE FROM txtasks_task WHERE id IN {ids} AND status = %(status)s"
+      FROM """
+COPY_TO_FINISHED = _FINISHED + "txtasks_task WHERE id {in_ids} AND status = %(status)s"
+DELETE_TASKS = "DELETE FROM txtasks_task WHERE id {in_ids} AND status = %(status)s"
+
+# PostgreSQL does all that in one statement.
+_ENDED = """
+    WITH held AS (
+        SELECT t.id, ended.result
+          FROM unnest(CAST(%(ids)s AS uuid[]), CAST(%(attempts)s AS int[]), CAST(%(results)s AS text[]))
+               AS ended(id, attempt, result)
+          JOIN txtasks_task t ON t.id = ended.id AND t.attempt = ended.attempt
+         WHERE t.worker = %(worker)s AND t.status = 'claimed' FOR NO KEY UPDATE OF t SKIP LOCKED
+    )"""
+_GONE = "DELETE FROM txtasks_task t USING held WHERE t.id = held.id RETURNING "
+FINISH_MANY = f"{_ENDED} {_GONE} t.id, t.attempt"
+FINISH_AND_KEEP_MANY = (
+    f"{_ENDED}, gone AS ({_GONE} t.*, held.result)"
+    + _FINISHED.replace("{result}", "result")
+    + "gone RETURNING id, attempt"
+)
 
 # The whole fence in the statement itself: id, attempt, worker, status.
 _STILL_HELD = """
@@ -200,7 +220,7 @@ OVERDUE = """
        {sound_id} AND (notified_at IS NULL OR notified_at < {ago})
      ORDER BY run_after, id LIMIT %(limit)s {skip_locked}
 """
-NOTIFIED = "UPDATE txtasks_task SET notified_at = {now} WHERE id IN {ids} AND status = 'pending'"
+NOTIFIED = "UPDATE txtasks_task SET notified_at = {now} WHERE id {in_ids} AND status = 'pending'"
 EXPIRED = """
     SELECT id, task_name, queue_name FROM txtasks_task
      WHERE status = 'pending' AND expires_at <= {now} {sound_id} ORDER BY expires_at LIMIT %(limit)s {skip_locked}
@@ -216,20 +236,20 @@ OLD_FINISHED = """
     SELECT id FROM txtasks_finishedtask WHERE finished_at < {ago} {sound_id}
      ORDER BY finished_at LIMIT %(limit)s {skip_locked}
 """
-PRUNE = "DELETE FROM txtasks_finishedtask WHERE id IN {ids}"
+PRUNE = "DELETE FROM txtasks_finishedtask WHERE id {in_ids}"
 
 # -- a person's arrows ----------------------------------------------------------------------------
-LOCK_IN_STATE = "SELECT id, queue_name FROM txtasks_task WHERE id IN {ids} AND status = %(status)s {skip_locked}"
+LOCK_IN_STATE = "SELECT id, queue_name FROM txtasks_task WHERE id {in_ids} AND status = %(status)s {skip_locked}"
 # What was compensated must not be done after all.
 LOCK_REVIVABLE = """
     SELECT id, queue_name FROM txtasks_task
-     WHERE id IN {ids} AND status = %(status)s AND NOT (on_crash = 'compensate' AND crashes > 0) {skip_locked}
+     WHERE id {in_ids} AND status = %(status)s AND NOT (on_crash = 'compensate' AND crashes > 0) {skip_locked}
 """
-HOLD = "UPDATE txtasks_task SET status = 'held' WHERE id IN {ids} AND status = 'pending'"
-RESUME = "UPDATE txtasks_task SET status = 'pending', notified_at = NULL WHERE id IN {ids} AND status = 'held'"
-RUN_NOW = "UPDATE txtasks_task SET run_after = {now}, notified_at = NULL WHERE id IN {ids} AND status = 'pending'"
+HOLD = "UPDATE txtasks_task SET status = 'held' WHERE id {in_ids} AND status = 'pending'"
+RESUME = "UPDATE txtasks_task SET status = 'pending', notified_at = NULL WHERE id {in_ids} AND status = 'held'"
+RUN_NOW = "UPDATE txtasks_task SET run_after = {now}, notified_at = NULL WHERE id {in_ids} AND status = 'pending'"
 REVIVE = """
     UPDATE txtasks_task SET status = 'pending', run_after = {now}, started_at = NULL, notified_at = NULL,
            failures = 0, crashes = 0
-     WHERE id IN {ids} AND status = 'dead'
+     WHERE id {in_ids} AND status = 'dead'
 """

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -18,7 +19,7 @@ from django_txtasks.conf import Config
 from django_txtasks.enqueueing import notify_on_commit
 from django_txtasks.lifecycle import claims, outcomes, workers
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
-from django_txtasks.lifecycle.claims import Lookup, Subscription
+from django_txtasks.lifecycle.claims import Lookup, Marks, Room, Subscription
 from django_txtasks.lifecycle.dialect import own_transaction
 from django_txtasks.worker.recorder import Key, Recorder, key, tell
 
@@ -32,18 +33,20 @@ class Turn:
     """What a turn is to claim, and what came of it.
 
     Attributes:
-        room: how many tasks fit.
         ids: look these up.
         scan: look for what is due, too.
-        scan_filled: the scan found as many as there was room for, so there may be more.
     """
 
-    room: int
+    room: Room
     ids: list[uuid.UUID]
     scan: bool
     claimed: list[Attempt] = field(default_factory=list)
     lookup: Lookup | None = None
-    scan_filled: bool = False
+
+    @property
+    def scan_filled(self) -> bool:
+        """The scan found as many as there was room for, so there may be more."""
+        return self.scan and (self.room.filled or self.room.crowded)
 
     @property
     def settled(self) -> set[uuid.UUID]:
@@ -81,7 +84,8 @@ class Ledger:
         self.slot_sessions: dict[int, str] = {}
         self._seen_will = 0
         self._unsure = False
-        self._next_check = 0.0
+        self._next_check = self._next_head = 0.0
+        self._scanned: Marks = {}
 
     def note_session(self, session: str) -> None:
         """The calling thread, which runs tasks, has this database session."""
@@ -92,7 +96,7 @@ class Ledger:
         before, self._seen_will = self._seen_will, self._will()
         return self._seen_will != before
 
-    def write(self, turn: Turn, running: set[Key], connected: bool | None) -> None:
+    def write(self, turn: Turn, running: Collection[Key], connected: bool | None) -> None:
         """Beat, record, claim, commit. What was claimed may start once this has returned.
 
         Raises:
@@ -106,7 +110,7 @@ class Ledger:
             settled = self._reconcile(running) if self._check_is_due() else []
             recorded = self.recorder.record(self._me, settled)
             notify_on_commit(self.alias, recorded.followers)
-            if turn.room:
+            if turn.room.width:
                 self._claim(turn)
         self._unsure = False
         for one in settled:
@@ -120,6 +124,7 @@ class Ledger:
             signals.worker_was_lost.tell(worker=previous)
             return
         self._unsure = True  # its COMMIT may have landed
+        self._scanned = {}
         connection = connections[self.alias]
         # PostgreSQL's own limits end a session with an InternalError.
         if isinstance(error, (OperationalError, InterfaceError)) or (
@@ -190,14 +195,14 @@ class Ledger:
             self._next_check = time.monotonic() + self.config.lease.total_seconds()
         return due
 
-    def _reconcile(self, running: set[Key]) -> list[Ended]:
+    def _reconcile(self, running: Collection[Key]) -> list[Ended]:
         """The answer to a COMMIT may have been lost: compare the table with what is known here.
 
         Nobody but this worker moves its claims while its beat is accepted. So an outcome whose row is
         no longer claimed was recorded by then, and a claim that is not known here is given back.
         """
         there = claims.claims_of(self.alias, self._me)
-        unknown = there - running - self.recorder.keys()
+        unknown = there - set(running) - self.recorder.keys()
         for task_id, number in sorted(unknown):
             attempt = Attempt(task_id, number, self._me)
             outcomes.move(self.alias, Ended(attempt=attempt, arrow=Arrow.RELEASE))
@@ -209,11 +214,20 @@ class Ledger:
     def _claim(self, turn: Turn) -> None:
         """The scan comes first: rows whose hints were lost must not wait behind a stream of hints."""
         if turn.scan:
-            turn.claimed += claims.claim_due(self.subscription, self._me, turn.room)
-            turn.scan_filled = len(turn.claimed) == turn.room
+            turn.claimed += claims.claim_due(self.subscription, self._me, turn.room, self._marks())
             queues = self.subscription.queues
             queues.append(queues.pop(0))  # they take turns in coming first: none starves another
         if turn.ids:
-            left = turn.room - len(turn.claimed)
-            turn.lookup = claims.claim_hinted(self.subscription, self._me, turn.ids, left)
+            turn.lookup = claims.claim_hinted(self.subscription, self._me, turn.ids, turn.room)
             turn.claimed += turn.lookup.claimed
+
+    def _marks(self) -> Marks:
+        """Return how far the scans of a backlog have come; now and then they begin at its head again.
+
+        There may be a row that was locked as a scan came by, or was written since with an older time.
+        """
+        now = time.monotonic()
+        if now >= self._next_head:
+            self._scanned = {}
+            self._next_head = now + self.config.poll_interval.total_seconds()
+        return self._scanned

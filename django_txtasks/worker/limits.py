@@ -15,6 +15,8 @@ NEVER = float("inf")
 class TimeLimit:
     """Raises TimedOut in the thread that runs a task, at most once, and only inside its ``with`` block.
 
+    The time begins with that block.
+
     C code does not see the exception before it returns to Python: who is stuck there stays ``overrun``,
     and only the end of the process ends it.
 
@@ -28,19 +30,21 @@ class TimeLimit:
     def __init__(self, seconds: float | None) -> None:
         self.seconds = seconds
         self.interrupts = True
-        self._deadline = NEVER if seconds is None else time.monotonic() + seconds
+        self._deadline = NEVER
         self._raised_at = NEVER
         self._over = False
         self._thread: int | None = None
         self._lock = threading.Lock()
 
     def __enter__(self) -> None:
-        with self._lock:
-            self._thread = threading.get_ident()
-            if self._raised_at != NEVER:
-                raise self.error()
+        if self.seconds is not None:
+            with self._lock:
+                self._thread = threading.get_ident()
+                self._deadline = time.monotonic() + self.seconds
 
     def __exit__(self, *_: object) -> None:
+        if self.seconds is None:
+            return
         with self._lock:
             self._over = True
         if self._raised_at != NEVER:
@@ -58,8 +62,11 @@ class TimeLimit:
 
     def next(self, patience: float) -> float:
         """Return when to call ``enforce`` or to look at ``overrun``, by ``time.monotonic()``."""
-        if self._over or self.overrun(patience, time.monotonic()):
+        now = time.monotonic()
+        if self.seconds is None or self._over or self.overrun(patience, now):
             return NEVER
+        if self._deadline == NEVER:  # it has not begun
+            return now + self.seconds
         return self._deadline if self._raised_at == NEVER else self._raised_at + patience
 
     def enforce(self, now: float) -> None:

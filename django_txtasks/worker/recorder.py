@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable
-from dataclasses import replace
 
 from django.db import DatabaseError, InterfaceError, OperationalError, transaction
 
@@ -106,7 +105,7 @@ class Recorder:
         for one in list(recorded.lost):
             if outcomes.finished_by(self.alias, one.attempt):
                 recorded.lost.remove(one)
-                recorded.done.append(replace(one, arrow=Arrow.FINISH))
+                recorded.done.append(one._replace(arrow=Arrow.FINISH))
             elif one.arrow is Arrow.FINISH and one.attempt.worker != me:
                 self._note_late_finish(one.attempt)
 

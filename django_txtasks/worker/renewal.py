@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 EXIT_CODE = 75
@@ -22,9 +23,9 @@ class Renewal:
     def __init__(self, max_tasks: int | None = None, max_rss: int | None = None) -> None:
         self.max_tasks, self.max_rss = max_tasks, max_rss
 
-    def room(self, count: int) -> float:
+    def room(self, count: int) -> int:
         """Return how many more tasks this process may claim after ``count``."""
-        return float("inf") if self.max_tasks is None else self.max_tasks - count
+        return sys.maxsize if self.max_tasks is None else self.max_tasks - count
 
     def reason(self, count: int) -> str:
         """Return why it is time; empty = it is not."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import threading
+import time
 import traceback
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -25,6 +27,10 @@ from django_txtasks.registry import Declaration
 from django_txtasks.retry import backoff
 from django_txtasks.worker.limits import TimeLimit
 
+FRESH = 0.1
+"""Seconds for which connections are believed that have just served a task well."""
+_thread = threading.local()
+
 
 @dataclass(frozen=True)
 class Runner:
@@ -40,7 +46,8 @@ class Runner:
 
     def run(self, attempt: Attempt, limit: TimeLimit) -> Ended:
         """Run the task function. Never raises: whatever happens is in the answer."""
-        refresh_connections()
+        if time.monotonic() > getattr(_thread, "trusts_until", 0.0):
+            refresh_connections()
         try:
             declaration = registry.get(attempt.task_name)
             args, kwargs = payload.decode_arguments(attempt.args, attempt.kwargs)
@@ -50,9 +57,13 @@ class Runner:
                 self.note_session(session_of_thread(self.alias))
             call = functools.partial(_call, declaration, args, kwargs, limit)
             if declaration.atomic:
-                return self._run_atomic(attempt, call)
-            return Ended(attempt=attempt, arrow=Arrow.FINISH, result=_encode(call()))
+                ended = self._run_atomic(attempt, call)
+            else:
+                ended = Ended(attempt=attempt, arrow=Arrow.FINISH, result=_encode(call()))
+            _thread.trusts_until = time.monotonic() + FRESH
+            return ended
         except BaseException as error:
+            _thread.trusts_until = 0.0
             if type(error) is TimedOut:  # as it was raised from outside, it has no text
                 error = limit.error().with_traceback(error.__traceback__)
             return failed(attempt, error, self.config)
@@ -73,6 +84,8 @@ class Runner:
 def _call(
     declaration: Declaration, args: list[Any], kwargs: dict[str, Any], limit: TimeLimit
 ) -> Any:
+    if limit.seconds is None and not declaration.is_async:
+        return declaration.function(*args, **kwargs)
     limit.interrupts = not declaration.is_async
     with limit:
         if declaration.is_async:

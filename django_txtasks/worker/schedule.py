@@ -9,6 +9,7 @@ from datetime import timedelta
 
 from django_txtasks.conf import Config
 from django_txtasks.lifecycle.attempts import Arrow, Ended
+from django_txtasks.lifecycle.claims import Room
 from django_txtasks.lifecycle.dialect import is_repeatable
 from django_txtasks.retry import backoff
 from django_txtasks.worker.ledger import Turn
@@ -40,7 +41,7 @@ class Schedule:
         self._failures = 0
         self._next_beat = self._next_scan = self._not_before = 0.0
 
-    def next_turn(self, *, room: int, hinted: bool, unrecorded: bool) -> float:
+    def next_turn(self, *, room: bool, hinted: bool, unrecorded: bool) -> float:
         """Return when the next turn is due; 0 = now."""
         times = [self._next_beat]
         if unrecorded:
@@ -50,13 +51,13 @@ class Schedule:
             times.append(self.timers.next())
         return max(min(times), self._not_before)
 
-    def turn(self, room: int, hinted: list[uuid.UUID], now: float) -> Turn:
+    def turn(self, room: Room, hinted: list[uuid.UUID], now: float) -> Turn:
         """Return what to look for now. After a failure only record: what made the claim fail may do so again."""
         self._timed = []
-        if self._failures or not room:
-            return Turn(0, [], scan=False)
+        if self._failures or not room.width:
+            return Turn(Room(0), [], scan=False)
         self._timed = self.timers.pop_due(now)
-        ids = self._timed + hinted[: max(room, self._width)]
+        ids = self._timed + hinted[: max(room.width, self._width)]
         return Turn(room, ids, scan=now >= self._next_scan)
 
     def written(self, turn: Turn, now: float, *, busy: bool) -> None:
@@ -74,7 +75,7 @@ class Schedule:
             self.timers.due_in(near, now)
             self.timers.absent(turn.lookup.absent, now)
             self._width = WIDE if turn.lookup.absent else 0
-        if turn.scan and turn.room:
+        if turn.scan:
             self.nothing_due = not turn.claimed
             poll = self.config.poll_interval.total_seconds() * random.uniform(0.9, 1)  # noqa: S311 -- jitter
             self._next_scan = 0.0 if turn.scan_filled else now + poll

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import time
 import uuid
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 
 from django.db import connections
 
@@ -15,6 +17,8 @@ from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.worker.limits import NEVER, TimeLimit
 
 Fence = tuple[uuid.UUID, int, uuid.UUID]
+STALL = 0.1
+"""Seconds that the tasks of a run wait for one of them before they are taken back."""
 
 
 @dataclass(frozen=True)
@@ -25,13 +29,31 @@ class Running:
     limit: TimeLimit
 
 
+@dataclass(eq=False)
+class Run:
+    """Attempts that one slot runs one after the other.
+
+    Attributes:
+        left: those that have not begun; a slot takes them from one end, the loop from the other.
+        good_until: when their claim is too old to begin, by ``time.monotonic()``.
+        begun: a slot has taken it.
+        since: when its last attempt began, or the run was handed over, by the same clock.
+    """
+
+    left: deque[Running]
+    good_until: float
+    begun: bool = False
+    since: float = field(default_factory=time.monotonic)
+
+
 class Slots:
     """So many threads, each running one attempt at a time.
 
     Args:
         run: runs an attempt to its end and never raises.
-        ring: called from a slot when one has ended.
+        ring: called from a slot when it is free again.
         patience: seconds that an attempt has for its end after TimedOut was raised in it.
+        took: told how long a task of a name took.
     """
 
     def __init__(
@@ -41,11 +63,16 @@ class Slots:
         run: Callable[[Attempt, TimeLimit], Ended],
         ring: Callable[[], None],
         patience: float,
+        took: Callable[[str, float], None],
     ) -> None:
-        self._run, self._ring, self._patience = run, ring, patience
-        self._work: queue.SimpleQueue[Running | None] = queue.SimpleQueue()
-        self._ended: queue.SimpleQueue[Ended] = queue.SimpleQueue()
+        self._run, self._ring, self._patience, self._took = run, ring, patience, took
+        self._work: queue.SimpleQueue[Run | None] = queue.SimpleQueue()
+        self._ended: deque[tuple[Ended, float]] = deque()
+        self._over: deque[Run] = deque()
+        self._runs: set[Run] = set()
+        self._too_old: list[Attempt] = []
         self._running: dict[Fence, Running] = {}
+        self._limited: dict[Fence, Running] = {}
         self._threads = [
             threading.Thread(target=self._slot, name=f"txtasks-slot-{number}", daemon=True)
             for number in range(1, count + 1)
@@ -60,43 +87,68 @@ class Slots:
 
     @property
     def free(self) -> int:
-        """How many attempts can start at once."""
-        return len(self._threads) - len(self._running)
+        """How many slots have nothing to do."""
+        return max(0, len(self._threads) - len(self._runs))
 
     def holds(self) -> set[tuple[uuid.UUID, int]]:
         """(id, attempt) of what is running."""
         return {(task_id, number) for task_id, number, _ in self._running}
 
-    def start(self, attempt: Attempt) -> None:
-        """Give an attempt to a free slot."""
-        running = Running(attempt, TimeLimit(attempt.timeout))
-        self._running[attempt.fence] = running
-        self._work.put(running)
+    def start(self, attempts: Iterable[Attempt], good_until: float = NEVER) -> None:
+        """Give attempts to a slot, to be run one after the other."""
+        left: deque[Running] = deque()
+        for attempt in attempts:
+            running = Running(attempt, TimeLimit(attempt.timeout))
+            left.append(running)
+            self._running[attempt.fence] = running
+            if attempt.timeout is not None:
+                self._limited[attempt.fence] = running
+        run = Run(left, good_until)
+        self._runs.add(run)
+        self._work.put(run)
+
+    def take_back(self, *, stalled: bool) -> list[Attempt]:
+        """Return attempts that have not begun, and forget them.
+
+        Args:
+            stalled: only those that wait for a task which takes longer than short ones do.
+        """
+        back, self._too_old = self._too_old, []
+        now = time.monotonic()
+        for run in self._waiting():
+            if not stalled or now >= run.since + STALL:
+                back += _emptied(run.left)
+        for attempt in back:
+            self._forget(attempt)
+        return back
 
     def enforce_limits(self) -> list[Running]:
         """Raise TimedOut where it is time; return those that did not end by it."""
         now = time.monotonic()
-        for running in self._running.values():
+        for running in self._limited.values():
             running.limit.enforce(now)
-        return [one for one in self._running.values() if one.limit.overrun(self._patience, now)]
+        return [one for one in self._limited.values() if one.limit.overrun(self._patience, now)]
 
     @property
-    def next_limit(self) -> float:
-        """When to enforce limits again, by ``time.monotonic()``."""
-        return min(
-            (one.limit.next(self._patience) for one in self._running.values()), default=NEVER
-        )
+    def next_look(self) -> float:
+        """When to enforce limits or to take back again, by ``time.monotonic()``."""
+        limits = (one.limit.next(self._patience) for one in self._limited.values())
+        stalls = (run.since + STALL for run in self._waiting())
+        return min(min(limits, default=NEVER), min(stalls, default=NEVER))
 
     def collect(self) -> list[Ended]:
         """Return what has ended since the last call."""
         ended: list[Ended] = []
-        while True:
-            try:
-                one = self._ended.get_nowait()
-            except queue.Empty:
-                return ended
-            del self._running[one.attempt.fence]
+        over = [self._over.popleft() for _ in range(len(self._over))]
+        while self._ended:
+            one, seconds = self._ended.popleft()
+            self._forget(one.attempt)
+            self._took(one.attempt.task_name, seconds)
             ended.append(one)
+        self._runs.difference_update(over)
+        for run in over:
+            self._too_old += _emptied(run.left)
+        return ended
 
     def close(self) -> None:
         """End the threads, which must be idle."""
@@ -105,13 +157,39 @@ class Slots:
         for thread in self._threads:
             thread.join()
 
+    def _waiting(self) -> list[Run]:
+        """Return the runs that wait for a slot or for one of their own; an idle slot takes one at once."""
+        full = len(self._runs) > len(self._threads)
+        return [run for run in self._runs if run.left and (run.begun or full)]
+
+    def _forget(self, attempt: Attempt) -> None:
+        del self._running[attempt.fence]
+        self._limited.pop(attempt.fence, None)
+
     def _slot(self) -> None:
-        while (running := self._work.get()) is not None:
-            try:
-                ended = self._run(running.attempt, running.limit)
-            except BaseException as error:  # a slot that died would keep its row claimed for ever
-                died = {"type": repr(type(error))}
-                ended = Ended(attempt=running.attempt, arrow=Arrow.BURY, error=died)
-            self._ended.put(ended)
+        while (run := self._work.get()) is not None:
+            run.begun = True
+            with contextlib.suppress(IndexError):  # none is left, or they were taken back
+                while (now := time.monotonic()) < run.good_until:
+                    running = run.left.popleft()
+                    run.since = now
+                    ended = self._run_one(running)
+                    self._ended.append((ended, time.monotonic() - now))
+            self._over.append(run)
             self._ring()
         connections.close_all()
+
+    def _run_one(self, running: Running) -> Ended:
+        try:
+            return self._run(running.attempt, running.limit)
+        except BaseException as error:  # a slot that died would keep its row claimed for ever
+            died = {"type": repr(type(error))}
+            return Ended(attempt=running.attempt, arrow=Arrow.BURY, error=died)
+
+
+def _emptied(left: deque[Running]) -> list[Attempt]:
+    attempts = []
+    with contextlib.suppress(IndexError):
+        while True:
+            attempts.append(left.pop().attempt)
+    return attempts

@@ -7,6 +7,7 @@ reads it.
 from __future__ import annotations
 
 import enum
+import sys
 import time
 
 from django.db import DatabaseError, InterfaceError
@@ -15,10 +16,11 @@ from django_txtasks import signals
 from django_txtasks.conf import Config
 from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
-from django_txtasks.lifecycle.claims import Subscription
+from django_txtasks.lifecycle.claims import Room, Subscription
 from django_txtasks.lifecycle.dialect import is_repeatable
 from django_txtasks.worker.bell import Bell
 from django_txtasks.worker.ledger import DeclaredLost, LastWill, Ledger
+from django_txtasks.worker.pace import Pace
 from django_txtasks.worker.renewal import Renewal
 from django_txtasks.worker.runner import Runner, failed
 from django_txtasks.worker.schedule import Schedule
@@ -74,17 +76,20 @@ class Worker:
         self._patience = max(LEAST_PATIENCE, config.grace.total_seconds())
         self.ledger = Ledger(config, subscription, threads, last_will)
         self.recorder = self.ledger.recorder
+        self.pace = Pace()
         self.slots = Slots(
             threads,
             run=Runner(subscription.alias, config, self.ledger.note_session).run,
             ring=bell.ring,
             patience=self._patience,
+            took=self.pace.took,
         )
         self.schedule = Schedule(config)
         self.renewal = renewal or Renewal()
         self.count = 0
-        self._left = float("inf") if max_tasks is None else max_tasks
+        self._left = sys.maxsize if max_tasks is None else max_tasks
         self._renew = ""
+        self._crowded = False
         self._stuck_since: float | None = None
         self._full_since: float | None = None
 
@@ -112,9 +117,8 @@ class Worker:
         """Beat, record what ended, claim what fits; then start it."""
         now, hinted = time.monotonic(), list(self.bell.ids)
         turn = self.schedule.turn(self._room(), hinted, now)
-        running = self.slots.holds()
         try:
-            self.ledger.write(turn, running, self.bell.connected)
+            self.ledger.write(turn, self.slots.holds(), self.bell.connected)
         except (DatabaseError, InterfaceError, ClaimLost, DeclaredLost) as error:
             self._heal(error)
             return
@@ -122,22 +126,33 @@ class Worker:
         self.bell.looked_up(turn.settled)
         if turn.scan_filled:
             self.bell.forget()  # a backlog: the scan finds whatever hints tell
-        self._start(turn.claimed)
+        self._crowded = self._crowded or turn.room.crowded
+        self._start(turn.claimed, now)
         self._renew = self._renew or self.renewal.reason(self.count)
 
     def _try_turn(self) -> None:
         self.schedule.expect_retries(self.recorder.waiting, time.monotonic())
         self.turn()
 
-    def _start(self, claimed: list[Attempt]) -> None:
+    def _start(self, claimed: list[Attempt], now: float) -> None:
+        """Hand claims of this moment to slots, at once or not at all."""
         self.count += len(claimed)
         self._left -= len(claimed)
+        if self.stop.asked:
+            self._give_back(claimed)
+            return
+        for run in self.pace.runs(claimed):
+            self.slots.start(run, now + self.config.lease.total_seconds() / 2)
         for attempt in claimed:
-            if self.stop.asked:
-                self.recorder.add([Ended(attempt=attempt, arrow=Arrow.RELEASE)])
-            else:
-                self.slots.start(attempt)
-                signals.task_claimed.tell(**attempt.facts)
+            signals.task_claimed.tell(**attempt.facts)
+
+    def _give_back(self, attempts: list[Attempt]) -> None:
+        """They have not begun: another slot, or another worker, may begin them at once."""
+        self.count -= len(attempts)
+        self._left += len(attempts)
+        if attempts:
+            self.recorder.add(Ended(attempt=one, arrow=Arrow.RELEASE) for one in attempts)
+            self.schedule.look_again()
 
     def _heal(self, error: Exception) -> None:
         delay = self.schedule.failed(error, time.monotonic())
@@ -145,14 +160,22 @@ class Worker:
             signals.database_failed.tell(
                 who=f"Worker {self.ledger.id}", error=_text(error), delay=delay
             )
+        if isinstance(error, DeclaredLost):
+            for attempt in self.slots.take_back(stalled=False):
+                signals.claim_lost.tell(**attempt.facts)
         self.ledger.failed(error)
 
     # -- when -------------------------------------------------------------------------------------
 
-    def _room(self) -> int:
+    def _room(self) -> Room:
         if self.stop.asked or self._renew:
-            return 0
-        return int(min(self.slots.free, self._left, self.renewal.room(self.count)))
+            return Room(0)
+        return Room(
+            alone=self.slots.free,
+            together=0 if self._crowded else self.pace.together(self.slots.running),
+            most=int(min(self._left, self.renewal.room(self.count))),
+            is_short=self.pace.is_short,
+        )
 
     def _next_turn(self) -> float:
         """When the next turn is due, by ``time.monotonic()``; 0 = now."""
@@ -160,21 +183,28 @@ class Worker:
         if self.ledger.sees_another_will():
             self.schedule.beat_at_once()
         return self.schedule.next_turn(
-            room=self._room(), hinted=bool(self.bell.ids), unrecorded=bool(self.recorder.waiting)
+            room=self._room().width > 0,
+            hinted=bool(self.bell.ids),
+            unrecorded=bool(self.recorder.waiting),
         )
 
     def _collect(self) -> None:
         ended = self.slots.collect()
         self.recorder.add(ended)
+        if ended:
+            self._crowded = False
+        if stalled := self.slots.take_back(stalled=True):
+            self._give_back(stalled)
+            self._crowded = True
         if ended and self.batch:  # they may have enqueued others
             self.schedule.look_again()
 
     def _wait(self) -> None:
         now = time.monotonic()
-        until = min(self._next_turn(), self.stop.deadline, self.slots.next_limit)
+        until = min(self._next_turn(), self.stop.deadline, self.slots.next_look)
         if self._stuck_since is not None:
             until = min(until, self._stuck_since + self._patience)
-        if self._room():
+        if self._room().width:
             self._full_since = None
             self.bell.listen(True)
         elif self._full_since is None:

@@ -45,7 +45,9 @@ class Package:
             if not self.beat(worker):
                 raise RolledBack
             recorded = self.record(ended, keep=keep)
-            return recorded, claims.claim_due(self._subscription(queues), worker, limit)
+            return recorded, claims.claim_due(
+                self._subscription(queues), worker, claims.Room(limit)
+            )
 
     def record(self, ended, *, keep):
         with transaction.atomic():
@@ -55,7 +57,7 @@ class Package:
         with transaction.atomic():
             if not self.beat(worker):
                 raise RolledBack
-            return claims.claim_hinted(self._subscription(queues), worker, ids, limit)
+            return claims.claim_hinted(self._subscription(queues), worker, ids, claims.Room(limit))
 
     def finish(self, attempt, *, keep):
         """As an atomic task: its effect and its finish."""

@@ -154,7 +154,8 @@ class CallersAndWorkers(RuleBasedStateMachine):
         except RolledBack:
             return self._was_lost(place)
         held = [one for one in batch if self.tables.holds(one.attempt.fence)]
-        assert (recorded.done, recorded.busy) == (held, [])
+        done = sorted(recorded.done, key=lambda one: one.attempt.task_id)
+        assert (done, recorded.busy) == (held, [])
         assert recorded.lost == [one for one in batch if one not in held]
         for one in held:
             self._take(one, keep)

@@ -210,7 +210,7 @@ def atomic_too_long(key):
     spin(30)
 
 
-@task(timeout=0.5, max_attempts=1)
+@task(timeout=2, max_attempts=1)
 def hang(key="hang"):
     """In C code, which no exception ends."""
     ran(key)
@@ -279,3 +279,19 @@ def failing_notice(event):
 
 def plain():
     """Declared by tests, in one way after another."""
+
+
+@task(idempotent=True)
+def quick(key="quick"):
+    ran(key)
+
+
+DOOR = threading.Event()
+
+
+@task(idempotent=True)
+def at_the_door(key):
+    """Short as a rule, but the one that is called "held" waits until somebody opens."""
+    ran(key)
+    if key == "held":
+        DOOR.wait(60)

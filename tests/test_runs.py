@@ -1,0 +1,192 @@
+"""Short tasks that may run again share a slot: claimed ahead by the hundred, never hoarded."""
+
+import uuid
+from contextlib import contextmanager
+from datetime import timedelta
+
+import helpers
+import pytest
+from django.db import transaction
+from probe import tasks
+from probe.models import Run
+
+from django_txtasks import enqueue_many, registry
+from django_txtasks.cleaner import Cleaner
+from django_txtasks.conf import get_config
+from django_txtasks.lifecycle import claims, workers
+from django_txtasks.lifecycle.attempts import Attempt
+from django_txtasks.lifecycle.claims import Room, Subscription
+from django_txtasks.models import FinishedTask, Task, Worker
+from django_txtasks.worker.pace import AHEAD, BATCH, FIRST, RUN, SHORT, Pace
+
+pytestmark = pytest.mark.usefixtures("rows")
+
+
+def attempt(name="short", *, may_share=True):
+    return Attempt(uuid.uuid4(), 1, uuid.uuid4(), name, may_share=may_share)
+
+
+def pace_of(**means):
+    pace = Pace()
+    for name, seconds in means.items():
+        for _ in range(50):
+            pace.took(name, seconds)
+    return pace
+
+
+def claim(worker, room, marks=None):
+    subscription = Subscription("default", ["default"], registry.names())
+    with transaction.atomic():
+        return claims.claim_due(subscription, worker, room, marks)
+
+
+@contextmanager
+def held(door):
+    door.clear()
+    try:
+        yield
+    finally:
+        door.set()
+
+
+def ids(attempts):
+    return [one.task_id for one in attempts]
+
+
+def register():
+    return workers.register(
+        "default", queues=["default"], threads=1, listening=None, lease=get_config().lease
+    )
+
+
+# ---- what may share
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, True),
+        ({"crashes": 1}, False),
+        ({"max_crashes": 1}, False),
+        ({"on_crash": "dead"}, False),
+    ],
+)
+def test_only_what_may_run_again_and_has_not_crashed_shares_a_slot(changes, expected):
+    handle = tasks.quick.enqueue()
+    Task.objects.filter(pk=handle.id).update(**changes)
+    (taken,) = claim(register(), Room(1))
+    assert taken.may_share is expected
+
+
+def test_a_neighbour_of_a_crash_runs_again_in_a_slot_of_its_own():
+    enqueue_many((tasks.quick, ()) for _ in range(3))
+    worker = register()
+    assert len(claim(worker, Room(3))) == 3
+    helpers.execute("UPDATE txtasks_worker SET lost = TRUE WHERE id = %s", worker.hex)
+    Cleaner(get_config()).run_once()
+    again = claim(register(), Room(3))
+    assert [(one.crashes, one.may_share) for one in again] == [(1, False)] * 3
+
+
+def test_what_finds_no_room_is_overtaken_by_none():
+    room = Room(alone=1, together=5, is_short="short".__eq__)
+    waiting = [attempt(), attempt("long"), attempt(), attempt("long"), attempt()]
+    assert room.take(waiting) == waiting[:3]
+    assert room.crowded
+
+
+def test_a_short_task_without_a_shared_place_takes_one_of_its_own():
+    room = Room(alone=2, together=1, is_short="short".__eq__)
+    waiting = [attempt(), attempt(), attempt()]
+    assert room.take(waiting) == waiting
+    assert not room.crowded
+
+
+# ---- how many
+
+
+def test_nothing_is_claimed_ahead_before_it_is_known_to_be_short():
+    assert Pace().together(0) == 0
+    assert not Pace().is_short("short")
+    assert pace_of(short=SHORT / 2).is_short("short")
+    assert not pace_of(long=SHORT * 2).is_short("long")
+
+
+def test_a_name_that_becomes_slow_is_noticed_at_once():
+    pace = pace_of(short=0.0001)
+    pace.took("short", 1.0)
+    assert not pace.is_short("short")
+
+
+def test_so_much_is_claimed_ahead_as_takes_a_moment():
+    pace = pace_of(short=SHORT / 2)
+    assert pace.together(0) == FIRST
+    for _ in range(10):
+        list(pace.runs([attempt() for _ in range(BATCH)]))
+    assert pace.together(0) == int(AHEAD / (SHORT / 2))
+    assert pace.together(BATCH) == 0
+
+
+def test_a_run_is_no_longer_than_a_moment_and_long_tasks_are_alone():
+    pace = pace_of(short=SHORT / 2, long=1.0)
+    each = int(RUN / (SHORT / 2))
+    waiting = [
+        *(attempt() for _ in range(each + 1)),
+        attempt("long"),
+        attempt(),
+        attempt(may_share=False),
+    ]
+    assert [len(run) for run in pace.runs(waiting)] == [each, 1, 1, 1, 1]
+
+
+# ---- at work
+
+
+def test_short_tasks_are_claimed_by_the_hundred_and_each_runs_once():
+    enqueue_many((tasks.quick, (f"{number}",)) for number in range(300))
+    with helpers.working(threads=2):
+        helpers.wait_until(lambda: FinishedTask.objects.count() == 300, 60)
+        assert Worker.objects.get().beat < 150  # each turn beats
+    assert Run.objects.values("key").distinct().count() == Run.objects.count() == 300
+
+
+def test_tasks_behind_one_that_takes_long_are_given_back():
+    """They are pending again while their slot is busy: another worker may have room."""
+    with helpers.working(threads=1), held(tasks.DOOR):
+        enqueue_many((tasks.at_the_door, (f"{number}",)) for number in range(30))
+        helpers.wait_until(lambda: FinishedTask.objects.count() == 30)
+        with transaction.atomic():
+            tasks.at_the_door.using(run_after=timedelta(seconds=-1)).enqueue("held")
+            enqueue_many((tasks.at_the_door, (key,)) for key in "abcdefghij")
+        helpers.wait_until(lambda: helpers.runs("held"))
+        helpers.wait_until(lambda: helpers.counts()["pending"] == 10)
+        tasks.DOOR.set()
+        helpers.wait_until(lambda: FinishedTask.objects.count() == 41)
+    assert Run.objects.count() == 41
+    assert set(FinishedTask.objects.values_list("crashes", "failures")) == {(0, 0)}
+
+
+# ---- the scan of a backlog
+
+
+def test_a_scan_goes_on_where_the_last_one_ended_and_begins_anew_after_the_backlog():
+    first = sorted(handle.id for handle in enqueue_many((tasks.quick, ()) for _ in range(5)))
+    marks, worker = {}, register()
+    assert ids(claim(worker, Room(2), marks)) == first[:2]
+    older = tasks.quick.enqueue()
+    helpers.execute("UPDATE txtasks_task SET run_after = '2001-01-01' WHERE id = %s", older.id.hex)
+    assert ids(claim(worker, Room(2), marks)) == first[2:4]
+    assert ids(claim(worker, Room(9), marks)) == first[4:]
+    assert marks == {}
+    assert ids(claim(worker, Room(9), marks)) == [older.id]
+
+
+def test_what_found_no_room_is_where_the_next_scan_begins():
+    first, alone, last = (
+        function.using(run_after=timedelta(seconds=seconds)).enqueue().id
+        for function, seconds in ((tasks.quick, -3), (tasks.note, -2), (tasks.quick, -1))
+    )
+    marks, worker = {}, register()
+    room = Room(alone=0, together=5, is_short="probe.tasks.quick".__eq__)
+    assert ids(claim(worker, room, marks)) == [first]
+    assert ids(claim(worker, Room(5), marks)) == [alone, last]
