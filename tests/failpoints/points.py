@@ -20,7 +20,7 @@ from failpoints.faults import Fault, shut
 
 # The loop records the ends of most tasks in its turn, but an atomic task its own in its own transaction:
 # each kind of finish gets two of the faults, and its commit the other two.
-LOOPS_FINISH, ATOMIC_FINISH = "DELETE_TASKS", "FINISH"
+LOOPS_FINISH, ATOMIC_FINISH = "FINISH_AND_KEEP_MANY", "FINISH"
 FINISHES = {
     "raise": LOOPS_FINISH,
     "kill": ATOMIC_FINISH,
