@@ -37,8 +37,8 @@ NAME = Task._meta.db_table
 REASON = "no version of a row that died since can be removed. The table grows, and scans walk over the dead."
 NOUNS = {
     "prepared": "The prepared transaction",
-    "slot": "A standby, by replication slot",
-    "standby": "A standby, by the connection with pid",
+    "slot": "The standby of replication slot",
+    "standby": "The standby whose connection has pid",
     "connection": "The connection",
 }
 ACTIONS = {

@@ -116,7 +116,7 @@ def test_a_heartbeat_touches_no_index(rows):
         now - then for now, then in zip(updates("txtasks_worker"), before, strict=True)
     )
     assert all_of_them == 1000
-    assert hot >= 950  # a snapshot elsewhere may keep a page full for a moment
+    assert hot > 500  # an autoanalyze in between may keep pages full; with an index it is 0
 
 
 def new_worker():
