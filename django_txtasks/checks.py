@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -10,7 +11,7 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.db import OperationalError, connections, router
 
-from django_txtasks import registry
+from django_txtasks import health, registry
 from django_txtasks.conf import get_config
 from django_txtasks.exceptions import ConfigError
 from django_txtasks.models import Task
@@ -107,6 +108,21 @@ def check_tables(*, databases: Sequence[str] | None = None, **_: Any) -> list[Ch
                 found += _check_server(alias)
             except OperationalError:
                 continue
+    return found
+
+
+@register(Tags.database)
+def check_health(*, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
+    """What makes the task table slow from within. It keeps no worker from starting."""
+    ids = {"bloat": "txtasks.W014", "snapshot": "txtasks.W015"}
+    found: list[CheckMessage] = []
+    for alias in databases or []:
+        if alias in connections and router.allow_migrate_model(alias, Task):
+            with contextlib.suppress(OperationalError):  # down, or locked for a VACUUM FULL
+                found += [
+                    Warning(f"Database {alias!r}: {one.text}", hint=one.action, id=ids[one.name])
+                    for one in health.findings(alias)
+                ]
     return found
 
 

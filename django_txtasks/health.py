@@ -1,0 +1,248 @@
+"""Whether the task table can stay small: what is dead in it, and who keeps it there.
+
+For people, through system checks. It reads what the database knows by itself, counts no row and waits for no
+lock; an estimate that is wrong costs a warning, never a task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from django.db import DatabaseError, connections
+
+from django_txtasks.lifecycle.dialect import own_transaction, run
+from django_txtasks.models import Task
+
+DEAD_ROWS = 100_000
+"""Fewer of them slow nothing down."""
+VACUUM_PATIENCE = timedelta(minutes=5)
+"""Dead rows are normal for as long as PostgreSQL may take to come: it looks once a minute by default."""
+BLOATED_BYTES = 1024**3
+"""Smaller files are small, however empty."""
+ROW_BYTES = 8192
+"""In the table itself no row takes more: what is longer than 2 kB is stored elsewhere, and pages are half full."""
+ENTRY_BYTES = 2048
+"""In all indexes together: about 150, several times that with long queue names and pages half empty."""
+SNAPSHOT_AGE = timedelta(minutes=5)
+SNAPSHOT_TRANSACTIONS = 1000
+"""Counts where the database does not tell since when: so many have begun after it."""
+UNDO_RECORDS = 1_000_000
+"""MariaDB: changes of any table whose old versions are still kept."""
+PATIENCE = timedelta(seconds=10)
+
+NAME = Task._meta.db_table
+REASON = "no version of a row that died since can be removed. The table grows, and scans walk over the dead."
+NOUNS = {
+    "prepared": "The prepared transaction",
+    "slot": "The standby of replication slot",
+    "standby": "The standby whose connection has pid",
+    "connection": "The connection",
+}
+ACTIONS = {
+    "session": (
+        "If nobody needs it: SELECT pg_terminate_backend({name}). Then: VACUUM {table}. To prevent it: "
+        "idle_in_transaction_session_timeout for that user, and long reports on a standby."
+    ),
+    "prepared": "No restart ends it: COMMIT PREPARED or ROLLBACK PREPARED '{name}'. Then: VACUUM {table}.",
+    "slot": (
+        "If that standby is gone: SELECT pg_drop_replication_slot('{name}'). If not, look there for long queries, "
+        "and whether it needs hot_standby_feedback. Then: VACUUM {table}."
+    ),
+    "standby": "Look there for long queries, and whether it needs hot_standby_feedback. Then: VACUUM {table}.",
+    "connection": "If nobody needs it: KILL {name}. To prevent it: SET GLOBAL idle_transaction_timeout.",
+    "hidden": "GRANT PROCESS ON *.* TO the user of this check, to be told who.",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is wrong, in words, and what to do about it at 3 a.m.
+
+    Attributes:
+        name: "bloat", or "snapshot" where somebody keeps the dead from being removed.
+    """
+
+    name: str
+    text: str
+    action: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """What PostgreSQL's statistics say of the task table; ``vacuumed`` in seconds ago, None = never."""
+
+    live: int
+    dead: int
+    vacuumed: float | None
+    table_bytes: int
+    index_bytes: int
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who holds the oldest snapshot: no row version that it may still see can be removed.
+
+    Attributes:
+        kind: "session", "prepared", "slot", "standby", "connection" (MariaDB's) or "hidden".
+        name: pid, name or number; whatever ends it needs this.
+        transactions: how many have begun since.
+        since, seconds: None where that is not told.
+    """
+
+    kind: str
+    name: str = ""
+    owner: str = ""
+    application: str = ""
+    state: str = ""
+    transactions: int = 0
+    since: str | None = None
+    seconds: float | None = None
+
+    @property
+    def is_old(self) -> bool:
+        """Whether it lasts for longer than transactions usually do."""
+        if self.seconds is None:
+            return self.transactions >= SNAPSHOT_TRANSACTIONS
+        return self.seconds >= SNAPSHOT_AGE.total_seconds()
+
+    def __str__(self) -> str:
+        if self.kind == "hidden":
+            return "Who holds the oldest snapshot is not told to this user"
+        if self.kind == "session":
+            state = f", {self.state}" if self.state else ""
+            who = f"The session with pid {self.name} (user {self.owner}, application {self.application!r}{state})"
+        else:
+            who = f"{NOUNS[self.kind]} {self.name}"
+        if self.seconds is None:
+            return f"{who} holds a snapshot that {self.transactions:,} transactions have followed"
+        return f"{who} holds a snapshot since {self.since} ({_span(self.seconds)})"
+
+    @property
+    def action(self) -> str:
+        """How to be rid of it."""
+        action = ACTIONS[self.kind].format(name=self.name, table=NAME)
+        if self.kind == "session" and self.seconds is None:
+            action += " Since when, and its state, are told to roles with pg_read_all_stats: GRANT it to this one."
+        return action
+
+
+def findings(alias: str) -> list[Finding]:
+    """Return what would slow workers down from inside the database; nothing on SQLite.
+
+    Raises:
+        OperationalError: the database cannot be reached, or somebody has locked the whole table.
+    """
+    vendor = connections[alias].vendor
+    if vendor == "postgresql":
+        with own_transaction(alias, limit=PATIENCE):
+            return list(_on_postgresql(alias))
+    return list(_on_mariadb(alias)) if vendor == "mysql" else []
+
+
+# -- PostgreSQL -----------------------------------------------------------------------------------
+
+TABLE = """
+    SELECT CAST(GREATEST(s.n_live_tup, c.reltuples, 0) AS bigint), s.n_dead_tup,
+           CAST(EXTRACT(EPOCH FROM statement_timestamp() - GREATEST(s.last_vacuum, s.last_autovacuum))
+                AS double precision),
+           pg_relation_size(c.oid), pg_indexes_size(c.oid)
+      FROM pg_class c JOIN pg_stat_user_tables s ON s.relid = c.oid WHERE c.oid = to_regclass(%(name)s)
+"""
+# Whatever may not be removed is what the oldest of these may still see. A VACUUM sees nothing that counts.
+# Of a stranger's session a role without pg_read_all_stats is told neither state nor times, but how old it is.
+OLDEST_SNAPSHOT = """
+    SELECT kind, name, owner, application, COALESCE(state, ''), transactions,
+           to_char(since, 'YYYY-MM-DD HH24:MI:SS TZ'),
+           CAST(EXTRACT(EPOCH FROM statement_timestamp() - since) AS double precision)
+      FROM (SELECT CASE WHEN datname IS NULL THEN 'standby' ELSE 'session' END AS kind,
+                   CAST(pid AS text) AS name, CAST(usename AS text) AS owner,
+                   application_name AS application, state, xact_start AS since,
+                   GREATEST(age(backend_xmin), age(backend_xid)) AS transactions
+              FROM pg_stat_activity
+             WHERE (datname = current_database() OR datname IS NULL) AND pid <> pg_backend_pid()
+               AND (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL)
+               AND pid NOT IN (SELECT pid FROM pg_stat_progress_vacuum)
+             UNION ALL
+            SELECT 'prepared', gid, CAST(owner AS text), '', '', prepared, age(transaction)
+              FROM pg_prepared_xacts WHERE database = current_database()
+             UNION ALL
+            SELECT 'slot', CAST(slot_name AS text), '', '', '', NULL, age(xmin)
+              FROM pg_replication_slots WHERE xmin IS NOT NULL) AS holders
+     ORDER BY transactions DESC LIMIT 1
+"""
+
+
+def _on_postgresql(alias: str) -> Iterator[Finding]:
+    for row in run(alias, TABLE, name=NAME)[1]:
+        table = Table(*row)
+        yield from _bloat(table)
+        for holder in (Holder(*row) for row in run(alias, OLDEST_SNAPSHOT)[1]):
+            if table.dead >= DEAD_ROWS and holder.is_old:
+                text = f"{NAME} has {table.dead:,} dead rows. {holder}: {REASON}"
+                yield Finding("snapshot", text, holder.action)
+
+
+def _bloat(table: Table) -> Iterator[Finding]:
+    waited = table.vacuumed is None or table.vacuumed >= VACUUM_PATIENCE.total_seconds()
+    if table.dead >= max(DEAD_ROWS, table.live) and waited:
+        last = "never" if table.vacuumed is None else f"last {_span(table.vacuumed)} ago"
+        yield Finding(
+            "bloat",
+            f"{NAME} has {table.dead:,} dead rows beside {table.live:,} live ones, and was {last} vacuumed.",
+            f"Now: VACUUM {NAME}. Then find out why autovacuum does not come: SHOW autovacuum; is it off for this "
+            "table; are all autovacuum_max_workers busy with huge tables (pg_stat_progress_vacuum)?",
+        )
+    if table.table_bytes >= max(BLOATED_BYTES, table.live * ROW_BYTES):
+        yield Finding(
+            "bloat",
+            f"{NAME} takes {_size(table.table_bytes)} for {table.live:,} rows. New rows fill it again; until then "
+            "it is disk space, and work for whoever reads the whole table.",
+            f"If it will not be as full again: VACUUM (TRUNCATE) {NAME} gives back what is empty at its end, and "
+            f"stops workers for a moment. VACUUM FULL {NAME} gives back all, and stops them until it is done.",
+        )
+    if table.index_bytes >= max(BLOATED_BYTES, table.live * ENTRY_BYTES):
+        yield Finding(
+            "bloat",
+            f"The indexes of {NAME} take {_size(table.index_bytes)} for {table.live:,} rows.",
+            f"REINDEX TABLE CONCURRENTLY {NAME} makes them small while workers work.",
+        )
+
+
+# -- MariaDB --------------------------------------------------------------------------------------
+
+UNDO = "SHOW GLOBAL STATUS LIKE 'Innodb_history_list_length'"
+OLDEST_TRANSACTION = """
+    SELECT trx_mysql_thread_id, CAST(trx_started AS char), TIMESTAMPDIFF(SECOND, trx_started, NOW())
+      FROM information_schema.innodb_trx ORDER BY trx_started LIMIT 1
+"""
+
+
+def _on_mariadb(alias: str) -> Iterator[Finding]:
+    """MySQL has no such status, and gets no finding."""
+    for _, records in run(alias, UNDO)[1]:
+        holder = _oldest_transaction(alias) if int(records) >= UNDO_RECORDS else None
+        if holder is not None and holder.is_old:
+            text = f"InnoDB keeps old versions of {int(records):,} changes. {holder}: {REASON}"
+            yield Finding("snapshot", text, holder.action)
+
+
+def _oldest_transaction(alias: str) -> Holder | None:
+    try:
+        rows = run(alias, OLDEST_TRANSACTION)[1]
+    except DatabaseError:  # it wants PROCESS
+        return Holder("hidden", transactions=SNAPSHOT_TRANSACTIONS)
+    for thread, started, seconds in rows:
+        return Holder("connection", str(thread), since=started, seconds=float(seconds))
+    return None
+
+
+def _span(seconds: Any) -> str:
+    minutes = int(seconds) // 60
+    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"
+
+
+def _size(number: int) -> str:
+    return f"{number / 1024**2:,.0f} MB"
