@@ -172,7 +172,7 @@ class Steps:
         for start in range(0, self.tasks, size):
             with transaction.atomic():
                 found = claims.claim_hinted(
-                    self.subscription, self.worker, ids[start : start + size], size
+                    self.subscription, self.worker, ids[start : start + size], claims.Room(size)
                 )
             self.claimed += found.claimed
         assert len(self.claimed) == self.tasks
