@@ -26,10 +26,17 @@ def ledger():
     return ledger
 
 
+class Running(set):
+    """What runs in slots."""
+
+    running = property(len)
+    holds = set.copy
+
+
 def take(ledger, room=4, running=()):
     """Write a turn that scans; return what it claimed."""
     turn = Turn(Room(room), [], scan=True)
-    ledger.write(turn, set(running), None)
+    ledger.write(turn, Running(running), None)
     return turn.claimed
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import sys
 import uuid
 from collections.abc import Callable, Iterable
@@ -15,6 +16,8 @@ from django_txtasks import registry
 from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.attempts import Attempt
 from django_txtasks.lifecycle.dialect import as_uuid, run
+
+_INT = operator.attrgetter("int")  # UUIDs compare slowly
 
 
 @dataclass(frozen=True)
@@ -182,7 +185,7 @@ def _heads(subscription: Subscription) -> list[tuple[int, str]]:
 def _claim(alias: str, worker: uuid.UUID, rows: list[tuple[Any, ...]], room: Room) -> list[Attempt]:
     claimed = room.take([_attempt(row, worker) for row in rows])
     if claimed:
-        ids = sorted(attempt.task_id for attempt in claimed)
+        ids = sorted((attempt.task_id for attempt in claimed), key=_INT)
         count, _ = run(alias, statements.CLAIM, worker=worker, ids=ids)
         if count != len(ids):  # SQLite without BEGIN IMMEDIATE: somebody was faster
             raise OperationalError(

@@ -47,11 +47,9 @@ def record(alias: str, ended: Sequence[Ended], *, config: Config) -> Recorded:
     """CLAIMED -> finished, PENDING or DEAD, for each attempt that still holds its row."""
     recorded, keep = Recorded(), bool(config.keep_finished)
     if connections[alias].vendor == "postgresql":
-        recorded.done += _finish_many(alias, ended, keep=keep)
-    done = {one.attempt.fence for one in recorded.done}
-    rest = [one for one in ended if one.attempt.fence not in done]
-    if rest:
-        recorded += _record(alias, rest, keep=keep)
+        ended = _finish_many(alias, ended, recorded, keep=keep)
+    if ended:
+        recorded += _record(alias, ended, keep=keep)
     recorded.followers = follow(alias, recorded.done, config)
     for one in recorded.done:
         if one.arrow is Arrow.RELEASE:
@@ -59,14 +57,15 @@ def record(alias: str, ended: Sequence[Ended], *, config: Config) -> Recorded:
     return recorded
 
 
-def _finish_many(alias: str, ended: Sequence[Ended], *, keep: bool) -> list[Ended]:
-    """CLAIMED -> finished in one statement, for those of one worker; return them."""
+def _finish_many(
+    alias: str, ended: Sequence[Ended], recorded: Recorded, *, keep: bool
+) -> Sequence[Ended]:
+    """CLAIMED -> finished in one statement, for those of one worker; return the others."""
     finished = [one for one in ended if one.arrow is Arrow.FINISH]
     if not finished:
-        return []
+        return ended
     worker = finished[0].attempt.worker
     finished = [one for one in finished if one.attempt.worker == worker]
-    changes = {"outcome": Outcome.SUCCEEDED.value} if keep else {}
     held = run(
         alias,
         statements.FINISH_AND_KEEP_MANY if keep else statements.FINISH_MANY,
@@ -74,10 +73,17 @@ def _finish_many(alias: str, ended: Sequence[Ended], *, keep: bool) -> list[Ende
         attempts=[one.attempt.number for one in finished],
         results=[one.result for one in finished],
         worker=worker,
-        **changes,
+        outcome=Outcome.SUCCEEDED.value,
     )[1]
-    keys = set(held)
-    return [one for one in finished if (one.attempt.task_id, one.attempt.number) in keys]
+    if len(held) == len(finished) == len(ended):
+        recorded.done += finished
+        return []
+    keys: set[Any] = set(held)
+    others: list[Ended] = []
+    for one in ended:
+        done = one.arrow is Arrow.FINISH and (one.attempt.task_id, one.attempt.number) in keys
+        (recorded.done if done else others).append(one)
+    return others
 
 
 def _record(alias: str, ended: Sequence[Ended], *, keep: bool) -> Recorded:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -56,6 +55,15 @@ class Turn:
         return set(self.ids) - {one for one, wait in self.lookup.later.items() if wait <= 0}
 
 
+class Slots(Protocol):
+    """What runs."""
+
+    @property
+    def running(self) -> int: ...
+    def holds(self) -> set[Key]:
+        """Return (id, attempt) of each."""
+
+
 class LastWill(Protocol):
     """What RabbitMQ tells the cleaners by itself when this process is gone."""
 
@@ -96,7 +104,7 @@ class Ledger:
         before, self._seen_will = self._seen_will, self._will()
         return self._seen_will != before
 
-    def write(self, turn: Turn, running: Collection[Key], connected: bool | None) -> None:
+    def write(self, turn: Turn, slots: Slots, connected: bool | None) -> None:
         """Beat, record, claim, commit. What was claimed may start once this has returned.
 
         Raises:
@@ -106,8 +114,8 @@ class Ledger:
         if self.id is None:
             self._register(connected)
         with own_transaction(self.alias, limit=self.config.lease / 2):
-            self._beat(len(running), connected)
-            settled = self._reconcile(running) if self._check_is_due() else []
+            self._beat(slots.running, connected)
+            settled = self._reconcile(slots.holds()) if self._check_is_due() else []
             recorded = self.recorder.record(self._me, settled)
             notify_on_commit(self.alias, recorded.followers)
             if turn.room.width:
@@ -195,14 +203,14 @@ class Ledger:
             self._next_check = time.monotonic() + self.config.lease.total_seconds()
         return due
 
-    def _reconcile(self, running: Collection[Key]) -> list[Ended]:
+    def _reconcile(self, running: set[Key]) -> list[Ended]:
         """The answer to a COMMIT may have been lost: compare the table with what is known here.
 
         Nobody but this worker moves its claims while its beat is accepted. So an outcome whose row is
         no longer claimed was recorded by then, and a claim that is not known here is given back.
         """
         there = claims.claims_of(self.alias, self._me)
-        unknown = there - set(running) - self.recorder.keys()
+        unknown = there - running - self.recorder.keys()
         for task_id, number in sorted(unknown):
             attempt = Attempt(task_id, number, self._me)
             outcomes.move(self.alias, Ended(attempt=attempt, arrow=Arrow.RELEASE))

@@ -86,5 +86,8 @@ class TimeLimit:
         return TimedOut(f"the attempt has taken longer than its timeout of {self.seconds:g} s")
 
 
+NO_LIMIT = TimeLimit(None)
+
+
 def _raise_in(thread: int, error: type[BaseException]) -> None:
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(error))

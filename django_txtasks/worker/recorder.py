@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from django.db import DatabaseError, InterfaceError, OperationalError, transaction
 
@@ -51,10 +51,11 @@ class Recorder:
         """(id, attempt) of all that is known here and may still be claimed in the table."""
         return {key(one) for one in [*self.waiting, *self._refused]}
 
-    def record(self, me: uuid.UUID, settled: Iterable[Ended] = ()) -> outcomes.Recorded:
+    def record(self, me: uuid.UUID, settled: Sequence[Ended] = ()) -> outcomes.Recorded:
         """Write what waits in the open transaction, but for what was found recorded already."""
-        there = {key(one) for one in settled}
-        waiting = [one for one in self.waiting if key(one) not in there]
+        waiting = self.waiting
+        if settled:
+            waiting = [one for one in waiting if one not in settled]
         self._refused_now = []
         recorded = outcomes.Recorded()
         for batch in [[one] for one in waiting] if self.careful else [waiting]:
@@ -122,11 +123,13 @@ class Recorder:
 
 def tell(one: Ended) -> None:
     """Send the signal of an arrow that was taken."""
+    if one.arrow is Arrow.FINISH:
+        if signals.task_finished.is_heard:
+            signals.task_finished.tell(**one.attempt.facts)
+        return
     facts = one.attempt.facts
     error = f"{one.error.get('type')}: {one.error.get('message')}"
-    if one.arrow is Arrow.FINISH:
-        signals.task_finished.tell(**facts)
-    elif one.arrow is Arrow.RETRY:
+    if one.arrow is Arrow.RETRY:
         signals.task_retried.tell(**facts, delay=one.delay.total_seconds(), error=error)
     elif one.arrow is Arrow.BURY:
         signals.task_died.tell(**facts, error=error)

@@ -86,7 +86,8 @@ def _call(
 ) -> Any:
     if limit.seconds is None and not declaration.is_async:
         return declaration.function(*args, **kwargs)
-    limit.interrupts = not declaration.is_async
+    if limit.seconds is not None:
+        limit.interrupts = not declaration.is_async
     with limit:
         if declaration.is_async:
             return async_to_sync(_limited)(declaration.function(*args, **kwargs), limit)

@@ -8,21 +8,21 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from django.db import connections
 
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
-from django_txtasks.worker.limits import NEVER, TimeLimit
+from django_txtasks.worker.limits import NEVER, NO_LIMIT, TimeLimit
 
 Fence = tuple[uuid.UUID, int, uuid.UUID]
 STALL = 0.1
 """Seconds that the tasks of a run wait for one of them before they are taken back."""
 
 
-@dataclass(frozen=True)
-class Running:
+class Running(NamedTuple):
     """An attempt in a slot, and how long it may take."""
 
     attempt: Attempt
@@ -34,12 +34,14 @@ class Run:
     """Attempts that one slot runs one after the other.
 
     Attributes:
+        attempts: all of them.
         left: those that have not begun; a slot takes them from one end, the loop from the other.
         good_until: when their claim is too old to begin, by ``time.monotonic()``.
         begun: a slot has taken it.
         since: when its last attempt began, or the run was handed over, by the same clock.
     """
 
+    attempts: list[Attempt]
     left: deque[Running]
     good_until: float
     begun: bool = False
@@ -71,7 +73,7 @@ class Slots:
         self._over: deque[Run] = deque()
         self._runs: set[Run] = set()
         self._too_old: list[Attempt] = []
-        self._running: dict[Fence, Running] = {}
+        self._count = 0
         self._limited: dict[Fence, Running] = {}
         self._threads = [
             threading.Thread(target=self._slot, name=f"txtasks-slot-{number}", daemon=True)
@@ -83,7 +85,7 @@ class Slots:
     @property
     def running(self) -> int:
         """How many attempts were started and not yet collected."""
-        return len(self._running)
+        return self._count
 
     @property
     def free(self) -> int:
@@ -91,19 +93,20 @@ class Slots:
         return max(0, len(self._threads) - len(self._runs))
 
     def holds(self) -> set[tuple[uuid.UUID, int]]:
-        """(id, attempt) of what is running."""
-        return {(task_id, number) for task_id, number, _ in self._running}
+        """(id, attempt) of what is running, and of what its slot has run before it."""
+        return {(one.task_id, one.number) for run in self._runs for one in run.attempts}
 
-    def start(self, attempts: Iterable[Attempt], good_until: float = NEVER) -> None:
+    def start(self, attempts: list[Attempt], good_until: float = NEVER) -> None:
         """Give attempts to a slot, to be run one after the other."""
         left: deque[Running] = deque()
         for attempt in attempts:
-            running = Running(attempt, TimeLimit(attempt.timeout))
+            limit = NO_LIMIT if attempt.timeout is None else TimeLimit(attempt.timeout)
+            running = Running(attempt, limit)
             left.append(running)
-            self._running[attempt.fence] = running
-            if attempt.timeout is not None:
+            if limit is not NO_LIMIT:
                 self._limited[attempt.fence] = running
-        run = Run(left, good_until)
+        run = Run(attempts, left, good_until)
+        self._count += len(attempts)
         self._runs.add(run)
         self._work.put(run)
 
@@ -163,8 +166,9 @@ class Slots:
         return [run for run in self._runs if run.left and (run.begun or full)]
 
     def _forget(self, attempt: Attempt) -> None:
-        del self._running[attempt.fence]
-        self._limited.pop(attempt.fence, None)
+        self._count -= 1
+        if attempt.timeout is not None:
+            del self._limited[attempt.fence]
 
     def _slot(self) -> None:
         while (run := self._work.get()) is not None:

@@ -118,7 +118,7 @@ class Worker:
         now, hinted = time.monotonic(), list(self.bell.ids)
         turn = self.schedule.turn(self._room(), hinted, now)
         try:
-            self.ledger.write(turn, self.slots.holds(), self.bell.connected)
+            self.ledger.write(turn, self.slots, self.bell.connected)
         except (DatabaseError, InterfaceError, ClaimLost, DeclaredLost) as error:
             self._heal(error)
             return
@@ -143,8 +143,9 @@ class Worker:
             return
         for run in self.pace.runs(claimed):
             self.slots.start(run, now + self.config.lease.total_seconds() / 2)
-        for attempt in claimed:
-            signals.task_claimed.tell(**attempt.facts)
+        if signals.task_claimed.is_heard:
+            for attempt in claimed:
+                signals.task_claimed.tell(**attempt.facts)
 
     def _give_back(self, attempts: list[Attempt]) -> None:
         """They have not begun: another slot, or another worker, may begin them at once."""
