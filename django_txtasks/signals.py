@@ -21,6 +21,11 @@ class Event(Signal):
         super().__init__()
         self.level, self.sentence, self.names = level, sentence, names
 
+    @property
+    def is_heard(self) -> bool:
+        """Whether anybody would notice; saves the telling where there is much to tell."""
+        return bool(self.receivers) or logger.isEnabledFor(self.level)
+
     def tell(self, **facts: Any) -> None:
         """Log the sentence and send the signal; a receiver that raises is logged, not obeyed."""
         if logger.isEnabledFor(self.level):

@@ -1,6 +1,7 @@
 """A task is written with the caller's data, or not at all; bad input is refused before any SQL."""
 
 import asyncio
+import json
 import math
 import uuid
 from datetime import datetime, timedelta, timezone
@@ -9,11 +10,12 @@ import helpers
 import pytest
 from asgiref.sync import sync_to_async
 from django.db import connection, connections, transaction
+from django.db.models import F
 from django.utils.timezone import now
 from orders.models import Order
 from probe import tasks
 
-from django_txtasks import aenqueue_task, enqueue_many, enqueue_task
+from django_txtasks import aenqueue_task, enqueue_many, enqueue_task, signals
 from django_txtasks.enqueueing import NotTransactionalWarning, _CommitHook
 from django_txtasks.exceptions import (
     InvalidArguments,
@@ -22,6 +24,7 @@ from django_txtasks.exceptions import (
     TxTasksError,
     UnknownQueue,
 )
+from django_txtasks.lifecycle.enqueueing import COLUMNS, NewTask, insert
 from django_txtasks.models import Status, Task
 
 pytestmark = pytest.mark.usefixtures("rows")
@@ -66,6 +69,32 @@ def test_the_row_says_what_the_declaration_and_the_options_say():
     assert (changed.queue_name, changed.priority) == ("default", -3)
     assert helpers.row(tasks.slow_once.enqueue("x").id).on_crash == "retry"
     assert helpers.row(tasks.atomic_note.enqueue().id).on_crash == "retry"
+
+
+def test_what_the_statement_leaves_out_is_what_the_columns_are_by_default():
+    by_hand = uuid.uuid4()
+    name = "probe.tasks.note"
+    helpers.execute("INSERT INTO txtasks_task (id, task_name) VALUES (%s, %s)", by_hand.hex, name)
+    insert(connection, [NewTask(task_id=uuid.uuid4(), task_name=name)])
+    insert(connection, [NewTask(task_id=uuid.uuid4(), task_name=name) for _ in range(2)])
+    for column in COLUMNS[1:]:
+        if column != "run_after":
+            assert len({str(value) for value in Task.objects.values_list(column, flat=True)}) == 1
+    assert not Task.objects.exclude(run_after=F("enqueued_at")).exists()
+    said = helpers.row(by_hand)
+    assert NewTask._field_defaults == {
+        "queue_name": said.queue_name,
+        "priority": said.priority,
+        "args": json.dumps(said.args),
+        "kwargs": json.dumps(said.kwargs),
+        "run_after": None,
+        "expires_at": said.expires_at,
+        "max_attempts": said.max_attempts,
+        "max_crashes": said.max_crashes,
+        "on_crash": said.on_crash,
+        "timeout": said.timeout,
+        "hooks": json.dumps(said.hooks),
+    }
 
 
 def test_run_after_is_an_instant_or_a_time_from_now():
@@ -221,6 +250,9 @@ def test_many_calls_may_differ_in_everything():
     )
     stored = [helpers.row(handle.id) for handle in handles]
     assert [task.args for task in stored] == [[], ["a"], [], ["b"], ["c"]]
+    ahead = [(task.run_after - stored[0].enqueued_at).total_seconds() for task in stored]
+    assert [round(seconds / 3600) for seconds in ahead] == [0, 0, 0, 1, 0]
+    assert all(task.run_after <= task.enqueued_at for task in stored[:3])
     assert [task.priority for task in stored] == [0, 7, 0, 5, 0]
     assert stored[2].kwargs == {"key": "k"}
 
@@ -254,6 +286,20 @@ def test_async_code_enqueues_too():
 
 def hooks():
     return [hook for _, hook, *_ in connection.run_on_commit if isinstance(hook, _CommitHook)]
+
+
+def test_whoever_listens_hears_of_each_task():
+    heard = []
+
+    def receive(task_id, **_):
+        heard.append(task_id)
+
+    signals.task_enqueued.connect(receive)
+    try:
+        handles = [enqueue_task(tasks.note), *enqueue_many([(tasks.note,), (tasks.mail,)])]
+    finally:
+        signals.task_enqueued.disconnect(receive)
+    assert heard == [handle.id for handle in handles]
 
 
 def test_any_number_of_tasks_is_one_hook(txtasks):

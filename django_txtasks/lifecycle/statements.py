@@ -7,9 +7,7 @@ workers, C is a cleaner.
 NOW = "SELECT {now}"
 
 # -- enqueue ------------------------------------------------------------------------------------
-INSERT_TASKS = """
-    INSERT INTO txtasks_task (id, task_name, queue_name, priority, args, kwargs, run_after,
-                              expires_at, max_attempts, max_crashes, on_crash, timeout, hooks) VALUES """
+INSERT_TASKS = "INSERT INTO txtasks_task ({columns}) VALUES {rows}"
 
 # -- claim: pending -> claimed ------------------------------------------------------------------
 # One index probe for each priority that is there: neither rows due later nor a million of one
