@@ -64,6 +64,9 @@ def enqueue_task(function: Any, /, *args: Any, **kwargs: Any) -> TaskHandle:
 def enqueue_many(calls: Iterable[Sequence[Any]]) -> list[TaskHandle]:
     """Write many tasks in few statements: all of them or, if anything is wrong, none.
 
+    On PostgreSQL many are written by COPY, in the same transaction. Django's execute wrappers do not see
+    that; its log of queries does.
+
     Args:
         calls: ``(function, args)`` or ``(function, args, kwargs)`` each.
 

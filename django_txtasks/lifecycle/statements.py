@@ -8,6 +8,8 @@ NOW = "SELECT {now}"
 
 # -- enqueue ------------------------------------------------------------------------------------
 INSERT_TASKS = "INSERT INTO txtasks_task ({columns}) VALUES {rows}"
+COPY_TASKS = "COPY txtasks_task ({columns}) FROM STDIN (NULL '')"
+POSTGRES_NOW = "SELECT statement_timestamp() AT TIME ZONE 'UTC'"
 
 # -- claim: pending -> claimed ------------------------------------------------------------------
 # One index probe for each priority that is there: neither rows due later nor a million of one
