@@ -7,7 +7,7 @@ import uuid
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from types import FrameType
 from typing import Any
@@ -58,11 +58,14 @@ def enqueue_task(function: Any, /, *args: Any, **kwargs: Any) -> TaskHandle:
     """
     alias, task = _prepare(function, args, kwargs)
     _write(alias, [task])
-    return _handle(alias, task)
+    return TaskHandle(task.task_id, task.task_name, task.queue_name, alias)
 
 
 def enqueue_many(calls: Iterable[Sequence[Any]]) -> list[TaskHandle]:
     """Write many tasks in few statements: all of them or, if anything is wrong, none.
+
+    On PostgreSQL many are written by COPY, in the same transaction. Django's execute wrappers do not see
+    that; its log of queries does.
 
     Args:
         calls: ``(function, args)`` or ``(function, args, kwargs)`` each.
@@ -76,7 +79,9 @@ def enqueue_many(calls: Iterable[Sequence[Any]]) -> list[TaskHandle]:
     prepared = [_prepare(*_call(call)) for call in calls]
     for alias in sorted({alias for alias, _ in prepared}):
         _write(alias, [task for other, task in prepared if other == alias])
-    return [_handle(alias, task) for alias, task in prepared]
+    return [
+        TaskHandle(task.task_id, task.task_name, task.queue_name, alias) for alias, task in prepared
+    ]
 
 
 async def aenqueue_task(function: Any, /, *args: Any, **kwargs: Any) -> TaskHandle:
@@ -94,19 +99,7 @@ def notify_on_commit(alias: str, tasks: Iterable[tuple[uuid.UUID, str]]) -> None
     One hook per alias and savepoint stack, which holds its ids itself: a savepoint that is
     rolled back takes its own along, and nothing outlives the transaction.
     """
-    config, tasks = get_config(), list(tasks)
-    if config.broker_url is None or not tasks:
-        return
-    connection = connections[alias]
-    if not connection.in_atomic_block and not connection.get_autocommit():
-        return  # the end of a transaction by hand is not told to anybody; workers scan
-    hook = _open_hook(connection)
-    if hook is None:
-        hook = _CommitHook(alias, config)
-        hook.tasks.extend(tasks)
-        transaction.on_commit(hook, using=alias, robust=True)
-    else:
-        hook.tasks.extend(tasks)
+    _notify_on_commit(connections[alias], list(tasks))
 
 
 def check_priority(priority: Any, name: str) -> None:
@@ -115,13 +108,27 @@ def check_priority(priority: Any, name: str) -> None:
         raise InvalidOption(f"{name} has priority={priority!r}; it must be from -100 to 100.")
 
 
+def _notify_on_commit(connection: BaseDatabaseWrapper, tasks: list[tuple[uuid.UUID, str]]) -> None:
+    config = get_config()
+    if config.broker_url is None or not tasks:
+        return
+    if not connection.in_atomic_block and not connection.get_autocommit():
+        return  # the end of a transaction by hand is not told to anybody; workers scan
+    hook = _open_hook(connection)
+    if hook is None:
+        hook = _CommitHook(connection.alias, config, tasks)
+        connection.on_commit(hook, robust=True)
+    else:
+        hook.tasks.extend(tasks)
+
+
 @dataclass
 class _CommitHook:
     """Runs after the commit, in the request's thread: a buffer append, no wait, no error."""
 
     alias: str
     config: Config
-    tasks: list[tuple[uuid.UUID, str]] = field(default_factory=list)
+    tasks: list[tuple[uuid.UUID, str]]
     __qualname__ = "django_txtasks hints"  # Django's log of a failed hook names it
 
     def __call__(self) -> None:
@@ -130,6 +137,8 @@ class _CommitHook:
 
 def _open_hook(connection: BaseDatabaseWrapper) -> _CommitHook | None:
     """Return this transaction's hook, if it was registered in the same savepoints."""
+    if not connection.run_on_commit:
+        return None
     savepoints = set(connection.savepoint_ids)
     for sids, hook, *_ in reversed(connection.run_on_commit[-50:]):
         if isinstance(hook, _CommitHook) and sids == savepoints:
@@ -161,8 +170,8 @@ def _prepare(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> t
     queue = _queue(options.queue_name or declaration.queue_name)
     priority = declaration.priority if options.priority is None else options.priority
     check_priority(priority, declaration.name)
-    encoded_args = payload.encode(list(args), name="args")
-    encoded_kwargs = payload.encode(dict(kwargs), name="kwargs")
+    encoded_args = payload.encode(args, name="args") if args else "[]"
+    encoded_kwargs = payload.encode(dict(kwargs), name="kwargs") if kwargs else "{}"
     if len(encoded_args) + len(encoded_kwargs) > payload.MAX_BYTES:
         raise InvalidArguments(
             f"args and kwargs are more than {payload.MAX_BYTES:,} bytes of JSON together. "
@@ -217,18 +226,19 @@ def _time(value: Any, name: str) -> datetime | timedelta | None:
 
 
 def _write(alias: str, tasks: list[NewTask]) -> None:
-    _warn_if_apart(alias)
+    connection = connections[alias]
+    if not connection.in_atomic_block:
+        _warn_if_apart(alias)
     with transaction.atomic(using=alias) if len(tasks) > 1 else nullcontext():
-        insert(alias, tasks)
-    near = [(task.task_id, task.queue_name) for task in tasks if _is_near(task.run_after)]
-    if near:
-        notify_on_commit(alias, near)
-    for task in tasks:
-        signals.task_enqueued.tell(task_id=task.task_id, task=task.task_name, queue=task.queue_name)
-
-
-def _handle(alias: str, task: NewTask) -> TaskHandle:
-    return TaskHandle(task.task_id, task.task_name, task.queue_name, alias)
+        insert(connection, tasks)
+    _notify_on_commit(
+        connection, [(task.task_id, task.queue_name) for task in tasks if _is_near(task.run_after)]
+    )
+    if signals.task_enqueued.is_heard:
+        for task in tasks:
+            signals.task_enqueued.tell(
+                task_id=task.task_id, task=task.task_name, queue=task.queue_name
+            )
 
 
 def _is_near(run_after: datetime | timedelta | None) -> bool:
@@ -241,8 +251,6 @@ def _is_near(run_after: datetime | timedelta | None) -> bool:
 
 def _warn_if_apart(alias: str) -> None:
     """Say so when the task is not atomic with what its caller has just written."""
-    if connections[alias].in_atomic_block:
-        return
     others = [
         other.alias
         for other in connections.all(initialized_only=True)

@@ -8,13 +8,20 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any
+from typing import Any, TypeAlias
 
 from django_txtasks.exceptions import InvalidArguments
 
 MAX_BYTES = 256 * 1024
 MAX_DEPTH = 20  # MariaDB's JSON functions stop at 32 levels
 MAX_DIGITS = 300
+
+Path: TypeAlias = "str | tuple[Path, object]"
+"""Where a part is: the whole, or a key or index of another part. Put into words only when something is wrong."""
+
+_to_json = json.JSONEncoder(
+    separators=(",", ":"), allow_nan=False, check_circular=False
+).encode  # what holds itself has been refused as too deep
 
 
 def encode(value: Any, *, name: str) -> str:
@@ -29,7 +36,7 @@ def encode(value: Any, *, name: str) -> str:
         InvalidArguments: says which part is wrong, why, and what to pass instead.
     """
     _refuse_what_json_cannot_keep(value, name, 0)
-    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    text = _to_json(value)
     if len(text) > MAX_BYTES:
         raise InvalidArguments(
             f"{name} is {len(text):,} bytes of JSON, more than {MAX_BYTES:,}. "
@@ -65,10 +72,10 @@ def clean_text(text: str, limit: int = 10_000) -> str:
     return f"{text[:half]}\n… {len(text) - 2 * half:,} characters left out …\n{text[-half:]}"
 
 
-def _refuse_what_json_cannot_keep(value: Any, path: str, depth: int) -> None:
+def _refuse_what_json_cannot_keep(value: Any, path: Path, depth: int) -> None:
     if depth > MAX_DEPTH:
         raise InvalidArguments(
-            f"{path[:200]} is nested more than {MAX_DEPTH} levels deep. Flatten it."
+            f"{_shown(path)[:200]} is nested more than {MAX_DEPTH} levels deep. Flatten it."
         )
     if isinstance(value, str):
         _refuse_text(value, path)
@@ -76,42 +83,54 @@ def _refuse_what_json_cannot_keep(value: Any, path: str, depth: int) -> None:
         _refuse_number(value, path)
     elif isinstance(value, (list, tuple)):
         for index, item in enumerate(value):
-            _refuse_what_json_cannot_keep(item, f"{path}[{index}]", depth + 1)
+            _refuse_what_json_cannot_keep(item, (path, index), depth + 1)
     elif isinstance(value, dict):
         for key, item in value.items():
             _refuse_key(key, path)
-            _refuse_what_json_cannot_keep(item, f"{path}[{key!r}]", depth + 1)
+            _refuse_what_json_cannot_keep(item, (path, key), depth + 1)
     elif value is not None:
         raise InvalidArguments(
-            f"{path} is {type(value).__name__}, which is not JSON. Pass an id, or str, int, float, "
+            f"{_shown(path)} is {type(value).__name__}, which is not JSON. Pass an id, or str, int, float, "
             "bool, None, list or dict (a date as value.isoformat(), a model instance as its pk)."
         )
 
 
-def _refuse_number(value: Any, path: str) -> None:
+def _shown(path: Path) -> str:
+    keys: list[str] = []
+    while not isinstance(path, str):
+        path, key = path
+        keys.append(f"[{key!r}]")
+    return "".join([path, *reversed(keys)])
+
+
+def _refuse_number(value: Any, path: Path) -> None:
     if isinstance(value, float) and not math.isfinite(value):
-        raise InvalidArguments(f"{path} is {value}, which JSON does not have. Pass None or a str.")
+        raise InvalidArguments(
+            f"{_shown(path)} is {value}, which JSON does not have. Pass None or a str."
+        )
     # bits, not digits: Python refuses to print integers of more than 4,300 digits
     if isinstance(value, int) and value.bit_length() > MAX_DIGITS * 3.33:
-        raise InvalidArguments(f"{path} is an integer of more than {MAX_DIGITS} digits.")
+        raise InvalidArguments(f"{_shown(path)} is an integer of more than {MAX_DIGITS} digits.")
 
 
-def _refuse_key(key: Any, path: str) -> None:
+def _refuse_key(key: Any, path: Path) -> None:
     if not isinstance(key, str):
         raise InvalidArguments(
-            f"{path} has the key {key!r} of type {type(key).__name__}; "
+            f"{_shown(path)} has the key {key!r} of type {type(key).__name__}; "
             "JSON has only str keys. Convert it."
         )
-    _refuse_text(key, f"a key of {path}")
+    _refuse_text(key, path, what="a key of ")
 
 
-def _refuse_text(text: str, path: str) -> None:
+def _refuse_text(text: str, path: Path, *, what: str = "") -> None:
     if "\x00" in text:
-        raise InvalidArguments(f"{path} holds a NUL character, which databases refuse. Remove it.")
+        raise InvalidArguments(
+            f"{what}{_shown(path)} holds a NUL character, which databases refuse. Remove it."
+        )
     try:
         text.encode()
     except UnicodeEncodeError as error:
         raise InvalidArguments(
-            f"{path} holds a lone surrogate at position {error.start}, which is not text. "
+            f"{what}{_shown(path)} holds a lone surrogate at position {error.start}, which is not text. "
             "Decode the original bytes with errors='replace'."
         ) from None

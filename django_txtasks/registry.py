@@ -39,7 +39,7 @@ class Declaration:
     timeout: float | None = None
     hooks: dict[str, dict[str, Any]] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def on_crash(self) -> str:
         """The policy that follows from what was declared: a value of ``OnCrash``."""
         if self.atomic or self.idempotent:

@@ -23,7 +23,7 @@ class Event(Signal):
 
     @property
     def is_heard(self) -> bool:
-        """Whether anybody logs or receives it: where not, its facts need not even be gathered."""
+        """Whether anybody would notice; saves the telling where there is much to tell."""
         return bool(self.receivers) or logger.isEnabledFor(self.level)
 
     def tell(self, **facts: Any) -> None:

@@ -114,10 +114,10 @@ MUTANTS = [
            {"        with transaction.atomic(using=self.alias, durable=True):\n":
             "        if True:\n"}, "test_worker.py"),
     Mutant("hints are sent after the commit", "enqueueing.py",
-           {"transaction.on_commit(hook, using=alias, robust=True)": "hook()"}, "test_enqueueing.py"),
+           {"connection.on_commit(hook, robust=True)": "hook()"}, "test_enqueueing.py"),
     Mutant("the row is written in the transaction", "enqueueing.py",
-           {"        insert(alias, tasks)\n":
-            "        transaction.on_commit(lambda: insert(alias, tasks), using=alias)\n"},
+           {"        insert(connection, tasks)\n":
+            "        connection.on_commit(lambda: insert(connection, tasks))\n"},
            "test_enqueueing.py"),
     Mutant("renotify", "cleaner/cleaner.py",
            {'counts["renotified"] = self.renotify()': 'counts["renotified"] = 0'}, "test_cleaner.py"),

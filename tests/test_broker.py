@@ -38,10 +38,18 @@ def queue_name(queue="default"):
     return topology.hint_queue(get_config(), "default", queue)
 
 
-def waiting(url):
+def waiting(url, queue="default"):
     """How many messages wait in the queue of hints."""
     with pika.BlockingConnection(pika.URLParameters(url)) as amqp:
-        return amqp.channel().queue_declare(queue_name(), passive=True).method.message_count
+        return amqp.channel().queue_declare(queue_name(queue), passive=True).method.message_count
+
+
+def received(url, queue):
+    """The ids in each hint that waits."""
+    with pika.BlockingConnection(pika.URLParameters(url)) as amqp:
+        channel = amqp.channel()
+        bodies = iter(lambda: channel.basic_get(queue_name(queue), auto_ack=True)[2], None)
+        return [topology.decode_hint(body) for body in bodies]
 
 
 def send(url, *bodies):
@@ -219,6 +227,36 @@ def test_a_black_hole_neither_delays_nor_fails_a_request(broker, txtasks):
         assert Task.objects.count() == 50
         publisher.close_all()  # ends after its time, though nobody answers
         publisher._start_afresh()
+
+
+def test_what_the_socket_does_not_take_at_once_is_sent_all_the_same(broker):
+    large = os.urandom(20_000_000)
+    with topology.connect(get_config(), "a") as one, topology.connect(get_config(), "b") as other:
+        sender = topology.declare(one.channel(), queue_name())
+        sender.basic_publish("", queue_name(), large)
+        topology.publish(sender, queue_name(), b"small")
+        receiver = other.channel()
+        for sent in (large, b"small"):
+            got = helpers.wait_until(lambda: receiver.basic_get(queue_name(), auto_ack=True)[2])
+            assert got == sent
+
+
+def test_what_many_transactions_left_waiting_is_packed_into_few_hints(broker, txtasks):
+    """Here it waits for a connection; otherwise for the hint before it to be sent."""
+    url = pika.URLParameters(broker)
+    with topology.connect(get_config(), "test") as connection:
+        for queue in ("default", "mail"):
+            topology.declare(connection.channel(), queue_name(queue))
+    with Proxy(url.host, url.port, swallow=True) as proxy:
+        txtasks(broker_url=broker.replace(f":{url.port}/", f":{proxy.port}/"))
+        ids = [(tasks.note, tasks.mail)[number % 2].enqueue().id for number in range(220)]
+        proxy.swallow = False
+        helpers.wait_until(lambda: waiting(broker) > 1 and waiting(broker, "mail") > 1)
+        publisher.close_all()
+        publisher._start_afresh()
+    got = received(broker, "default") + received(broker, "mail")
+    assert [len(packed) for packed in got] == [100, 10, 100, 10]
+    assert {one for packed in got for one in packed} == set(ids)
 
 
 def test_a_full_buffer_drops_the_oldest_hints_and_counts_them(txtasks):

@@ -1,6 +1,7 @@
 """A task is written with the caller's data, or not at all; bad input is refused before any SQL."""
 
 import asyncio
+import json
 import math
 import uuid
 from datetime import datetime, timedelta, timezone
@@ -8,12 +9,14 @@ from datetime import datetime, timedelta, timezone
 import helpers
 import pytest
 from asgiref.sync import sync_to_async
-from django.db import connection, connections, transaction
+from django.db import IntegrityError, connection, connections, transaction
+from django.db.models import F
+from django.db.transaction import TransactionManagementError
 from django.utils.timezone import now
 from orders.models import Order
 from probe import tasks
 
-from django_txtasks import aenqueue_task, enqueue_many, enqueue_task
+from django_txtasks import aenqueue_task, enqueue_many, enqueue_task, signals
 from django_txtasks.enqueueing import NotTransactionalWarning, _CommitHook
 from django_txtasks.exceptions import (
     InvalidArguments,
@@ -22,6 +25,8 @@ from django_txtasks.exceptions import (
     TxTasksError,
     UnknownQueue,
 )
+from django_txtasks.lifecycle.enqueueing import COLUMNS, NewTask, insert
+from django_txtasks.lifecycle.followers import new_id
 from django_txtasks.models import Status, Task
 
 pytestmark = pytest.mark.usefixtures("rows")
@@ -66,6 +71,32 @@ def test_the_row_says_what_the_declaration_and_the_options_say():
     assert (changed.queue_name, changed.priority) == ("default", -3)
     assert helpers.row(tasks.slow_once.enqueue("x").id).on_crash == "retry"
     assert helpers.row(tasks.atomic_note.enqueue().id).on_crash == "retry"
+
+
+def test_what_the_statement_leaves_out_is_what_the_columns_are_by_default():
+    by_hand = uuid.uuid4()
+    name = "probe.tasks.note"
+    helpers.execute("INSERT INTO txtasks_task (id, task_name) VALUES (%s, %s)", by_hand.hex, name)
+    insert(connection, [NewTask(task_id=uuid.uuid4(), task_name=name)])
+    insert(connection, [NewTask(task_id=uuid.uuid4(), task_name=name) for _ in range(2)])
+    for column in COLUMNS[1:]:
+        if column != "run_after":
+            assert len({str(value) for value in Task.objects.values_list(column, flat=True)}) == 1
+    assert not Task.objects.exclude(run_after=F("enqueued_at")).exists()
+    said = helpers.row(by_hand)
+    assert NewTask._field_defaults == {
+        "queue_name": said.queue_name,
+        "priority": said.priority,
+        "args": json.dumps(said.args),
+        "kwargs": json.dumps(said.kwargs),
+        "run_after": None,
+        "expires_at": said.expires_at,
+        "max_attempts": said.max_attempts,
+        "max_crashes": said.max_crashes,
+        "on_crash": said.on_crash,
+        "timeout": said.timeout,
+        "hooks": json.dumps(said.hooks),
+    }
 
 
 def test_run_after_is_an_instant_or_a_time_from_now():
@@ -209,7 +240,8 @@ def test_thousands_of_tasks_are_few_statements(django_assert_max_num_queries):
     assert helpers.row(handles[1234].id).args == ["1234"]
 
 
-def test_many_calls_may_differ_in_everything():
+@pytest.mark.parametrize("more", [0, 40], ids=["few", "many"])
+def test_many_calls_may_differ_in_everything(more):
     handles = enqueue_many(
         [
             (tasks.note,),
@@ -218,11 +250,99 @@ def test_many_calls_may_differ_in_everything():
             (tasks.note.using(run_after=timedelta(hours=1), priority=5), ["b"]),
             (tasks.note.using(run_after=now()), ["c"]),
         ]
+        + [(tasks.note,)] * more
     )
-    stored = [helpers.row(handle.id) for handle in handles]
+    stored = [helpers.row(handle.id) for handle in handles[:5]]
+    assert Task.objects.count() == 5 + more
     assert [task.args for task in stored] == [[], ["a"], [], ["b"], ["c"]]
+    ahead = [(task.run_after - stored[0].enqueued_at).total_seconds() for task in stored]
+    assert [round(seconds / 3600) for seconds in ahead] == [0, 0, 0, 1, 0]
+    assert all(task.run_after <= task.enqueued_at for task in stored[:3])
     assert [task.priority for task in stored] == [0, 7, 0, 5, 0]
     assert stored[2].kwargs == {"key": "k"}
+
+
+AWKWARD = [
+    "",
+    "\\",
+    "\\N",
+    "\\.",
+    "a\tb\nc\rd\x0b\x7f",
+    "'\"%s%%",
+    "ü€😀\u2028",
+    None,
+    "\\\\t",
+    {"\\": "\t"},
+]
+OPTIONS = [
+    {},
+    {"queue_name": "mail"},
+    {"priority": -7},
+    {"expires": timedelta(hours=1)},
+    {"expires": datetime(2099, 1, 1, 2, 3, 4, 5, tzinfo=timezone(timedelta(hours=5)))},
+    {"run_after": datetime(2099, 1, 1, tzinfo=timezone.utc), "expires": timedelta(0)},
+]
+UNLIKE = {"id", "enqueued_at", "run_after", "expires_at", "_state"}
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_rows_of_many_are_the_same_as_those_of_one(options):
+    """On PostgreSQL another statement writes them."""
+    kinds = [tasks.note, tasks.mail, tasks.die, tasks.spin_too_long, tasks.told.using(**options)]
+    calls = [(kind, (value,), {"key": value}) for kind in kinds for value in AWKWARD]
+    one_by_one = [enqueue_task(kind, *args, **kwargs) for kind, args, kwargs in calls]
+    for one, many in zip(one_by_one, enqueue_many(calls), strict=True):
+        first, second = helpers.row(one.id), helpers.row(many.id)
+        for column in set(vars(first)) - UNLIKE:
+            assert getattr(first, column) == getattr(second, column)
+        for column in ("run_after", "expires_at"):
+            times = [getattr(row, column) for row in (first, second)]
+            assert None in times or abs(times[0] - times[1]) < timedelta(minutes=1)
+            assert times.count(None) != 1
+
+
+def many(number=50):
+    return [NewTask(new_id(), "probe.tasks.note", args=f"[{index}]") for index in range(number)]
+
+
+def test_many_tasks_go_with_their_savepoint_and_leave_the_transaction_usable():
+    twice = many()
+    with transaction.atomic():
+        Order.objects.create(customer="before")
+        with pytest.raises(ZeroDivisionError), transaction.atomic():
+            enqueue_many([(tasks.note,)] * 50)
+            1 / 0  # noqa: B018
+        with pytest.raises(IntegrityError), transaction.atomic():
+            insert(connection, [*twice, twice[0]])
+        kept = enqueue_many([(tasks.note,)] * 50)
+    assert Order.objects.count() == 1
+    assert {task.pk for task in Task.objects.all()} == {handle.id for handle in kept}
+
+
+def test_many_tasks_are_refused_in_a_transaction_that_is_broken():
+    with transaction.atomic():
+        transaction.set_rollback(True)
+        with pytest.raises(TransactionManagementError):
+            enqueue_many([(tasks.note,)] * 50)
+
+
+@pytest.mark.parametrize("option", ["server_side_binding", "pool"])
+def test_many_tasks_are_written_whatever_the_connection_is_like(option):
+    other = connection.copy()
+    if other.vendor == "postgresql":
+        other.settings_dict["OPTIONS"][option] = True
+    try:
+        with other.cursor() as cursor:
+            insert(other, many())
+            insert(other, [NewTask(new_id(), "later", run_after=timedelta(1))] * 1)
+            insert(other, [task._replace(run_after=timedelta(1)) for task in many()])
+            cursor.execute("SELECT count(*) FROM txtasks_task")
+            assert cursor.fetchone()[0] == 101
+    finally:
+        other.close()
+        if other.vendor == "postgresql":
+            other.close_pool()
+    assert Task.objects.filter(run_after__gt=now() + timedelta(hours=23)).count() == 51
 
 
 def test_many_calls_with_one_bad_write_none():
@@ -254,6 +374,20 @@ def test_async_code_enqueues_too():
 
 def hooks():
     return [hook for _, hook, *_ in connection.run_on_commit if isinstance(hook, _CommitHook)]
+
+
+def test_whoever_listens_hears_of_each_task():
+    heard = []
+
+    def receive(task_id, **_):
+        heard.append(task_id)
+
+    signals.task_enqueued.connect(receive)
+    try:
+        handles = [enqueue_task(tasks.note), *enqueue_many([(tasks.note,), (tasks.mail,)])]
+    finally:
+        signals.task_enqueued.disconnect(receive)
+    assert heard == [handle.id for handle in handles]
 
 
 def test_any_number_of_tasks_is_one_hook(txtasks):

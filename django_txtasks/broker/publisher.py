@@ -6,11 +6,14 @@ Hints are transient and unconfirmed: losing one costs latency until the next sca
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import threading
+import time
 import uuid
 from collections import deque
 from collections.abc import Iterable
+from queue import Empty, SimpleQueue
 
 import pika
 
@@ -20,10 +23,12 @@ from django_txtasks.broker.link import Link
 from django_txtasks.conf import Config
 
 BUFFER = 10_000
-"""Ids that may wait; beyond them the oldest are dropped and counted."""
+"""Ids that may wait for a queue; beyond them the oldest are dropped and counted."""
 FLUSH_SECONDS = 2.0
 IDLE_SECONDS = 5.0
 """A quiet connection is looked after this often, well within its heartbeat."""
+LOOK_SECONDS = 1.0
+"""A busy one is looked after this often."""
 
 _publishers: dict[tuple[str | None, str], Publisher] = {}
 _lock = threading.Lock()
@@ -58,32 +63,40 @@ atexit.register(close_all)
 
 
 class Publisher:
-    """A bounded buffer of ids, and the thread that packs them into hints."""
+    """A bounded buffer of ids for each of RabbitMQ's queues, and the thread that packs them into hints."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
         self.dropped = 0
-        self._buffer: deque[tuple[str, uuid.UUID]] = deque()
-        self._wake = threading.Event()
+        self._waiting: dict[str, deque[uuid.UUID]] = {}
+        self._bell: SimpleQueue[None] = SimpleQueue()
+        self._rung = False
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
         self._link = Link(config, "Publisher")
         self._declared: set[str] = set()
+        self._looked_at = 0.0
 
     def notify(self, alias: str, tasks: Iterable[tuple[uuid.UUID, str]]) -> None:
         """Put hints for (id, queue) pairs into the buffer."""
-        for task_id, queue in tasks:
-            self._buffer.append((topology.hint_queue(self.config, alias, queue), task_id))
-        self._drop(len(self._buffer) - BUFFER)
+        for task_id, name in tasks:
+            queue = topology.hint_queue(self.config, alias, name)
+            ids = self._waiting.get(queue)
+            if ids is None:
+                ids = self._waiting.setdefault(queue, deque())
+            ids.append(task_id)
+            if len(ids) > BUFFER:
+                self._drop(ids)
         if self._thread is None:
             self._start()
-        self._wake.set()
+        if not self._rung:
+            self._ring()
 
     def close(self, seconds: float) -> None:
         """Stop, after sending what waits or after ``seconds``, whichever comes first."""
         self._closing.set()
-        self._wake.set()
+        self._ring()
         if self._thread is not None:
             self._thread.join(seconds)
 
@@ -96,7 +109,7 @@ class Publisher:
                 self._thread.start()
 
     def _run(self) -> None:
-        while not (self._closing.is_set() and not self._buffer):
+        while not (self._closing.is_set() and not self._something_waits()):
             try:
                 self._publish_what_waits()
             except (
@@ -107,47 +120,57 @@ class Publisher:
                     return
                 self._closing.wait(pause)
             else:
-                self._wake.wait(IDLE_SECONDS)
-            self._wake.clear()
+                with contextlib.suppress(Empty):
+                    self._bell.get(timeout=IDLE_SECONDS)
+            self._rung = False  # before looking at what waits: what comes later rings again
         self._link.close()
 
+    def _ring(self) -> None:
+        self._rung = True
+        self._bell.put(None)
+
+    def _something_waits(self) -> bool:
+        return any(self._waiting.values())
+
     def _publish_what_waits(self) -> None:
-        if self._link.connection is None:
-            if not self._buffer:
-                return
-            self._connect()
-        while self._buffer:
-            self._publish(*self._next_hint())
         if self._link.connection is not None:
-            self._link.connection.process_data_events(0)
+            self._look_after(self._link.connection)
+        elif self._something_waits():
+            self._connect()
+        while self._something_waits():
+            for queue, ids in list(self._waiting.items()):
+                if ids:
+                    self._publish(queue, ids)
 
-    def _next_hint(self) -> tuple[str, list[uuid.UUID]]:
-        """Take the ids at the head of the buffer that go to one queue: waiting ones, no waiting for more."""
-        queue, task_id = self._buffer.popleft()
-        ids = [task_id]
-        while len(ids) < topology.IDS_PER_HINT and self._buffer and self._buffer[0][0] == queue:
-            ids.append(self._buffer.popleft()[1])
-        return queue, ids
+    def _look_after(self, connection: pika.BlockingConnection) -> None:
+        """Hear what RabbitMQ has to say, if that was not done a moment ago.
 
-    def _publish(self, queue: str, ids: list[uuid.UUID]) -> None:
+        It costs more than a hint does, and the requests of this process wait for the GIL meanwhile.
+        """
+        now = time.monotonic()
+        if now - self._looked_at > LOOK_SECONDS:
+            self._looked_at = now
+            connection.process_data_events(0)
+
+    def _publish(self, queue: str, ids: deque[uuid.UUID]) -> None:
+        """Pack ids that wait for one queue into one hint. It waits for no more of them."""
         if queue not in self._declared:
             self._link.channel = topology.declare(self._link.channel, queue)
             self._declared.add(queue)
-        transient = pika.BasicProperties(content_type="application/json", delivery_mode=1)
-        self._link.channel.basic_publish("", queue, topology.encode_hint(ids), transient)
+        packed: list[uuid.UUID] = []
+        with contextlib.suppress(IndexError):
+            while len(packed) < topology.IDS_PER_HINT:
+                packed.append(ids.popleft())
+        if packed:
+            topology.publish(self._link.channel, queue, topology.encode_hint(packed))
 
     def _connect(self) -> None:
         self._declared.clear()
         self._link.ready(self._link.open().channel())
 
-    def _drop(self, surplus: int) -> None:
-        if surplus <= 0:
-            return
-        for _ in range(surplus):
-            try:
-                self._buffer.popleft()
-            except IndexError:  # the thread has just sent it
-                break
+    def _drop(self, ids: deque[uuid.UUID]) -> None:
+        with contextlib.suppress(IndexError):  # the thread has just sent it
+            ids.popleft()
             self.dropped += 1
             if self.dropped % BUFFER == 1:
                 signals.hints_dropped.tell(count=self.dropped)

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from django.db import connections, transaction
@@ -133,11 +133,6 @@ def is_uuid(value: Any) -> bool:
     except (ValueError, AttributeError, TypeError):
         return False
     return True
-
-
-def stored_time(alias: str, value: datetime) -> Any:
-    """Return an aware datetime in the form that this database keeps."""
-    return connections[alias].ops.adapt_datetimefield_value(value)
 
 
 @contextmanager

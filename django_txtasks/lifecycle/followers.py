@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator
 from os import urandom
 from typing import Any
 
+from django.db import connections
+
 from django_txtasks import registry
 from django_txtasks.conf import Config
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
@@ -25,6 +27,9 @@ Followers = list[tuple[uuid.UUID, str]]
 
 MAIL = "django_txtasks.notices.mail_dead_notice"
 EXCHANGE = "django_txtasks.notices.publish_dead_notice"
+
+_NOT_FIXED = ~(0xF << 76 | 0x3 << 62)
+_VERSION_7 = 0x7 << 76 | 0x2 << 62
 
 _HOOK_OF = {Arrow.FINISH: "on_success", Arrow.RETRY: "on_retry", Arrow.BURY: "on_failure"}
 
@@ -43,7 +48,7 @@ def follow(
         if one.arrow is not Arrow.FINISH or one.attempt.hooks != "{}"
         for task in _tasks(one, config, lost)
     ]
-    insert(alias, tasks)
+    insert(connections[alias], tasks)
     return [(task.task_id, task.queue_name) for task in tasks]
 
 
@@ -51,8 +56,7 @@ def new_id() -> uuid.UUID:
     """Return a UUID version 7 (RFC 9562): fresh ids lie side by side in the primary key."""
     milliseconds = time.time_ns() // 1_000_000
     value = (milliseconds << 80) | int.from_bytes(urandom(10), "big")
-    value = value & ~(0xF << 76) | 0x7 << 76
-    return uuid.UUID(int=value & ~(0x3 << 62) | 0x2 << 62)
+    return uuid.UUID(int=value & _NOT_FIXED | _VERSION_7)
 
 
 def _tasks(one: Ended, config: Config, lost: OnCrash | None) -> Iterator[NewTask]:

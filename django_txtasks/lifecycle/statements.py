@@ -7,9 +7,9 @@ workers, C is a cleaner.
 NOW = "SELECT {now}"
 
 # -- enqueue ------------------------------------------------------------------------------------
-INSERT_TASKS = """
-    INSERT INTO txtasks_task (id, task_name, queue_name, priority, args, kwargs, run_after,
-                              expires_at, max_attempts, max_crashes, on_crash, timeout, hooks) VALUES """
+INSERT_TASKS = "INSERT INTO txtasks_task ({columns}) VALUES {rows}"
+COPY_TASKS = "COPY txtasks_task ({columns}) FROM STDIN (NULL '')"
+POSTGRES_NOW = "SELECT statement_timestamp() AT TIME ZONE 'UTC'"
 
 # -- claim: pending -> claimed ------------------------------------------------------------------
 # One index probe for each priority that is there: neither rows due later nor a million of one

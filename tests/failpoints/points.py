@@ -156,15 +156,15 @@ def has_lost_workers(connection: Any, params: Any) -> bool:
 
 def publishing(fault: Fault) -> None:
     """Strike in the publisher's thread, before a hint is sent."""
-    from pika.adapters.blocking_connection import BlockingChannel
+    from django_txtasks.broker.connection import Connection
 
-    real = BlockingChannel.basic_publish
+    real = Connection.publish
 
-    def basic_publish(channel: Any, *args: Any, **kwargs: Any) -> Any:
-        fault.strike(lambda: cut_amqp(channel.connection), RuntimeError)
-        return real(channel, *args, **kwargs)
+    def publish(connection: Any, *args: Any) -> bool:
+        fault.strike(lambda: shut(connection._transport._sock.fileno()), RuntimeError)
+        return real(connection, *args)
 
-    BlockingChannel.basic_publish = basic_publish
+    Connection.publish = publish
 
 
 def receiving(fault: Fault) -> None:
