@@ -32,6 +32,7 @@ class Dialect:
         beyond_mark: where in that index a scan goes on. MariaDB finds no place by comparing rows.
         sound_id: leave out rows whose id is none that can be read back: SQLite takes any text.
         text: the type of text, for a cast.
+        name: a task's name, to compare: MariaDB takes capitals and NUL for the same.
         json: start and end of a cast of text to the type of a JSON column.
     """
 
@@ -44,6 +45,7 @@ class Dialect:
     below_priority: str = "t.queue_name = %(queue)s AND t.priority < present.priority"
     beyond_mark: str = "(run_after, id) > (%(mark_time)s, %(mark_id)s)"
     text: str = "text"
+    name: str = "task_name"
     sound_id: str = ""
     json: str = ""
     end_json: str = ""
@@ -72,6 +74,7 @@ DIALECTS = {
         skip_locked="FOR UPDATE SKIP LOCKED",
         beyond_mark="run_after >= %(mark_time)s AND (run_after > %(mark_time)s OR id > %(mark_id)s)",
         text="char",
+        name="CAST(task_name AS BINARY)",
     ),
     "sqlite": Dialect(
         now=_SQLITE_NOW.format(""),

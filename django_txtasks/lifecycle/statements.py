@@ -35,7 +35,7 @@ _CLAIMABLE = """
            timeout, hooks, on_crash = 'retry' AND crashes = 0 AND max_crashes > 1 AS may_share,
            CAST(run_after AS {text}) AS due_at, {wait} AS wait
       FROM txtasks_task
-     WHERE status = 'pending' AND task_name {in_names} {sound_id}
+     WHERE status = 'pending' AND {name} {in_names} {sound_id}
        AND (expires_at IS NULL OR expires_at > {now})
        AND attempt < 2147483647 AND failures < 2147483647 AND crashes < 2147483647
 """
