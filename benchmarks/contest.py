@@ -1,0 +1,204 @@
+"""Contenders and the servers that they meet on: each run has a database and processes of its own.
+
+The servers are private, PostgreSQL durable. Everything ends with the ``with`` block, or with this process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import psycopg
+import records
+import stage
+from processes import Guard
+from servers import Postgres, RabbitMQ
+
+HERE = Path(__file__).resolve().parent
+PATIENCE = 120
+"""Seconds without a single task: then something is wrong."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A system under test.
+
+    Attributes:
+        name: its module in ``peers``.
+        title: how tables call it.
+        left: SQL that counts the tasks that have not ended; empty = they are not in the database.
+        settings: of TXTASKS.
+        python: who runs it.
+        most: tasks of one drain at most, for those that would take minutes.
+    """
+
+    name: str
+    title: str
+    left: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    python: str = sys.executable
+    most: int = 10**9
+
+
+def ours(title: str = "django-txtasks", **settings: Any) -> Contender:
+    """Return this package as a contender, with these settings."""
+    return Contender("txtasks", title, left="SELECT count(*) FROM txtasks_task", settings=settings)
+
+
+LIMIT = Contender("limit", "limit", left="SELECT count(*) FROM txtasks_task")
+
+
+class Run:
+    """One contender on a fresh database."""
+
+    def __init__(self, contender: Contender, url: str, broker: str, directory: Path) -> None:
+        self.contender, self.url, self.directory = contender, url, directory
+        self.records = directory / "records"
+        self.records.touch()
+        self._env = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(HERE), *filter(None, sys.path)]),
+            "DATABASE_URL": url,
+            "BROKER_URL": broker,
+            "NAME": directory.name,
+            "TXTASKS_SETTINGS": json.dumps(dict(contender.settings)),
+            records.VARIABLE: str(self.records),
+        }
+
+    def do(self, verb: str, *arguments: object, into: Path | None = None) -> None:
+        """Run a verb to its end; its records go ``into`` another file if one is given."""
+        with self._log() as log:
+            done = self._start(verb, arguments, log, into).wait()
+        if done:
+            raise RuntimeError(f"{self.contender.title}: {verb} ended with {done}\n{self.log()}")
+
+    @contextmanager
+    def worker(self, *arguments: object) -> Iterator[subprocess.Popen[bytes]]:
+        """A worker until the end of the block."""
+        with self._log() as log, self._start("work", arguments, log) as process:
+            try:
+                yield process
+            finally:
+                _stop(process)
+
+    def wait_for(self, count: int, *, pause: float = 0.002) -> None:
+        """Return when so many runs of tasks are recorded."""
+        seen, end = 0, time.monotonic() + PATIENCE
+        while (now := records.count(self.records)) < count:
+            if now > seen:
+                seen, end = now, time.monotonic() + PATIENCE
+            if time.monotonic() > end:
+                raise RuntimeError(f"{self.contender.title}: {now} of {count} ran\n{self.log()}")
+            time.sleep(pause)
+
+    def check(self, keys: range) -> None:
+        """Fail unless each of these ran exactly once and nothing is left to do."""
+        ran = sorted(record.key for record in records.read(self.records))
+        assert ran == list(keys), f"{self.contender.title}: {len(ran)} runs of {len(keys)} tasks"
+        left = self.ask(self.contender.left) if self.contender.left else 0
+        assert not left, f"{self.contender.title}: {left} tasks are left"
+
+    def ask(self, sql: str, *parameters: Any) -> Any:
+        """Return the first value that a statement yields, if any."""
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            cursor = connection.execute(sql, parameters)
+            return cursor.fetchone()[0] if cursor.description else None
+
+    def log(self) -> str:
+        """Return the end of what the contender has printed."""
+        return (self.directory / "log").read_text(errors="replace")[-3000:]
+
+    def _log(self) -> IO[bytes]:
+        return (self.directory / "log").open("ab")
+
+    def _start(
+        self, verb: str, arguments: tuple[object, ...], log: IO[bytes], into: Path | None = None
+    ) -> subprocess.Popen[bytes]:
+        command = [self.contender.python, "-m", "peers", self.contender.name, verb]
+        env = {**self._env, records.VARIABLE: str(into or self.records)}
+        return subprocess.Popen(
+            [*command, *map(str, arguments)],
+            cwd=HERE, env=env, stdout=log, stderr=log, start_new_session=True,
+        )  # fmt: skip
+
+
+class Contest:
+    """Servers, and runs on them."""
+
+    def __init__(self, postgres: Postgres, rabbitmq: RabbitMQ, directory: Path) -> None:
+        self.postgres, self.rabbitmq, self.directory = postgres, rabbitmq, directory
+        self._templates: dict[str, str] = {}
+        self._number = 0
+
+    @contextmanager
+    def run(self, contender: Contender) -> Iterator[Run]:
+        """A run that starts from an empty queue, with nothing left to write by the server."""
+        if contender.name not in self._templates:
+            template = self._new_run(contender, "template0")
+            template.do("prepare")
+            self._templates[contender.name] = template.directory.name
+        run = self._new_run(contender, self._templates[contender.name])
+        yield run
+        self._execute(f"DROP DATABASE {run.directory.name} WITH (FORCE)")
+
+    def settle(self) -> None:
+        """Write out all that is dirty, so that no checkpoint falls into a figure by chance."""
+        self._execute("CHECKPOINT")
+
+    def _new_run(self, contender: Contender, template: str) -> Run:
+        self._number += 1
+        directory = self.directory / f"run{self._number}"
+        directory.mkdir()
+        self._execute(f"CREATE DATABASE {directory.name} TEMPLATE {template}")
+        url = self.postgres.url.removesuffix("postgres") + directory.name
+        return Run(contender, url, self.rabbitmq.url, directory)
+
+    def _execute(self, sql: str) -> None:
+        with psycopg.connect(self.postgres.url, autocommit=True) as connection:
+            connection.execute(sql)
+
+
+@contextmanager
+def contest() -> Iterator[Contest]:
+    """Private servers, a directory, and the end of every process that was started meanwhile."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    os.environ["BENCHMARK"] = mark = str(uuid.uuid4())
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        postgres, rabbitmq = Postgres(durable=True), RabbitMQ()
+        for server in (rabbitmq, postgres):
+            stack.callback(server.close)
+            server.launch()
+        stack.enter_context(Guard(mark=f"BENCHMARK={mark}"))
+        for server in (rabbitmq, postgres):
+            server.wait_until_ready()
+        yield Contest(postgres, rabbitmq, directory)
+
+
+def repeat(times: int, measure: Callable[[], Any]) -> list[Any]:
+    """Return so many measurements."""
+    return [measure() for _ in range(times)]
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """Stop a worker in good order, or else with all its children."""
+    if process.poll() is None:
+        process.terminate()
+    try:
+        process.wait(15)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+assert stage.ROOT  # it says where servers and processes are
