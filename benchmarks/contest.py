@@ -40,7 +40,6 @@ class Contender:
         left: SQL that counts the tasks that have not ended; empty = they are not in the database.
         settings: of TXTASKS.
         python: who runs it.
-        most: tasks of one drain at most, for those that would take minutes.
     """
 
     name: str
@@ -48,7 +47,6 @@ class Contender:
     left: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
     python: str = sys.executable
-    most: int = 10**9
 
 
 def ours(title: str = "django-txtasks", **settings: Any) -> Contender:
@@ -66,6 +64,7 @@ class Run:
         self.contender, self.url, self.directory = contender, url, directory
         self.records = directory / "records"
         self.records.touch()
+        self._worker: subprocess.Popen[bytes] | None = None
         self._env = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(HERE), *filter(None, sys.path)]),
@@ -87,6 +86,7 @@ class Run:
     def worker(self, *arguments: object) -> Iterator[subprocess.Popen[bytes]]:
         """A worker until the end of the block."""
         with self._log() as log, self._start("work", arguments, log) as process:
+            self._worker = process
             try:
                 yield process
             finally:
@@ -98,7 +98,8 @@ class Run:
         while (now := records.count(self.records)) < count:
             if now > seen:
                 seen, end = now, time.monotonic() + PATIENCE
-            if time.monotonic() > end:
+            ended = self._worker is not None and self._worker.poll() is not None
+            if time.monotonic() > end or (ended and records.count(self.records) < count):
                 raise RuntimeError(f"{self.contender.title}: {now} of {count} ran\n{self.log()}")
             time.sleep(pause)
 

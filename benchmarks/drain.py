@@ -77,7 +77,7 @@ def _measured(
 ) -> Drain:
     limits = {batch: limit(servers, arguments.tasks, batch) for batch in (100, 500)}
     with servers.run(contender) as run:
-        tasks = min(arguments.tasks, contender.most)
+        tasks = options.tasks(contender, arguments)
         run.do("enqueue", tasks, *options.enqueueing(contender, arguments))
         servers.settle()
         rate, cpu_ms = drain(run, tasks, processes, *options.working(contender, arguments))

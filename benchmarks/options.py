@@ -13,10 +13,10 @@ PEERS = {
     "dramatiq": Contender("dramatiq", "Dramatiq + RabbitMQ"),
     "celery": Contender("celery", "Celery + RabbitMQ"),
     "procrastinate": Contender(
-        "procrastinate", "procrastinate", most=2000, left="SELECT count(*) FROM procrastinate_jobs"
+        "procrastinate", "procrastinate", left="SELECT count(*) FROM procrastinate_jobs"
     ),
     "django_tasks_db": Contender(
-        "django_tasks_db", "django-tasks-db", most=2000,
+        "django_tasks_db", "django-tasks-db",
         left="SELECT count(*) FROM django_tasks_database_dbtaskresult WHERE status <> 'SUCCESSFUL'",
     ),
 }  # fmt: skip
@@ -37,6 +37,9 @@ def parser(documentation: str | None, *, tasks: int = 20_000) -> argparse.Argume
     made.add_argument("--broker", choices=["rabbitmq", "none"], default="rabbitmq")
     made.add_argument("--peers", default="", help=f"any of {','.join(PEERS)}")
     made.add_argument("--peers-python", default=sys.executable, help="the Python that has them")
+    made.add_argument(
+        "--peer-tasks", type=int, help="fewer tasks for peers, some of which take minutes"
+    )
     made.add_argument("--chart", metavar="FILE.svg")
     return made
 
@@ -53,6 +56,12 @@ def peers(arguments: argparse.Namespace) -> list[Contender]:
     """Return the peers that were asked for."""
     names = filter(None, arguments.peers.split(","))
     return [replace(PEERS[name], python=arguments.peers_python) for name in names]
+
+
+def tasks(contender: Contender, arguments: argparse.Namespace) -> int:
+    """Return how many tasks a contender is given."""
+    fewer: int = arguments.peer_tasks or arguments.tasks
+    return arguments.tasks if contender.name == "txtasks" else fewer
 
 
 def enqueueing(contender: Contender, arguments: argparse.Namespace) -> list[object]:
