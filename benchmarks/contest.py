@@ -62,10 +62,10 @@ class Run:
 
     def __init__(self, contender: Contender, url: str, broker: str, directory: Path) -> None:
         self.contender, self.url, self.directory = contender, url, directory
-        self.records = directory / "records"
+        self.records, self.others = directory / "records", directory / "others"
         self.records.touch()
         self._worker: subprocess.Popen[bytes] | None = None
-        self._env = {
+        self.env = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(HERE), *filter(None, sys.path)]),
             "DATABASE_URL": url,
@@ -76,11 +76,18 @@ class Run:
         }
 
     def do(self, verb: str, *arguments: object, into: Path | None = None) -> None:
-        """Run a verb to its end; its records go ``into`` another file if one is given."""
+        """Run a verb to its end; its records go ``into`` a file, which is not that of the tasks."""
         with self._log() as log:
-            done = self._start(verb, arguments, log, into).wait()
+            done = self._start(verb, arguments, log, into or self.others).wait()
         if done:
             raise RuntimeError(f"{self.contender.title}: {verb} ended with {done}\n{self.log()}")
+
+    def seconds(self, verb: str, *arguments: object) -> float:
+        """Return how long the timed part of a verb took."""
+        self.others.unlink(missing_ok=True)
+        self.do(verb, *arguments)
+        start, end = records.read(self.others)
+        return (end.ns - start.ns) / 1e9
 
     @contextmanager
     def worker(self, *arguments: object) -> Iterator[subprocess.Popen[bytes]]:
@@ -127,7 +134,7 @@ class Run:
         self, verb: str, arguments: tuple[object, ...], log: IO[bytes], into: Path | None = None
     ) -> subprocess.Popen[bytes]:
         command = [self.contender.python, "-m", "peers", self.contender.name, verb]
-        env = {**self._env, records.VARIABLE: str(into or self.records)}
+        env = {**self.env, records.VARIABLE: str(into or self.records)}
         return subprocess.Popen(
             [*command, *map(str, arguments)],
             cwd=HERE, env=env, stdout=log, stderr=log, start_new_session=True,

@@ -12,7 +12,8 @@ once, and no row may be left.
 
 Right before each figure the limit is measured, on the same server and table: one process that claims
 100 (500) rows in one statement, calls a no-op for each, and deletes them in one statement. Only
-ratios within one run count. X comes from `python -m venv X && X/bin/pip install --group peers`.
+ratios within one run count. X comes from
+`python -m venv X && X/bin/pip install -U pip && X/bin/pip install --group peers`.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ import os
 import struct
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,6 +31,14 @@ class Record(NamedTuple):
 def write(key: int) -> None:
     """Say that this has happened, now, in the file that the environment names."""
     os.write(_file(), _FORM.pack(key, time.monotonic_ns(), os.getpid()))
+
+
+@contextmanager
+def timed() -> Iterator[None]:
+    """Say when the block began and when it ended."""
+    write(0)
+    yield
+    write(1)
 
 
 def read(path: Path) -> list[Record]:

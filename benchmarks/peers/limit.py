@@ -7,13 +7,15 @@ such a batch.
 from __future__ import annotations
 
 import os
+import random
+import uuid
 
 import psycopg
 import records
 
 from peers.txtasks import prepare
 
-__all__ = ["enqueue", "prepare", "work"]
+__all__ = ["copy", "enqueue", "prepare", "work"]
 
 # As this package writes them: ids in the order of time, one default for each column.
 FILL = """
@@ -22,6 +24,10 @@ FILL = """
                 || '8' || substr(md5(CAST(n AS text)), 4, 15) AS uuid),
            'bench.tasks.idempotent', jsonb_build_array(n), 'retry'
       FROM generate_series(0, %s - 1) AS n
+"""
+COPY = """
+    COPY txtasks_task (id, task_name, queue_name, priority, args, kwargs, max_attempts, max_crashes,
+                       on_crash, hooks) FROM STDIN
 """
 CLAIM = """
     UPDATE txtasks_task SET status = 'claimed', attempt = attempt + 1, worker = %(worker)s,
@@ -40,6 +46,26 @@ def enqueue(count: str) -> None:
     """Write so many rows."""
     with psycopg.connect(os.environ["DATABASE_URL"]) as connection:
         connection.execute(FILL, [int(count)])
+
+
+def copy(count: str) -> None:
+    """Write so many rows by COPY, 5,000 to a transaction, from text that was there before."""
+    texts = [_text(start, min(start + 5000, int(count))) for start in range(0, int(count), 5000)]
+    with (
+        psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as connection,
+        records.timed(),
+    ):
+        for text in texts:
+            with connection.cursor().copy(COPY) as into:
+                into.write(text)
+
+
+def _text(start: int, end: int) -> str:
+    return "".join(
+        f"{uuid.UUID(int=(1792000000000 + n << 80) | 7 << 76 | 2 << 62 | random.getrandbits(60))}"
+        f"\tbench.tasks.idempotent\tdefault\t0\t[{n}]\t{{}}\t5\t3\tretry\t{{}}\n"
+        for n in range(start, end)
+    )
 
 
 def work(_processes: str, option: str) -> None:

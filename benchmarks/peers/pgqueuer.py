@@ -59,9 +59,10 @@ async def _serve() -> None:
 
 async def _enqueue(count: int) -> None:
     queries = Queries(AsyncpgDriver(await asyncpg.connect(URL)))
-    for start in range(0, count, 5000):
-        keys = [str(key).encode() for key in range(start, min(start + 5000, count))]
-        await queries.enqueue(["no_op"] * len(keys), keys, [0] * len(keys))
+    with records.timed():
+        for start in range(0, count, 5000):
+            keys = [str(key).encode() for key in range(start, min(start + 5000, count))]
+            await queries.enqueue(["no_op"] * len(keys), keys, [0] * len(keys))
 
 
 async def _pace(count: int, seconds: float) -> None:

@@ -32,9 +32,10 @@ def enqueue(count: str, policy: str = "idempotent", size: str = "0") -> None:
     from django_txtasks import enqueue_many
 
     function, more = getattr(tasks, policy), ["x" * int(size)] if int(size) else []
-    for start in range(0, int(count), 5000):
-        keys = range(start, min(start + 5000, int(count)))
-        enqueue_many((function, [key, *more]) for key in keys)
+    with records.timed():
+        for start in range(0, int(count), 5000):
+            keys = range(start, min(start + 5000, int(count)))
+            enqueue_many((function, [key, *more]) for key in keys)
 
 
 def work(processes: str, *options: str) -> None:
