@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -110,12 +110,16 @@ class Run:
                 raise RuntimeError(f"{self.contender.title}: {now} of {count} ran\n{self.log()}")
             time.sleep(pause)
 
-    def check(self, keys: range) -> None:
-        """Fail unless each of these ran exactly once and nothing is left to do."""
+    def check(self, keys: range, kept: int = 0) -> None:
+        """Fail unless each of these ran exactly once and no more rows are left than were to be kept."""
         ran = sorted(record.key for record in records.read(self.records))
         assert ran == list(keys), f"{self.contender.title}: {len(ran)} runs of {len(keys)} tasks"
-        left = self.ask(self.contender.left) if self.contender.left else 0
+        left = self.left() - kept
         assert not left, f"{self.contender.title}: {left} tasks are left"
+
+    def left(self) -> int:
+        """Return how many tasks have not ended."""
+        return int(self.ask(self.contender.left)) if self.contender.left else 0
 
     def ask(self, sql: str, *parameters: Any) -> Any:
         """Return the first value that a statement yields, if any."""
@@ -192,11 +196,6 @@ def contest() -> Iterator[Contest]:
         for server in (rabbitmq, postgres):
             server.wait_until_ready()
         yield Contest(postgres, rabbitmq, directory)
-
-
-def repeat(times: int, measure: Callable[[], Any]) -> list[Any]:
-    """Return so many measurements."""
-    return [measure() for _ in range(times)]
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

@@ -22,15 +22,11 @@ def descendants(root: int) -> dict[int, list[str]]:
     return found
 
 
-def seconds_below(root: int) -> float:
+def seconds_below(root: int, *, itself: bool = False) -> float:
     """Return the CPU seconds of all processes below this one, with their children that have ended."""
+    stats = list(descendants(root).values()) + ([_stat(root)] if itself else [])
     # utime, stime, cutime, cstime: fields 14 to 17 of proc(5), the first one here being the third
-    return sum(sum(map(int, fields[11:15])) for fields in descendants(root).values()) / _TICK
-
-
-def seconds_of(pid: int) -> float:
-    """Return the CPU seconds of one process."""
-    return sum(map(int, _stat(pid)[11:13])) / _TICK
+    return sum(sum(map(int, fields[11:15])) for fields in stats) / _TICK
 
 
 def proportional_megabytes(pid: int) -> float:

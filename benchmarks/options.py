@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from contest import Contender, ours
 
+WEEK = 7 * 24 * 60 * 60
 PEERS = {
     "pgqueuer": Contender("pgqueuer", "PgQueuer, batch 500", left="SELECT count(*) FROM pgqueuer"),
     "dramatiq": Contender("dramatiq", "Dramatiq + RabbitMQ"),
@@ -46,10 +47,16 @@ def parser(documentation: str | None, *, tasks: int = 20_000) -> argparse.Argume
 
 def contenders(arguments: argparse.Namespace) -> list[Contender]:
     """Return this package, and the peers that were asked for."""
-    settings: dict[str, object] = {"keep_finished": 604800 if arguments.history == "on" else 0}
+    return [own(arguments), *peers(arguments)]
+
+
+def own(arguments: argparse.Namespace, **changes: str) -> Contender:
+    """Return this package with the options given, and some changed."""
+    arguments = argparse.Namespace(**{**vars(arguments), **changes})
+    settings: dict[str, object] = {"keep_finished": WEEK if arguments.history == "on" else 0}
     if arguments.broker == "none":
         settings["broker_url"] = None
-    return [ours(_title(arguments), **settings), *peers(arguments)]
+    return ours(_title(arguments), **settings)
 
 
 def peers(arguments: argparse.Namespace) -> list[Contender]:
@@ -64,9 +71,9 @@ def tasks(contender: Contender, arguments: argparse.Namespace) -> int:
     return arguments.tasks if contender.name == "txtasks" else fewer
 
 
-def enqueueing(contender: Contender, arguments: argparse.Namespace) -> list[object]:
+def enqueueing(contender: Contender, arguments: argparse.Namespace, size: int = 0) -> list[object]:
     """Return what a contender's ``enqueue`` is told besides the count."""
-    return [arguments.policy] if contender.name == "txtasks" else []
+    return [arguments.policy, size] if contender.name == "txtasks" else []
 
 
 def working(contender: Contender, arguments: argparse.Namespace) -> list[object]:

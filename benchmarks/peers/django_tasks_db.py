@@ -12,7 +12,7 @@ from django.conf import settings
 from django.core.management import call_command
 from django.utils.module_loading import import_string
 
-from peers import launching
+from peers import filling, launching
 
 _URL = urlsplit(os.environ["DATABASE_URL"])
 settings.configure(
@@ -37,6 +37,17 @@ def no_op(key: int) -> None:
     records.write(key)
 
 
+LATER = """
+    INSERT INTO django_tasks_database_dbtaskresult (
+           id, status, enqueued_at, args_kwargs, priority, task_path, worker_ids, queue_name, backend_name,
+           run_after, exception_class_path, traceback)
+    SELECT gen_random_uuid(), 'READY', now(), '{"args": [0], "kwargs": {}}', mod(n, 2) * %s,
+           'peers.django_tasks_db.no_op', '[]', 'default', 'default',
+           now() + interval '1 day' + n * interval '1 second', '', ''
+      FROM generate_series(1, %s) AS n
+"""
+
+
 def prepare() -> None:
     """Migrate."""
     call_command("migrate", verbosity=0)
@@ -49,6 +60,11 @@ def enqueue(count: str) -> None:
     with transaction.atomic():
         for key in range(int(count)):
             no_op.enqueue(key)
+
+
+def later(count: str, priority: str = "0") -> None:
+    """Write rows due from tomorrow on, half of them with this priority."""
+    filling.fill(LATER, int(count), int(priority))
 
 
 def work(processes: str) -> None:

@@ -16,9 +16,14 @@ from pgqueuer.db import AsyncpgDriver
 from pgqueuer.models import Job
 from pgqueuer.queries import Queries
 
-from peers import launching
+from peers import filling, launching
 
 URL = os.environ["DATABASE_URL"]
+LATER = """
+    INSERT INTO pgqueuer (priority, status, entrypoint, payload, execute_after)
+    SELECT mod(n, 2) * %s, 'queued', 'no_op', '0', now() + interval '1 day' + n * interval '1 second'
+      FROM generate_series(1, %s) AS n
+"""
 
 
 def prepare() -> None:
@@ -29,6 +34,11 @@ def prepare() -> None:
 def enqueue(count: str) -> None:
     """Write so many jobs, many to a statement."""
     asyncio.run(_enqueue(int(count)))
+
+
+def later(count: str, priority: str = "0") -> None:
+    """Write rows due from tomorrow on, half of them with this priority."""
+    filling.fill(LATER, int(count), int(priority))
 
 
 def work(processes: str) -> None:

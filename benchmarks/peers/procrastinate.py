@@ -8,7 +8,7 @@ import sys
 import records
 from procrastinate import App, PsycopgConnector
 
-from peers import launching
+from peers import filling, launching
 
 app = App(connector=PsycopgConnector(conninfo=os.environ["DATABASE_URL"]))
 
@@ -17,6 +17,13 @@ app = App(connector=PsycopgConnector(conninfo=os.environ["DATABASE_URL"]))
 async def no_op(key: int) -> None:
     """Say that it ran."""
     records.write(key)
+
+
+LATER = """
+    INSERT INTO procrastinate_jobs (queue_name, task_name, args, priority, scheduled_at)
+    SELECT 'default', 'no_op', '{"key": 0}', mod(n, 2) * %s, now() + interval '1 day' + n * interval '1 second'
+      FROM generate_series(1, %s) AS n
+"""
 
 
 def prepare() -> None:
@@ -31,6 +38,11 @@ def enqueue(count: str) -> None:
         for start in range(0, int(count), 5000):
             keys = range(start, min(start + 5000, int(count)))
             no_op.batch_defer(*({"key": key} for key in keys))
+
+
+def later(count: str, priority: str = "0") -> None:
+    """Write rows due from tomorrow on, half of them with this priority."""
+    filling.fill(LATER, int(count), int(priority))
 
 
 def work(processes: str) -> None:
