@@ -75,10 +75,10 @@ class Run:
             records.VARIABLE: str(self.records),
         }
 
-    def do(self, verb: str, *arguments: object, into: Path | None = None) -> None:
-        """Run a verb to its end; its records go ``into`` a file, which is not that of the tasks."""
+    def do(self, verb: str, *arguments: object) -> None:
+        """Run a verb to its end; what it records goes to the ``others``, not among the runs of tasks."""
         with self._log() as log:
-            done = self._start(verb, arguments, log, into or self.others).wait()
+            done = self._start(verb, arguments, log, self.others).wait()
         if done:
             raise RuntimeError(f"{self.contender.title}: {verb} ended with {done}\n{self.log()}")
 
@@ -92,12 +92,19 @@ class Run:
     @contextmanager
     def worker(self, *arguments: object) -> Iterator[subprocess.Popen[bytes]]:
         """A worker until the end of the block."""
-        with self._log() as log, self._start("work", arguments, log) as process:
+        with self._log() as log, self._start("work", arguments, log, self.records) as process:
             self._worker = process
             try:
                 yield process
             finally:
                 _stop(process)
+
+    def warm_up(self, tasks: int = 10) -> None:
+        """See a few tasks through the worker, and forget them."""
+        self.do("pace", tasks, 0.05)
+        self.wait_for(tasks)
+        for file in (self.records, self.others):
+            os.truncate(file, 0)
 
     def wait_for(self, count: int, *, pause: float = 0.002) -> None:
         """Return when so many runs of tasks are recorded."""
@@ -135,10 +142,10 @@ class Run:
         return (self.directory / "log").open("ab")
 
     def _start(
-        self, verb: str, arguments: tuple[object, ...], log: IO[bytes], into: Path | None = None
+        self, verb: str, arguments: tuple[object, ...], log: IO[bytes], into: Path
     ) -> subprocess.Popen[bytes]:
         command = [self.contender.python, "-m", "peers", self.contender.name, verb]
-        env = {**self.env, records.VARIABLE: str(into or self.records)}
+        env = {**self.env, records.VARIABLE: str(into)}
         return subprocess.Popen(
             [*command, *map(str, arguments)],
             cwd=HERE, env=env, stdout=log, stderr=log, start_new_session=True,

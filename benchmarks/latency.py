@@ -53,15 +53,13 @@ def _measured(servers: Contest, contender: Contender, arguments: argparse.Namesp
 
 
 def waits(run: Run, tasks: int, every: float) -> list[float]:
-    """Return the milliseconds of each task; the first ten warm everything up."""
-    warm, committed = 10, run.directory / "committed"
-    run.do("pace", warm, every, into=run.directory / "warm")
-    run.wait_for(warm)
-    run.do("pace", tasks, every, into=committed)
-    run.wait_for(warm + tasks)
-    began = {record.key: record.ns for record in records.read(run.records)[warm:]}
+    """Return the milliseconds of each task."""
+    run.warm_up()
+    run.do("pace", tasks, every)
+    run.wait_for(tasks)
+    began = {record.key: record.ns for record in records.read(run.records)}
     assert len(began) == tasks, f"{len(began)} of {tasks} tasks ran"
-    return [(began[record.key] - record.ns) / 1e6 for record in records.read(committed)]
+    return [(began[record.key] - record.ns) / 1e6 for record in records.read(run.others)]
 
 
 def _table(found: dict[str, list[list[float]]]) -> str:

@@ -11,6 +11,7 @@ first and second drain under the snapshot, and the last one, beside the one befo
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -67,7 +68,7 @@ def _rates(
 
 
 def _drain(servers: Contest, run: Run, arguments: argparse.Namespace) -> float:
-    run.records.write_bytes(b"")
+    os.truncate(run.records, 0)
     tasks = options.tasks(run.contender, arguments)
     run.do("enqueue", tasks, *options.enqueueing(run.contender, arguments))
     servers.settle()

@@ -18,7 +18,7 @@ import contest
 import figures
 import options
 import records
-from contest import Contest, Run
+from contest import Contest
 
 NAP = 0.05
 Waits = dict[int, float]
@@ -48,33 +48,27 @@ def _arguments() -> argparse.Namespace:
 
 
 def _at_once(servers: Contest, arguments: argparse.Namespace) -> tuple[float, float]:
-    with servers.run(options.own(arguments)) as run:
+    own = options.own(arguments)
+    with servers.run(own) as run:
         run.do("mix", arguments.tasks, NAP)
-        _work(run, arguments)
-        began = _began(run)
-    first = min(began.values())
-    order = [record.key for record in records.read(run.others)]
-    return _p99s(dict.fromkeys(order, first), began, _slots(arguments))
+        with run.worker(arguments.processes, *options.working(own, arguments)):
+            run.wait_for(arguments.tasks)
+        began = {record.key: record.ns for record in records.read(run.records)}
+        order = [record.key for record in records.read(run.others)]
+    return _p99s(dict.fromkeys(order, min(began.values())), began, _slots(arguments))
 
 
 def _stream(servers: Contest, arguments: argparse.Namespace) -> tuple[float, float]:
     every = NAP / 2 / _slots(arguments) / arguments.load
-    with servers.run(options.own(arguments)) as run:
-        _work(run, arguments, stream=every)
-        began = _began(run)
+    own = options.own(arguments)
+    with servers.run(own) as run:
+        with run.worker(arguments.processes, *options.working(own, arguments)):
+            run.warm_up()
+            run.do("stream", arguments.tasks, NAP, every)
+            run.wait_for(arguments.tasks)
+        began = {record.key: record.ns for record in records.read(run.records)}
         arrived = {record.key: record.ns for record in records.read(run.others)}
     return _p99s(arrived, began, _slots(arguments))
-
-
-def _work(run: Run, arguments: argparse.Namespace, stream: float = 0.0) -> None:
-    with run.worker(arguments.processes, *options.working(run.contender, arguments)):
-        if stream:
-            run.do("stream", arguments.tasks, NAP, stream)
-        run.wait_for(arguments.tasks)
-
-
-def _began(run: Run) -> dict[int, int]:
-    return {record.key: record.ns for record in records.read(run.records)}
 
 
 def _slots(arguments: argparse.Namespace) -> int:
