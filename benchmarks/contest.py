@@ -194,12 +194,12 @@ def contest() -> Iterator[Contest]:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     os.environ["BENCHMARK"] = mark = str(uuid.uuid4())
     with ExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        directory = Path(tempfile.mkdtemp(prefix="benchmark-"))
+        stack.enter_context(Guard(directory, mark=f"BENCHMARK={mark}"))
         postgres, rabbitmq = Postgres(durable=True), RabbitMQ()
         for server in (rabbitmq, postgres):
             stack.callback(server.close)
             server.launch()
-        stack.enter_context(Guard(mark=f"BENCHMARK={mark}"))
         for server in (rabbitmq, postgres):
             server.wait_until_ready()
         yield Contest(postgres, rabbitmq, directory)
