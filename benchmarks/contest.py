@@ -1,0 +1,218 @@
+"""Contenders and the servers that they meet on: each run has a database and processes of its own.
+
+The servers are private, PostgreSQL durable. Everything ends with the ``with`` block, or with this process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import psycopg
+import records
+import stage
+from processes import Guard
+from servers import Postgres, RabbitMQ
+
+HERE = Path(__file__).resolve().parent
+PATIENCE = 120
+"""Seconds without a single task: then something is wrong."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A system under test.
+
+    Attributes:
+        name: its module in ``peers``.
+        title: how tables call it.
+        left: SQL that counts the tasks that have not ended; empty = they are not in the database.
+        settings: of TXTASKS.
+        python: who runs it.
+    """
+
+    name: str
+    title: str
+    left: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    python: str = sys.executable
+
+
+def ours(title: str = "django-txtasks", **settings: Any) -> Contender:
+    """Return this package as a contender, with these settings."""
+    return Contender("txtasks", title, left="SELECT count(*) FROM txtasks_task", settings=settings)
+
+
+LIMIT = Contender("limit", "limit", left="SELECT count(*) FROM txtasks_task")
+
+
+class Run:
+    """One contender on a fresh database."""
+
+    def __init__(self, contender: Contender, url: str, broker: str, directory: Path) -> None:
+        self.contender, self.url, self.directory = contender, url, directory
+        self.records, self.others = directory / "records", directory / "others"
+        self.records.touch()
+        self._worker: subprocess.Popen[bytes] | None = None
+        self.env = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(HERE), *filter(None, sys.path)]),
+            "DATABASE_URL": url,
+            "BROKER_URL": broker,
+            "NAME": directory.name,
+            "TXTASKS_SETTINGS": json.dumps(dict(contender.settings)),
+            records.VARIABLE: str(self.records),
+        }
+
+    def do(self, verb: str, *arguments: object) -> None:
+        """Run a verb to its end; what it records goes to the ``others``, not among the runs of tasks."""
+        with self._log() as log:
+            done = self._start(verb, arguments, log, self.others).wait()
+        if done:
+            raise RuntimeError(f"{self.contender.title}: {verb} ended with {done}\n{self.log()}")
+
+    def seconds(self, verb: str, *arguments: object) -> float:
+        """Return how long the timed part of a verb took."""
+        self.others.unlink(missing_ok=True)
+        self.do(verb, *arguments)
+        start, end = records.read(self.others)
+        return (end.ns - start.ns) / 1e9
+
+    @contextmanager
+    def worker(self, *arguments: object) -> Iterator[subprocess.Popen[bytes]]:
+        """A worker until the end of the block."""
+        with self._log() as log, self._start("work", arguments, log, self.records) as process:
+            self._worker = process
+            try:
+                yield process
+            finally:
+                _stop(process)
+
+    def warm_up(self, tasks: int = 10) -> None:
+        """See a few tasks through the worker, and forget them."""
+        self.do("pace", tasks, 0.05)
+        self.wait_for(tasks)
+        for file in (self.records, self.others):
+            os.truncate(file, 0)
+
+    def wait_for(self, count: int, *, pause: float = 0.002) -> None:
+        """Return when so many runs of tasks are recorded."""
+        seen, end = 0, time.monotonic() + PATIENCE
+        while (now := records.count(self.records)) < count:
+            if now > seen:
+                seen, end = now, time.monotonic() + PATIENCE
+            ended = self._worker is not None and self._worker.poll() is not None
+            if time.monotonic() > end or (ended and records.count(self.records) < count):
+                raise RuntimeError(f"{self.contender.title}: {now} of {count} ran\n{self.log()}")
+            time.sleep(pause)
+
+    def check(self, keys: range, kept: int = 0) -> None:
+        """Fail unless each of these ran exactly once and no more rows are left than were to be kept."""
+        ran = sorted(record.key for record in records.read(self.records))
+        assert ran == list(keys), f"{self.contender.title}: {len(ran)} runs of {len(keys)} tasks"
+        left = self.left() - kept
+        assert not left, f"{self.contender.title}: {left} tasks are left"
+
+    def left(self) -> int:
+        """Return how many tasks have not ended."""
+        return int(self.ask(self.contender.left)) if self.contender.left else 0
+
+    def ask(self, sql: str, *parameters: Any) -> Any:
+        """Return the first value that a statement yields, if any."""
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            cursor = connection.execute(sql, parameters)
+            return cursor.fetchone()[0] if cursor.description else None
+
+    def log(self) -> str:
+        """Return the end of what the contender has printed."""
+        return (self.directory / "log").read_text(errors="replace")[-3000:]
+
+    def _log(self) -> IO[bytes]:
+        return (self.directory / "log").open("ab")
+
+    def _start(
+        self, verb: str, arguments: tuple[object, ...], log: IO[bytes], into: Path
+    ) -> subprocess.Popen[bytes]:
+        command = [self.contender.python, "-m", "peers", self.contender.name, verb]
+        env = {**self.env, records.VARIABLE: str(into)}
+        return subprocess.Popen(
+            [*command, *map(str, arguments)],
+            cwd=HERE, env=env, stdout=log, stderr=log, start_new_session=True,
+        )  # fmt: skip
+
+
+class Contest:
+    """Servers, and runs on them."""
+
+    def __init__(self, postgres: Postgres, rabbitmq: RabbitMQ, directory: Path) -> None:
+        self.postgres, self.rabbitmq, self.directory = postgres, rabbitmq, directory
+        self._templates: dict[str, str] = {}
+        self._number = 0
+
+    @contextmanager
+    def run(self, contender: Contender) -> Iterator[Run]:
+        """A run that starts from an empty queue, with nothing left to write by the server."""
+        if contender.name not in self._templates:
+            template = self._new_run(contender, "template0")
+            template.do("prepare")
+            self._templates[contender.name] = template.directory.name
+        run = self._new_run(contender, self._templates[contender.name])
+        yield run
+        self._execute(f"DROP DATABASE {run.directory.name} WITH (FORCE)")
+
+    def settle(self) -> None:
+        """Write out all that is dirty, so that no checkpoint falls into a figure by chance."""
+        self._execute("CHECKPOINT")
+
+    def _new_run(self, contender: Contender, template: str) -> Run:
+        self._number += 1
+        directory = self.directory / f"run{self._number}"
+        directory.mkdir()
+        self._execute(f"CREATE DATABASE {directory.name} TEMPLATE {template}")
+        url = self.postgres.url.removesuffix("postgres") + directory.name
+        return Run(contender, url, self.rabbitmq.url, directory)
+
+    def _execute(self, sql: str) -> None:
+        with psycopg.connect(self.postgres.url, autocommit=True) as connection:
+            connection.execute(sql)
+
+
+@contextmanager
+def contest() -> Iterator[Contest]:
+    """Private servers, a directory, and the end of every process that was started meanwhile."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    os.environ["BENCHMARK"] = mark = str(uuid.uuid4())
+    with ExitStack() as stack:
+        directory = Path(tempfile.mkdtemp(prefix="benchmark-"))
+        stack.enter_context(Guard(directory, mark=f"BENCHMARK={mark}"))
+        postgres, rabbitmq = Postgres(durable=True), RabbitMQ()
+        for server in (rabbitmq, postgres):
+            stack.callback(server.close)
+            server.launch()
+        for server in (rabbitmq, postgres):
+            server.wait_until_ready()
+        yield Contest(postgres, rabbitmq, directory)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """Stop a worker in good order, or else with all its children."""
+    if process.poll() is None:
+        process.terminate()
+    try:
+        process.wait(15)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+assert stage.ROOT  # it says where servers and processes are

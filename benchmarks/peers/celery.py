@@ -1,0 +1,51 @@
+"""Celery on RabbitMQ: what is enqueued is not part of any transaction, also by delay_on_commit()."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import records
+from celery import Celery
+
+from peers import launching
+
+app = Celery("benchmark", broker=os.environ["BROKER_URL"])
+app.conf.update(
+    task_ignore_result=True,
+    task_default_queue=os.environ["NAME"],
+    worker_prefetch_multiplier=100,
+    broker_connection_retry_on_startup=True,
+)
+
+
+@app.task
+def no_op(key: int) -> None:
+    """Say that it ran."""
+    records.write(key)
+
+
+def prepare() -> None:
+    """Its queues are made when they are used."""
+
+
+def enqueue(count: str) -> None:
+    """Send so many messages."""
+    with app.producer_or_acquire() as producer:
+        for key in range(int(count)):
+            no_op.apply_async([key], producer=producer)
+
+
+def work(processes: str) -> None:
+    """Become its own command, with threads: they run a no-op three times as fast as child processes."""
+    quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel=WARNING"]
+    pool = ["--pool=threads", "--concurrency=1", "--hostname=worker{number}"]
+    command = ["-m", "celery", "--app=peers.celery", "worker", *pool, *quiet]
+    launching.run(processes, sys.executable, *command)
+
+
+def pace(count: str, seconds: str) -> None:
+    """Send one message at a time, as its commit hook would."""
+    for key in records.ticks(int(count), float(seconds)):
+        no_op.delay(key)
+        records.write(key)

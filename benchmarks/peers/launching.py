@@ -1,0 +1,31 @@
+"""Several processes of a worker whose own command starts one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Sequence
+from types import FrameType
+
+
+def run(processes: str, *command: str) -> None:
+    """Become this command or, for several processes, start it so often and pass the stop signal on.
+
+    A ``{number}`` in it tells them apart.
+    """
+    if int(processes) == 1:
+        os.execv(command[0], _named(command, 0))  # noqa: S606 -- no shell
+    children = [subprocess.Popen(_named(command, n)) for n in range(int(processes))]
+
+    def stop(_signum: int, _frame: FrameType | None) -> None:
+        for child in children:
+            child.terminate()
+
+    signal.signal(signal.SIGTERM, stop)
+    for child in children:
+        child.wait()
+
+
+def _named(command: Sequence[str], number: int) -> list[str]:
+    return [part.replace("{number}", str(number)) for part in command]

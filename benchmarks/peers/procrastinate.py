@@ -1,0 +1,61 @@
+"""procrastinate with psycopg: an async no-op, finished jobs deleted."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import records
+from procrastinate import App, PsycopgConnector
+
+from peers import filling, launching
+
+app = App(connector=PsycopgConnector(conninfo=os.environ["DATABASE_URL"]))
+
+
+@app.task(name="no_op")
+async def no_op(key: int) -> None:
+    """Say that it ran."""
+    records.write(key)
+
+
+LATER = """
+    INSERT INTO procrastinate_jobs (queue_name, task_name, args, priority, scheduled_at)
+    SELECT 'default', 'no_op', '{"key": 0}', mod(n, 2) * %s, now() + interval '1 day' + n * interval '1 second'
+      FROM generate_series(1, %s) AS n
+"""
+
+
+def prepare() -> None:
+    """Make its tables."""
+    with app.open():
+        app.schema_manager.apply_schema()
+
+
+def enqueue(count: str) -> None:
+    """Write so many jobs, many to a statement."""
+    with app.open():
+        for start in range(0, int(count), 5000):
+            keys = range(start, min(start + 5000, int(count)))
+            no_op.batch_defer(*({"key": key} for key in keys))
+
+
+def later(count: str, priority: str = "0") -> None:
+    """Write rows due from tomorrow on, half of them with this priority."""
+    filling.fill(LATER, int(count), int(priority))
+
+
+def work(processes: str) -> None:
+    """Become its own command."""
+    command = ["-m", "procrastinate", "--app=peers.procrastinate.app", "worker"]
+    launching.run(
+        processes, sys.executable, *command, "--concurrency=10", "--delete-jobs=successful"
+    )
+
+
+def pace(count: str, seconds: str) -> None:
+    """Enqueue one job at a time, each in a transaction of its own."""
+    with app.open():
+        for key in records.ticks(int(count), float(seconds)):
+            no_op.defer(key=key)
+            records.write(key)

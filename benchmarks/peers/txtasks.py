@@ -1,0 +1,106 @@
+"""django-txtasks itself, through its public functions and commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+from typing import Any
+
+import django
+import records
+
+from peers import filling
+
+os.environ["DJANGO_SETTINGS_MODULE"] = "bench.settings"
+os.environ["TXTASKS_DATABASE_URL"] = os.environ["DATABASE_URL"]
+_SETTINGS = {"queue_prefix": os.environ["NAME"], "broker_url": os.environ["BROKER_URL"]}
+_ASKED = json.loads(os.environ.get("TXTASKS_SETTINGS", "{}"))
+os.environ["TXTASKS_SETTINGS"] = json.dumps({**_SETTINGS, **_ASKED})
+LATER = """
+    INSERT INTO txtasks_task (id, task_name, args, on_crash, priority, run_after)
+    SELECT gen_random_uuid(), 'bench.tasks.idempotent', '[0]', 'retry', mod(n, 2) * %s,
+           now() + interval '1 day' + n * interval '1 second'
+      FROM generate_series(1, %s) AS n
+"""
+
+
+def prepare() -> None:
+    """Migrate."""
+    django.setup()
+    from django.core.management import call_command
+
+    call_command("migrate", verbosity=0)
+
+
+def enqueue(count: str, policy: str = "idempotent", size: str = "0") -> None:
+    """Write so many no-ops, of this crash policy and with so many bytes of arguments."""
+    django.setup()
+    from bench import tasks
+
+    from django_txtasks import enqueue_many
+
+    function, more = getattr(tasks, policy), ["x" * int(size)] if int(size) else []
+    with records.timed():
+        for start in range(0, int(count), 5000):
+            keys = range(start, min(start + 5000, int(count)))
+            enqueue_many((function, [key, *more]) for key in keys)
+
+
+def later(count: str, priority: str = "0") -> None:
+    """Write rows due from tomorrow on, half of them with this priority."""
+    filling.fill(LATER, int(count), int(priority))
+
+
+def work(processes: str, *options: str) -> None:
+    """Become runworkers."""
+    command = ["-m", "django", "runworkers", "--verbosity=0", f"--processes={processes}"]
+    os.execv(sys.executable, [sys.executable, *command, *options])  # noqa: S606 -- no shell
+
+
+def pace(count: str, seconds: str) -> None:
+    """Enqueue one no-op at a time, each in a transaction."""
+    django.setup()
+    from bench import tasks
+    from django.db import transaction
+
+    for key in records.ticks(int(count), float(seconds)):
+        with transaction.atomic():
+            tasks.idempotent.enqueue(key)
+        records.write(key)
+
+
+def mix(count: str, seconds: str) -> None:
+    """Write so many tasks in a random order, of which those with odd keys sleep; record the order."""
+    django.setup()
+    from django_txtasks import enqueue_many
+
+    keys = _shuffled(int(count))
+    enqueue_many(_quick_or_slow(key, float(seconds)) for key in keys)
+    for key in keys:
+        records.write(key)
+
+
+def stream(count: str, seconds: str, every: str) -> None:
+    """Enqueue the same tasks one at a time, each in a transaction; record when it has committed."""
+    django.setup()
+    from django_txtasks import enqueue_task
+
+    keys = _shuffled(int(count))
+    for place in records.ticks(len(keys), float(every)):
+        function, args = _quick_or_slow(keys[place], float(seconds))
+        enqueue_task(function, *args)
+        records.write(keys[place])
+
+
+def _shuffled(count: int) -> list[int]:
+    keys = list(range(count))
+    random.Random(7).shuffle(keys)
+    return keys
+
+
+def _quick_or_slow(key: int, seconds: float) -> tuple[Any, list[Any]]:
+    from bench import tasks
+
+    return (tasks.nap, [key, seconds]) if key % 2 else (tasks.idempotent, [key])
