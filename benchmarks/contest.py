@@ -25,7 +25,7 @@ import stage
 from processes import Guard
 from servers import Postgres, RabbitMQ
 
-HERE = Path(__file__).resolve().parent
+HERE = stage.ROOT / "benchmarks"
 PATIENCE = 120
 """Seconds without a single task: then something is wrong."""
 
@@ -213,6 +213,3 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
         process.wait(15)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
-
-
-assert stage.ROOT  # it says where servers and processes are
