@@ -1,5 +1,6 @@
 """Short tasks that may run again share a slot: claimed ahead by the hundred, never hoarded."""
 
+import time
 import uuid
 from contextlib import contextmanager
 from datetime import timedelta
@@ -18,6 +19,7 @@ from django_txtasks.lifecycle.attempts import Attempt
 from django_txtasks.lifecycle.claims import Room, Subscription
 from django_txtasks.models import FinishedTask, Task, Worker
 from django_txtasks.worker.pace import AHEAD, BATCH, FIRST, RUN, SHORT, Pace
+from django_txtasks.worker.schedule import Schedule
 
 pytestmark = pytest.mark.usefixtures("rows")
 
@@ -190,3 +192,16 @@ def test_what_found_no_room_is_where_the_next_scan_begins():
     room = Room(alone=0, together=5, is_short="probe.tasks.quick".__eq__)
     assert ids(claim(worker, room, marks)) == [first]
     assert ids(claim(worker, Room(5), marks)) == [alone, last]
+
+
+def test_a_worker_looks_up_no_more_due_tasks_than_it_has_room_for():
+    """Those that it expected to be due by now; in a backlog the scan finds them in their turn."""
+    schedule, now = Schedule(get_config()), time.monotonic()
+    due = [uuid.uuid4() for _ in range(100)]
+    schedule.timers.due_in({task_id: number / 1000 for number, task_id in enumerate(due)}, now)
+    turn = schedule.turn(Room(4), [], now + 1)
+    assert turn.ids == due[:4]
+    assert schedule.timers.next() <= now + 1
+    turn.scan, turn.room.filled = True, True
+    schedule.written(turn, now + 1, busy=False)
+    assert schedule.timers.next() == float("inf")

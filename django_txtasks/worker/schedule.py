@@ -36,7 +36,7 @@ class Schedule:
         self.timers = Timers(
             retry=config.retry_time.total_seconds(), giveup=config.giveup_time.total_seconds()
         )
-        self._timed: list[uuid.UUID] = []
+        self._timed: set[uuid.UUID] = set()
         self._width = 0
         self._failures = 0
         self._next_beat = self._next_scan = self._not_before = 0.0
@@ -53,11 +53,13 @@ class Schedule:
 
     def turn(self, room: Room, hinted: list[uuid.UUID], now: float) -> Turn:
         """Return what to look for now. After a failure only record: what made the claim fail may do so again."""
-        self._timed = []
+        self._timed = set()
         if self._failures or not room.width:
             return Turn(Room(0), [], scan=False)
-        self._timed = self.timers.pop_due(now)
-        ids = self._timed + hinted[: max(room.width, self._width)]
+        width = max(room.width, self._width)
+        timed = self.timers.pop_due(now, width)
+        self._timed = set(timed)
+        ids = timed + hinted[:width]
         return Turn(room, ids, scan=now >= self._next_scan)
 
     def written(self, turn: Turn, now: float, *, busy: bool) -> None:
@@ -75,6 +77,8 @@ class Schedule:
             self.timers.due_in(near, now)
             self.timers.absent(turn.lookup.absent, now)
             self._width = WIDE if turn.lookup.absent else 0
+        if turn.scan_filled:
+            self.timers.pop_due(now)  # a backlog: the scan finds them in their turn
         if turn.scan:
             self.nothing_due = not turn.claimed
             poll = self.config.poll_interval.total_seconds() * random.uniform(0.9, 1)  # noqa: S311 -- jitter

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import uuid
 from collections.abc import Iterable, Mapping
 
@@ -20,28 +21,30 @@ class Timers:
     def __init__(self, *, retry: float, giveup: float) -> None:
         self._retry, self._giveup = retry, giveup
         self._at: dict[uuid.UUID, float] = {}
+        self._heap: list[tuple[float, uuid.UUID]] = []  # may hold times that were changed since
         self._until: dict[uuid.UUID, float] = {}
 
     def due_in(self, waits: Mapping[uuid.UUID, float], now: float) -> None:
         """Look these up when so many seconds have passed."""
         for task_id, wait in waits.items():
-            if len(self._at) < MOST:
-                self._at[task_id] = now + wait
+            self._set(task_id, now + wait)
 
     def absent(self, ids: Iterable[uuid.UUID], now: float) -> None:
         """No row has these ids yet: look again, until it has taken too long."""
         for task_id in ids:
             until = self._until.get(task_id, now + self._giveup)
-            if now + self._retry <= until and len(self._at) < MOST:
-                self._at[task_id], self._until[task_id] = now + self._retry, until
+            if now + self._retry <= until and self._set(task_id, now + self._retry):
+                self._until[task_id] = until
             else:
                 self._until.pop(task_id, None)
 
-    def pop_due(self, now: float) -> list[uuid.UUID]:
-        """Return the ids whose time has come."""
-        due = [task_id for task_id, at in self._at.items() if at <= now]
-        for task_id in due:
+    def pop_due(self, now: float, most: int = MOST) -> list[uuid.UUID]:
+        """Return ids whose time has come, the earliest first."""
+        due: list[uuid.UUID] = []
+        while len(due) < most and self.next() <= now:
+            task_id = heapq.heappop(self._heap)[1]
             del self._at[task_id]
+            due.append(task_id)
         return due
 
     def found(self, ids: Iterable[uuid.UUID]) -> None:
@@ -51,4 +54,14 @@ class Timers:
 
     def next(self) -> float:
         """Return the earliest time; infinity if nothing waits."""
-        return min(self._at.values(), default=float("inf"))
+        while self._heap and self._at.get(self._heap[0][1]) != self._heap[0][0]:
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else float("inf")
+
+    def _set(self, task_id: uuid.UUID, at: float) -> bool:
+        """False = too many wait already."""
+        if len(self._at) >= MOST:
+            return False
+        self._at[task_id] = at
+        heapq.heappush(self._heap, (at, task_id))
+        return True
