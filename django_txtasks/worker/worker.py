@@ -122,12 +122,12 @@ class Worker:
         except (DatabaseError, InterfaceError, ClaimLost, DeclaredLost) as error:
             self._heal(error)
             return
+        self._start(turn.claimed, now)  # before all else: they have waited long enough
+        self._crowded = self._crowded or turn.room.crowded
         self.schedule.written(turn, time.monotonic(), busy=bool(self.recorder.waiting))
         self.bell.looked_up(turn.settled)
         if turn.scan_filled:
             self.bell.forget()  # a backlog: the scan finds whatever hints tell
-        self._crowded = self._crowded or turn.room.crowded
-        self._start(turn.claimed, now)
         self._renew = self._renew or self.renewal.reason(self.count)
 
     def _try_turn(self) -> None:
