@@ -1,5 +1,6 @@
 """Short tasks that may run again share a slot: claimed ahead by the hundred, never hoarded."""
 
+import threading
 import uuid
 from contextlib import contextmanager
 from datetime import timedelta
@@ -14,10 +15,11 @@ from django_txtasks import enqueue_many, registry
 from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config
 from django_txtasks.lifecycle import claims, workers
-from django_txtasks.lifecycle.attempts import Attempt
+from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.claims import Room, Subscription
 from django_txtasks.models import FinishedTask, Task, Worker
 from django_txtasks.worker.pace import AHEAD, BATCH, FIRST, RUN, SHORT, Pace
+from django_txtasks.worker.slots import LONGEST_WAIT, STALL, Slots
 
 pytestmark = pytest.mark.usefixtures("rows")
 
@@ -164,6 +166,31 @@ def test_tasks_behind_one_that_takes_long_are_given_back():
         helpers.wait_until(lambda: FinishedTask.objects.count() == 41)
     assert Run.objects.count() == 41
     assert set(FinishedTask.objects.values_list("crashes", "failures")) == {(0, 0)}
+
+
+def test_a_queue_of_runs_that_moves_on_is_no_stall():
+    """Else what is claimed ahead on purpose would be given back, and claimed again, for ever."""
+    door, begun = threading.Event(), threading.Event()
+
+    def run(one, limit):
+        begun.set()
+        door.wait(60)
+        return Ended(attempt=one, arrow=Arrow.FINISH)
+
+    nothing = {"ring": lambda: None, "patience": 1.0, "took": lambda name, seconds: None}
+    slots = Slots(1, run=run, **nothing)
+    slots.start([attempt()])
+    assert begun.wait(30)
+    slots.start([attempt()])
+    busy, waits = sorted(slots._runs, key=lambda one: not one.begun)
+    waits.since = 1000.0
+    looks = []
+    for busy.since in (999.0, 1000.3, 1060.0):
+        looks.append(slots.next_look)
+    door.set()
+    slots.close()
+    assert looks == [1000.0 + STALL, 1000.3 + STALL, 1000.0 + LONGEST_WAIT]
+
 
 
 # ---- the scan of a backlog
