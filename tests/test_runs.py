@@ -192,6 +192,16 @@ def test_a_queue_of_runs_that_moves_on_is_no_stall():
     assert looks == [1000.0 + STALL, 1000.3 + STALL, 1000.0 + LONGEST_WAIT]
 
 
+def test_a_task_that_needs_a_slot_of_its_own_comes_before_a_backlog_of_short_ones_in_another_queue():
+    with helpers.working(threads=1, queues=["default", "mail"]):
+        enqueue_many((tasks.quick, (f"{number}",)) for number in range(200))
+        helpers.wait_until(lambda: FinishedTask.objects.count() == 200, 60)
+        enqueue_many((tasks.quick, (f"{number}",)) for number in range(2000))
+        helpers.wait_until(lambda: FinishedTask.objects.count() > 300, 60)
+        alone = [tasks.note.using(queue_name="mail").enqueue().id for _ in range(3)]
+        helpers.wait_until(lambda: all(helpers.finished(one) for one in alone), 120)
+        assert Task.objects.count() > 100
+
 
 # ---- the scan of a backlog
 

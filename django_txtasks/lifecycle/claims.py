@@ -39,6 +39,7 @@ class Room:
         most: of both together.
         is_short: says of a task's name whether it may share one here.
         crowded: one that needs a slot of its own found none.
+        crowded_queue: that one's queue.
         filled: there may be more than was looked at.
     """
 
@@ -47,6 +48,7 @@ class Room:
     most: int = sys.maxsize
     is_short: Callable[[str], bool] = bool
     crowded: bool = False
+    crowded_queue: str = ""
     filled: bool = False
 
     @property
@@ -63,7 +65,7 @@ class Room:
             elif self.alone:
                 self.alone -= 1
             else:
-                self.crowded = True
+                self.crowded, self.crowded_queue = True, attempt.queue_name
                 break
             taken.append(attempt)
         self.most -= len(taken)

@@ -225,6 +225,9 @@ class Ledger:
             turn.claimed += claims.claim_due(self.subscription, self._me, turn.room, self._marks())
             queues = self.subscription.queues
             queues.append(queues.pop(0))  # they take turns in coming first: none starves another
+            if turn.room.crowded_queue in queues:  # whose turn it is until its task has a slot
+                queues.remove(turn.room.crowded_queue)
+                queues.insert(0, turn.room.crowded_queue)
         if turn.ids:
             turn.lookup = claims.claim_hinted(self.subscription, self._me, turn.ids, turn.room)
             turn.claimed += turn.lookup.claimed
