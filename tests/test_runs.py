@@ -18,8 +18,13 @@ from django_txtasks.lifecycle import claims, workers
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.claims import Room, Subscription
 from django_txtasks.models import FinishedTask, Task, Worker
+from django_txtasks.worker.bell import Bell
+from django_txtasks.worker.ledger import Ledger, Turn
 from django_txtasks.worker.pace import AHEAD, BATCH, FIRST, RUN, SHORT, Pace
+from django_txtasks.worker.schedule import Schedule
 from django_txtasks.worker.slots import LONGEST_WAIT, STALL, Slots
+from django_txtasks.worker.stopping import Stop
+from django_txtasks.worker.worker import Worker as Loop
 
 pytestmark = pytest.mark.usefixtures("rows")
 
@@ -213,8 +218,9 @@ def test_a_scan_goes_on_where_the_last_one_ended_and_begins_anew_after_the_backl
     older = tasks.quick.enqueue()
     helpers.execute("UPDATE txtasks_task SET run_after = '2001-01-01' WHERE id = %s", older.id.hex)
     assert ids(claim(worker, Room(2), marks)) == first[2:4]
-    assert ids(claim(worker, Room(9), marks)) == first[4:]
-    assert marks == {}
+    room = Room(9)
+    assert ids(claim(worker, room, marks)) == first[4:]
+    assert marks == {} and room.filled  # the next one comes at once
     assert ids(claim(worker, Room(9), marks)) == [older.id]
 
 
@@ -227,3 +233,42 @@ def test_what_found_no_room_is_where_the_next_scan_begins():
     room = Room(alone=0, together=5, is_short="probe.tasks.quick".__eq__)
     assert ids(claim(worker, room, marks)) == [first]
     assert ids(claim(worker, Room(5), marks)) == [alone, last]
+
+
+def test_what_is_given_back_in_a_backlog_is_what_the_next_scan_begins_with(txtasks):
+    txtasks(poll_interval=60)
+    enqueue_many((tasks.quick, ()) for _ in range(5))
+    slots = Slots(0, run=None, ring=None, patience=1.0, took=None)
+    ledger = Ledger(get_config(), Subscription("default", ["default"], registry.names()), threads=1)
+    turns = [Turn(Room(2), [], scan=True) for _ in range(2)]
+    for turn in turns:
+        ledger.write(turn, slots, None)
+        ledger.recorder.add(Ended(attempt=one, arrow=Arrow.RELEASE) for one in turn.claimed)
+    assert ids(turns[0].claimed) == ids(turns[1].claimed)
+
+
+def test_a_batch_does_not_end_before_what_was_given_back_behind_the_marks_of_its_scans(txtasks):
+    txtasks(poll_interval=60)
+    bell = Bell()
+    subscription = Subscription("default", ["default"], registry.names())
+    loop = Loop(
+        get_config(), subscription, threads=1, bell=bell, stop=Stop(10, bell.ring), batch=True
+    )
+    for _ in range(50):  # so long that a worker which is full claims nothing more before it is idle
+        loop.pace.took("probe.tasks.at_the_door", SHORT * 0.98)
+    width = loop._room().width
+    tasks.at_the_door.using(run_after=timedelta(seconds=-1)).enqueue("held")
+    enqueue_many((tasks.at_the_door, (f"{number}",)) for number in range(1, width))
+    with held(tasks.DOOR), helpers.second_session(loop.run):
+        helpers.wait_until(lambda: helpers.runs("held"))
+        helpers.wait_until(lambda: helpers.counts()["pending"] == width - 1)
+        tasks.DOOR.set()
+    assert FinishedTask.objects.count() == width
+
+
+def test_a_scan_that_found_no_room_does_not_say_that_nothing_is_due():
+    schedule = Schedule(get_config())
+    room = Room(alone=0, together=5)
+    assert room.take([attempt(may_share=False)]) == []
+    schedule.written(Turn(room, [], scan=True), 0.0, busy=False)
+    assert not schedule.nothing_due

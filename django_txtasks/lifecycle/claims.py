@@ -104,6 +104,7 @@ def claim_due(
     """
     claimed: list[Attempt] = []
     marks = {} if marks is None else marks
+    began_later = bool(marks)
     for head in _heads(subscription):
         limit = room.width
         if not limit or room.crowded:
@@ -116,6 +117,7 @@ def claim_due(
         room.filled = room.filled or len(rows) == limit
     if not (room.filled or room.crowded):
         marks.clear()
+        room.filled = began_later  # there may be more before the marks
     return claimed
 
 

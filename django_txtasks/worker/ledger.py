@@ -118,6 +118,8 @@ class Ledger:
             settled = self._reconcile(slots.holds()) if self._check_is_due() else []
             recorded = self.recorder.record(self._me, settled)
             notify_on_commit(self.alias, recorded.followers)
+            if any(one.arrow is not Arrow.FINISH for one in recorded.done):
+                self._scanned = {}  # it is due at its old place again, or soon
             if turn.room.width:
                 self._claim(turn)
         self._unsure = False
