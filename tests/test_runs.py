@@ -1,5 +1,6 @@
 """Short tasks that may run again share a slot: claimed ahead by the hundred, never hoarded."""
 
+import threading
 import time
 import uuid
 from contextlib import contextmanager
@@ -15,11 +16,16 @@ from django_txtasks import enqueue_many, registry
 from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config
 from django_txtasks.lifecycle import claims, workers
-from django_txtasks.lifecycle.attempts import Attempt
+from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.claims import Room, Subscription
 from django_txtasks.models import FinishedTask, Task, Worker
+from django_txtasks.worker.bell import Bell
+from django_txtasks.worker.ledger import Ledger, Turn
 from django_txtasks.worker.pace import AHEAD, BATCH, FIRST, RUN, SHORT, Pace
 from django_txtasks.worker.schedule import Schedule
+from django_txtasks.worker.slots import LONGEST_WAIT, STALL, Slots
+from django_txtasks.worker.stopping import Stop
+from django_txtasks.worker.worker import Worker as Loop
 
 pytestmark = pytest.mark.usefixtures("rows")
 
@@ -168,6 +174,41 @@ def test_tasks_behind_one_that_takes_long_are_given_back():
     assert set(FinishedTask.objects.values_list("crashes", "failures")) == {(0, 0)}
 
 
+def test_a_queue_of_runs_that_moves_on_is_no_stall():
+    """Else what is claimed ahead on purpose would be given back, and claimed again, for ever."""
+    door, begun = threading.Event(), threading.Event()
+
+    def run(one, limit):
+        begun.set()
+        door.wait(60)
+        return Ended(attempt=one, arrow=Arrow.FINISH)
+
+    nothing = {"ring": lambda: None, "patience": 1.0, "took": lambda name, seconds: None}
+    slots = Slots(1, run=run, **nothing)
+    slots.start([attempt()])
+    assert begun.wait(30)
+    slots.start([attempt()])
+    busy, waits = sorted(slots._runs, key=lambda one: not one.begun)
+    waits.since = 1000.0
+    looks = []
+    for busy.since in (999.0, 1000.3, 1060.0):
+        looks.append(slots.next_look)
+    door.set()
+    slots.close()
+    assert looks == [1000.0 + STALL, 1000.3 + STALL, 1000.0 + LONGEST_WAIT]
+
+
+def test_a_task_that_needs_a_slot_of_its_own_comes_before_a_backlog_of_short_ones_in_another_queue():
+    with helpers.working(threads=1, queues=["default", "mail"]):
+        enqueue_many((tasks.quick, (f"{number}",)) for number in range(200))
+        helpers.wait_until(lambda: FinishedTask.objects.count() == 200, 60)
+        enqueue_many((tasks.quick, (f"{number}",)) for number in range(2000))
+        helpers.wait_until(lambda: FinishedTask.objects.count() > 300, 60)
+        alone = [tasks.note.using(queue_name="mail").enqueue().id for _ in range(3)]
+        helpers.wait_until(lambda: all(helpers.finished(one) for one in alone), 120)
+        assert Task.objects.count() > 100
+
+
 # ---- the scan of a backlog
 
 
@@ -178,8 +219,9 @@ def test_a_scan_goes_on_where_the_last_one_ended_and_begins_anew_after_the_backl
     older = tasks.quick.enqueue()
     helpers.execute("UPDATE txtasks_task SET run_after = '2001-01-01' WHERE id = %s", older.id.hex)
     assert ids(claim(worker, Room(2), marks)) == first[2:4]
-    assert ids(claim(worker, Room(9), marks)) == first[4:]
-    assert marks == {}
+    room = Room(9)
+    assert ids(claim(worker, room, marks)) == first[4:]
+    assert marks == {} and room.filled  # the next one comes at once
     assert ids(claim(worker, Room(9), marks)) == [older.id]
 
 
@@ -205,3 +247,42 @@ def test_a_worker_looks_up_no_more_due_tasks_than_it_has_room_for():
     turn.scan, turn.room.filled = True, True
     schedule.written(turn, now + 1, busy=False)
     assert schedule.timers.next() == float("inf")
+
+
+def test_what_is_given_back_in_a_backlog_is_what_the_next_scan_begins_with(txtasks):
+    txtasks(poll_interval=60)
+    enqueue_many((tasks.quick, ()) for _ in range(5))
+    slots = Slots(0, run=None, ring=None, patience=1.0, took=None)
+    ledger = Ledger(get_config(), Subscription("default", ["default"], registry.names()), threads=1)
+    turns = [Turn(Room(2), [], scan=True) for _ in range(2)]
+    for turn in turns:
+        ledger.write(turn, slots, None)
+        ledger.recorder.add(Ended(attempt=one, arrow=Arrow.RELEASE) for one in turn.claimed)
+    assert ids(turns[0].claimed) == ids(turns[1].claimed)
+
+
+def test_a_batch_does_not_end_before_what_was_given_back_behind_the_marks_of_its_scans(txtasks):
+    txtasks(poll_interval=60)
+    bell = Bell()
+    subscription = Subscription("default", ["default"], registry.names())
+    loop = Loop(
+        get_config(), subscription, threads=1, bell=bell, stop=Stop(10, bell.ring), batch=True
+    )
+    for _ in range(50):  # so long that a worker which is full claims nothing more before it is idle
+        loop.pace.took("probe.tasks.at_the_door", SHORT * 0.98)
+    width = loop._room().width
+    tasks.at_the_door.using(run_after=timedelta(seconds=-1)).enqueue("held")
+    enqueue_many((tasks.at_the_door, (f"{number}",)) for number in range(1, width))
+    with held(tasks.DOOR), helpers.second_session(loop.run):
+        helpers.wait_until(lambda: helpers.runs("held"))
+        helpers.wait_until(lambda: helpers.counts()["pending"] == width - 1)
+        tasks.DOOR.set()
+    assert FinishedTask.objects.count() == width
+
+
+def test_a_scan_that_found_no_room_does_not_say_that_nothing_is_due():
+    schedule = Schedule(get_config())
+    room = Room(alone=0, together=5)
+    assert room.take([attempt(may_share=False)]) == []
+    schedule.written(Turn(room, [], scan=True), 0.0, busy=False)
+    assert not schedule.nothing_due

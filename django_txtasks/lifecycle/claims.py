@@ -39,6 +39,7 @@ class Room:
         most: of both together.
         is_short: says of a task's name whether it may share one here.
         crowded: one that needs a slot of its own found none.
+        crowded_queue: that one's queue.
         filled: there may be more than was looked at.
     """
 
@@ -47,6 +48,7 @@ class Room:
     most: int = sys.maxsize
     is_short: Callable[[str], bool] = bool
     crowded: bool = False
+    crowded_queue: str = ""
     filled: bool = False
 
     @property
@@ -63,7 +65,7 @@ class Room:
             elif self.alone:
                 self.alone -= 1
             else:
-                self.crowded = True
+                self.crowded, self.crowded_queue = True, attempt.queue_name
                 break
             taken.append(attempt)
         self.most -= len(taken)
@@ -102,6 +104,7 @@ def claim_due(
     """
     claimed: list[Attempt] = []
     marks = {} if marks is None else marks
+    began_later = bool(marks)
     for head in _heads(subscription):
         limit = room.width
         if not limit or room.crowded:
@@ -114,6 +117,7 @@ def claim_due(
         room.filled = room.filled or len(rows) == limit
     if not (room.filled or room.crowded):
         marks.clear()
+        room.filled = began_later  # there may be more before the marks
     return claimed
 
 

@@ -118,6 +118,8 @@ class Ledger:
             settled = self._reconcile(slots.holds()) if self._check_is_due() else []
             recorded = self.recorder.record(self._me, settled)
             notify_on_commit(self.alias, recorded.followers)
+            if any(one.arrow is not Arrow.FINISH for one in recorded.done):
+                self._scanned = {}  # it is due at its old place again, or soon
             if turn.room.width:
                 self._claim(turn)
         self._unsure = False
@@ -225,6 +227,9 @@ class Ledger:
             turn.claimed += claims.claim_due(self.subscription, self._me, turn.room, self._marks())
             queues = self.subscription.queues
             queues.append(queues.pop(0))  # they take turns in coming first: none starves another
+            if turn.room.crowded_queue in queues:  # whose turn it is until its task has a slot
+                queues.remove(turn.room.crowded_queue)
+                queues.insert(0, turn.room.crowded_queue)
         if turn.ids:
             turn.lookup = claims.claim_hinted(self.subscription, self._me, turn.ids, turn.room)
             turn.claimed += turn.lookup.claimed

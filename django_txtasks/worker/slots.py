@@ -19,7 +19,9 @@ from django_txtasks.worker.limits import NEVER, NO_LIMIT, TimeLimit
 
 Fence = tuple[uuid.UUID, int, uuid.UUID]
 STALL = 0.1
-"""Seconds that the tasks of a run wait for one of them before they are taken back."""
+"""Seconds that the tasks of a run wait for one of them, or for any slot, before they are taken back."""
+LONGEST_WAIT = 0.5
+"""Seconds that a run waits for a slot while others go on: more than is ever claimed ahead on purpose."""
 
 
 class Running(NamedTuple):
@@ -92,6 +94,11 @@ class Slots:
         """How many slots have nothing to do."""
         return max(0, len(self._threads) - len(self._runs))
 
+    @property
+    def shared(self) -> bool:
+        """Whether some slot has more than one attempt to run: it will go on soon."""
+        return any(len(run.attempts) > 1 for run in self._runs)
+
     def holds(self) -> set[tuple[uuid.UUID, int]]:
         """(id, attempt) of what is running, and of what its slot has run before it."""
         return {(one.task_id, one.number) for run in self._runs for one in run.attempts}
@@ -119,7 +126,7 @@ class Slots:
         back, self._too_old = self._too_old, []
         now = time.monotonic()
         for run in self._waiting():
-            if not stalled or now >= run.since + STALL:
+            if not stalled or now >= self._stalls(run):
                 back += _emptied(run.left)
         for attempt in back:
             self._forget(attempt)
@@ -136,7 +143,7 @@ class Slots:
     def next_look(self) -> float:
         """When to enforce limits or to take back again, by ``time.monotonic()``."""
         limits = (one.limit.next(self._patience) for one in self._limited.values())
-        stalls = (run.since + STALL for run in self._waiting())
+        stalls = (self._stalls(run) for run in self._waiting())
         return min(min(limits, default=NEVER), min(stalls, default=NEVER))
 
     def collect(self) -> list[Ended]:
@@ -165,6 +172,13 @@ class Slots:
         full = len(self._runs) > len(self._threads)
         return [run for run in self._runs if run.left and (run.begun or full)]
 
+    def _stalls(self, run: Run) -> float:
+        """Return when a waiting run has waited for too long; a queue that moves on is no stall."""
+        if run.begun:
+            return run.since + STALL
+        moved = max((one.since for one in self._runs if one.begun), default=run.since)
+        return min(max(run.since, moved) + STALL, run.since + LONGEST_WAIT)
+
     def _forget(self, attempt: Attempt) -> None:
         self._count -= 1
         if attempt.timeout is not None:
@@ -172,7 +186,7 @@ class Slots:
 
     def _slot(self) -> None:
         while (run := self._work.get()) is not None:
-            run.begun = True
+            run.since, run.begun = time.monotonic(), True
             with contextlib.suppress(IndexError):  # none is left, or they were taken back
                 while (now := time.monotonic()) < run.good_until:
                     running = run.left.popleft()

@@ -173,10 +173,15 @@ class Worker:
             return Room(0)
         return Room(
             alone=self.slots.free,
-            together=0 if self._crowded else self.pace.together(self.slots.running),
+            together=self.pace.together(self.slots.running) if self._may_claim_ahead else 0,
             most=int(min(self._left, self.renewal.room(self.count))),
             is_short=self.pace.is_short,
         )
+
+    @property
+    def _may_claim_ahead(self) -> bool:
+        """Not while all slots are taken by long tasks: whoever is idle begins it sooner."""
+        return not self._crowded and bool(self.slots.free or self.slots.shared)
 
     def _next_turn(self) -> float:
         """When the next turn is due, by ``time.monotonic()``; 0 = now."""
@@ -192,7 +197,7 @@ class Worker:
     def _collect(self) -> None:
         ended = self.slots.collect()
         self.recorder.add(ended)
-        if ended:
+        if ended and self.slots.free:
             self._crowded = False
         if stalled := self.slots.take_back(stalled=True):
             self._give_back(stalled)
@@ -258,6 +263,7 @@ class Worker:
         A time-out is a failure, not a crash; it is recorded last, since what is stuck goes on until the end.
         """
         self._collect()
+        self._give_back(self.slots.take_back(stalled=False))
         stuck = self._enforce_limits()
         running = self.slots.running - len(stuck)
         self.recorder.add(failed(one.attempt, one.limit.error(), self.config) for one in stuck)
