@@ -81,17 +81,26 @@ from django_txtasks.worker.limits import TimeLimit
 def traced():
     pass
 
+begun = []  # threads' own means of waiting would break where the exception strikes them
+
+def overtake(limit):
+    while not begun:
+        time.sleep(0)
+    limit.enforce(time.monotonic() + 1)
+
 for _ in range(100):
     limit = TimeLimit(0.0)
-    overtake = threading.Thread(target=lambda: limit.enforce(time.monotonic() + 1))
+    begun.clear()
+    loop = threading.Thread(target=overtake, args=(limit,))
+    loop.start()
     try:
         with limit:
-            overtake.start()
+            begun.append(True)
             for _ in range(100):
                 time.sleep(0)
     except TimedOut:
         pass
-    overtake.join()
+    loop.join()
 sys.settrace(lambda *_: None)
 traced()
 print("went on")
