@@ -1,5 +1,6 @@
 """Real worker processes, killed, stopped, frozen and cut off: what was committed runs, and once."""
 
+import contextlib
 import os
 import signal
 import time
@@ -340,3 +341,20 @@ def test_later_rows_of_unknown_names_hold_up_nobody(workers):
     helpers.wait_until(lambda: helpers.finished(late.id))
     helpers.wait_until(lambda: helpers.counts()["finished"] == 101)
     assert helpers.counts()["pending"] == 10_000
+
+
+@pytest.mark.skipif(
+    connection.vendor != "sqlite", reason="elsewhere nobody can lock a whole database"
+)
+@pytest.mark.parametrize("command", ["runworkers", "runcleaner"])
+def test_a_command_that_starts_while_the_database_is_locked_waits_for_it(command, processes):
+    with helpers.locked("UPDATE txtasks_worker SET running = 0"):
+        process = processes.start(command)
+        helpers.wait_until(lambda: "is locked" in processes.log_of(process))
+        assert process.poll() is None
+    handle = tasks.note.enqueue()
+    with contextlib.ExitStack() as stack:
+        if command == "runcleaner":
+            stack.enter_context(helpers.working())
+        helpers.wait_until(lambda: helpers.finished(handle.id))
+    assert process.poll() is None

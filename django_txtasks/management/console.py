@@ -12,6 +12,9 @@ from django.core.management.base import CommandError
 
 from django_txtasks import checks
 
+CHECKS = ["txtasks"]
+"""What a long-running command checks as it starts. Of the project's other checks some ask the database, and take
+a lock that somebody holds for a missing feature (Django 6.1 on SQLite: fields.E180); they belong to ``check``."""
 LEVELS = {0: logging.WARNING, 1: logging.INFO}
 
 

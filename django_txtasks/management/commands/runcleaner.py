@@ -21,13 +21,14 @@ from django_txtasks.cleaner import Cleaner
 from django_txtasks.cleaner.cleaner import Notify
 from django_txtasks.conf import Config, get_config
 from django_txtasks.lifecycle import recovery
-from django_txtasks.management.console import refuse_without_tables, show_log, stop_signals
+from django_txtasks.management.console import CHECKS, refuse_without_tables, show_log, stop_signals
 from django_txtasks.worker.stopping import Stop
 
 
 class Command(BaseCommand):
     """Exit code 0, also when there was something to clean; 1 if the command could not start."""
 
+    requires_system_checks = CHECKS
     help = "Recovers the tasks of crashed workers, renotifies overlooked ones, prunes old ones. Run one or more."
 
     def add_arguments(self, parser: ArgumentParser) -> None:

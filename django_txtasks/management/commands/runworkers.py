@@ -17,7 +17,7 @@ from django_txtasks.broker.consumer import HintConsumer
 from django_txtasks.broker.will import LastWill
 from django_txtasks.conf import Config, get_config
 from django_txtasks.lifecycle.claims import Subscription
-from django_txtasks.management.console import refuse_without_tables, show_log, stop_signals
+from django_txtasks.management.console import CHECKS, refuse_without_tables, show_log, stop_signals
 from django_txtasks.worker.bell import Bell
 from django_txtasks.worker.renewal import EXIT_CODE, Renewal
 from django_txtasks.worker.stopping import Stop
@@ -31,6 +31,7 @@ class Command(BaseCommand):
     A child process that makes room for a new one ends with 75; its supervisor does not.
     """
 
+    requires_system_checks = CHECKS
     _called_from_command_line: bool  # set by Django; a caller in this process gets no supervisor
     help = "Runs tasks until it is stopped by SIGTERM or Ctrl-C."
 
