@@ -58,8 +58,11 @@ class Recorder:
             waiting = [one for one in waiting if one not in settled]
         self._refused_now = []
         recorded = outcomes.Recorded()
-        for batch in [[one] for one in waiting] if self.careful else [waiting]:
-            recorded += self._record_carefully(*batch) if self.careful else self._record(batch)
+        if self.careful:
+            for one in waiting:
+                recorded += self._record_carefully(one)
+        else:
+            recorded += self._record(waiting)
         self._look_again(recorded, me)
         return recorded
 

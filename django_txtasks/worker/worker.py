@@ -157,13 +157,13 @@ class Worker:
 
     def _heal(self, error: Exception) -> None:
         delay = self.schedule.failed(error, time.monotonic())
-        if not isinstance(error, DeclaredLost) and (delay or not is_repeatable(error)):
-            signals.database_failed.tell(
-                who=f"Worker {self.ledger.id}", error=_text(error), delay=delay
-            )
         if isinstance(error, DeclaredLost):
             for attempt in self.slots.take_back(stalled=False):
                 signals.claim_lost.tell(**attempt.facts)
+        elif delay or not is_repeatable(error):
+            signals.database_failed.tell(
+                who=f"Worker {self.ledger.id}", error=_text(error), delay=delay
+            )
         self.ledger.failed(error)
 
     # -- when -------------------------------------------------------------------------------------
