@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from contextlib import contextmanager
 from datetime import timedelta
@@ -199,7 +200,12 @@ def test_dead_rows_that_no_vacuum_removes_are_found(unwatched):
     assert not warnings("txtasks.W014")
     enqueue_and_remove()
     message = warned("txtasks.W014")
-    assert f"{ROWS:,} dead rows beside 0 live ones" in message.msg
+    # estimates: sessions of earlier tests may tell what they did after the VACUUM that counted
+    dead, live = re.search(
+        r"has ([\d,]+) dead rows beside ([\d,]+) live ones", message.msg
+    ).groups()
+    assert ROWS <= int(dead.replace(",", "")) < 2 * ROWS
+    assert int(live.replace(",", "")) < ROWS / 2
     assert "VACUUM txtasks_task" in message.hint
     helpers.execute("VACUUM txtasks_task")
     helpers.wait_until(lambda: not warnings("txtasks.W014"))
