@@ -34,7 +34,7 @@ class Mutant:
         guard: what is removed.
         file: where, below ``django_txtasks``.
         changes: texts and what comes in their place.
-        tests: files that should notice, below ``tests``, or ids in them.
+        tests: files that should notice, below ``tests``.
         databases: where it matters.
     """
 
@@ -57,6 +57,21 @@ MUTANTS = [
     Mutant("fence of a batch of outcomes", "lifecycle/outcomes.py",
            {"recorded.done if fence in held": "recorded.done if fence[0] in {one[0] for one in held}"},
            "test_lifecycle.py"),
+    Mutant("fence of finishing many: the attempt", "lifecycle/statements.py",
+           {"ON t.id = ended.id AND t.attempt = ended.attempt": "ON t.id = ended.id"},
+           "test_lifecycle.py test_runs.py"),
+    Mutant("fence of finishing many: the worker", "lifecycle/statements.py",
+           {"WHERE t.worker = %(worker)s AND t.status = 'claimed' FOR": "WHERE t.status = 'claimed' FOR"},
+           "test_lifecycle.py test_runs.py"),
+    Mutant("a task that has crashed shares no slot", "lifecycle/statements.py",
+           {"AND crashes = 0 AND max_crashes > 1": "AND max_crashes > 1"}, "test_runs.py"),
+    Mutant("a task that may crash once shares no slot", "lifecycle/statements.py",
+           {"AND crashes = 0 AND max_crashes > 1": "AND crashes = 0"}, "test_runs.py"),
+    Mutant("a task that may not run again shares no slot", "lifecycle/statements.py",
+           {"on_crash = 'retry' AND crashes": "crashes"}, "test_runs.py"),
+    Mutant("a claim that is too old does not begin", "worker/slots.py",
+           {"while (now := time.monotonic()) < run.good_until:":
+            "while (now := time.monotonic()) or True:"}, "test_runs.py"),
     Mutant("SKIP LOCKED on PostgreSQL", "lifecycle/dialect.py",
            {'skip_locked="FOR NO KEY UPDATE SKIP LOCKED"': 'skip_locked="FOR NO KEY UPDATE"'},
            "test_lifecycle.py"),
@@ -71,7 +86,7 @@ MUTANTS = [
            {"AND priority = %(priority)s AND run_after <= {now}": "AND priority = %(priority)s"},
            "test_worker.py", BOTH),
     Mutant("run_after of a hinted task", "lifecycle/claims.py",
-           {"due = [row for row in rows if row[-1] <= 0][:limit]": "due = rows[:limit]"},
+           {"[row for row in rows if row[-1] <= 0][: room.width]": "rows[: room.width]"},
            "test_broker.py"),
     Mutant("LOSE looks at the beat again", "lifecycle/statements.py",
            {"AND NOT lost AND beat = %(beat)s": "AND NOT lost"}, "test_lifecycle.py", BOTH),
@@ -82,12 +97,12 @@ MUTANTS = [
            {"            raise DeclaredLost\n\n    def _will": "            pass\n\n    def _will"},
            "test_ledger.py"),
     Mutant("the beat is in the claim's transaction", "worker/ledger.py",
-           {"            self._beat(len(running), connected)\n":
-            "            self._beat(len(running), connected)\n"
+           {"            self._beat(slots.running, connected)\n":
+            "            self._beat(slots.running, connected)\n"
             "        with own_transaction(self.alias, limit=self.config.lease / 2):\n"},
            "test_ledger.py"),
     Mutant("reconciliation after an unknown COMMIT", "worker/ledger.py",
-           {"self._reconcile(running) if self._check_is_due() else []": "[]"},
+           {"self._reconcile(slots.holds()) if self._check_is_due() else []": "[]"},
            "test_ledger.py"),
     Mutant("what runs is not given back", "worker/ledger.py",
            {"unknown = there - running - ": "unknown = there - "}, "test_ledger.py"),
@@ -178,6 +193,11 @@ def mutated(text: str, mutant: Mutant) -> str:
     return text
 
 
+def files(mutant: Mutant) -> list[str]:
+    """Return the files of tests that should notice, below the tree."""
+    return [f"tests/{name}" for name in mutant.tests.split()]
+
+
 def run_tests(tree: Path, tests: list[str], database: str) -> tuple[int | None, str]:
     """Return pytest's status, None if it took too long, and what it printed."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
@@ -205,7 +225,7 @@ def verdict(tree: Path, mutant: Mutant, database: str) -> str:
     original = file.read_text()
     file.write_text(mutated(original, mutant))
     try:
-        status, output = run_tests(tree, [f"tests/{mutant.tests}"], database)
+        status, output = run_tests(tree, files(mutant), database)
     finally:
         file.write_text(original)
     if status not in (PASSED, FAILED, None):
@@ -226,7 +246,7 @@ def main(words: list[str]) -> int:
         for mutant in mutants:
             mutated((tree / "django_txtasks" / mutant.file).read_text(), mutant)
         for database in sorted({name for one in mutants for name in one.databases}):
-            tests = {f"tests/{one.tests}" for one in mutants if database in one.databases}
+            tests = {file for one in mutants if database in one.databases for file in files(one)}
             status, output = run_tests(tree, sorted(tests), database)
             if status != PASSED:
                 sys.exit(f"The tests fail on {database} without any mutation:\n{output}")
