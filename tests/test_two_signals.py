@@ -20,7 +20,7 @@ from proxy import Proxy
 
 from django_txtasks.broker.will import LastWill, LastWills
 from django_txtasks.cleaner import Cleaner
-from django_txtasks.cleaner.watch import SECOND_THOUGHTS, Watch
+from django_txtasks.cleaner.watch import SECOND_THOUGHTS, THOUGHTS_AT_HOME, Watch
 from django_txtasks.conf import get_config
 from django_txtasks.lifecycle import recovery, sessions, workers
 from django_txtasks.models import Status, Worker
@@ -148,6 +148,20 @@ def test_a_process_that_the_cleaner_can_see_is_believed(alive, expected, watch, 
     process.wait()
 
 
+@on_server
+def test_a_process_that_is_gone_from_this_machine_is_lost_sooner(watch, wills, clock):
+    list(watch.lost())
+    worker = crashed_worker(watch)
+    process = subprocess.Popen(["true"])
+    process.wait()
+    helpers.execute(
+        "UPDATE txtasks_worker SET host = %s, pid = %s", workers.host_name(), process.pid
+    )
+    wills.deliver(worker, 1)
+    assert lost(watch, clock) == set()
+    assert lost(watch, clock, 2 * THOUGHTS_AT_HOME, step=0.01) == {worker}
+
+
 def test_a_last_will_alone_is_a_suspicion(watch, wills, clock):
     list(watch.lost())
     worker = register()  # in this session, which is there
@@ -266,7 +280,7 @@ def test_where_the_database_cannot_tell_two_beats_of_silence_are_the_second_sign
     beat(worker, 1)
     helpers.execute("UPDATE txtasks_worker SET sessions = %s", json.dumps([""]))
     assert lost(watch, clock, 2 * A_BEAT - 0.1) == set()
-    assert lost(watch, clock, 0.5) == {worker}
+    assert lost(watch, clock, 2 * SECOND_THOUGHTS) == {worker}
 
 
 def test_suspects_are_looked_at_often_and_others_every_beat(watch, wills, clock):

@@ -27,8 +27,10 @@ from django_txtasks.lifecycle.workers import host_name
 
 LOOKS = (0.01, 0.02, 0.05, 0.1)
 """Seconds between looks at a suspect; the last one is repeated until its lease is over."""
-SECOND_THOUGHTS = 0.1
+SECOND_THOUGHTS = 0.5
 """Seconds that a worker has to beat after the second signal: both of its links may just have been cut."""
+THOUGHTS_AT_HOME = 0.1
+"""The same for a worker of this machine, whose process is gone, too."""
 
 
 class Will(Protocol):
@@ -80,18 +82,20 @@ class _Suspicion:
     """A suspect at one beat.
 
     Attributes:
-        gone: since when the second signal has been there, too.
+        thoughts: seconds from the second signal to the verdict.
+        gone: since when that one has been there, too.
     """
 
     beat: int
     since: float
+    thoughts: float
     looks: int = 0
     gone: float | None = None
 
     def pause(self, now: float) -> float:
         """Return the seconds until the next look."""
         if self.gone is not None:
-            return max(0.001, self.gone + SECOND_THOUGHTS - now)
+            return max(0.001, self.gone + self.thoughts - now)
         return LOOKS[min(self.looks, len(LOOKS) - 1)]
 
 
@@ -195,7 +199,8 @@ class Watch:
         suspicion = self._suspicions.get(worker.id)
         if suspicion is None or suspicion.beat != worker.beat:
             since = now if suspicion is None else suspicion.since
-            suspicion = self._suspicions[worker.id] = _Suspicion(worker.beat, since)
+            thoughts = THOUGHTS_AT_HOME if worker.host == host_name() else SECOND_THOUGHTS
+            suspicion = self._suspicions[worker.id] = _Suspicion(worker.beat, since, thoughts)
         suspicion.looks += 1
         if not self._links[1] or worker.beat <= self._first_beats.get(worker.id, -1):
             return False
@@ -203,7 +208,7 @@ class Watch:
             suspicion.gone = None
         elif suspicion.gone is None:
             suspicion.gone = now
-        return suspicion.gone is not None and now - suspicion.gone >= SECOND_THOUGHTS
+        return suspicion.gone is not None and now - suspicion.gone >= suspicion.thoughts
 
     def _session_is_gone(self, worker: LivingWorker, silence: float) -> bool:
         session = worker.sessions[0] if worker.sessions else ""
