@@ -46,10 +46,10 @@ class Mutant:
 
 
 BOTH = ("POSTGRES", "MARIADB")
-FENCE = "WHERE id = %(id)s AND attempt = %(attempt)s AND worker = %(worker)s AND status = 'claimed'"
+FENCE = "WHERE id = %(id)s AND attempt = %(attempt)s AND worker = %(worker)s AND TRIM(status) = 'claimed'"
 MUTANTS = [
     Mutant("fence: attempt and worker", "lifecycle/statements.py",
-           {FENCE: "WHERE id = %(id)s AND status = 'claimed'"}, "test_lifecycle.py"),
+           {FENCE: "WHERE id = %(id)s AND TRIM(status) = 'claimed'"}, "test_lifecycle.py"),
     Mutant("fence: attempt alone", "lifecycle/statements.py",
            {FENCE: FENCE.replace("AND attempt = %(attempt)s ", "")}, "test_lifecycle.py"),
     Mutant("fence: worker alone", "lifecycle/statements.py",
@@ -58,10 +58,10 @@ MUTANTS = [
            {"recorded.done if fence in held": "recorded.done if fence[0] in {one[0] for one in held}"},
            "test_lifecycle.py"),
     Mutant("fence of finishing many: the attempt", "lifecycle/statements.py",
-           {"ON t.id = ended.id AND t.attempt = ended.attempt": "ON t.id = ended.id"},
+           {"{{in_ids}} AND attempt = (CAST(%(attempts)s AS int[])){_OF_ID}": "{{in_ids}}"},
            "test_lifecycle.py test_runs.py"),
     Mutant("fence of finishing many: the worker", "lifecycle/statements.py",
-           {"WHERE t.worker = %(worker)s AND t.status = 'claimed' FOR": "WHERE t.status = 'claimed' FOR"},
+           {"AND worker = %(worker)s AND TRIM(status) = 'claimed' {{skip": "AND TRIM(status) = 'claimed' {{skip"},
            "test_lifecycle.py test_runs.py"),
     Mutant("a task that has crashed shares no slot", "lifecycle/statements.py",
            {"AND crashes = 0 AND max_crashes > 1": "AND max_crashes > 1"}, "test_runs.py"),
@@ -83,7 +83,7 @@ MUTANTS = [
     Mutant("the claim counts the attempt", "lifecycle/statements.py",
            {"attempt = attempt + 1, worker": "worker"}, "test_lifecycle.py", BOTH),
     Mutant("run_after in the scan", "lifecycle/statements.py",
-           {"AND priority = %(priority)s AND run_after <= {now}": "AND priority = %(priority)s"},
+           {"       AND run_after <= {now} {after}": "       {after}"},
            "test_worker.py", BOTH),
     Mutant("run_after of a hinted task", "lifecycle/claims.py",
            {"[row for row in rows if row[-1] <= 0][: room.width]": "rows[: room.width]"},
@@ -94,15 +94,19 @@ MUTANTS = [
            {"will = %(will)s\n     WHERE id = %(worker)s AND NOT lost":
             "will = %(will)s\n     WHERE id = %(worker)s"}, "test_lifecycle.py", BOTH),
     Mutant("a turn obeys the beat's answer", "worker/ledger.py",
-           {"            raise DeclaredLost\n\n    def _will": "            pass\n\n    def _will"},
+           {"            raise DeclaredLost\n\n    def _state": "            pass\n\n    def _state"},
            "test_ledger.py"),
     Mutant("the beat is in the claim's transaction", "worker/ledger.py",
            {"            self._beat(slots.running, connected)\n":
             "            self._beat(slots.running, connected)\n"
             "        with own_transaction(self.alias, limit=self.config.lease / 2):\n"},
            "test_ledger.py"),
+    Mutant("a claim at once needs the beat", "lifecycle/statements.py",
+           {"FROM beat, chosen WHERE": "FROM chosen WHERE"}, "test_ledger.py"),
+    Mutant("a claim at once takes what is due", "lifecycle/statements.py",
+           {" WHERE chosen.wait <= 0": ""}, "test_ledger.py"),
     Mutant("reconciliation after an unknown COMMIT", "worker/ledger.py",
-           {"self._reconcile(slots.holds()) if self._check_is_due() else []": "[]"},
+           {"self._reconcile(slots.holds()) if self._check_is_due else []": "[]"},
            "test_ledger.py"),
     Mutant("what runs is not given back", "worker/ledger.py",
            {"unknown = there - running - ": "unknown = there - "}, "test_ledger.py"),
@@ -148,7 +152,7 @@ MUTANTS = [
             "suspects = {worker.id for worker in living if worker.suspected}": "suspects = ids"},
            "test_two_signals.py"),
     Mutant("second thoughts after both signals", "cleaner/watch.py",
-           {"now - suspicion.gone >= SECOND_THOUGHTS": "True"}, "test_two_signals.py"),
+           {"now - suspicion.gone >= suspicion.thoughts": "True"}, "test_two_signals.py"),
     Mutant("a beat ends the second thoughts", "cleaner/watch.py",
            {"if suspicion is None or suspicion.beat != worker.beat:": "if suspicion is None:"},
            "test_two_signals.py"),

@@ -309,6 +309,32 @@ def test_a_connection_cut_at_the_commit_loses_nothing_and_repeats_nothing(
         processes.end()
 
 
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="others claim in more statements")
+@pytest.mark.parametrize(
+    ("delivered", "attempts"),
+    [(False, 1), (True, 2)],
+    ids=["before the server got it", "after the server did it"],
+)
+def test_a_connection_cut_at_a_claim_at_once_loses_nothing_and_repeats_nothing(
+    delivered, attempts, processes, workers, broker, txtasks
+):
+    target = connection.settings_dict
+    url = urlsplit(os.environ["TXTASKS_DATABASE_URL"])
+    txtasks(poll_interval=600)
+    with Proxy("127.0.0.1", int(target["PORT"])) as proxy:
+        through = url._replace(netloc=url.netloc.replace(f":{url.port}", f":{proxy.port}")).geturl()
+        workers("--threads=1", env={"TXTASKS_DATABASE_URL": through})
+        helpers.wait_until(lambda: Worker.objects.filter(listening=True))
+        proxy.cut_when(lambda data: b"taken AS" in data, delivered=delivered)
+        handle = tasks.note.enqueue("cut")
+        done = helpers.wait_until(lambda: helpers.finished(handle.id))
+        assert proxy.cuts == 1
+        assert helpers.runs("cut") == 1
+        assert (done.attempt, done.failures, done.crashes) == (attempts, 0, 0)
+        assert not Worker.objects.filter(lost=True).exists()
+        processes.end()
+
+
 @on_server
 def test_sessions_that_the_database_ends_end_no_worker(processes, workers):
     workers("--threads=2")

@@ -1,10 +1,12 @@
 """A worker's turn is one transaction that begins with its beat, and its COMMIT may go unanswered."""
 
 import contextlib
+from datetime import timedelta
 
 import helpers
 import pytest
 from django.db import DataError, OperationalError, connection, transaction
+from django.test.utils import CaptureQueriesContext
 from probe import tasks
 
 from django_txtasks import registry
@@ -12,7 +14,7 @@ from django_txtasks.conf import get_config
 from django_txtasks.lifecycle import recovery
 from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.claims import Room, Subscription
-from django_txtasks.models import Status, Worker
+from django_txtasks.models import Status, Task, Worker
 from django_txtasks.worker.ledger import DeclaredLost, Ledger, Turn
 
 pytestmark = pytest.mark.usefixtures("rows")
@@ -38,6 +40,13 @@ def take(ledger, room=4, running=()):
     turn = Turn(Room(room), [], scan=True)
     ledger.write(turn, Running(running), None)
     return turn.claimed
+
+
+def hinted(ledger, *handles, room=4):
+    """Write a turn that has nothing to do but to look up these tasks."""
+    turn = Turn(Room(room), [handle.id for handle in handles], scan=False)
+    ledger.write(turn, Running(), None)
+    return turn
 
 
 def test_a_lost_worker_claims_nothing_and_goes_on_under_a_new_id(ledger):
@@ -75,9 +84,73 @@ def test_nobody_can_declare_a_worker_lost_between_its_beat_and_the_commit_of_its
     assert not Worker.objects.filter(lost=True).exists()
 
 
-def test_claims_whose_commit_went_unanswered_are_given_back_free(ledger):
+def test_a_turn_that_only_hints_have_asked_for_is_one_statement_where_the_database_has_it(ledger):
+    first, second = tasks.note.enqueue(), tasks.note.enqueue()
+    with CaptureQueriesContext(connection) as asked:
+        turn = hinted(ledger, first, second)
+    assert {attempt.task_id for attempt in turn.claimed} == {first.id, second.id}
+    assert helpers.row(first.id).worker == helpers.row(second.id).worker == ledger.id
+    if connection.vendor == "postgresql":
+        assert len(asked) == 1
+    assert Worker.objects.get().beat == 2
+
+
+@pytest.mark.parametrize("room", [4, 1], ids=["at once", "in a transaction"])
+def test_a_hinted_turn_tells_what_is_taken_what_is_due_later_and_what_is_not_there(ledger, room):
+    due, later = tasks.note.enqueue(), tasks.note.using(run_after=timedelta(seconds=30)).enqueue()
+    gone = tasks.note.enqueue()
+    helpers.execute("DELETE FROM txtasks_task WHERE id = %s", gone.id.hex)
+    turn = hinted(ledger, due, later, gone, room=room)
+    assert [(one.task_id, one.number) for one in turn.claimed] == [(due.id, 1)]
+    assert list(turn.lookup.later) == [later.id]
+    assert 25 < turn.lookup.later[later.id] <= 30
+    assert turn.lookup.absent == [gone.id]
+    assert turn.room.alone == room - 1
+    assert helpers.row(later.id).status == Status.PENDING
+
+
+def test_hints_for_more_tasks_than_there_are_slots_fill_them_and_no_more(ledger):
+    turn = hinted(ledger, *[tasks.note.enqueue() for _ in range(5)], room=3)
+    assert (len(turn.claimed), len(turn.lookup.later)) == (3, 2)
+
+
+def test_a_lost_worker_claims_nothing_that_hints_tell_of(ledger):
     handle = tasks.note.enqueue()
-    take(ledger)  # and the loop never learns of it
+    helpers.execute("UPDATE txtasks_worker SET lost = TRUE")
+    with pytest.raises(DeclaredLost):
+        hinted(ledger, handle)
+    task = helpers.row(handle.id)
+    assert (task.status, task.attempt, Worker.objects.get().beat) == (Status.PENDING, 0, 1)
+
+
+def test_outcomes_that_wait_are_recorded_by_a_turn_that_hints_have_asked_for(ledger):
+    first = tasks.note.enqueue()
+    (attempt,) = hinted(ledger, first).claimed
+    ledger.recorder.add([Ended(attempt=attempt, arrow=Arrow.FINISH)])
+    assert len(hinted(ledger, tasks.note.enqueue()).claimed) == 1
+    assert helpers.finished(first.id)
+
+
+@pytest.mark.skipif(
+    connection.vendor != "postgresql",
+    reason="others have no such statement, and wait in their own way",
+)
+def test_a_beat_that_waits_for_a_lock_gives_up_soon(ledger):
+    handle = tasks.note.enqueue()
+    with (
+        helpers.locked("UPDATE txtasks_worker SET beat = beat WHERE id = %s", ledger.id),
+        pytest.raises(OperationalError, match="lock timeout"),
+    ):
+        hinted(ledger, handle)
+    connection.close()
+    assert helpers.row(handle.id).status == Status.PENDING
+
+
+@pytest.mark.parametrize("write", [take, lambda ledger: hinted(ledger, *Task.objects.all())],
+                         ids=["scan", "hint"])  # fmt: skip
+def test_claims_whose_commit_went_unanswered_are_given_back_free(write, ledger):
+    handle = tasks.note.enqueue()
+    write(ledger)  # and the loop never learns of it
     ledger.failed(OperationalError("the connection was cut"))
     take(ledger, room=0)
     task = helpers.row(handle.id)

@@ -16,8 +16,12 @@ from django.db import connection, connections
 from probe import tasks
 from settings import database
 
-from django_txtasks import checks, health
+from django_txtasks import checks, health, registry
+from django_txtasks.conf import get_config
 from django_txtasks.lifecycle import workers
+from django_txtasks.lifecycle.attempts import Arrow, Ended
+from django_txtasks.lifecycle.claims import Room, Subscription
+from django_txtasks.worker.ledger import Ledger, Turn
 
 IS_POSTGRES = connection.vendor == "postgresql"
 on_postgres = pytest.mark.skipif(not IS_POSTGRES, reason="other databases have no such parameters")
@@ -130,6 +134,59 @@ def updates(table):
     """Return how many rows of a table were updated, and how many of these without touching an index."""
     return helpers.execute(
         "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = %s", table
+    )[0]
+
+
+# -- statistics -----------------------------------------------------------------------------------
+
+BACKLOG = 20_000
+
+
+@on_postgres
+@pytest.mark.parametrize("keep_finished", [0, 60], ids=["without history", "with history"])
+def test_a_turn_reads_few_rows_though_statistics_are_of_an_empty_table(
+    unwatched, txtasks, keep_finished
+):
+    txtasks(keep_finished=keep_finished)
+    helpers.execute(INSERT, BACKLOG)
+    helpers.execute("DELETE FROM txtasks_task")
+    helpers.execute("VACUUM ANALYZE txtasks_task")
+    helpers.execute(INSERT.replace("'x'", "'probe.tasks.note'"), BACKLOG)
+    hinted = tasks.note.enqueue()
+    before = rows_read()
+    subscription = Subscription("default", ["default"], registry.names())
+    ledger = Ledger(get_config(), subscription, threads=4)
+    for turn in (
+        Turn(Room(100), [], scan=True),
+        Turn(Room(0), [], scan=False),
+        Turn(Room(1), [hinted.id], scan=False),
+    ):
+        ledger.write(turn, NothingRuns(), None)
+        ledger.recorder.add(Ended(attempt=one, arrow=Arrow.FINISH) for one in turn.claimed)
+    ledger.write(Turn(Room(0), [], scan=False), NothingRuns(), None)
+    ledger.leave(cut_short=False)
+    read, deleted = (now - then for now, then in zip(rows_read(), before, strict=True))
+    assert (deleted, read < 10 * 101) == (101, True), f"{read} rows were read"
+
+
+class NothingRuns:
+    """Idle slots."""
+
+    running = 0
+
+    def holds(self):
+        return set()
+
+
+def rows_read():
+    """Return how many rows of the task table were read, and how many deleted, by now."""
+    ((pid,),) = helpers.execute("SELECT pg_backend_pid()")
+    connection.close()  # a session counts when it ends
+    here = "SELECT 1 FROM pg_stat_activity WHERE pid = %s"
+    helpers.wait_until(lambda: not helpers.execute(here, pid))
+    return helpers.execute(
+        "SELECT seq_tup_read + idx_tup_fetch, n_tup_del FROM pg_stat_user_tables "
+        "WHERE relname = 'txtasks_task'"
     )[0]
 
 

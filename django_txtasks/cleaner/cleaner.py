@@ -151,7 +151,7 @@ class Cleaner:
             return 0
         count = 0
         for queue in self.config.queues:
-            with own_transaction(self.alias, limit=self.config.lease / 2):
+            with own_transaction(self.alias, limit=self.config.lease / 2, in_order=True):
                 found = recovery.overdue(
                     self.alias, queue, 2 * self.config.clean_interval, RENOTIFY_AT_MOST
                 )

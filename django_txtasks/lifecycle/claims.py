@@ -6,11 +6,11 @@ import json
 import operator
 import sys
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.db import OperationalError
+from django.db import OperationalError, connections
 
 from django_txtasks import registry
 from django_txtasks.lifecycle import statements
@@ -142,23 +142,69 @@ def claim_hinted(
 
     Must run in a transaction that began with the worker's beat.
     """
-    missing = set(ids)
     rows = run(
         subscription.alias,
         statements.CHOOSE_BY_ID,
         queues=subscription.queues,
         names=subscription.names,
-        ids=sorted(missing),
+        ids=sorted(set(ids)),
     )[1]
-    claimed = _claim(
-        subscription.alias, worker, [row for row in rows if row[-1] <= 0][: room.width], room
+    due = [row for row in rows if row[-1] <= 0][: room.width]
+    claimed = _claim(subscription.alias, worker, due, room)
+    return _lookup(subscription.alias, ids, rows, claimed)
+
+
+def fits_at_once(alias: str, ids: Collection[uuid.UUID], room: Room) -> bool:
+    """Say whether ``claim_at_once`` can be used: each of these tasks finds a slot of its own, on PostgreSQL."""
+    connection = connections[alias]
+    return (
+        len(ids) <= min(room.alone, room.most)
+        and connection.vendor == "postgresql"
+        and connection.get_autocommit()
     )
+
+
+def claim_at_once(
+    subscription: Subscription,
+    worker: uuid.UUID,
+    ids: Collection[uuid.UUID],
+    room: Room,
+    state: dict[str, Any],
+) -> Lookup | None:
+    """Beat and claim those of the given tasks that are due, in one statement that commits by itself.
+
+    Args:
+        state: of the worker, from ``workers.state_of``.
+
+    Returns:
+        None: the worker was declared lost, and nothing was written.
+    """
+    answer = run(
+        subscription.alias,
+        statements.BEAT_AND_CLAIM,
+        worker=worker,
+        queues=subscription.queues,
+        names=subscription.names,
+        ids=sorted(set(ids)),
+        **state,
+    )[1]
+    if not answer:
+        return None
+    rows = [row for _, *row in answer if row[0] is not None]
+    taken = [_attempt(row, worker) for is_taken, *row in answer if is_taken]
+    return _lookup(subscription.alias, ids, rows, room.take(taken))
+
+
+def _lookup(
+    alias: str, ids: Iterable[uuid.UUID], rows: Iterable[Sequence[Any]], claimed: list[Attempt]
+) -> Lookup:
+    """Say what became of ``ids``, of which ``rows`` were pending."""
     later = {as_uuid(row[0]): max(0.0, float(row[-1])) for row in rows}
-    missing -= later.keys()
+    missing = set(ids) - later.keys()
     for attempt in claimed:
         del later[attempt.task_id]
     if missing:
-        known = run(subscription.alias, statements.KNOWN_IDS, ids=sorted(missing))[1]
+        known = run(alias, statements.KNOWN_IDS, ids=sorted(missing))[1]
         missing -= {as_uuid(row[0]) for row in known}
     return Lookup(claimed, later, sorted(missing))
 
@@ -198,7 +244,7 @@ def _claim(alias: str, worker: uuid.UUID, rows: list[tuple[Any, ...]], room: Roo
     return claimed
 
 
-def _attempt(row: tuple[Any, ...], worker: uuid.UUID) -> Attempt:
+def _attempt(row: Sequence[Any], worker: uuid.UUID) -> Attempt:
     (
         task_id, name, queue, args, kwargs, attempt, failures, crashes, max_attempts, errors, timeout, hooks,
         may_share, _, _,

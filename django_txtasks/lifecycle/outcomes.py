@@ -16,7 +16,7 @@ from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended, capped
 from django_txtasks.lifecycle.claims import read_entries
-from django_txtasks.lifecycle.dialect import as_uuid, id_array, run
+from django_txtasks.lifecycle.dialect import as_uuid, run
 from django_txtasks.lifecycle.followers import Followers, follow
 from django_txtasks.models import Outcome, Status
 
@@ -69,7 +69,7 @@ def _finish_many(
     held = run(
         alias,
         statements.FINISH_AND_KEEP_MANY if keep else statements.FINISH_MANY,
-        ids=id_array(one.attempt.task_id for one in finished),
+        ids=[one.attempt.task_id for one in finished],
         attempts=[one.attempt.number for one in finished],
         results=[one.result for one in finished],
         worker=worker,

@@ -8,6 +8,7 @@ import socket
 import uuid
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.dialect import run
@@ -54,16 +55,23 @@ def beat(
         will: number of the last will that RabbitMQ holds; 0 = none.
         slot_sessions: the sessions of the threads that run tasks.
     """
-    count, _ = run(
-        alias,
-        statements.BEAT,
-        worker=worker,
-        running=running,
-        listening=listening,
-        will=will,
-        sessions=json.dumps([session_of_thread(alias), *slot_sessions]),
+    state = state_of(
+        alias, running=running, listening=listening, will=will, slot_sessions=slot_sessions
     )
-    return count == 1
+    return run(alias, statements.BEAT, worker=worker, **state)[0] == 1
+
+
+def state_of(
+    alias: str,
+    *,
+    running: int,
+    listening: bool | None,
+    will: int = 0,
+    slot_sessions: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Return what a beat writes into a worker's row: see ``beat``."""
+    sessions = json.dumps([session_of_thread(alias), *slot_sessions])
+    return {"running": running, "listening": listening, "will": will, "sessions": sessions}
 
 
 def unregister(alias: str, worker: uuid.UUID) -> None:

@@ -9,7 +9,7 @@ import threading
 import time
 import uuid
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from django.db import DatabaseError, InterfaceError, OperationalError, connections
 
@@ -113,9 +113,12 @@ class Ledger:
         """
         if self.id is None:
             self._register(connected)
-        with own_transaction(self.alias, limit=self.config.lease / 2):
+        if self._is_only_hinted(turn):
+            self._claim_at_once(turn, slots.running, connected)
+            return
+        with own_transaction(self.alias, limit=self.config.lease / 2, in_order=True):
             self._beat(slots.running, connected)
-            settled = self._reconcile(slots.holds()) if self._check_is_due() else []
+            settled = self._reconcile(slots.holds()) if self._check_is_due else []
             recorded = self.recorder.record(self._me, settled)
             notify_on_commit(self.alias, recorded.followers)
             if any(one.arrow is not Arrow.FINISH for one in recorded.done):
@@ -167,15 +170,16 @@ class Ledger:
         )
 
     def _beat(self, running: int, connected: bool | None) -> None:
-        if not workers.beat(
-            self.alias,
-            self._me,
-            running=running,
-            listening=connected,
-            will=self._will(),
-            slot_sessions=[one for one in list(self.slot_sessions.values()) if one],
-        ):
+        if not workers.beat(self.alias, self._me, **self._state(running, connected)):
             raise DeclaredLost
+
+    def _state(self, running: int, connected: bool | None) -> dict[str, Any]:
+        return {
+            "running": running,
+            "listening": connected,
+            "will": self._will(),
+            "slot_sessions": [one for one in list(self.slot_sessions.values()) if one],
+        }
 
     def _will(self) -> int:
         if self.last_will is None or self.id is None:
@@ -198,12 +202,9 @@ class Ledger:
         except (DatabaseError, InterfaceError):
             connections[self.alias].close()
 
+    @property
     def _check_is_due(self) -> bool:
-        due = self._unsure or time.monotonic() >= self._next_check
-        if due:
-            self.recorder.try_refused_again()
-            self._next_check = time.monotonic() + self.config.lease.total_seconds()
-        return due
+        return self._unsure or time.monotonic() >= self._next_check
 
     def _reconcile(self, running: set[Key]) -> list[Ended]:
         """The answer to a COMMIT may have been lost: compare the table with what is known here.
@@ -211,6 +212,8 @@ class Ledger:
         Nobody but this worker moves its claims while its beat is accepted. So an outcome whose row is
         no longer claimed was recorded by then, and a claim that is not known here is given back.
         """
+        self.recorder.try_refused_again()
+        self._next_check = time.monotonic() + self.config.lease.total_seconds()
         there = claims.claims_of(self.alias, self._me)
         unknown = there - running - self.recorder.keys()
         for task_id, number in sorted(unknown):
@@ -220,6 +223,21 @@ class Ledger:
             signals.unknown_claims.tell(worker=self.id, count=len(unknown))
         waiting = self.recorder.waiting
         return [one for one in waiting if one.attempt.worker == self.id and key(one) not in there]
+
+    def _is_only_hinted(self, turn: Turn) -> bool:
+        """Say whether all that this turn has to do is to claim what hints told, and each task has a slot."""
+        return (
+            bool(turn.ids)
+            and not (turn.scan or self.recorder.waiting or self._check_is_due)
+            and claims.fits_at_once(self.alias, turn.ids, turn.room)
+        )
+
+    def _claim_at_once(self, turn: Turn, running: int, connected: bool | None) -> None:
+        state = workers.state_of(self.alias, **self._state(running, connected))
+        lookup = claims.claim_at_once(self.subscription, self._me, turn.ids, turn.room, state)
+        if lookup is None:
+            raise DeclaredLost
+        turn.lookup, turn.claimed = lookup, lookup.claimed
 
     def _claim(self, turn: Turn) -> None:
         """The scan comes first: rows whose hints were lost must not wait behind a stream of hints."""

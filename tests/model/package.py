@@ -54,10 +54,18 @@ class Package:
             return outcomes.record(ALIAS, ended, config=self._config(keep))
 
     def claim_hinted(self, worker, queues, ids, limit):
+        """As a worker's turn that only hints have asked for: in one statement where it can be."""
+        room, subscription = claims.Room(limit), self._subscription(queues)
+        if claims.fits_at_once(ALIAS, ids, room):
+            state = workers.state_of(ALIAS, running=0, listening=None)
+            found = claims.claim_at_once(subscription, worker, ids, room, state)
+            if found is None:
+                raise RolledBack
+            return found
         with transaction.atomic():
             if not self.beat(worker):
                 raise RolledBack
-            return claims.claim_hinted(self._subscription(queues), worker, ids, claims.Room(limit))
+            return claims.claim_hinted(subscription, worker, ids, room)
 
     def finish(self, attempt, *, keep):
         """As an atomic task: its effect and its finish."""
