@@ -1,6 +1,7 @@
 """A worker's turn is one transaction that begins with its beat, and its COMMIT may go unanswered."""
 
 import contextlib
+import json
 from datetime import timedelta
 
 import helpers
@@ -14,7 +15,7 @@ from django_txtasks.conf import get_config
 from django_txtasks.lifecycle import recovery
 from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.claims import Room, Subscription
-from django_txtasks.models import Status, Task, Worker
+from django_txtasks.models import FinishedTask, Status, Task, Worker
 from django_txtasks.worker.ledger import DeclaredLost, Ledger, Turn
 
 pytestmark = pytest.mark.usefixtures("rows")
@@ -23,6 +24,10 @@ pytestmark = pytest.mark.usefixtures("rows")
 @pytest.fixture
 def ledger():
     """A registered worker's."""
+    return new_ledger()
+
+
+def new_ledger():
     ledger = Ledger(get_config(), Subscription("default", ["default"], registry.names()), threads=4)
     take(ledger, room=0)
     return ledger
@@ -123,12 +128,51 @@ def test_a_lost_worker_claims_nothing_that_hints_tell_of(ledger):
     assert (task.status, task.attempt, Worker.objects.get().beat) == (Status.PENDING, 0, 1)
 
 
-def test_outcomes_that_wait_are_recorded_by_a_turn_that_hints_have_asked_for(ledger):
-    first = tasks.note.enqueue()
-    (attempt,) = hinted(ledger, first).claimed
+@pytest.mark.parametrize("keep_finished", [60, 0], ids=["with history", "without history"])
+def test_a_usual_turn_finishes_what_ended_and_claims_what_hints_tell(txtasks, keep_finished):
+    txtasks(keep_finished=keep_finished)
+    ledger = new_ledger()
+    ended = [
+        Ended(attempt=one, arrow=Arrow.FINISH, result=json.dumps(str(one.task_id)))
+        for one in hinted(ledger, *[tasks.note.enqueue() for _ in range(3)]).claimed
+    ]
+    ledger.recorder.add([ended[1], ended[2], ended[0]._replace(result=None)])
+    last = tasks.note.enqueue()
+    with CaptureQueriesContext(connection) as asked:
+        turn = hinted(ledger, last, room=1)
+    assert connection.vendor != "postgresql" or len(asked) == 1
+    assert [one.task_id for one in turn.claimed] == [last.id]
+    assert ledger.recorder.waiting == []
+    assert set(Task.objects.values_list("id", flat=True)) == {last.id}
+    kept = {one.id: (one.outcome, one.attempt, one.result) for one in FinishedTask.objects.all()}
+    expected = {
+        one.attempt.task_id: ("succeeded", 1, str(one.attempt.task_id) if number else None)
+        for number, one in enumerate(ended)
+    }
+    assert kept == (expected if keep_finished else {})
+
+
+def test_an_outcome_whose_row_is_not_held_waits_for_a_turn_that_can_tell_why(ledger):
+    held, moved = tasks.note.enqueue(), tasks.note.enqueue()
+    attempts = hinted(ledger, held, moved).claimed
+    ledger.recorder.add(Ended(attempt=one, arrow=Arrow.FINISH) for one in attempts)
+    helpers.execute("UPDATE txtasks_task SET attempt = 7 WHERE id = %s", moved.id.hex)
+    for _ in range(2):
+        hinted(ledger)
+    assert ledger.recorder.waiting == []
+    assert helpers.finished(held.id)
+    assert helpers.row(moved.id).attempt == 7
+
+
+def test_a_lost_worker_finishes_nothing_in_its_turn(ledger):
+    handle = tasks.note.enqueue()
+    (attempt,) = hinted(ledger, handle).claimed
     ledger.recorder.add([Ended(attempt=attempt, arrow=Arrow.FINISH)])
-    assert len(hinted(ledger, tasks.note.enqueue()).claimed) == 1
-    assert helpers.finished(first.id)
+    helpers.execute("UPDATE txtasks_worker SET lost = TRUE")
+    with pytest.raises(DeclaredLost):
+        hinted(ledger)
+    assert helpers.row(handle.id).status == Status.CLAIMED
+    assert len(ledger.recorder.waiting) == 1
 
 
 @pytest.mark.skipif(

@@ -6,11 +6,11 @@ import json
 import operator
 import sys
 import uuid
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.db import OperationalError, connections
+from django.db import OperationalError
 
 from django_txtasks import registry
 from django_txtasks.lifecycle import statements
@@ -151,51 +151,10 @@ def claim_hinted(
     )[1]
     due = [row for row in rows if row[-1] <= 0][: room.width]
     claimed = _claim(subscription.alias, worker, due, room)
-    return _lookup(subscription.alias, ids, rows, claimed)
+    return look_up(subscription.alias, ids, rows, claimed)
 
 
-def fits_at_once(alias: str, ids: Collection[uuid.UUID], room: Room) -> bool:
-    """Say whether ``claim_at_once`` can be used: each of these tasks finds a slot of its own, on PostgreSQL."""
-    connection = connections[alias]
-    return (
-        len(ids) <= min(room.alone, room.most)
-        and connection.vendor == "postgresql"
-        and connection.get_autocommit()
-    )
-
-
-def claim_at_once(
-    subscription: Subscription,
-    worker: uuid.UUID,
-    ids: Collection[uuid.UUID],
-    room: Room,
-    state: dict[str, Any],
-) -> Lookup | None:
-    """Beat and claim those of the given tasks that are due, in one statement that commits by itself.
-
-    Args:
-        state: of the worker, from ``workers.state_of``.
-
-    Returns:
-        None: the worker was declared lost, and nothing was written.
-    """
-    answer = run(
-        subscription.alias,
-        statements.BEAT_AND_CLAIM,
-        worker=worker,
-        queues=subscription.queues,
-        names=subscription.names,
-        ids=sorted(set(ids)),
-        **state,
-    )[1]
-    if not answer:
-        return None
-    rows = [row for _, *row in answer if row[0] is not None]
-    taken = [_attempt(row, worker) for is_taken, *row in answer if is_taken]
-    return _lookup(subscription.alias, ids, rows, room.take(taken))
-
-
-def _lookup(
+def look_up(
     alias: str, ids: Iterable[uuid.UUID], rows: Iterable[Sequence[Any]], claimed: list[Attempt]
 ) -> Lookup:
     """Say what became of ``ids``, of which ``rows`` were pending."""
@@ -233,7 +192,7 @@ def _heads(subscription: Subscription) -> list[tuple[int, str]]:
 
 
 def _claim(alias: str, worker: uuid.UUID, rows: list[tuple[Any, ...]], room: Room) -> list[Attempt]:
-    claimed = room.take([_attempt(row, worker) for row in rows])
+    claimed = room.take([read_attempt(row, worker) for row in rows])
     if claimed:
         ids = sorted((attempt.task_id for attempt in claimed), key=_INT)
         count, _ = run(alias, statements.CLAIM, worker=worker, ids=ids)
@@ -244,7 +203,8 @@ def _claim(alias: str, worker: uuid.UUID, rows: list[tuple[Any, ...]], room: Roo
     return claimed
 
 
-def _attempt(row: Sequence[Any], worker: uuid.UUID) -> Attempt:
+def read_attempt(row: Sequence[Any], worker: uuid.UUID) -> Attempt:
+    """Return the attempt that claims a row, as a statement has chosen it."""
     (
         task_id, name, queue, args, kwargs, attempt, failures, crashes, max_attempts, errors, timeout, hooks,
         may_share, _, _,

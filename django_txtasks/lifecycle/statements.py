@@ -4,6 +4,8 @@
 workers, C is a cleaner.
 """
 
+import functools
+
 NOW = "SELECT {now}"
 
 # -- enqueue ------------------------------------------------------------------------------------
@@ -11,9 +13,9 @@ INSERT_TASKS = "INSERT INTO txtasks_task ({columns}) VALUES {rows}"
 COPY_TASKS = "COPY txtasks_task ({columns}) FROM STDIN (NULL '')"
 POSTGRES_NOW = "SELECT statement_timestamp() AT TIME ZONE 'UTC'"
 
-# No statement may read a whole backlog, whatever statistics a planner has: PostgreSQL's are often those of an empty
-# table. Rows of known ids are found by their primary key: nothing is joined, and ``TRIM(status)`` leads to no index of
-# what waits. (It read all of 300,000 rows for one id.)
+# No statement may read a whole backlog, whatever statistics a planner has: PostgreSQL's are often those of
+# an empty table. Rows of known ids are found by their primary key: nothing is joined, and ``TRIM(status)``
+# leads to no index of what waits. (It read all of 300,000 rows for one id.)
 
 # -- claim: pending -> claimed ------------------------------------------------------------------
 # One index probe for each priority that is there: neither rows due later nor a million of one
@@ -98,19 +100,17 @@ DELETE_TASKS = "DELETE FROM txtasks_task WHERE id {in_ids} AND TRIM(status) = %(
 # PostgreSQL does all that in one statement. What belongs to an id stands at its place in another array: a join is
 # planned by statistics, and took a minute for 500 rows with those of an empty table.
 _OF_ID = "[array_position(CAST(%(ids)s AS uuid[]), id)]"
-_ENDED = f"""
-    WITH held AS (
+_HELD = f"""
+    held AS (
         SELECT id FROM txtasks_task
-         WHERE id {{in_ids}} AND attempt = (CAST(%(attempts)s AS int[])){_OF_ID}
-           AND worker = %(worker)s AND TRIM(status) = 'claimed' {{skip_locked}}
+         WHERE {{only_if}} id {{{{in_ids}}}} AND attempt = (CAST(%(attempts)s AS int[])){_OF_ID}
+           AND worker = %(worker)s AND TRIM(status) = 'claimed' {{{{skip_locked}}}}
     )"""
 _GONE = "DELETE FROM txtasks_task WHERE id = ANY(ARRAY(SELECT id FROM held)) RETURNING "
+_KEEP_GONE = _FINISHED.replace("{result}", f"(CAST(%(results)s AS text[])){_OF_ID}") + "gone"
+_ENDED = f"WITH {_HELD.format(only_if='')}"
 FINISH_MANY = f"{_ENDED} {_GONE} id, attempt"
-FINISH_AND_KEEP_MANY = (
-    f"{_ENDED}, gone AS ({_GONE} *)"
-    + _FINISHED.replace("{result}", f"(CAST(%(results)s AS text[])){_OF_ID}")
-    + "gone RETURNING id, attempt"
-)
+FINISH_AND_KEEP_MANY = f"{_ENDED}, gone AS ({_GONE} *) {_KEEP_GONE} RETURNING id, attempt"
 
 # The whole fence in the statement itself: id, attempt, worker, status.
 _STILL_HELD = """
@@ -164,20 +164,35 @@ BEAT = """
            suspected_at = CASE WHEN will = %(will)s THEN suspected_at END, will = %(will)s
      WHERE id = %(worker)s AND NOT lost
 """
-# The whole turn of a worker that only hints have woken, where each task finds a slot: beat and claim in one
-# statement, which commits by itself. Nothing is claimed where the beat finds no row. PostgreSQL alone has it.
-BEAT_AND_CLAIM = f"""
-    WITH beat AS ({BEAT} AND (SELECT set_config('lock_timeout', '1000', TRUE)) IS NOT NULL RETURNING id),
-    chosen AS ({CHOOSE_BY_ID}),
+# A worker's usual turn in one statement, which commits by itself: PostgreSQL alone has it. Nothing is finished or
+# claimed where the beat finds no row; its lock is held until the commit, and whoever waits for it gives up soon.
+_BEAT_AT_ONCE = f"""
+    WITH beat AS ({BEAT} AND (SELECT set_config('lock_timeout', '1000', TRUE)) IS NOT NULL RETURNING id)"""
+_CLAIM_AT_ONCE = f""",
+    chosen AS ({CHOOSE_BY_ID.replace("{in_ids}", "{in_hinted}")}),
     taken AS (
         UPDATE txtasks_task {_TO_CLAIMED}
          WHERE id = ANY(ARRAY(SELECT chosen.id FROM beat, chosen WHERE chosen.wait <= 0))
            AND TRIM(status) = 'pending'
         RETURNING id
-    )
-    SELECT taken.id IS NOT NULL, chosen.*
-      FROM beat LEFT JOIN chosen ON TRUE LEFT JOIN taken ON taken.id = chosen.id
-"""
+    )"""
+
+
+@functools.cache
+def at_once(*, finish: bool, keep: bool, claim: bool) -> str:
+    """Return the statement of a turn: what it finished and, for each row that was looked up, if it was taken."""
+    with_, answer, source = [_BEAT_AT_ONCE], ["NULL", "NULL"], ["FROM beat"]
+    if finish:
+        with_ += [f", {_HELD.format(only_if='EXISTS (SELECT FROM beat) AND')}, gone AS ({_GONE} *)"]
+        with_ += [f", kept AS ({_KEEP_GONE})"] if keep else []
+        answer = [f"ARRAY(SELECT {column} FROM gone ORDER BY id)" for column in ("id", "attempt")]
+    if claim:
+        with_ += [_CLAIM_AT_ONCE]
+        answer += ["taken.id IS NOT NULL", "chosen.*"]
+        source += ["LEFT JOIN chosen ON TRUE LEFT JOIN taken ON taken.id = chosen.id"]
+    return " ".join([*with_, "SELECT", ", ".join(answer), *source])
+
+
 LIVING_WORKERS = """
     SELECT id, beat, lease, host, pid, sessions, suspected_at IS NOT NULL FROM txtasks_worker WHERE NOT lost
 """
@@ -263,15 +278,23 @@ OLD_FINISHED = """
 PRUNE = "DELETE FROM txtasks_finishedtask WHERE id {in_ids}"
 
 # -- a person's arrows ----------------------------------------------------------------------------
-LOCK_IN_STATE = "SELECT id, queue_name FROM txtasks_task WHERE id {in_ids} AND TRIM(status) = %(status)s {skip_locked}"
+LOCK_IN_STATE = """
+    SELECT id, queue_name FROM txtasks_task WHERE id {in_ids} AND TRIM(status) = %(status)s {skip_locked}
+"""
 # What was compensated must not be done after all.
 LOCK_REVIVABLE = """
     SELECT id, queue_name FROM txtasks_task
-     WHERE id {in_ids} AND TRIM(status) = %(status)s AND NOT (on_crash = 'compensate' AND crashes > 0) {skip_locked}
+     WHERE id {in_ids} AND TRIM(status) = %(status)s AND NOT (on_crash = 'compensate' AND crashes > 0)
+           {skip_locked}
 """
 HOLD = "UPDATE txtasks_task SET status = 'held' WHERE id {in_ids} AND TRIM(status) = 'pending'"
-RESUME = "UPDATE txtasks_task SET status = 'pending', notified_at = NULL WHERE id {in_ids} AND TRIM(status) = 'held'"
-RUN_NOW = "UPDATE txtasks_task SET run_after = {now}, notified_at = NULL WHERE id {in_ids} AND TRIM(status) = 'pending'"
+RESUME = """
+    UPDATE txtasks_task SET status = 'pending', notified_at = NULL WHERE id {in_ids} AND TRIM(status) = 'held'
+"""
+RUN_NOW = """
+    UPDATE txtasks_task SET run_after = {now}, notified_at = NULL
+     WHERE id {in_ids} AND TRIM(status) = 'pending'
+"""
 REVIVE = """
     UPDATE txtasks_task SET status = 'pending', run_after = {now}, started_at = NULL, notified_at = NULL,
            failures = 0, crashes = 0

@@ -16,7 +16,7 @@ from django.db import DatabaseError, InterfaceError, OperationalError, connectio
 from django_txtasks import signals
 from django_txtasks.conf import Config
 from django_txtasks.enqueueing import notify_on_commit
-from django_txtasks.lifecycle import claims, outcomes, workers
+from django_txtasks.lifecycle import at_once, claims, outcomes, workers
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.claims import Lookup, Marks, Room, Subscription
 from django_txtasks.lifecycle.dialect import own_transaction
@@ -91,7 +91,7 @@ class Ledger:
         self.recorder = Recorder(self.alias, config)
         self.slot_sessions: dict[int, str] = {}
         self._seen_will = 0
-        self._unsure = False
+        self._unsure = self._has_unheld = False
         self._next_check = self._next_head = 0.0
         self._scanned: Marks = {}
 
@@ -113,8 +113,8 @@ class Ledger:
         """
         if self.id is None:
             self._register(connected)
-        if self._is_only_hinted(turn):
-            self._claim_at_once(turn, slots.running, connected)
+        if self._is_usual(turn):
+            self._write_at_once(turn, slots.running, connected)
             return
         with own_transaction(self.alias, limit=self.config.lease / 2, in_order=True):
             self._beat(slots.running, connected)
@@ -125,7 +125,7 @@ class Ledger:
                 self._scanned = {}  # it is due at its old place again, or soon
             if turn.room.width:
                 self._claim(turn)
-        self._unsure = False
+        self._unsure = self._has_unheld = False
         for one in settled:
             tell(one)
         self.recorder.settle(recorded, self._me)
@@ -224,20 +224,29 @@ class Ledger:
         waiting = self.recorder.waiting
         return [one for one in waiting if one.attempt.worker == self.id and key(one) not in there]
 
-    def _is_only_hinted(self, turn: Turn) -> bool:
-        """Say whether all that this turn has to do is to claim what hints told, and each task has a slot."""
-        return (
-            bool(turn.ids)
-            and not (turn.scan or self.recorder.waiting or self._check_is_due)
-            and claims.fits_at_once(self.alias, turn.ids, turn.room)
+    def _is_usual(self, turn: Turn) -> bool:
+        """Say whether one statement can do all of it."""
+        unusual = turn.scan or self._check_is_due or self._has_unheld or self.recorder.careful
+        return not unusual and at_once.fits(
+            self.alias, self._me, self.recorder.waiting, turn.ids, turn.room
         )
 
-    def _claim_at_once(self, turn: Turn, running: int, connected: bool | None) -> None:
-        state = workers.state_of(self.alias, **self._state(running, connected))
-        lookup = claims.claim_at_once(self.subscription, self._me, turn.ids, turn.room, state)
-        if lookup is None:
+    def _write_at_once(self, turn: Turn, running: int, connected: bool | None) -> None:
+        written = at_once.turn(
+            self.subscription,
+            self._me,
+            workers.state_of(self.alias, **self._state(running, connected)),
+            ended=self.recorder.waiting,
+            ids=turn.ids,
+            room=turn.room,
+            keep=bool(self.config.keep_finished),
+        )
+        if written is None:
             raise DeclaredLost
-        turn.lookup, turn.claimed = lookup, lookup.claimed
+        recorded, turn.lookup = written
+        turn.claimed = turn.lookup.claimed if turn.lookup else []
+        self._has_unheld = bool(recorded.busy)
+        self.recorder.settle(recorded, self._me)
 
     def _claim(self, turn: Turn) -> None:
         """The scan comes first: rows whose hints were lost must not wait behind a stream of hints."""

@@ -1,8 +1,8 @@
 """Where faults strike: thirteen points on the way of a task, one hooked per process.
 
-A statement is hit right after it was executed, in its open transaction. Around a COMMIT there are two
-moments: a cut and a freeze strike before it is sent, an exception and kill -9 once it has landed and
-its answer is lost.
+A statement is hit right after it was executed, in its open transaction if it has one. Around a COMMIT, or a
+statement that commits by itself, there are two moments: a cut and a freeze strike before it is sent, an
+exception and kill -9 once it has landed and its answer is lost.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from failpoints.faults import Fault, shut
 
 # The loop records the ends of most tasks in its turn, but an atomic task its own in its own transaction:
 # each kind of finish gets two of the faults, and its commit the other two.
-LOOPS_FINISH, ATOMIC_FINISH = "FINISH_AND_KEEP_MANY", "FINISH"
+LOOPS_FINISH, ATOMIC_FINISH = "_KEEP_GONE", "FINISH"
+CLAIMS = "CLAIM", "_CLAIM_AT_ONCE"
 FINISHES = {
     "raise": LOOPS_FINISH,
     "kill": ATOMIC_FINISH,
@@ -75,18 +76,29 @@ def commit(*names: str, skip: int = 0) -> Callable[[Fault], None]:
             real_commit, real_rollback = connection._commit, connection._rollback
 
             def execute(call: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
-                if is_one_of(names, sql):
-                    seen.append(sql)
-                return call(sql, params, many, context)
+                do = functools.partial(call, sql, params, many, context)
+                if not is_one_of(names, sql):
+                    return do()
+                if connection.get_autocommit():
+                    return struck(do)
+                seen.append(sql)
+                return do()
+
+            def struck(do: Callable[[], Any]) -> Any:
+                if fault.kind in ("cut", "stop"):
+                    fault.strike(functools.partial(cut_database, connection))
+                answer = do()
+                if fault.kind in ("raise", "kill"):
+                    fault.strike(functools.partial(cut_database, connection))
+                return answer
 
             def commit_() -> None:
                 meant = bool(seen)
                 seen.clear()
-                if meant and fault.kind in ("cut", "stop"):
-                    fault.strike(functools.partial(cut_database, connection))
-                real_commit()
-                if meant and fault.kind in ("raise", "kill"):
-                    fault.strike(functools.partial(cut_database, connection))
+                if meant:
+                    struck(real_commit)
+                else:
+                    real_commit()
 
             def rollback() -> None:
                 seen.clear()
@@ -121,7 +133,7 @@ def on_each_connection(attach: Callable[[Any], None]) -> None:
 
 @functools.cache
 def pattern(name: str) -> re.Pattern[str]:
-    """Match a statement's text as it is executed, whatever stands in its ``{pieces}``."""
+    """Match the text of a statement, or of a part, as it is executed, whatever stands in its ``{pieces}``."""
     from django_txtasks.lifecycle import statements
 
     parts = re.split(r"\{\w+\}", getattr(statements, name))
@@ -130,7 +142,7 @@ def pattern(name: str) -> re.Pattern[str]:
 
 def is_one_of(names: tuple[str, ...], sql: str) -> bool:
     """Say whether this is one of the lifecycle's statements."""
-    return any(pattern(name).match(sql) for name in names)
+    return any(pattern(name).search(sql) for name in names)
 
 
 def cut_database(connection: Any) -> None:
@@ -216,8 +228,8 @@ ROLES: dict[str, dict[str, Callable[[Fault], None]]] = {
     },
     "worker": {
         "receive": receiving,
-        "claim": statement("CLAIM"),
-        "claim commit": commit("CLAIM"),
+        "claim": statement(*CLAIMS),
+        "claim commit": commit(*CLAIMS),
         "run": task("run", "default"),
         "effects": task("effects", "atomic"),
         "finish": by_fault(statement, FINISHES),

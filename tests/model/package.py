@@ -11,7 +11,7 @@ from probe import tasks as functions
 
 from django_txtasks import registry
 from django_txtasks.conf import get_config
-from django_txtasks.lifecycle import claims, outcomes, people, recovery, workers
+from django_txtasks.lifecycle import at_once, claims, outcomes, people, recovery, workers
 from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.claims import Subscription
 from django_txtasks.models import FinishedTask, Task, Worker
@@ -53,19 +53,24 @@ class Package:
         with transaction.atomic():
             return outcomes.record(ALIAS, ended, config=self._config(keep))
 
-    def claim_hinted(self, worker, queues, ids, limit):
-        """As a worker's turn that only hints have asked for: in one statement where it can be."""
+    def hinted_turn(self, worker, ended, queues, ids, limit, *, keep):
+        """As a worker's turn for hints: in one statement where it can be. None = nothing was tried."""
         room, subscription = claims.Room(limit), self._subscription(queues)
-        if claims.fits_at_once(ALIAS, ids, room):
+        if at_once.fits(ALIAS, worker, ended, ids, room):
             state = workers.state_of(ALIAS, running=0, listening=None)
-            found = claims.claim_at_once(subscription, worker, ids, room, state)
-            if found is None:
+            written = at_once.turn(
+                subscription, worker, state, ended=ended, ids=ids, room=room, keep=keep
+            )
+            if written is None:
                 raise RolledBack
-            return found
+            recorded, found = written
+            return recorded.done, found or claims.Lookup([], {}, [])
+        if ended:
+            return None
         with transaction.atomic():
             if not self.beat(worker):
                 raise RolledBack
-            return claims.claim_hinted(subscription, worker, ids, room)
+            return [], claims.claim_hinted(subscription, worker, ids, room)
 
     def finish(self, attempt, *, keep):
         """As an atomic task: its effect and its finish."""

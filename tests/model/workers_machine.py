@@ -56,6 +56,15 @@ class CallersAndWorkers(RuleBasedStateMachine):
         max_size=3,
         unique_by=lambda one: one[0].fence,
     )
+    finishes = st.lists(attempts, min_size=1, max_size=3, unique_by=lambda one: one.fence)
+    hinting = {
+        "place": places,
+        "queues": queues,
+        "ids": st.lists(tasks, max_size=4),
+        "limit": limits,
+        "keep": st.booleans(),
+        "unanswered": seldom,
+    }
     claiming = {
         "place": places,
         "queues": queues,
@@ -164,32 +173,41 @@ class CallersAndWorkers(RuleBasedStateMachine):
         assert priorities == [self.tables.tasks[key].priority for key in due]
         return self._claimed(worker, claimed, started, unanswered)
 
-    @rule(
-        target=attempts,
-        place=places,
-        queues=queues,
-        ids=some_tasks,
-        limit=limits,
-        unanswered=seldom,
-    )
-    def claim_hinted(self, *, place, queues, ids, limit, unanswered):
+    @rule(target=attempts, **hinting)
+    def claim_hinted(self, **how):
+        return self._hinted_turn([], **how)
+
+    @precondition(lambda self: self.known)
+    @rule(target=attempts, finished=finishes, **hinting)
+    def hinted_turn(self, finished, *, place, **how):
+        mine = [one for one in finished if one.worker == self.processes[place]]
+        return self._hinted_turn([(one, Arrow.FINISH, False) for one in mine], place=place, **how)
+
+    def _hinted_turn(self, ended, *, place, queues, ids, limit, keep, unanswered):
         tables, worker = self.tables, self.processes[place]
+        batch = sorted(map(ended_of, ended), key=lambda one: one.attempt.task_id)
+        held = [one for one in batch if tables.holds(one.attempt.fence)]
         due = set(tables.claimable(queues)) & set(ids)
         pending = {
             key
             for key in set(ids) & set(tables.tasks)
             if tables.tasks[key].status == "pending" and tables.tasks[key].queue in queues
         }
-        absent = set(ids) - set(tables.tasks) - set(tables.finished)
         try:
-            found = self.package.claim_hinted(worker, queues, ids, limit)
+            written = self.package.hinted_turn(worker, batch, queues, ids, limit, keep=keep)
         except RolledBack:
             return self._was_lost(place)
+        if written is None:  # it takes more than one statement, which others have tried
+            return multiple()
+        done, found = written
+        assert sorted(done, key=lambda one: one.attempt.task_id) == held
+        for one in held:
+            self._take(one, keep)
         taken = {attempt.task_id for attempt in found.claimed}
         assert taken <= due
         assert len(found.claimed) == min(limit, len(due))
         assert set(found.later) == pending - taken
-        assert set(found.absent) == absent
+        assert set(found.absent) == set(ids) - set(tables.tasks) - set(tables.finished)
         return self._claimed(worker, found.claimed, True, unanswered)
 
     def _claimed(self, worker, attempts, started, unanswered):

@@ -1,0 +1,99 @@
+"""A worker's usual turn in one statement, on PostgreSQL: it beats, finishes what ended, claims what hints told of.
+
+A turn of several statements costs as many round trips, and each task two turns. What is not usual, a scan,
+a retry, a hook, an outcome whose row is not held, is left to them: see ``Ledger.write``.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from django.db import connections
+
+from django_txtasks.lifecycle import statements
+from django_txtasks.lifecycle.attempts import Arrow, Ended
+from django_txtasks.lifecycle.claims import Lookup, Room, Subscription, look_up, read_attempt
+from django_txtasks.lifecycle.dialect import run
+from django_txtasks.lifecycle.outcomes import Recorded
+from django_txtasks.models import Outcome
+
+NO_HOOKS = "{}"
+
+
+def fits(
+    alias: str, worker: uuid.UUID, ended: Sequence[Ended], ids: Sequence[uuid.UUID], room: Room
+) -> bool:
+    """Say whether ``turn`` can do it: each of the ids finds a slot of its own, and all that ended is finished."""
+    connection = connections[alias]
+    return (
+        connection.vendor == "postgresql"
+        and connection.get_autocommit()
+        and len(ids) <= min(room.alone, room.most)
+        and all(
+            one.arrow is Arrow.FINISH
+            and one.attempt.worker == worker
+            and one.attempt.hooks == NO_HOOKS
+            for one in ended
+        )
+    )
+
+
+def turn(
+    subscription: Subscription,
+    worker: uuid.UUID,
+    state: dict[str, Any],
+    *,
+    ended: Sequence[Ended],
+    ids: Sequence[uuid.UUID],
+    room: Room,
+    keep: bool,
+) -> tuple[Recorded, Lookup | None] | None:
+    """Beat, CLAIMED -> finished, PENDING -> claimed, and commit.
+
+    Args:
+        state: of the worker, from ``workers.state_of``.
+        keep: the finished rows.
+
+    Returns:
+        What became of the outcomes, those that were not held as busy, and of the ids. None: the worker was
+        declared lost, and nothing was written.
+    """
+    answer = run(
+        subscription.alias,
+        statements.at_once(finish=bool(ended), keep=keep, claim=bool(ids)),
+        worker=worker,
+        **state,
+        **(_finishing(ended) if ended else {}),
+        **(_claiming(subscription, ids) if ids else {}),
+    )[1]
+    if not answer:
+        return None
+    finished = set(zip(answer[0][0] or (), answer[0][1] or (), strict=True))
+    recorded = Recorded()
+    for one in ended:
+        held = (one.attempt.task_id, one.attempt.number) in finished
+        (recorded.done if held else recorded.busy).append(one)
+    if not ids:
+        return recorded, None
+    rows = [row for _, _, _, *row in answer if row[0] is not None]
+    taken = room.take(read_attempt(row, worker) for _, _, is_taken, *row in answer if is_taken)
+    return recorded, look_up(subscription.alias, ids, rows, taken)
+
+
+def _finishing(ended: Sequence[Ended]) -> dict[str, Any]:
+    return {
+        "ids": [one.attempt.task_id for one in ended],
+        "attempts": [one.attempt.number for one in ended],
+        "results": [one.result for one in ended],
+        "outcome": Outcome.SUCCEEDED.value,
+    }
+
+
+def _claiming(subscription: Subscription, ids: Sequence[uuid.UUID]) -> dict[str, Any]:
+    return {
+        "queues": subscription.queues,
+        "names": subscription.names,
+        "hinted": sorted(set(ids)),
+    }
