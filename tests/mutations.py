@@ -204,7 +204,9 @@ def files(mutant: Mutant) -> list[str]:
     return [f"tests/{name}" for name in mutant.tests.split()]
 
 
-def run_tests(tree: Path, tests: list[str], database: str) -> tuple[int | None, str]:
+def run_tests(
+    tree: Path, tests: list[str], database: str, patience: float = PATIENCE
+) -> tuple[int | None, str]:
     """Return pytest's status, None if it took too long, and what it printed."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
     url = os.environ[f"TXTASKS_TEST_{database}_URL"]
@@ -218,7 +220,7 @@ def run_tests(tree: Path, tests: list[str], database: str) -> tuple[int | None, 
             capture_output=True,
             text=True,
             check=False,
-            timeout=PATIENCE,
+            timeout=patience,
         )
     except subprocess.TimeoutExpired:
         return None, ""
@@ -253,7 +255,7 @@ def main(words: list[str]) -> int:
             mutated((tree / "django_txtasks" / mutant.file).read_text(), mutant)
         for database in sorted({name for one in mutants for name in one.databases}):
             tests = {file for one in mutants if database in one.databases for file in files(one)}
-            status, output = run_tests(tree, sorted(tests), database)
+            status, output = run_tests(tree, sorted(tests), database, PATIENCE * len(tests))
             if status != PASSED:
                 sys.exit(f"The tests fail on {database} without any mutation:\n{output}")
         for mutant in mutants:

@@ -175,19 +175,32 @@ def test_a_lost_worker_finishes_nothing_in_its_turn(ledger):
     assert len(ledger.recorder.waiting) == 1
 
 
-@pytest.mark.skipif(
-    connection.vendor != "postgresql",
-    reason="others have no such statement, and wait in their own way",
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="others wait in their own way")
+@pytest.mark.parametrize(
+    "lock",
+    ["UPDATE txtasks_worker SET beat = beat", "LOCK TABLE txtasks_task IN ACCESS EXCLUSIVE MODE"],
+    ids=["of the worker's row", "of the table of tasks"],
 )
-def test_a_beat_that_waits_for_a_lock_gives_up_soon(ledger):
+def test_a_turn_in_one_statement_waits_for_no_lock_for_long(ledger, lock):
     handle = tasks.note.enqueue()
-    with (
-        helpers.locked("UPDATE txtasks_worker SET beat = beat WHERE id = %s", ledger.id),
-        pytest.raises(OperationalError, match="lock timeout"),
-    ):
+    with helpers.locked(lock), pytest.raises(OperationalError, match="lock timeout"):
         hinted(ledger, handle)
     connection.close()
     assert helpers.row(handle.id).status == Status.PENDING
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="an option of psycopg")
+def test_where_psycopg_sends_values_apart_from_sql_a_turn_takes_more_statements(ledger):
+    handle = tasks.note.enqueue()
+    connection.close()
+    connection.settings_dict["OPTIONS"]["server_side_binding"] = True
+    try:
+        with CaptureQueriesContext(connection) as asked:
+            assert len(hinted(ledger, handle).claimed) == 1
+    finally:
+        connection.settings_dict["OPTIONS"].pop("server_side_binding")
+        connection.close()
+    assert len(asked) > 1
 
 
 @pytest.mark.parametrize("write", [take, lambda ledger: hinted(ledger, *Task.objects.all())],

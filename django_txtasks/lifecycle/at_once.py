@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
-
-from django.db import connections
 
 from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.claims import Lookup, Room, Subscription, look_up, read_attempt
-from django_txtasks.lifecycle.dialect import run
+from django_txtasks.lifecycle.dialect import can_run_at_once, run_at_once
 from django_txtasks.lifecycle.outcomes import Recorded
 from django_txtasks.models import Outcome
 
@@ -26,10 +25,8 @@ def fits(
     alias: str, worker: uuid.UUID, ended: Sequence[Ended], ids: Sequence[uuid.UUID], room: Room
 ) -> bool:
     """Say whether ``turn`` can do it: each of the ids finds a slot of its own, and all that ended is finished."""
-    connection = connections[alias]
     return (
-        connection.vendor == "postgresql"
-        and connection.get_autocommit()
+        can_run_at_once(alias)
         and len(ids) <= min(room.alone, room.most)
         and all(
             one.arrow is Arrow.FINISH
@@ -49,25 +46,28 @@ def turn(
     ids: Sequence[uuid.UUID],
     room: Room,
     keep: bool,
+    limit: timedelta,
 ) -> tuple[Recorded, Lookup | None] | None:
     """Beat, CLAIMED -> finished, PENDING -> claimed, and commit.
 
     Args:
         state: of the worker, from ``workers.state_of``.
         keep: the finished rows.
+        limit: see ``own_transaction``.
 
     Returns:
         What became of the outcomes, those that were not held as busy, and of the ids. None: the worker was
         declared lost, and nothing was written.
     """
-    answer = run(
+    answer = run_at_once(
         subscription.alias,
         statements.at_once(finish=bool(ended), keep=keep, claim=bool(ids)),
+        limit=limit,
         worker=worker,
         **state,
         **(_finishing(ended) if ended else {}),
         **(_claiming(subscription, ids) if ids else {}),
-    )[1]
+    )
     if not answer:
         return None
     finished = set(zip(answer[0][0] or (), answer[0][1] or (), strict=True))

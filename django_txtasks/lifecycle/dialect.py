@@ -99,6 +99,40 @@ def run(alias: str, sql: str, **params: Any) -> tuple[int, list[tuple[Any, ...]]
     list, by a comparison with all of its values.
     """
     connection = connections[alias]
+    text, values = _bound(connection, sql, params)
+    with connection.cursor() as cursor:
+        cursor.execute(text, values)
+        return cursor.rowcount, list(cursor.fetchall()) if cursor.description else []
+
+
+def run_at_once(alias: str, sql: str, *, limit: timedelta, **params: Any) -> list[tuple[Any, ...]]:
+    """Run one statement as a transaction of its own, within the limits of ``own_transaction``; return its rows.
+
+    It takes one round trip: the limits travel with it, and hold before it asks for its first lock. See
+    ``can_run_at_once``.
+    """
+    connection = connections[alias]
+    text, values = _bound(connection, sql, params)
+    with connection.cursor() as cursor:
+        cursor.execute(f"{_LIMITS};{text}", {**_limits(limit), **values})
+        cursor.nextset()
+        return list(cursor.fetchall())
+
+
+def can_run_at_once(alias: str) -> bool:
+    """Say whether ``run_at_once`` can: PostgreSQL, no open transaction, and psycopg writes values into the SQL."""
+    connection = connections[alias]
+    return (
+        connection.vendor == "postgresql"
+        and connection.get_autocommit()
+        and not connection.settings_dict["OPTIONS"].get("server_side_binding")
+    )
+
+
+def _bound(
+    connection: BaseDatabaseWrapper, sql: str, params: dict[str, Any]
+) -> tuple[str, dict[str, Any]]:
+    """Return a statement with its pieces in it, and its parameters as the driver takes them."""
     pieces = dict(vars(dialect_of(connection)))
     for name, values in [
         (name, value) for name, value in params.items() if isinstance(value, list)
@@ -112,11 +146,7 @@ def run(alias: str, sql: str, **params: Any) -> tuple[int, list[tuple[Any, ...]]
             params.update({f"{name}_{index}": _plain(value) for index, value in enumerate(values)})
             places = ", ".join(f"%({name}_{index})s" for index in range(len(values)))
             pieces[f"in_{name}"] = f"IN ({places})"
-    with connection.cursor() as cursor:
-        cursor.execute(
-            sql.format(**pieces), {name: _plain(value) for name, value in params.items()}
-        )
-        return cursor.rowcount, list(cursor.fetchall()) if cursor.description else []
+    return sql.format(**pieces), {name: _plain(value) for name, value in params.items()}
 
 
 def id_array(ids: Iterable[uuid.UUID]) -> str:
@@ -155,15 +185,17 @@ def own_transaction(
         if limit is not None and getattr(connections[alias], "mysql_is_mariadb", False):
             run(alias, _MARIADB_LIMIT, seconds=max(1, math.ceil(limit.total_seconds())))
         if limit is not None and connections[alias].vendor == "postgresql":
-            milliseconds = max(1, int(limit.total_seconds() * 1000))
-            run(
-                alias,
-                _LIMITS + _IN_ORDER if in_order else _LIMITS,
-                idle=str(milliseconds),
-                statement=str(max(1, milliseconds // 2)),
-                lock="1000",
-            )
+            run(alias, _LIMITS + _IN_ORDER if in_order else _LIMITS, **_limits(limit))
         yield
+
+
+def _limits(limit: timedelta) -> dict[str, str]:
+    milliseconds = max(1, int(limit.total_seconds() * 1000))
+    return {
+        "idle": str(milliseconds),
+        "statement": str(max(1, milliseconds // 2)),
+        "lock": "1000",
+    }
 
 
 _LIMITS = """

@@ -165,9 +165,7 @@ BEAT = """
      WHERE id = %(worker)s AND NOT lost
 """
 # A worker's usual turn in one statement, which commits by itself: PostgreSQL alone has it. Nothing is finished or
-# claimed where the beat finds no row; its lock is held until the commit, and whoever waits for it gives up soon.
-_BEAT_AT_ONCE = f"""
-    WITH beat AS ({BEAT} AND (SELECT set_config('lock_timeout', '1000', TRUE)) IS NOT NULL RETURNING id)"""
+# claimed where the beat finds no row, whose lock is held until the commit.
 _CLAIM_AT_ONCE = f""",
     chosen AS ({CHOOSE_BY_ID.replace("{in_ids}", "{in_hinted}")}),
     taken AS (
@@ -181,7 +179,7 @@ _CLAIM_AT_ONCE = f""",
 @functools.cache
 def at_once(*, finish: bool, keep: bool, claim: bool) -> str:
     """Return the statement of a turn: what it finished and, for each row that was looked up, if it was taken."""
-    with_, answer, source = [_BEAT_AT_ONCE], ["NULL", "NULL"], ["FROM beat"]
+    with_, answer, source = [f"WITH beat AS ({BEAT} RETURNING id)"], ["NULL", "NULL"], ["FROM beat"]
     if finish:
         with_ += [f", {_HELD.format(only_if='EXISTS (SELECT FROM beat) AND')}, gone AS ({_GONE} *)"]
         with_ += [f", kept AS ({_KEEP_GONE})"] if keep else []

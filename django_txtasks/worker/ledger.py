@@ -240,6 +240,7 @@ class Ledger:
             ids=turn.ids,
             room=turn.room,
             keep=bool(self.config.keep_finished),
+            limit=self.config.lease / 2,
         )
         if written is None:
             raise DeclaredLost

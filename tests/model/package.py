@@ -59,7 +59,14 @@ class Package:
         if at_once.fits(ALIAS, worker, ended, ids, room):
             state = workers.state_of(ALIAS, running=0, listening=None)
             written = at_once.turn(
-                subscription, worker, state, ended=ended, ids=ids, room=room, keep=keep
+                subscription,
+                worker,
+                state,
+                ended=ended,
+                ids=ids,
+                room=room,
+                keep=keep,
+                limit=self.keeping.lease,
             )
             if written is None:
                 raise RolledBack
