@@ -198,6 +198,25 @@ def test_a_queue_of_runs_that_moves_on_is_no_stall():
     assert looks == [1000.0 + STALL, 1000.3 + STALL, 1000.0 + LONGEST_WAIT]
 
 
+def test_claims_that_have_become_too_old_to_begin_are_given_back():
+    """A machine that slept: by now the cleaner may have given them to somebody else."""
+    begun = []
+
+    def run(one, limit):
+        begun.append(one)
+        return Ended(attempt=one, arrow=Arrow.FINISH)
+
+    rung = threading.Event()
+    slots = Slots(1, run=run, ring=rung.set, patience=1.0, took=lambda name, seconds: None)
+    old = [attempt(), attempt()]
+    slots.start(old, good_until=time.monotonic() - 0.001)
+    assert rung.wait(30)
+    assert slots.collect() == []
+    assert sorted(slots.take_back(stalled=True)) == sorted(old)
+    slots.close()
+    assert (begun, slots.running) == ([], 0)
+
+
 def test_a_task_that_needs_a_slot_of_its_own_comes_before_a_backlog_of_short_ones_in_another_queue():
     with helpers.working(threads=1, queues=["default", "mail"]):
         enqueue_many((tasks.quick, (f"{number}",)) for number in range(200))
