@@ -89,7 +89,7 @@ MUTANTS = [
            "test_worker.py", BOTH),
     Mutant("run_after of a hinted task", "lifecycle/claims.py",
            {"[row for row in rows if row[-1] <= 0][: room.width]": "rows[: room.width]"},
-           "test_broker.py"),
+           "test_ledger.py"),
     Mutant("LOSE looks at the beat again", "lifecycle/statements.py",
            {"AND NOT lost AND beat = %(beat)s": "AND NOT lost"}, "test_lifecycle.py", BOTH),
     Mutant("BEAT refuses a lost worker", "lifecycle/statements.py",

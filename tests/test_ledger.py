@@ -19,6 +19,9 @@ from django_txtasks.models import FinishedTask, Status, Task, Worker
 from django_txtasks.worker.ledger import DeclaredLost, Ledger, Turn
 
 pytestmark = pytest.mark.usefixtures("rows")
+on_postgres = pytest.mark.skipif(
+    connection.vendor != "postgresql", reason="others take more than one statement"
+)
 
 
 @pytest.fixture
@@ -102,7 +105,8 @@ def test_a_turn_that_only_hints_have_asked_for_is_one_statement_where_the_databa
 
 @pytest.mark.parametrize("room", [4, 1], ids=["at once", "in a transaction"])
 def test_a_hinted_turn_tells_what_is_taken_what_is_due_later_and_what_is_not_there(ledger, room):
-    due, later = tasks.note.enqueue(), tasks.note.using(run_after=timedelta(seconds=30)).enqueue()
+    later = tasks.note.using(run_after=timedelta(seconds=30)).enqueue()
+    due = tasks.note.enqueue()
     gone = tasks.note.enqueue()
     helpers.execute("DELETE FROM txtasks_task WHERE id = %s", gone.id.hex)
     turn = hinted(ledger, due, later, gone, room=room)
@@ -164,6 +168,64 @@ def test_an_outcome_whose_row_is_not_held_waits_for_a_turn_that_can_tell_why(led
     assert helpers.row(moved.id).attempt == 7
 
 
+@on_postgres
+def test_a_worker_that_is_declared_lost_while_its_turn_waits_writes_nothing(ledger):
+    """The turn has begun, with a look at a worker that is not lost; then it waits for LOSE to commit."""
+    held = tasks.note.enqueue()
+    (attempt,) = hinted(ledger, held).claimed
+    ledger.recorder.add([Ended(attempt=attempt, arrow=Arrow.FINISH)])
+    waiting = tasks.note.enqueue()
+    (seen,) = recovery.living_workers("default")
+    written = []
+
+    def write():
+        with pytest.raises(DeclaredLost):
+            hinted(ledger, waiting)
+        written.append(False)
+
+    with contextlib.ExitStack() as session, transaction.atomic():
+        assert recovery.lose("default", seen)
+        session.enter_context(helpers.second_session(write))
+        blocked = "SELECT 1 FROM pg_locks WHERE NOT granted"
+        helpers.wait_until(lambda: helpers.execute(blocked))
+    assert written == [False]
+    assert helpers.row(held.id).status == Status.CLAIMED
+    assert (helpers.row(waiting.id).status, helpers.row(waiting.id).attempt) == (Status.PENDING, 0)
+
+
+@on_postgres
+def test_a_turn_that_cannot_look_everywhere_claims_nothing(ledger):
+    handle, gone = tasks.note.enqueue(), tasks.note.enqueue()
+    helpers.execute("DELETE FROM txtasks_task WHERE id = %s", gone.id.hex)
+    lock = "LOCK TABLE txtasks_finishedtask IN ACCESS EXCLUSIVE MODE"
+    with helpers.locked(lock), pytest.raises(OperationalError, match="lock timeout"):
+        hinted(ledger, handle, gone)
+    connection.close()
+    assert helpers.row(handle.id).status == Status.PENDING
+
+
+def test_an_outcome_that_is_refused_again_and_again_is_kept_once(ledger):
+    handle = tasks.note.enqueue()
+    (attempt,) = hinted(ledger, handle).claimed
+    ledger.recorder.add([Ended(attempt=attempt, arrow=Arrow.FINISH)])
+
+    def refuse(execute, sql, params, many, context):
+        if "DELETE FROM txtasks_task" in sql or "UPDATE txtasks_task" in sql:
+            raise DataError("no such outcome")
+        return execute(sql, params, many, context)
+
+    with connection.execute_wrapper(refuse):
+        for _ in range(2):
+            with contextlib.suppress(DataError):
+                hinted(ledger)
+            ledger.failed(DataError("met in a turn, so it is recorded apart"))
+            hinted(ledger)
+            for _ in range(3):
+                hinted(ledger)
+            ledger.recorder.try_refused_again()
+            assert len(ledger.recorder.waiting) == 1
+
+
 def test_a_lost_worker_finishes_nothing_in_its_turn(ledger):
     handle = tasks.note.enqueue()
     (attempt,) = hinted(ledger, handle).claimed
@@ -175,7 +237,7 @@ def test_a_lost_worker_finishes_nothing_in_its_turn(ledger):
     assert len(ledger.recorder.waiting) == 1
 
 
-@pytest.mark.skipif(connection.vendor != "postgresql", reason="others wait in their own way")
+@on_postgres
 @pytest.mark.parametrize(
     "lock",
     ["UPDATE txtasks_worker SET beat = beat", "LOCK TABLE txtasks_task IN ACCESS EXCLUSIVE MODE"],
@@ -189,7 +251,7 @@ def test_a_turn_in_one_statement_waits_for_no_lock_for_long(ledger, lock):
     assert helpers.row(handle.id).status == Status.PENDING
 
 
-@pytest.mark.skipif(connection.vendor != "postgresql", reason="an option of psycopg")
+@on_postgres
 def test_where_psycopg_sends_values_apart_from_sql_a_turn_takes_more_statements(ledger):
     handle = tasks.note.enqueue()
     connection.close()

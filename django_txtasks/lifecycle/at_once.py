@@ -13,7 +13,7 @@ from typing import Any
 
 from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.attempts import Arrow, Ended
-from django_txtasks.lifecycle.claims import Lookup, Room, Subscription, look_up, read_attempt
+from django_txtasks.lifecycle.claims import Lookup, Room, Subscription, read_attempt, read_lookup
 from django_txtasks.lifecycle.dialect import can_run_at_once, run_at_once
 from django_txtasks.lifecycle.outcomes import Recorded
 from django_txtasks.models import Outcome
@@ -70,16 +70,17 @@ def turn(
     )
     if not answer:
         return None
-    finished = set(zip(answer[0][0] or (), answer[0][1] or (), strict=True))
+    finished_ids, attempts, known, *_ = answer[0]
+    finished = set(zip(finished_ids or (), attempts or (), strict=True))
     recorded = Recorded()
     for one in ended:
         held = (one.attempt.task_id, one.attempt.number) in finished
         (recorded.done if held else recorded.busy).append(one)
     if not ids:
         return recorded, None
-    rows = [row for _, _, _, *row in answer if row[0] is not None]
-    taken = room.take(read_attempt(row, worker) for _, _, is_taken, *row in answer if is_taken)
-    return recorded, look_up(subscription.alias, ids, rows, taken)
+    found = [(is_taken, row) for _, _, _, is_taken, *row in answer if row[0] is not None]
+    taken = room.take(read_attempt(row, worker) for is_taken, row in found if is_taken)
+    return recorded, read_lookup(ids, [row for _, row in found], taken, set(known))
 
 
 def _finishing(ended: Sequence[Ended]) -> dict[str, Any]:

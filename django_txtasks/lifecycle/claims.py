@@ -151,21 +151,25 @@ def claim_hinted(
     )[1]
     due = [row for row in rows if row[-1] <= 0][: room.width]
     claimed = _claim(subscription.alias, worker, due, room)
-    return look_up(subscription.alias, ids, rows, claimed)
+    known = {as_uuid(row[0]) for row in rows}
+    if missing := sorted(set(ids) - known):
+        known |= {
+            as_uuid(row[0]) for row in run(subscription.alias, statements.KNOWN_IDS, ids=missing)[1]
+        }
+    return read_lookup(ids, rows, claimed, known)
 
 
-def look_up(
-    alias: str, ids: Iterable[uuid.UUID], rows: Iterable[Sequence[Any]], claimed: list[Attempt]
+def read_lookup(
+    ids: Iterable[uuid.UUID],
+    rows: Iterable[Sequence[Any]],
+    claimed: list[Attempt],
+    known: set[uuid.UUID],
 ) -> Lookup:
-    """Say what became of ``ids``, of which ``rows`` were pending."""
+    """Say what became of ``ids``, of which ``rows`` were pending and ``known`` are there at all."""
     later = {as_uuid(row[0]): max(0.0, float(row[-1])) for row in rows}
-    missing = set(ids) - later.keys()
     for attempt in claimed:
         del later[attempt.task_id]
-    if missing:
-        known = run(alias, statements.KNOWN_IDS, ids=sorted(missing))[1]
-        missing -= {as_uuid(row[0]) for row in known}
-    return Lookup(claimed, later, sorted(missing))
+    return Lookup(claimed, later, sorted(set(ids) - known))
 
 
 def still_holds(alias: str, attempt: Attempt) -> bool:

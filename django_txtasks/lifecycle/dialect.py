@@ -121,12 +121,12 @@ def run_at_once(alias: str, sql: str, *, limit: timedelta, **params: Any) -> lis
 
 def can_run_at_once(alias: str) -> bool:
     """Say whether ``run_at_once`` can: PostgreSQL, no open transaction, and psycopg writes values into the SQL."""
-    connection = connections[alias]
-    return (
-        connection.vendor == "postgresql"
-        and connection.get_autocommit()
-        and not connection.settings_dict["OPTIONS"].get("server_side_binding")
-    )
+    connection: Any = connections[alias]
+    if connection.vendor != "postgresql" or not connection.get_autocommit():
+        return False
+    from psycopg import ClientCursor  # where there is PostgreSQL, it can be imported
+
+    return issubclass(connection.connection.cursor_factory, ClientCursor)
 
 
 def _bound(

@@ -178,16 +178,24 @@ _CLAIM_AT_ONCE = f""",
 
 @functools.cache
 def at_once(*, finish: bool, keep: bool, claim: bool) -> str:
-    """Return the statement of a turn: what it finished and, for each row that was looked up, if it was taken."""
-    with_, answer, source = [f"WITH beat AS ({BEAT} RETURNING id)"], ["NULL", "NULL"], ["FROM beat"]
+    """Return the statement of a turn.
+
+    Its first row begins with what it has finished, ids and attempts, and with those of the hinted ids that
+    have a row. Each row goes on with one that was looked up, and if it was taken.
+    """
+    with_, source = [f"WITH beat AS ({BEAT} RETURNING id)"], ["FROM beat"]
+    once = {"ids": "NULL", "attempts": "NULL", "known": "NULL"}
     if finish:
         with_ += [f", {_HELD.format(only_if='EXISTS (SELECT FROM beat) AND')}, gone AS ({_GONE} *)"]
         with_ += [f", kept AS ({_KEEP_GONE})"] if keep else []
-        answer = [f"ARRAY(SELECT {column} FROM gone ORDER BY id)" for column in ("id", "attempt")]
+        once["ids"] = "ARRAY(SELECT id FROM gone ORDER BY id)"
+        once["attempts"] = "ARRAY(SELECT attempt FROM gone ORDER BY id)"
     if claim:
         with_ += [_CLAIM_AT_ONCE]
-        answer += ["taken.id IS NOT NULL", "chosen.*"]
+        once["known"] = f"ARRAY({KNOWN_IDS.replace('{in_ids}', '{in_hinted}')})"
         source += ["LEFT JOIN chosen ON TRUE LEFT JOIN taken ON taken.id = chosen.id"]
+    answer = [f"CASE WHEN row_number() OVER () = 1 THEN {value} END" for value in once.values()]
+    answer += ["taken.id IS NOT NULL", "chosen.*"] if claim else []
     return " ".join([*with_, "SELECT", ", ".join(answer), *source])
 
 

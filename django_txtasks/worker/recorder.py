@@ -70,6 +70,7 @@ class Recorder:
         """The transaction has committed: tell it."""
         self.waiting = recorded.busy
         self._refused += self._refused_now
+        self._refused_now = []
         self.careful = False
         for one in recorded.done:
             tell(one)

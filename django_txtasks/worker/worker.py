@@ -267,8 +267,9 @@ class Worker:
         stuck = self._enforce_limits()
         running = self.slots.running - len(stuck)
         self.recorder.add(failed(one.attempt, one.limit.error(), self.config) for one in stuck)
-        if self.recorder.waiting:
-            self._try_turn()
+        for _ in range(2):  # what one turn could not record, the next one can, or tells why
+            if self.recorder.waiting:
+                self._try_turn()
         self._leave(cut_short=True)
         if running:
             signals.worker_cut_short.tell(worker=self.ledger.id, running=running)
