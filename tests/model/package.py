@@ -72,7 +72,7 @@ class Package:
                 raise RolledBack
             recorded, found = written
             return recorded.done, found or claims.Lookup([], {}, [])
-        if ended:
+        if ended or not ids:
             return None
         with transaction.atomic():
             if not self.beat(worker):
