@@ -1,6 +1,7 @@
 """A cleaner trusts its own eyes: who is silent, what is overdue, what is old."""
 
 import json
+import time
 from datetime import timedelta
 from io import StringIO
 
@@ -231,11 +232,25 @@ def test_a_dry_run_says_what_it_would_do_and_changes_nothing():
 
 
 def test_once_looks_twice_a_lease_apart_at_a_worker_that_seems_silent(txtasks):
-    txtasks(lease=0.6, beat=0.1)
+    txtasks(lease=1.5, beat=0.1)
     worker = workers.register(
-        "default", queues=[], threads=1, listening=None, lease=timedelta(seconds=0.6)
+        "default", queues=[], threads=1, listening=None, lease=timedelta(seconds=1.5)
     )
     run("default", "UPDATE txtasks_worker SET seen_at = {ago}", age=60)
+    call_command("runcleaner", once=True, stdout=StringIO())
+    assert Worker.objects.get(pk=worker).lost
+
+
+def test_once_watches_for_a_whole_lease_after_it_was_asleep_itself(txtasks, monkeypatch):
+    """A pause of this process says nothing of the workers, and must not end the watch without a verdict."""
+    txtasks(lease=1.5, beat=0.1)
+    worker = workers.register(
+        "default", queues=[], threads=1, listening=None, lease=timedelta(seconds=1.5)
+    )
+    run("default", "UPDATE txtasks_worker SET seen_at = {ago}", age=60)
+    naps = iter([0.1, 0.1, 1.4])
+    sleep = time.sleep
+    monkeypatch.setattr(time, "sleep", lambda seconds: sleep(next(naps, seconds)))
     call_command("runcleaner", once=True, stdout=StringIO())
     assert Worker.objects.get(pk=worker).lost
 

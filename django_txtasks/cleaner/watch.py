@@ -122,6 +122,7 @@ class Watch:
         self._first_beats: dict[uuid.UUID, int] = {}
         self._unseen: set[uuid.UUID] = set()
         self._looked_at: float | None = None
+        self._began = self.clock()
 
     def lost(self) -> Iterator[tuple[LivingWorker, str]]:
         """Yield the workers that should be declared lost now, and why."""
@@ -138,6 +139,11 @@ class Watch:
                 yield worker, f"no beat for {silence:.1f} s"
             elif worker.suspected and self._two_signals(worker, silence, now):
                 yield worker, "its connection to RabbitMQ and its database session are gone"
+
+    @property
+    def looked_for(self) -> float:
+        """For how many seconds this watch has looked without a gap."""
+        return self.clock() - self._began
 
     def pause(self, usual: float) -> float:
         """Return the seconds until the next look."""
@@ -173,6 +179,7 @@ class Watch:
         slept = self._looked_at is not None and now - self._looked_at > rhythm
         if slept or session is not self._links[0]:
             self._sights.clear()
+            self._began = now
         if slept or (session, unbroken) != self._links:
             self._first_beats = {worker.id: worker.beat for worker in living}
             self._suspicions.clear()

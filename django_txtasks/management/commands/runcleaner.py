@@ -106,8 +106,7 @@ def _once(cleaner: Cleaner, *, dry: bool) -> Counter[str]:
     list(cleaner.workers.lost())
     if recovery.seems_silent(cleaner.alias):
         lease = max(worker.lease for worker in recovery.living_workers(cleaner.alias))
-        until = time.monotonic() + lease
-        while time.monotonic() < until:
+        while cleaner.workers.looked_for < lease:
             time.sleep(cleaner.config.beat.total_seconds())
             list(cleaner.workers.lost())
     if not dry:
