@@ -302,6 +302,9 @@ def test_a_connection_cut_at_the_commit_loses_nothing_and_repeats_nothing(
         proxy.cut_when(commit_after(mark), delivered=delivered)
         handle = tasks.note.enqueue("cut")
         done = helpers.wait_until(lambda: helpers.finished(handle.id))
+        helpers.wait_until(
+            lambda: proxy.cuts
+        )  # a finish in one statement: at the next scan's COMMIT
         assert proxy.cuts == 1
         assert helpers.runs("cut") == 1
         assert (done.attempt, done.failures, done.crashes) == (attempts[delivered], 0, 0)
