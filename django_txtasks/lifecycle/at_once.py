@@ -15,8 +15,7 @@ from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.claims import Lookup, Room, Subscription, read_attempt, read_lookup
 from django_txtasks.lifecycle.dialect import can_run_at_once, run_at_once
-from django_txtasks.lifecycle.outcomes import Recorded
-from django_txtasks.models import Outcome
+from django_txtasks.lifecycle.outcomes import Recorded, finishing
 
 NO_HOOKS = "{}"
 
@@ -65,7 +64,7 @@ def turn(
         limit=limit,
         worker=worker,
         **state,
-        **(_finishing(ended) if ended else {}),
+        **(finishing(ended) if ended else {}),
         **(_claiming(subscription, ids) if ids else {}),
     )
     if not answer:
@@ -81,15 +80,6 @@ def turn(
     found = [(is_taken, row) for _, _, _, is_taken, *row in answer if row[0] is not None]
     taken = room.take(read_attempt(row, worker) for is_taken, row in found if is_taken)
     return recorded, read_lookup(ids, [row for _, row in found], taken, set(known))
-
-
-def _finishing(ended: Sequence[Ended]) -> dict[str, Any]:
-    return {
-        "ids": [one.attempt.task_id for one in ended],
-        "attempts": [one.attempt.number for one in ended],
-        "results": [one.result for one in ended],
-        "outcome": Outcome.SUCCEEDED.value,
-    }
 
 
 def _claiming(subscription: Subscription, ids: Sequence[uuid.UUID]) -> dict[str, Any]:

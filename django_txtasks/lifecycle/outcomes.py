@@ -69,11 +69,8 @@ def _finish_many(
     held = run(
         alias,
         statements.FINISH_AND_KEEP_MANY if keep else statements.FINISH_MANY,
-        ids=[one.attempt.task_id for one in finished],
-        attempts=[one.attempt.number for one in finished],
-        results=[one.result for one in finished],
         worker=worker,
-        outcome=Outcome.SUCCEEDED.value,
+        **finishing(finished),
     )[1]
     if len(held) == len(finished) == len(ended):
         recorded.done += finished
@@ -84,6 +81,16 @@ def _finish_many(
         done = one.arrow is Arrow.FINISH and (one.attempt.task_id, one.attempt.number) in keys
         (recorded.done if done else others).append(one)
     return others
+
+
+def finishing(ended: Sequence[Ended]) -> dict[str, Any]:
+    """Return the parameters of a statement that finishes these, beside their worker."""
+    return {
+        "ids": [one.attempt.task_id for one in ended],
+        "attempts": [one.attempt.number for one in ended],
+        "results": [one.result for one in ended],
+        "outcome": Outcome.SUCCEEDED.value,
+    }
 
 
 def _record(alias: str, ended: Sequence[Ended], *, keep: bool) -> Recorded:
