@@ -103,6 +103,24 @@ def test_a_turn_that_only_hints_have_asked_for_is_one_statement_where_the_databa
     assert Worker.objects.get().beat == 2
 
 
+@pytest.mark.parametrize("ahead", [3, 2], ids=["at once", "in a transaction"])
+def test_what_is_short_waits_for_a_slot_and_what_is_not_is_left_to_others(ledger, ahead):
+    quick = [tasks.quick.enqueue() for _ in range(2)]
+    turn = Turn(Room(0, ahead, short={"probe.tasks.quick"}), [one.id for one in quick], scan=False)
+    ledger.write(turn, Running(), None)
+    assert sorted(one.task_id for one in turn.claimed) == sorted(one.id for one in quick)
+    assert not turn.room.crowded
+    alone, again, retried = tasks.note.enqueue(), tasks.quick.enqueue(), tasks.quick.enqueue()
+    Task.objects.filter(pk=retried.id).update(crashes=1)  # what may have crashed a worker is alone
+    turn = Turn(
+        Room(0, ahead, short={"probe.tasks.quick"}), [alone.id, again.id, retried.id], scan=False
+    )
+    ledger.write(turn, Running(), None)
+    assert {attempt.task_id for attempt in turn.claimed} <= {again.id}
+    assert {alone.id, retried.id}.isdisjoint(turn.settled)
+    assert (turn.room.crowded, turn.room.crowded_queue) == (True, "default")
+
+
 @pytest.mark.parametrize("room", [4, 1], ids=["at once", "in a transaction"])
 def test_a_hinted_turn_tells_what_is_taken_what_is_due_later_and_what_is_not_there(ledger, room):
     later = tasks.note.using(run_after=timedelta(seconds=30)).enqueue()

@@ -21,7 +21,7 @@ from django_txtasks.lifecycle.claims import Room, Subscription
 from django_txtasks.models import FinishedTask, Task, Worker
 from django_txtasks.worker.bell import Bell
 from django_txtasks.worker.ledger import Ledger, Turn
-from django_txtasks.worker.pace import AHEAD, BATCH, FIRST, RUN, SHORT, Pace
+from django_txtasks.worker.pace import AHEAD, BATCH, FIRST, RUN, SHORT, TINY, Pace
 from django_txtasks.worker.schedule import Schedule
 from django_txtasks.worker.slots import LONGEST_WAIT, STALL, Slots
 from django_txtasks.worker.stopping import Stop
@@ -34,8 +34,8 @@ def attempt(name="short", *, may_share=True):
     return Attempt(uuid.uuid4(), 1, uuid.uuid4(), name, may_share=may_share)
 
 
-def pace_of(**means):
-    pace = Pace()
+def pace_of(*, threads=1, **means):
+    pace = Pace(threads)
     for name, seconds in means.items():
         for _ in range(50):
             pace.took(name, seconds)
@@ -97,14 +97,14 @@ def test_a_neighbour_of_a_crash_runs_again_in_a_slot_of_its_own():
 
 
 def test_what_finds_no_room_is_overtaken_by_none():
-    room = Room(alone=1, together=5, is_short="short".__eq__)
+    room = Room(alone=1, ahead=5, short={"short"})
     waiting = [attempt(), attempt("long"), attempt(), attempt("long"), attempt()]
     assert room.take(waiting) == waiting[:3]
     assert room.crowded
 
 
 def test_a_short_task_without_a_shared_place_takes_one_of_its_own():
-    room = Room(alone=2, together=1, is_short="short".__eq__)
+    room = Room(alone=2, ahead=1, short={"short"})
     waiting = [attempt(), attempt(), attempt()]
     assert room.take(waiting) == waiting
     assert not room.crowded
@@ -114,37 +114,45 @@ def test_a_short_task_without_a_shared_place_takes_one_of_its_own():
 
 
 def test_nothing_is_claimed_ahead_before_it_is_known_to_be_short():
-    assert Pace().together(0) == 0
-    assert not Pace().is_short("short")
-    assert pace_of(short=SHORT / 2).is_short("short")
-    assert not pace_of(long=SHORT * 2).is_short("long")
+    assert Pace(1).ahead(0) == 0
+    assert pace_of(short=SHORT / 2, long=SHORT * 2).short == {"short"}
 
 
 def test_a_name_that_becomes_slow_is_noticed_at_once():
     pace = pace_of(short=0.0001)
     pace.took("short", 1.0)
-    assert not pace.is_short("short")
+    assert not pace.short
 
 
 def test_so_much_is_claimed_ahead_as_takes_a_moment():
-    pace = pace_of(short=SHORT / 2)
-    assert pace.together(0) == FIRST
+    pace = pace_of(tiny=TINY / 2)
+    assert pace.ahead(0) == FIRST
     for _ in range(10):
-        list(pace.runs([attempt() for _ in range(BATCH)]))
-    assert pace.together(0) == int(AHEAD / (SHORT / 2))
-    assert pace.together(BATCH) == 0
+        list(pace.runs([attempt("tiny") for _ in range(BATCH)]))
+    assert pace.ahead(0) == int(AHEAD / (TINY / 2))
+    assert pace.ahead(BATCH) == 0
 
 
-def test_a_run_is_no_longer_than_a_moment_and_long_tasks_are_alone():
-    pace = pace_of(short=SHORT / 2, long=1.0)
-    each = int(RUN / (SHORT / 2))
+def test_slots_that_are_free_in_a_moment_have_their_next_tasks_ready():
+    """Else each would be idle for as long as a turn takes, which is a tenth of a short task."""
+    pace = pace_of(short=AHEAD / 3, threads=4)
+    assert [pace.ahead(held) for held in (0, 4, 7, 12)] == [12, 8, 0, 0]
+
+
+def test_a_run_is_no_longer_than_a_moment_and_what_is_not_tiny_is_alone():
+    pace = pace_of(tiny=TINY / 2, short=SHORT / 2, long=1.0)
+    each = int(RUN / (TINY / 2))
     waiting = [
-        *(attempt() for _ in range(each + 1)),
+        *(attempt("tiny") for _ in range(each + 1)),
         attempt("long"),
-        attempt(),
-        attempt(may_share=False),
+        attempt("tiny"),
+        attempt("tiny"),
+        attempt("short"),
+        attempt("short"),
+        attempt("tiny"),
+        attempt("tiny", may_share=False),
     ]
-    assert [len(run) for run in pace.runs(waiting)] == [each, 1, 1, 1, 1]
+    assert [len(run) for run in pace.runs(waiting)] == [each, 1, 1, 2, 1, 1, 1, 1]
 
 
 # ---- at work
@@ -250,7 +258,7 @@ def test_what_found_no_room_is_where_the_next_scan_begins():
         for function, seconds in ((tasks.quick, -3), (tasks.note, -2), (tasks.quick, -1))
     )
     marks, worker = {}, register()
-    room = Room(alone=0, together=5, is_short="probe.tasks.quick".__eq__)
+    room = Room(alone=0, ahead=5, short={"probe.tasks.quick"})
     assert ids(claim(worker, room, marks)) == [first]
     assert ids(claim(worker, Room(5), marks)) == [alone, last]
 
@@ -288,7 +296,7 @@ def test_a_batch_does_not_end_before_what_was_given_back_behind_the_marks_of_its
         get_config(), subscription, threads=1, bell=bell, stop=Stop(10, bell.ring), batch=True
     )
     for _ in range(50):  # so long that a worker which is full claims nothing more before it is idle
-        loop.pace.took("probe.tasks.at_the_door", SHORT * 0.98)
+        loop.pace.took("probe.tasks.at_the_door", AHEAD / 2)
     width = loop._room().width
     tasks.at_the_door.using(run_after=timedelta(seconds=-1)).enqueue("held")
     enqueue_many((tasks.at_the_door, (f"{number}",)) for number in range(1, width))
@@ -301,7 +309,7 @@ def test_a_batch_does_not_end_before_what_was_given_back_behind_the_marks_of_its
 
 def test_a_scan_that_found_no_room_does_not_say_that_nothing_is_due():
     schedule = Schedule(get_config())
-    room = Room(alone=0, together=5)
+    room = Room(alone=0, ahead=5)
     assert room.take([attempt(may_share=False)]) == []
     schedule.written(Turn(room, [], scan=True), 0.0, busy=False)
     assert not schedule.nothing_due

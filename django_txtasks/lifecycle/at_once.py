@@ -23,10 +23,10 @@ NO_HOOKS = "{}"
 def fits(
     alias: str, worker: uuid.UUID, ended: Sequence[Ended], ids: Sequence[uuid.UUID], room: Room
 ) -> bool:
-    """Say whether ``turn`` can do it: each of the ids finds a slot of its own, and all that ended is finished."""
+    """Say whether ``turn`` can do it: each of the ids would find room, and all that ended is finished."""
     return (
         can_run_at_once(alias)
-        and len(ids) <= min(room.alone, room.most)
+        and len(ids) <= min(max(room.alone, room.ahead), room.most)
         and all(
             one.arrow is Arrow.FINISH
             and one.attempt.worker == worker
@@ -65,7 +65,7 @@ def turn(
         worker=worker,
         **state,
         **(finishing(ended) if ended else {}),
-        **(_claiming(subscription, ids) if ids else {}),
+        **(_claiming(subscription, ids, room) if ids else {}),
     )
     if not answer:
         return None
@@ -79,11 +79,17 @@ def turn(
         return recorded, None
     found = [(is_taken, row) for _, _, _, is_taken, *row in answer if row[0] is not None]
     taken = room.take(read_attempt(row, worker) for is_taken, row in found if is_taken)
-    return recorded, read_lookup(ids, [row for _, row in found], taken, set(known))
+    lookup = read_lookup(ids, [row for _, row in found], taken, set(known))
+    for is_taken, row in found:
+        if not is_taken and row[-1] <= 0:
+            room.crowded, room.crowded_queue = True, row[2]
+    return recorded, lookup
 
 
-def _claiming(subscription: Subscription, ids: Sequence[uuid.UUID]) -> dict[str, Any]:
+def _claiming(subscription: Subscription, ids: Sequence[uuid.UUID], room: Room) -> dict[str, Any]:
     return {
+        "alone": room.alone,
+        "short": list(room.short),
         "queues": subscription.queues,
         "names": subscription.names,
         "hinted": sorted(set(ids)),

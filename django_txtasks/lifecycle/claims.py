@@ -6,7 +6,7 @@ import json
 import operator
 import sys
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,18 +35,18 @@ class Room:
 
     Attributes:
         alone: tasks that get a slot of their own.
-        together: tasks beyond those that may share slots.
+        ahead: more of those that are short and may run again.
         most: of both together.
-        is_short: says of a task's name whether it may share one here.
+        short: names of tasks that take so little time here that they may wait for a slot.
         crowded: one that needs a slot of its own found none.
         crowded_queue: that one's queue.
         filled: there may be more than was looked at.
     """
 
     alone: int
-    together: int = 0
+    ahead: int = 0
     most: int = sys.maxsize
-    is_short: Callable[[str], bool] = bool
+    short: Collection[str] = ()
     crowded: bool = False
     crowded_queue: str = ""
     filled: bool = False
@@ -54,14 +54,14 @@ class Room:
     @property
     def width(self) -> int:
         """How many tasks fit."""
-        return min(self.alone + self.together, self.most)
+        return min(self.alone + self.ahead, self.most)
 
     def take(self, attempts: Iterable[Attempt]) -> list[Attempt]:
         """Return those that fit, in their order: none overtakes one that finds no room."""
         taken = []
         for attempt in attempts:
-            if self.together and attempt.may_share and self.is_short(attempt.task_name):
-                self.together -= 1
+            if self.ahead and attempt.may_share and attempt.task_name in self.short:
+                self.ahead -= 1
             elif self.alone:
                 self.alone -= 1
             else:

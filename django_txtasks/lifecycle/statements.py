@@ -165,12 +165,18 @@ BEAT = """
      WHERE id = %(worker)s AND NOT lost
 """
 # A worker's usual turn in one statement, which commits by itself: PostgreSQL alone has it. Nothing is finished or
-# claimed where the beat finds no row, whose lock is held until the commit.
+# claimed where the beat finds no row, whose lock is held until the commit. As in ``Room.take``: what is short
+# may wait for a slot, each other one has to find one, and none overtakes one that finds none.
 _CLAIM_AT_ONCE = f""",
     chosen AS ({CHOOSE_BY_ID.replace("{in_ids}", "{in_hinted}")}),
+    fitting AS (
+        SELECT id, count(*) FILTER (WHERE NOT (may_share AND task_name {{in_short}}))
+                   OVER (ROWS UNBOUNDED PRECEDING) AS alone
+          FROM chosen WHERE wait <= 0
+    ),
     taken AS (
         UPDATE txtasks_task {_TO_CLAIMED}
-         WHERE id = ANY(ARRAY(SELECT chosen.id FROM beat, chosen WHERE chosen.wait <= 0))
+         WHERE id = ANY(ARRAY(SELECT fitting.id FROM beat, fitting WHERE alone <= %(alone)s))
            AND TRIM(status) = 'pending'
         RETURNING id
     )"""

@@ -6,12 +6,14 @@ from collections.abc import Iterator, Sequence
 
 from django_txtasks.lifecycle.attempts import Attempt
 
-SHORT = 0.005
-"""Seconds: what usually takes less may share a slot."""
+SHORT = 0.1
+"""Seconds: what usually takes less may be claimed before a slot is free for it."""
 AHEAD = 0.15
 """Seconds of work that may be claimed ahead: long enough for a turn, too short to be missed elsewhere."""
 RUN = 0.02
 """Seconds of work that one slot is handed at once."""
+TINY = 0.005
+"""Seconds: what usually takes less may be handed to a slot together with others."""
 BATCH = 500
 """Tasks that are claimed at once, at most."""
 FIRST = 16
@@ -19,48 +21,55 @@ FIRST = 16
 
 
 class Pace:
-    """A moving average for each name of a task. Unknown names are not short: they get a slot of their own."""
+    """A moving average for each name of a task. Unknown names are not short: they get a slot of their own.
 
-    def __init__(self) -> None:
+    Attributes:
+        short: the names of tasks that may be claimed ahead.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self.short: set[str] = set()
+        self._threads = threads
         self._means: dict[str, float] = {}
-        self._mean = 0.0
+        self._mean: float | None = None
         self._width = FIRST
 
     def took(self, name: str, seconds: float) -> None:
         """A task of this name took so long."""
         mean = self._means.get(name, seconds)
         self._means[name] = mean + (seconds - mean) * 0.3
-        if self._means[name] < SHORT:
-            self._mean += (seconds - self._mean) * 0.1
+        if self._means[name] >= SHORT:
+            self.short.discard(name)
+        else:
+            self.short.add(name)
+            before = seconds if self._mean is None else self._mean
+            self._mean = before + (seconds - before) * 0.1
 
-    def is_short(self, name: str) -> bool:
-        """Say whether tasks of this name may share a slot."""
-        return self._means.get(name, SHORT) < SHORT
-
-    def together(self, waiting: int) -> int:
-        """Return how many more tasks may be claimed ahead, where so many wait or run already."""
-        most = 2 * BATCH if self._mean <= 0 else min(2 * BATCH, int(AHEAD / self._mean))
-        if waiting > most / 2 or not self._means:
+    def ahead(self, held: int) -> int:
+        """Return how many short tasks may be claimed beyond one for each free slot, where so many are held."""
+        if self._mean is None:
             return 0
-        return min(most - waiting, self._width, BATCH)
+        most = min(2 * BATCH, int(AHEAD * self._threads / max(self._mean, 1e-9)))
+        if held > most / 2:
+            return 0
+        return min(most - held, self._width, BATCH)
 
     def runs(self, claimed: Sequence[Attempt]) -> Iterator[list[Attempt]]:
-        """Yield what slots are handed at once: short tasks together, each other one alone."""
+        """Yield what slots are handed at once: tiny tasks together, each other one alone."""
         run: list[Attempt] = []
-        shared = 0
+        work, short = 0.0, 0
         for attempt in claimed:
-            if not (attempt.may_share and self.is_short(attempt.task_name)):
-                if run:
-                    yield run
-                    run = []
-                yield [attempt]
-                continue
-            shared += 1
-            run.append(attempt)
-            if len(run) * self._means[attempt.task_name] >= RUN:
+            mean = self._means.get(attempt.task_name, SHORT) if attempt.may_share else SHORT
+            short += mean < SHORT
+            if run and (mean >= TINY or work >= RUN):
                 yield run
-                run = []
+                run, work = [], 0.0
+            if mean >= TINY:
+                yield [attempt]
+            else:
+                run.append(attempt)
+                work += mean
         if run:
             yield run
         if claimed:  # what is looked at beyond that is locked in vain
-            self._width = min(BATCH, max(FIRST, 2 * shared))
+            self._width = min(BATCH, max(FIRST, 2 * short))

@@ -18,7 +18,7 @@ from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.worker.limits import NEVER, NO_LIMIT, TimeLimit
 
 Fence = tuple[uuid.UUID, int, uuid.UUID]
-STALL = 0.1
+STALL = 0.15
 """Seconds that the tasks of a run wait for one of them, or for any slot, before they are taken back."""
 LONGEST_WAIT = 0.5
 """Seconds that a run waits for a slot while others go on: more than is ever claimed ahead on purpose."""
@@ -95,9 +95,9 @@ class Slots:
         return max(0, len(self._threads) - len(self._runs))
 
     @property
-    def shared(self) -> bool:
-        """Whether some slot has more than one attempt to run: it will go on soon."""
-        return any(len(run.attempts) > 1 for run in self._runs)
+    def names(self) -> set[str]:
+        """Which tasks slots were handed; of tasks that were handed over together the first."""
+        return {run.attempts[0].task_name for run in self._runs}
 
     def holds(self) -> set[tuple[uuid.UUID, int]]:
         """(id, attempt) of what is running, and of what its slot has run before it."""

@@ -28,7 +28,7 @@ from django_txtasks.worker.slots import Running, Slots
 from django_txtasks.worker.stopping import Stop
 
 PATIENCE_WITH_HINTS = 0.05
-"""Seconds that a full worker goes on listening; then it leaves hints to those with room."""
+"""Seconds that a full worker in which nothing ends goes on listening; then it leaves hints to those with room."""
 LEAST_PATIENCE = 1.0
 """Seconds that a task has for its end after its timeout, and the others then, however short the grace."""
 
@@ -76,7 +76,7 @@ class Worker:
         self._patience = max(LEAST_PATIENCE, config.grace.total_seconds())
         self.ledger = Ledger(config, subscription, threads, last_will)
         self.recorder = self.ledger.recorder
-        self.pace = Pace()
+        self.pace = Pace(threads)
         self.slots = Slots(
             threads,
             run=Runner(subscription.alias, config, self.ledger.note_session).run,
@@ -173,15 +173,15 @@ class Worker:
             return Room(0)
         return Room(
             alone=self.slots.free,
-            together=self.pace.together(self.slots.running) if self._may_claim_ahead else 0,
+            ahead=self.pace.ahead(self.slots.running) if self._may_claim_ahead else 0,
             most=int(min(self._left, self.renewal.room(self.count))),
-            is_short=self.pace.is_short,
+            short=self.pace.short,
         )
 
     @property
     def _may_claim_ahead(self) -> bool:
         """Not while all slots are taken by long tasks: whoever is idle begins it sooner."""
-        return not self._crowded and bool(self.slots.free or self.slots.shared)
+        return not self._crowded and bool(self.slots.free or self.pace.short & self.slots.names)
 
     def _next_turn(self) -> float:
         """When the next turn is due, by ``time.monotonic()``; 0 = now."""
@@ -197,8 +197,9 @@ class Worker:
     def _collect(self) -> None:
         ended = self.slots.collect()
         self.recorder.add(ended)
-        if ended and self.slots.free:
-            self._crowded = False
+        if ended:
+            self._full_since = None
+            self._crowded = self._crowded and not self.slots.free
         if stalled := self.slots.take_back(stalled=True):
             self._give_back(stalled)
             self._crowded = True
