@@ -118,6 +118,7 @@ def test_what_is_short_waits_for_a_slot_and_what_is_not_is_left_to_others(ledger
     ledger.write(turn, Running(), None)
     assert {attempt.task_id for attempt in turn.claimed} <= {again.id}
     assert {alone.id, retried.id}.isdisjoint(turn.settled)
+    assert helpers.row(alone.id).status == helpers.row(retried.id).status == Status.PENDING
     assert (turn.room.crowded, turn.room.crowded_queue) == (True, "default")
 
 
