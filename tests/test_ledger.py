@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import helpers
 import pytest
-from django.db import DataError, OperationalError, connection, transaction
+from django.db import DatabaseError, DataError, OperationalError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 from probe import tasks
 
@@ -71,6 +71,7 @@ def test_a_lost_worker_claims_nothing_and_goes_on_under_a_new_id(ledger):
 def test_nobody_can_declare_a_worker_lost_between_its_beat_and_the_commit_of_its_claims(ledger):
     tasks.note.enqueue()
     answers = []
+    ledger.recorder.careful = True  # a turn of several statements
 
     def lose():
         with contextlib.suppress(OperationalError), transaction.atomic():  # SQLite: it is locked
@@ -92,15 +93,56 @@ def test_nobody_can_declare_a_worker_lost_between_its_beat_and_the_commit_of_its
     assert not Worker.objects.filter(lost=True).exists()
 
 
-def test_a_turn_that_only_hints_have_asked_for_is_one_statement_where_the_database_has_it(ledger):
-    first, second = tasks.note.enqueue(), tasks.note.enqueue()
+@pytest.mark.parametrize("scan", [False, True], ids=["hints", "hints and a scan"])
+def test_a_turn_is_one_statement_where_the_database_has_it(ledger, scan):
+    handles = [tasks.note.enqueue() for _ in range(3)]
+    turn = Turn(Room(3 if scan else 2), [one.id for one in handles[:2]], scan=scan)
     with CaptureQueriesContext(connection) as asked:
-        turn = hinted(ledger, first, second)
-    assert {attempt.task_id for attempt in turn.claimed} == {first.id, second.id}
-    assert helpers.row(first.id).worker == helpers.row(second.id).worker == ledger.id
+        ledger.write(turn, Running(), None)
+    expected = {one.id for one in handles[: 3 if scan else 2]}
+    assert {attempt.task_id for attempt in turn.claimed} == expected
+    assert {helpers.row(one).worker for one in expected} == {ledger.id}
+    assert (turn.lookup.later, turn.lookup.absent) == ({}, [])
     if connection.vendor == "postgresql":
         assert len(asked) == 1
     assert Worker.objects.get().beat == 2
+
+
+@on_postgres
+def test_a_session_of_its_own_keeps_the_plans_of_a_worker_s_statements(ledger):
+    for _ in range(2):
+        hinted(ledger, tasks.note.enqueue())
+    kept = "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE %s"
+    assert helpers.execute(kept, "WITH beat AS%") == [(1,)]
+    assert helpers.execute("SHOW lock_timeout") == [("1s",)]
+
+
+@on_postgres
+def test_a_session_out_of_a_pool_keeps_nothing(ledger, monkeypatch):
+    connection.close()
+    connection.ensure_connection()
+    with monkeypatch.context() as patch:  # for as long as nothing opens or closes it
+        patch.setitem(connection.settings_dict["OPTIONS"], "pool", True)
+        assert hinted(ledger, tasks.note.enqueue()).claimed
+    assert helpers.execute("SELECT count(*) FROM pg_prepared_statements") == [(0,)]
+    assert helpers.execute("SHOW lock_timeout") == [("0",)]
+
+
+@on_postgres
+def test_a_worker_outlives_a_column_that_is_made_wider(ledger):
+    """Plans that a session has kept do not fit any more."""
+    take(ledger)
+    tasks.note.enqueue()
+    change = "ALTER TABLE txtasks_task ALTER crashes TYPE {}"
+    try:
+        with helpers.second_session(lambda: helpers.execute(change.format("bigint"))):
+            pass
+        with pytest.raises(DatabaseError) as caught:
+            take(ledger)
+        ledger.failed(caught.value)
+        assert len(take(ledger)) == 1
+    finally:
+        helpers.execute(change.format("integer"))
 
 
 @pytest.mark.parametrize("ahead", [3, 2], ids=["at once", "in a transaction"])

@@ -8,14 +8,14 @@ from datetime import timedelta
 
 import helpers
 import pytest
-from django.db import transaction
+from django.db import connection, transaction
 from probe import tasks
 from probe.models import Run
 
 from django_txtasks import enqueue_many, registry
 from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config
-from django_txtasks.lifecycle import claims, workers
+from django_txtasks.lifecycle import at_once, claims, workers
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.claims import Room, Subscription
 from django_txtasks.models import FinishedTask, Task, Worker
@@ -42,10 +42,27 @@ def pace_of(*, threads=1, **means):
     return pace
 
 
-def claim(worker, room, marks=None):
-    subscription = Subscription("default", ["default"], registry.names())
-    with transaction.atomic():
-        return claims.claim_due(subscription, worker, room, marks)
+@pytest.fixture(params=["in a transaction", "at once"])
+def claim(request):
+    """Claims what a scan finds, in both ways that a worker does it."""
+
+    def in_a_transaction(worker, room, marks=None, *, queues=("default",)):
+        subscription = Subscription("default", list(queues), registry.names())
+        with transaction.atomic():
+            return claims.claim_due(subscription, worker, room, marks)
+
+    def in_one_statement(worker, room, marks=None, *, queues=("default",)):
+        subscription = Subscription("default", list(queues), registry.names())
+        state = workers.state_of("default", running=0, listening=None)
+        nothing = {"ended": [], "ids": [], "keep": True, "limit": timedelta(seconds=9)}
+        marks = {} if marks is None else marks
+        return at_once.turn(subscription, worker, state, marks=marks, room=room, **nothing).claimed
+
+    if request.param == "in a transaction":
+        return in_a_transaction
+    if connection.vendor != "postgresql":
+        pytest.skip("others take more than one statement")
+    return in_one_statement
 
 
 @contextmanager
@@ -79,14 +96,14 @@ def register():
         ({"on_crash": "dead"}, False),
     ],
 )
-def test_only_what_may_run_again_and_has_not_crashed_shares_a_slot(changes, expected):
+def test_only_what_may_run_again_and_has_not_crashed_shares_a_slot(claim, changes, expected):
     handle = tasks.quick.enqueue()
     Task.objects.filter(pk=handle.id).update(**changes)
     (taken,) = claim(register(), Room(1))
     assert taken.may_share is expected
 
 
-def test_a_neighbour_of_a_crash_runs_again_in_a_slot_of_its_own():
+def test_a_neighbour_of_a_crash_runs_again_in_a_slot_of_its_own(claim):
     enqueue_many((tasks.quick, ()) for _ in range(3))
     worker = register()
     assert len(claim(worker, Room(3))) == 3
@@ -110,6 +127,28 @@ def test_a_short_task_without_a_shared_place_takes_one_of_its_own():
     assert not room.crowded
 
 
+def test_a_scan_leaves_what_is_due_later(claim):
+    tasks.quick.using(run_after=timedelta(seconds=30)).enqueue()
+    due = tasks.quick.enqueue()
+    assert ids(claim(register(), Room(5))) == [due.id]
+
+
+def test_a_scan_takes_higher_priorities_first_and_then_the_queues_in_their_order(claim):
+    names = ["mail", "default"]
+    handles = {
+        (queue, priority): tasks.quick.using(queue_name=queue, priority=priority).enqueue().id
+        for priority in (0, 5)
+        for queue in names
+    }
+    tasks.quick.using(priority=9, run_after=timedelta(seconds=30)).enqueue()
+    worker, room = register(), Room(3)
+    order = [("default", 5), ("mail", 5), ("default", 0), ("mail", 0)]
+    found = claim(worker, room, queues=["default", "mail"])
+    assert ids(found) == [handles[one] for one in order[:3]]
+    assert room.filled
+    assert ids(claim(worker, Room(3), queues=["default", "mail"])) == [handles[order[3]]]
+
+
 # ---- how many
 
 
@@ -128,7 +167,7 @@ def test_so_much_is_claimed_ahead_as_takes_a_moment():
     pace = pace_of(tiny=TINY / 2)
     assert pace.ahead(0) == FIRST
     for _ in range(10):
-        list(pace.runs([attempt("tiny") for _ in range(BATCH)]))
+        pace.learn([attempt("tiny") for _ in range(BATCH)])
     assert pace.ahead(0) == int(AHEAD / (TINY / 2))
     assert pace.ahead(BATCH) == 0
 
@@ -136,7 +175,7 @@ def test_so_much_is_claimed_ahead_as_takes_a_moment():
 def test_slots_that_are_free_in_a_moment_have_their_next_tasks_ready():
     """Else each would be idle for as long as a turn takes, which is a tenth of a short task."""
     pace = pace_of(short=AHEAD / 3, threads=4)
-    assert [pace.ahead(held) for held in (0, 4, 7, 12)] == [12, 8, 0, 0]
+    assert [pace.ahead(held) for held in (0, 4, 10, 11)] == [12, 8, 2, 0]
 
 
 def test_a_run_is_no_longer_than_a_moment_and_what_is_not_tiny_is_alone():
@@ -206,6 +245,71 @@ def test_a_queue_of_runs_that_moves_on_is_no_stall():
     assert looks == [1000.0 + STALL, 1000.3 + STALL, 1000.0 + LONGEST_WAIT]
 
 
+def test_what_takes_no_time_runs_in_line_and_leaves_the_other_slots_to_others():
+    """Threads that hardly wait would only take Python from each other."""
+    threads, order, door = set(), [], threading.Event()
+
+    def run(one, limit):
+        threads.add(threading.get_ident())
+        order.append(one)
+        door.wait(60)
+        return Ended(attempt=one, arrow=Arrow.FINISH)
+
+    nothing = {"ring": lambda: None, "patience": 1.0, "took": lambda name, seconds: None}
+    slots = Slots(3, run=run, **nothing)
+    runs = [[attempt(), attempt()] for _ in range(3)]
+    for one in runs:
+        slots.start(one, in_line=True)
+    helpers.wait_until(lambda: order)
+    assert (slots.running, slots.free) == (6, 2)
+    assert slots.next_look < time.monotonic() + STALL + 1  # nor do they wait longer than others
+    door.set()
+    helpers.wait_until(lambda: len(slots.collect()) == 0 and slots.running == 0)
+    assert order == [one for several in runs for one in several]
+    assert len(threads) == 1
+    slots.start([attempt()], in_line=True)  # the line is not left waiting for a slot that has gone
+    helpers.wait_until(lambda: slots.collect() != [])
+    slots.close()
+
+
+def test_those_in_line_behind_one_that_takes_long_are_given_back():
+    door, begun = threading.Event(), threading.Event()
+
+    def run(one, limit):
+        begun.set()
+        door.wait(60)
+        return Ended(attempt=one, arrow=Arrow.FINISH)
+
+    nothing = {"ring": lambda: None, "patience": 1.0, "took": lambda name, seconds: None}
+    slots = Slots(2, run=run, **nothing)
+    first, second, third = attempt(), attempt(), attempt()
+    slots.start([first, second], in_line=True)
+    slots.start([third], in_line=True)
+    assert begun.wait(30)
+    back = []
+    helpers.wait_until(lambda: back.extend(slots.take_back(stalled=True)) or len(back) == 2)
+    assert sorted(back) == sorted([second, third])
+    door.set()
+    helpers.wait_until(lambda: slots.collect() != [])
+    helpers.wait_until(lambda: slots.collect() == [] and slots.free == 2)
+    slots.close()
+
+
+def test_a_worker_with_enough_to_do_looks_up_hints_and_does_not_scan():
+    pace = pace_of(tiny=TINY / 5, threads=4)
+    enough = next(held for held in range(BATCH) if pace.is_enough(held))
+    assert pace.ahead(enough) == 0 < pace.ahead(enough - 1)
+    schedule, hint = Schedule(get_config()), uuid.uuid4()
+    room = Room(3, enough=True)
+    assert schedule.next_turn(room, hinted=False, unrecorded=False) == 0  # it has never beaten
+    turn = schedule.turn(room, [hint], 1.0)
+    assert (turn.ids, turn.scan) == ([hint], False)
+    schedule.written(turn, 1.0, busy=False)
+    assert schedule.next_turn(room, hinted=True, unrecorded=False) == 0
+    assert schedule.next_turn(room, hinted=False, unrecorded=False) > 1
+    assert schedule.next_turn(Room(3), hinted=False, unrecorded=False) == 0
+
+
 def test_claims_that_have_become_too_old_to_begin_are_given_back():
     """A machine that slept: by now the cleaner may have given them to somebody else."""
     begun = []
@@ -239,7 +343,7 @@ def test_a_task_that_needs_a_slot_of_its_own_comes_before_a_backlog_of_short_one
 # ---- the scan of a backlog
 
 
-def test_a_scan_goes_on_where_the_last_one_ended_and_begins_anew_after_the_backlog():
+def test_a_scan_goes_on_where_the_last_one_ended_and_begins_anew_after_the_backlog(claim):
     first = sorted(handle.id for handle in enqueue_many((tasks.quick, ()) for _ in range(5)))
     marks, worker = {}, register()
     assert ids(claim(worker, Room(2), marks)) == first[:2]
@@ -252,7 +356,7 @@ def test_a_scan_goes_on_where_the_last_one_ended_and_begins_anew_after_the_backl
     assert ids(claim(worker, Room(9), marks)) == [older.id]
 
 
-def test_what_found_no_room_is_where_the_next_scan_begins():
+def test_what_found_no_room_is_where_the_next_scan_begins(claim):
     first, alone, last = (
         function.using(run_after=timedelta(seconds=seconds)).enqueue().id
         for function, seconds in ((tasks.quick, -3), (tasks.note, -2), (tasks.quick, -1))

@@ -144,8 +144,9 @@ BACKLOG = 20_000
 
 @on_postgres
 @pytest.mark.parametrize("keep_finished", [0, 60], ids=["without history", "with history"])
+@pytest.mark.parametrize("way", ["in a transaction", "at once", "at once, by a generic plan"])
 def test_a_turn_reads_few_rows_though_statistics_are_of_an_empty_table(
-    unwatched, txtasks, keep_finished
+    unwatched, txtasks, keep_finished, way
 ):
     txtasks(keep_finished=keep_finished)
     helpers.execute(INSERT, BACKLOG)
@@ -156,11 +157,15 @@ def test_a_turn_reads_few_rows_though_statistics_are_of_an_empty_table(
     before = rows_read()
     subscription = Subscription("default", ["default"], registry.names())
     ledger = Ledger(get_config(), subscription, threads=4)
+    ledger.write(Turn(Room(0), [], scan=False), NothingRuns(), None)
+    if "generic" in way:
+        helpers.execute("SET plan_cache_mode = force_generic_plan")
     for turn in (
         Turn(Room(100), [], scan=True),
         Turn(Room(0), [], scan=False),
         Turn(Room(1), [hinted.id], scan=False),
     ):
+        ledger.recorder.careful = way == "in a transaction"
         ledger.write(turn, NothingRuns(), None)
         ledger.recorder.add(Ended(attempt=one, arrow=Arrow.FINISH) for one in turn.claimed)
     ledger.write(Turn(Room(0), [], scan=False), NothingRuns(), None)

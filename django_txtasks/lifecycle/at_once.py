@@ -1,39 +1,55 @@
-"""A worker's usual turn in one statement, on PostgreSQL: it beats, finishes what ended, claims what hints told of.
+"""A worker's usual turn in one statement, on PostgreSQL: it beats, finishes what ended, claims what is due.
 
-A turn of several statements costs as many round trips, and each task two turns. What is not usual, a scan,
-a retry, a hook, an outcome whose row is not held, is left to them: see ``Ledger.write``.
+A turn of several statements costs as many round trips, each task two turns, and after each round trip a busy
+loop waits for Python. What is not usual, a retry, a hook, an outcome whose row is not held, is left to
+them: see ``Ledger.write``.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from django_txtasks.lifecycle import statements
-from django_txtasks.lifecycle.attempts import Arrow, Ended
-from django_txtasks.lifecycle.claims import Lookup, Room, Subscription, read_attempt, read_lookup
+from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
+from django_txtasks.lifecycle.claims import (
+    Lookup,
+    Marks,
+    Room,
+    Subscription,
+    read_attempt,
+    read_lookup,
+)
 from django_txtasks.lifecycle.dialect import can_run_at_once, run_at_once
 from django_txtasks.lifecycle.outcomes import Recorded, finishing
 
 NO_HOOKS = "{}"
 
 
-def fits(
-    alias: str, worker: uuid.UUID, ended: Sequence[Ended], ids: Sequence[uuid.UUID], room: Room
-) -> bool:
-    """Say whether ``turn`` can do it: each of the ids would find room, and all that ended is finished."""
-    return (
-        can_run_at_once(alias)
-        and len(ids) <= min(max(room.alone, room.ahead), room.most)
-        and all(
-            one.arrow is Arrow.FINISH
-            and one.attempt.worker == worker
-            and one.attempt.hooks == NO_HOOKS
-            for one in ended
-        )
+def fits(alias: str, worker: uuid.UUID, ended: Sequence[Ended]) -> bool:
+    """Say whether ``turn`` can do it: all that ended is finished, with nothing to follow."""
+    return can_run_at_once(alias) and all(
+        one.arrow is Arrow.FINISH and one.attempt.worker == worker and one.attempt.hooks == NO_HOOKS
+        for one in ended
     )
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a turn did.
+
+    Attributes:
+        recorded: what became of the outcomes; those that were not held are busy.
+        claimed: by the scan and by hints.
+        lookup: what became of the ids; None = there were none.
+    """
+
+    recorded: Recorded
+    claimed: list[Attempt]
+    lookup: Lookup | None
 
 
 def turn(
@@ -43,29 +59,37 @@ def turn(
     *,
     ended: Sequence[Ended],
     ids: Sequence[uuid.UUID],
+    marks: Marks | None,
     room: Room,
     keep: bool,
     limit: timedelta,
-) -> tuple[Recorded, Lookup | None] | None:
+) -> Written | None:
     """Beat, CLAIMED -> finished, PENDING -> claimed, and commit.
 
     Args:
         state: of the worker, from ``workers.state_of``.
+        marks: of the scan, see ``claims.claim_due``; None = look up ids only.
         keep: the finished rows.
         limit: see ``own_transaction``.
 
     Returns:
-        What became of the outcomes, those that were not held as busy, and of the ids. None: the worker was
-        declared lost, and nothing was written.
+        None: the worker was declared lost, and nothing was written.
     """
+    scan, width = marks is not None, room.width
+    asked: dict[str, Any] = finishing(ended) if ended else {}
+    if scan or ids:
+        asked.update(_claiming(subscription, room))
+    if marks is not None:
+        asked.update(_scanning(marks, width))
+    if ids:
+        asked.update(hinted=ids)
     answer = run_at_once(
         subscription.alias,
-        statements.at_once(finish=bool(ended), keep=keep, claim=bool(ids)),
+        statements.at_once(finish=bool(ended), keep=keep, scan=scan, hints=bool(ids)),
         limit=limit,
         worker=worker,
         **state,
-        **(finishing(ended) if ended else {}),
-        **(_claiming(subscription, ids, room) if ids else {}),
+        **asked,
     )
     if not answer:
         return None
@@ -75,22 +99,52 @@ def turn(
     for one in ended:
         held = (one.attempt.task_id, one.attempt.number) in finished
         (recorded.done if held else recorded.busy).append(one)
-    if not ids:
-        return recorded, None
-    found = [(is_taken, row) for _, _, _, is_taken, *row in answer if row[0] is not None]
-    taken = room.take(read_attempt(row, worker) for is_taken, row in found if is_taken)
-    lookup = read_lookup(ids, [row for _, row in found], taken, set(known))
-    for is_taken, row in found:
-        if not is_taken and row[-1] <= 0:
+    found = [one[3:] for one in answer if len(one) > 3 and one[5] is not None]
+    claimed = room.take(read_attempt(row, worker) for is_taken, _, *row in found if is_taken)
+    for is_taken, _, *row in found:
+        if not is_taken and row[-1] <= 0 and room.most:
             room.crowded, room.crowded_queue = True, row[2]
-    return recorded, lookup
+            break
+    if marks is not None:
+        _note_scan(marks, room, width, found)
+    lookup = None
+    if ids:
+        asked_for = set(ids)
+        rows = [row for _, _, *row in found if row[0] in asked_for]
+        taken = [attempt for attempt in claimed if attempt.task_id in asked_for]
+        lookup = read_lookup(ids, rows, taken, set(known))
+    return Written(recorded, claimed, lookup)
 
 
-def _claiming(subscription: Subscription, ids: Sequence[uuid.UUID], room: Room) -> dict[str, Any]:
+def _claiming(subscription: Subscription, room: Room) -> dict[str, Any]:
     return {
-        "alone": room.alone,
-        "short": list(room.short),
         "queues": subscription.queues,
         "names": subscription.names,
-        "hinted": sorted(set(ids)),
+        "short": list(room.short),
+        "alone": room.alone,
+        "ahead": room.ahead,
+        "most": room.most,
     }
+
+
+def _scanning(marks: Marks, width: int) -> dict[str, Any]:
+    return {
+        "width": width,
+        "mark_queues": [queue for _, queue in marks],
+        "mark_priorities": [priority for priority, _ in marks],
+        "mark_times": [due_at for due_at, _ in marks.values()],
+        "mark_ids": [task_id for _, task_id in marks.values()],
+    }
+
+
+def _note_scan(marks: Marks, room: Room, width: int, found: Sequence[Sequence[Any]]) -> None:
+    """As ``claims.claim_due``: say if there may be more, and go on behind what was taken."""
+    scanned = [(is_taken, head, row) for is_taken, head, *row in found if head is not None]
+    began_later = bool(marks)
+    for is_taken, head, row in scanned:
+        if is_taken:
+            marks[head, row[2]] = (row[-2], row[0])
+    room.filled = len(scanned) == width
+    if not (room.filled or room.crowded):
+        marks.clear()
+        room.filled = began_later

@@ -36,6 +36,7 @@ class Room:
     Attributes:
         alone: tasks that get a slot of their own.
         ahead: more of those that are short and may run again.
+        enough: short ones wait already: there is room for what hints tell, but no need to scan.
         most: of both together.
         short: names of tasks that take so little time here that they may wait for a slot.
         crowded: one that needs a slot of its own found none.
@@ -45,6 +46,7 @@ class Room:
 
     alone: int
     ahead: int = 0
+    enough: bool = False
     most: int = sys.maxsize
     short: Collection[str] = ()
     crowded: bool = False

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
+from weakref import WeakSet
 
 from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -100,7 +101,7 @@ def run(alias: str, sql: str, **params: Any) -> tuple[int, list[tuple[Any, ...]]
     """
     connection = connections[alias]
     text, values = _bound(connection, sql, params)
-    with connection.cursor() as cursor:
+    with _cursor(connection) as cursor:
         cursor.execute(text, values)
         return cursor.rowcount, list(cursor.fetchall()) if cursor.description else []
 
@@ -108,13 +109,15 @@ def run(alias: str, sql: str, **params: Any) -> tuple[int, list[tuple[Any, ...]]
 def run_at_once(alias: str, sql: str, *, limit: timedelta, **params: Any) -> list[tuple[Any, ...]]:
     """Run one statement as a transaction of its own, within the limits of ``own_transaction``; return its rows.
 
-    It takes one round trip: the limits travel with it, and hold before it asks for its first lock. See
-    ``can_run_at_once``.
+    It takes one round trip: its limits are the session's or travel with it, so that they hold before it asks
+    for its first lock. See ``can_run_at_once``.
     """
     connection = connections[alias]
+    if _is_own(connection):
+        return run(alias, sql, **params)[1]
     text, values = _bound(connection, sql, params)
     with connection.cursor() as cursor:
-        cursor.execute(f"{_LIMITS};{text}", {**_limits(limit), **values})
+        cursor.execute(f"{_LIMITS + _IN_ORDER};{text}", {**_limits(limit), **values})
         cursor.nextset()
         return list(cursor.fetchall())
 
@@ -122,7 +125,40 @@ def run_at_once(alias: str, sql: str, *, limit: timedelta, **params: Any) -> lis
 def can_run_at_once(alias: str) -> bool:
     """Say whether ``run_at_once`` can: PostgreSQL, no open transaction, and psycopg writes values into the SQL."""
     connection: Any = connections[alias]
-    if connection.vendor != "postgresql" or not connection.get_autocommit():
+    return connection.get_autocommit() and _writes_values(connection)
+
+
+def keep_plans(alias: str, limit: timedelta) -> None:
+    """Have PostgreSQL keep the plans of this thread's statements, which take longer to make than to carry out.
+
+    Its session has the limits of ``own_transaction`` for good, so it must not be used for anything else.
+    """
+    connection: Any = connections[alias]
+    if not _is_own(connection) and _writes_values(connection):
+        run(alias, (_LIMITS + _IN_ORDER).replace("true", "false"), **_limits(limit))
+        connection.connection.prepare_threshold = 0
+        _own_sessions.add(connection.connection)
+
+
+_own_sessions: WeakSet[Any] = WeakSet()
+
+
+def _cursor(connection: Any) -> Any:
+    if not _is_own(connection):
+        return connection.cursor()
+    from psycopg import Cursor
+
+    cursor = Cursor(connection.connection)
+    logged = connection.queries_logged
+    return (connection.make_debug_cursor if logged else connection.make_cursor)(cursor)
+
+
+def _is_own(connection: Any) -> bool:
+    return connection.connection is not None and connection.connection in _own_sessions
+
+
+def _writes_values(connection: Any) -> bool:
+    if connection.vendor != "postgresql":
         return False
     from psycopg import ClientCursor  # where there is PostgreSQL, it can be imported
 
@@ -138,8 +174,10 @@ def _bound(
         (name, value) for name, value in params.items() if isinstance(value, list)
     ]:
         if connection.vendor == "postgresql":  # one parameter, however long
-            is_ids = isinstance(next(iter(values), None), uuid.UUID)
-            params[name] = id_array(values) if is_ids else values
+            first = next(iter(values), None)
+            is_ids = isinstance(first, uuid.UUID)
+            if is_ids or isinstance(first, int):
+                params[name] = _array(values)
             pieces[f"in_{name}"] = f"= ANY(CAST(%({name})s AS {'uuid' if is_ids else 'text'}[]))"
         else:
             del params[name]
@@ -149,9 +187,14 @@ def _bound(
     return sql.format(**pieces), {name: _plain(value) for name, value in params.items()}
 
 
-def id_array(ids: Iterable[uuid.UUID]) -> str:
-    """Return ids as PostgreSQL reads an array: three times as fast as to have psycopg write it."""
-    return "{" + ",".join([one.hex for one in ids]) + "}"
+def _array(values: Iterable[uuid.UUID | int]) -> str:
+    """Return ids, or numbers, as PostgreSQL reads an array.
+
+    That is three times as fast as to have psycopg write it, and it has no type yet: a cast that changes the
+    type would be carried out again for each row.
+    """
+    texts = [value.hex if isinstance(value, uuid.UUID) else str(value) for value in values]
+    return "{" + ",".join(texts) + "}"
 
 
 def as_uuid(value: Any) -> uuid.UUID:
@@ -184,9 +227,13 @@ def own_transaction(
     with transaction.atomic(using=alias):
         if limit is not None and getattr(connections[alias], "mysql_is_mariadb", False):
             run(alias, _MARIADB_LIMIT, seconds=max(1, math.ceil(limit.total_seconds())))
-        if limit is not None and connections[alias].vendor == "postgresql":
+        if limit is not None and _lacks_limits(connections[alias]):
             run(alias, _LIMITS + _IN_ORDER if in_order else _LIMITS, **_limits(limit))
         yield
+
+
+def _lacks_limits(connection: BaseDatabaseWrapper) -> bool:
+    return connection.vendor == "postgresql" and not _is_own(connection)
 
 
 def _limits(limit: timedelta) -> dict[str, str]:

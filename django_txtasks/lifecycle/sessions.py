@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable
+from datetime import timedelta
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -15,7 +16,7 @@ from django.db import DatabaseError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_txtasks.lifecycle import statements
-from django_txtasks.lifecycle.dialect import run
+from django_txtasks.lifecycle.dialect import keep_plans, run
 
 _known: WeakKeyDictionary[BaseDatabaseWrapper, tuple[Any, str]] = WeakKeyDictionary()
 
@@ -32,6 +33,16 @@ def session_of_thread(alias: str) -> str:
         session = _read(alias, wrapper)
         _known[wrapper] = (wrapper.connection, session)
     return session
+
+
+def own(alias: str, limit: timedelta) -> None:
+    """This thread's session is ours alone from now on, unless a pool or a pooler may give it to others.
+
+    Args:
+        limit: see ``own_transaction``.
+    """
+    if session_of_thread(alias) and not connections[alias].settings_dict["OPTIONS"].get("pool"):
+        keep_plans(alias, limit)
 
 
 def is_gone(alias: str, session: str) -> bool | None:

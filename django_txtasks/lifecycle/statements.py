@@ -165,29 +165,65 @@ BEAT = """
      WHERE id = %(worker)s AND NOT lost
 """
 # A worker's usual turn in one statement, which commits by itself: PostgreSQL alone has it. Nothing is finished or
-# claimed where the beat finds no row, whose lock is held until the commit. As in ``Room.take``: what is short
-# may wait for a slot, each other one has to find one, and none overtakes one that finds none.
+# claimed where the beat finds no row, whose lock is held until the commit.
+_PRIORITIES_ASKED = (
+    PENDING_PRIORITIES.replace("{to_queue}", "(t.status, t.queue_name) <= ('pending', %(queue)s)")
+    .replace(
+        "{below_priority}",
+        "(t.status, t.queue_name, t.priority) < ('pending', %(queue)s, present.priority)",
+    )
+    .replace("%(queue)s", "asked.queue")
+)
+_DUE_OF_HEAD = (
+    CHOOSE_DUE.replace("{after}", "AND (run_after, id) > (heads.mark_time, heads.mark_id)")
+    .replace("%(queue)s", "heads.queue")
+    .replace("%(priority)s", "heads.priority")
+    .replace("%(limit)s", "%(width)s")
+)
+_DUE_AT_ONCE = f""",
+    heads AS (
+        SELECT asked.queue, head.priority, COALESCE(mark.run_after, '-infinity') AS mark_time,
+               COALESCE(mark.id, '00000000-0000-0000-0000-000000000000') AS mark_id
+          FROM unnest(CAST(%(queues)s AS text[])) WITH ORDINALITY AS asked(queue, place)
+         CROSS JOIN LATERAL ({_PRIORITIES_ASKED}) AS head
+          LEFT JOIN unnest(CAST(%(mark_queues)s AS text[]), CAST(%(mark_priorities)s AS int[]),
+                           CAST(%(mark_times)s AS timestamptz[]), CAST(%(mark_ids)s AS uuid[]))
+               AS mark(queue, priority, run_after, id) USING (queue, priority)
+         ORDER BY head.priority DESC, asked.place
+    ),
+    due AS (
+        SELECT heads.priority AS head, found.*
+          FROM heads CROSS JOIN LATERAL ({_DUE_OF_HEAD}) AS found
+         LIMIT %(width)s
+    )"""
+_HINTED_AT_ONCE = f""",
+    hinted AS ({CHOOSE_BY_ID.replace("{in_ids}", "{in_hinted}")})"""
+# As in ``Room.take``: what is short may wait for a slot, each other one has to find one, and none overtakes one
+# that finds none.
 _CLAIM_AT_ONCE = f""",
-    chosen AS ({CHOOSE_BY_ID.replace("{in_ids}", "{in_hinted}")}),
     fitting AS (
-        SELECT id, count(*) FILTER (WHERE NOT (may_share AND task_name {{in_short}}))
-                   OVER (ROWS UNBOUNDED PRECEDING) AS alone
-          FROM chosen WHERE wait <= 0
+        SELECT id, row_number() OVER above AS place,
+               count(*) FILTER (WHERE NOT is_short) OVER above AS others,
+               count(*) FILTER (WHERE is_short) OVER above AS short
+          FROM (SELECT id, may_share AND task_name {{in_short}} AS is_short FROM chosen WHERE wait <= 0) AS found
+        WINDOW above AS (ROWS UNBOUNDED PRECEDING)
     ),
     taken AS (
         UPDATE txtasks_task {_TO_CLAIMED}
-         WHERE id = ANY(ARRAY(SELECT fitting.id FROM beat, fitting WHERE alone <= %(alone)s))
+         WHERE id = ANY(ARRAY(SELECT fitting.id FROM beat, fitting
+                               WHERE others + GREATEST(short - %(ahead)s, 0) <= %(alone)s AND place <= %(most)s))
            AND TRIM(status) = 'pending'
         RETURNING id
     )"""
 
 
 @functools.cache
-def at_once(*, finish: bool, keep: bool, claim: bool) -> str:
+def at_once(*, finish: bool, keep: bool, scan: bool, hints: bool) -> str:
     """Return the statement of a turn.
 
     Its first row begins with what it has finished, ids and attempts, and with those of the hinted ids that
-    have a row. Each row goes on with one that was looked up, and if it was taken.
+    have a row. Each row goes on with one that was looked at: if it was taken, the priority that a scan has
+    found it by, and the row. What a scan finds comes first, in its order.
     """
     with_, source = [f"WITH beat AS ({BEAT} RETURNING id)"], ["FROM beat"]
     once = {"ids": "NULL", "attempts": "NULL", "known": "NULL"}
@@ -196,12 +232,20 @@ def at_once(*, finish: bool, keep: bool, claim: bool) -> str:
         with_ += [f", kept AS ({_KEEP_GONE})"] if keep else []
         once["ids"] = "ARRAY(SELECT id FROM gone ORDER BY id)"
         once["attempts"] = "ARRAY(SELECT attempt FROM gone ORDER BY id)"
-    if claim:
-        with_ += [_CLAIM_AT_ONCE]
+    chosen = []
+    if scan:
+        with_ += [_DUE_AT_ONCE]
+        chosen += ["SELECT * FROM due"]
+    if hints:
+        with_ += [_HINTED_AT_ONCE]
+        also = "WHERE id <> ALL(ARRAY(SELECT id FROM due))" if scan else ""
+        chosen += [f"SELECT CAST(NULL AS int) AS head, hinted.* FROM hinted {also}"]
         once["known"] = f"ARRAY({KNOWN_IDS.replace('{in_ids}', '{in_hinted}')})"
+    if chosen:
+        with_ += [f", chosen AS ({' UNION ALL '.join(chosen)})", _CLAIM_AT_ONCE]
         source += ["LEFT JOIN chosen ON TRUE LEFT JOIN taken ON taken.id = chosen.id"]
     answer = [f"CASE WHEN row_number() OVER () = 1 THEN {value} END" for value in once.values()]
-    answer += ["taken.id IS NOT NULL", "chosen.*"] if claim else []
+    answer += ["taken.id IS NOT NULL", "chosen.*"] if chosen else []
     return " ".join([*with_, "SELECT", ", ".join(answer), *source])
 
 

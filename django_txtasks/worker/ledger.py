@@ -11,12 +11,18 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from django.db import DatabaseError, InterfaceError, OperationalError, connections
+from django.db import (
+    DatabaseError,
+    InterfaceError,
+    NotSupportedError,
+    OperationalError,
+    connections,
+)
 
 from django_txtasks import signals
 from django_txtasks.conf import Config
 from django_txtasks.enqueueing import notify_on_commit
-from django_txtasks.lifecycle import at_once, claims, outcomes, workers
+from django_txtasks.lifecycle import at_once, claims, outcomes, sessions, workers
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.claims import Lookup, Marks, Room, Subscription
 from django_txtasks.lifecycle.dialect import own_transaction
@@ -111,6 +117,7 @@ class Ledger:
             DeclaredLost: nothing was written; the next turn goes on under a new id.
             DatabaseError, InterfaceError, ClaimLost: see ``failed``.
         """
+        sessions.own(self.alias, self.config.lease / 2)
         if self.id is None:
             self._register(connected)
         if self._is_usual(turn):
@@ -139,8 +146,9 @@ class Ledger:
         self._unsure = True  # its COMMIT may have landed
         self._scanned = {}
         connection = connections[self.alias]
-        # PostgreSQL's own limits end a session with an InternalError.
-        if isinstance(error, (OperationalError, InterfaceError)) or (
+        # PostgreSQL's own limits end a session with an InternalError, and a column whose type was changed
+        # is not supported by the plans that a session has kept.
+        if isinstance(error, (OperationalError, InterfaceError, NotSupportedError)) or (
             connection.connection is not None and not connection.is_usable()
         ):
             connection.close()
@@ -226,41 +234,46 @@ class Ledger:
 
     def _is_usual(self, turn: Turn) -> bool:
         """Say whether one statement can do all of it."""
-        unusual = turn.scan or self._check_is_due or self._has_unheld or self.recorder.careful
-        return not unusual and at_once.fits(
-            self.alias, self._me, self.recorder.waiting, turn.ids, turn.room
-        )
+        unusual = self._check_is_due or self._has_unheld or self.recorder.careful
+        return not unusual and at_once.fits(self.alias, self._me, self.recorder.waiting)
 
     def _write_at_once(self, turn: Turn, running: int, connected: bool | None) -> None:
+        scan = turn.scan and turn.room.width
         written = at_once.turn(
             self.subscription,
             self._me,
             workers.state_of(self.alias, **self._state(running, connected)),
             ended=self.recorder.waiting,
-            ids=turn.ids,
+            ids=turn.ids if turn.room.width else [],
+            marks=self._marks() if scan else None,
             room=turn.room,
             keep=bool(self.config.keep_finished),
             limit=self.config.lease / 2,
         )
         if written is None:
             raise DeclaredLost
-        recorded, turn.lookup = written
-        turn.claimed = turn.lookup.claimed if turn.lookup else []
-        self._has_unheld = bool(recorded.busy)
-        self.recorder.settle(recorded, self._me)
+        turn.claimed, turn.lookup = written.claimed, written.lookup
+        if scan:
+            self._take_turns(turn.room)
+        self._has_unheld = bool(written.recorded.busy)
+        self.recorder.settle(written.recorded, self._me)
 
     def _claim(self, turn: Turn) -> None:
         """The scan comes first: rows whose hints were lost must not wait behind a stream of hints."""
         if turn.scan:
             turn.claimed += claims.claim_due(self.subscription, self._me, turn.room, self._marks())
-            queues = self.subscription.queues
-            queues.append(queues.pop(0))  # they take turns in coming first: none starves another
-            if turn.room.crowded_queue in queues:  # whose turn it is until its task has a slot
-                queues.remove(turn.room.crowded_queue)
-                queues.insert(0, turn.room.crowded_queue)
+            self._take_turns(turn.room)
         if turn.ids:
             turn.lookup = claims.claim_hinted(self.subscription, self._me, turn.ids, turn.room)
             turn.claimed += turn.lookup.claimed
+
+    def _take_turns(self, room: Room) -> None:
+        """Let another queue come first in the next scan: none starves another."""
+        queues = self.subscription.queues
+        queues.append(queues.pop(0))
+        if room.crowded_queue in queues:  # whose turn it is until its task has a slot
+            queues.remove(room.crowded_queue)
+            queues.insert(0, room.crowded_queue)
 
     def _marks(self) -> Marks:
         """Return how far the scans of a backlog have come; now and then they begin at its head again.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from django_txtasks.lifecycle.attempts import Attempt
 
@@ -14,6 +14,8 @@ RUN = 0.02
 """Seconds of work that one slot is handed at once."""
 TINY = 0.005
 """Seconds: what usually takes less may be handed to a slot together with others."""
+INSTANT = 0.0001
+"""Seconds: what takes less, one slot runs as fast as it is claimed; two would take Python from each other."""
 BATCH = 500
 """Tasks that are claimed at once, at most."""
 FIRST = 16
@@ -47,21 +49,25 @@ class Pace:
 
     def ahead(self, held: int) -> int:
         """Return how many short tasks may be claimed beyond one for each free slot, where so many are held."""
-        if self._mean is None:
+        if self._mean is None or self.is_enough(held):
             return 0
-        most = min(2 * BATCH, int(AHEAD * self._threads / max(self._mean, 1e-9)))
-        if held > most / 2:
-            return 0
-        return min(most - held, self._width, BATCH)
+        return min(self._most - held, self._width, BATCH)
+
+    def is_enough(self, held: int) -> bool:
+        """Say whether it is better to claim many again later than a few now."""
+        return held > self._threads + self._most / 2
+
+    @property
+    def _most(self) -> int:
+        return min(2 * BATCH, int(AHEAD * self._threads / max(self._mean or 0.0, 1e-9)))
 
     def runs(self, claimed: Sequence[Attempt]) -> Iterator[list[Attempt]]:
         """Yield what slots are handed at once: tiny tasks together, each other one alone."""
         run: list[Attempt] = []
-        work, short = 0.0, 0
+        work = 0.0
         for attempt in claimed:
             mean = self._means.get(attempt.task_name, SHORT) if attempt.may_share else SHORT
-            short += mean < SHORT
-            if run and (mean >= TINY or work >= RUN):
+            if run and (mean >= TINY or work >= RUN or len(run) >= BATCH / 2):
                 yield run
                 run, work = [], 0.0
             if mean >= TINY:
@@ -71,5 +77,13 @@ class Pace:
                 work += mean
         if run:
             yield run
-        if claimed:  # what is looked at beyond that is locked in vain
-            self._width = min(BATCH, max(FIRST, 2 * short))
+
+    def is_instant(self, run: Sequence[Attempt]) -> bool:
+        """Say whether these, which a slot is handed at once, should not run beside others like them."""
+        first = run[0]
+        return first.may_share and self._means.get(first.task_name, SHORT) < INSTANT
+
+    def learn(self, claimed: Iterable[Attempt]) -> None:
+        """So many were claimed where there was room ahead: more than twice the short ones are locked in vain."""
+        short = sum(attempt.may_share and attempt.task_name in self.short for attempt in claimed)
+        self._width = min(BATCH, max(FIRST, 2 * short))

@@ -41,14 +41,15 @@ class Schedule:
         self._failures = 0
         self._next_beat = self._next_scan = self._not_before = 0.0
 
-    def next_turn(self, *, room: bool, hinted: bool, unrecorded: bool) -> float:
+    def next_turn(self, room: Room, *, hinted: bool, unrecorded: bool) -> float:
         """Return when the next turn is due; 0 = now."""
         times = [self._next_beat]
         if unrecorded:
             times.append(0.0)
-        if room:
-            times.append(0.0 if hinted else self._next_scan)
-            times.append(self.timers.next())
+        if room.width:
+            times.append(0.0 if hinted else self.timers.next())
+        if room.width and not room.enough:
+            times.append(self._next_scan)
         return max(min(times), self._not_before)
 
     def turn(self, room: Room, hinted: list[uuid.UUID], now: float) -> Turn:
@@ -60,7 +61,7 @@ class Schedule:
         timed = self.timers.pop_due(now, width)
         self._timed = set(timed)
         ids = timed + hinted[:width]
-        return Turn(room, ids, scan=now >= self._next_scan)
+        return Turn(room, ids, scan=now >= self._next_scan and not room.enough)
 
     def written(self, turn: Turn, now: float, *, busy: bool) -> None:
         """A turn has committed: decide what the next ones look for."""

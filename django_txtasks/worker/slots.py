@@ -39,6 +39,7 @@ class Run:
         attempts: all of them.
         left: those that have not begun; a slot takes them from one end, the loop from the other.
         good_until: when their claim is too old to begin, by ``time.monotonic()``.
+        in_line: no other such run runs beside it.
         begun: a slot has taken it.
         since: when its last attempt began, or the run was handed over, by the same clock.
     """
@@ -46,6 +47,7 @@ class Run:
     attempts: list[Attempt]
     left: deque[Running]
     good_until: float
+    in_line: bool = False
     begun: bool = False
     since: float = field(default_factory=time.monotonic)
 
@@ -73,6 +75,7 @@ class Slots:
         self._work: queue.SimpleQueue[Run | None] = queue.SimpleQueue()
         self._ended: deque[tuple[Ended, float]] = deque()
         self._over: deque[Run] = deque()
+        self._line: deque[Run] = deque()
         self._runs: set[Run] = set()
         self._too_old: list[Attempt] = []
         self._count = 0
@@ -92,7 +95,7 @@ class Slots:
     @property
     def free(self) -> int:
         """How many slots have nothing to do."""
-        return max(0, len(self._threads) - len(self._runs))
+        return max(0, len(self._threads) - len(self._runs) + len(self._line))
 
     @property
     def names(self) -> set[str]:
@@ -103,8 +106,15 @@ class Slots:
         """(id, attempt) of what is running, and of what its slot has run before it."""
         return {(one.task_id, one.number) for run in self._runs for one in run.attempts}
 
-    def start(self, attempts: list[Attempt], good_until: float = NEVER) -> None:
-        """Give attempts to a slot, to be run one after the other."""
+    def start(
+        self, attempts: list[Attempt], good_until: float = NEVER, *, in_line: bool = False
+    ) -> None:
+        """Give attempts to a slot, to be run one after the other.
+
+        Args:
+            good_until: when their claim is too old to begin, by ``time.monotonic()``.
+            in_line: after the others that were so, in their slot.
+        """
         left: deque[Running] = deque()
         for attempt in attempts:
             limit = NO_LIMIT if attempt.timeout is None else TimeLimit(attempt.timeout)
@@ -112,10 +122,14 @@ class Slots:
             left.append(running)
             if limit is not NO_LIMIT:
                 self._limited[attempt.fence] = running
-        run = Run(attempts, left, good_until)
+        run = Run(attempts, left, good_until, in_line)
         self._count += len(attempts)
+        if in_line:
+            self._line.append(run)
+            self._move_up()
+        else:
+            self._work.put(run)
         self._runs.add(run)
-        self._work.put(run)
 
     def take_back(self, *, stalled: bool) -> list[Attempt]:
         """Return attempts that have not begun, and forget them.
@@ -158,6 +172,7 @@ class Slots:
         self._runs.difference_update(over)
         for run in over:
             self._too_old += _emptied(run.left)
+        self._move_up()
         return ended
 
     def close(self) -> None:
@@ -167,10 +182,16 @@ class Slots:
         for thread in self._threads:
             thread.join()
 
+    def _move_up(self) -> None:
+        """Start the first in line, unless one is on its way whose slot will come for it."""
+        if not any(run.in_line and run not in self._line for run in self._runs):
+            with contextlib.suppress(IndexError):
+                self._work.put(self._line.popleft())
+
     def _waiting(self) -> list[Run]:
         """Return the runs that wait for a slot or for one of their own; an idle slot takes one at once."""
-        full = len(self._runs) > len(self._threads)
-        return [run for run in self._runs if run.left and (run.begun or full)]
+        full = len(self._runs) - len(self._line) > len(self._threads)
+        return [run for run in self._runs if run.left and (run.begun or full or run in self._line)]
 
     def _stalls(self, run: Run) -> float:
         """Return when a waiting run has waited for too long; a queue that moves on is no stall."""
@@ -186,16 +207,22 @@ class Slots:
 
     def _slot(self) -> None:
         while (run := self._work.get()) is not None:
-            run.since, run.begun = time.monotonic(), True
-            with contextlib.suppress(IndexError):  # none is left, or they were taken back
-                while (now := time.monotonic()) < run.good_until:
-                    running = run.left.popleft()
-                    run.since = now
-                    ended = self._run_one(running)
-                    self._ended.append((ended, time.monotonic() - now))
-            self._over.append(run)
-            self._ring()
+            self._run_all(run)
+            with contextlib.suppress(IndexError):  # none is left
+                while run.in_line and self._work.empty():
+                    self._run_all(self._line.popleft())
         connections.close_all()
+
+    def _run_all(self, run: Run) -> None:
+        run.since, run.begun = time.monotonic(), True
+        with contextlib.suppress(IndexError):  # none is left, or they were taken back
+            while (now := time.monotonic()) < run.good_until:
+                running = run.left.popleft()
+                run.since = now
+                ended = self._run_one(running)
+                self._ended.append((ended, time.monotonic() - now))
+        self._over.append(run)
+        self._ring()
 
     def _run_one(self, running: Running) -> Ended:
         try:

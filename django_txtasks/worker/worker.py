@@ -116,7 +116,9 @@ class Worker:
     def turn(self) -> None:
         """Beat, record what ended, claim what fits; then start it."""
         now, hinted = time.monotonic(), list(self.bell.ids)
-        turn = self.schedule.turn(self._room(), hinted, now)
+        room = self._room()
+        has_room_ahead = bool(room.ahead)
+        turn = self.schedule.turn(room, hinted, now)
         try:
             self.ledger.write(turn, self.slots, self.bell.connected)
         except (DatabaseError, InterfaceError, ClaimLost, DeclaredLost) as error:
@@ -124,6 +126,8 @@ class Worker:
             return
         self._start(turn.claimed, now)  # before all else: they have waited long enough
         self._crowded = self._crowded or turn.room.crowded
+        if turn.claimed and has_room_ahead:
+            self.pace.learn(turn.claimed)
         self.schedule.written(turn, time.monotonic(), busy=bool(self.recorder.waiting))
         self.bell.looked_up(turn.settled)
         if turn.scan_filled:
@@ -142,7 +146,8 @@ class Worker:
             self._give_back(claimed)
             return
         for run in self.pace.runs(claimed):
-            self.slots.start(run, now + self.config.lease.total_seconds() / 2)
+            good_until = now + self.config.lease.total_seconds() / 2
+            self.slots.start(run, good_until, in_line=self.pace.is_instant(run))
         if signals.task_claimed.is_heard:
             for attempt in claimed:
                 signals.task_claimed.tell(**attempt.facts)
@@ -174,6 +179,7 @@ class Worker:
         return Room(
             alone=self.slots.free,
             ahead=self.pace.ahead(self.slots.running) if self._may_claim_ahead else 0,
+            enough=self.pace.is_enough(self.slots.running),
             most=int(min(self._left, self.renewal.room(self.count))),
             short=self.pace.short,
         )
@@ -189,7 +195,7 @@ class Worker:
         if self.ledger.sees_another_will():
             self.schedule.beat_at_once()
         return self.schedule.next_turn(
-            room=self._room().width > 0,
+            self._room(),
             hinted=bool(self.bell.ids),
             unrecorded=bool(self.recorder.waiting),
         )

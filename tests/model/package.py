@@ -40,14 +40,37 @@ class Package:
         return workers.beat(ALIAS, worker, running=0, listening=None)
 
     def turn(self, worker, ended, queues, limit, *, keep):
-        """As a worker's turn: beat, record, claim, commit."""
+        """As a worker's turn: beat, record, claim, commit. In one statement where it can be."""
+        room, subscription = claims.Room(limit), self._subscription(queues)
+        written = self._at_once(subscription, worker, ended, room, marks={}, keep=keep)
+        if written is not None:  # what is not held is busy or lost: the next turn looks which
+            written.recorded.lost, written.recorded.busy = written.recorded.busy, []
+            return written.recorded, written.claimed
         with transaction.atomic():
             if not self.beat(worker):
                 raise RolledBack
             recorded = self.record(ended, keep=keep)
-            return recorded, claims.claim_due(
-                self._subscription(queues), worker, claims.Room(limit)
-            )
+            return recorded, claims.claim_due(subscription, worker, room)
+
+    def _at_once(self, subscription, worker, ended, room, *, keep, ids=(), marks=None):
+        """None = it cannot be."""
+        if not at_once.fits(ALIAS, worker, ended) or not room.width:
+            return None
+        state = workers.state_of(ALIAS, running=0, listening=None)
+        written = at_once.turn(
+            subscription,
+            worker,
+            state,
+            ended=ended,
+            ids=ids,
+            marks=marks,
+            room=room,
+            keep=keep,
+            limit=self.keeping.lease,
+        )
+        if written is None:
+            raise RolledBack
+        return written
 
     def record(self, ended, *, keep):
         with transaction.atomic():
@@ -56,22 +79,9 @@ class Package:
     def hinted_turn(self, worker, ended, queues, ids, limit, *, keep):
         """As a worker's turn for hints: in one statement where it can be. None = nothing was tried."""
         room, subscription = claims.Room(limit), self._subscription(queues)
-        if at_once.fits(ALIAS, worker, ended, ids, room):
-            state = workers.state_of(ALIAS, running=0, listening=None)
-            written = at_once.turn(
-                subscription,
-                worker,
-                state,
-                ended=ended,
-                ids=ids,
-                room=room,
-                keep=keep,
-                limit=self.keeping.lease,
-            )
-            if written is None:
-                raise RolledBack
-            recorded, found = written
-            return recorded.done, found or claims.Lookup([], {}, [])
+        written = self._at_once(subscription, worker, ended, room, ids=ids, keep=keep)
+        if written is not None:
+            return written.recorded.done, written.lookup or claims.Lookup([], {}, [])
         if ended or not ids:
             return None
         with transaction.atomic():

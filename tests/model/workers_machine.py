@@ -193,6 +193,7 @@ class CallersAndWorkers(RuleBasedStateMachine):
             for key in set(ids) & set(tables.tasks)
             if tables.tasks[key].status == "pending" and tables.tasks[key].queue in queues
         }
+        known = set(tables.tasks) | set(tables.finished)
         try:
             written = self.package.hinted_turn(worker, batch, queues, ids, limit, keep=keep)
         except RolledBack:
@@ -207,7 +208,7 @@ class CallersAndWorkers(RuleBasedStateMachine):
         assert taken <= due
         assert len(found.claimed) == min(limit, len(due))
         assert set(found.later) == pending - taken
-        assert set(found.absent) == set(ids) - set(tables.tasks) - set(tables.finished)
+        assert set(found.absent) == set(ids) - known
         return self._claimed(worker, found.claimed, True, unanswered)
 
     def _claimed(self, worker, attempts, started, unanswered):
