@@ -28,9 +28,9 @@ def main() -> None:
     arguments = _arguments()
     found: dict[str, list[list[float]]] = {}
     with contest.contest() as servers:
-        for contender in _contenders(arguments):
-            one = [_measured(servers, contender, arguments) for _ in range(arguments.repeat)]
-            found[contender.title] = one
+        for contender in _contenders(arguments) * arguments.repeat:  # they take turns
+            one = _measured(servers, contender, arguments)
+            found.setdefault(contender.title, []).append(one)
     print(_table(found))
     if arguments.chart:
         bars = [(title, _of_each(runs, 50)) for title, runs in found.items()]

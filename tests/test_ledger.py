@@ -112,9 +112,42 @@ def test_a_turn_is_one_statement_where_the_database_has_it(ledger, scan):
 def test_a_session_of_its_own_keeps_the_plans_of_a_worker_s_statements(ledger):
     for _ in range(2):
         hinted(ledger, tasks.note.enqueue())
-    kept = "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE %s"
-    assert helpers.execute(kept, "WITH beat AS%") == [(1,)]
+    kept = "SELECT generic_plans, custom_plans FROM pg_prepared_statements WHERE statement LIKE %s"
+    assert helpers.execute(kept, "WITH beat AS%") == [(2, 0)]
     assert helpers.execute("SHOW lock_timeout") == [("1s",)]
+
+
+@on_postgres
+def test_no_statement_of_a_turn_is_compiled(ledger):
+    """What has to be sorted though that is forbidden seems so expensive that it would be: 2 seconds a turn."""
+    connection.close()
+    seen = []
+
+    def while_asking(execute, sql, params, many, context):
+        result = execute(sql, params, many, context)
+        if "txtasks_task" in sql:
+            seen.append(helpers.execute("SHOW jit"))
+        return result
+
+    helpers.execute("SET jit = on")
+    for careful in (True, False):
+        ledger.recorder.careful = careful
+        tasks.note.enqueue()
+        with connection.execute_wrapper(while_asking):
+            assert len(take(ledger)) == 1
+    assert seen
+    assert {tuple(one) for one in seen} == {(("off",),)}
+
+
+@on_postgres
+def test_a_worker_that_leaves_leaves_no_limits_behind(ledger):
+    hinted(ledger, tasks.note.enqueue())
+    ledger.leave(cut_short=False)
+    assert helpers.execute("SHOW statement_timeout") == [("0",)]
+    with transaction.atomic():  # as in a test of one's own: this session is somebody else's
+        take(new_ledger())
+        assert helpers.execute("SHOW statement_timeout") != [("0",)]  # for as long as it lasts
+    assert helpers.execute("SHOW statement_timeout") == [("0",)]
 
 
 @on_postgres

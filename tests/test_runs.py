@@ -21,7 +21,7 @@ from django_txtasks.lifecycle.claims import Room, Subscription
 from django_txtasks.models import FinishedTask, Task, Worker
 from django_txtasks.worker.bell import Bell
 from django_txtasks.worker.ledger import Ledger, Turn
-from django_txtasks.worker.pace import AHEAD, BATCH, FIRST, RUN, SHORT, TINY, Pace
+from django_txtasks.worker.pace import AHEAD, BATCH, FIRST, INSTANT, RUN, SHORT, TINY, Pace
 from django_txtasks.worker.schedule import Schedule
 from django_txtasks.worker.slots import LONGEST_WAIT, STALL, Slots
 from django_txtasks.worker.stopping import Stop
@@ -170,12 +170,16 @@ def test_so_much_is_claimed_ahead_as_takes_a_moment():
         pace.learn([attempt("tiny") for _ in range(BATCH)])
     assert pace.ahead(0) == int(AHEAD / (TINY / 2))
     assert pace.ahead(BATCH) == 0
+    pace.learn([attempt("tiny", may_share=False)])
+    assert pace.ahead(0) == 1  # each row that is looked at is locked, which is written, too
 
 
 def test_slots_that_are_free_in_a_moment_have_their_next_tasks_ready():
     """Else each would be idle for as long as a turn takes, which is a tenth of a short task."""
     pace = pace_of(short=AHEAD / 3, threads=4)
     assert [pace.ahead(held) for held in (0, 4, 10, 11)] == [12, 8, 2, 0]
+    long = pace_of(short=SHORT * 0.9, threads=4)
+    assert [long.ahead(held) for held in (4, 6, 7, 8)] == [2, 0, 0, 0]
 
 
 def test_a_run_is_no_longer_than_a_moment_and_what_is_not_tiny_is_alone():
@@ -293,6 +297,37 @@ def test_those_in_line_behind_one_that_takes_long_are_given_back():
     helpers.wait_until(lambda: slots.collect() != [])
     helpers.wait_until(lambda: slots.collect() == [] and slots.free == 2)
     slots.close()
+
+
+def test_one_in_line_that_hangs_does_not_hold_up_those_that_come_later():
+    door, begun = threading.Event(), []
+
+    def run(one, limit):
+        begun.append(one)
+        if len(begun) == 1:
+            door.wait(60)
+        return Ended(attempt=one, arrow=Arrow.FINISH)
+
+    nothing = {"ring": lambda: None, "patience": 1.0, "took": lambda name, seconds: None}
+    slots = Slots(2, run=run, **nothing)
+    slots.start([attempt()], in_line=True)
+    helpers.wait_until(lambda: begun)
+    others = [attempt(), attempt()]
+    for one in others:
+        slots.start([one], in_line=True)
+    assert slots.next_look < time.monotonic() + STALL
+    helpers.wait_until(lambda: slots.collect() and begun[1:] == others)
+    door.set()
+    helpers.wait_until(lambda: not slots.collect() and slots.free == 2)
+    slots.close()
+
+
+def test_only_what_is_instant_throughout_runs_in_line():
+    pace = pace_of(instant=INSTANT / 2, tiny=TINY / 2)
+    assert pace.is_instant([attempt("instant")])
+    assert not pace.is_instant([attempt("instant"), attempt("tiny")])
+    assert not pace.is_instant([attempt("instant", may_share=False)])
+    assert not pace.is_instant([attempt("unknown")])
 
 
 def test_a_worker_with_enough_to_do_looks_up_hints_and_does_not_scan():

@@ -144,7 +144,9 @@ BACKLOG = 20_000
 
 @on_postgres
 @pytest.mark.parametrize("keep_finished", [0, 60], ids=["without history", "with history"])
-@pytest.mark.parametrize("way", ["in a transaction", "at once", "at once, by a generic plan"])
+@pytest.mark.parametrize(
+    "way", ["in a transaction", "at once", "at once, by plans of an empty table"]
+)
 def test_a_turn_reads_few_rows_though_statistics_are_of_an_empty_table(
     unwatched, txtasks, keep_finished, way
 ):
@@ -152,26 +154,35 @@ def test_a_turn_reads_few_rows_though_statistics_are_of_an_empty_table(
     helpers.execute(INSERT, BACKLOG)
     helpers.execute("DELETE FROM txtasks_task")
     helpers.execute("VACUUM ANALYZE txtasks_task")
-    helpers.execute(INSERT.replace("'x'", "'probe.tasks.note'"), BACKLOG)
-    hinted = tasks.note.enqueue()
     before = rows_read()
     subscription = Subscription("default", ["default"], registry.names())
     ledger = Ledger(get_config(), subscription, threads=4)
+
+    def turns():
+        hinted = tasks.note.enqueue()
+        for turn in (
+            Turn(Room(100), [], scan=True),
+            Turn(Room(0), [], scan=False),
+            Turn(Room(1), [hinted.id], scan=False),
+            Turn(Room(0), [], scan=False),
+        ):
+            ledger.recorder.careful = way == "in a transaction"
+            ledger.write(turn, NothingRuns(), None)
+            ledger.recorder.add(Ended(attempt=one, arrow=Arrow.FINISH) for one in turn.claimed)
+
     ledger.write(Turn(Room(0), [], scan=False), NothingRuns(), None)
-    if "generic" in way:
-        helpers.execute("SET plan_cache_mode = force_generic_plan")
-    for turn in (
-        Turn(Room(100), [], scan=True),
-        Turn(Room(0), [], scan=False),
-        Turn(Room(1), [hinted.id], scan=False),
+    if "plans" in way:
+        for _ in range(6):  # as often as it may take until a plan is kept
+            turns()
+    with helpers.second_session(
+        lambda: helpers.execute(INSERT.replace("'x'", "'probe.tasks.note'"), BACKLOG)
     ):
-        ledger.recorder.careful = way == "in a transaction"
-        ledger.write(turn, NothingRuns(), None)
-        ledger.recorder.add(Ended(attempt=one, arrow=Arrow.FINISH) for one in turn.claimed)
-    ledger.write(Turn(Room(0), [], scan=False), NothingRuns(), None)
+        pass
+    turns()
     ledger.leave(cut_short=False)
     read, deleted = (now - then for now, then in zip(rows_read(), before, strict=True))
-    assert (deleted, read < 10 * 101) == (101, True), f"{read} rows were read"
+    expected = 107 if "plans" in way else 101
+    assert (deleted, read < 10 * expected) == (expected, True), f"{read} rows were read"
 
 
 class NothingRuns:

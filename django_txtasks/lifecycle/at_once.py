@@ -99,10 +99,10 @@ def turn(
     for one in ended:
         held = (one.attempt.task_id, one.attempt.number) in finished
         (recorded.done if held else recorded.busy).append(one)
-    found = [one[3:] for one in answer if len(one) > 3 and one[5] is not None]
+    found = [(one[3], *one[5:]) for one in answer if len(one) > 3 and one[4] is not None]
     claimed = room.take(read_attempt(row, worker) for is_taken, _, *row in found if is_taken)
     for is_taken, _, *row in found:
-        if not is_taken and row[-1] <= 0 and room.most:
+        if not is_taken and row[-1] <= 0 and room.width:
             room.crowded, room.crowded_queue = True, row[2]
             break
     if marks is not None:

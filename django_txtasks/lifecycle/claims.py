@@ -62,7 +62,7 @@ class Room:
         """Return those that fit, in their order: none overtakes one that finds no room."""
         taken = []
         for attempt in attempts:
-            if self.ahead and attempt.may_share and attempt.task_name in self.short:
+            if self.ahead > 0 and attempt.may_share and attempt.task_name in self.short:
                 self.ahead -= 1
             elif self.alone:
                 self.alone -= 1

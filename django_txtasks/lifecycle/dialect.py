@@ -123,21 +123,40 @@ def run_at_once(alias: str, sql: str, *, limit: timedelta, **params: Any) -> lis
 
 
 def can_run_at_once(alias: str) -> bool:
-    """Say whether ``run_at_once`` can: PostgreSQL, no open transaction, and psycopg writes values into the SQL."""
-    connection: Any = connections[alias]
-    return connection.get_autocommit() and _writes_values(connection)
+    """Say whether ``run_at_once`` can: PostgreSQL and no open transaction.
 
-
-def keep_plans(alias: str, limit: timedelta) -> None:
-    """Have PostgreSQL keep the plans of this thread's statements, which take longer to make than to carry out.
-
-    Its session has the limits of ``own_transaction`` for good, so it must not be used for anything else.
+    In a session that is not ours alone, psycopg must write values into the SQL, as it does unless Django is
+    told to bind them on the server.
     """
     connection: Any = connections[alias]
-    if not _is_own(connection) and _writes_values(connection):
-        run(alias, (_LIMITS + _IN_ORDER).replace("true", "false"), **_limits(limit))
-        connection.connection.prepare_threshold = 0
-        _own_sessions.add(connection.connection)
+    if connection.vendor != "postgresql" or not connection.get_autocommit():
+        return False
+    from psycopg import ClientCursor  # where there is PostgreSQL, it can be imported
+
+    return _is_own(connection) or issubclass(connection.connection.cursor_factory, ClientCursor)
+
+
+def make_session_own(alias: str, limit: timedelta) -> None:
+    """This thread's session, of PostgreSQL, is ours alone until it is closed: see ``close_own_session``.
+
+    It has the limits of ``own_transaction`` for good, and keeps the plans of its statements, which take longer
+    to make than to carry out. They are made once, for all values and for whatever will be in the tables.
+    """
+    from psycopg import Connection
+
+    connection: Any = connections[alias]
+    session = connection.connection
+    is_free = connection.get_autocommit() and not connection.in_atomic_block
+    if is_free and not _is_own(connection) and isinstance(session, Connection):
+        run(alias, (_LIMITS + _IN_ORDER + _ONE_PLAN).replace("true", "false"), **_limits(limit))
+        session.prepare_threshold = 0
+        _own_sessions.add(session)
+
+
+def close_own_session(alias: str) -> None:
+    """Close this thread's session if it was made our own: its limits are for nobody else."""
+    if _is_own(connections[alias]):
+        connections[alias].close()
 
 
 _own_sessions: WeakSet[Any] = WeakSet()
@@ -155,14 +174,6 @@ def _cursor(connection: Any) -> Any:
 
 def _is_own(connection: Any) -> bool:
     return connection.connection is not None and connection.connection in _own_sessions
-
-
-def _writes_values(connection: Any) -> bool:
-    if connection.vendor != "postgresql":
-        return False
-    from psycopg import ClientCursor  # where there is PostgreSQL, it can be imported
-
-    return issubclass(connection.connection.cursor_factory, ClientCursor)
 
 
 def _bound(
@@ -250,7 +261,12 @@ _LIMITS = """
            set_config('statement_timeout', %(statement)s, true),
            set_config('lock_timeout', %(lock)s, true)
 """
-_IN_ORDER = ", set_config('enable_sort', 'off', true), set_config('enable_bitmapscan', 'off', true)"
+# What it is forbidden to do becomes so expensive, where it has to be done, that it would be compiled first.
+_IN_ORDER = """
+         , set_config('enable_sort', 'off', true), set_config('enable_bitmapscan', 'off', true),
+           set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true)
+"""
+_ONE_PLAN = ", set_config('plan_cache_mode', 'force_generic_plan', true)"
 
 _MARIADB_LIMIT = "SET SESSION idle_transaction_timeout = %(seconds)s"
 

@@ -16,7 +16,7 @@ from django.db import DatabaseError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_txtasks.lifecycle import statements
-from django_txtasks.lifecycle.dialect import keep_plans, run
+from django_txtasks.lifecycle.dialect import make_session_own, run
 
 _known: WeakKeyDictionary[BaseDatabaseWrapper, tuple[Any, str]] = WeakKeyDictionary()
 
@@ -41,8 +41,10 @@ def own(alias: str, limit: timedelta) -> None:
     Args:
         limit: see ``own_transaction``.
     """
-    if session_of_thread(alias) and not connections[alias].settings_dict["OPTIONS"].get("pool"):
-        keep_plans(alias, limit)
+    connection = connections[alias]
+    is_pooled = connection.settings_dict["OPTIONS"].get("pool")
+    if connection.vendor == "postgresql" and session_of_thread(alias) and not is_pooled:
+        make_session_own(alias, limit)
 
 
 def is_gone(alias: str, session: str) -> bool | None:

@@ -202,11 +202,12 @@ _HINTED_AT_ONCE = f""",
 # that finds none.
 _CLAIM_AT_ONCE = f""",
     fitting AS (
-        SELECT id, row_number() OVER above AS place,
+        SELECT id, place,
                count(*) FILTER (WHERE NOT is_short) OVER above AS others,
                count(*) FILTER (WHERE is_short) OVER above AS short
-          FROM (SELECT id, may_share AND task_name {{in_short}} AS is_short FROM chosen WHERE wait <= 0) AS found
-        WINDOW above AS (ROWS UNBOUNDED PRECEDING)
+          FROM (SELECT id, place, may_share AND task_name {{in_short}} AS is_short
+                  FROM chosen WHERE wait <= 0) AS found
+        WINDOW above AS (ORDER BY place)
     ),
     taken AS (
         UPDATE txtasks_task {_TO_CLAIMED}
@@ -222,8 +223,8 @@ def at_once(*, finish: bool, keep: bool, scan: bool, hints: bool) -> str:
     """Return the statement of a turn.
 
     Its first row begins with what it has finished, ids and attempts, and with those of the hinted ids that
-    have a row. Each row goes on with one that was looked at: if it was taken, the priority that a scan has
-    found it by, and the row. What a scan finds comes first, in its order.
+    have a row. Each row goes on with one that was looked at: if it was taken, its place, the priority that a
+    scan has found it by, and the row. What a scan finds comes first, in its order.
     """
     with_, source = [f"WITH beat AS ({BEAT} RETURNING id)"], ["FROM beat"]
     once = {"ids": "NULL", "attempts": "NULL", "known": "NULL"}
@@ -242,11 +243,17 @@ def at_once(*, finish: bool, keep: bool, scan: bool, hints: bool) -> str:
         chosen += [f"SELECT CAST(NULL AS int) AS head, hinted.* FROM hinted {also}"]
         once["known"] = f"ARRAY({KNOWN_IDS.replace('{in_ids}', '{in_hinted}')})"
     if chosen:
-        with_ += [f", chosen AS ({' UNION ALL '.join(chosen)})", _CLAIM_AT_ONCE]
+        rows = " UNION ALL ".join(chosen)
+        with_ += [
+            f", chosen AS (SELECT row_number() OVER () AS place, * FROM ({rows}) AS all_of_them)"
+        ]
+        with_ += [_CLAIM_AT_ONCE]
         source += ["LEFT JOIN chosen ON TRUE LEFT JOIN taken ON taken.id = chosen.id"]
-    answer = [f"CASE WHEN row_number() OVER () = 1 THEN {value} END" for value in once.values()]
-    answer += ["taken.id IS NOT NULL", "chosen.*"] if chosen else []
-    return " ".join([*with_, "SELECT", ", ".join(answer), *source])
+    if not chosen:
+        return " ".join([*with_, "SELECT", ", ".join(once.values()), *source])
+    answer = [f"CASE WHEN COALESCE(place, 1) = 1 THEN {value} END" for value in once.values()]
+    answer += ["taken.id IS NOT NULL", "chosen.*"]
+    return " ".join([*with_, "SELECT", ", ".join(answer), *source, "ORDER BY place"])
 
 
 LIVING_WORKERS = """

@@ -25,7 +25,7 @@ from django_txtasks.enqueueing import notify_on_commit
 from django_txtasks.lifecycle import at_once, claims, outcomes, sessions, workers
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.claims import Lookup, Marks, Room, Subscription
-from django_txtasks.lifecycle.dialect import own_transaction
+from django_txtasks.lifecycle.dialect import close_own_session, own_transaction
 from django_txtasks.worker.recorder import Key, Recorder, key, tell
 
 
@@ -161,6 +161,7 @@ class Ledger:
         if self.id is not None:
             with own_transaction(self.alias, limit=self.config.lease / 2):
                 (workers.give_up if cut_short else workers.unregister)(self.alias, self.id)
+        close_own_session(self.alias)
 
     def _register(self, connected: bool | None) -> None:
         self.id = workers.register(

@@ -19,7 +19,7 @@ INSTANT = 0.0001
 BATCH = 500
 """Tasks that are claimed at once, at most."""
 FIRST = 16
-"""Tasks that are claimed ahead at first; then as many more as the last claim has shown to be short."""
+"""Tasks that are claimed ahead at first; then twice as many as the last claim has shown to be short."""
 
 
 class Pace:
@@ -51,14 +51,15 @@ class Pace:
         """Return how many short tasks may be claimed beyond one for each free slot, where so many are held."""
         if self._mean is None or self.is_enough(held):
             return 0
-        return min(self._most - held, self._width, BATCH)
+        return max(0, min(self.most - held, self._width, BATCH))
 
     def is_enough(self, held: int) -> bool:
         """Say whether it is better to claim many again later than a few now."""
-        return held > self._threads + self._most / 2
+        return held > self._threads + self.most / 2
 
     @property
-    def _most(self) -> int:
+    def most(self) -> int:
+        """Return how many tasks are worth holding, with those that run."""
         return min(2 * BATCH, int(AHEAD * self._threads / max(self._mean or 0.0, 1e-9)))
 
     def runs(self, claimed: Sequence[Attempt]) -> Iterator[list[Attempt]]:
@@ -80,10 +81,10 @@ class Pace:
 
     def is_instant(self, run: Sequence[Attempt]) -> bool:
         """Say whether these, which a slot is handed at once, should not run beside others like them."""
-        first = run[0]
-        return first.may_share and self._means.get(first.task_name, SHORT) < INSTANT
+        names = {attempt.task_name for attempt in run}
+        return run[0].may_share and all(self._means.get(name, SHORT) < INSTANT for name in names)
 
     def learn(self, claimed: Iterable[Attempt]) -> None:
         """So many were claimed where there was room ahead: more than twice the short ones are locked in vain."""
         short = sum(attempt.may_share and attempt.task_name in self.short for attempt in claimed)
-        self._width = min(BATCH, max(FIRST, 2 * short))
+        self._width = min(BATCH, max(1, 2 * short))

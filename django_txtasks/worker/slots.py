@@ -20,6 +20,8 @@ from django_txtasks.worker.limits import NEVER, NO_LIMIT, TimeLimit
 Fence = tuple[uuid.UUID, int, uuid.UUID]
 STALL = 0.15
 """Seconds that the tasks of a run wait for one of them, or for any slot, before they are taken back."""
+HOLDS_UP = 0.05
+"""Seconds after which those in line no longer wait for one of them if there is another slot."""
 LONGEST_WAIT = 0.5
 """Seconds that a run waits for a slot while others go on: more than is ever claimed ahead on purpose."""
 
@@ -158,7 +160,8 @@ class Slots:
         """When to enforce limits or to take back again, by ``time.monotonic()``."""
         limits = (one.limit.next(self._patience) for one in self._limited.values())
         stalls = (self._stalls(run) for run in self._waiting())
-        return min(min(limits, default=NEVER), min(stalls, default=NEVER))
+        line = (run.since + HOLDS_UP for run in self._ahead_of_line() if self._line and self.free)
+        return min(min(limits, default=NEVER), min(stalls, default=NEVER), min(line, default=NEVER))
 
     def collect(self) -> list[Ended]:
         """Return what has ended since the last call."""
@@ -184,9 +187,18 @@ class Slots:
 
     def _move_up(self) -> None:
         """Start the first in line, unless one is on its way whose slot will come for it."""
-        if not any(run.in_line and run not in self._line for run in self._runs):
+        if not self._ahead_of_line():
             with contextlib.suppress(IndexError):
                 self._work.put(self._line.popleft())
+
+    def _ahead_of_line(self) -> list[Run]:
+        """Return the runs on their way whose slots will come for the line in a moment."""
+        late = time.monotonic() - HOLDS_UP
+        return [
+            run
+            for run in self._runs
+            if run.in_line and run not in self._line and not (run.begun and run.since < late)
+        ]
 
     def _waiting(self) -> list[Run]:
         """Return the runs that wait for a slot or for one of their own; an idle slot takes one at once."""

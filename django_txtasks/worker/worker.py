@@ -204,7 +204,8 @@ class Worker:
         ended = self.slots.collect()
         self.recorder.add(ended)
         if ended:
-            self._full_since = None
+            if len(self.bell.ids) <= self.pace.most:  # they will begin in a moment
+                self._full_since = None
             self._crowded = self._crowded and not self.slots.free
         if stalled := self.slots.take_back(stalled=True):
             self._give_back(stalled)
@@ -220,12 +221,13 @@ class Worker:
         if self._room().width:
             self._full_since = None
             self.bell.listen(True)
-        elif self._full_since is None:
-            self._full_since = now
-            until = min(until, now + PATIENCE_WITH_HINTS)
-        elif now >= self._full_since + PATIENCE_WITH_HINTS:
-            self.bell.listen(False)
-            self.bell.give_back()
+        else:
+            self._full_since = self._full_since or now
+            if now < self._full_since + PATIENCE_WITH_HINTS:
+                until = min(until, self._full_since + PATIENCE_WITH_HINTS)
+            else:
+                self.bell.listen(False)
+                self.bell.give_back()
         if not self._finished():
             self.bell.wait(until - now)
 
