@@ -280,8 +280,13 @@ def commit_after(mark):
 
 
 def turn_with(task_id, *, finishes):
-    """True for the bytes of the parameters with which a task is finished, or looked up."""
-    return lambda data: task_id.hex.encode() in data and (b"succeeded" in data) is finishes
+    """True for the parameters of a turn that finishes a task, or looks it up; its beat has sessions."""
+
+    def asked(data):
+        is_turn = task_id.hex.encode() in data and b'["' in data
+        return is_turn and (b"succeeded" in data) is finishes
+
+    return asked
 
 
 @on_server
