@@ -248,11 +248,11 @@ def at_once(*, finish: bool, keep: bool, scan: bool, hints: bool) -> str:
             f", chosen AS (SELECT row_number() OVER () AS place, * FROM ({rows}) AS all_of_them)"
         ]
         with_ += [_CLAIM_AT_ONCE]
-        source += ["LEFT JOIN chosen ON TRUE LEFT JOIN taken ON taken.id = chosen.id"]
+        source += ["LEFT JOIN chosen ON TRUE"]
     if not chosen:
         return " ".join([*with_, "SELECT", ", ".join(once.values()), *source])
     answer = [f"CASE WHEN COALESCE(place, 1) = 1 THEN {value} END" for value in once.values()]
-    answer += ["taken.id IS NOT NULL", "chosen.*"]
+    answer += ["chosen.id IN (SELECT taken.id FROM taken)", "chosen.*"]
     return " ".join([*with_, "SELECT", ", ".join(answer), *source, "ORDER BY place"])
 
 
