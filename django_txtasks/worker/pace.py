@@ -85,6 +85,6 @@ class Pace:
         return run[0].may_share and all(self._means.get(name, SHORT) < INSTANT for name in names)
 
     def learn(self, claimed: Iterable[Attempt]) -> None:
-        """So many were claimed where there was room ahead: more than twice the short ones are locked in vain."""
+        """These were claimed where there was room ahead: what is looked at beyond that is locked in vain."""
         short = sum(attempt.may_share and attempt.task_name in self.short for attempt in claimed)
-        self._width = min(BATCH, max(1, 2 * short))
+        self._width = min(BATCH, max(FIRST, 2 * short)) if short else 1

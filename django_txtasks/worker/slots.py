@@ -221,7 +221,7 @@ class Slots:
         while (run := self._work.get()) is not None:
             self._run_all(run)
             with contextlib.suppress(IndexError):  # none is left
-                while run.in_line and self._work.empty():
+                for _ in range(len(self._line) if run.in_line else 0):  # what comes later waits
                     self._run_all(self._line.popleft())
         connections.close_all()
 
