@@ -74,6 +74,22 @@ def held(door):
         door.set()
 
 
+def slots_of(count, run):
+    return Slots(count, run=run, ring=lambda: None, patience=1.0, took=lambda name, seconds: None)
+
+
+def behind(door, one):
+    """End an attempt when the door opens."""
+    door.wait(60)
+    return Ended(attempt=one, arrow=Arrow.FINISH)
+
+
+@pytest.fixture
+def patient_line(monkeypatch):
+    """One in line that hangs is waited for by the others, however slow this machine is."""
+    monkeypatch.setattr("django_txtasks.worker.slots.HOLDS_UP", 600)
+
+
 def ids(attempts):
     return [one.task_id for one in attempts]
 
@@ -231,11 +247,9 @@ def test_a_queue_of_runs_that_moves_on_is_no_stall():
 
     def run(one, limit):
         begun.set()
-        door.wait(60)
-        return Ended(attempt=one, arrow=Arrow.FINISH)
+        return behind(door, one)
 
-    nothing = {"ring": lambda: None, "patience": 1.0, "took": lambda name, seconds: None}
-    slots = Slots(1, run=run, **nothing)
+    slots = slots_of(1, run)
     slots.start([attempt()])
     assert begun.wait(30)
     slots.start([attempt()])
@@ -249,18 +263,16 @@ def test_a_queue_of_runs_that_moves_on_is_no_stall():
     assert looks == [1000.0 + STALL, 1000.3 + STALL, 1000.0 + LONGEST_WAIT]
 
 
-def test_what_takes_no_time_runs_in_line_and_leaves_the_other_slots_to_others():
+def test_what_takes_no_time_runs_in_line_and_leaves_the_other_slots_to_others(patient_line):
     """Threads that hardly wait would only take Python from each other."""
     threads, order, door = set(), [], threading.Event()
 
     def run(one, limit):
         threads.add(threading.get_ident())
         order.append(one)
-        door.wait(60)
-        return Ended(attempt=one, arrow=Arrow.FINISH)
+        return behind(door, one)
 
-    nothing = {"ring": lambda: None, "patience": 1.0, "took": lambda name, seconds: None}
-    slots = Slots(3, run=run, **nothing)
+    slots = slots_of(3, run)
     runs = [[attempt(), attempt()] for _ in range(3)]
     for one in runs:
         slots.start(one, in_line=True)
@@ -276,16 +288,14 @@ def test_what_takes_no_time_runs_in_line_and_leaves_the_other_slots_to_others():
     slots.close()
 
 
-def test_those_in_line_behind_one_that_takes_long_are_given_back():
+def test_those_in_line_behind_one_that_takes_long_are_given_back(patient_line):
     door, begun = threading.Event(), threading.Event()
 
     def run(one, limit):
         begun.set()
-        door.wait(60)
-        return Ended(attempt=one, arrow=Arrow.FINISH)
+        return behind(door, one)
 
-    nothing = {"ring": lambda: None, "patience": 1.0, "took": lambda name, seconds: None}
-    slots = Slots(2, run=run, **nothing)
+    slots = slots_of(2, run)
     first, second, third = attempt(), attempt(), attempt()
     slots.start([first, second], in_line=True)
     slots.start([third], in_line=True)
@@ -308,8 +318,7 @@ def test_one_in_line_that_hangs_does_not_hold_up_those_that_come_later():
             door.wait(60)
         return Ended(attempt=one, arrow=Arrow.FINISH)
 
-    nothing = {"ring": lambda: None, "patience": 1.0, "took": lambda name, seconds: None}
-    slots = Slots(2, run=run, **nothing)
+    slots = slots_of(2, run)
     slots.start([attempt()], in_line=True)
     helpers.wait_until(lambda: begun)
     others = [attempt(), attempt()]
