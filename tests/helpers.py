@@ -173,6 +173,7 @@ class Processes:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+            print(f"{process.args}:\n{self.log_of(process)}")  # pytest shows it where a test fails
         self.started.clear()
 
     def _environment(self) -> dict[str, str]:

@@ -13,7 +13,6 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Iterable
-from queue import Empty, SimpleQueue
 
 import pika
 
@@ -21,6 +20,7 @@ from django_txtasks import signals
 from django_txtasks.broker import topology
 from django_txtasks.broker.link import Link
 from django_txtasks.conf import Config
+from django_txtasks.doorbell import Doorbell
 
 BUFFER = 10_000
 """Ids that may wait for a queue; beyond them the oldest are dropped and counted."""
@@ -69,7 +69,7 @@ class Publisher:
         self.config = config
         self.dropped = 0
         self._waiting: dict[str, deque[uuid.UUID]] = {}
-        self._bell: SimpleQueue[None] = SimpleQueue()
+        self._doorbell = Doorbell()
         self._rung = False
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
@@ -120,14 +120,13 @@ class Publisher:
                     return
                 self._closing.wait(pause)
             else:
-                with contextlib.suppress(Empty):
-                    self._bell.get(timeout=IDLE_SECONDS)
+                self._doorbell.wait(IDLE_SECONDS)
             self._rung = False  # before looking at what waits: what comes later rings again
         self._link.close()
 
     def _ring(self) -> None:
         self._rung = True
-        self._bell.put(None)
+        self._doorbell.ring()
 
     def _something_waits(self) -> bool:
         return any(self._waiting.values())

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import queue
+import contextlib
 import uuid
 from collections import deque
 from collections.abc import Callable, Collection
 from typing import Protocol
+
+from django_txtasks.doorbell import Doorbell
 
 
 class Hint(Protocol):
@@ -42,29 +44,26 @@ class Bell:
         self.source: HintSource | None = None
         self.ids: deque[uuid.UUID] = deque()
         self._unsettled: list[Hint] = []
-        self._rings: queue.SimpleQueue[Hint | None] = (
-            queue.SimpleQueue()
-        )  # put() is safe in signal handlers
+        self._came: deque[Hint] = deque()
+        self._doorbell = Doorbell()
 
     def ring(self) -> None:
         """Wake the loop."""
-        self._rings.put(None)
+        self._doorbell.ring()
 
     def deliver(self, hint: Hint) -> None:
         """Wake the loop with a hint."""
-        self._rings.put(hint)
+        self._came.append(hint)
+        self._doorbell.ring()
 
     def wait(self, seconds: float) -> None:
         """Return when rung, or after ``seconds``; hints that came are in ``ids``."""
-        try:
-            ring = self._rings.get(timeout=max(0.0, seconds))
+        self._doorbell.wait(seconds)
+        with contextlib.suppress(IndexError):  # that was all
             while True:
-                if ring is not None:
-                    self.ids.extend(ring.ids)
-                    self._unsettled.append(ring)
-                ring = self._rings.get_nowait()
-        except queue.Empty:
-            return
+                hint = self._came.popleft()
+                self.ids.extend(hint.ids)
+                self._unsettled.append(hint)
 
     def looked_up(self, ids: Collection[uuid.UUID]) -> None:
         """These have been dealt with, in a transaction that has committed."""

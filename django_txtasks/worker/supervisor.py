@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import queue
 import subprocess
 import threading
 import time
@@ -20,6 +19,7 @@ from pathlib import Path
 from django.utils.autoreload import iter_all_python_module_files
 
 from django_txtasks import signals
+from django_txtasks.doorbell import Doorbell
 from django_txtasks.retry import backoff
 from django_txtasks.worker.renewal import EXIT_CODE
 from django_txtasks.worker.stopping import Stop
@@ -138,10 +138,8 @@ class Supervisor:
     ) -> None:
         self.finite = finite
         self.children = [Child(command) for command in commands]
-        self._rings: queue.SimpleQueue[None] = (
-            queue.SimpleQueue()
-        )  # put() is safe in signal handlers
-        self.stop = Stop(float("inf"), lambda: self._rings.put(None))
+        self._doorbell = Doorbell()
+        self.stop = Stop(float("inf"), self._doorbell.ring)
         self._files = _modified() if reload else None
         self._failed = False
 
@@ -154,7 +152,7 @@ class Supervisor:
                 self._look_after(child)
             if self._files is not None and not self.stop.asked:
                 self._reload_if_changed()
-            self._sleep(0.2)
+            self._doorbell.wait(0.2)
         return int(self._failed)
 
     def _order(self, ordered: bytes) -> bytes:
@@ -193,10 +191,6 @@ class Supervisor:
             for child in self.children:
                 child.renew = True
                 child.order(b"s")
-
-    def _sleep(self, seconds: float) -> None:
-        with contextlib.suppress(queue.Empty):
-            self._rings.get(timeout=seconds)
 
 
 def _modified() -> dict[Path, float]:

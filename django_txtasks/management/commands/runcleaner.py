@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
-import queue
 import time
 from argparse import ArgumentParser
 from collections import Counter
@@ -20,6 +18,7 @@ from django_txtasks.broker.will import LastWills
 from django_txtasks.cleaner import Cleaner
 from django_txtasks.cleaner.cleaner import Notify
 from django_txtasks.conf import Config, get_config
+from django_txtasks.doorbell import Doorbell
 from django_txtasks.lifecycle import recovery
 from django_txtasks.management.console import CHECKS, refuse_without_tables, show_log, stop_signals
 from django_txtasks.worker.stopping import Stop
@@ -69,15 +68,15 @@ class Command(BaseCommand):
 
     def _run(self, config: Config, alias: str, notify: Notify | None) -> None:
         """Clean until told to stop; a last will wakes it."""
-        rings: queue.SimpleQueue[None] = queue.SimpleQueue()
-        stop = Stop(0.0, lambda: rings.put(None))
+        doorbell = Doorbell()
+        stop = Stop(0.0, doorbell.ring)
         wills = None
         if config.broker_url is not None:
-            wills = LastWills(config, alias, lambda: rings.put(None))
+            wills = LastWills(config, alias, doorbell.ring)
             wills.start()
         cleaner = Cleaner(config, alias, notify=notify, wills=wills)
         with stop_signals(stop.request):
-            cleaner.run(lambda seconds: _wait(rings, stop, seconds), self._report)
+            cleaner.run(lambda seconds: _wait(doorbell, stop, seconds), self._report)
         if wills is not None:
             wills.stop()
 
@@ -117,9 +116,6 @@ def _once(cleaner: Cleaner, *, dry: bool) -> Counter[str]:
     return counts
 
 
-def _wait(rings: queue.SimpleQueue[None], stop: Stop, seconds: float) -> bool:
-    with contextlib.suppress(queue.Empty):
-        rings.get(timeout=seconds)
-        while True:  # many rings, one look
-            rings.get_nowait()
+def _wait(doorbell: Doorbell, stop: Stop, seconds: float) -> bool:
+    doorbell.wait(seconds)
     return stop.asked

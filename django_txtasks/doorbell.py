@@ -1,0 +1,27 @@
+"""What a loop waits on until somebody has something for it."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+
+
+class Doorbell:
+    """Rung from any thread and from signal handlers; waited on by one thread.
+
+    A timed ``get()`` of ``queue.SimpleQueue`` would not do: in CPython 3.10 to 3.12 it may wait for ever, as a
+    deadline that passes while it takes its lock becomes a negative time-out. A lock keeps its time.
+    """
+
+    def __init__(self) -> None:
+        self._silent = threading.Lock()  # held, unless it was rung
+        self._silent.acquire()
+
+    def ring(self) -> None:
+        """Wake who waits, or who waits next; rung twice is rung once."""
+        with contextlib.suppress(RuntimeError):  # it was rung before
+            self._silent.release()
+
+    def wait(self, seconds: float) -> None:
+        """Return when rung, or after ``seconds``; at once if they are negative."""
+        self._silent.acquire(timeout=max(0.0, seconds))

@@ -1,0 +1,71 @@
+"""What every loop waits on: it always returns in time, and never forgets a ring."""
+
+import threading
+
+import pytest
+
+from django_txtasks.doorbell import Doorbell
+
+PATIENCE = 60.0
+
+
+@pytest.mark.parametrize("is_new", [True, False], ids=["new", "rung before"])
+@pytest.mark.parametrize("seconds", [-1.0, -0.0000001, 0.0, 0.0000001, 0.000001, 0.00001])
+def test_a_deadline_that_passes_during_the_call_ends_the_wait(seconds, is_new):
+    # A worker that sleeps on through its lease is declared lost, and its tasks run again.
+    def wait_often():
+        bell = Doorbell()
+        for _ in range(5_000):
+            if is_new:
+                bell = Doorbell()
+            else:
+                bell.ring()
+                bell.wait(PATIENCE)
+            bell.wait(seconds)
+
+    waiting = threading.Thread(target=wait_often, daemon=True)
+    waiting.start()
+    waiting.join(PATIENCE)
+    assert not waiting.is_alive()
+
+
+def test_a_ring_is_heard_by_the_next_wait_and_once():
+    bell = Doorbell()
+    bell.ring()
+    bell.ring()
+    heard = []
+
+    def hear():
+        bell.wait(PATIENCE * 2)
+        heard.append(1)
+        bell.wait(PATIENCE * 2)
+        heard.append(2)
+
+    hearing = threading.Thread(target=hear, daemon=True)
+    hearing.start()
+    while not heard:
+        hearing.join(0.01)
+    hearing.join(0.1)
+    assert heard == [1]
+    bell.ring()
+    hearing.join(PATIENCE)
+    assert heard == [1, 2]
+
+
+def test_nothing_that_comes_while_others_are_read_is_overlooked():
+    bell, came, read = Doorbell(), [], []
+
+    def bring():
+        for number in range(20_000):
+            came.append(number)
+            bell.ring()
+
+    bringing = threading.Thread(target=bring)
+    bringing.start()
+    while len(read) < 20_000:
+        bell.wait(PATIENCE)
+        assert came or read, "woken by nothing"
+        while came:
+            read.append(came.pop(0))
+    bringing.join()
+    assert read == list(range(20_000))
