@@ -5,7 +5,8 @@
 
 One drain without the snapshot; then drain after drain under it, for so many minutes, twice at least. No
 dead row can be removed meanwhile, so each drain leaves its dead rows to the next ones. The table tells the
-first and second drain under the snapshot, and the last one, beside the one before it.
+first and second drain under the snapshot, and the last one, beside the one before it. The limit is measured
+before and after, in a database of its own: a machine that became slower meanwhile is not the snapshot's doing.
 """
 
 from __future__ import annotations
@@ -38,8 +39,10 @@ def main() -> None:
         "2nd",
         "last",
         "last / before",
+        "of limit: last / before",
         "drains",
-        "limit 100",
+        "limit 100, before",
+        "after",
     ]
     print(figures.table(head, [[title, *_row(*rates)] for title, rates in found.items()]))
     if arguments.chart:
@@ -55,16 +58,16 @@ def _arguments() -> argparse.Namespace:
 
 def _rates(
     servers: Contest, contender: Contender, arguments: argparse.Namespace
-) -> tuple[float, list[float]]:
-    """Return the limit, and the rates of a drain before the snapshot and of those under it."""
-    limit = drains.limit(servers, arguments.tasks, 100)
+) -> tuple[list[float], list[float]]:
+    """Return the limits before and after, and the rates of a drain before the snapshot and of those under it."""
+    limits = [drains.limit(servers, arguments.tasks, 100)]
     with servers.run(contender) as run:
         rates = [_drain(servers, run, arguments)]
         with _snapshot(run.url):
             end = time.monotonic() + 60 * arguments.minutes
             while len(rates) < 3 or time.monotonic() < end:
                 rates.append(_drain(servers, run, arguments))
-    return limit, rates
+    return [*limits, drains.limit(servers, arguments.tasks, 100)], rates
 
 
 def _drain(servers: Contest, run: Run, arguments: argparse.Namespace) -> float:
@@ -86,9 +89,11 @@ def _snapshot(url: str) -> Iterator[None]:
         yield
 
 
-def _row(limit: float, rates: list[float]) -> list[str]:
+def _row(limits: list[float], rates: list[float]) -> list[str]:
     before, first, second, *_ = rates
-    shown = [before, first, second, rates[-1], rates[-1] / before, len(rates) - 1, limit]
+    ratio = rates[-1] / before
+    of_limit = ratio * limits[0] / limits[1]
+    shown = [before, first, second, rates[-1], ratio, of_limit, len(rates) - 1, *limits]
     return [figures.short(value) for value in shown]
 
 

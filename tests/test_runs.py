@@ -17,7 +17,7 @@ from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config
 from django_txtasks.lifecycle import at_once, claims, workers
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
-from django_txtasks.lifecycle.claims import Room, Subscription
+from django_txtasks.lifecycle.claims import Recent, Room, Subscription
 from django_txtasks.models import FinishedTask, Task, Worker
 from django_txtasks.worker.bell import Bell
 from django_txtasks.worker.ledger import Ledger, Turn
@@ -46,17 +46,20 @@ def pace_of(*, threads=1, **means):
 def claim(request):
     """Claims what a scan finds, in both ways that a worker does it."""
 
-    def in_a_transaction(worker, room, marks=None, *, queues=("default",)):
+    def in_a_transaction(worker, room, marks=None, *, recent=None, queues=("default",)):
         subscription = Subscription("default", list(queues), registry.names())
         with transaction.atomic():
-            return claims.claim_due(subscription, worker, room, marks)
+            return claims.claim_due(subscription, worker, room, marks, recent)
 
-    def in_one_statement(worker, room, marks=None, *, queues=("default",)):
+    def in_one_statement(worker, room, marks=None, *, recent=None, queues=("default",)):
         subscription = Subscription("default", list(queues), registry.names())
         state = workers.state_of("default", running=0, listening=None)
         nothing = {"ended": [], "ids": [], "keep": True, "limit": timedelta(seconds=9)}
         marks = {} if marks is None else marks
-        return at_once.turn(subscription, worker, state, marks=marks, room=room, **nothing).claimed
+        written = at_once.turn(
+            subscription, worker, state, marks=marks, recent=recent, room=room, **nothing
+        )
+        return written.claimed
 
     if request.param == "in a transaction":
         return in_a_transaction
@@ -398,6 +401,61 @@ def test_a_scan_goes_on_where_the_last_one_ended_and_begins_anew_after_the_backl
     assert ids(claim(worker, room, marks)) == first[4:]
     assert marks == {} and room.filled  # the next one comes at once
     assert ids(claim(worker, Room(9), marks)) == [older.id]
+
+
+def test_a_scan_of_what_is_recent_looks_no_further_back(claim):
+    heads = [(9, "default"), (0, "default")]
+    early, due, urgent, of_no_head = (
+        function.using(run_after=timedelta(seconds=seconds), priority=priority).enqueue().id
+        for function, seconds, priority in (
+            (tasks.quick, -100, 0),
+            (tasks.quick, -20, 0),
+            (tasks.quick, -5, 9),
+            (tasks.quick, -1, 3),
+        )
+    )
+    marks, worker, room = {}, register(), Room(9)
+    assert ids(claim(worker, room, marks, recent=Recent(heads, 60.0))) == [urgent, due]
+    assert set(marks) == set(heads) and not room.filled
+    later = tasks.quick.enqueue().id
+    assert ids(claim(worker, Room(9), marks, recent=Recent(heads, 0.001))) == [later]  # by its mark
+    room = Room(9)
+    assert claim(worker, room, marks, recent=Recent(heads, 60.0)) == []
+    assert set(marks) == set(heads) and not room.filled  # nothing more comes at once
+    assert ids(claim(worker, Room(9), {})) == [of_no_head, early]
+
+
+def test_where_a_scan_from_the_head_takes_long_it_is_done_seldom(txtasks, monkeypatch):
+    """An old snapshot keeps dead rows, which such a scan walks over: millions of them, in the end."""
+    txtasks(poll_interval=0.001)
+    subscription = Subscription("default", ["default"], registry.names())
+    ledger = Ledger(get_config(), subscription, threads=1)
+    slots = Slots(0, run=None, ring=None, patience=1.0, took=None)
+
+    def scan():
+        turn = Turn(Room(9), [], scan=True)
+        time.sleep(0.002)
+        ledger.write(turn, slots, None)
+        return turn
+
+    assert scan().recent is None and scan().recent is None
+    monkeypatch.setattr("django_txtasks.worker.ledger.DEAR", 0.0)
+    monkeypatch.setattr("django_txtasks.worker.ledger.SELDOM", 100_000)
+    assert scan().recent is None
+    seldom = scan()
+    assert seldom.recent is not None
+    assert {(0, "default"), (7, "default")} <= set(seldom.recent.heads)  # as tasks are declared
+    new = tasks.quick.enqueue()
+    late = tasks.quick.using(run_after=timedelta(seconds=-1000)).enqueue()
+    assert ids(scan().claimed) == [new.id]
+    assert scan().claimed == []
+    schedule = Schedule(get_config())
+    schedule.written(scan(), 0.0, busy=False)
+    assert not schedule.nothing_due  # nobody has looked at all
+    ledger._scan_from_head()
+    monkeypatch.setattr("django_txtasks.worker.ledger.DEAR", 100.0)
+    assert ids(scan().claimed) == [late.id]
+    assert scan().recent is None
 
 
 def test_what_found_no_room_is_where_the_next_scan_begins(claim):

@@ -18,6 +18,7 @@ from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.claims import (
     Lookup,
     Marks,
+    Recent,
     Room,
     Subscription,
     read_attempt,
@@ -60,6 +61,7 @@ def turn(
     ended: Sequence[Ended],
     ids: Sequence[uuid.UUID],
     marks: Marks | None,
+    recent: Recent | None = None,
     room: Room,
     keep: bool,
     limit: timedelta,
@@ -68,7 +70,7 @@ def turn(
 
     Args:
         state: of the worker, from ``workers.state_of``.
-        marks: of the scan, see ``claims.claim_due``; None = look up ids only.
+        marks, recent: of the scan, see ``claims.claim_due``; without marks, look up ids only.
         keep: the finished rows.
         limit: see ``own_transaction``.
 
@@ -80,12 +82,14 @@ def turn(
     if scan or ids:
         asked.update(_claiming(subscription, room))
     if marks is not None:
-        asked.update(_scanning(marks, width))
+        asked.update(_scanning(marks, recent, width))
     if ids:
         asked.update(hinted=ids)
     answer = run_at_once(
         subscription.alias,
-        statements.at_once(finish=bool(ended), keep=keep, scan=scan, hints=bool(ids)),
+        statements.at_once(
+            finish=bool(ended), keep=keep, scan=scan, recent=bool(recent), hints=bool(ids)
+        ),
         limit=limit,
         worker=worker,
         **state,
@@ -106,7 +110,7 @@ def turn(
             room.crowded, room.crowded_queue = True, row[2]
             break
     if marks is not None:
-        _note_scan(marks, room, width, found)
+        _note_scan(marks, room, width, found, is_recent=bool(recent))
     lookup = None
     if ids:
         asked_for = set(ids)
@@ -127,8 +131,14 @@ def _claiming(subscription: Subscription, room: Room) -> dict[str, Any]:
     }
 
 
-def _scanning(marks: Marks, width: int) -> dict[str, Any]:
+def _scanning(marks: Marks, recent: Recent | None, width: int) -> dict[str, Any]:
+    where = {} if recent is None else {
+        "head_queues": [queue for _, queue in recent.heads],
+        "head_priorities": [priority for priority, _ in recent.heads],
+        "age": recent.seconds,
+    }  # fmt: skip
     return {
+        **where,
         "width": width,
         "mark_queues": [queue for _, queue in marks],
         "mark_priorities": [priority for priority, _ in marks],
@@ -137,7 +147,9 @@ def _scanning(marks: Marks, width: int) -> dict[str, Any]:
     }
 
 
-def _note_scan(marks: Marks, room: Room, width: int, found: Sequence[Sequence[Any]]) -> None:
+def _note_scan(
+    marks: Marks, room: Room, width: int, found: Sequence[Sequence[Any]], *, is_recent: bool
+) -> None:
     """As ``claims.claim_due``: say if there may be more, and go on behind what was taken."""
     scanned = [(is_taken, head, row) for is_taken, head, *row in found if head is not None]
     began_later = bool(marks)
@@ -145,6 +157,6 @@ def _note_scan(marks: Marks, room: Room, width: int, found: Sequence[Sequence[An
         if is_taken:
             marks[head, row[2]] = (row[-2], row[0])
     room.filled = len(scanned) == width
-    if not (room.filled or room.crowded):
+    if not (room.filled or room.crowded or is_recent):
         marks.clear()
         room.filled = began_later

@@ -89,12 +89,31 @@ class Lookup:
     absent: list[uuid.UUID]
 
 
-Marks = dict[tuple[int, str], tuple[str, uuid.UUID]]
-"""How far scans have come, by priority and queue: (run_after, id)."""
+Head = tuple[int, str]
+"""A priority and a queue."""
+Marks = dict[Head, tuple[str, uuid.UUID]]
+"""How far scans have come: (run_after, id) of the last row that was claimed."""
+
+
+@dataclass(frozen=True)
+class Recent:
+    """What a scan looks at that is not to walk over the dead of an old snapshot, which may be millions.
+
+    Attributes:
+        heads: where to look, highest priority first; it does not ask which there are.
+        seconds: look at what became due in this time, where there is no mark to go on from.
+    """
+
+    heads: list[Head]
+    seconds: float
 
 
 def claim_due(
-    subscription: Subscription, worker: uuid.UUID, room: Room, marks: Marks | None = None
+    subscription: Subscription,
+    worker: uuid.UUID,
+    room: Room,
+    marks: Marks | None = None,
+    recent: Recent | None = None,
 ) -> list[Attempt]:
     """Claim what is due and fits, higher priorities first, then the longest due.
 
@@ -103,21 +122,22 @@ def claim_due(
 
     Args:
         marks: where to go on, and how far this scan has come; emptied at the end of a backlog.
+        recent: look at this only, and keep the marks.
     """
     claimed: list[Attempt] = []
     marks = {} if marks is None else marks
     began_later = bool(marks)
-    for head in _heads(subscription):
+    for head in _heads(subscription) if recent is None else recent.heads:
         limit = room.width
         if not limit or room.crowded:
             break
-        rows = _choose_due(subscription, *head, limit, marks.get(head))
+        rows = _choose_due(subscription, head, limit, marks.get(head), recent)
         taken = _claim(subscription.alias, worker, rows, room)
         claimed += taken
         if taken:
             marks[head] = (rows[len(taken) - 1][-2], taken[-1].task_id)
         room.filled = room.filled or len(rows) == limit
-    if not (room.filled or room.crowded):
+    if not (room.filled or room.crowded or recent):
         marks.clear()
         room.filled = began_later  # there may be more before the marks
     return claimed
@@ -125,15 +145,21 @@ def claim_due(
 
 def _choose_due(
     subscription: Subscription,
-    priority: int,
-    queue: str,
+    head: Head,
     limit: int,
     mark: tuple[str, uuid.UUID] | None,
+    recent: Recent | None,
 ) -> list[tuple[Any, ...]]:
+    priority, queue = head
     params: dict[str, Any] = {"queue": queue, "priority": priority, "limit": limit}
+    after = ""
     if mark:
+        after = statements.AFTER_MARK
         params.update(mark_time=mark[0], mark_id=mark[1])
-    sql = statements.CHOOSE_DUE.replace("{after}", statements.AFTER_MARK if mark else "")
+    elif recent:
+        after = statements.LATELY
+        params.update(age=recent.seconds)
+    sql = statements.CHOOSE_DUE.replace("{after}", after)
     return run(subscription.alias, sql, names=subscription.names, **params)[1]
 
 
@@ -186,7 +212,7 @@ def claims_of(alias: str, worker: uuid.UUID) -> set[tuple[uuid.UUID, int]]:
     return {(as_uuid(task_id), number) for task_id, number in rows}
 
 
-def _heads(subscription: Subscription) -> list[tuple[int, str]]:
+def _heads(subscription: Subscription) -> list[Head]:
     """Return (priority, queue) pairs that have pending rows, highest priority first."""
     heads = [
         (priority, queue)

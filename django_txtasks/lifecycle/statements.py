@@ -57,6 +57,7 @@ CHOOSE_DUE = (
 )
 # In a backlog: what was claimed is still in the index until it is vacuumed, and would be walked past again.
 AFTER_MARK = "AND {beyond_mark}"
+LATELY = "AND run_after > {ago}"
 CHOOSE_BY_ID = (
     _CLAIMABLE
     + " AND id {in_ids} AND TRIM(status) = 'pending' AND queue_name {in_queues} {skip_locked}"
@@ -180,16 +181,22 @@ _DUE_OF_HEAD = (
     .replace("%(priority)s", "heads.priority")
     .replace("%(limit)s", "%(width)s")
 )
+_ASKED = f"""(
+        SELECT asked.queue, asked.place, head.priority
+          FROM unnest(CAST(%(queues)s AS text[])) WITH ORDINALITY AS asked(queue, place)
+         CROSS JOIN LATERAL ({_PRIORITIES_ASKED}) AS head) AS head"""
+_ASKED_LATELY = """
+        unnest(CAST(%(head_queues)s AS text[]), CAST(%(head_priorities)s AS int[]))
+        WITH ORDINALITY AS head(queue, priority, place)"""
 _DUE_AT_ONCE = f""",
     heads AS (
-        SELECT asked.queue, head.priority, COALESCE(mark.run_after, '-infinity') AS mark_time,
+        SELECT head.queue, head.priority, COALESCE(mark.run_after, {{begin}}) AS mark_time,
                COALESCE(mark.id, '00000000-0000-0000-0000-000000000000') AS mark_id
-          FROM unnest(CAST(%(queues)s AS text[])) WITH ORDINALITY AS asked(queue, place)
-         CROSS JOIN LATERAL ({_PRIORITIES_ASKED}) AS head
+          FROM {{heads}}
           LEFT JOIN unnest(CAST(%(mark_queues)s AS text[]), CAST(%(mark_priorities)s AS int[]),
                            CAST(%(mark_times)s AS timestamptz[]), CAST(%(mark_ids)s AS uuid[]))
                AS mark(queue, priority, run_after, id) USING (queue, priority)
-         ORDER BY head.priority DESC, asked.place
+         ORDER BY head.priority DESC, head.place
     ),
     due AS (
         SELECT heads.priority AS head, found.*
@@ -219,7 +226,7 @@ _CLAIM_AT_ONCE = f""",
 
 
 @functools.cache
-def at_once(*, finish: bool, keep: bool, scan: bool, hints: bool) -> str:
+def at_once(*, finish: bool, keep: bool, scan: bool, recent: bool, hints: bool) -> str:
     """Return the statement of a turn.
 
     Its first row begins with what it has finished, ids and attempts, and with those of the hinted ids that
@@ -235,7 +242,8 @@ def at_once(*, finish: bool, keep: bool, scan: bool, hints: bool) -> str:
         once["attempts"] = "ARRAY(SELECT attempt FROM gone ORDER BY id)"
     chosen = []
     if scan:
-        with_ += [_DUE_AT_ONCE]
+        heads, begin = (_ASKED_LATELY, "{ago}") if recent else (_ASKED, "'-infinity'")
+        with_ += [_DUE_AT_ONCE.replace("{heads}", heads).replace("{begin}", begin)]
         chosen += ["SELECT * FROM due"]
     if hints:
         with_ += [_HINTED_AT_ONCE]

@@ -81,7 +81,7 @@ class Schedule:
         if turn.scan_filled:
             self.timers.pop_due(now)  # a backlog: the scan finds them in their turn
         if turn.scan:
-            self.nothing_due = not (turn.claimed or turn.scan_filled)
+            self.nothing_due = not (turn.claimed or turn.scan_filled or turn.recent)
             poll = self.config.poll_interval.total_seconds() * random.uniform(0.9, 1)  # noqa: S311 -- jitter
             self._next_scan = 0.0 if turn.scan_filled else now + poll
 
