@@ -106,12 +106,28 @@ def parse(setting: Any) -> Config:
 
 @lru_cache(maxsize=1)
 def get_config() -> Config:
-    """Return the site's Config. ConfigError if the setting is wrong."""
-    return parse(getattr(settings, "TXTASKS", {}))
+    """Return the site's Config. ConfigError if the setting is wrong.
+
+    Where ``queues`` is left out, the ``QUEUES`` of this package's backends in Django's ``TASKS`` count.
+    """
+    setting = getattr(settings, "TXTASKS", {})
+    queues = _queues_of_backends(getattr(settings, "TASKS", None) or {})
+    if queues and isinstance(setting, dict):
+        setting = {"queues": queues, **setting}
+    return parse(setting)
+
+
+def _queues_of_backends(backends: dict[str, Any]) -> list[str]:
+    ours = [
+        entry
+        for entry in backends.values()
+        if str(entry.get("BACKEND")).startswith("django_txtasks.backends.")
+    ]
+    return sorted({queue for entry in ours for queue in entry.get("QUEUES", ())})
 
 
 def _reset(*, setting: str, **_: Any) -> None:
-    if setting == "TXTASKS":
+    if setting in ("TXTASKS", "TASKS"):
         get_config.cache_clear()
 
 

@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from types import FrameType
-from typing import Any
+from typing import Any, ParamSpec, Protocol
 
 from asgiref.sync import sync_to_async
 from django.db import connections, transaction
@@ -18,10 +18,13 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_txtasks import broker, payload, signals
 from django_txtasks.conf import Config, get_config
+from django_txtasks.declaring import check_priority
 from django_txtasks.exceptions import InvalidArguments, InvalidOption, NotATask, UnknownQueue
 from django_txtasks.lifecycle.enqueueing import NewTask, insert
 from django_txtasks.lifecycle.followers import new_id
 from django_txtasks.registry import Declaration, Options
+
+P = ParamSpec("P")
 
 NEAR = timedelta(seconds=10)
 """Hints go out for what is due within this time; a worker sets a timer for the rest of it."""
@@ -43,7 +46,13 @@ class TaskHandle:
     using: str
 
 
-def enqueue_task(function: Any, /, *args: Any, **kwargs: Any) -> TaskHandle:
+class Enqueueable(Protocol[P]):
+    """A task function, or a task of Django's ``@task`` on this package's backend."""
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Any: ...
+
+
+def enqueue_task(function: Enqueueable[P], /, *args: P.args, **kwargs: P.kwargs) -> TaskHandle:
     """Write a task in the current transaction, or in one of its own if there is none.
 
     It runs some time after the transaction has committed, and never if it rolls back.
@@ -84,7 +93,9 @@ def enqueue_many(calls: Iterable[Sequence[Any]]) -> list[TaskHandle]:
     ]
 
 
-async def aenqueue_task(function: Any, /, *args: Any, **kwargs: Any) -> TaskHandle:
+async def aenqueue_task(
+    function: Enqueueable[P], /, *args: P.args, **kwargs: P.kwargs
+) -> TaskHandle:
     """Like ``enqueue_task``, from async code.
 
     Django has no transactions in async code: to enqueue together with other writes, put both
@@ -100,12 +111,6 @@ def notify_on_commit(alias: str, tasks: Iterable[tuple[uuid.UUID, str]]) -> None
     rolled back takes its own along, and nothing outlives the transaction.
     """
     _notify_on_commit(connections[alias], list(tasks))
-
-
-def check_priority(priority: Any, name: str) -> None:
-    """Raise InvalidOption unless it is from -100 to 100."""
-    if not isinstance(priority, int) or isinstance(priority, bool) or not -100 <= priority <= 100:
-        raise InvalidOption(f"{name} has priority={priority!r}; it must be from -100 to 100.")
 
 
 def _notify_on_commit(connection: BaseDatabaseWrapper, tasks: list[tuple[uuid.UUID, str]]) -> None:

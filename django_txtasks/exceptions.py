@@ -47,6 +47,10 @@ class ClaimLost(TxTasksError):
     """The row has moved on without this attempt, so the attempt may not change it."""
 
 
+class WorkerLost(TxTasksError):
+    """Never raised. It stands among a task's errors for an attempt whose worker was lost."""
+
+
 class Retry(TxTasksError):
     """Raise it in a task: this attempt failed, try again after a while.
 

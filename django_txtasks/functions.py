@@ -8,11 +8,12 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, overload
 
 from asgiref.sync import sync_to_async
 
 from django_txtasks import enqueueing, registry
+from django_txtasks.declaring import declaration_of
 from django_txtasks.exceptions import ClaimLost, InvalidDeclaration
 from django_txtasks.lifecycle import claims
 from django_txtasks.lifecycle.attempts import Attempt
@@ -126,14 +127,31 @@ def task(
     max_crashes: int = ...,
     atomic: bool = ...,
     idempotent: bool = ...,
-    takes_context: bool = ...,
+    takes_context: Literal[False] = ...,
     timeout: timedelta | float | None = ...,
     expires: timedelta | None = ...,
     compensate: TaskFunction[..., Any] | None = ...,
     on_success: TaskFunction[..., Any] | None = ...,
     on_retry: TaskFunction[..., Any] | None = ...,
     on_failure: TaskFunction[..., Any] | None = ...,
-) -> Callable[[Callable[..., R]], TaskFunction[..., R]]: ...
+) -> Callable[[Callable[P, R]], TaskFunction[P, R]]: ...
+@overload
+def task(
+    *,
+    queue_name: str = ...,
+    priority: int = ...,
+    max_attempts: int = ...,
+    max_crashes: int = ...,
+    atomic: bool = ...,
+    idempotent: bool = ...,
+    takes_context: Literal[True],
+    timeout: timedelta | float | None = ...,
+    expires: timedelta | None = ...,
+    compensate: TaskFunction[..., Any] | None = ...,
+    on_success: TaskFunction[..., Any] | None = ...,
+    on_retry: TaskFunction[..., Any] | None = ...,
+    on_failure: TaskFunction[..., Any] | None = ...,
+) -> Callable[[Callable[Concatenate[TaskContext, P], R]], TaskFunction[P, R]]: ...
 def task(
     function: Callable[..., Any] | None = None,
     /,
@@ -185,10 +203,9 @@ def task(
     }
 
     def declare(function: Callable[..., Any]) -> TaskFunction[..., Any]:
-        name = _name(function)
-        declaration = Declaration(
-            function=function,
-            name=name,
+        declaration = declaration_of(
+            function,
+            name=_name(function),
             queue_name=queue_name,
             priority=priority,
             max_attempts=max_attempts,
@@ -196,16 +213,10 @@ def task(
             atomic=atomic,
             idempotent=idempotent,
             takes_context=takes_context,
-            is_async=inspect.iscoroutinefunction(function),
-            expires=_expires(expires, name),
-            timeout=_seconds(timeout, name),
-            hooks={
-                option: _template(hook, option, name)
-                for option, hook in hooks.items()
-                if hook is not None
-            },
+            expires=expires,
+            timeout=timeout,
+            hooks=hooks,
         )
-        _refuse_contradictions(declaration)
         registry.register(declaration)
         return TaskFunction(function, declaration)
 
@@ -223,62 +234,4 @@ def _name(function: Callable[..., Any]) -> str:
             f"@task was used on {function.__module__}.{function.__qualname__}. A worker finds a task "
             "function by module and name: move it to the top level of a module."
         )
-    name = f"{function.__module__}.{function.__name__}"
-    if len(name) > 200:
-        raise InvalidDeclaration(
-            f"The task name {name!r} has more than 200 characters. Shorten it."
-        )
-    return name
-
-
-def _seconds(timeout: Any, name: str) -> float | None:
-    if timeout is None:
-        return None
-    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-    if not registry.is_time_limit(seconds):
-        raise InvalidDeclaration(
-            f"{name} has timeout={timeout!r}; use a timedelta or a number of seconds, more than 0."
-        )
-    return float(seconds)
-
-
-def _expires(expires: Any, name: str) -> timedelta | None:
-    if expires is not None and not (isinstance(expires, timedelta) and expires > timedelta(0)):
-        raise InvalidDeclaration(
-            f"{name} has expires={expires!r}; a declaration takes a timedelta, longer than zero. "
-            "A moment in time belongs to one task: use .using(expires=...)."
-        )
-    return expires
-
-
-def _template(hook: Any, option: str, name: str) -> dict[str, Any]:
-    declaration = getattr(hook, "declaration", None)
-    if not isinstance(declaration, Declaration):
-        raise InvalidDeclaration(
-            f"{name} has {option}={hook!r}, which is no task function. Declare it with @task, before {name}."
-        )
-    if hook.options != Options():
-        raise InvalidDeclaration(
-            f"{name} has {option}={hook!r} with using(): a hook is enqueued as it was declared. Declare it so."
-        )
-    return declaration.template
-
-
-def _refuse_contradictions(declaration: Declaration) -> None:
-    name = declaration.name
-    if declaration.atomic and declaration.is_async:
-        raise InvalidDeclaration(
-            f"{name} is async and atomic=True: Django has no transactions in async code. Make the "
-            "function sync, or drop atomic=True and declare it idempotent if it may run again."
-        )
-    if "compensate" in declaration.hooks and (declaration.atomic or declaration.idempotent):
-        raise InvalidDeclaration(
-            f"{name} has compensate= and is declared to run again after a crash: choose one of them."
-        )
-    for option in ("max_attempts", "max_crashes"):
-        value = getattr(declaration, option)
-        if not isinstance(value, int) or not 1 <= value <= 32767:
-            raise InvalidDeclaration(f"{name} has {option}={value!r}; it must be from 1 to 32767.")
-    enqueueing.check_priority(declaration.priority, name)
-    if declaration.takes_context and not inspect.signature(declaration.function).parameters:
-        raise InvalidDeclaration(f"{name} has takes_context=True but no parameter to take it.")
+    return f"{function.__module__}.{function.__name__}"

@@ -97,6 +97,11 @@ def get(name: str) -> Declaration:
         raise UnknownTask(f"No installed app declares a task function {name!r}.") from None
 
 
+def find(name: str) -> Declaration | None:
+    """Return the declaration of this name, if there is one."""
+    return _declarations.get(name)
+
+
 def template(name: str) -> dict[str, Any]:
     """Return what a row of this name says; for a name that nobody declares here, the defaults."""
     return (_declarations.get(name) or Declaration(function=print, name=name)).template

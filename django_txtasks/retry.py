@@ -1,9 +1,11 @@
-"""How long to wait before the next attempt. Pure: no clock, no database."""
+"""Whether there is a next attempt, and how long to wait for it. Pure: no clock, no database."""
 
 from __future__ import annotations
 
 import random
 from datetime import timedelta
+
+from django_txtasks.exceptions import InvalidArguments, Reject
 
 
 def backoff(failures: int, *, base: timedelta, ceiling: timedelta) -> timedelta:
@@ -24,3 +26,13 @@ def backoff(failures: int, *, base: timedelta, ceiling: timedelta) -> timedelta:
     doublings = min(failures - 1, 62)  # 2**62 s is beyond any ceiling; larger powers overflow
     full = min(base.total_seconds() * 2**doublings, ceiling.total_seconds())
     return timedelta(seconds=full * random.uniform(0.5, 1))  # noqa: S311 -- jitter, not a secret
+
+
+def is_last(error: BaseException, *, failures: int, max_attempts: int) -> bool:
+    """Say whether no further attempt follows this failure.
+
+    Args:
+        failures: how many attempts had failed before.
+    """
+    hopeless = isinstance(error, (Reject, InvalidArguments))  # another attempt would meet the same
+    return hopeless or failures + 1 >= max_attempts

@@ -14,6 +14,13 @@ PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 if django.VERSION >= (6, 1):  # where there is no default mailer any more
     MAILERS = {"default": {"BACKEND": "django.core.mail.backends.locmem.EmailBackend"}}
 TXTASKS = {**TXTASKS, "queues": ["default", "mail"]}
+TASKS = {
+    "default": {"BACKEND": "django_txtasks.backends.TxTasksBackend"},
+    "immediate": {"BACKEND": "django_txtasks.backends.ImmediateBackend"},
+    "dummy": {"BACKEND": "django_txtasks.backends.DummyBackend", "QUEUES": ["default", "mail"]},
+}
+if django.VERSION < (6, 0):  # where Tasks are a package of their own
+    INSTALLED_APPS.append("django_tasks")
 
 if os.environ.get("TXTASKS_IN_TEST_DATABASE"):
     # A process that a test starts works on the test's own database.

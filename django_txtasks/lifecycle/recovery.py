@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from django_txtasks.conf import Config
-from django_txtasks.exceptions import ClaimLost
+from django_txtasks.exceptions import ClaimLost, WorkerLost
 from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.claims import read_entries
@@ -127,7 +127,11 @@ def recover(
         attempt=attempt,
         arrow=Arrow.RETRY if again else Arrow.BURY,
         delay=delay(crashes - 1) if crashes > 1 else timedelta(0),
-        error={"type": "WorkerLost", "message": _reason(orphan, crashes)},
+        error={
+            "type": WorkerLost.__name__,
+            "class": f"{WorkerLost.__module__}.{WorkerLost.__name__}",
+            "message": _reason(orphan, crashes),
+        },
     )
     move(alias, ended, crashed=True)
     return Recovered(ended.arrow, follow(alias, [ended], config, lost=orphan.on_crash))

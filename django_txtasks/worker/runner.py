@@ -18,13 +18,14 @@ from django.db import connections, transaction
 from django_txtasks import payload, registry
 from django_txtasks.conf import Config
 from django_txtasks.enqueueing import notify_on_commit
-from django_txtasks.exceptions import InvalidArguments, Reject, Retry, TimedOut
+from django_txtasks.exceptions import Retry, TimedOut
 from django_txtasks.functions import TaskContext
 from django_txtasks.lifecycle import outcomes
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.sessions import session_of_thread
+from django_txtasks.logs import current
 from django_txtasks.registry import Declaration
-from django_txtasks.retry import backoff
+from django_txtasks.retry import backoff, is_last
 from django_txtasks.worker.limits import TimeLimit
 
 FRESH = 0.1
@@ -46,20 +47,16 @@ class Runner:
 
     def run(self, attempt: Attempt, limit: TimeLimit) -> Ended:
         """Run the task function. Never raises: whatever happens is in the answer."""
+        token = current.set(attempt.facts)
         if time.monotonic() > getattr(_thread, "trusts_until", 0.0):
             refresh_connections()
         try:
             declaration = registry.get(attempt.task_name)
-            args, kwargs = payload.decode_arguments(attempt.args, attempt.kwargs)
-            if declaration.takes_context:
-                args.insert(0, _context(attempt, self.alias))
+            call = call_of(declaration, attempt, self.alias, limit)
             if declaration.atomic or connections[self.alias].connection is not None:
                 self.note_session(session_of_thread(self.alias))
-            call = functools.partial(_call, declaration, args, kwargs, limit)
-            if declaration.atomic:
-                ended = self._run_atomic(attempt, call)
-            else:
-                ended = Ended(attempt=attempt, arrow=Arrow.FINISH, result=_encode(call()))
+            run = self._run_atomic if declaration.atomic else _run
+            ended = run(attempt, call)
             _thread.trusts_until = time.monotonic() + FRESH
             return ended
         except BaseException as error:
@@ -69,16 +66,42 @@ class Runner:
             return failed(attempt, error, self.config)
         finally:
             _end_leftovers()
+            current.reset(token)
 
     def _run_atomic(self, attempt: Attempt, call: Callable[[], Any]) -> Ended:
         """Commit the effects, the finish and what follows it together, or none of them."""
         with transaction.atomic(using=self.alias, durable=True):
-            ended = Ended(
-                attempt=attempt, arrow=Arrow.FINISH, result=_encode(call()), recorded=True
-            )
+            ended = finished(attempt, call())._replace(recorded=True)
             followers = outcomes.finish(self.alias, ended, config=self.config)
             notify_on_commit(self.alias, followers)
         return ended
+
+
+def call_of(
+    declaration: Declaration, attempt: Attempt, alias: str, limit: TimeLimit
+) -> Callable[[], Any]:
+    """Return what is to be called for an attempt, with its arguments.
+
+    Raises:
+        InvalidArguments: the row has arguments that cannot be read.
+    """
+    args, kwargs = payload.decode_arguments(attempt.args, attempt.kwargs)
+    if declaration.takes_context:
+        args.insert(0, _context(attempt, alias))
+    return functools.partial(_call, declaration, args, kwargs, limit)
+
+
+def _run(attempt: Attempt, call: Callable[[], Any]) -> Ended:
+    return finished(attempt, call())
+
+
+def finished(attempt: Attempt, value: Any) -> Ended:
+    """Return the arrow of an attempt that returned this.
+
+    Raises:
+        InvalidArguments: the value cannot be stored as JSON.
+    """
+    return Ended(attempt=attempt, arrow=Arrow.FINISH, result=_encode(value))
 
 
 def _call(
@@ -127,11 +150,9 @@ def _context(attempt: Attempt, alias: str) -> TaskContext:
 def failed(attempt: Attempt, error: BaseException, config: Config) -> Ended:
     """Choose between RETRY and BURY: this failure counts."""
     entry = describe(error)
-    failures = attempt.failures + 1
-    hopeless = isinstance(error, (Reject, InvalidArguments))  # another attempt would meet the same
-    if hopeless or failures >= attempt.max_attempts:
+    if is_last(error, failures=attempt.failures, max_attempts=attempt.max_attempts):
         return Ended(attempt=attempt, arrow=Arrow.BURY, error=entry)
-    delay = backoff(failures, base=config.retry_base, ceiling=config.retry_ceiling)
+    delay = backoff(attempt.failures + 1, base=config.retry_base, ceiling=config.retry_ceiling)
     if isinstance(error, Retry) and error.after is not None:
         delay = max(error.after, timedelta(0))
     return Ended(attempt=attempt, arrow=Arrow.RETRY, delay=delay, error=entry)
@@ -142,6 +163,7 @@ def describe(error: BaseException) -> dict[str, Any]:
     lines = traceback.format_exception(type(error), error, error.__traceback__)
     return {
         "type": type(error).__name__,
+        "class": f"{type(error).__module__}.{type(error).__qualname__}",
         "message": payload.clean_text(_text(error), 1000),
         "traceback": payload.clean_text("".join(lines)),
     }

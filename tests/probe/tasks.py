@@ -1,6 +1,7 @@
 """Task functions of every kind."""
 
 import asyncio
+import logging
 import os
 import signal
 import sys
@@ -9,9 +10,10 @@ import time
 from datetime import timedelta
 
 from asgiref.sync import sync_to_async
-from django.db import transaction
+from django.db import connection, transaction
 
 from django_txtasks import Reject, Retry, TaskContext, TimedOut, task
+from probe import framework  # noqa: F401 -- a worker finds tasks in modules called tasks
 from probe.models import Run
 
 
@@ -295,3 +297,28 @@ def at_the_door(key):
     ran(key)
     if key == "held":
         DOOR.wait(60)
+
+
+@task
+def break_the_transaction():
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT nothing FROM nowhere")
+
+
+@task
+def write_durably(key):
+    with transaction.atomic(durable=True):
+        ran(key)
+
+
+@task
+def enqueue_itself():
+    enqueue_itself.enqueue()
+
+
+@task
+def log_something(text):
+    try:
+        1 / 0  # noqa: B018 -- for its error
+    except ZeroDivisionError:
+        logging.getLogger(__name__).warning(text, extra={"shelf": 3}, exc_info=True)

@@ -1,0 +1,141 @@
+"""The backends that ``TASKS`` names."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Any
+
+from django.apps import apps
+from django.core.checks import CheckMessage, Error
+from django.db import connections, router
+from django.utils import timezone
+
+from django_txtasks.backends import compat, results
+from django_txtasks.backends.tasks import Task, with_our_options, without_delay
+from django_txtasks.conf import get_config
+
+OPTIONS = ("database",)
+
+
+class _TakesOurOptions(compat.BaseTaskBackend):
+    task_class = Task
+
+    def validate_task(self, task: Any) -> None:
+        """As Django does, and a ``run_after`` may be a timedelta."""
+        if task.run_after is not None and not self.supports_defer:
+            raise compat.InvalidTask("Backend does not support run_after.")
+        super().validate_task(without_delay(task))
+
+
+class ImmediateBackend(_TakesOurOptions, compat.ImmediateBackend):
+    """Django's own, for tasks with this package's options: runs a task at once, without a row."""
+
+
+class DummyBackend(_TakesOurOptions, compat.DummyBackend):
+    """Django's own, for tasks with this package's options: keeps results in a list, and runs nothing."""
+
+
+class TxTasksBackend(_TakesOurOptions):
+    """Django's Tasks as rows of the transaction that wants them.
+
+    Queues are those of ``QUEUES``; where that is left out, those of ``TXTASKS["queues"]``.
+
+    Attributes:
+        database: the alias that ``OPTIONS["database"]`` names.
+    """
+
+    supports_defer = True
+    supports_async_task = True
+    supports_get_result = True
+    supports_priority = True
+
+    def __init__(self, alias: str, params: dict[str, Any]) -> None:
+        super().__init__(alias, params)
+        self.database: str = self.options.get("database", "default")
+        if not params.get("QUEUES"):
+            self.queues = set(get_config().queues)
+
+    def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
+        """Write a task in the current transaction of ``database``, or in one of its own if there is none.
+
+        Returns:
+            The TaskResult.
+
+        Raises:
+            InvalidTask, TypeError, TxTasksError: before any SQL.
+        """
+        from django_txtasks.enqueueing import enqueue_task
+
+        self.validate_task(task)
+        args, kwargs = compat.normalize_json(list(args)), compat.normalize_json(dict(kwargs))
+        handle = enqueue_task(with_our_options(task), *args, **kwargs)
+        result = compat.TaskResult(
+            task=task,
+            id=str(handle.id),
+            status=compat.TaskResultStatus.READY,
+            enqueued_at=timezone.now(),  # the row has the database's time, which refresh() reads
+            started_at=None,
+            finished_at=None,
+            last_attempted_at=None,
+            args=args,
+            kwargs=kwargs,
+            backend=self.alias,
+            errors=[],
+            worker_ids=[],
+        )
+        compat.task_enqueued.send(type(self), task_result=result)
+        return result
+
+    def get_result(self, result_id: str) -> compat.TaskResult:
+        """Return the task of this id: waiting, running, dead or finished.
+
+        Raises:
+            TaskResultDoesNotExist: there is none, or it finished longer ago than it is kept.
+        """
+        return results.find(self.database, result_id, self.alias)
+
+    def check(self, **_: Any) -> list[CheckMessage]:
+        """Return what would keep this backend from working. Opens no connection."""
+        return list(self._problems())
+
+    def _problems(self) -> Iterable[CheckMessage]:
+        name = f"TASKS[{self.alias!r}]"
+        if not apps.is_installed("django_txtasks"):
+            yield Error(
+                f"{name} uses django_txtasks, which is not installed.",
+                hint="Add 'django_txtasks' to INSTALLED_APPS and migrate.",
+                id="txtasks.E016",
+            )
+            return
+        for option in sorted(set(self.options) - set(OPTIONS)):
+            near = difflib.get_close_matches(option, OPTIONS, n=1, cutoff=0.5)
+            yield Error(
+                f"{name}['OPTIONS'] has the unknown key {option!r}.",
+                hint=f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(OPTIONS)}.",
+                id="txtasks.E017",
+            )
+        yield from self._check_database(name)
+        if unknown := sorted(self.queues - set(get_config().queues)):
+            yield Error(
+                f"{name}['QUEUES'] has {', '.join(map(repr, unknown))}, which no worker serves.",
+                hint="Add them to TXTASKS['queues'], or leave that out: then QUEUES counts.",
+                id="txtasks.E018",
+            )
+
+    def _check_database(self, name: str) -> Iterable[CheckMessage]:
+        from django_txtasks.models import Task as Row
+
+        if self.database not in connections:
+            yield Error(
+                f"{name}['OPTIONS']['database'] is {self.database!r}, which is not in DATABASES.",
+                hint=f"Known: {', '.join(map(repr, connections))}.",
+                id="txtasks.E019",
+            )
+        elif not router.allow_migrate_model(self.database, Row):
+            yield Error(
+                f"{name} writes to database {self.database!r}, which has no table for tasks: "
+                "a router keeps them away from it.",
+                hint="Let DATABASE_ROUTERS allow the app 'txtasks' there, or name another database.",
+                id="txtasks.E020",
+            )

@@ -1,0 +1,91 @@
+"""From a row to Django's task result."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from django.utils.dateparse import parse_datetime
+
+from django_txtasks import registry
+from django_txtasks.backends import compat
+from django_txtasks.backends.running import EntryPoint, task_error, workers_of
+
+if TYPE_CHECKING:
+    from django_txtasks.models import FinishedTask
+    from django_txtasks.models import Task as Row
+
+
+def find(database: str, result_id: str, backend: str) -> compat.TaskResult:
+    """Return what the tables say of a task now.
+
+    Raises:
+        TaskResultDoesNotExist: no such id, a finished task that is not kept any more, or one that was not
+            declared with Django's ``@task``.
+    """
+    from django_txtasks import models
+
+    try:
+        task_id = uuid.UUID(str(result_id))
+    except ValueError:
+        raise compat.TaskResultDoesNotExist(result_id) from None
+    # A live row first: it moves to the finished ones, and never back.
+    for model in (models.Task, models.FinishedTask):
+        row = model._default_manager.using(database).filter(pk=task_id).first()
+        if row is not None:
+            return _result(row, backend)
+    raise compat.TaskResultDoesNotExist(result_id)
+
+
+def _result(row: Row | FinishedTask, backend: str) -> compat.TaskResult:
+    entry = registry.find(row.task_name)
+    if entry is None or not isinstance(entry.function, EntryPoint):
+        raise compat.TaskResultDoesNotExist(
+            f"{row.pk} is a task of {row.task_name}, which is not declared with Django's @task here."
+        )
+    status = _status(row)
+    result = compat.TaskResult(
+        task=entry.function.task.using(
+            backend=backend,
+            priority=row.priority,
+            queue_name=row.queue_name,
+            run_after=row.run_after if row.run_after > row.enqueued_at else None,
+        ),
+        id=str(row.pk),
+        status=status,
+        enqueued_at=row.enqueued_at,
+        started_at=row.started_at,
+        finished_at=_finished_at(row, status),
+        last_attempted_at=row.started_at or _last_end(row),
+        args=row.args,
+        kwargs=row.kwargs,
+        backend=backend,
+        errors=[task_error(entry) for entry in row.errors],
+        worker_ids=[*workers_of(row.errors), *([str(row.worker)] if row.worker else [])],
+    )
+    object.__setattr__(result, "_return_value", getattr(row, "result", None))
+    return result
+
+
+def _status(row: Any) -> compat.TaskResultStatus:
+    state = getattr(row, "status", None) or row.outcome
+    known = {
+        "claimed": compat.TaskResultStatus.RUNNING,
+        "dead": compat.TaskResultStatus.FAILED,
+        "pending": compat.TaskResultStatus.READY,
+        "held": compat.TaskResultStatus.READY,
+        "succeeded": compat.TaskResultStatus.SUCCESSFUL,
+    }
+    return known.get(state, compat.TaskResultStatus.FAILED)  # cancelled, discarded, expired
+
+
+def _finished_at(row: Any, status: compat.TaskResultStatus) -> datetime | None:
+    if hasattr(row, "finished_at"):
+        return row.finished_at  # type: ignore[no-any-return]
+    return _last_end(row) if status is compat.TaskResultStatus.FAILED else None
+
+
+def _last_end(row: Any) -> datetime | None:
+    """Return when the last attempt ended that left an error."""
+    return parse_datetime(str(row.errors[-1].get("at"))) if row.errors else None

@@ -1,0 +1,197 @@
+"""What a worker calls for a task of Django's ``@task``: its context, its signals, its function."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from asgiref.sync import sync_to_async
+from django.db import connections, transaction
+from django.dispatch import Signal
+from django.utils import timezone
+
+from django_txtasks.backends import compat
+from django_txtasks.retry import is_last
+
+if TYPE_CHECKING:
+    from django_txtasks.backends.tasks import Task
+    from django_txtasks.functions import TaskContext as OurContext
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskContext(compat.TaskContext):  # type: ignore[misc]  # the stubs say it is not frozen
+    """What a task declared with ``takes_context=True`` gets: Django's context, and ours on top.
+
+    Attributes:
+        ours: None where the task runs at once, without a row.
+    """
+
+    ours: OurContext | None = None
+
+    @property
+    def attempt(self) -> int:
+        """Number of this attempt; the first is 1, and it never goes down."""
+        return self.task_result.attempts if self.ours is None else self.ours.attempt
+
+    @property
+    def attempt_id(self) -> str:
+        """Names this attempt, and no other one of any task, to the other side."""
+        return f"{self.task_result.id}-{self.attempt}"
+
+    @property
+    def failures(self) -> int:
+        """How many attempts have raised before this one."""
+        return 0 if self.ours is None else self.ours.failures
+
+    def check(self) -> None:
+        """Raise ClaimLost if this attempt no longer holds its task; see ``django_txtasks.TaskContext``."""
+        if self.ours is not None:
+            self.ours.check()
+
+    async def acheck(self) -> None:
+        """Like ``check``, from an async task."""
+        if self.ours is not None:
+            await self.ours.acheck()
+
+
+class RunningResult(compat.TaskResult):
+    """The result of an attempt that runs; what only its row knows is read when it is asked for."""
+
+    _ROW_KNOWS = ("enqueued_at", "started_at", "last_attempted_at")
+
+    def __init__(self, **facts: Any) -> None:
+        self.learn(_return_value=None, finished_at=None, **facts)
+
+    def learn(self, **facts: Any) -> None:
+        """Set attributes of what Django's code must not change."""
+        for name, value in facts.items():
+            object.__setattr__(self, name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self._ROW_KNOWS:
+            raise AttributeError(name)
+        row = self.task.get_backend().get_result(self.id)
+        self.learn(**{one: getattr(row, one) for one in self._ROW_KNOWS})
+        return object.__getattribute__(self, name)
+
+
+@dataclass(frozen=True)
+class EntryPoint:
+    """What the registry holds as the function of such a task. It gets our context first."""
+
+    task: Task
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """The function that was declared."""
+        function: Callable[..., Any] = self.task.func
+        return function
+
+    def __call__(self, context: OurContext, *args: Any, **kwargs: Any) -> Any:
+        run = _arun if self.task.declaration.is_async else _run
+        return run(_Attempt(self.task, context, list(args), kwargs))
+
+
+class _Attempt:
+    def __init__(
+        self, task: Task, context: OurContext, args: list[Any], kwargs: dict[str, Any]
+    ) -> None:
+        self.context, self.sender, self.alias = context, type(task.get_backend()), context._alias
+        claim = context._claim
+        own = task.using(queue_name=claim.queue_name)
+        errors = list(claim.errors)
+        self.result = RunningResult(
+            task=own,
+            id=str(context.task_id),
+            status=compat.TaskResultStatus.RUNNING,
+            args=args,
+            kwargs=kwargs,
+            backend=task.backend,
+            errors=[task_error(entry) for entry in errors],
+            worker_ids=[*workers_of(errors), str(claim.worker)],
+        )
+        first = [TaskContext(task_result=self.result, ours=context)] if task.takes_context else []
+        self.call: Callable[[], Any] = lambda: task.func(*first, *args, **kwargs)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {"sender": self.sender, "task_result": self.result}
+
+    def succeed(self, value: Any) -> None:
+        self.result.learn(
+            _return_value=value,
+            finished_at=timezone.now(),
+            status=compat.TaskResultStatus.SUCCESSFUL,
+        )
+
+    def fail(self, error: BaseException) -> bool:
+        """Say whether that was the last attempt."""
+        text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        entry = compat.TaskError(exception_class_path=_path(type(error)), traceback=text)
+        if not is_last(
+            error, failures=self.context.failures, max_attempts=self.context.max_attempts
+        ):
+            return False
+        self.result.learn(
+            errors=[*self.result.errors, entry],
+            finished_at=timezone.now(),
+            status=compat.TaskResultStatus.FAILED,
+        )
+        return True
+
+
+def _run(attempt: _Attempt) -> Any:
+    compat.task_started.send_robust(**attempt.facts)
+    try:
+        value = compat.normalize_json(attempt.call())
+    except BaseException as error:
+        if attempt.fail(error):
+            compat.task_finished.send_robust(**attempt.facts)
+        raise
+    attempt.succeed(value)
+    if connections[attempt.alias].in_atomic_block:  # it has not finished before that commits
+        transaction.on_commit(
+            lambda: compat.task_finished.send_robust(**attempt.facts), using=attempt.alias
+        )
+    else:
+        compat.task_finished.send_robust(**attempt.facts)
+    return value
+
+
+async def _arun(attempt: _Attempt) -> Any:
+    if attempt.result.task.takes_context:  # async code cannot read the row when it asks for it
+        await sync_to_async(getattr)(attempt.result, "enqueued_at")
+    await _asend(compat.task_started, attempt)
+    try:
+        value = compat.normalize_json(await attempt.call())
+    except BaseException as error:
+        if attempt.fail(error):
+            await _asend(compat.task_finished, attempt)
+        raise
+    attempt.succeed(value)
+    await _asend(compat.task_finished, attempt)
+    return value
+
+
+async def _asend(signal: Signal, attempt: _Attempt) -> None:
+    """Send it from a thread, where the exception is still being handled; Django's own ``asend`` forgets it."""
+    await sync_to_async(signal.send_robust)(**attempt.facts)
+
+
+def task_error(entry: dict[str, Any]) -> compat.TaskError:
+    """Return one of a row's errors as Django has it."""
+    path = entry.get("class") or f"builtins.{entry.get('type', 'Exception')}"
+    return compat.TaskError(
+        exception_class_path=path, traceback=entry.get("traceback") or entry.get("message", "")
+    )
+
+
+def workers_of(errors: list[dict[str, Any]]) -> list[str]:
+    """Return the workers of a row's ended attempts."""
+    return [entry["worker"] for entry in errors if entry.get("worker")]
+
+
+def _path(exception: type[BaseException]) -> str:
+    return f"{exception.__module__}.{exception.__qualname__}"

@@ -1,0 +1,116 @@
+"""From the options of a decorator to a declaration: checked, and without a model.
+
+Decorators run while Django is still loading its apps.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any
+
+from django_txtasks import registry
+from django_txtasks.exceptions import InvalidDeclaration, InvalidOption
+from django_txtasks.registry import Declaration, Options
+
+HOOKS = ("compensate", "on_success", "on_retry", "on_failure")
+"""Options that name a task which an arrow enqueues."""
+
+
+def declaration_of(
+    function: Callable[..., Any],
+    *,
+    name: str,
+    timeout: timedelta | float | None,
+    expires: timedelta | None,
+    hooks: Mapping[str, Any],
+    **options: Any,
+) -> Declaration:
+    """Return what was declared of a function.
+
+    Args:
+        hooks: task functions, or None, by the option's name.
+        options: other fields of ``Declaration``.
+
+    Raises:
+        InvalidDeclaration, InvalidOption: a value that cannot work, or options that contradict each other.
+    """
+    if len(name) > 200:
+        raise InvalidDeclaration(
+            f"The task name {name!r} has more than 200 characters. Shorten it."
+        )
+    declaration = Declaration(
+        function=function,
+        name=name,
+        is_async=inspect.iscoroutinefunction(function),
+        timeout=_seconds(timeout, name),
+        expires=_expires(expires, name),
+        hooks={
+            option: _template(hook, option, name)
+            for option, hook in hooks.items()
+            if hook is not None
+        },
+        **options,
+    )
+    _refuse_contradictions(declaration)
+    return declaration
+
+
+def check_priority(priority: Any, name: str) -> None:
+    """Raise InvalidOption unless it is from -100 to 100."""
+    if not isinstance(priority, int) or isinstance(priority, bool) or not -100 <= priority <= 100:
+        raise InvalidOption(f"{name} has priority={priority!r}; it must be from -100 to 100.")
+
+
+def _seconds(timeout: Any, name: str) -> float | None:
+    if timeout is None:
+        return None
+    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+    if not registry.is_time_limit(seconds):
+        raise InvalidDeclaration(
+            f"{name} has timeout={timeout!r}; use a timedelta or a number of seconds, more than 0."
+        )
+    return float(seconds)
+
+
+def _expires(expires: Any, name: str) -> timedelta | None:
+    if expires is not None and not (isinstance(expires, timedelta) and expires > timedelta(0)):
+        raise InvalidDeclaration(
+            f"{name} has expires={expires!r}; a declaration takes a timedelta, longer than zero. "
+            "A moment in time belongs to one task: use .using(expires=...)."
+        )
+    return expires
+
+
+def _template(hook: Any, option: str, name: str) -> dict[str, Any]:
+    declaration = getattr(hook, "declaration", None)
+    if not isinstance(declaration, Declaration):
+        raise InvalidDeclaration(
+            f"{name} has {option}={hook!r}, which is no task function. Declare it with @task, before {name}."
+        )
+    if hook.options != Options():
+        raise InvalidDeclaration(
+            f"{name} has {option}={hook!r} with using(): a hook is enqueued as it was declared. Declare it so."
+        )
+    return declaration.template
+
+
+def _refuse_contradictions(declaration: Declaration) -> None:
+    name = declaration.name
+    if declaration.atomic and declaration.is_async:
+        raise InvalidDeclaration(
+            f"{name} is async and atomic=True: Django has no transactions in async code. Make the "
+            "function sync, or drop atomic=True and declare it idempotent if it may run again."
+        )
+    if "compensate" in declaration.hooks and (declaration.atomic or declaration.idempotent):
+        raise InvalidDeclaration(
+            f"{name} has compensate= and is declared to run again after a crash: choose one of them."
+        )
+    for option in ("max_attempts", "max_crashes"):
+        value = getattr(declaration, option)
+        if not isinstance(value, int) or not 1 <= value <= 32767:
+            raise InvalidDeclaration(f"{name} has {option}={value!r}; it must be from 1 to 32767.")
+    check_priority(declaration.priority, name)
+    if declaration.takes_context and not inspect.signature(declaration.function).parameters:
+        raise InvalidDeclaration(f"{name} has takes_context=True but no parameter to take it.")

@@ -1,0 +1,61 @@
+"""Which task a log line belongs to, and log lines as JSON."""
+
+from __future__ import annotations
+
+import json
+import logging
+from contextvars import ContextVar
+from datetime import datetime, timezone
+from typing import Any
+
+current: ContextVar[dict[str, Any] | None] = ContextVar("txtasks_current", default=None)
+"""What every line says that is logged inside a task: task_id, task, queue, attempt, worker."""
+
+_OF_EVERY_RECORD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+class TaskFilter(logging.Filter):
+    """Gives each record ``task_id``, ``task`` and ``attempt``: those of the task that logs it, or empty text."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Add them; keep every record."""
+        facts = current.get() or {}
+        for name in ("task_id", "task", "attempt"):
+            if not hasattr(record, name):
+                setattr(record, name, facts.get(name, ""))
+        return True
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: time, level, logger, pid, message, the task's facts, what ``extra`` says, error."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        extra = {
+            name: value for name, value in vars(record).items() if name not in _OF_EVERY_RECORD
+        }
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, tz=timezone.utc).isoformat(
+                timespec="milliseconds"
+            ),
+            "level": record.levelname,
+            "logger": record.name,
+            "pid": record.process,
+            "message": record.getMessage(),
+            **(current.get() or {}),
+            **{name: value for name, value in extra.items() if value != ""},
+        }
+        if record.exc_info:
+            line["error"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+def write_json() -> None:
+    """Have every handler of the process write JSON lines; one to stderr, if the root logger has none."""
+    if not logging.root.handlers:
+        logging.root.addHandler(logging.StreamHandler())
+        if logging.root.level == logging.WARNING:  # as Python leaves it
+            logging.root.setLevel(logging.INFO)
+    loggers = [logging.root, *map(logging.getLogger, list(logging.root.manager.loggerDict))]
+    for handler in {handler for logger in loggers for handler in logger.handlers}:
+        handler.setFormatter(JsonFormatter())

@@ -1,0 +1,137 @@
+"""Tasks in the test's own thread and transaction."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import DatabaseError, connections, transaction
+
+from django_txtasks import registry
+from django_txtasks.conf import get_config
+from django_txtasks.enqueueing import notify_on_commit
+from django_txtasks.lifecycle import claims, outcomes, workers
+from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
+from django_txtasks.lifecycle.claims import Room, Subscription
+from django_txtasks.worker.limits import TimeLimit
+from django_txtasks.worker.recorder import tell
+from django_txtasks.worker.runner import call_of, failed, finished
+
+
+@dataclass(frozen=True)
+class RanTask:
+    """One attempt that ``run_due_tasks`` has made.
+
+    Attributes:
+        status: ``"succeeded"``, ``"pending"`` (to be tried again) or ``"dead"``.
+        result: what the function returned; None if it raised.
+        error: what it raised, or None.
+    """
+
+    task_id: uuid.UUID
+    task_name: str
+    attempt: int
+    status: str
+    result: Any
+    error: BaseException | None
+
+
+def run_due_tasks(
+    *,
+    using: str = "default",
+    queues: Sequence[str] | None = None,
+    limit: int = 1000,
+    reraise: bool = True,
+) -> list[RanTask]:
+    """Run what is due, and what that enqueues, here and now: in this thread and this transaction.
+
+    It works in Django's ``TestCase`` and under pytest-django's ``db``: rows that the test has not committed
+    are claimed, run and recorded as a worker would, by priority and time. Time limits do not apply.
+
+    Args:
+        queues: only these; None = all.
+        limit: attempts, as tasks may enqueue each other for ever.
+        reraise: raise what a task raises, once its row says so; else go on.
+
+    Returns:
+        The attempts, in their order.
+
+    Raises:
+        AssertionError: there was more than ``limit`` to do.
+    """
+    config = get_config()
+    names = list(queues or config.queues)
+    subscription = Subscription(using, names, registry.names())
+    worker = workers.register(using, queues=names, threads=1, listening=None, lease=config.lease)
+    ran: list[RanTask] = []
+    try:
+        while attempt := _claim_one(subscription, worker):
+            if len(ran) >= limit:
+                raise AssertionError(
+                    f"More than {limit} attempts, and {attempt.task_name} is due: does a task enqueue itself?"
+                )
+            ran.append(_run(attempt, using))
+            if reraise and (error := ran[-1].error) is not None:
+                raise error
+    finally:
+        workers.unregister(using, worker)
+    return ran
+
+
+def _claim_one(subscription: Subscription, worker: uuid.UUID) -> Attempt | None:
+    with transaction.atomic(using=subscription.alias):
+        claimed = claims.claim_due(subscription, worker, Room(alone=1))
+    return claimed[0] if claimed else None
+
+
+def _run(attempt: Attempt, alias: str) -> RanTask:
+    config, value, error = get_config(), None, None
+    try:
+        declaration = registry.get(attempt.task_name)
+        call = call_of(declaration, attempt, alias, TimeLimit(None))
+        if declaration.atomic:
+            with transaction.atomic(using=alias):
+                value = call()
+        else:
+            value = _in_savepoint(call, alias)
+        ended = finished(attempt, value)
+    except Exception as raised:
+        error, ended = raised, failed(attempt, raised, config)
+    _record(ended, alias)
+    status = {Arrow.FINISH: "succeeded", Arrow.RETRY: "pending"}.get(ended.arrow, "dead")
+    return RanTask(attempt.task_id, attempt.task_name, attempt.number, status, value, error)
+
+
+def _in_savepoint(call: Callable[[], Any], alias: str) -> Any:
+    """Keep what a task has written before it raised, as outside of a test, but for a broken transaction."""
+    connection = connections[alias]
+    if not connection.in_atomic_block:
+        return call()
+    savepoint: Any = connection.savepoint()
+    try:
+        return call()
+    except BaseException:
+        is_broken, connection.needs_rollback = connection.needs_rollback, False
+        if not is_broken:
+            is_broken = not _release(savepoint, alias)
+        if is_broken:
+            connection.savepoint_rollback(savepoint)
+        raise
+
+
+def _release(savepoint: Any, alias: str) -> bool:
+    try:
+        connections[alias].savepoint_commit(savepoint)
+    except DatabaseError:  # an SQL error came before, and PostgreSQL goes no further
+        return False
+    return True
+
+
+def _record(ended: Ended, alias: str) -> None:
+    with transaction.atomic(using=alias):
+        recorded = outcomes.record(alias, [ended], config=get_config())
+        notify_on_commit(alias, recorded.followers)
+    for one in recorded.done:
+        tell(one)

@@ -1,0 +1,106 @@
+"""A real worker beside the test."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from django.db import connections
+
+from django_txtasks import registry
+from django_txtasks.conf import Config, get_config
+from django_txtasks.lifecycle.claims import Subscription
+from django_txtasks.models import Status, Task
+from django_txtasks.worker.bell import Bell
+from django_txtasks.worker.stopping import Stop
+from django_txtasks.worker.worker import Worker
+
+POLL = timedelta(milliseconds=50)
+
+
+class TestWorker:
+    """What ``worker()`` gives."""
+
+    __test__ = False  # no test case, whatever its name begins with
+
+    def __init__(self, alias: str, thread: threading.Thread, failures: list[BaseException]) -> None:
+        self._alias, self._thread, self._failures = alias, thread, failures
+
+    def wait_until_idle(self, seconds: float = 30.0) -> None:
+        """Return when nothing is due and nothing runs.
+
+        Raises:
+            AssertionError: not within ``seconds``; says what is left.
+        """
+        end = time.monotonic() + seconds
+        while left := self._left():
+            if self._failures:
+                raise self._failures[0]
+            if time.monotonic() > end or not self._thread.is_alive():
+                raise AssertionError(f"The worker is not idle after {seconds} s: {', '.join(left)}")
+            time.sleep(0.02)
+
+    def _left(self) -> list[str]:
+        tasks = Task.objects.using(self._alias)
+        rows = tasks.due() | tasks.in_state(Status.CLAIMED)
+        return [f"{row} is {row.status}" for row in rows[:10]]
+
+
+@contextmanager
+def worker(
+    *, using: str = "default", queues: Sequence[str] | None = None, threads: int = 2
+) -> Iterator[TestWorker]:
+    """A real worker in a thread, for Django's ``TransactionTestCase``: it sees what is committed.
+
+    It has no broker, and scans every 50 ms. At the end it finishes what it runs.
+
+    Raises:
+        RuntimeError: the test runs in a transaction, or on a database that threads cannot share.
+    """
+    connection: Any = connections[using]
+    if connection.in_atomic_block:
+        raise RuntimeError(
+            "worker() sees only what is committed, and this test runs in a transaction. "
+            "Use TransactionTestCase (pytest: the fixture txtasks_worker), or run_due_tasks()."
+        )
+    if connection.vendor == "sqlite" and connection.is_in_memory_db():
+        raise RuntimeError(
+            "worker() runs in a thread of its own, and this SQLite database is in memory. "
+            f"Give it a file: DATABASES[{using!r}]['TEST'] = {{'NAME': 'test.sqlite3'}}"
+        )
+    config = replace(get_config(), broker_url=None, poll_interval=POLL)
+    thread, stop, failures = _start(config, using, list(queues or config.queues), threads)
+    try:
+        yield TestWorker(using, thread, failures)
+    finally:
+        stop.request()
+        thread.join()
+    if failures:
+        raise failures[0]
+
+
+def _start(
+    config: Config, alias: str, queues: list[str], threads: int
+) -> tuple[threading.Thread, Stop, list[BaseException]]:
+    bell = Bell()
+    stop = Stop(config.grace.total_seconds(), bell.ring)
+    names = registry.names()
+    real = Worker(config, Subscription(alias, queues, names), threads=threads, bell=bell, stop=stop)
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            real.run()
+        except BaseException as error:  # handed to the test
+            failures.append(error)
+        finally:
+            connections.close_all()
+
+    thread = threading.Thread(target=run, name="txtasks-test-worker", daemon=True)
+    thread.start()
+    return thread, stop, failures

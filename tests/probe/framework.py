@@ -1,0 +1,148 @@
+"""Tasks declared with Django's own decorator."""
+
+import asyncio
+
+from asgiref.sync import sync_to_async
+
+from django_txtasks import Reject, Retry, enqueue_task
+from django_txtasks.backends import task
+from probe.models import Run
+
+
+def ran(key, attempt=0):
+    """Note a run, whatever becomes of the task."""
+    Run.objects.create(key=key, attempt=attempt)
+
+
+@task
+def add(a, b=1):
+    return a + b
+
+
+@task
+def give(value):
+    return value
+
+
+@task
+def note(key="note"):
+    ran(key)
+
+
+@task(priority=5, queue_name="mail")
+def mail():
+    return "sent"
+
+
+@task
+def fail(text="out of paper"):
+    ran("fail")
+    raise ValueError(text)
+
+
+@task(max_attempts=1)
+def fail_once_for_all():
+    raise KeyError("key")
+
+
+@task
+def reject():
+    raise Reject("never")
+
+
+@task
+def interrupt():
+    raise KeyboardInterrupt
+
+
+@task(max_attempts=3, takes_context=True)
+def fail_until(context, attempt):
+    ran("fail_until", context.attempt)
+    if context.attempt < attempt:
+        raise Retry("not yet", after=0)
+    return context.attempt
+
+
+@task
+def give_what_is_no_json():
+    return object()
+
+
+@task
+async def add_async(a, b=1):
+    await asyncio.sleep(0)
+    await sync_to_async(ran)("async")
+    return a + b
+
+
+@task(max_attempts=1)
+async def fail_async():
+    raise ValueError("async")
+
+
+@task(takes_context=True)
+def tell_context(context):
+    context.check()
+    result = context.task_result
+    return {
+        "attempt": context.attempt,
+        "attempt_id": context.attempt_id,
+        "failures": context.failures,
+        "id": result.id,
+        "status": str(result.status),
+        "args": result.args,
+        "enqueued": result.enqueued_at is not None,
+        "started": result.started_at is not None,
+        "finished": result.is_finished,
+        "workers": len(result.worker_ids),
+        "errors": [one.exception_class_path for one in result.errors],
+    }
+
+
+@task(takes_context=True)
+async def tell_context_async(context):
+    await context.acheck()
+    return [context.attempt, context.task_result.enqueued_at is not None]
+
+
+@task(atomic=True)
+def note_and_fail_later(key):
+    ran(key)
+    raise ValueError("rolled back")
+
+
+@task(atomic=True)
+def enqueue_other(key):
+    ran(key)
+    enqueue_task(note, f"{key} follows")
+
+
+@task(idempotent=True)
+def die(key):
+    """Take the worker along, once."""
+    import os
+    import signal
+
+    ran(key)
+    if Run.objects.filter(key=key).count() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@task(timeout=0.2, max_attempts=1)
+def sleep_too_long():
+    import time
+
+    time.sleep(30)
+
+
+@task
+def compensation(*args):
+    ran("compensated")
+
+
+@task(compensate=compensation)
+def charge(amount):
+    return amount
+
+
+not_a_module_function = lambda: None  # noqa: E731 -- what Django refuses has to be tried

@@ -1,0 +1,68 @@
+"""Calls as a user writes them. Type checkers must object to lines that end in ``# wrong``, and to no others."""
+
+from datetime import timedelta
+
+from django_txtasks import TaskContext, TaskHandle, aenqueue_task, enqueue_task, task
+
+
+@task
+def send(order: int, *, copy: bool = False) -> str:
+    return f"{order} {copy}"
+
+
+@task(queue_name="mail", max_attempts=3, timeout=timedelta(minutes=1))
+def mail(to: str, lines: list[str]) -> None: ...
+
+
+@task(takes_context=True, idempotent=True)
+def book(context: TaskContext, order: int) -> None:
+    context.check()
+    context.chekc()  # wrong
+
+
+@task(on_success=send)
+async def fetch(url: str) -> bytes:
+    return url.encode()
+
+
+handle: TaskHandle = send.enqueue(1, copy=True)
+send.enqueue("1")  # wrong
+send.enqueue()  # wrong
+send.enqueue(1, True)  # wrong
+send.enqueue(1, kopy=True)  # wrong
+number: int = send(1)  # wrong
+text: str = send(1)
+
+mail.enqueue("a@example.org", ["Hello"])
+mail.enqueue("a@example.org", "Hello")  # wrong
+mail.using(priority=3, run_after=timedelta(hours=1)).enqueue("a@example.org", [])
+mail.using(priority="high")  # wrong
+mail.using(run_after=timedelta(hours=1)).enqueue(["a@example.org"], [])  # wrong
+
+book.enqueue(1)
+book.enqueue("1")  # wrong
+book.enqueue(handle, 1)  # wrong
+
+enqueue_task(send, 1)
+enqueue_task(send, "1")  # wrong
+enqueue_task(send.using(priority=1), 1, copy=False)
+enqueue_task(book, 1)
+enqueue_task(book)  # wrong
+enqueue_task(len, [])  # wrong
+
+
+async def view() -> None:
+    await fetch.aenqueue("https://example.org")
+    await fetch.aenqueue(1)  # wrong
+    await aenqueue_task(send, 1)
+    await aenqueue_task(send, None)  # wrong
+    handle: TaskHandle = await send.aenqueue(1)
+    print(handle.id, handle.nothing)  # wrong
+
+
+@task(max_attempts="3")  # wrong
+def many() -> None: ...
+
+
+@task(retries=3)  # wrong
+def other() -> None: ...
