@@ -41,6 +41,7 @@ import pytest
 from django.core.management import load_command_class
 
 from django_txtasks import checks, signals, task
+from django_txtasks.backends import backend
 from django_txtasks.broker.topology import hint_queue
 from django_txtasks.conf import Config, DeadNotices
 
@@ -379,25 +380,24 @@ def test_the_row_that_the_raw_protocol_writes_runs(project):
     assert project.manage("shell", "-v0", "-c", check).strip() == "[1]"
 
 
-def test_what_the_last_guide_tells_about_tests_passes_as_a_test(project):
-    page = ROOT / "docs/writing-tasks.md"
+def test_what_the_guide_tells_about_tests_passes_as_tests(project):
+    page = ROOT / "docs/testing.md"
     open_a_shop(project, page)
-    [code] = [block.text for block in blocks(page) if "TestCase" in block.text]
-    place_order = """
+    settings = project.directory / "mysite/settings.py"
+    settings.write_text(
+        settings.read_text().replace(
+            FOOTER, f'\nDATABASES["default"]["TEST"] = {{"NAME": "test.sqlite3"}}\n{FOOTER}'
+        )
+    )
+    imports = """
 from django.db import transaction
 from django_txtasks import enqueue_task
-from shop.models import Order
+from shop.models import Order, Receipt
 from shop.tasks import send_receipt
-
-
-@transaction.atomic
-def place_order(customer):
-    enqueue_task(send_receipt, Order.objects.create(customer=customer).pk)
-
-
 """
-    (project.directory / "shop/tests.py").write_text(place_order + code)
-    project.manage("test", "shop")
+    code = [block.text for block in blocks(page) if "TestCase" in block.text]
+    (project.directory / "shop/tests.py").write_text("\n".join([imports, *code]))
+    assert "Found 3 test(s)" in project.manage("test", "shop")
 
 
 # ---- what is named
@@ -431,6 +431,7 @@ def default(text: str) -> object:
     [
         ("runworkers", "commands"),
         ("runcleaner", "commands"),
+        ("txtasks_status", "commands"),
         ("txtasks_verify", "verify"),
         ("txtasks_audit", "verify"),
     ],
@@ -452,8 +453,31 @@ def options(command: str) -> set[str]:
     return {flag for flag in own if flag.startswith("--")}
 
 
+DEPLOYED = {
+    "systemd/txtasks-workers.service",
+    "systemd/txtasks-cleaner.service",
+    "kubernetes/txtasks.yaml",
+}
+
+
+@pytest.mark.parametrize("path", sorted(DEPLOYED))
+def test_what_is_deployed_starts_commands_with_options_that_they_have(path):
+    text = (ROOT / "deploy" / path).read_text()
+    found = re.findall(r"manage\.py,? (\w+)([^\n\]]*)", text)
+    assert found
+    for command, arguments in found:
+        parser = load_command_class("django_txtasks", command).create_parser("manage.py", command)
+        parser.parse_args(arguments.replace(",", " ").split())
+
+
+def test_everything_to_deploy_is_tested():
+    files = {path for path in (ROOT / "deploy").rglob("*") if path.is_file()}
+    assert {str(path.relative_to(ROOT / "deploy")) for path in files} == DEPLOYED
+
+
 def test_every_check_is_documented():
-    real = re.findall(r'"(txtasks\.[EW]\d+)"', Path(checks.__file__).read_text())
+    code = "".join(Path(module.__file__).read_text() for module in (checks, backend))
+    real = re.findall(r'"(txtasks\.[EW]\d+)"', code)
     assert set(documented("checks.md", r"txtasks\.[EW]\d+")) == set(real)
 
 

@@ -21,6 +21,7 @@ from django_txtasks.lifecycle.dialect import is_repeatable
 from django_txtasks.worker.bell import Bell
 from django_txtasks.worker.ledger import DeclaredLost, LastWill, Ledger
 from django_txtasks.worker.pace import Pace
+from django_txtasks.worker.pulse import Pulse
 from django_txtasks.worker.renewal import Renewal
 from django_txtasks.worker.runner import Runner, failed
 from django_txtasks.worker.schedule import Schedule
@@ -57,6 +58,7 @@ class Worker:
         max_tasks: end after so many tasks.
         renewal: when to end for a new process.
         last_will: what tells cleaners of its death; None = there is no broker.
+        pulse: what tells whoever runs the process that it is alive.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class Worker:
         max_tasks: int | None = None,
         renewal: Renewal | None = None,
         last_will: LastWill | None = None,
+        pulse: Pulse | None = None,
     ) -> None:
         self.config, self.bell, self.stop, self.batch = config, bell, stop, batch
         self._patience = max(LEAST_PATIENCE, config.grace.total_seconds())
@@ -86,6 +89,7 @@ class Worker:
         )
         self.schedule = Schedule(config)
         self.renewal = renewal or Renewal()
+        self.pulse = pulse or Pulse(config.lease)
         self.count = 0
         self._left = sys.maxsize if max_tasks is None else max_tasks
         self._renew = ""
@@ -97,6 +101,7 @@ class Worker:
         """Work until stopped, then until what runs has ended."""
         told = False
         while not self._finished():
+            self.pulse.turned()
             if self.stop.asked and not told:
                 told = True
                 signals.worker_stopping.tell(worker=self.ledger.id, running=self.slots.running)
@@ -125,6 +130,7 @@ class Worker:
             self._heal(error)
             return
         self._start(turn.claimed, now)  # before all else: they have waited long enough
+        self.pulse.wrote()
         self._crowded = self._crowded or turn.room.crowded
         if turn.claimed and has_room_ahead:
             self.pace.learn(turn.claimed)

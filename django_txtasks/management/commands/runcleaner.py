@@ -20,7 +20,13 @@ from django_txtasks.cleaner.cleaner import Notify
 from django_txtasks.conf import Config, get_config
 from django_txtasks.doorbell import Doorbell
 from django_txtasks.lifecycle import recovery
-from django_txtasks.management.console import CHECKS, refuse_without_tables, show_log, stop_signals
+from django_txtasks.management.console import (
+    CHECKS,
+    log_json_option,
+    refuse_without_tables,
+    show_log,
+    stop_signals,
+)
 from django_txtasks.worker.stopping import Stop
 
 
@@ -51,9 +57,10 @@ class Command(BaseCommand):
         parser.add_argument(
             "--database", default="default", metavar="ALIAS", help="Whose tasks to clean (default)."
         )
+        log_json_option(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        show_log(options["verbosity"])
+        show_log(options["verbosity"], as_json=options["log_json"])
         config, alias, dry = _config(options["interval"]), options["database"], options["dry_run"]
         refuse_without_tables(alias)
         self.as_json = options["json"]

@@ -17,8 +17,15 @@ from django_txtasks.broker.consumer import HintConsumer
 from django_txtasks.broker.will import LastWill
 from django_txtasks.conf import Config, get_config
 from django_txtasks.lifecycle.claims import Subscription
-from django_txtasks.management.console import CHECKS, refuse_without_tables, show_log, stop_signals
+from django_txtasks.management.console import (
+    CHECKS,
+    log_json_option,
+    refuse_without_tables,
+    show_log,
+    stop_signals,
+)
 from django_txtasks.worker.bell import Bell
+from django_txtasks.worker.pulse import Probes, Pulse
 from django_txtasks.worker.renewal import EXIT_CODE, Renewal
 from django_txtasks.worker.stopping import Stop
 from django_txtasks.worker.supervisor import Supervisor, obey_supervisor
@@ -82,17 +89,30 @@ class Command(BaseCommand):
             "--reload", action="store_true", help="Restart when code changes. For development."
         )
         parser.add_argument(
+            "--liveness-file", metavar="PATH", help="Touch this file while the worker's loop turns."
+        )
+        parser.add_argument(
+            "--probe-port", type=_positive, metavar="PORT",
+            help="Answer /live and /ready over HTTP at this port.",
+        )  # fmt: skip
+        parser.add_argument(
             "--database", default="default", metavar="ALIAS", help="Whose tasks to run (default)."
         )
+        log_json_option(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
         config = get_config()
-        show_log(options["verbosity"])
+        show_log(options["verbosity"], as_json=options["log_json"])
         queues = _queues(config, options["queue"], options["exclude_queue"])
         if options["max_tasks"] and (options["max_tasks_per_process"] or options["max_rss"]):
             raise CommandError(
                 "--max-tasks ends a process for good; --max-tasks-per-process and --max-rss replace it. "
                 "Use one or the other."
+            )
+        if options["processes"] > 1 and (options["liveness_file"] or options["probe_port"]):
+            raise CommandError(
+                "--liveness-file and --probe-port tell of one worker process, and --processes is "
+                f"{options['processes']}. Start one command for each process."
             )
         refuse_without_tables(options["database"])
         if all(name.startswith("django_txtasks.") for name in registry.names()):
@@ -122,6 +142,7 @@ class Command(BaseCommand):
         options: dict[str, Any],
     ) -> None:
         """Run one worker in this process."""
+        pulse, probes = _signs_of_life(config, options)
         last_will = None
         if config.broker_url is not None:
             bell.source = HintConsumer(
@@ -140,6 +161,7 @@ class Command(BaseCommand):
             max_tasks=options["max_tasks"],
             renewal=Renewal(options["max_tasks_per_process"], options["max_rss"]),
             last_will=last_will,
+            pulse=pulse,
         )
         with stop_signals(stop.request):
             end = worker.run()
@@ -148,6 +170,8 @@ class Command(BaseCommand):
         for listener in (bell.source, last_will):
             if listener is not None:
                 listener.stop()
+        if probes is not None:
+            probes.close()
         if end is End.RENEW and self._called_from_command_line:
             publisher.close_all()
             logging.shutdown()
@@ -180,6 +204,18 @@ class Command(BaseCommand):
             code = supervisor.run()
         if code:
             sys.exit(code)
+
+
+def _signs_of_life(config: Config, options: dict[str, Any]) -> tuple[Pulse, Probes | None]:
+    file, port = options["liveness_file"], options["probe_port"]
+    try:
+        pulse = Pulse(config.lease, file)
+    except OSError as error:
+        raise CommandError(f"--liveness-file {file} cannot be written: {error.strerror}.") from None
+    try:
+        return pulse, Probes(pulse, port) if port else None
+    except (OSError, OverflowError) as error:
+        raise CommandError(f"--probe-port {port} cannot be used: {error}.") from None
 
 
 def _positive(text: str) -> int:

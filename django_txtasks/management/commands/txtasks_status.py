@@ -1,0 +1,109 @@
+"""manage.py txtasks_status"""
+
+from __future__ import annotations
+
+import json
+import time
+from argparse import ArgumentParser
+from dataclasses import astuple, fields
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.db import DatabaseError, connections
+
+from django_txtasks.management.console import CHECKS, refuse_without_tables
+from django_txtasks.status import QueueStatus, Snapshot, snapshot
+
+BEYOND_LIMITS, UNREACHABLE = 1, 2
+
+
+class Command(BaseCommand):
+    """Exit codes: 0 within the limits; 1 beyond them, or wrong options; 2 the database cannot be reached."""
+
+    requires_system_checks = CHECKS
+    help = "Shows how much waits, for how long, and who works. It only reads."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--json", action="store_true", help="One JSON object per line.")
+        parser.add_argument(
+            "--watch", type=float, nargs="?", const=2.0, metavar="S",
+            help="Show it every S seconds (2), until Ctrl-C.",
+        )  # fmt: skip
+        parser.add_argument(
+            "--max-dead", type=int, metavar="N", help="Exit code 1 if more tasks are dead."
+        )
+        parser.add_argument(
+            "--max-age", type=float, metavar="S",
+            help="Exit code 1 if a task has been due for longer, in seconds.",
+        )  # fmt: skip
+        parser.add_argument(
+            "--min-workers", type=int, metavar="N", help="Exit code 1 if fewer workers are alive."
+        )
+        parser.add_argument(
+            "--database", default="default", metavar="ALIAS", help="Whose tasks to show (default)."
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        alias, pause = options["database"], options["watch"]
+        if alias not in connections:
+            raise CommandError(f"Database {alias!r} is not in DATABASES.")
+        if pause is not None and pause <= 0:
+            raise CommandError(f"--watch is {pause}; it must be more than 0 seconds.")
+        while True:
+            try:
+                refuse_without_tables(alias)
+                now = snapshot(alias)
+            except DatabaseError as error:
+                connections[alias].close()
+                text = f"Database {alias!r} cannot be asked: {str(error).strip()}"
+                if pause is None:
+                    raise CommandError(text, returncode=UNREACHABLE) from None
+                self.stderr.write(text)
+            else:
+                self.stdout.write(json.dumps(now.as_json()) if options["json"] else _shown(now))
+                self.stdout.flush()
+                if pause is None:
+                    _judge(now, options)
+                    return
+            try:
+                time.sleep(pause)
+            except KeyboardInterrupt:
+                return
+
+
+def _judge(now: Snapshot, options: dict[str, Any]) -> None:
+    """Raise CommandError if a limit is exceeded."""
+    beyond = []
+    if options["max_dead"] is not None and now.dead > options["max_dead"]:
+        beyond.append(f"{now.dead} tasks are dead, more than {options['max_dead']}.")
+    if options["max_age"] is not None and now.oldest_due > options["max_age"]:
+        beyond.append(
+            f"A task has been due for {now.oldest_due:.1f} s, longer than {options['max_age']:.1f}."
+        )
+    if options["min_workers"] is not None and now.workers.alive < options["min_workers"]:
+        beyond.append(
+            f"{now.workers.alive} workers are alive, fewer than {options['min_workers']}."
+        )
+    if beyond:
+        raise CommandError(" ".join(beyond), returncode=BEYOND_LIMITS)
+
+
+def _shown(now: Snapshot) -> str:
+    names = ["queue", *(one.name.replace("_", " ") for one in fields(QueueStatus))]
+    rows = [[name, *map(str, astuple(queue))] for name, queue in now.queues.items()]
+    widths = [max(len(row[index]) for row in [names, *rows]) for index in range(len(names))]
+    lines = [
+        "  ".join(
+            text.rjust(width) if index else text.ljust(width)
+            for index, (text, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in [names, *rows]
+    ]
+    workers = now.workers
+    lines.append(
+        f"Workers: {workers.alive} alive ({workers.listening} listening to RabbitMQ), {workers.silent} silent, "
+        f"{workers.lost} lost; {workers.running} tasks in {workers.threads} slots."
+    )
+    if now.finished is not None:
+        lines.append(f"Succeeded in the last 5 minutes: {now.finished}.")
+    return "\n".join(lines)

@@ -1,0 +1,149 @@
+"""How much waits, for how long, and who works: for people and monitors. It only reads."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from django.db.models import Count, F, Min, Q
+from django.db.models.functions import Coalesce
+
+from django_txtasks.conf import get_config
+from django_txtasks.models import DatabaseNow, FinishedTask, Outcome, Status, Task, Worker
+
+RECENT = timedelta(minutes=5)
+"""Finished tasks are counted that far back."""
+
+
+@dataclass(frozen=True)
+class QueueStatus:
+    """What is in one queue.
+
+    Attributes:
+        due: pending, and their time has come.
+        later: pending, not due yet.
+        oldest_due: seconds for which the oldest of the due ones has waited; 0 = none waits.
+    """
+
+    due: int = 0
+    later: int = 0
+    claimed: int = 0
+    held: int = 0
+    dead: int = 0
+    oldest_due: float = 0.0
+
+
+@dataclass(frozen=True)
+class WorkerStatus:
+    """The workers and their slots.
+
+    Attributes:
+        silent: their last beat is longer ago than their lease.
+        lost: declared lost; their rows stay until their claims are recovered.
+        listening: alive and connected to RabbitMQ.
+        threads, running: slots of those that are alive, and tasks in them.
+    """
+
+    alive: int = 0
+    silent: int = 0
+    lost: int = 0
+    listening: int = 0
+    threads: int = 0
+    running: int = 0
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One database's tasks at one moment, by its own clock.
+
+    Attributes:
+        finished: how many have succeeded in the last 5 minutes; None = they are not kept.
+    """
+
+    database: str
+    queues: dict[str, QueueStatus]
+    workers: WorkerStatus
+    finished: int | None = field(default=None)
+
+    @property
+    def dead(self) -> int:
+        """How many tasks wait for a person."""
+        return sum(queue.dead for queue in self.queues.values())
+
+    @property
+    def oldest_due(self) -> float:
+        """Seconds for which the oldest due task has waited."""
+        return max((queue.oldest_due for queue in self.queues.values()), default=0.0)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what it says, for machines."""
+        return {**asdict(self), "dead": self.dead, "oldest_due": self.oldest_due}
+
+
+def snapshot(database: str) -> Snapshot:
+    """Return how things are. It reads the index entries of all live tasks once.
+
+    Raises:
+        DatabaseError: the database cannot be reached, or has no tables for tasks.
+    """
+    config = get_config()
+    queues = dict.fromkeys(config.queues, QueueStatus()) | _queues(database)
+    return Snapshot(
+        database=database,
+        queues=queues,
+        workers=_workers(database),
+        finished=_finished(database) if config.keep_finished else None,
+    )
+
+
+def _queues(database: str) -> dict[str, QueueStatus]:
+    is_due = Q(status=Status.PENDING, run_after__lte=DatabaseNow())
+    rows = (
+        Task.objects.using(database)
+        .values("queue_name")
+        .annotate(
+            due=Count("id", filter=is_due),
+            pending=Count("id", filter=Q(status=Status.PENDING)),
+            claimed=Count("id", filter=Q(status=Status.CLAIMED)),
+            held=Count("id", filter=Q(status=Status.HELD)),
+            dead=Count("id", filter=Q(status=Status.DEAD)),
+            oldest=Min("run_after", filter=is_due),
+            now=DatabaseNow(),
+        )
+        .order_by("queue_name")
+    )
+    return {
+        row["queue_name"]: QueueStatus(
+            due=row["due"],
+            later=row["pending"] - row["due"],
+            claimed=row["claimed"],
+            held=row["held"],
+            dead=row["dead"],
+            oldest_due=_seconds(row["now"] - row["oldest"]) if row["oldest"] else 0.0,
+        )
+        for row in rows
+    }
+
+
+def _workers(database: str) -> WorkerStatus:
+    found = {"alive": 0, "silent": 0, "lost": 0, "listening": 0, "threads": 0, "running": 0}
+    workers = Worker.objects.using(database).annotate(now=Coalesce(DatabaseNow(), F("seen_at")))
+    for worker in workers:
+        silence = _seconds(worker.now - worker.seen_at)
+        state = "lost" if worker.lost else "silent" if silence > worker.lease else "alive"
+        found[state] += 1
+        if state == "alive":
+            found["listening"] += bool(worker.listening)
+            found["threads"] += worker.threads
+            found["running"] += worker.running
+    return WorkerStatus(**found)
+
+
+def _finished(database: str) -> int:
+    done = FinishedTask.objects.using(database).filter(outcome=Outcome.SUCCEEDED)
+    return done.filter(finished_at__gt=DatabaseNow() - RECENT).count()
+
+
+def _seconds(duration: timedelta) -> float:
+    return round(max(0.0, duration.total_seconds()), 3)

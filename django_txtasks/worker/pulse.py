@@ -1,0 +1,114 @@
+"""Signs of life for whoever runs the process: a file that is touched, and two addresses that answer."""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+TOUCH = 1.0
+"""Seconds between two touches of the file."""
+PATIENCE = timedelta(seconds=60)
+"""A loop that waits for an answer of a database that is away is no reason to kill it."""
+
+
+class Pulse:
+    """When the loop last came by, and when its beat was last written.
+
+    Args:
+        file: touched while the loop turns; it must be possible to write it.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+
+    def __init__(self, lease: timedelta, file: str | None = None) -> None:
+        self._lease, self._file = lease.total_seconds(), None if file is None else Path(file)
+        self._turned = self._wrote = float("-inf")
+        self._touched = float("-inf")
+        if self._file is not None:
+            self._file.touch()
+
+    def turned(self) -> None:
+        """The loop has come by, whatever its database and its broker do."""
+        self._turned = time.monotonic()
+        if self._file is not None and self._turned >= self._touched + TOUCH:
+            self._touched = self._turned
+            try:
+                self._file.touch()
+            except (
+                OSError
+            ):  # a full disk must not end a worker; its file grows old, which is a sign, too
+                return
+
+    def wrote(self) -> None:
+        """A turn was committed, and the beat with it."""
+        self._wrote = time.monotonic()
+
+    def is_live(self) -> bool:
+        """Say whether the loop turns: if not, only a new process helps."""
+        return time.monotonic() < self._turned + max(self._lease * 2, PATIENCE.total_seconds())
+
+    def is_ready(self) -> bool:
+        """Say whether the database has its beat; RabbitMQ does not matter."""
+        return time.monotonic() < self._wrote + self._lease
+
+
+class Probes:
+    """``/live`` and ``/ready`` over HTTP: 200, or 503.
+
+    Raises:
+        OSError: the port is taken.
+    """
+
+    def __init__(self, pulse: Pulse, port: int) -> None:
+        self._server = ThreadingHTTPServer(("", port), _handler(pulse))
+        self._server.daemon_threads = True
+        threading.Thread(
+            target=self._server.serve_forever, name="txtasks-probes", daemon=True
+        ).start()
+
+    @property
+    def port(self) -> int:
+        """Where it answers."""
+        return self._server.server_port
+
+    def close(self) -> None:
+        """Answer no more."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def _handler(pulse: Pulse) -> type[BaseHTTPRequestHandler]:
+    answers = {
+        "/live": (pulse.is_live, "the loop does not turn"),
+        "/ready": (pulse.is_ready, "no beat was written for a lease"),
+    }
+
+    class Handler(BaseHTTPRequestHandler):
+        timeout = 5  # a client that sends nothing must not keep a thread
+
+        def do_GET(self) -> None:
+            path = self.path.partition("?")[0]
+            if path not in answers:
+                self._say(404, f"ask {' or '.join(answers)}")
+                return
+            holds, trouble = answers[path]
+            self._say(200, "ok") if holds() else self._say(503, trouble)
+
+        do_HEAD = do_GET
+
+        def _say(self, code: int, text: str) -> None:
+            self.send_response(code)
+            self.send_header("Content-Type", "text/plain")
+            self.send_header("Content-Length", str(len(text) + 1))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(f"{text}\n".encode())
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing: probes come every few seconds."""
+
+    return Handler

@@ -1,0 +1,295 @@
+"""txtasks_status, JSON logs and probes: what monitors and people at night look at."""
+
+import io
+import json
+import logging
+import os
+import re
+import urllib.error
+import urllib.request
+import uuid
+from contextlib import contextmanager
+from datetime import timedelta
+
+import helpers
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+from probe import tasks
+
+from django_txtasks import logs
+from django_txtasks.models import Worker
+from django_txtasks.status import snapshot
+from django_txtasks.worker.pulse import Probes, Pulse
+
+# ---- txtasks_status
+
+
+def status(**options):
+    """Return what the command prints."""
+    output = io.StringIO()
+    call_command("txtasks_status", stdout=output, **options)
+    return output.getvalue()
+
+
+@pytest.fixture
+def some_of_each(rows):
+    tasks.note.enqueue("due")
+    tasks.note.enqueue("due, too")
+    tasks.note.using(run_after=timedelta(hours=1)).enqueue("later")
+    held, dead = tasks.mail.enqueue("held"), tasks.mail.enqueue("dead")
+    helpers.execute("UPDATE txtasks_task SET status = 'held' WHERE id = %s", stored(held.id))
+    helpers.execute("UPDATE txtasks_task SET status = 'dead' WHERE id = %s", stored(dead.id))
+    for seconds, lost in [(0, False), (100, False), (100, True)]:
+        Worker.objects.create(
+            id=uuid.uuid4(), host="h", pid=1, queues=["default"], threads=4, running=1,
+            listening=True, lease=15, lost=lost,
+        )  # fmt: skip
+        worker = Worker.objects.order_by("-started_at").first()
+        Worker.objects.filter(pk=worker.pk).update(
+            seen_at=worker.seen_at - timedelta(seconds=seconds)
+        )
+
+
+def stored(task_id):
+    """Return an id as this database takes it."""
+    return task_id if connection.vendor == "postgresql" else task_id.hex
+
+
+def test_the_status_of_each_queue_and_of_workers(some_of_each):
+    now = json.loads(status(json=True))
+    default, mail = now["queues"]["default"], now["queues"]["mail"]
+    assert (default["due"], default["later"], default["dead"]) == (2, 1, 0)
+    assert (mail["due"], mail["held"], mail["dead"]) == (0, 1, 1)
+    assert default["oldest_due"] > 0 and mail["oldest_due"] == 0
+    assert (now["dead"], now["oldest_due"]) == (1, default["oldest_due"])
+    assert now["workers"] == {
+        "alive": 1, "silent": 1, "lost": 1, "listening": 1, "threads": 4, "running": 1,
+    }  # fmt: skip
+    assert now["finished"] == 0
+    text = status()
+    assert re.search(r"^default +2 +1 +0 +0 +0 +\d", text, re.MULTILINE)
+    assert (
+        "Workers: 1 alive (1 listening to RabbitMQ), 1 silent, 1 lost; 1 tasks in 4 slots." in text
+    )
+
+
+def test_what_is_finished_is_counted_while_it_is_kept(rows, quick, txtasks):
+    tasks.note.enqueue()
+    call_command("runworkers", batch=True)
+    assert snapshot("default").finished == 1
+    txtasks(keep_finished=0)
+    assert snapshot("default").finished is None
+    assert "Succeeded" not in status()
+
+
+def test_an_empty_table_has_all_queues(rows):
+    now = snapshot("default")
+    assert set(now.queues) == {"default", "mail"}
+    assert (now.dead, now.oldest_due, now.workers.alive) == (0, 0.0, 0)
+
+
+@pytest.mark.parametrize(
+    ("limits", "says"),
+    [
+        ({"max_dead": 0}, "1 tasks are dead, more than 0"),
+        ({"max_age": 0.0}, "A task has been due for"),
+        ({"min_workers": 2}, "1 workers are alive, fewer than 2"),
+    ],
+)
+def test_beyond_a_limit_the_exit_code_is_1(some_of_each, limits, says):
+    with pytest.raises(CommandError, match=says) as error:
+        status(**limits)
+    assert error.value.returncode == 1
+
+
+def test_within_the_limits_the_exit_code_is_0(some_of_each):
+    status(max_dead=1, max_age=3600.0, min_workers=1)
+
+
+@pytest.mark.skipif(connection.vendor == "sqlite", reason="a file has no server that is away")
+def test_without_the_database_the_exit_code_is_2(processes):
+    url = os.environ["TXTASKS_DATABASE_URL"]
+    away = re.sub(r":\d+/", ":1/", url)
+    asking = processes.start("txtasks_status", env={"TXTASKS_DATABASE_URL": away})
+    assert asking.wait(60) == 2
+    assert "cannot be asked" in processes.log_of(asking)
+
+
+def test_watching_goes_on(processes, rows):
+    watching = processes.start("txtasks_status", "--watch=0.1", "--json")
+    helpers.wait_until(lambda: len(json_lines(processes.log_of(watching))) > 3)
+
+
+@pytest.mark.parametrize("options", [{"database": "other"}, {"watch": 0.0}])
+def test_wrong_options_are_refused(rows, options):
+    with pytest.raises(CommandError):
+        status(**options)
+
+
+def json_lines(text):
+    """Return the lines of a log that are JSON; Django's checks print others as it starts."""
+    return [
+        json.loads(line)
+        for line in text.splitlines(keepends=True)
+        if line[:1] == "{" and line[-1:] == "\n"
+    ]
+
+
+# ---- logs
+
+
+def test_every_line_of_a_task_carries_its_id(processes, rows, quick):
+    handle = tasks.log_something.enqueue("a line\nof two")
+    workers = processes.start("runworkers", "--batch", "--log-json", "--threads=1")
+    assert workers.wait(60) == 0
+    lines = json_lines(processes.log_of(workers))
+    [own] = [line for line in lines if line["logger"] == "probe.tasks"]
+    assert own["message"] == "a line\nof two" and own["level"] == "WARNING"
+    assert (own["task_id"], own["task"], own["attempt"]) == (
+        str(handle.id),
+        "probe.tasks.log_something",
+        1,
+    )
+    assert own["shelf"] == 3
+    assert "ZeroDivisionError" in own["error"]
+    [done] = [line for line in lines if "finished at attempt" in line["message"]]
+    assert done["task_id"] == str(handle.id)
+    assert all(
+        "task_id" not in line for line in lines if "started worker process" in line["message"]
+    )
+
+
+def test_the_filter_serves_formats_of_ones_own():
+    record = logging.makeLogRecord({"msg": "hello"})
+    token = logs.current.set({"task_id": "1", "task": "shop.tasks.send", "attempt": 2})
+    try:
+        assert logs.TaskFilter().filter(record)
+    finally:
+        logs.current.reset(token)
+    assert logging.Formatter("%(task_id)s %(task)s %(attempt)s %(message)s").format(record) == (
+        "1 shop.tasks.send 2 hello"
+    )
+    outside = logging.makeLogRecord({"msg": "hello"})
+    logs.TaskFilter().filter(outside)
+    assert logging.Formatter("%(task_id)s|%(message)s").format(outside) == "|hello"
+    assert "task_id" not in json.loads(logs.JsonFormatter().format(outside))
+
+
+def test_a_value_that_is_no_json_is_written_as_text():
+    record = logging.makeLogRecord({"msg": "%s", "args": (1,), "when": timedelta(1)})
+    line = json.loads(logs.JsonFormatter().format(record))
+    assert (line["message"], line["when"]) == ("1", "1 day, 0:00:00")
+
+
+# ---- probes
+
+
+@contextmanager
+def probed(pulse):
+    """Ask for the answers of this pulse."""
+    probes = Probes(pulse, 0)
+
+    def ask(path):
+        return answer(probes.port, path)
+
+    try:
+        yield ask
+    finally:
+        probes.close()
+
+
+def answer(port, path):
+    """Return code and text, or None if nobody answers."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as got:
+            return got.status, got.read().decode().strip()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode().strip()
+    except OSError:
+        return None
+
+
+def test_a_worker_that_has_not_begun_is_neither_live_nor_ready():
+    pulse = Pulse(timedelta(seconds=15))
+    with probed(pulse) as ask:
+        assert ask("/live") == (503, "the loop does not turn")
+        pulse.turned()
+        assert ask("/live") == (200, "ok")
+        assert ask("/ready") == (503, "no beat was written for a lease")
+        pulse.wrote()
+        assert ask("/ready?verbose") == (200, "ok")
+        assert ask("/")[0] == 404
+
+
+def test_a_beat_counts_for_a_lease():
+    pulse = Pulse(timedelta(0))
+    pulse.turned()
+    pulse.wrote()
+    assert pulse.is_live() and not pulse.is_ready()
+
+
+def test_a_file_that_cannot_be_written_is_said_at_once(tmp_path, rows):
+    with pytest.raises(CommandError, match="--liveness-file"):
+        call_command("runworkers", batch=True, liveness_file=str(tmp_path / "no" / "file"))
+
+
+def test_a_file_that_cannot_be_written_any_more_ends_no_worker(tmp_path):
+    place = tmp_path / "place"
+    place.mkdir()
+    pulse = Pulse(timedelta(seconds=15), str(place / "alive"))
+    (place / "alive").unlink()
+    place.rmdir()
+    pulse.turned()
+    assert pulse.is_live()
+
+
+def test_a_port_that_is_taken_is_said_at_once(rows):
+    taken = Probes(Pulse(timedelta(1)), 0)
+    with pytest.raises(CommandError, match="--probe-port"):
+        call_command("runworkers", batch=True, probe_port=taken.port)
+    taken.close()
+
+
+def test_signs_of_life_are_of_one_process(rows):
+    with pytest.raises(CommandError, match="--processes is 2"):
+        call_command("runworkers", processes=2, probe_port=1)
+
+
+@pytest.mark.usefixtures("rows")
+def test_a_worker_without_its_broker_is_live_and_ready(processes, tmp_path, txtasks):
+    txtasks(broker_url="amqp://127.0.0.1:1")
+    port, file = free_port(), tmp_path / "alive"
+    processes.start("runworkers", "--threads=1", f"--probe-port={port}", f"--liveness-file={file}")
+    helpers.wait_until(lambda: answer(port, "/ready") == (200, "ok"))
+    assert answer(port, "/live") == (200, "ok")
+    first = file.stat().st_mtime_ns
+    helpers.wait_until(lambda: file.stat().st_mtime_ns > first)
+
+
+@pytest.mark.skipif(connection.vendor == "sqlite", reason="a file has no server that is away")
+def test_a_worker_without_its_database_is_live_and_not_ready(processes, txtasks):
+    from urllib.parse import urlsplit
+
+    from proxy import Proxy
+
+    txtasks(lease=3)
+    url = urlsplit(os.environ["TXTASKS_DATABASE_URL"])
+    port = free_port()
+    with Proxy("127.0.0.1", int(connection.settings_dict["PORT"])) as proxy:
+        through = url._replace(netloc=url.netloc.replace(f":{url.port}", f":{proxy.port}")).geturl()
+        processes.start(
+            "runworkers", "--threads=1", f"--probe-port={port}",
+            env={"TXTASKS_DATABASE_URL": through},
+        )  # fmt: skip
+        helpers.wait_until(lambda: answer(port, "/ready") == (200, "ok"))
+    helpers.wait_until(lambda: answer(port, "/ready")[0] == 503)
+    assert answer(port, "/live") == (200, "ok")
+
+
+def free_port():
+    """Return a port that nobody listens to."""
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
