@@ -458,6 +458,24 @@ def test_where_a_scan_from_the_head_takes_long_it_is_done_seldom(txtasks, monkey
     assert scan().recent is None
 
 
+def test_workers_that_begin_together_part_and_then_scan_once_an_interval():
+    config = get_config()
+    poll = config.poll_interval.total_seconds()
+    schedules = [Schedule(config) for _ in range(100)]
+
+    def next_turns(now):
+        for schedule in schedules:
+            schedule.written(Turn(Room(1), [], scan=True), now, busy=False)
+        return [one.next_turn(Room(1), hinted=False, unrecorded=False) - now for one in schedules]
+
+    apart = next_turns(100.0)
+    assert len(set(apart)) > 90 and min(apart) >= poll / 2 and max(apart) <= poll
+    assert next_turns(200.0) == pytest.approx([poll] * 100)
+    for schedule in schedules:  # an outage brings them together again
+        schedule.failed(RuntimeError("the server is gone"), 300.0)
+    assert len(set(next_turns(300.0))) > 90
+
+
 def test_what_found_no_room_is_where_the_next_scan_begins(claim):
     first, alone, last = (
         function.using(run_after=timedelta(seconds=seconds)).enqueue().id

@@ -39,6 +39,7 @@ class Schedule:
         self._timed: set[uuid.UUID] = set()
         self._width = 0
         self._failures = 0
+        self._jitter = _jitter()
         self._next_beat = self._next_scan = self._not_before = 0.0
 
     def next_turn(self, room: Room, *, hinted: bool, unrecorded: bool) -> float:
@@ -82,8 +83,9 @@ class Schedule:
             self.timers.pop_due(now)  # a backlog: the scan finds them in their turn
         if turn.scan:
             self.nothing_due = not (turn.claimed or turn.scan_filled or turn.recent)
-            poll = self.config.poll_interval.total_seconds() * random.uniform(0.9, 1)  # noqa: S311 -- jitter
+            poll = self.config.poll_interval.total_seconds() * (1 - self._jitter)
             self._next_scan = 0.0 if turn.scan_filled else now + poll
+            self._jitter = 0.0
 
     def failed(self, error: Exception, now: float) -> float:
         """A turn was rolled back: return after how many seconds the next one comes.
@@ -94,6 +96,7 @@ class Schedule:
         """
         self.timers.due_in(dict.fromkeys(self._timed, 0.0), now)
         self._failures += 1
+        self._jitter = _jitter()
         delay = 0.0
         if self._failures > 1 and not is_repeatable(error):
             ceiling = min(timedelta(seconds=5), self.config.lease / 5)
@@ -119,3 +122,8 @@ class Schedule:
             if one.arrow is Arrow.RETRY and one.delay.total_seconds() < NEAR
         }
         self.timers.due_in(near, now)
+
+
+def _jitter() -> float:
+    """Return the part of one interval by which workers that began together shall part."""
+    return random.uniform(0, 0.5)  # noqa: S311 -- no secret
