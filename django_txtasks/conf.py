@@ -108,12 +108,12 @@ def parse(setting: Any) -> Config:
 def get_config() -> Config:
     """Return the site's Config. ConfigError if the setting is wrong.
 
-    Where ``queues`` is left out, the ``QUEUES`` of this package's backends in Django's ``TASKS`` count.
+    Where ``queues`` is left out, they are "default" and the ``QUEUES`` of this package's backends in ``TASKS``.
     """
     setting = getattr(settings, "TXTASKS", {})
     queues = _queues_of_backends(getattr(settings, "TASKS", None) or {})
     if queues and isinstance(setting, dict):
-        setting = {"queues": queues, **setting}
+        setting = {"queues": sorted({"default", *queues}), **setting}
     return parse(setting)
 
 

@@ -35,6 +35,8 @@ class JsonFormatter(logging.Formatter):
             name: value for name, value in vars(record).items() if name not in _OF_EVERY_RECORD
         }
         line: dict[str, Any] = {
+            **{name: value for name, value in extra.items() if not _is_empty(value)},
+            **(current.get() or {}),
             "time": datetime.fromtimestamp(record.created, tz=timezone.utc).isoformat(
                 timespec="milliseconds"
             ),
@@ -42,20 +44,37 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "pid": record.process,
             "message": record.getMessage(),
-            **(current.get() or {}),
-            **{name: value for name, value in extra.items() if value != ""},
         }
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str)
+        if record.stack_info:
+            line["stack"] = record.stack_info
+        try:
+            return json.dumps(line, default=str, allow_nan=False)
+        except (TypeError, ValueError):  # keys that are no text, NaN, something that holds itself
+            return json.dumps({name: _plain(value) for name, value in line.items()})
+
+
+def _is_empty(value: Any) -> bool:
+    return isinstance(value, str) and not value
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, (str, int)) else repr(value)
 
 
 def write_json() -> None:
     """Have every handler of the process write JSON lines; one to stderr, if the root logger has none."""
+    loggers = [logging.root, *map(logging.getLogger, list(logging.root.manager.loggerDict))]
+    handlers = {handler for logger in loggers for handler in logger.handlers}
     if not logging.root.handlers:
-        logging.root.addHandler(logging.StreamHandler())
+        stderr = logging.StreamHandler()
+        handlers.add(stderr)
+        logging.root.addHandler(stderr)
         if logging.root.level == logging.WARNING:  # as Python leaves it
             logging.root.setLevel(logging.INFO)
-    loggers = [logging.root, *map(logging.getLogger, list(logging.root.manager.loggerDict))]
-    for handler in {handler for logger in loggers for handler in logger.handlers}:
+        for logger in loggers[1:]:  # no line twice
+            if logger.propagate and logger.handlers:
+                logger.handlers.clear()
+    for handler in handlers:
         handler.setFormatter(JsonFormatter())

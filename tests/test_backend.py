@@ -10,6 +10,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import time
 import uuid
 from datetime import datetime, timedelta, timezone
 
@@ -24,6 +25,7 @@ from django.test import override_settings
 from probe import framework, tasks
 
 from django_txtasks import backends, enqueue_task, exceptions, registry
+from django_txtasks.admin import shown
 from django_txtasks.backends import compat
 from django_txtasks.backends.compat import (
     InvalidTask,
@@ -339,6 +341,53 @@ def test_a_task_of_another_backend_runs_when_enqueued_here():
     assert result.return_value == 5
 
 
+def test_a_task_of_another_packages_backend_is_refused_as_no_worker_knows_it():
+    plain = compat.Task(
+        func=framework.ran, priority=0, queue_name="default", backend="dummy", run_after=None
+    )
+    with pytest.raises(InvalidTask, match="no worker knows it"):
+        plain.using(backend="default").enqueue("lost")
+    assert not Task.objects.exists()
+
+
+TWO = {
+    "default": {"BACKEND": BACKEND, "QUEUES": ["default"]},
+    "mail": {"BACKEND": BACKEND, "QUEUES": ["mail"]},
+}
+
+
+@pytest.mark.parametrize("task", [framework.tell_context, framework.tell_context_async])
+def test_a_task_runs_that_was_enqueued_through_another_backend_than_its_own(task):
+    with override_settings(TASKS=TWO):
+        result = task.using(backend="mail", queue_name="mail").enqueue()
+        work()
+        assert result.backend == "mail"
+        result.refresh()
+        assert result.status == TaskResultStatus.SUCCESSFUL
+        other = task_backends["default"].get_result(result.id)  # no queue of this one
+        assert other.task.queue_name == "mail"
+
+
+def test_a_hook_goes_where_its_task_goes():
+    databases = {**TWO, "default": {"BACKEND": BACKEND, "OPTIONS": {"database": "elsewhere"}}}
+    with override_settings(TASKS=databases):
+        task = framework.charge.as_enqueued(on_failure=framework.compensation)
+        assert task.options.using == "elsewhere"
+        assert task.declaration.hooks["on_failure"]["task_name"] == "probe.framework.compensation"
+
+
+ODD = ["[1]", '["x"]', '{"a": 1}', '[{"at": "2024-13-45 99:00Z"}]', '[{"at": 7, "worker": 5}]']
+
+
+@pytest.mark.parametrize("errors", ODD)
+def test_a_row_with_odd_errors_has_a_result(errors):
+    result = framework.add.enqueue(1)
+    helpers.execute("UPDATE txtasks_task SET errors = %s, status = 'dead', priority = 99", errors)
+    result.refresh()
+    assert result.status == TaskResultStatus.FAILED
+    assert framework.add.get_result(result.id).task.priority == 99
+
+
 # ---- attempts
 
 
@@ -497,6 +546,40 @@ def test_the_signal_of_a_failure_comes_from_inside_the_except_block(told, task):
     _, sender, status, error = told[-1]
     assert (sender, status) == (backends.TxTasksBackend, "FAILED")
     assert issubclass(error, (KeyError, ValueError))
+
+
+def test_a_result_that_cannot_be_kept_is_no_success(told):
+    result = framework.give_nul.enqueue()
+    work()
+    result.refresh()
+    assert result.status == TaskResultStatus.FAILED
+    assert [one[2] for one in told if one[0] == "finished"] == ["FAILED"]
+
+
+def test_a_time_limit_holds_in_receivers_too():
+    def slow(**_):
+        end = time.monotonic() + 10
+        while time.monotonic() < end:
+            time.sleep(0.01)
+
+    task_started.connect(slow)
+    try:
+        result = framework.sleep_too_long.enqueue()
+        work()
+    finally:
+        task_started.disconnect(slow)
+    result.refresh()
+    assert [one.exception_class for one in result.errors] == [exceptions.TimedOut]
+
+
+def test_the_admin_hides_secret_arguments_by_their_names():
+    assert shown._without_secret_positions(["ada", "hunter2"], "probe.framework.login") == [
+        "ada",
+        shown.REDACTED,
+    ]
+    assert shown._without_secret_positions(["hunter2"], "probe.framework.login_with_context") == [
+        shown.REDACTED
+    ]
 
 
 def test_a_task_that_is_repeated_has_not_finished(told):

@@ -5,6 +5,8 @@ import json
 import logging
 import os
 import re
+import subprocess
+import sys
 import urllib.error
 import urllib.request
 import uuid
@@ -182,6 +184,42 @@ def test_a_value_that_is_no_json_is_written_as_text():
     assert (line["message"], line["when"]) == ("1", "1 day, 0:00:00")
 
 
+class NoTruth:
+    """As an array of numpy, which is neither true nor false."""
+
+    def __ne__(self, other):
+        return self
+
+    def __bool__(self):
+        raise ValueError("neither")
+
+    __hash__ = None
+
+
+def test_no_line_is_lost_whatever_extra_says():
+    record = logging.makeLogRecord(
+        {"msg": "m", "odd": {(1, 2): 3}, "nan": float("nan"), "array": NoTruth(), "level": "mine"}
+    )
+    line = json.loads(logs.JsonFormatter().format(record), parse_constant=pytest.fail)
+    assert (line["message"], line["odd"], line["nan"]) == ("m", "{(1, 2): 3}", "nan")
+    assert line["level"] != "mine" and "NoTruth" in line["array"]
+
+
+def test_handlers_of_named_loggers_print_no_line_twice():
+    script = """
+import logging
+named = logging.getLogger("shop")
+named.addHandler(logging.StreamHandler())
+from django_txtasks import logs
+logs.write_json()
+named.warning("once")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert [json.loads(line)["message"] for line in done.stderr.splitlines()] == ["once"]
+
+
 # ---- probes
 
 
@@ -210,10 +248,14 @@ def answer(port, path):
         return None
 
 
-def test_a_worker_that_has_not_begun_is_neither_live_nor_ready():
+def test_what_is_live_and_what_is_ready(monkeypatch):
     pulse = Pulse(timedelta(seconds=15))
     with probed(pulse) as ask:
+        assert ask("/live") == (200, "ok")  # it has just begun
+        monkeypatch.setattr("django_txtasks.worker.pulse.PATIENCE", timedelta(seconds=-1000))
+        monkeypatch.setattr(pulse, "_lease", -1.0)
         assert ask("/live") == (503, "the loop does not turn")
+        monkeypatch.undo()
         pulse.turned()
         assert ask("/live") == (200, "ok")
         assert ask("/ready") == (503, "no beat was written for a lease")

@@ -188,6 +188,11 @@ def test_what_was_not_enqueued_is_said_with_what_was(rolled_back):
         AssertionError, match=r"it was enqueued as:\s+probe\.tasks\.note\(args=\['other'\]"
     ):
         assert_enqueued(tasks.note, ["mine"])
+    testing.run_due_tasks()
+    with pytest.raises(AssertionError, match="status=None"):
+        assert_enqueued(tasks.note, status="pending")
+    with pytest.raises(TypeError, match="no column 'colour'"):
+        assert_enqueued(tasks.note, colour="red")
     with pytest.raises(AssertionError, match="priority=0"):
         assert_enqueued(tasks.note, priority=3)
     with pytest.raises(AssertionError, match=r"probe\.tasks\.note.* was enqueued"):

@@ -62,6 +62,7 @@ __all__ = [
     "TaskResultStatus",
     "normalize_json",
     "task",
+    "task_backends",
     "task_enqueued",
     "task_finished",
     "task_started",

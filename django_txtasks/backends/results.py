@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -39,14 +40,16 @@ def find(database: str, result_id: str, backend: str) -> compat.TaskResult:
 
 
 def _result(row: Row | FinishedTask, backend: str) -> compat.TaskResult:
+    from django_txtasks.lifecycle.claims import read_entries
+
     entry = registry.find(row.task_name)
     if entry is None or not isinstance(entry.function, EntryPoint):
         raise compat.TaskResultDoesNotExist(
             f"{row.pk} is a task of {row.task_name}, which is not declared with Django's @task here."
         )
-    status = _status(row)
+    status, errors = _status(row), read_entries(json.dumps(row.errors))
     result = compat.TaskResult(
-        task=entry.function.task.using(
+        task=entry.function.task.as_enqueued(
             backend=backend,
             priority=row.priority,
             queue_name=row.queue_name,
@@ -56,13 +59,13 @@ def _result(row: Row | FinishedTask, backend: str) -> compat.TaskResult:
         status=status,
         enqueued_at=row.enqueued_at,
         started_at=row.started_at,
-        finished_at=_finished_at(row, status),
-        last_attempted_at=row.started_at or _last_end(row),
+        finished_at=_finished_at(row, status, errors),
+        last_attempted_at=row.started_at or _last_end(errors),
         args=row.args,
         kwargs=row.kwargs,
         backend=backend,
-        errors=[task_error(entry) for entry in row.errors],
-        worker_ids=[*workers_of(row.errors), *([str(row.worker)] if row.worker else [])],
+        errors=[task_error(one) for one in errors],
+        worker_ids=[*workers_of(errors), *([str(row.worker)] if row.worker else [])],
     )
     object.__setattr__(result, "_return_value", getattr(row, "result", None))
     return result
@@ -80,12 +83,17 @@ def _status(row: Any) -> compat.TaskResultStatus:
     return known.get(state, compat.TaskResultStatus.FAILED)  # cancelled, discarded, expired
 
 
-def _finished_at(row: Any, status: compat.TaskResultStatus) -> datetime | None:
+def _finished_at(
+    row: Any, status: compat.TaskResultStatus, errors: list[dict[str, Any]]
+) -> datetime | None:
     if hasattr(row, "finished_at"):
         return row.finished_at  # type: ignore[no-any-return]
-    return _last_end(row) if status is compat.TaskResultStatus.FAILED else None
+    return _last_end(errors) if status is compat.TaskResultStatus.FAILED else None
 
 
-def _last_end(row: Any) -> datetime | None:
+def _last_end(errors: list[dict[str, Any]]) -> datetime | None:
     """Return when the last attempt ended that left an error."""
-    return parse_datetime(str(row.errors[-1].get("at"))) if row.errors else None
+    try:
+        return parse_datetime(str(errors[-1].get("at"))) if errors else None
+    except ValueError:  # written by hand
+        return None

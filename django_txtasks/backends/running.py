@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import sync_to_async
-from django.db import connections, transaction
+from django.db import transaction
 from django.dispatch import Signal
 from django.utils import timezone
 
+from django_txtasks import payload
 from django_txtasks.backends import compat
+from django_txtasks.exceptions import TimedOut
 from django_txtasks.retry import is_last
 
 if TYPE_CHECKING:
@@ -72,8 +75,11 @@ class RunningResult(compat.TaskResult):
     def __getattr__(self, name: str) -> Any:
         if name not in self._ROW_KNOWS:
             raise AttributeError(name)
-        row = self.task.get_backend().get_result(self.id)
-        self.learn(**{one: getattr(row, one) for one in self._ROW_KNOWS})
+        try:
+            row = self.task.get_backend().get_result(self.id)
+        except compat.TaskResultDoesNotExist:  # it has finished, and is not kept
+            row = None
+        self.learn(**{one: getattr(row, one, None) for one in self._ROW_KNOWS})
         return object.__getattribute__(self, name)
 
 
@@ -89,6 +95,13 @@ class EntryPoint:
         function: Callable[..., Any] = self.task.func
         return function
 
+    @property
+    def __signature__(self) -> inspect.Signature:
+        """That of the function, behind our context: the admin hides arguments by their names."""
+        own = list(inspect.signature(self.function).parameters.values())
+        ours = inspect.Parameter("_ours", inspect.Parameter.POSITIONAL_ONLY)
+        return inspect.Signature([ours, *own[int(self.task.takes_context) :]])
+
     def __call__(self, context: OurContext, *args: Any, **kwargs: Any) -> Any:
         run = _arun if self.task.declaration.is_async else _run
         return run(_Attempt(self.task, context, list(args), kwargs))
@@ -98,9 +111,11 @@ class _Attempt:
     def __init__(
         self, task: Task, context: OurContext, args: list[Any], kwargs: dict[str, Any]
     ) -> None:
-        self.context, self.sender, self.alias = context, type(task.get_backend()), context._alias
+        self.task, self.context, self.alias = task, context, context._alias
         claim = context._claim
-        own = task.using(queue_name=claim.queue_name)
+        backend = _backend_of(task, self.alias, claim.queue_name)
+        own = task.as_enqueued(queue_name=claim.queue_name, backend=backend.alias)
+        self.sender = type(backend)
         errors = list(claim.errors)
         self.result = RunningResult(
             task=own,
@@ -108,7 +123,7 @@ class _Attempt:
             status=compat.TaskResultStatus.RUNNING,
             args=args,
             kwargs=kwargs,
-            backend=task.backend,
+            backend=backend.alias,
             errors=[task_error(entry) for entry in errors],
             worker_ids=[*workers_of(errors), str(claim.worker)],
         )
@@ -142,21 +157,48 @@ class _Attempt:
         return True
 
 
+def _backend_of(task: Task, database: str, queue: str) -> Any:
+    """Return the backend through which a row was enqueued; the row says its database and queue alone."""
+    declared = task.get_backend()
+    if getattr(declared, "database", None) == database and queue in declared.queues:
+        return declared
+    ours = [one for one in compat.task_backends.all() if getattr(one, "database", None) == database]
+    return next((one for one in ours if queue in one.queues), declared)
+
+
+def _send(signal: Signal, attempt: _Attempt) -> None:
+    """Errors of receivers do no harm to the task; but its time may be over in one of them."""
+    for _, answer in signal.send_robust(**attempt.facts):
+        if isinstance(answer, TimedOut):
+            raise answer
+
+
+def _stored(value: Any) -> Any:
+    """Return a result as the row will keep it.
+
+    Raises:
+        TypeError, InvalidArguments: it will not.
+    """
+    value = compat.normalize_json(value)
+    payload.encode(value, name="result")
+    return value
+
+
 def _run(attempt: _Attempt) -> Any:
-    compat.task_started.send_robust(**attempt.facts)
+    _send(compat.task_started, attempt)
     try:
-        value = compat.normalize_json(attempt.call())
+        value = _stored(attempt.call())
     except BaseException as error:
         if attempt.fail(error):
             compat.task_finished.send_robust(**attempt.facts)
         raise
     attempt.succeed(value)
-    if connections[attempt.alias].in_atomic_block:  # it has not finished before that commits
+    if attempt.task.atomic:  # it has not finished before that commits
         transaction.on_commit(
             lambda: compat.task_finished.send_robust(**attempt.facts), using=attempt.alias
         )
     else:
-        compat.task_finished.send_robust(**attempt.facts)
+        _send(compat.task_finished, attempt)
     return value
 
 
@@ -165,7 +207,7 @@ async def _arun(attempt: _Attempt) -> Any:
         await sync_to_async(getattr)(attempt.result, "enqueued_at")
     await _asend(compat.task_started, attempt)
     try:
-        value = compat.normalize_json(await attempt.call())
+        value = _stored(await attempt.call())
     except BaseException as error:
         if attempt.fail(error):
             await _asend(compat.task_finished, attempt)
@@ -183,14 +225,13 @@ async def _asend(signal: Signal, attempt: _Attempt) -> None:
 def task_error(entry: dict[str, Any]) -> compat.TaskError:
     """Return one of a row's errors as Django has it."""
     path = entry.get("class") or f"builtins.{entry.get('type', 'Exception')}"
-    return compat.TaskError(
-        exception_class_path=path, traceback=entry.get("traceback") or entry.get("message", "")
-    )
+    text = entry.get("traceback") or entry.get("message") or ""
+    return compat.TaskError(exception_class_path=str(path), traceback=str(text))
 
 
 def workers_of(errors: list[dict[str, Any]]) -> list[str]:
     """Return the workers of a row's ended attempts."""
-    return [entry["worker"] for entry in errors if entry.get("worker")]
+    return [str(entry["worker"]) for entry in errors if entry.get("worker")]
 
 
 def _path(exception: type[BaseException]) -> str:

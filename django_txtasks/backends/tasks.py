@@ -66,6 +66,13 @@ class Task(compat.Task):
             self, **{name: value for name, value in changes.items() if value is not None}
         )
 
+    def as_enqueued(self, **changes: Any) -> Task:
+        """Return it as a row says it was enqueued: nothing is checked any more, as settings change."""
+        task: Task = object.__new__(type(self))
+        for one in fields(self):
+            object.__setattr__(task, one.name, changes.get(one.name, getattr(self, one.name)))
+        return task
+
     def call(self, *args: Any, **kwargs: Any) -> Any:
         """Run it here and now, as the immediate backend does."""
         if self.takes_context and args and type(args[0]) is compat.TaskContext:
@@ -88,26 +95,49 @@ class Task(compat.Task):
                 takes_context=self.takes_context,
                 timeout=self.timeout,
                 expires=None if isinstance(self.expires, datetime) else self.expires,
-                hooks={name: getattr(self, name) for name in HOOKS},
+                hooks={name: self._hook(getattr(self, name)) for name in HOOKS},
             )
         except TxTasksError as error:
             raise compat.InvalidTask(str(error)) from error
 
     @property
+    def database(self) -> str:
+        """The alias that its backend writes to."""
+        alias: str = getattr(self.get_backend(), "database", "default")
+        return alias
+
+    @property
     def options(self) -> Options:
         """What is said of one enqueue alone; ``enqueue_task()`` reads it."""
-        alias = getattr(self.get_backend(), "database", "default")
         return Options(
             run_after=self.run_after,
             expires=self.expires if isinstance(self.expires, datetime) else None,
-            using=None if alias == "default" else alias,
+            using=None if self.database == "default" else self.database,
         )
+
+    def _hook(self, hook: Any) -> Any:
+        """A hook is written where the task is, which is no option of it."""
+        if isinstance(hook, Task) and hook.database == self.database:
+            return SimpleNamespace(
+                declaration=hook.declaration, options=replace(hook.options, using=None)
+            )
+        return hook
 
 
 def with_our_options(task: compat.Task) -> Task:
-    """Return a task as one of ours: it may have been declared for another backend."""
+    """Return a task as one of ours: it may have been declared for another backend.
+
+    Raises:
+        InvalidTask: workers would not know it.
+    """
     if isinstance(task, Task):
         return task
+    entry = registry.find(task.module_path)
+    if not isinstance(entry and entry.function, EntryPoint):
+        raise compat.InvalidTask(
+            f"{task.module_path} is declared for a backend of another package, so no worker knows it. "
+            "Declare it for this backend, @task(backend=...), or for one of django_txtasks.backends."
+        )
     return Task(**{one.name: getattr(task, one.name) for one in fields(task)})
 
 

@@ -94,9 +94,10 @@ def _run(attempt: Attempt, alias: str) -> RanTask:
         if declaration.atomic:
             with transaction.atomic(using=alias):
                 value = call()
+                ended = finished(attempt, value)
         else:
             value = _in_savepoint(call, alias)
-        ended = finished(attempt, value)
+            ended = finished(attempt, value)
     except Exception as raised:
         error, ended = raised, failed(attempt, raised, config)
     _record(ended, alias)

@@ -32,8 +32,10 @@ DEAR = 0.1
 """Seconds; if a turn that scans from the head takes longer, there are dead rows to walk over."""
 SELDOM = 20
 """Such a turn comes after so many times its own length: it takes a twentieth of the worker's time."""
+LONGEST_PAUSE = 30.0
+"""Seconds; and not later, whatever it takes: what such scans alone can find has waited long enough."""
 LATE_COMMIT = 10.0
-"""Seconds; how long a transaction that enqueues may take, to be found by the scans in between."""
+"""Seconds by which scans in between look further back than the last one from the head, where they have no mark."""
 
 
 class DeclaredLost(Exception):
@@ -323,7 +325,8 @@ class Ledger:
             cost = now - self._began_at_head
             self._is_dear = cost > DEAR
             pause = self.config.poll_interval.total_seconds()
-            self._next_head = now + (max(pause, cost * SELDOM) if self._is_dear else pause)
+            seldom = max(pause, min(cost * SELDOM, LONGEST_PAUSE)) if self._is_dear else pause
+            self._next_head = now + seldom
         self._take_turns(turn.room)
 
     def _scan_from_head(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from datetime import timedelta
@@ -10,8 +11,8 @@ from pathlib import Path
 
 TOUCH = 1.0
 """Seconds between two touches of the file."""
-PATIENCE = timedelta(seconds=60)
-"""A loop that waits for an answer of a database that is away is no reason to kill it."""
+PATIENCE = timedelta(seconds=180)
+"""A loop that waits for a database that is away is no reason to kill it. libpq gives up connecting after 130 s."""
 
 
 class Pulse:
@@ -26,7 +27,7 @@ class Pulse:
 
     def __init__(self, lease: timedelta, file: str | None = None) -> None:
         self._lease, self._file = lease.total_seconds(), None if file is None else Path(file)
-        self._turned = self._wrote = float("-inf")
+        self._turned, self._wrote = time.monotonic(), float("-inf")
         self._touched = float("-inf")
         if self._file is not None:
             self._file.touch()
@@ -64,8 +65,7 @@ class Probes:
     """
 
     def __init__(self, pulse: Pulse, port: int) -> None:
-        self._server = ThreadingHTTPServer(("", port), _handler(pulse))
-        self._server.daemon_threads = True
+        self._server = _Server(("", port), _handler(pulse))
         threading.Thread(
             target=self._server.serve_forever, name="txtasks-probes", daemon=True
         ).start()
@@ -79,6 +79,19 @@ class Probes:
         """Answer no more."""
         self._server.shutdown()
         self._server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    address_family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
+
+    def server_bind(self) -> None:
+        if self.address_family == socket.AF_INET6:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        super().server_bind()
+
+    def handle_error(self, *_: object) -> None:
+        """Say nothing of a client that hung up."""
 
 
 def _handler(pulse: Pulse) -> type[BaseHTTPRequestHandler]:

@@ -68,6 +68,21 @@ def give_what_is_no_json():
     return object()
 
 
+@task(max_attempts=1)
+def give_nul():
+    return "a\x00b"
+
+
+@task
+def login(user, password):
+    pass
+
+
+@task(takes_context=True)
+def login_with_context(context, password):
+    pass
+
+
 @task
 async def add_async(a, b=1):
     await asyncio.sleep(0)
