@@ -279,9 +279,10 @@ def databases(name: str) -> Iterator[None]:
     postgres = os.environ["TXTASKS_TEST_POSTGRES_URL"]
     parts = urlsplit(os.environ["TXTASKS_TEST_MARIADB_URL"])
     mariadb = {"host": parts.hostname, "port": parts.port, "user": parts.username}
+    patience = "-c statement_timeout=60s"  # whoever keeps a database from being dropped is an error
     with (
-        psycopg.connect(postgres, autocommit=True) as one,
-        pymysql.connect(**mariadb, password=parts.password or "") as other,
+        psycopg.connect(postgres, autocommit=True, options=patience) as one,
+        pymysql.connect(**mariadb, password=parts.password or "", read_timeout=60) as other,
     ):
         one.execute(f"CREATE DATABASE {name}")
         other.cursor().execute(f"CREATE DATABASE {name}")
