@@ -343,14 +343,14 @@ def test_a_connection_cut_at_a_turn_in_one_statement_loses_nothing_and_repeats_n
         key = 0
         was_claimed_by_it = False
         while not was_claimed_by_it:  # now and then a scan finds it, before its hint is looked up
-            key += 1
+            key, cuts = key + 1, proxy.cuts
             with transaction.atomic():
                 handle = tasks.note.enqueue(f"key {key}")
                 proxy.cut_when(turn_with(handle.id, finishes=finishes), delivered=delivered)
             done = helpers.wait_until(lambda h=handle: helpers.finished(h.id))
             assert (done.failures, done.crashes) == (0, 0)
             assert done.attempt <= attempts[delivered]
-            was_claimed_by_it = proxy.cuts == key and done.attempt == attempts[delivered]
+            was_claimed_by_it = proxy.cuts > cuts and done.attempt == attempts[delivered]
         assert [helpers.runs(f"key {number + 1}") for number in range(key)] == [1] * key
         assert not Worker.objects.filter(lost=True).exists()
         processes.end()
