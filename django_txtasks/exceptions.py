@@ -82,3 +82,8 @@ class Reject(TxTasksError):
 
 class TimedOut(TxTasksError, TimeoutError):
     """Raised inside a task that has taken longer than its ``timeout``. Catch it to clean up, no more."""
+
+
+def class_path(error: type[BaseException]) -> str:
+    """Return where a class of errors is, as a task's errors name it: ``module.Class``."""
+    return f"{error.__module__}.{error.__qualname__}"

@@ -104,7 +104,7 @@ def find(name: str) -> Declaration | None:
 
 def template(name: str) -> dict[str, Any]:
     """Return what a row of this name says; for a name that nobody declares here, the defaults."""
-    return (_declarations.get(name) or Declaration(function=print, name=name)).template
+    return (find(name) or Declaration(function=print, name=name)).template
 
 
 def is_template(value: Any) -> bool:

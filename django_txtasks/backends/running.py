@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from django_txtasks import payload
 from django_txtasks.backends import compat
-from django_txtasks.exceptions import TimedOut
+from django_txtasks.exceptions import TimedOut, class_path
 from django_txtasks.retry import is_last
 
 if TYPE_CHECKING:
@@ -143,12 +143,12 @@ class _Attempt:
 
     def fail(self, error: BaseException) -> bool:
         """Say whether that was the last attempt."""
-        text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-        entry = compat.TaskError(exception_class_path=_path(type(error)), traceback=text)
         if not is_last(
             error, failures=self.context.failures, max_attempts=self.context.max_attempts
         ):
             return False
+        text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        entry = compat.TaskError(exception_class_path=class_path(type(error)), traceback=text)
         self.result.learn(
             errors=[*self.result.errors, entry],
             finished_at=timezone.now(),
@@ -232,7 +232,3 @@ def task_error(entry: dict[str, Any]) -> compat.TaskError:
 def workers_of(errors: list[dict[str, Any]]) -> list[str]:
     """Return the workers of a row's ended attempts."""
     return [str(entry["worker"]) for entry in errors if entry.get("worker")]
-
-
-def _path(exception: type[BaseException]) -> str:
-    return f"{exception.__module__}.{exception.__qualname__}"

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from django_txtasks.conf import Config
-from django_txtasks.exceptions import ClaimLost, WorkerLost
+from django_txtasks.exceptions import ClaimLost, WorkerLost, class_path
 from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.claims import read_entries
@@ -129,7 +129,7 @@ def recover(
         delay=delay(crashes - 1) if crashes > 1 else timedelta(0),
         error={
             "type": WorkerLost.__name__,
-            "class": f"{WorkerLost.__module__}.{WorkerLost.__name__}",
+            "class": class_path(WorkerLost),
             "message": _reason(orphan, crashes),
         },
     )

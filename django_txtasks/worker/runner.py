@@ -18,7 +18,7 @@ from django.db import connections, transaction
 from django_txtasks import payload, registry
 from django_txtasks.conf import Config
 from django_txtasks.enqueueing import notify_on_commit
-from django_txtasks.exceptions import Retry, TimedOut
+from django_txtasks.exceptions import Retry, TimedOut, class_path
 from django_txtasks.functions import TaskContext
 from django_txtasks.lifecycle import outcomes
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
@@ -163,7 +163,7 @@ def describe(error: BaseException) -> dict[str, Any]:
     lines = traceback.format_exception(type(error), error, error.__traceback__)
     return {
         "type": type(error).__name__,
-        "class": f"{type(error).__module__}.{type(error).__qualname__}",
+        "class": class_path(type(error)),
         "message": payload.clean_text(_text(error), 1000),
         "traceback": payload.clean_text("".join(lines)),
     }
