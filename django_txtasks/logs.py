@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 from contextvars import ContextVar
 from datetime import datetime, timezone
 from typing import Any
@@ -73,8 +74,9 @@ def write_json() -> None:
         logging.root.addHandler(stderr)
         if logging.root.level == logging.WARNING:  # as Python leaves it
             logging.root.setLevel(logging.INFO)
-        for logger in loggers[1:]:  # no line twice
-            if logger.propagate and logger.handlers:
-                logger.handlers.clear()
+        for logger in loggers[1:]:  # no line twice there; files go on as they are named
+            for handler in list(logger.handlers):
+                if logger.propagate and getattr(handler, "stream", None) is sys.stderr:
+                    logger.removeHandler(handler)
     for handler in handlers:
         handler.setFormatter(JsonFormatter())

@@ -205,19 +205,26 @@ def test_no_line_is_lost_whatever_extra_says():
     assert line["level"] != "mine" and "NoTruth" in line["array"]
 
 
-def test_handlers_of_named_loggers_print_no_line_twice():
+def test_handlers_of_named_loggers_print_no_line_twice_and_lose_none(tmp_path):
     script = """
-import logging
+import logging, sys
 named = logging.getLogger("shop")
 named.addHandler(logging.StreamHandler())
+named.addHandler(logging.FileHandler(sys.argv[1]))
 from django_txtasks import logs
 logs.write_json()
 named.warning("once")
 """
+    file = tmp_path / "shop.log"
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", script, str(file)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
     )
-    assert [json.loads(line)["message"] for line in done.stderr.splitlines()] == ["once"]
+    for text in (done.stderr, file.read_text()):
+        assert [json.loads(line)["message"] for line in text.splitlines()] == ["once"]
 
 
 # ---- probes
