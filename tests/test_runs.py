@@ -357,6 +357,17 @@ def test_a_worker_with_enough_to_do_looks_up_hints_and_does_not_scan():
     assert schedule.next_turn(Room(3), hinted=False, unrecorded=False) == 0
 
 
+def test_a_backlog_is_scanned_and_hints_come_again_with_the_first_scan_that_has_room():
+    schedule, hint, now = Schedule(get_config()), uuid.uuid4(), 1.0
+    for filled, looked_up in [(True, [hint]), (True, []), (False, []), (False, [hint])]:
+        schedule.look_again()
+        turn = schedule.turn(Room(3), [hint], now)
+        assert (turn.scan, turn.ids) == (True, looked_up)
+        turn.room.filled = filled
+        schedule.written(turn, now, busy=False)
+        assert schedule.next_turn(Room(3), hinted=True, unrecorded=False) == 0
+
+
 def test_claims_that_have_become_too_old_to_begin_are_given_back():
     """A machine that slept: by now the cleaner may have given them to somebody else."""
     begun = []
@@ -439,8 +450,8 @@ def test_where_a_scan_from_the_head_takes_long_it_is_done_seldom(txtasks, monkey
         return turn
 
     assert scan().recent is None and scan().recent is None
-    monkeypatch.setattr("django_txtasks.worker.ledger.DEAR", 0.0)
-    monkeypatch.setattr("django_txtasks.worker.ledger.SELDOM", 100_000)
+    monkeypatch.setattr("django_txtasks.worker.scans.DEAR", 0.0)
+    monkeypatch.setattr("django_txtasks.worker.scans.SELDOM", 100_000)
     assert scan().recent is None
     seldom = scan()
     assert seldom.recent is not None
@@ -452,8 +463,8 @@ def test_where_a_scan_from_the_head_takes_long_it_is_done_seldom(txtasks, monkey
     schedule = Schedule(get_config())
     schedule.written(scan(), 0.0, busy=False)
     assert not schedule.nothing_due  # nobody has looked at all
-    ledger._scan_from_head()
-    monkeypatch.setattr("django_txtasks.worker.ledger.DEAR", 100.0)
+    ledger.scans.from_head()
+    monkeypatch.setattr("django_txtasks.worker.scans.DEAR", 100.0)
     assert ids(scan().claimed) == [late.id]
     assert scan().recent is None
 

@@ -21,8 +21,8 @@ class Hint:
     """The ids of one message, and what can become of the message.
 
     Attributes:
-        settle: it has been read; RabbitMQ forgets it.
-        give_back: leave it to a worker that has room.
+        settle: it and those before it have been read; RabbitMQ forgets them.
+        give_back: leave it and those before it to a worker that has room.
     """
 
     ids: list[uuid.UUID]
@@ -84,7 +84,9 @@ class HintConsumer(Listener):
         self._deliver(
             Hint(
                 ids,
-                settle=lambda: self.soon(channel, lambda: channel.basic_ack(tag)),
-                give_back=lambda: self.soon(channel, lambda: channel.basic_nack(tag, requeue=True)),
+                settle=lambda: self.soon(channel, lambda: channel.basic_ack(tag, multiple=True)),
+                give_back=lambda: self.soon(
+                    channel, lambda: channel.basic_nack(tag, multiple=True, requeue=True)
+                ),
             )
         )

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
@@ -97,27 +97,54 @@ def turn(
     )
     if not answer:
         return None
-    finished_ids, attempts, known, *_ = answer[0]
-    finished = set(zip(finished_ids or (), attempts or (), strict=True))
+    finished, attempts, known, *_ = answer[0]
+    recorded = _recorded(ended, set(zip(finished or (), attempts or (), strict=True)))
+    found = [
+        Found(one[3], one[5], one[6:]) for one in answer if len(one) > 3 and one[4] is not None
+    ]
+    claimed = room.take(read_attempt(one.row, worker) for one in found if one.is_taken)
+    _note_crowd(room, found)
+    if marks is not None:
+        _note_scan(marks, room, width, found, is_recent=bool(recent))
+    return Written(recorded, claimed, _lookup(ids, known, found, claimed) if ids else None)
+
+
+class Found(NamedTuple):
+    """A row that was looked at, and the priority by which a scan found it; None = a hint did."""
+
+    is_taken: bool
+    head: int | None
+    row: tuple[Any, ...]
+
+
+def _recorded(ended: Sequence[Ended], finished: set[tuple[uuid.UUID, int]]) -> Recorded:
     recorded = Recorded()
     for one in ended:
         held = (one.attempt.task_id, one.attempt.number) in finished
         (recorded.done if held else recorded.busy).append(one)
-    found = [(one[3], *one[5:]) for one in answer if len(one) > 3 and one[4] is not None]
-    claimed = room.take(read_attempt(row, worker) for is_taken, _, *row in found if is_taken)
-    for is_taken, _, *row in found:
-        if not is_taken and row[-1] <= 0 and room.width:
-            room.crowded, room.crowded_queue = True, row[2]
-            break
-    if marks is not None:
-        _note_scan(marks, room, width, found, is_recent=bool(recent))
-    lookup = None
-    if ids:
-        asked_for = set(ids)
-        rows = [row for _, _, *row in found if row[0] in asked_for]
-        taken = [attempt for attempt in claimed if attempt.task_id in asked_for]
-        lookup = read_lookup(ids, rows, taken, set(known))
-    return Written(recorded, claimed, lookup)
+    return recorded
+
+
+def _note_crowd(room: Room, found: Sequence[Found]) -> None:
+    """Say so if one that was due found no slot, and whose turn it is then."""
+    if not room.width:
+        return
+    for one in found:
+        if not one.is_taken and one.row[-1] <= 0:
+            room.crowded, room.crowded_queue = True, one.row[2]
+            return
+
+
+def _lookup(
+    ids: Sequence[uuid.UUID],
+    known: Sequence[uuid.UUID],
+    found: Sequence[Found],
+    claimed: Sequence[Attempt],
+) -> Lookup:
+    asked = set(ids)
+    rows = [one.row for one in found if one.row[0] in asked]
+    taken = [attempt for attempt in claimed if attempt.task_id in asked]
+    return read_lookup(ids, rows, taken, set(known))
 
 
 def _claiming(subscription: Subscription, room: Room) -> dict[str, Any]:
@@ -148,14 +175,14 @@ def _scanning(marks: Marks, recent: Recent | None, width: int) -> dict[str, Any]
 
 
 def _note_scan(
-    marks: Marks, room: Room, width: int, found: Sequence[Sequence[Any]], *, is_recent: bool
+    marks: Marks, room: Room, width: int, found: Sequence[Found], *, is_recent: bool
 ) -> None:
     """As ``claims.claim_due``: say if there may be more, and go on behind what was taken."""
-    scanned = [(is_taken, head, row) for is_taken, head, *row in found if head is not None]
+    scanned = [one for one in found if one.head is not None]
     began_later = bool(marks)
-    for is_taken, head, row in scanned:
-        if is_taken:
-            marks[head, row[2]] = (row[-2], row[0])
+    for one in scanned:
+        if one.is_taken and one.head is not None:
+            marks[one.head, one.row[2]] = (one.row[-2], one.row[0])
     room.filled = len(scanned) == width
     if not (room.filled or room.crowded or is_recent):
         marks.clear()

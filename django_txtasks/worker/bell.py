@@ -12,7 +12,10 @@ from django_txtasks.doorbell import Doorbell
 
 
 class Hint(Protocol):
-    """Ids that somebody committed, and the message that brought them."""
+    """Ids that somebody committed, and the message that brought them.
+
+    What is said of it is said of all that came before it, too.
+    """
 
     @property
     def ids(self) -> list[uuid.UUID]: ...
@@ -43,7 +46,7 @@ class Bell:
     def __init__(self) -> None:
         self.source: HintSource | None = None
         self.ids: deque[uuid.UUID] = deque()
-        self._unsettled: list[Hint] = []
+        self._last: Hint | None = None
         self._came: deque[Hint] = deque()
         self._doorbell = Doorbell()
 
@@ -63,7 +66,7 @@ class Bell:
             while True:
                 hint = self._came.popleft()
                 self.ids.extend(hint.ids)
-                self._unsettled.append(hint)
+                self._last = hint
 
     def looked_up(self, ids: Collection[uuid.UUID]) -> None:
         """These have been dealt with, in a transaction that has committed."""
@@ -92,6 +95,6 @@ class Bell:
         return None if self.source is None else self.source.connected
 
     def _end(self, how: Callable[[Hint], None]) -> None:
-        hints, self._unsettled = self._unsettled, []
-        for hint in hints:
-            how(hint)
+        last, self._last = self._last, None
+        if last is not None:
+            how(last)

@@ -19,23 +19,15 @@ from django.db import (
     connections,
 )
 
-from django_txtasks import registry, signals
+from django_txtasks import signals
 from django_txtasks.conf import Config
 from django_txtasks.enqueueing import notify_on_commit
 from django_txtasks.lifecycle import at_once, claims, outcomes, sessions, workers
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
-from django_txtasks.lifecycle.claims import Lookup, Marks, Recent, Room, Subscription
+from django_txtasks.lifecycle.claims import Lookup, Recent, Room, Subscription
 from django_txtasks.lifecycle.dialect import close_own_session, own_transaction
 from django_txtasks.worker.recorder import Key, Recorder, key, tell
-
-DEAR = 0.1
-"""Seconds; if a turn that scans from the head takes longer, there are dead rows to walk over."""
-SELDOM = 20
-"""Such a turn comes after so many times its own length: it takes a twentieth of the worker's time."""
-LONGEST_PAUSE = 30.0
-"""Seconds; and not later, whatever it takes: what such scans alone can find has waited long enough."""
-LATE_COMMIT = 10.0
-"""Seconds by which scans in between look further back than the last one from the head, where they have no mark."""
+from django_txtasks.worker.scans import Scans
 
 
 class DeclaredLost(Exception):
@@ -109,15 +101,8 @@ class Ledger:
         self.slot_sessions: dict[int, str] = {}
         self._seen_will = 0
         self._unsure = self._has_unheld = False
-        self._next_check = self._next_head = 0.0
-        self._scanned: Marks = {}
-        self._heads = {
-            (one.priority, queue)
-            for one in registry.declarations()
-            if one.name in subscription.names
-            for queue in subscription.queues
-        }
-        self._is_at_head, self._began_at_head, self._is_dear = False, 0.0, False
+        self._next_check = 0.0
+        self.scans = Scans(subscription, config.poll_interval)
 
     def note_session(self, session: str) -> None:
         """The calling thread, which runs tasks, has this database session."""
@@ -147,7 +132,7 @@ class Ledger:
             recorded = self.recorder.record(self._me, settled)
             notify_on_commit(self.alias, recorded.followers)
             if any(one.arrow in (Arrow.RETRY, Arrow.RELEASE) for one in recorded.done):
-                self._scan_from_head()  # it is due at its old place again, or soon
+                self.scans.from_head()  # it is due at its old place again, or soon
             if turn.room.width:
                 self._claim(turn)
         self._unsure = self._has_unheld = False
@@ -162,7 +147,7 @@ class Ledger:
             signals.worker_was_lost.tell(worker=previous)
             return
         self._unsure = True  # its COMMIT may have landed
-        self._scan_from_head()
+        self.scans.from_head()
         connection = connections[self.alias]
         # PostgreSQL's own limits end a session with an InternalError, and a column whose type was changed
         # is not supported by the plans that a session has kept.
@@ -258,7 +243,9 @@ class Ledger:
 
     def _write_at_once(self, turn: Turn, running: int, connected: bool | None) -> None:
         scan = turn.scan and turn.room.width
-        marks = self._marks(turn) if scan else None
+        marks = None
+        if scan:
+            marks, turn.recent = self.scans.begin()
         written = at_once.turn(
             self.subscription,
             self._me,
@@ -275,59 +262,18 @@ class Ledger:
             raise DeclaredLost
         turn.claimed, turn.lookup = written.claimed, written.lookup
         if scan:
-            self._scanned_for(turn)
+            self.scans.ended(turn.room)
         self._has_unheld = bool(written.recorded.busy)
         self.recorder.settle(written.recorded, self._me)
 
     def _claim(self, turn: Turn) -> None:
         """The scan comes first: rows whose hints were lost must not wait behind a stream of hints."""
         if turn.scan:
-            marks = self._marks(turn)
+            marks, turn.recent = self.scans.begin()
             turn.claimed += claims.claim_due(
                 self.subscription, self._me, turn.room, marks, turn.recent
             )
-            self._scanned_for(turn)
+            self.scans.ended(turn.room)
         if turn.ids:
             turn.lookup = claims.claim_hinted(self.subscription, self._me, turn.ids, turn.room)
             turn.claimed += turn.lookup.claimed
-
-    def _take_turns(self, room: Room) -> None:
-        """Let another queue come first in the next scan: none starves another."""
-        queues = self.subscription.queues
-        queues.append(queues.pop(0))
-        if room.crowded_queue in queues:  # whose turn it is until its task has a slot
-            queues.remove(room.crowded_queue)
-            queues.insert(0, room.crowded_queue)
-
-    def _marks(self, turn: Turn) -> Marks:
-        """Return how far the scans of a backlog have come; now and then they begin at its head again.
-
-        There may be a row that was locked as a scan came by, or was written since with an older time. While an
-        old snapshot keeps so many dead rows that this takes long, it is done seldom: in between, scans
-        look at what has come lately.
-        """
-        now = time.monotonic()
-        if now >= self._next_head:
-            self._scanned = {}
-            self._is_at_head, self._began_at_head = True, now
-        elif self._is_dear:
-            order = self.subscription.queues.index
-            heads = sorted(self._heads, key=lambda head: (-head[0], order(head[1])))
-            turn.recent = Recent(heads, now - self._began_at_head + LATE_COMMIT)
-        return self._scanned
-
-    def _scanned_for(self, turn: Turn) -> None:
-        """A scan is over: note what it has cost, if it began at the head, and whose turn is next."""
-        now = time.monotonic()
-        self._heads.update(self._scanned)
-        if self._is_at_head:
-            self._is_at_head = False
-            cost = now - self._began_at_head
-            self._is_dear = cost > DEAR
-            pause = self.config.poll_interval.total_seconds()
-            seldom = max(pause, min(cost * SELDOM, LONGEST_PAUSE)) if self._is_dear else pause
-            self._next_head = now + seldom
-        self._take_turns(turn.room)
-
-    def _scan_from_head(self) -> None:
-        self._scanned, self._next_head = {}, 0.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import uuid
 from collections.abc import Iterable
 from datetime import timedelta
@@ -11,7 +10,7 @@ from django_txtasks.conf import Config
 from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.claims import Room
 from django_txtasks.lifecycle.dialect import is_repeatable
-from django_txtasks.retry import backoff
+from django_txtasks.retry import backoff, jitter
 from django_txtasks.worker.ledger import Turn
 from django_txtasks.worker.timers import Timers
 
@@ -38,8 +37,9 @@ class Schedule:
         )
         self._timed: set[uuid.UUID] = set()
         self._width = 0
+        self._backlog = False
         self._failures = 0
-        self._jitter = _jitter()
+        self._earlier = jitter(0, 0.5)  # of an interval: those who began together part
         self._next_beat = self._next_scan = self._not_before = 0.0
 
     def next_turn(self, room: Room, *, hinted: bool, unrecorded: bool) -> float:
@@ -58,11 +58,14 @@ class Schedule:
         self._timed = set()
         if self._failures or not room.width:
             return Turn(Room(0), [], scan=False)
+        scan = now >= self._next_scan and not room.enough
+        if scan and self._backlog:  # it finds them in their turn; if it has room, they are next
+            return Turn(room, [], scan=True)
         width = max(room.width, self._width)
         timed = self.timers.pop_due(now, width)
         self._timed = set(timed)
         ids = timed + hinted[:width]
-        return Turn(room, ids, scan=now >= self._next_scan and not room.enough)
+        return Turn(room, ids, scan=scan)
 
     def written(self, turn: Turn, now: float, *, busy: bool) -> None:
         """A turn has committed: decide what the next ones look for."""
@@ -83,9 +86,10 @@ class Schedule:
             self.timers.pop_due(now)  # a backlog: the scan finds them in their turn
         if turn.scan:
             self.nothing_due = not (turn.claimed or turn.scan_filled or turn.recent)
-            poll = self.config.poll_interval.total_seconds() * (1 - self._jitter)
+            poll = self.config.poll_interval.total_seconds() * (1 - self._earlier)
             self._next_scan = 0.0 if turn.scan_filled else now + poll
-            self._jitter = 0.0
+            self._backlog = turn.scan_filled
+            self._earlier = 0.0
 
     def failed(self, error: Exception, now: float) -> float:
         """A turn was rolled back: return after how many seconds the next one comes.
@@ -96,7 +100,7 @@ class Schedule:
         """
         self.timers.due_in(dict.fromkeys(self._timed, 0.0), now)
         self._failures += 1
-        self._jitter = _jitter()
+        self._earlier = jitter(0, 0.5)
         delay = 0.0
         if self._failures > 1 and not is_repeatable(error):
             ceiling = min(timedelta(seconds=5), self.config.lease / 5)
@@ -122,8 +126,3 @@ class Schedule:
             if one.arrow is Arrow.RETRY and one.delay.total_seconds() < NEAR
         }
         self.timers.due_in(near, now)
-
-
-def _jitter() -> float:
-    """Return the part of one interval by which workers that began together shall part."""
-    return random.uniform(0, 0.5)  # noqa: S311 -- no secret
