@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 import uuid
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from types import FrameType
-from typing import Any, ParamSpec, Protocol
+from types import FrameType, MappingProxyType
+from typing import Any, NamedTuple, ParamSpec, Protocol, TypeAlias
 
 from asgiref.sync import sync_to_async
 from django.db import connections, transaction
@@ -20,7 +20,7 @@ from django_txtasks import broker, payload, signals
 from django_txtasks.conf import Config, get_config
 from django_txtasks.declaring import check_priority
 from django_txtasks.exceptions import InvalidArguments, InvalidOption, NotATask, UnknownQueue
-from django_txtasks.lifecycle.enqueueing import NewTask, insert
+from django_txtasks.lifecycle.enqueueing import NewTask, Template, insert, insert_as_made
 from django_txtasks.lifecycle.followers import new_id
 from django_txtasks.registry import Declaration, Options
 
@@ -65,9 +65,13 @@ def enqueue_task(function: Enqueueable[P], /, *args: P.args, **kwargs: P.kwargs)
         NotATask, InvalidArguments, UnknownQueue, InvalidOption: before any SQL; the caller's
             transaction stays usable.
     """
-    alias, task = _prepare(function, args, kwargs)
-    _write(alias, [task])
-    return TaskHandle(task.task_id, task.task_name, task.queue_name, alias)
+    target = _target(function)
+    task = _new_task(target, args, kwargs)
+    _warn_if_apart(target.alias)
+    insert(connections[target.alias], [task])
+    handle = _handle(target, task)
+    _tell(target.alias, [handle], [target])
+    return handle
 
 
 def enqueue_many(calls: Iterable[Sequence[Any]]) -> list[TaskHandle]:
@@ -83,14 +87,24 @@ def enqueue_many(calls: Iterable[Sequence[Any]]) -> list[TaskHandle]:
         The handles, in the order of the calls.
 
     Raises:
-        As ``enqueue_task``.
+        As ``enqueue_task``; what was written before is rolled back to a savepoint.
     """
-    prepared = [_prepare(*_call(call)) for call in calls]
-    for alias in sorted({alias for alias, _ in prepared}):
-        _write(alias, [task for other, task in prepared if other == alias])
-    return [
-        TaskHandle(task.task_id, task.task_name, task.queue_name, alias) for alias, task in prepared
-    ]
+    targets: dict[int, _Target] = {}
+    wanted = [_call(call, targets) for call in calls]  # all first: this may use the database
+    parts = {
+        alias: [one for one in wanted if one[0].alias == alias]
+        for alias in sorted({target.alias for target in targets.values()})
+    }
+    for alias in parts:
+        _warn_if_apart(alias)
+    with ExitStack() as stack:
+        for alias in parts:
+            stack.enter_context(transaction.atomic(using=alias))
+        written = {alias: _insert_many(alias, part) for alias, part in parts.items()}
+    for alias, part in parts.items():
+        _tell(alias, written[alias], [target for target, _, _ in part])
+    in_order = {alias: iter(handles) for alias, handles in written.items()}
+    return [next(in_order[target.alias]) for target, _, _ in wanted]
 
 
 async def aenqueue_task(
@@ -151,44 +165,50 @@ def _open_hook(connection: BaseDatabaseWrapper) -> _CommitHook | None:
     return None
 
 
-def _call(call: Sequence[Any]) -> tuple[Any, Sequence[Any], Mapping[str, Any]]:
-    """Return function, args and kwargs of one call of ``enqueue_many``."""
+class _Target(NamedTuple):
+    """Where the calls of one function, with its options, go. It keeps the function, and so its id."""
+
+    function: Any
+    alias: str
+    declaration: Declaration
+    template: Template
+
+
+_Wanted: TypeAlias = tuple[_Target, Sequence[Any], Mapping[str, Any]]
+"""One call of ``enqueue_many``."""
+_NO_KWARGS: Mapping[str, Any] = MappingProxyType({})
+
+
+def _call(call: Sequence[Any], targets: dict[int, _Target]) -> _Wanted:
+    """Return what one call of ``enqueue_many`` wants; ``targets`` has those found before, by id of function."""
     if isinstance(call, (tuple, list)) and 1 <= len(call) <= 3:
         args = call[1] if len(call) > 1 else ()
-        kwargs = call[2] if len(call) > 2 else {}
+        kwargs = call[2] if len(call) > 2 else _NO_KWARGS
         if isinstance(args, (tuple, list)) and isinstance(kwargs, Mapping):
-            return call[0], args, kwargs
+            target = targets.get(id(call[0]))
+            if target is None:
+                target = targets[id(call[0])] = _target(call[0])
+            return target, args, kwargs
     raise InvalidArguments(
         f"enqueue_many() got {str(call)[:200]}; each call is (function, args) or (function, args, kwargs), "
         "with a tuple or list and a dict."
     )
 
 
-def _prepare(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[str, NewTask]:
-    """Return the alias and the validated row. No SQL is run before all rows are prepared."""
+def _target(function: Any) -> _Target:
+    """Return what all calls of this function share, validated. No SQL is run before it is there."""
     declaration = getattr(function, "declaration", None)
     if not isinstance(declaration, Declaration):
         raise NotATask(
             f"{function!r} is not a task function. Declare it with @task and pass the decorated name."
         )
     options: Options = function.options
-    queue = _queue(options.queue_name or declaration.queue_name)
     priority = declaration.priority if options.priority is None else options.priority
     check_priority(priority, declaration.name)
-    encoded_args = payload.encode(args, name="args") if args else "[]"
-    encoded_kwargs = payload.encode(dict(kwargs), name="kwargs") if kwargs else "{}"
-    if len(encoded_args) + len(encoded_kwargs) > payload.MAX_BYTES:
-        raise InvalidArguments(
-            f"args and kwargs are more than {payload.MAX_BYTES:,} bytes of JSON together. "
-            "Store the data in a model or a file and pass its id."
-        )
-    return options.using or "default", NewTask(
-        task_id=new_id(),
+    template = Template(
         task_name=declaration.name,
-        queue_name=queue,
+        queue_name=_queue(options.queue_name or declaration.queue_name),
         priority=priority,
-        args=encoded_args,
-        kwargs=encoded_kwargs,
         run_after=_time(options.run_after, "run_after"),
         expires_at=_time(
             declaration.expires if options.expires is None else options.expires, "expires"
@@ -199,6 +219,31 @@ def _prepare(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> t
         timeout=declaration.timeout,
         hooks=declaration.hooks_text,
     )
+    return _Target(function, options.using or "default", declaration, template)
+
+
+def _new_task(target: _Target, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NewTask:
+    """Return the validated row of one call."""
+    if kwargs or len(args) not in target.declaration.lengths:
+        _check_call(target.declaration, args, kwargs)
+    encoded_args = payload.encode(args, name="args") if args else "[]"
+    encoded_kwargs = payload.encode(dict(kwargs), name="kwargs") if kwargs else "{}"
+    if len(encoded_args) + len(encoded_kwargs) > payload.MAX_BYTES:
+        raise InvalidArguments(
+            f"args and kwargs are more than {payload.MAX_BYTES:,} bytes of JSON together. "
+            "Store the data in a model or a file and pass its id."
+        )
+    return NewTask(new_id(), target.template, encoded_args, encoded_kwargs)
+
+
+def _check_call(declaration: Declaration, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Refuse what the function could not be called with: a worker would find out after the commit."""
+    try:
+        declaration.signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise InvalidArguments(
+            f"{declaration.name}{declaration.signature} cannot be called like that: {error}."
+        ) from None
 
 
 def _queue(name: str) -> str:
@@ -230,20 +275,39 @@ def _time(value: Any, name: str) -> datetime | timedelta | None:
     return value
 
 
-def _write(alias: str, tasks: list[NewTask]) -> None:
-    connection = connections[alias]
-    if not connection.in_atomic_block:
-        _warn_if_apart(alias)
-    with transaction.atomic(using=alias) if len(tasks) > 1 else nullcontext():
-        insert(connection, tasks)
-    _notify_on_commit(
-        connection, [(task.task_id, task.queue_name) for task in tasks if _is_near(task.run_after)]
-    )
+def _insert_many(alias: str, wanted: Sequence[_Wanted]) -> list[TaskHandle]:
+    """Write these calls, and return their handles."""
+    handles = []
+
+    def made() -> Iterator[NewTask]:
+        for target, args, kwargs in wanted:
+            task = _new_task(target, args, kwargs)
+            handles.append(_handle(target, task))
+            yield task
+
+    insert_as_made(connections[alias], [target.template for target, _, _ in wanted], made())
+    return handles
+
+
+def _tell(alias: str, handles: Sequence[TaskHandle], targets: Sequence[_Target]) -> None:
+    """Have the hints sent after the commit, and tell who listens."""
+    near = [
+        (handle.id, handle.queue_name)
+        for handle, target in zip(handles, targets, strict=True)
+        if _is_near(target.template.run_after)
+    ]
+    _notify_on_commit(connections[alias], near)
     if signals.task_enqueued.is_heard:
-        for task in tasks:
+        for handle in handles:
             signals.task_enqueued.tell(
-                task_id=task.task_id, task=task.task_name, queue=task.queue_name
+                task_id=handle.id, task=handle.task_name, queue=handle.queue_name
             )
+
+
+def _handle(target: _Target, task: NewTask) -> TaskHandle:
+    return TaskHandle(
+        task.task_id, target.template.task_name, target.template.queue_name, target.alias
+    )
 
 
 def _is_near(run_after: datetime | timedelta | None) -> bool:
@@ -256,6 +320,8 @@ def _is_near(run_after: datetime | timedelta | None) -> bool:
 
 def _warn_if_apart(alias: str) -> None:
     """Say so when the task is not atomic with what its caller has just written."""
+    if connections[alias].in_atomic_block:
+        return
     others = [
         other.alias
         for other in connections.all(initialized_only=True)
@@ -274,7 +340,7 @@ def _warn_if_apart(alias: str) -> None:
 
 
 def _warn(message: str) -> None:
-    warnings.warn(message, NotTransactionalWarning, stacklevel=6)
+    warnings.warn(message, NotTransactionalWarning, stacklevel=5)
 
 
 def _in_commit_hook() -> bool:

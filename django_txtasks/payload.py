@@ -83,16 +83,28 @@ def _refuse_what_json_cannot_keep(value: Any, path: Path, depth: int) -> None:
         _refuse_number(value, path)
     elif isinstance(value, (list, tuple)):
         for index, item in enumerate(value):
-            _refuse_what_json_cannot_keep(item, (path, index), depth + 1)
+            if not _is_plain(item):
+                _refuse_what_json_cannot_keep(item, (path, index), depth + 1)
     elif isinstance(value, dict):
         for key, item in value.items():
             _refuse_key(key, path)
-            _refuse_what_json_cannot_keep(item, (path, key), depth + 1)
+            if not _is_plain(item):
+                _refuse_what_json_cannot_keep(item, (path, key), depth + 1)
     elif value is not None:
         raise InvalidArguments(
             f"{_shown(path)} is {type(value).__name__}, which is not JSON. Pass an id, or str, int, float, "
             "bool, None, list or dict (a date as value.isoformat(), a model instance as its pk)."
         )
+
+
+def _is_plain(value: Any) -> bool:
+    """Say of most values, soon, that there is nothing to refuse."""
+    kind = type(value)
+    if kind is int:
+        return bool(-(2**63) <= value < 2**63)
+    if kind is str:
+        return value.isascii() and "\0" not in value
+    return value is None or kind is bool
 
 
 def _shown(path: Path) -> str:

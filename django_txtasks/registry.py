@@ -5,7 +5,9 @@ A name found in a row or a message is looked up here and nowhere else; nothing i
 
 from __future__ import annotations
 
+import inspect
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -59,6 +61,31 @@ class Declaration:
             "timeout": self.timeout,
             "hooks": self.hooks,
         }
+
+    @cached_property
+    def signature(self) -> inspect.Signature:
+        """What the function takes, without its context."""
+        signature = inspect.signature(self.function, follow_wrapped=False)
+        parameters = list(signature.parameters.values())
+        takes_rest = parameters and parameters[0].kind is inspect.Parameter.VAR_POSITIONAL
+        if self.takes_context and not takes_rest:
+            del parameters[0]
+        return signature.replace(parameters=parameters)
+
+    @cached_property
+    def lengths(self) -> range:
+        """With how many positional arguments, and nothing else, the function can be called."""
+        parameters = self.signature.parameters.values()
+        if any(one.kind is one.KEYWORD_ONLY and one.default is one.empty for one in parameters):
+            return range(0)
+        placed = [
+            one
+            for one in parameters
+            if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)
+        ]
+        needed = sum(one.default is one.empty for one in placed)
+        takes_rest = any(one.kind is one.VAR_POSITIONAL for one in parameters)
+        return range(needed, sys.maxsize if takes_rest else len(placed) + 1)
 
     @cached_property
     def hooks_text(self) -> str:

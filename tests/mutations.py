@@ -146,8 +146,8 @@ MUTANTS = [
     Mutant("hints are sent after the commit", "enqueueing.py",
            {"connection.on_commit(hook, robust=True)": "hook()"}, "test_enqueueing.py"),
     Mutant("the row is written in the transaction", "enqueueing.py",
-           {"        insert(connection, tasks)\n":
-            "        connection.on_commit(lambda: insert(connection, tasks))\n"},
+           {"    insert(connections[target.alias], [task])\n":
+            "    connections[target.alias].on_commit(lambda: insert(connections[target.alias], [task]))\n"},
            "test_enqueueing.py"),
     Mutant("renotify", "cleaner/cleaner.py",
            {'counts["renotified"] = self.renotify()': 'counts["renotified"] = 0'}, "test_cleaner.py"),

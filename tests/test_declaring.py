@@ -1,6 +1,7 @@
 """@task, TXTASKS, backoff and the system checks: what is wrong is said before anything runs."""
 
 import functools
+import random
 from datetime import timedelta
 
 import pytest
@@ -168,6 +169,16 @@ def test_a_changed_setting_is_read_anew():
 
 
 # -- backoff --------------------------------------------------------------------------------------
+
+
+def test_a_projects_own_random_numbers_and_the_jitter_leave_each_other_alone():
+    base, waits = timedelta(seconds=10), set()
+    for _ in range(10):
+        random.seed(1)
+        before = random.getstate()
+        waits.add(backoff(1, base=base, ceiling=base))
+        assert random.getstate() == before
+    assert len(waits) > 1
 
 
 def test_backoff_doubles_up_to_its_ceiling_and_keeps_at_least_half():

@@ -25,7 +25,7 @@ from django_txtasks.exceptions import (
     TxTasksError,
     UnknownQueue,
 )
-from django_txtasks.lifecycle.enqueueing import COLUMNS, NewTask, insert
+from django_txtasks.lifecycle.enqueueing import NewTask, Template, insert
 from django_txtasks.lifecycle.followers import new_id
 from django_txtasks.models import Status, Task
 
@@ -77,14 +77,14 @@ def test_what_the_statement_leaves_out_is_what_the_columns_are_by_default():
     by_hand = uuid.uuid4()
     name = "probe.tasks.note"
     helpers.execute("INSERT INTO txtasks_task (id, task_name) VALUES (%s, %s)", by_hand.hex, name)
-    insert(connection, [NewTask(task_id=uuid.uuid4(), task_name=name)])
-    insert(connection, [NewTask(task_id=uuid.uuid4(), task_name=name) for _ in range(2)])
-    for column in COLUMNS[1:]:
+    for number in (1, 2, 50):
+        insert(connection, [NewTask(new_id(), Template(name)) for _ in range(number)])
+    for column in (*NewTask._fields[2:], *Template._fields):
         if column != "run_after":
             assert len({str(value) for value in Task.objects.values_list(column, flat=True)}) == 1
     assert not Task.objects.exclude(run_after=F("enqueued_at")).exists()
     said = helpers.row(by_hand)
-    assert NewTask._field_defaults == {
+    assert {**NewTask._field_defaults, **Template._field_defaults} == {
         "queue_name": said.queue_name,
         "priority": said.priority,
         "args": json.dumps(said.args),
@@ -182,7 +182,49 @@ def test_a_list_that_holds_itself_is_too_deep():
 
 def test_args_and_kwargs_count_together():
     with pytest.raises(InvalidArguments, match="together"):
-        enqueue_task(tasks.note, "x" * 200_000, key="y" * 200_000)
+        enqueue_task(tasks.slow, "x" * 200_000, seconds="y" * 200_000)
+
+
+@pytest.mark.parametrize(
+    ("function", "args", "kwargs"),
+    [
+        (tasks.die, ["more"], {}),
+        (tasks.note, ["a", "b"], {}),
+        (tasks.note, ["a"], {"key": "b"}),
+        (tasks.note, [], {"kee": "a"}),
+        (tasks.fail_until, [], {}),
+        (tasks.slow_once, ["context", "a", 1], {}),
+        (tasks.pay, ["a"], {}),
+        (tasks.pay, ["a", 1], {}),
+        (tasks.note_async, ["a", "b"], {}),
+    ],
+    ids=str,
+)
+def test_what_the_function_could_not_be_called_with_is_refused(function, args, kwargs):
+    with transaction.atomic():
+        with pytest.raises(InvalidArguments, match="cannot be called like that"):
+            enqueue_task(function, *args, **kwargs)
+        with pytest.raises(InvalidArguments, match="cannot be called like that"):
+            enqueue_many([(tasks.note, []), (function, args, kwargs)])
+        enqueue_task(tasks.note, key="all the same")
+    assert helpers.counts()["pending"] == 1
+
+
+@pytest.mark.parametrize(
+    ("function", "args", "kwargs"),
+    [
+        (tasks.die, [], {}),
+        (tasks.slow_once, ["a"], {}),
+        (tasks.slow_once, [], {"seconds": 1, "key": "a"}),
+        (tasks.pay, ["a"], {"amount": 1}),
+        (tasks.whatever, [], {}),
+        (tasks.whatever, [1, 2, 3], {"a": 4}),
+    ],
+    ids=str,
+)
+def test_what_it_can_be_called_with_is_taken(function, args, kwargs):
+    row = helpers.row(enqueue_task(function, *args, **kwargs).id)
+    assert (row.args, row.kwargs) == (args, kwargs)
 
 
 @pytest.mark.parametrize(
@@ -288,8 +330,11 @@ UNLIKE = {"id", "enqueued_at", "run_after", "expires_at", "_state"}
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_rows_of_many_are_the_same_as_those_of_one(options):
     """On PostgreSQL another statement writes them."""
-    kinds = [tasks.note, tasks.mail, tasks.die, tasks.spin_too_long, tasks.told.using(**options)]
-    calls = [(kind, (value,), {"key": value}) for kind in kinds for value in AWKWARD]
+    calls = [(tasks.die, (), {})]
+    for value in AWKWARD:
+        for kind in (tasks.note, tasks.mail, tasks.spin_too_long):
+            calls += [(kind, (value,), {}), (kind, (), {"key": value})]
+        calls.append((tasks.told.using(**options), (value,), {"failures": value}))
     one_by_one = [enqueue_task(kind, *args, **kwargs) for kind, args, kwargs in calls]
     for one, many in zip(one_by_one, enqueue_many(calls), strict=True):
         first, second = helpers.row(one.id), helpers.row(many.id)
@@ -302,7 +347,8 @@ def test_rows_of_many_are_the_same_as_those_of_one(options):
 
 
 def many(number=50):
-    return [NewTask(new_id(), "probe.tasks.note", args=f"[{index}]") for index in range(number)]
+    template = Template("probe.tasks.note")
+    return [NewTask(new_id(), template, args=f"[{index}]") for index in range(number)]
 
 
 def test_many_tasks_go_with_their_savepoint_and_leave_the_transaction_usable():
@@ -334,8 +380,9 @@ def test_many_tasks_are_written_whatever_the_connection_is_like(option):
     try:
         with other.cursor() as cursor:
             insert(other, many())
-            insert(other, [NewTask(new_id(), "later", run_after=timedelta(1))] * 1)
-            insert(other, [task._replace(run_after=timedelta(1)) for task in many()])
+            later = Template("later", run_after=timedelta(1))
+            insert(other, [NewTask(new_id(), later)])
+            insert(other, [task._replace(template=later) for task in many()])
             cursor.execute("SELECT count(*) FROM txtasks_task")
             assert cursor.fetchone()[0] == 101
     finally:
@@ -345,10 +392,30 @@ def test_many_tasks_are_written_whatever_the_connection_is_like(option):
     assert Task.objects.filter(run_after__gt=now() + timedelta(hours=23)).count() == 51
 
 
-def test_many_calls_with_one_bad_write_none():
+@pytest.mark.parametrize("number", [1, 1000])
+def test_many_calls_with_one_bad_write_none(number):
+    bad = [*[(tasks.note, ("ok",))] * number, (tasks.note, (Thing(),))]
     with pytest.raises(InvalidArguments):
-        enqueue_many([(tasks.note, ("ok",)), (tasks.note, (Thing(),))])
-    assert not Task.objects.exists()
+        enqueue_many(bad)
+    with transaction.atomic():
+        Order.objects.create(customer="before")
+        with pytest.raises(InvalidArguments):
+            enqueue_many(bad)
+        enqueue_many([(tasks.note, ("ok",))])
+    assert (Order.objects.count(), Task.objects.count()) == (1, 1)
+
+
+def test_calls_may_come_from_the_same_connection_and_from_objects_made_for_them():
+    """Such as a queryset that is read while the tasks are written, and ``using()`` for each row."""
+    Order.objects.bulk_create([Order(customer=str(number)) for number in range(300)])
+    with transaction.atomic():
+        handles = enqueue_many(
+            (tasks.note.using(priority=order.pk % 3), [order.customer])
+            for order in Order.objects.iterator(chunk_size=10)
+        )
+    for order, handle in zip(Order.objects.order_by("pk"), handles, strict=True):
+        row = helpers.row(handle.id)
+        assert (row.priority, row.args) == (order.pk % 3, [order.customer])
 
 
 @pytest.mark.parametrize(

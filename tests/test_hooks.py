@@ -170,8 +170,8 @@ def test_a_compensated_task_cannot_be_revived():
 
 def test_a_failure_is_not_compensated(quick):
     """The function itself has said that it did not succeed; only a crash leaves that open."""
-    handle = tasks.pay.enqueue("order 1")  # amount is missing
-    helpers.execute("UPDATE txtasks_task SET max_attempts = 1")
+    handle = tasks.pay.enqueue("order 1", amount=5)
+    helpers.execute("UPDATE txtasks_task SET max_attempts = 1, kwargs = '{}'")  # amount is missing
     work(handle)
     assert helpers.row(handle.id).status == Status.DEAD
     assert not Task.objects.filter(task_name="probe.tasks.undo").exists()

@@ -80,11 +80,12 @@ class Publisher:
 
     def notify(self, alias: str, tasks: Iterable[tuple[uuid.UUID, str]]) -> None:
         """Put hints for (id, queue) pairs into the buffer."""
+        waiting: dict[str, deque[uuid.UUID]] = {}
         for task_id, name in tasks:
-            queue = topology.hint_queue(self.config, alias, name)
-            ids = self._waiting.get(queue)
+            ids = waiting.get(name)
             if ids is None:
-                ids = self._waiting.setdefault(queue, deque())
+                queue = topology.hint_queue(self.config, alias, name)
+                ids = waiting[name] = self._waiting.setdefault(queue, deque())
             ids.append(task_id)
             if len(ids) > BUFFER:
                 self._drop(ids)

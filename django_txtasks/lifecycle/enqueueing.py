@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta, timezone
+from itertools import islice
 from typing import Any, NamedTuple
 
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -14,21 +15,18 @@ from django_txtasks.lifecycle.dialect import dialect_of
 
 ROWS_PER_STATEMENT = 500
 ROWS_WORTH_A_COPY = 20
-ROWS_PER_WRITE = 1000
+ROWS_PER_WRITE = 250
 
 
-class NewTask(NamedTuple):
-    """A validated row to be; ``args``, ``kwargs`` and ``hooks`` are JSON text, ``timeout`` is in seconds.
+class Template(NamedTuple):
+    """What all rows of one function, with the same options, share; ``hooks`` is JSON, ``timeout`` in seconds.
 
     The defaults are those of the columns: a column that all rows leave as it is, is not in the statement.
     """
 
-    task_id: uuid.UUID
     task_name: str
     queue_name: str = "default"
     priority: int = 0
-    args: str = "[]"
-    kwargs: str = "{}"
     run_after: datetime | timedelta | None = None
     expires_at: datetime | timedelta | None = None
     max_attempts: int = 5
@@ -38,28 +36,50 @@ class NewTask(NamedTuple):
     hooks: str = "{}"
 
 
-COLUMNS = ("id", *NewTask._fields[1:])
-RUN_AFTER, EXPIRES_AT = COLUMNS.index("run_after"), COLUMNS.index("expires_at")
-_WITHOUT_DEFAULT = len(COLUMNS) - len(NewTask._field_defaults)
-_DEFAULTS = list(enumerate(NewTask._field_defaults.values(), start=_WITHOUT_DEFAULT))
+class NewTask(NamedTuple):
+    """A validated row to be; ``args`` and ``kwargs`` are JSON."""
+
+    task_id: uuid.UUID
+    template: Template
+    args: str = "[]"
+    kwargs: str = "{}"
+
+
+_OWN = {"args": "[]", "kwargs": "{}"}
+_DEFAULTS = {name: Template._field_defaults.get(name) for name in Template._fields}
 
 
 def insert(connection: BaseDatabaseWrapper, tasks: Sequence[NewTask]) -> None:
     """-> PENDING. Writes the rows in the connection's open transaction, few statements for many."""
-    if connection.vendor == "postgresql" and len(tasks) >= ROWS_WORTH_A_COPY:
-        _copy(connection, tasks)
+    insert_as_made(connection, [task.template for task in tasks], tasks)
+
+
+def insert_as_made(
+    connection: BaseDatabaseWrapper, templates: Sequence[Template], tasks: Iterable[NewTask]
+) -> None:
+    """-> PENDING, as ``insert``. PostgreSQL writes the first rows while the next ones are made.
+
+    Args:
+        templates: of each task; a statement has its columns before its first row.
+        tasks: making them must not use the connection. If it raises, the caller rolls back.
+    """
+    distinct = list({id(one): one for one in templates}.values())
+    said = _said(distinct, _DEFAULTS)
+    rest = iter(tasks)
+    if connection.vendor == "postgresql" and len(templates) >= ROWS_WORTH_A_COPY:
+        _copy(connection, distinct, said, rest)
         return
-    for start in range(0, len(tasks), ROWS_PER_STATEMENT):
-        _insert(connection, tasks[start : start + ROWS_PER_STATEMENT])
+    while some := list(islice(rest, ROWS_PER_STATEMENT)):
+        _insert(connection, said, some)
 
 
-def _insert(connection: BaseDatabaseWrapper, tasks: Sequence[NewTask]) -> None:
-    said = _said(tasks)
-    columns = ", ".join([COLUMNS[index] for index in said])
+def _insert(connection: BaseDatabaseWrapper, said: list[str], tasks: Sequence[NewTask]) -> None:
+    own = _said(tasks, _OWN)
+    columns = ", ".join(["id", *own, *said])
     later = dialect_of(connection).later.replace("%(delay)s", "%s")
     rows, params = [], []
     for task in tasks:
-        values = [_value(task, index) for index in said]
+        values = [task.task_id.hex, *_values(task, own), *_values(task.template, said)]
         places = [later if isinstance(value, timedelta) else "%s" for value in values]
         rows.append(f"({', '.join(places)})")
         params += [_stored(connection, value) for value in values]
@@ -69,16 +89,28 @@ def _insert(connection: BaseDatabaseWrapper, tasks: Sequence[NewTask]) -> None:
         )
 
 
-def _copy(connection: Any, tasks: Sequence[NewTask]) -> None:
-    """Stream the rows. Django wraps no COPY, so we do what it does around a statement."""
-    said = _said(tasks)
-    columns = ", ".join([COLUMNS[index] for index in said])
+def _copy(
+    connection: Any, templates: Sequence[Template], said: list[str], tasks: Iterator[NewTask]
+) -> None:
+    """Stream the rows. Django wraps no COPY, so we do what it does around a statement.
+
+    No name has control characters, and in JSON they are escaped.
+    """
+    columns = ", ".join(["id", *_OWN, *said])
     connection.validate_no_broken_transaction()
     with connection.cursor() as cursor, connection.wrap_database_errors:
-        now = _now(cursor) if RUN_AFTER in said or EXPIRES_AT in said else None
+        now = _now(cursor) if {"run_after", "expires_at"} & set(said) else None
+        ends = {
+            id(one): "\t".join([_text(value, now) for value in _values(one, said)])
+            for one in templates
+        }
         with cursor.copy(statements.COPY_TASKS.format(columns=columns)) as copy:
-            for start in range(0, len(tasks), ROWS_PER_WRITE):
-                copy.write(_lines(tasks[start : start + ROWS_PER_WRITE], said, now))
+            while some := list(islice(tasks, ROWS_PER_WRITE)):
+                lines = [
+                    f"{task_id.hex}\t{args}\t{kwargs}\t{ends[id(template)]}\n"
+                    for task_id, template, args, kwargs in some
+                ]
+                copy.write("".join(lines).replace("\\", "\\\\"))
 
 
 def _now(cursor: Any) -> datetime:
@@ -88,19 +120,24 @@ def _now(cursor: Any) -> datetime:
     return now.replace(tzinfo=timezone.utc)
 
 
-def _lines(tasks: Sequence[NewTask], said: list[int], now: datetime | None) -> str:
-    """Return rows as COPY reads them. No name has control characters, and in JSON they are escaped."""
-    texts = []
-    for index in said:
-        values = [_value(task, index) for task in tasks]
-        texts.append(values if isinstance(values[0], str) else [_text(one, now) for one in values])
-    lines = "".join([f"{line}\n" for line in map("\t".join, zip(*texts, strict=True))])
-    return lines.replace("\\", "\\\\")
+def _said(rows: Sequence[tuple[Any, ...]], defaults: dict[str, Any]) -> list[str]:
+    """Return the columns in which some row is not what the column is by default."""
+    return [
+        name
+        for name, default in defaults.items()
+        if any(getattr(row, name) != default for row in rows)
+    ]
+
+
+def _values(row: tuple[Any, ...], names: Sequence[str]) -> list[Any]:
+    """Return what is in these columns; a row to run at once, beside others that wait, says so as they do."""
+    values = [(name, getattr(row, name)) for name in names]
+    return [
+        timedelta(0) if value is None and name == "run_after" else value for name, value in values
+    ]
 
 
 def _text(value: Any, now: datetime | None) -> str:
-    if isinstance(value, uuid.UUID):
-        return value.hex
     if isinstance(value, timedelta) and now is not None:
         value = now + value
     if isinstance(value, datetime):
@@ -108,22 +145,8 @@ def _text(value: Any, now: datetime | None) -> str:
     return "" if value is None else str(value)
 
 
-def _said(tasks: Sequence[NewTask]) -> list[int]:
-    """Return the columns in which some row is not what the column is by default."""
-    differ = {index for task in tasks for index, default in _DEFAULTS if task[index] != default}
-    return [*range(_WITHOUT_DEFAULT), *sorted(differ)]
-
-
-def _value(task: NewTask, index: int) -> Any:
-    """Return what is in a column; a row to run at once, beside others that wait, says so as they do."""
-    value = task[index]
-    return timedelta(0) if value is None and index == RUN_AFTER else value
-
-
 def _stored(connection: BaseDatabaseWrapper, value: Any) -> Any:
     """Return a value as this database takes it; a timedelta is seconds from now on, by its clock."""
-    if isinstance(value, uuid.UUID):
-        return value.hex
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, datetime):

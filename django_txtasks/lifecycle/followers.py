@@ -19,7 +19,7 @@ from django.db import connections
 from django_txtasks import registry
 from django_txtasks.conf import Config
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
-from django_txtasks.lifecycle.enqueueing import NewTask, insert
+from django_txtasks.lifecycle.enqueueing import NewTask, Template, insert
 from django_txtasks.models import OnCrash
 
 Followers = list[tuple[uuid.UUID, str]]
@@ -49,7 +49,7 @@ def follow(
         for task in _tasks(one, config, lost)
     ]
     insert(connections[alias], tasks)
-    return [(task.task_id, task.queue_name) for task in tasks]
+    return [(task.task_id, task.template.queue_name) for task in tasks]
 
 
 def new_id() -> uuid.UUID:
@@ -98,21 +98,8 @@ def _notices(attempt: Attempt, config: Config) -> list[str]:
 
 
 def _new(template: dict[str, Any], *, args: str, kwargs: str = "{}") -> NewTask:
-    return NewTask(
-        task_id=new_id(),
-        task_name=template["task_name"],
-        queue_name=template["queue_name"],
-        priority=template["priority"],
-        args=args,
-        kwargs=kwargs,
-        run_after=None,
-        expires_at=None,
-        max_attempts=template["max_attempts"],
-        max_crashes=template["max_crashes"],
-        on_crash=template["on_crash"],
-        timeout=template["timeout"],
-        hooks=json.dumps(template["hooks"], separators=(",", ":")),
-    )
+    hooks = json.dumps(template["hooks"], separators=(",", ":"))
+    return NewTask(new_id(), Template(**{**template, "hooks": hooks}), args, kwargs)
 
 
 def _event(one: Ended, *, crashed: bool) -> str:

@@ -32,7 +32,7 @@ def run_now(alias: str, ids: Iterable[uuid.UUID]) -> Moved:
 
 
 def revive(alias: str, ids: Iterable[uuid.UUID]) -> Moved:
-    """DEAD -> PENDING, due now, with its failures and crashes forgiven; not what was compensated."""
+    """DEAD -> PENDING, due now, its failures, crashes and expiry forgiven; not what was compensated."""
     return _update(
         alias,
         ids,

@@ -213,6 +213,7 @@ def _orphan(row: tuple[Any, ...]) -> Orphan:
         errors=read_entries(errors),
         hooks=hooks,
     )
+    worker = as_uuid(worker)
     whose = f"{worker} on {host} (pid {pid})" if host else f"{worker}, which has no row"
     policy = OnCrash(on_crash) if on_crash in OnCrash.values else OnCrash.DEAD  # as written by hand
     return Orphan(attempt, max_crashes, policy, bool(started), whose)

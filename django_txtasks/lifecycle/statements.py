@@ -367,7 +367,7 @@ RUN_NOW = """
      WHERE id {in_ids} AND TRIM(status) = 'pending'
 """
 REVIVE = """
-    UPDATE txtasks_task SET status = 'pending', run_after = {now}, started_at = NULL, notified_at = NULL,
-           failures = 0, crashes = 0
+    UPDATE txtasks_task SET status = 'pending', run_after = {now}, expires_at = NULL, started_at = NULL,
+           notified_at = NULL, failures = 0, crashes = 0
      WHERE id {in_ids} AND TRIM(status) = 'dead'
 """

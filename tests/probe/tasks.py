@@ -1,6 +1,7 @@
 """Task functions of every kind."""
 
 import asyncio
+import functools
 import logging
 import os
 import signal
@@ -35,6 +36,22 @@ def mail(key="mail"):
 @task
 def give(value):
     return value
+
+
+def _with_more(function):
+    """A decorator that gives a function what nobody enqueues."""
+
+    @functools.wraps(function)
+    def wrapped(*args, **kwargs):
+        return function("more", *args, **kwargs)
+
+    return wrapped
+
+
+@task
+@_with_more
+def whatever(more, *args, **kwargs):
+    return [more, args, kwargs]
 
 
 @task(takes_context=True)
@@ -139,7 +156,7 @@ def fail_when_released(key):
 
 
 @task(idempotent=True, takes_context=True)
-def slow_once(ctx: TaskContext, key, seconds=60):
+def slow_once(ctx: TaskContext, key="slow once", seconds=60):
     """Slow in its first attempt only."""
     ran(key, ctx.attempt)
     if ctx.attempt == 1:
