@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from django_txtasks.enqueueing import (
+        NotTransactionalWarning,
         TaskHandle,
         aenqueue_task,
         enqueue_many,
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ClaimLost",
+    "NotTransactionalWarning",
     "Reject",
     "Retry",
     "TaskContext",
@@ -37,6 +39,7 @@ __version__ = "0.1.0"
 
 _ROOM_OF = {
     "ClaimLost": "exceptions",
+    "NotTransactionalWarning": "enqueueing",
     "Reject": "exceptions",
     "Retry": "exceptions",
     "TaskContext": "functions",

@@ -7,9 +7,11 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from django.apps import apps
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.db import OperationalError, connections, router
+from django.db.models import Model
 
 from django_txtasks import health, registry
 from django_txtasks.conf import get_config
@@ -64,6 +66,7 @@ def check_databases(**_: Any) -> list[CheckMessage]:
     found: list[CheckMessage] = []
     for alias in connections:
         if not router.allow_migrate_model(alias, Task):
+            found += _check_apart(alias)
             continue
         vendor, entry = connections[alias].vendor, connections[alias].settings_dict
         if vendor not in ("postgresql", "mysql", "sqlite"):
@@ -124,6 +127,33 @@ def check_health(*, databases: Sequence[str] | None = None, **_: Any) -> list[Ch
                     for one in health.findings(alias)
                 ]
     return found
+
+
+def _check_apart(alias: str) -> Iterable[CheckMessage]:
+    """What is written where no task can be."""
+    written = [
+        model._meta.label
+        for model in apps.get_models()
+        if model._meta.managed and not model._meta.proxy and _is_written_to(alias, model)
+    ]
+    if written:
+        shown = ", ".join(written[:3]) + (", …" if len(written) > 3 else "")
+        yield Warning(
+            f"{shown}: written to database {alias!r}, from which a router keeps tasks away. A task that is "
+            "enqueued in a transaction there is written elsewhere: it runs even if that rolls back.",
+            hint=f"Let DATABASE_ROUTERS allow the app 'txtasks' on {alias!r}, migrate it, enqueue by "
+            f"fn.using(using={alias!r}).enqueue(…), and add --database {alias} to runworkers and runcleaner. "
+            "Or silence this check, if nothing is enqueued together with them.",
+            id="txtasks.W021",
+        )
+
+
+def _is_written_to(alias: str, model: type[Model]) -> bool:
+    """Ask the routers; one that wants to see a row first, such as for shards, cannot tell."""
+    try:
+        return bool(router.db_for_write(model) == alias)
+    except Exception:
+        return False
 
 
 def _check_server(alias: str) -> Iterable[CheckMessage]:

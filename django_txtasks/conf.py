@@ -147,7 +147,7 @@ def _duration(key: str, value: Any) -> timedelta:
 
 
 def _queues(key: str, value: Any) -> tuple[str, ...]:
-    if isinstance(value, str) or not all(isinstance(name, str) for name in value):
+    if not isinstance(value, (list, tuple)) or not all(isinstance(name, str) for name in value):
         raise ConfigError(f"TXTASKS['queues'] is {value!r}: it must be a list of names.")
     if not value or len(set(value)) < len(value):
         raise ConfigError(f"TXTASKS['queues'] is {value!r}: name at least one queue, each once.")
@@ -208,7 +208,7 @@ def _refuse_unknown_keys(name: str, setting: dict[Any, Any], shape: type) -> Non
     known = [field.name for field in fields(shape)]
     for key in setting:
         if key not in known:
-            near = difflib.get_close_matches(str(key), known, n=1)
+            near = difflib.get_close_matches(str(key).lower(), known, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else f" Known keys: {', '.join(known)}."
             raise ConfigError(f"{name} has the unknown key {key!r}.{hint}")
 

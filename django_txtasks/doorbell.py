@@ -9,6 +9,9 @@ import threading
 class Doorbell:
     """Rung from any thread and from signal handlers; waited on by one thread.
 
+    The main thread should not wait long at a time: a signal that comes as it begins to wait does not end the wait,
+    and its handler runs after it.
+
     A timed ``get()`` of ``queue.SimpleQueue`` would not do: in CPython 3.10 to 3.12 it may wait for ever, as a
     deadline that passes while it takes its lock becomes a negative time-out. A lock keeps its time.
     """

@@ -1,11 +1,17 @@
-"""Whether there is a next attempt, and how long to wait for it. Pure: no clock, no database."""
+"""Whether there is a next attempt, and how long to wait for it. No clock, no database."""
 
 from __future__ import annotations
 
-import random
 from datetime import timedelta
+from random import SystemRandom
 
 from django_txtasks.exceptions import InvalidArguments, Reject
+
+jitter = SystemRandom().uniform
+"""A number between two, so that what happened together does not happen together again.
+
+From the system: a project's ``random.seed()`` makes no two processes alike, and its numbers stay its own.
+"""
 
 
 def backoff(failures: int, *, base: timedelta, ceiling: timedelta) -> timedelta:
@@ -25,7 +31,7 @@ def backoff(failures: int, *, base: timedelta, ceiling: timedelta) -> timedelta:
         raise ValueError(f"backoff() follows a failure: failures is {failures}, it starts at 1")
     doublings = min(failures - 1, 62)  # 2**62 s is beyond any ceiling; larger powers overflow
     full = min(base.total_seconds() * 2**doublings, ceiling.total_seconds())
-    return timedelta(seconds=full * random.uniform(0.5, 1))  # noqa: S311 -- jitter, not a secret
+    return timedelta(seconds=full * jitter(0.5, 1))
 
 
 def is_last(error: BaseException, *, failures: int, max_attempts: int) -> bool:

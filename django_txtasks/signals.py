@@ -63,9 +63,7 @@ task_compensated = Event(
     logging.WARNING, "Task %s (%s) was lost at attempt %s; its compensation was enqueued.",
     *_TASK, "attempt",
 )  # fmt: skip
-task_expired = Event(
-    logging.WARNING, "Task %s (%s) was not started in time and is cancelled.", *_TASK
-)
+task_expired = Event(logging.WARNING, "Task %s (%s) has expired and is cancelled.", *_TASK)
 task_held = Event(logging.INFO, "Task %s was held.", "task_id")
 task_resumed = Event(logging.INFO, "Task %s was resumed.", "task_id")
 task_hastened = Event(logging.INFO, "Task %s was told to run now.", "task_id")
@@ -104,9 +102,12 @@ worker_started = Event(
     "broker",
 )
 worker_stopping = Event(
-    logging.INFO, "Worker %s stops: %s tasks are still running.", "worker", "running"
+    logging.INFO,
+    "Worker %s stops. Tasks still running: %s; a second signal, or the end of its grace, cuts them short.",
+    "worker",
+    "running",
 )
-worker_stopped = Event(logging.INFO, "Worker %s stopped after %s tasks.", "worker", "count")
+worker_stopped = Event(logging.INFO, "Worker %s stopped. Tasks begun: %s.", "worker", "count")
 worker_renewed = Event(
     logging.INFO, "Worker %s makes room for a new process: %s.", "worker", "reason"
 )
@@ -128,7 +129,7 @@ session_unseen = Event(
 )  # fmt: skip
 worker_cut_short = Event(
     logging.ERROR,
-    "Worker %s was told to stop now with %s tasks running; they are recovered by their crash policy.",
+    "Worker %s ends at once. Tasks cut short: %s; these are crashes, and the cleaner goes by their crash policy.",
     "worker", "running",
 )  # fmt: skip
 worker_was_lost = Event(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
+from pathlib import Path
 
 import helpers
 import pytest
@@ -50,7 +51,8 @@ def broker(txtasks):
     yield url
     publisher.close_all()
     publisher._start_afresh()
-    helpers.delete_queues(url, [f"{prefix}.{name}" for name in ("default", "mail", "@lost")])
+    names = [f"{name}{of}" for name in ("default", "mail", "@lost") for of in ("", "@second")]
+    helpers.delete_queues(url, [f"{prefix}.{name}" for name in names])
 
 
 @pytest.fixture
@@ -60,6 +62,25 @@ def processes(rows, settings):
     yield started
     started.end()
     started.directory.cleanup()
+
+
+@pytest.fixture
+def second_database(rows):
+    """Another, empty database on the same server, as the alias ``second``; see ``helpers.second_alias``."""
+    name = f"{connection.settings_dict['NAME']}_second"
+    if connection.vendor != "sqlite":
+        helpers.execute(f"CREATE DATABASE {name}")
+    try:
+        with helpers.second_alias(NAME=name) as env:
+            yield env
+    finally:
+        if connection.vendor == "postgresql":
+            helpers.execute(f"DROP DATABASE {name} WITH (FORCE)")
+        elif connection.vendor == "mysql":
+            helpers.execute(f"DROP DATABASE {name}")
+        else:
+            for end in ("", "-wal", "-shm"):
+                Path(name + end).unlink(missing_ok=True)
 
 
 @pytest.fixture(scope="session")

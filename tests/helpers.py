@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pika
-from django.db import OperationalError, connection, transaction
+from django.db import OperationalError, connection, connections, transaction
 
 HERE = Path(__file__).parent
 NAMES_OF_TABLES = [
@@ -125,6 +125,27 @@ def locked(sql: str, *params: Any) -> Iterator[None]:
             yield
         finally:
             release.set()
+
+
+@contextmanager
+def second_alias(**entry: Any) -> Iterator[dict[str, str]]:
+    """``second`` as an alias of this process; gives what makes a command that is started know it, too."""
+    connections.settings["second"] = {**connection.settings_dict, **entry}
+    try:
+        yield {"TXTASKS_SECOND_DATABASE": json.dumps(entry)}
+    finally:
+        connections["second"].close()
+        del connections["second"]
+        del connections.settings["second"]
+
+
+def tables_of(alias: str) -> list[str]:
+    """Return the names of our tables in a database."""
+    return [
+        name
+        for name in connections[alias].introspection.table_names()
+        if name.startswith("txtasks_")
+    ]
 
 
 def delete_queues(url: str, names: list[str]) -> None:

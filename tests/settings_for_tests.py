@@ -3,6 +3,7 @@
 Tests that want the broker take the ``broker`` fixture.
 """
 
+import json
 import os
 
 import django
@@ -25,3 +26,8 @@ if django.VERSION < (6, 0):  # where Tasks are a package of their own
 if os.environ.get("TXTASKS_IN_TEST_DATABASE"):
     # A process that a test starts works on the test's own database.
     DATABASES["default"]["NAME"] = os.environ["TXTASKS_IN_TEST_DATABASE"]
+if os.environ.get("TXTASKS_SECOND_DATABASE"):
+    DATABASES["second"] = {
+        **DATABASES["default"],
+        **json.loads(os.environ["TXTASKS_SECOND_DATABASE"]),
+    }

@@ -1,6 +1,8 @@
 """A cleaner trusts its own eyes: who is silent, what is overdue, what is old."""
 
 import json
+import signal
+import threading
 import time
 from datetime import timedelta
 from io import StringIO
@@ -258,6 +260,21 @@ def test_once_watches_for_a_whole_lease_after_it_was_asleep_itself(txtasks, monk
 def test_an_interval_must_be_positive():
     with pytest.raises(CommandError, match="more than 0"):
         call_command("runcleaner", once=True, interval=0)
+
+
+def test_a_signal_that_does_not_wake_the_main_thread_stops_it_all_the_same():
+    """Python runs the handler in the main thread, though the signal may come to another one."""
+    before = signal.getsignal(signal.SIGTERM)
+
+    def stop():
+        while signal.getsignal(signal.SIGTERM) is before:
+            time.sleep(0.01)
+        time.sleep(0.3)  # the main thread waits now
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+
+    threading.Thread(target=stop, daemon=True).start()
+    call_command("runcleaner", verbosity=0)
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_one_row_that_cannot_be_recovered_stops_no_other():

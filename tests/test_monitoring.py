@@ -301,7 +301,7 @@ def test_a_port_that_is_taken_is_said_at_once(rows):
 
 
 def test_signs_of_life_are_of_one_process(rows):
-    with pytest.raises(CommandError, match="--processes is 2"):
+    with pytest.raises(CommandError, match="these would be 2"):
         call_command("runworkers", processes=2, probe_port=1)
 
 

@@ -136,7 +136,7 @@ class LastWills(Listener):
     """
 
     def __init__(self, config: Config, alias: str, ring: Callable[[], None]) -> None:
-        super().__init__(config, "Cleaner")
+        super().__init__(config, f"Cleaner of {alias!r}")
         self._queue = topology.lost_queue(config, alias)
         self._ring = ring
         self._wills: queue.SimpleQueue[Will] = queue.SimpleQueue()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 import uuid
 from collections import Counter
@@ -21,7 +20,7 @@ from django_txtasks.lifecycle.attempts import Arrow
 from django_txtasks.lifecycle.dialect import own_transaction
 from django_txtasks.lifecycle.recovery import Orphan, Recovered
 from django_txtasks.models import OnCrash
-from django_txtasks.retry import backoff
+from django_txtasks.retry import backoff, jitter
 
 Notify = Callable[[Iterable[tuple[uuid.UUID, str]]], None]
 
@@ -207,7 +206,12 @@ class Cleaner:
             connections[self.alias].close()
         base, ceiling = timedelta(seconds=0.5), timedelta(seconds=5)
         pause = backoff(failures, base=base, ceiling=ceiling).total_seconds()
-        self._tell(signals.database_failed, who="Cleaner", error=str(error).strip(), delay=pause)
+        self._tell(
+            signals.database_failed,
+            who=f"Cleaner of {self.alias!r}",
+            error=str(error).strip(),
+            delay=pause,
+        )
         return pause
 
     def _session_is_alive(self) -> bool:
@@ -215,7 +219,7 @@ class Cleaner:
         return connection.connection is not None and connection.is_usable()
 
     def _interval(self) -> float:
-        return self.config.clean_interval.total_seconds() * random.uniform(0.9, 1)  # noqa: S311 -- jitter
+        return self.config.clean_interval.total_seconds() * jitter(0.9, 1)
 
     def _tell(self, event: signals.Event, **facts: Any) -> None:
         if not self.quiet:

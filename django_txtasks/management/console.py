@@ -5,18 +5,35 @@ from __future__ import annotations
 import logging
 import signal
 import threading
+import time
 from argparse import ArgumentParser
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from django.core.checks import CheckMessage
 from django.core.management.base import CommandError
+from django.db import connections, router
 
 from django_txtasks import checks, logs
+from django_txtasks.models import Task
 
 CHECKS = ["txtasks"]
 """What a long-running command checks as it starts. Of the project's other checks some ask the database, and take
 a lock that somebody holds for a missing feature (Django 6.1 on SQLite: fields.E180); they belong to ``check``."""
+PATIENCE = 5.0
+"""Seconds for a look at databases; a server whose packets are dropped answers after minutes, if at all."""
 LEVELS = {0: logging.WARNING, 1: logging.INFO}
+
+
+def database_option(parser: ArgumentParser, what: str) -> None:
+    """Add ``--database``, which may be repeated."""
+    parser.add_argument(
+        "--database",
+        action="append",
+        dest="databases",
+        metavar="ALIAS",
+        help=f"{what} of this database; may be repeated (default).",
+    )
 
 
 def log_json_option(parser: ArgumentParser) -> None:
@@ -46,9 +63,52 @@ def show_log(verbosity: int, *, as_json: bool = False) -> None:
         logger.setLevel(LEVELS.get(verbosity, logging.DEBUG))
 
 
+def served(databases: Sequence[str] | str | None) -> list[str]:
+    """Return the aliases that a command was told, each once.
+
+    They are looked at in a thread each, with connections of its own, and not for long: one that is away, or does
+    not answer, is waited for later, and keeps no other waiting.
+
+    Raises:
+        CommandError: one of them cannot hold tasks.
+    """
+    named = [databases] if isinstance(databases, str) else databases  # from call_command()
+    aliases = list(dict.fromkeys(named or ["default"]))
+    problems: list[CheckMessage] = []
+    errors: list[Exception] = []
+
+    def look(alias: str) -> None:
+        try:
+            problems.extend(checks.check_tables(databases=[alias]))
+        except Exception as error:  # such as a driver that is not installed
+            errors.append(error)
+        finally:
+            connections.close_all()
+
+    for alias in aliases:
+        if alias in connections and not router.allow_migrate_model(alias, Task):
+            raise CommandError(
+                f"A router keeps tasks away from database {alias!r}: it has no tables for them. Let "
+                "DATABASE_ROUTERS allow the app 'txtasks' there, and migrate it."
+            )
+    threads = [threading.Thread(target=look, args=[alias], daemon=True) for alias in aliases]
+    for thread in threads:
+        thread.start()
+    end = time.monotonic() + PATIENCE
+    for thread in threads:
+        thread.join(max(0.0, end - time.monotonic()))
+    if errors:
+        raise errors[0]
+    _refuse(problems)
+    return aliases
+
+
 def refuse_without_tables(alias: str) -> None:
     """Raise CommandError if the database can be reached and cannot hold tasks."""
-    problems = checks.check_tables(databases=[alias])
+    _refuse(checks.check_tables(databases=[alias]))
+
+
+def _refuse(problems: Sequence[CheckMessage]) -> None:
     if problems:
         raise CommandError("\n".join(f"{problem.msg} {problem.hint}" for problem in problems))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import threading
 import time
 from argparse import ArgumentParser
 from collections import Counter
@@ -11,7 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
-from django.db import transaction
+from django.db import DatabaseError, InterfaceError, connections, transaction
 
 from django_txtasks import broker
 from django_txtasks.broker.will import LastWills
@@ -22,16 +23,23 @@ from django_txtasks.doorbell import Doorbell
 from django_txtasks.lifecycle import recovery
 from django_txtasks.management.console import (
     CHECKS,
+    database_option,
     log_json_option,
-    refuse_without_tables,
+    served,
     show_log,
     stop_signals,
 )
 from django_txtasks.worker.stopping import Stop
 
+PATIENCE = 10.0
+"""Seconds that a pass has for its end when the command is told to stop."""
+DEAF = 1.0
+"""Seconds that a signal may go unseen: Python's handlers run in the main thread, and one that comes as that thread
+begins to wait, or to another thread, does not wake it."""
+
 
 class Command(BaseCommand):
-    """Exit code 0, also when there was something to clean; 1 if the command could not start."""
+    """Exit code 0, also when there was something to clean; 1 if it could not start, or --once met an error."""
 
     requires_system_checks = CHECKS
     help = "Recovers the tasks of crashed workers, renotifies overlooked ones, prunes old ones. Run one or more."
@@ -54,48 +62,105 @@ class Command(BaseCommand):
         parser.add_argument(
             "--json", action="store_true", help="Print the counts as JSON, a line each."
         )
-        parser.add_argument(
-            "--database", default="default", metavar="ALIAS", help="Whose tasks to clean (default)."
-        )
+        database_option(parser, "Look after the tasks")
         log_json_option(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
         show_log(options["verbosity"], as_json=options["log_json"])
-        config, alias, dry = _config(options["interval"]), options["database"], options["dry_run"]
-        refuse_without_tables(alias)
-        self.as_json = options["json"]
-        notify = None
-        if config.broker_url is not None:
-            notify = lambda tasks: None if dry else broker.notify(config, alias, tasks)  # noqa: E731 -- one line
+        config, dry = _config(options["interval"]), options["dry_run"]
+        aliases = served(options["databases"])
+        self.as_json, self.names_databases = options["json"], len(aliases) > 1
         if dry or options["once"]:
-            cleaner = Cleaner(config, alias, notify=notify, quiet=dry)
-            self._report(_once(cleaner, dry=dry), always=True)
+            self._once(config, aliases, dry=dry)
         else:
-            self._run(config, alias, notify)
+            self._run(config, aliases)
 
-    def _run(self, config: Config, alias: str, notify: Notify | None) -> None:
+    def _once(self, config: Config, aliases: list[str], *, dry: bool) -> None:
+        """Clean one database after the other, also if one of them is away."""
+        failed = []
+        for alias in aliases:
+            cleaner = Cleaner(config, alias, notify=_notify(config, alias, dry=dry), quiet=dry)
+            try:
+                self._report(alias, _once(cleaner, dry=dry), always=True)
+            except (DatabaseError, InterfaceError) as error:
+                failed.append(f"Database {alias!r} was not cleaned: {str(error).strip()}")
+        if failed:
+            raise CommandError("\n".join(failed))
+
+    def _run(self, config: Config, aliases: list[str]) -> None:
+        """Clean each database in a thread of its own: one that is down or slow keeps none waiting.
+
+        A thread that breaks takes the others along: whoever runs this process starts all of them again.
+        """
+        over, doorbells = Doorbell(), {alias: Doorbell() for alias in aliases}
+        broken: list[BaseException] = []
+
+        def ring() -> None:
+            for doorbell in (over, *doorbells.values()):
+                doorbell.ring()
+
+        def clean(alias: str) -> None:
+            try:
+                self._clean(config, alias, doorbells[alias], stop)
+            except BaseException as error:
+                broken.append(error)
+                over.ring()
+
+        stop = Stop(0.0, ring)
+        threads = [
+            threading.Thread(
+                target=clean, args=[alias], name=f"txtasks-cleaner-{alias}", daemon=True
+            )
+            for alias in aliases
+        ]
+        with stop_signals(stop.request):
+            for thread in threads:
+                thread.start()
+            while not (stop.asked or broken):
+                over.wait(DEAF)
+            stop.request()
+            end = time.monotonic() + PATIENCE
+            for thread in threads:  # one whose database does not answer is left behind
+                thread.join(max(0.0, end - time.monotonic()))
+        if broken:
+            raise broken[0]
+
+    def _clean(self, config: Config, alias: str, doorbell: Doorbell, stop: Stop) -> None:
         """Clean until told to stop; a last will wakes it."""
-        doorbell = Doorbell()
-        stop = Stop(0.0, doorbell.ring)
         wills = None
         if config.broker_url is not None:
             wills = LastWills(config, alias, doorbell.ring)
             wills.start()
-        cleaner = Cleaner(config, alias, notify=notify, wills=wills)
-        with stop_signals(stop.request):
-            cleaner.run(lambda seconds: _wait(doorbell, stop, seconds), self._report)
+        cleaner = Cleaner(config, alias, notify=_notify(config, alias), wills=wills)
+
+        def wait(seconds: float) -> bool:
+            doorbell.wait(seconds)
+            return stop.asked
+
+        try:
+            cleaner.run(wait, lambda counts: self._report(alias, counts))
+        finally:
+            connections.close_all()
         if wills is not None:
             wills.stop()
 
-    def _report(self, counts: Counter[str], *, always: bool = False) -> None:
-        if always or any(counts.values()):
-            text = (
-                json.dumps(counts)
-                if self.as_json
-                else ", ".join(f"{name} {n}" for name, n in counts.items())
-            )
-            self.stdout.write(text)
-            self.stdout.flush()
+    def _report(self, alias: str, counts: Counter[str], *, always: bool = False) -> None:
+        if not always and not any(counts.values()):
+            return
+        if self.as_json:
+            text = json.dumps({"database": alias, **counts})
+        else:
+            text = ", ".join(f"{name} {number}" for name, number in counts.items())
+            text = f"{alias}: {text}" if self.names_databases else text
+        self.stdout.write(text)
+        self.stdout.flush()
+
+
+def _notify(config: Config, alias: str, *, dry: bool = False) -> Notify | None:
+    """Return what sends hints; None = there is no broker."""
+    if config.broker_url is None:
+        return None
+    return lambda tasks: None if dry else broker.notify(config, alias, tasks)
 
 
 def _config(interval: float | None) -> Config:
@@ -121,8 +186,3 @@ def _once(cleaner: Cleaner, *, dry: bool) -> Counter[str]:
         counts = cleaner.run_once()
         transaction.set_rollback(True, using=cleaner.alias)
     return counts
-
-
-def _wait(doorbell: Doorbell, stop: Stop, seconds: float) -> bool:
-    doorbell.wait(seconds)
-    return stop.asked

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
@@ -19,8 +19,9 @@ from django_txtasks.conf import Config, get_config
 from django_txtasks.lifecycle.claims import Subscription
 from django_txtasks.management.console import (
     CHECKS,
+    database_option,
     log_json_option,
-    refuse_without_tables,
+    served,
     show_log,
     stop_signals,
 )
@@ -64,14 +65,18 @@ class Command(BaseCommand):
             help="Tasks at a time per process (4).",
         )
         parser.add_argument(
-            "--processes", type=_positive, default=1, metavar="N", help="Worker processes (1)."
+            "--processes",
+            type=_positive,
+            default=1,
+            metavar="N",
+            help="Worker processes for each database (1).",
         )
         parser.add_argument("--batch", action="store_true", help="End when nothing is due.")
         parser.add_argument(
             "--max-tasks",
             type=_positive,
             metavar="N",
-            help="End after N tasks, over all processes.",
+            help="End after N tasks of each database, over all its processes.",
         )
         parser.add_argument(
             "--max-tasks-per-process",
@@ -95,9 +100,8 @@ class Command(BaseCommand):
             "--probe-port", type=_positive, metavar="PORT",
             help="Answer /live and /ready over HTTP at this port.",
         )  # fmt: skip
-        parser.add_argument(
-            "--database", default="default", metavar="ALIAS", help="Whose tasks to run (default)."
-        )
+        database_option(parser, "Run the tasks")
+        parser.add_argument("--child-of-database", metavar="ALIAS", help=SUPPRESS)
         log_json_option(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -109,29 +113,30 @@ class Command(BaseCommand):
                 "--max-tasks ends a process for good; --max-tasks-per-process and --max-rss replace it. "
                 "Use one or the other."
             )
-        if options["processes"] > 1 and (options["liveness_file"] or options["probe_port"]):
+        bell = Bell()
+        stop = Stop(config.grace.total_seconds(), bell.ring)
+        supervised = obey_supervisor(stop)
+        only = options["child_of_database"]
+        aliases = served([only] if only else options["databases"])
+        processes = options["processes"] * len(aliases)
+        if not only and processes > 1 and (options["liveness_file"] or options["probe_port"]):
             raise CommandError(
-                "--liveness-file and --probe-port tell of one worker process, and --processes is "
-                f"{options['processes']}. Start one command for each process."
+                "--liveness-file and --probe-port tell of one worker process, and these would be "
+                f"{processes}. Start one command for each process."
             )
-        refuse_without_tables(options["database"])
         if all(name.startswith("django_txtasks.") for name in registry.names()):
             raise CommandError(
                 "No task function is declared: add @task to a function in an installed app's tasks.py."
             )
-        bell = Bell()
-        stop = Stop(config.grace.total_seconds(), bell.ring)
-        supervised = obey_supervisor(stop)
-        if supervised or not self._called_from_command_line:
-            self._work(
-                config,
-                Subscription(options["database"], queues, registry.names()),
-                bell,
-                stop,
-                options,
+        if not supervised and self._called_from_command_line:
+            self._supervise(aliases, options)
+            return
+        if len(aliases) > 1:
+            raise CommandError(
+                f"One process serves one database, and these are {', '.join(map(repr, aliases))}: "
+                "call runworkers once for each."
             )
-        else:
-            self._supervise(options)
+        self._work(config, Subscription(aliases[0], queues, registry.names()), bell, stop, options)
 
     def _work(
         self,
@@ -184,19 +189,13 @@ class Command(BaseCommand):
             os._exit(1 if end is End.CUT_SHORT else EXIT_CODE)
         raise CommandError("Tasks were cut short; the cleaner recovers them.")
 
-    def _supervise(self, options: dict[str, Any]) -> None:
-        """Run this same command line in child processes."""
-        commands = [[*get_child_arguments()] for _ in range(options["processes"])]
-        if options["max_tasks"]:
-            share, rest = divmod(options["max_tasks"], len(commands))
-            counts = [share + (number < rest) for number in range(len(commands))]
-            commands = [
-                [*command, f"--max-tasks={count}"]
-                for command, count in zip(commands, counts, strict=True)
-                if count
-            ]
+    def _supervise(self, aliases: list[str], options: dict[str, Any]) -> None:
+        """Run this same command line in child processes, as many for each database.
+
+        None serves two, so that neither a backlog nor an outage of one database keeps another waiting.
+        """
         supervisor = Supervisor(
-            commands,
+            [command for alias in aliases for command in _commands(alias, options)],
             finite=bool(options["batch"] or options["max_tasks"]),
             reload=options["reload"],
         )
@@ -204,6 +203,17 @@ class Command(BaseCommand):
             code = supervisor.run()
         if code:
             sys.exit(code)
+
+
+def _commands(alias: str, options: dict[str, Any]) -> list[list[str]]:
+    """Return the command lines of the children for one database."""
+    command = [*get_child_arguments(), "--skip-checks", f"--child-of-database={alias}"]
+    count, most = options["processes"], options["max_tasks"]
+    if not most:
+        return [command] * count
+    share, rest = divmod(most, count)
+    shares = [share + (number < rest) for number in range(count)]
+    return [[*command, f"--max-tasks={one}"] for one in shares if one]
 
 
 def _signs_of_life(config: Config, options: dict[str, Any]) -> tuple[Pulse, Probes | None]:
