@@ -16,7 +16,7 @@ import pytest
 from django.db import connection, connections
 
 from django_txtasks.exceptions import ScratchRefused
-from django_txtasks.verify import journal, plan, project, report
+from django_txtasks.verify import crew, journal, plan, project, report
 from django_txtasks.verify.account import judge, second_starts
 from django_txtasks.verify.crew import Kill
 from django_txtasks.verify.evidence import Evidence, Row
@@ -501,6 +501,22 @@ from django_txtasks.lifecycle import statements
 
 statements.RETRY = "DELETE FROM txtasks_task WHERE id = %(id)s AND status = 'claimed'"
 """
+
+
+DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True)"
+
+
+def test_what_does_not_stop_shows_where_it_hangs(monkeypatch, tmp_path):
+    monkeypatch.setattr(crew, "PATIENCE", 1.0)
+    log = tmp_path / "cleaner-0.log"
+    sleep = ["timeit", "--number=1", "--repeat=1", "--setup", DEAF, "__import__('time').sleep(600)"]
+    ship = crew.Crew(scene(), tmp_path, cleaners=[crew.Member(sleep, scene(), log)])
+    helpers.wait_until(lambda: "deaf" in log.read_text(), 30, log.read_text)
+    ship.end()
+    (surprise,) = ship.surprises
+    assert surprise.startswith("cleaner-0 did not stop within 1 s")
+    assert "timeit.py" in surprise
+    assert ship.cleaners[0].ended
 
 
 def test_a_storm_finds_a_worker_that_loses_tasks(processes, tmp_path):

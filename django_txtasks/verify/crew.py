@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -17,6 +18,10 @@ from django_txtasks.worker.supervisor import PIPE
 THREADS = 4
 PATIENCE = 30.0
 """Seconds for a process to end when asked to."""
+LAST_WORDS = 5.0
+"""Seconds for a process that did not to show where its threads are."""
+SHOWN = 40
+"""Lines of its log that tell of that."""
 
 
 @dataclass(frozen=True)
@@ -94,15 +99,22 @@ class Member:
             self.process.terminate()
 
     def end(self) -> bool:
-        """Wait for the end after ``stop``; False = it had to be killed."""
+        """Wait for the end after ``stop``; False = it had to be killed, and its log shows where it hung."""
         try:
             self.process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
+            self.process.send_signal(signal.SIGABRT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(LAST_WORDS)
             self.kill()
             return False
         finally:
             self._hang_up()
         return True
+
+    def last_lines(self, number: int) -> list[str]:
+        """Return the end of its log."""
+        return self.log.read_text(errors="replace").strip().splitlines()[-number:]
 
     def _hang_up(self) -> None:
         if self._pipe is not None:
@@ -171,7 +183,10 @@ class Crew:
             member.stop()
         for member in everybody:
             if not member.end():
-                self.surprises.append(f"{member.log.stem} did not stop within {PATIENCE:g} s")
+                last = "\n".join(member.last_lines(SHOWN))
+                self.surprises.append(
+                    f"{member.log.stem} did not stop within {PATIENCE:g} s:\n{last}"
+                )
 
     def dismiss_senders(self) -> None:
         """Senders that gave up, or are still at work, are a surprise, too."""
@@ -187,6 +202,5 @@ class Crew:
         return Member(arguments, self.scene, log, supervised=supervised)
 
     def _surprise(self, member: Member) -> None:
-        last = member.log.read_text(errors="replace").strip().splitlines()[-1:]
-        code = member.process.returncode
-        self.surprises.append(f"{member.log.stem} ended by itself with {code}: {' '.join(last)}")
+        code, last = member.process.returncode, " ".join(member.last_lines(1))
+        self.surprises.append(f"{member.log.stem} ended by itself with {code}: {last}")

@@ -53,6 +53,7 @@ class Scene:
         return {
             **os.environ,
             "DJANGO_SETTINGS_MODULE": "django_txtasks.verify.settings",
+            "PYTHONFAULTHANDLER": "1",  # what hangs shows where, on SIGABRT
             "PYTHONPATH": os.pathsep.join(path),
             VARIABLE: json.dumps(dataclasses.asdict(self)),
         }
