@@ -4,8 +4,8 @@
         [--peers pgqueuer,dramatiq,celery,procrastinate,django_tasks_db --peers-python X/bin/python]
 
 After a warm-up with a few tasks, over so many seconds, for each of the worker processes: transactions per
-second of its database, and CPU in percent of one core, parents and helpers included. Memory is the proportional
-share (PSS) of each process in MB; those that only look after others come last.
+second of its database, autovacuum being off, and CPU in percent of one core, parents and helpers included. Memory
+is the proportional share (PSS) of each process in MB; those that only look after others come last.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ def main() -> None:
     arguments = _arguments()
     found: dict[str, list[Idle]] = {}
     with contest.contest() as servers:
+        _stop_autovacuum(servers)
         for contender in options.contenders(arguments):
             found[contender.title] = [
                 _measured(servers, contender, arguments) for _ in range(arguments.repeat)
@@ -88,6 +89,13 @@ def _measured(servers: Contest, contender: Contender, arguments: argparse.Namesp
         megabytes=max(memory[pid] for pid in ran),
         beside=sorted(size for pid, size in memory.items() if pid not in ran),
     )
+
+
+def _stop_autovacuum(servers: Contest) -> None:
+    """Its visits, some transactions once a minute, would count as the worker's."""
+    with psycopg.connect(servers.postgres.url, autocommit=True) as connection:
+        connection.execute("ALTER SYSTEM SET autovacuum = off")
+        connection.execute("SELECT pg_reload_conf()")
 
 
 def _transactions(servers: Contest, run: Run) -> int:

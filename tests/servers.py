@@ -233,7 +233,11 @@ class MariaDB(Server):
 
 
 class RabbitMQ(Server):
-    """RabbitMQ with no plugins, and an epmd of its own."""
+    """RabbitMQ with no plugins, and an epmd of its own.
+
+    Args:
+        settings: more lines of its configuration file.
+    """
 
     name = "RabbitMQ"
     wanted = Wanted(
@@ -242,6 +246,10 @@ class RabbitMQ(Server):
         # Not the one in /usr/sbin: that is a wrapper which wants to be root.
         pattern="usr/lib/rabbitmq/bin/rabbitmq-server",
     )
+
+    def __init__(self, **settings: str) -> None:
+        super().__init__()
+        self._more = settings
 
     @property
     def url(self) -> str:
@@ -254,6 +262,7 @@ class RabbitMQ(Server):
             "log.file.level": "warning",
             "disk_free_limit.absolute": "50MB",
             "vm_memory_high_watermark.absolute": "512MB",
+            **self._more,
         }
         text = "".join(f"{name} = {value}\n" for name, value in settings.items())
         (self.home.path / "rabbitmq.conf").write_text(text)

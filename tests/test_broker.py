@@ -4,16 +4,22 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from datetime import timedelta
+from pathlib import Path
+from urllib.parse import quote
 
 import helpers
 import pika
 import pytest
+import services
+import trustme
 from django.db import transaction
 from probe import tasks
 from proxy import Proxy
+from servers import free_port
 
 from django_txtasks import broker as broker_room
 from django_txtasks import enqueue_many, enqueue_task
@@ -321,6 +327,66 @@ def test_a_queue_that_is_deleted_under_a_worker_comes_back(hints_only):
             return helpers.runs()
 
         helpers.wait_until(told)
+
+
+def test_quorum_queues_that_somebody_has_made_are_used(hints_only):
+    config = get_config()
+    names = [queue_name(), topology.lost_queue(config, "default")]
+    with pika.BlockingConnection(pika.URLParameters(hints_only)) as amqp:
+        for name in names:
+            arguments = {"x-queue-type": "quorum"}
+            amqp.channel().queue_declare(name, durable=True, arguments=arguments)
+    with helpers.working() as worker:
+        helpers.wait_until(lambda: worker.ledger.last_will.number_for(worker.ledger.id))
+        tasks.note.enqueue("through a quorum queue")
+        helpers.wait_until(lambda: helpers.runs("through a quorum queue"))
+
+
+@pytest.fixture(scope="module")
+def rabbitmq_with_tls():
+    """RabbitMQ behind TLS, with a certificate of a private authority; gives its URL and that authority's file."""
+    authority = trustme.CA()
+    certificate = authority.issue_cert("127.0.0.1")
+    port = str(free_port())
+    with tempfile.TemporaryDirectory() as directory:
+        place = Path(directory)
+        place.chmod(0o755)  # the server may be somebody else
+        authority.cert_pem.write_to_path(place / "ca.pem")
+        certificate.cert_chain_pems[0].write_to_path(place / "server.pem")
+        certificate.private_key_pem.write_to_path(place / "key.pem")
+        settings = {
+            "listeners.ssl.default": f"127.0.0.1:{port}",
+            "ssl_options.cacertfile": f"{place}/ca.pem",
+            "ssl_options.certfile": f"{place}/server.pem",
+            "ssl_options.keyfile": f"{place}/key.pem",
+        }
+        with services.RabbitMQ(**settings):
+            yield f"amqps://guest:guest@127.0.0.1:{port}/%2F", place / "ca.pem"
+
+
+def test_hints_go_through_tls(rabbitmq_with_tls, txtasks):
+    url, authority = rabbitmq_with_tls
+    tls = quote(repr({"ca_certs": str(authority)}))
+    txtasks(broker_url=f"{url}?ssl_options={tls}", poll_interval=NEVER)
+    try:
+        with helpers.working():
+            enqueue_many((tasks.note, [f"encrypted {number}"]) for number in range(30))
+            helpers.wait_until(lambda: helpers.counts()["finished"] == 30)
+    finally:
+        publisher.close_all()
+        publisher._start_afresh()
+
+
+def test_a_certificate_that_cannot_be_verified_is_told_of_and_tasks_run(
+    rabbitmq_with_tls, processes, txtasks
+):
+    url, _ = rabbitmq_with_tls
+    txtasks(broker_url=url, poll_interval=0.1)
+    worker = processes.start("runworkers")
+    tasks.note.enqueue("without RabbitMQ")
+    helpers.wait_until(lambda: helpers.runs("without RabbitMQ"))
+    helpers.wait_until(lambda: "CERTIFICATE_VERIFY_FAILED" in processes.log_of(worker))
+    publisher._start_afresh()
 
 
 def test_the_password_of_the_broker_is_never_shown(txtasks, caplog):
