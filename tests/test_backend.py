@@ -1,7 +1,7 @@
 """Django's own Tasks on this package: the same rows, the same workers.
 
 The cases of Django's tests of its backends that concern one that writes to a database, and of
-django-tasks-db's, are among these; docs/django-tasks.md says which do not apply.
+django-tasks-db's, are among these; docs/how-to/django-tasks.md says which do not apply.
 """
 
 import logging

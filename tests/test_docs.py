@@ -18,6 +18,7 @@ that the tests use; waits are shortened; everything else is as printed.
 
 from __future__ import annotations
 
+import argparse
 import ast
 import dataclasses
 import inspect
@@ -38,7 +39,7 @@ import helpers
 import psycopg
 import pymysql
 import pytest
-from django.core.management import load_command_class
+from django.core.management import get_commands, load_command_class
 
 from django_txtasks import checks, signals, task
 from django_txtasks.backends import backend
@@ -46,12 +47,12 @@ from django_txtasks.broker.topology import hint_queue
 from django_txtasks.conf import Config, DeadNotices
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 GUIDES = [page for page in PAGES if page.name != "tutorial.md"]
 FOR_PEOPLE = {"sh", "text", "ini", "json"}
 PLAYED = {"python", "sql", "console"}
 PRINTED_BROKER = "amqp://guest:guest@localhost:5672/"
-ON_POSTGRES = {"how-it-works.md"}  # its SQL is PostgreSQL's
+ON_POSTGRES = {"hints.md"}  # its SQL is PostgreSQL's
 
 FENCE = re.compile(r"^```(?P<language>\S*)[^\n]*\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"# (?P<path>[\w/]+\.py)(?P<append>, at the end)?\n")
@@ -370,7 +371,7 @@ def test_no_block_is_left_out_by_mistake(page):
 
 
 def test_the_row_that_the_raw_protocol_writes_runs(project):
-    page = ROOT / "docs/how-it-works.md"
+    page = ROOT / "docs/reference/hints.md"
     open_a_shop(project, page)
     [insert] = [block for block in blocks(page) if block.language == "sql"]
     task_id = project.run_sql(insert.text, insert.place).strip()
@@ -382,7 +383,7 @@ def test_the_row_that_the_raw_protocol_writes_runs(project):
 
 
 def test_what_the_guide_tells_about_tests_passes_as_tests(project):
-    page = ROOT / "docs/testing.md"
+    page = ROOT / "docs/how-to/testing.md"
     open_a_shop(project, page)
     settings = project.directory / "mysite/settings.py"
     settings.write_text(
@@ -406,7 +407,7 @@ from shop.tasks import send_receipt
 
 def documented(page: str, row: str) -> dict[str, str]:
     """Return the first two cells of the table rows that begin so."""
-    text = (ROOT / "docs" / page).read_text()
+    text = (ROOT / "docs/reference" / page).read_text()
     return dict(re.findall(rf"^\| `({row})` \| ([^|]+) \|", text, re.MULTILINE))
 
 
@@ -430,11 +431,11 @@ def default(text: str) -> object:
 @pytest.mark.parametrize(
     ("command", "page"),
     [
-        ("runworkers", "commands"),
-        ("runcleaner", "commands"),
-        ("txtasks_status", "commands"),
-        ("txtasks_verify", "verify"),
-        ("txtasks_audit", "verify"),
+        ("runworkers", "reference/commands"),
+        ("runcleaner", "reference/commands"),
+        ("txtasks_status", "reference/commands"),
+        ("txtasks_verify", "how-to/verify"),
+        ("txtasks_audit", "how-to/verify"),
     ],
 )
 def test_every_option_of_a_command_is_documented(command, page):
@@ -448,13 +449,15 @@ def options(command: str) -> set[str]:
     """Return the options that are this command's own."""
     parser = load_command_class("django_txtasks", command).create_parser("manage.py", command)
     of_django = load_command_class("django.core", "check").create_parser("manage.py", "check")
-    flags = {flag for action in parser._actions for flag in action.option_strings}
+    shown = [action for action in parser._actions if action.help != argparse.SUPPRESS]
+    flags = {flag for action in shown for flag in action.option_strings}
     common = {flag for action in of_django._actions for flag in action.option_strings}
     own = flags - (common - {"--database"}) - {"--skip-checks"}
     return {flag for flag in own if flag.startswith("--")}
 
 
 DEPLOYED = {
+    "compose/compose.yaml",
     "systemd/txtasks-workers.service",
     "systemd/txtasks-cleaner.service",
     "kubernetes/txtasks.yaml",
@@ -467,7 +470,8 @@ def test_what_is_deployed_starts_commands_with_options_that_they_have(path):
     found = re.findall(r"manage\.py,? (\w+)([^\n\]]*)", text)
     assert found
     for command, arguments in found:
-        parser = load_command_class("django_txtasks", command).create_parser("manage.py", command)
+        app = get_commands()[command]
+        parser = load_command_class(app, command).create_parser("manage.py", command)
         parser.parse_args(arguments.replace(",", " ").split())
 
 
@@ -484,7 +488,7 @@ def test_every_check_is_documented():
 
 def test_every_signal_is_documented():
     real = {name for name, event in vars(signals).items() if isinstance(event, signals.Event)}
-    text = (ROOT / "docs/deployment.md").read_text()
+    text = (ROOT / "docs/reference/signals.md").read_text()
     table = text.split("| Signal | Sent when |\n")[1].split("\n\n")[0]
     said = [
         name for row in table.splitlines() for name in re.findall(r"`(\w+)`", row.split("|")[1])
@@ -498,18 +502,18 @@ def test_every_option_of_a_task_is_documented_with_its_default():
         for name, parameter in inspect.signature(task).parameters.items()
         if name != "function"
     }
-    for page in (ROOT / "README.md", ROOT / "docs/writing-tasks.md"):
+    for page in (ROOT / "README.md", ROOT / "docs/how-to/writing-tasks.md"):
         rows = re.findall(r"^\| `(\w+)` \| `([^`]+)` \|", page.read_text(), re.MULTILINE)
         assert dict(rows) == real, page.name
 
 
 def test_every_row_of_what_happens_when_names_a_test_that_is_there():
-    page = ROOT / "docs/guarantees.md"
+    page = ROOT / "docs/explanation/guarantees.md"
     rows = page.read_text().split("\n|---|---|---|\n")[1].splitlines()
     assert len(rows) > 30
     for row in rows:
         said = row.split("|")[-2]
-        shown = re.findall(r"\[`(test_\w+)`\]\((\.\./tests/test_\w+\.py)\)", said)
+        shown = re.findall(r"\[`(test_\w+)`\]\((\.\./\.\./tests/test_\w+\.py)\)", said)
         assert shown and said.count("](") == len(shown), f"no test shows it: {row}"
         for name, path in shown:
             code = (page.parent / path).read_text()

@@ -10,7 +10,7 @@ full speed; how often PostgreSQL looks is ``autovacuum_naptime``, of the server 
 empty pages off the end of a file that the next burst fills again: for that it would lock everybody out.
 
 Pages are filled to the half, so that the next version of a row finds room beside the last one. A beat, and
-what else changes no indexed column, then touches no index (HOT); a claim writes less (see docs/performance.md).
+what else changes no indexed column, then touches no index (HOT); a claim writes less (see docs/explanation/performance.md).
 A full table is twice as large for it, until it is worked through.
 
 History is large and only its oldest rows die: there the default's fractions are made smaller, and its slow
