@@ -416,7 +416,10 @@ def test_a_living_worker_whose_links_are_cut_is_not_declared_lost(cut, links, cr
     to_broker, to_rows, env = links
     worker = crowd(**env)
     handle = tasks.slow_once.enqueue("running", seconds=6)
-    pid_of("running")
+    # Its row is seen before its connection has heard of that: a cut then would be a failure of the task.
+    helpers.wait_until(
+        lambda: "running is at sleep" in logs(processes), what=lambda: logs(processes)
+    )
     for _ in range(5):
         seen = Worker.objects.get(pk=worker.pk)
         if cut != "database":

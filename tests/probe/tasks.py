@@ -160,6 +160,7 @@ def slow_once(ctx: TaskContext, key="slow once", seconds=60):
     """Slow in its first attempt only."""
     ran(key, ctx.attempt)
     if ctx.attempt == 1:
+        print(f"{key} is at sleep", flush=True)
         time.sleep(seconds)
 
 
