@@ -162,10 +162,6 @@ broker_failed = Event(
     "who", "broker", "error", "delay",
 )  # fmt: skip
 broker_connected = Event(logging.INFO, "%s: connected to RabbitMQ at %s.", "who", "broker")
-hints_dropped = Event(
-    logging.WARNING,
-    "%s hints were dropped since RabbitMQ does not take them. Tasks still run, found by scanning.", "count",
-)  # fmt: skip
 queue_differs = Event(
     logging.WARNING,
     "RabbitMQ's queue %s exists with other arguments; it is used as it is (%s).",

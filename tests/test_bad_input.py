@@ -22,9 +22,10 @@ from django_txtasks import enqueue_many
 from django_txtasks.broker import topology
 from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config
+from django_txtasks.exceptions import InvalidArguments
 from django_txtasks.lifecycle.claims import read_entries
 from django_txtasks.models import Status, Task, Worker
-from django_txtasks.payload import clean_text
+from django_txtasks.payload import clean_text, encode, encode_each
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
 
@@ -105,7 +106,7 @@ LARGE = {
 @given(st.binary() | json_values.map(lambda value: json.dumps(value).encode()))
 def test_any_bytes_are_a_list_of_ids_or_no_hint(body):
     try:
-        ids = topology.decode_hint(body)
+        ids, _ = topology.decode_hint(body)
     except ValueError:
         return
     assert all(isinstance(task_id, uuid.UUID) for task_id in ids)
@@ -115,10 +116,22 @@ def test_any_bytes_are_a_list_of_ids_or_no_hint(body):
 @given(json_values)
 def test_a_body_that_has_ids_is_read_or_refused(value):
     try:
-        ids = topology.decode_hint(json.dumps({"ids": value}).encode())
+        ids, _ = topology.decode_hint(json.dumps({"ids": value}).encode())
     except ValueError:
         return
     assert all(isinstance(task_id, uuid.UUID) for task_id in ids)
+
+
+@fuzzed
+@given(st.lists(st.lists(json_values | st.sampled_from(["],[", [[], []]])), max_size=5))
+def test_lists_that_are_encoded_together_are_as_if_one_by_one(lists):
+    try:
+        one_by_one = [encode(one, name="args") for one in lists]
+    except InvalidArguments:
+        with pytest.raises(InvalidArguments):
+            encode_each(lists, name="args")
+    else:
+        assert encode_each(lists, name="args") == one_by_one
 
 
 def test_garbage_in_the_queue_of_hints_delays_nobody(broker, worker):

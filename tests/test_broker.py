@@ -51,7 +51,7 @@ def waiting(url, queue="default"):
 
 
 def received(url, queue):
-    """The ids in each hint that waits."""
+    """What is in each hint that waits: its ids, and whether there are more."""
     with pika.BlockingConnection(pika.URLParameters(url)) as amqp:
         channel = amqp.channel()
         bodies = iter(lambda: channel.basic_get(queue_name(queue), auto_ack=True)[2], None)
@@ -261,16 +261,57 @@ def test_what_many_transactions_left_waiting_is_packed_into_few_hints(broker, tx
         publisher.close_all()
         publisher._start_afresh()
     got = received(broker, "default") + received(broker, "mail")
-    assert [len(packed) for packed in got] == [100, 10, 100, 10]
-    assert {one for packed in got for one in packed} == set(ids)
+    assert [len(packed) for packed, _ in got] == [100, 10, 100, 10]
+    assert {one for packed, _ in got for one in packed} == set(ids)
+    assert not any(more for _, more in got)
 
 
-def test_a_full_buffer_drops_the_oldest_hints_and_counts_them(txtasks):
-    txtasks(broker_url="amqp://127.0.0.1:1")
-    config = get_config()
-    broker_room.notify(config, "default", [(uuid.uuid4(), "default")] * (publisher.BUFFER + 500))
-    assert publisher.of_process(config).dropped >= 400
+def test_hints_name_so_many_ids_and_then_say_that_there_are_more(broker):
+    with pika.BlockingConnection(pika.URLParameters(broker)) as amqp:
+        topology.declare(amqp.channel(), queue_name())
+    number = publisher.BUFFER
+    handles = enqueue_many((tasks.note, ()) for _ in range(number + 50))
+    publisher.close_all()
     publisher._start_afresh()
+    got = received(broker, "default")
+    assert [one for packed, _ in got for one in packed] == [one.id for one in handles[:number]]
+    assert [(len(packed), more) for packed, more in got] == [(100, True)] * (number // 100)
+
+
+def test_the_buffer_keeps_the_first_ids_while_rabbitmq_is_away(broker, txtasks):
+    url = pika.URLParameters(broker)
+    with pika.BlockingConnection(url) as amqp:
+        topology.declare(amqp.channel(), queue_name())
+    with Proxy(url.host, url.port, swallow=True) as proxy:
+        txtasks(broker_url=broker.replace(f":{url.port}/", f":{proxy.port}/"))
+        ids = [uuid.uuid4() for _ in range(publisher.BUFFER + 50)]
+        for one in ids:
+            broker_room.notify(get_config(), "default", [(one, "default")])
+        proxy.swallow = False
+        helpers.wait_until(lambda: waiting(broker) == publisher.BUFFER // 100)
+        publisher.close_all()
+        publisher._start_afresh()
+    got = received(broker, "default")
+    assert [one for packed, _ in got for one in packed] == ids[: publisher.BUFFER]
+    assert got[0][1]
+
+
+def test_what_no_hint_names_is_found_at_once(hints_only):
+    """One worker takes all of it, in several turns."""
+    number = publisher.BUFFER + 700
+    with helpers.working():
+        enqueue_many((tasks.note, ()) for _ in range(number))
+        helpers.wait_until(lambda: helpers.counts()["finished"] == number)
+
+
+def test_a_hint_without_ids_says_only_that_there_is_something(hints_only):
+    with helpers.working():
+        helpers.execute(
+            "INSERT INTO txtasks_task (id, task_name) VALUES (%s, %s)",
+            uuid.uuid4().hex, "probe.tasks.note",
+        )  # fmt: skip
+        send(hints_only, b'{"ids": [], "more": true}')
+        helpers.wait_until(lambda: helpers.runs("note"))
 
 
 SCRIPT = """

@@ -368,6 +368,20 @@ def test_a_backlog_is_scanned_and_hints_come_again_with_the_first_scan_that_has_
         assert schedule.next_turn(Room(3), hinted=True, unrecorded=False) == 0
 
 
+def test_a_hint_of_more_makes_a_worker_with_room_scan_now():
+    schedule, hint, now = Schedule(get_config()), uuid.uuid4(), 1.0
+    schedule.written(schedule.turn(Room(3), [], now), now, busy=False)
+    full, enough = Room(0), Room(3, enough=True)
+    for room, due in [(full, False), (enough, False), (Room(3), True)]:
+        time_of_next = schedule.next_turn(room, hinted=False, unrecorded=False, more=True)
+        assert (time_of_next == 0) is due
+        assert schedule.turn(room, [hint], now, more=True).scan is due
+    turn = schedule.turn(Room(3), [hint], now, more=True)
+    assert turn.ids == []
+    schedule.written(turn, now, busy=False)
+    assert schedule.turn(Room(3), [hint], now).ids == [hint]
+
+
 def test_claims_that_have_become_too_old_to_begin_are_given_back():
     """A machine that slept: by now the cleaner may have given them to somebody else."""
     begun = []

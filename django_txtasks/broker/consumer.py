@@ -21,11 +21,13 @@ class Hint:
     """The ids of one message, and what can become of the message.
 
     Attributes:
+        more: others wait that no hint names.
         settle: it and those before it have been read; RabbitMQ forgets them.
         give_back: leave it and those before it to a worker that has room.
     """
 
     ids: list[uuid.UUID]
+    more: bool
     settle: Callable[[], None]
     give_back: Callable[[], None]
 
@@ -76,7 +78,7 @@ class HintConsumer(Listener):
     def _receive(self, queue: str, channel: Any, method: Any, properties: Any, body: bytes) -> None:
         tag = method.delivery_tag
         try:
-            ids = topology.decode_hint(body)
+            ids, more = topology.decode_hint(body)
         except ValueError as error:
             channel.basic_ack(tag)
             signals.hint_refused.tell(queue=queue, error=error)
@@ -84,6 +86,7 @@ class HintConsumer(Listener):
         self._deliver(
             Hint(
                 ids,
+                more,
                 settle=lambda: self.soon(channel, lambda: channel.basic_ack(tag, multiple=True)),
                 give_back=lambda: self.soon(
                     channel, lambda: channel.basic_nack(tag, multiple=True, requeue=True)

@@ -16,14 +16,13 @@ from collections.abc import Iterable
 
 import pika
 
-from django_txtasks import signals
 from django_txtasks.broker import topology
 from django_txtasks.broker.link import Link
 from django_txtasks.conf import Config
 from django_txtasks.doorbell import Doorbell
 
-BUFFER = 10_000
-"""Ids that may wait for a queue; beyond them the oldest are dropped and counted."""
+BUFFER = 1_000
+"""Ids that may wait for a queue; of those beyond them hints say no more than that there are more."""
 FLUSH_SECONDS = 2.0
 IDLE_SECONDS = 5.0
 """A quiet connection is looked after this often, well within its heartbeat."""
@@ -67,8 +66,8 @@ class Publisher:
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.dropped = 0
         self._waiting: dict[str, deque[uuid.UUID]] = {}
+        self._more: set[str] = set()
         self._doorbell = Doorbell()
         self._rung = False
         self._closing = threading.Event()
@@ -80,15 +79,16 @@ class Publisher:
 
     def notify(self, alias: str, tasks: Iterable[tuple[uuid.UUID, str]]) -> None:
         """Put hints for (id, queue) pairs into the buffer."""
-        waiting: dict[str, deque[uuid.UUID]] = {}
+        of_queue: dict[str, list[uuid.UUID]] = {}
         for task_id, name in tasks:
-            ids = waiting.get(name)
-            if ids is None:
-                queue = topology.hint_queue(self.config, alias, name)
-                ids = waiting[name] = self._waiting.setdefault(queue, deque())
-            ids.append(task_id)
-            if len(ids) > BUFFER:
-                self._drop(ids)
+            of_queue.setdefault(name, []).append(task_id)
+        for name, ids in of_queue.items():
+            queue = topology.hint_queue(self.config, alias, name)
+            waiting = self._waiting.setdefault(queue, deque())
+            room = max(0, BUFFER - len(waiting))
+            waiting.extend(ids[:room])
+            if len(ids) > room:
+                self._more.add(queue)
         if self._thread is None:
             self._start()
         if not self._rung:
@@ -130,7 +130,7 @@ class Publisher:
         self._doorbell.ring()
 
     def _something_waits(self) -> bool:
-        return any(self._waiting.values())
+        return any(self._waiting.values()) or bool(self._more)
 
     def _publish_what_waits(self) -> None:
         if self._link.connection is not None:
@@ -139,7 +139,7 @@ class Publisher:
             self._connect()
         while self._something_waits():
             for queue, ids in list(self._waiting.items()):
-                if ids:
+                if ids or queue in self._more:
                     self._publish(queue, ids)
 
     def _look_after(self, connection: pika.BlockingConnection) -> None:
@@ -153,24 +153,22 @@ class Publisher:
             connection.process_data_events(0)
 
     def _publish(self, queue: str, ids: deque[uuid.UUID]) -> None:
-        """Pack ids that wait for one queue into one hint. It waits for no more of them."""
+        """Pack ids that wait for one queue into one hint. It waits for no more of them.
+
+        That there are more is said by all hints, so that as many workers look for them.
+        """
         if queue not in self._declared:
             self._link.channel = topology.declare(self._link.channel, queue)
             self._declared.add(queue)
+        more = queue in self._more
+        if more and len(ids) <= topology.IDS_PER_HINT:
+            self._more.discard(queue)
         packed: list[uuid.UUID] = []
         with contextlib.suppress(IndexError):
             while len(packed) < topology.IDS_PER_HINT:
                 packed.append(ids.popleft())
-        if packed:
-            topology.publish(self._link.channel, queue, topology.encode_hint(packed))
+        topology.publish(self._link.channel, queue, topology.encode_hint(packed, more=more))
 
     def _connect(self) -> None:
         self._declared.clear()
         self._link.ready(self._link.open().channel())
-
-    def _drop(self, ids: deque[uuid.UUID]) -> None:
-        with contextlib.suppress(IndexError):  # the thread has just sent it
-            ids.popleft()
-            self.dropped += 1
-            if self.dropped % BUFFER == 1:
-                signals.hints_dropped.tell(count=self.dropped)

@@ -20,6 +20,8 @@ class Hint(Protocol):
     @property
     def ids(self) -> list[uuid.UUID]: ...
     @property
+    def more(self) -> bool: ...
+    @property
     def settle(self) -> Callable[[], None]: ...
     @property
     def give_back(self) -> Callable[[], None]: ...
@@ -40,12 +42,14 @@ class Bell:
 
     Attributes:
         ids: tasks that hints told of and that were not looked up yet.
+        more: a hint told that others wait, which none names.
         source: set it before the worker runs; None = no broker.
     """
 
     def __init__(self) -> None:
         self.source: HintSource | None = None
         self.ids: deque[uuid.UUID] = deque()
+        self.more = False
         self._last: Hint | None = None
         self._came: deque[Hint] = deque()
         self._doorbell = Doorbell()
@@ -66,22 +70,25 @@ class Bell:
             while True:
                 hint = self._came.popleft()
                 self.ids.extend(hint.ids)
+                self.more = self.more or hint.more
                 self._last = hint
 
     def looked_up(self, ids: Collection[uuid.UUID]) -> None:
         """These have been dealt with, in a transaction that has committed."""
         if ids:
             self.ids = deque(one for one in self.ids if one not in ids)
-        if not self.ids:
+        if not self.ids and not self.more:
             self._end(lambda hint: hint.settle())
 
-    def forget(self) -> None:
-        """A scan finds what these hints tell."""
-        self.looked_up(set(self.ids))
+    def scanned(self, *, filled: bool) -> None:
+        """A scan has committed; if it found more than there was room for, the next ones find what hints tell."""
+        self.more = False
+        self.looked_up(set(self.ids) if filled else set())
 
     def give_back(self) -> None:
         """Leave unread hints to workers that have room."""
         self.ids.clear()
+        self.more = False
         self._end(lambda hint: hint.give_back())
 
     def listen(self, on: bool) -> None:

@@ -42,7 +42,7 @@ class Schedule:
         self._earlier = jitter(0, 0.5)  # of an interval: those who began together part
         self._next_beat = self._next_scan = self._not_before = 0.0
 
-    def next_turn(self, room: Room, *, hinted: bool, unrecorded: bool) -> float:
+    def next_turn(self, room: Room, *, hinted: bool, unrecorded: bool, more: bool = False) -> float:
         """Return when the next turn is due; 0 = now."""
         times = [self._next_beat]
         if unrecorded:
@@ -50,16 +50,22 @@ class Schedule:
         if room.width:
             times.append(0.0 if hinted else self.timers.next())
         if room.width and not room.enough:
-            times.append(self._next_scan)
+            times.append(0.0 if more else self._next_scan)
         return max(min(times), self._not_before)
 
-    def turn(self, room: Room, hinted: list[uuid.UUID], now: float) -> Turn:
-        """Return what to look for now. After a failure only record: what made the claim fail may do so again."""
+    def turn(self, room: Room, hinted: list[uuid.UUID], now: float, *, more: bool = False) -> Turn:
+        """Return what to look for now. After a failure only record: what made the claim fail may do so again.
+
+        Args:
+            more: others wait beside those that are ``hinted``.
+        """
         self._timed = set()
         if self._failures or not room.width:
             return Turn(Room(0), [], scan=False)
-        scan = now >= self._next_scan and not room.enough
-        if scan and self._backlog:  # it finds them in their turn; if it has room, they are next
+        scan = (more or now >= self._next_scan) and not room.enough
+        if scan and (
+            more or self._backlog
+        ):  # it finds them in their turn; if it has room, they are next
             return Turn(room, [], scan=True)
         width = max(room.width, self._width)
         timed = self.timers.pop_due(now, width)

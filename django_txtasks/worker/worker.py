@@ -123,7 +123,7 @@ class Worker:
         now, hinted = time.monotonic(), list(self.bell.ids)
         room = self._room()
         has_room_ahead = bool(room.ahead)
-        turn = self.schedule.turn(room, hinted, now)
+        turn = self.schedule.turn(room, hinted, now, more=self.bell.more)
         try:
             self.ledger.write(turn, self.slots, self.bell.connected)
         except (DatabaseError, InterfaceError, ClaimLost, DeclaredLost) as error:
@@ -136,8 +136,8 @@ class Worker:
             self.pace.learn(turn.claimed)
         self.schedule.written(turn, time.monotonic(), busy=bool(self.recorder.waiting))
         self.bell.looked_up(turn.settled)
-        if turn.scan_filled:
-            self.bell.forget()  # a backlog: the scan finds whatever hints tell
+        if turn.scan:
+            self.bell.scanned(filled=turn.scan_filled)
         self._renew = self._renew or self.renewal.reason(self.count)
 
     def _try_turn(self) -> None:
@@ -203,6 +203,7 @@ class Worker:
         return self.schedule.next_turn(
             self._room(),
             hinted=bool(self.bell.ids),
+            more=self.bell.more,
             unrecorded=bool(self.recorder.waiting),
         )
 
@@ -247,7 +248,12 @@ class Worker:
             self.stop.asked
             or self._renew
             or not self._left
-            or (self.batch and self.schedule.nothing_due and not self.bell.ids)
+            or (
+                self.batch
+                and self.schedule.nothing_due
+                and not self.bell.ids
+                and not self.bell.more
+            )
         )
 
     def _enforce_limits(self) -> list[Running]:
