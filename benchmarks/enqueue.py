@@ -1,6 +1,6 @@
 """What enqueueing costs: one task beside a business row, and many tasks at a time.
 
-    python benchmarks/enqueue.py [--tasks 20000] [--repeat 3] [--rounds 30]
+    python benchmarks/enqueue.py [--tasks 100000] [--repeat 3] [--rounds 30]
         [--peers pgqueuer --peers-python X/bin/python] [--chart enqueue.svg]
 
 Singly: one transaction with one INSERT of Django's, with and without enqueue_task(), with RabbitMQ
@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = options.parser(__doc__)
+    parser = options.parser(__doc__, tasks=100_000)
     parser.add_argument("--rounds", type=int, default=30)
     return parser.parse_args()
 

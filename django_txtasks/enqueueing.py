@@ -20,14 +20,23 @@ from django_txtasks import broker, payload, signals
 from django_txtasks.conf import Config, get_config
 from django_txtasks.declaring import check_priority
 from django_txtasks.exceptions import InvalidArguments, InvalidOption, NotATask, UnknownQueue
-from django_txtasks.lifecycle.enqueueing import NewTask, Template, insert, insert_as_made
-from django_txtasks.lifecycle.followers import new_id
+from django_txtasks.lifecycle.enqueueing import (
+    NewTask,
+    Template,
+    insert,
+    insert_as_made,
+    new_id,
+    new_ids,
+)
 from django_txtasks.registry import Declaration, Options
 
 P = ParamSpec("P")
 
 NEAR = timedelta(seconds=10)
 """Hints go out for what is due within this time; a worker sets a timer for the rest of it."""
+
+TOGETHER = 250
+"""Tasks whose arguments are encoded in one go."""
 
 FARTHEST = timedelta(days=36525)
 
@@ -36,7 +45,7 @@ class NotTransactionalWarning(UserWarning):
     """The task is written, but not in the transaction that its caller seems to mean."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TaskHandle:
     """What enqueueing returns: the id is in the table once the transaction commits."""
 
@@ -66,7 +75,7 @@ def enqueue_task(function: Enqueueable[P], /, *args: P.args, **kwargs: P.kwargs)
             transaction stays usable.
     """
     target = _target(function)
-    task = _new_task(target, args, kwargs)
+    task = _new_task(target, args, kwargs, payload.encode(args, name="args"), new_id())
     _warn_if_apart(target.alias)
     insert(connections[target.alias], [task])
     handle = _handle(target, task)
@@ -184,7 +193,9 @@ def _call(call: Sequence[Any], targets: dict[int, _Target]) -> _Wanted:
     if isinstance(call, (tuple, list)) and 1 <= len(call) <= 3:
         args = call[1] if len(call) > 1 else ()
         kwargs = call[2] if len(call) > 2 else _NO_KWARGS
-        if isinstance(args, (tuple, list)) and isinstance(kwargs, Mapping):
+        if isinstance(args, (tuple, list)) and (
+            kwargs is _NO_KWARGS or isinstance(kwargs, Mapping)
+        ):
             target = targets.get(id(call[0]))
             if target is None:
                 target = targets[id(call[0])] = _target(call[0])
@@ -222,18 +233,23 @@ def _target(function: Any) -> _Target:
     return _Target(function, options.using or "default", declaration, template)
 
 
-def _new_task(target: _Target, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NewTask:
+def _new_task(
+    target: _Target,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    encoded_args: str,
+    task_id: uuid.UUID,
+) -> NewTask:
     """Return the validated row of one call."""
     if kwargs or len(args) not in target.declaration.lengths:
         _check_call(target.declaration, args, kwargs)
-    encoded_args = payload.encode(args, name="args") if args else "[]"
     encoded_kwargs = payload.encode(dict(kwargs), name="kwargs") if kwargs else "{}"
     if len(encoded_args) + len(encoded_kwargs) > payload.MAX_BYTES:
         raise InvalidArguments(
             f"args and kwargs are more than {payload.MAX_BYTES:,} bytes of JSON together. "
             "Store the data in a model or a file and pass its id."
         )
-    return NewTask(new_id(), target.template, encoded_args, encoded_kwargs)
+    return NewTask(task_id, target.template, encoded_args, encoded_kwargs)
 
 
 def _check_call(declaration: Declaration, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -280,10 +296,14 @@ def _insert_many(alias: str, wanted: Sequence[_Wanted]) -> list[TaskHandle]:
     handles = []
 
     def made() -> Iterator[NewTask]:
-        for target, args, kwargs in wanted:
-            task = _new_task(target, args, kwargs)
-            handles.append(_handle(target, task))
-            yield task
+        ids = new_ids(len(wanted))
+        for start in range(0, len(wanted), TOGETHER):
+            some = wanted[start : start + TOGETHER]
+            encoded = payload.encode_each([args for _, args, _ in some], name="args")
+            for (target, args, kwargs), text in zip(some, encoded, strict=True):
+                task = _new_task(target, args, kwargs, text, next(ids))
+                handles.append(_handle(target, task))
+                yield task
 
     insert_as_made(connections[alias], [target.template for target, _, _ in wanted], made())
     return handles

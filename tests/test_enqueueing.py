@@ -15,6 +15,7 @@ from django.db.transaction import TransactionManagementError
 from django.utils.timezone import now
 from orders.models import Order
 from probe import tasks
+from probe.models import Run
 
 from django_txtasks import aenqueue_task, enqueue_many, enqueue_task, signals
 from django_txtasks.enqueueing import NotTransactionalWarning, _CommitHook
@@ -25,8 +26,7 @@ from django_txtasks.exceptions import (
     TxTasksError,
     UnknownQueue,
 )
-from django_txtasks.lifecycle.enqueueing import NewTask, Template, insert
-from django_txtasks.lifecycle.followers import new_id
+from django_txtasks.lifecycle.enqueueing import NewTask, Template, insert, new_id
 from django_txtasks.models import Status, Task
 
 pytestmark = pytest.mark.usefixtures("rows")
@@ -403,6 +403,15 @@ def test_many_calls_with_one_bad_write_none(number):
             enqueue_many(bad)
         enqueue_many([(tasks.note, ("ok",))])
     assert (Order.objects.count(), Task.objects.count()) == (1, 1)
+
+
+def test_many_are_claimed_in_the_order_of_their_calls():
+    keys = [f"{number}" for number in range(300)]
+    handles = enqueue_many((tasks.note, [key]) for key in keys)
+    assert [one.id for one in handles] == sorted(one.id for one in handles)
+    with helpers.working(threads=1):
+        helpers.wait_until(lambda: helpers.counts()["finished"] == len(keys))
+    assert list(Run.objects.order_by("id").values_list("key", flat=True)) == keys
 
 
 def test_calls_may_come_from_the_same_connection_and_from_objects_made_for_them():

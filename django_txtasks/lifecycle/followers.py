@@ -8,10 +8,8 @@ in the settings: a cleaner needs no task code.
 from __future__ import annotations
 
 import json
-import time
 import uuid
 from collections.abc import Iterable, Iterator
-from os import urandom
 from typing import Any
 
 from django.db import connections
@@ -19,7 +17,7 @@ from django.db import connections
 from django_txtasks import registry
 from django_txtasks.conf import Config
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
-from django_txtasks.lifecycle.enqueueing import NewTask, Template, insert
+from django_txtasks.lifecycle.enqueueing import NewTask, Template, insert, new_id
 from django_txtasks.models import OnCrash
 
 Followers = list[tuple[uuid.UUID, str]]
@@ -27,9 +25,6 @@ Followers = list[tuple[uuid.UUID, str]]
 
 MAIL = "django_txtasks.notices.mail_dead_notice"
 EXCHANGE = "django_txtasks.notices.publish_dead_notice"
-
-_NOT_FIXED = ~(0xF << 76 | 0x3 << 62)
-_VERSION_7 = 0x7 << 76 | 0x2 << 62
 
 _HOOK_OF = {Arrow.FINISH: "on_success", Arrow.RETRY: "on_retry", Arrow.BURY: "on_failure"}
 
@@ -50,13 +45,6 @@ def follow(
     ]
     insert(connections[alias], tasks)
     return [(task.task_id, task.template.queue_name) for task in tasks]
-
-
-def new_id() -> uuid.UUID:
-    """Return a UUID version 7 (RFC 9562): fresh ids lie side by side in the primary key."""
-    milliseconds = time.time_ns() // 1_000_000
-    value = (milliseconds << 80) | int.from_bytes(urandom(10), "big")
-    return uuid.UUID(int=value & _NOT_FIXED | _VERSION_7)
 
 
 def _tasks(one: Ended, config: Config, lost: OnCrash | None) -> Iterator[NewTask]:
