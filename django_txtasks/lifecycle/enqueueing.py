@@ -53,18 +53,23 @@ _VERSION_7 = 0x7 << 76 | 0x2 << 62
 
 def new_id() -> uuid.UUID:
     """Return a UUID version 7 (RFC 9562): fresh ids lie side by side in the primary key."""
-    return next(new_ids(1))
+    bits = int.from_bytes(urandom(10), "big")
+    return uuid.UUID(int=_this_moment() | bits & _NOT_FIXED)
 
 
 def new_ids(count: int) -> Iterator[uuid.UUID]:
     """Yield so many of them, all of this moment, in rising order: so are what is due at the same time claimed."""
-    now = time.time_ns() // 1_000_000 << 80 | _VERSION_7
+    now = _this_moment()
     bits = urandom(10 * count)
     parts = [
         int.from_bytes(bits[at : at + 10], "big") & _NOT_FIXED for at in range(0, len(bits), 10)
     ]
     for part in sorted(parts):
         yield uuid.UUID(int=now | part)
+
+
+def _this_moment() -> int:
+    return time.time_ns() // 1_000_000 << 80 | _VERSION_7
 
 
 _OWN = {"args": "[]", "kwargs": "{}"}
@@ -86,7 +91,7 @@ def insert_as_made(
         tasks: making them must not use the connection. If it raises, the caller rolls back.
     """
     distinct = list({id(one): one for one in templates}.values())
-    said = _said(distinct, _DEFAULTS)
+    said = _said(_DEFAULTS, distinct)
     rest = iter(tasks)
     if connection.vendor == "postgresql" and len(templates) >= ROWS_WORTH_A_COPY:
         _copy(connection, distinct, said, rest)
@@ -96,7 +101,7 @@ def insert_as_made(
 
 
 def _insert(connection: BaseDatabaseWrapper, said: list[str], tasks: Sequence[NewTask]) -> None:
-    own = _said(tasks, _OWN)
+    own = _said(_OWN, [(task.args, task.kwargs) for task in tasks])
     columns = ", ".join(["id", *own, *said])
     later = dialect_of(connection).later.replace("%(delay)s", "%s")
     rows, params = [], []
@@ -142,12 +147,13 @@ def _now(cursor: Any) -> datetime:
     return now.replace(tzinfo=timezone.utc)
 
 
-def _said(rows: Sequence[tuple[Any, ...]], defaults: dict[str, Any]) -> list[str]:
+def _said(defaults: dict[str, Any], rows: Sequence[tuple[Any, ...]]) -> list[str]:
     """Return the columns in which some row is not what the column is by default."""
+    columns = zip(*rows, strict=True)
     return [
         name
-        for name, default in defaults.items()
-        if any(getattr(row, name) != default for row in rows)
+        for (name, default), column in zip(defaults.items(), columns, strict=False)
+        if column.count(default) < len(column)
     ]
 
 
