@@ -5,40 +5,26 @@ from __future__ import annotations
 import sys
 import uuid
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from types import FrameType, MappingProxyType
-from typing import Any, NamedTuple, ParamSpec, Protocol, TypeAlias
+from types import FrameType
+from typing import Any, ParamSpec, Protocol
 
 from asgiref.sync import sync_to_async
 from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from django_txtasks import broker, payload, signals
+from django_txtasks import broker, signals
+from django_txtasks.calls import Call, Target, read_call, row_of, rows_of, target_of
 from django_txtasks.conf import Config, get_config
-from django_txtasks.declaring import check_priority
-from django_txtasks.exceptions import InvalidArguments, InvalidOption, NotATask, UnknownQueue
-from django_txtasks.lifecycle.enqueueing import (
-    NewTask,
-    Template,
-    insert,
-    insert_as_made,
-    new_id,
-    new_ids,
-)
-from django_txtasks.registry import Declaration, Options
+from django_txtasks.lifecycle.enqueueing import NewTask, insert, insert_as_made
 
 P = ParamSpec("P")
 
 NEAR = timedelta(seconds=10)
 """Hints go out for what is due within this time; a worker sets a timer for the rest of it."""
-
-TOGETHER = 250
-"""Tasks whose arguments are encoded in one go."""
-
-FARTHEST = timedelta(days=36525)
 
 
 class NotTransactionalWarning(UserWarning):
@@ -74,8 +60,8 @@ def enqueue_task(function: Enqueueable[P], /, *args: P.args, **kwargs: P.kwargs)
         NotATask, InvalidArguments, UnknownQueue, InvalidOption: before any SQL; the caller's
             transaction stays usable.
     """
-    target = _target(function)
-    task = _new_task(target, args, kwargs, payload.encode(args, name="args"), new_id())
+    target = target_of(function)
+    task = row_of((target, args, kwargs))
     _warn_if_apart(target.alias)
     insert(connections[target.alias], [task])
     handle = _handle(target, task)
@@ -98,8 +84,8 @@ def enqueue_many(calls: Iterable[Sequence[Any]]) -> list[TaskHandle]:
     Raises:
         As ``enqueue_task``; what was written before is rolled back to a savepoint.
     """
-    targets: dict[int, _Target] = {}
-    wanted = [_call(call, targets) for call in calls]  # all first: this may use the database
+    targets: dict[int, Target] = {}
+    wanted = [read_call(call, targets) for call in calls]  # all first: this may use the database
     parts = {
         alias: [one for one in wanted if one[0].alias == alias]
         for alias in sorted({target.alias for target in targets.values()})
@@ -174,142 +160,20 @@ def _open_hook(connection: BaseDatabaseWrapper) -> _CommitHook | None:
     return None
 
 
-class _Target(NamedTuple):
-    """Where the calls of one function, with its options, go. It keeps the function, and so its id."""
-
-    function: Any
-    alias: str
-    declaration: Declaration
-    template: Template
-
-
-_Wanted: TypeAlias = tuple[_Target, Sequence[Any], Mapping[str, Any]]
-"""One call of ``enqueue_many``."""
-_NO_KWARGS: Mapping[str, Any] = MappingProxyType({})
-
-
-def _call(call: Sequence[Any], targets: dict[int, _Target]) -> _Wanted:
-    """Return what one call of ``enqueue_many`` wants; ``targets`` has those found before, by id of function."""
-    if isinstance(call, (tuple, list)) and 1 <= len(call) <= 3:
-        args = call[1] if len(call) > 1 else ()
-        kwargs = call[2] if len(call) > 2 else _NO_KWARGS
-        if isinstance(args, (tuple, list)) and (
-            kwargs is _NO_KWARGS or isinstance(kwargs, Mapping)
-        ):
-            target = targets.get(id(call[0]))
-            if target is None:
-                target = targets[id(call[0])] = _target(call[0])
-            return target, args, kwargs
-    raise InvalidArguments(
-        f"enqueue_many() got {str(call)[:200]}; each call is (function, args) or (function, args, kwargs), "
-        "with a tuple or list and a dict."
-    )
-
-
-def _target(function: Any) -> _Target:
-    """Return what all calls of this function share, validated. No SQL is run before it is there."""
-    declaration = getattr(function, "declaration", None)
-    if not isinstance(declaration, Declaration):
-        raise NotATask(
-            f"{function!r} is not a task function. Declare it with @task and pass the decorated name."
-        )
-    options: Options = function.options
-    priority = declaration.priority if options.priority is None else options.priority
-    check_priority(priority, declaration.name)
-    template = Template(
-        task_name=declaration.name,
-        queue_name=_queue(options.queue_name or declaration.queue_name),
-        priority=priority,
-        run_after=_time(options.run_after, "run_after"),
-        expires_at=_time(
-            declaration.expires if options.expires is None else options.expires, "expires"
-        ),
-        max_attempts=declaration.max_attempts,
-        max_crashes=declaration.max_crashes,
-        on_crash=declaration.on_crash,
-        timeout=declaration.timeout,
-        hooks=declaration.hooks_text,
-    )
-    return _Target(function, options.using or "default", declaration, template)
-
-
-def _new_task(
-    target: _Target,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    encoded_args: str,
-    task_id: uuid.UUID,
-) -> NewTask:
-    """Return the validated row of one call."""
-    if kwargs or len(args) not in target.declaration.lengths:
-        _check_call(target.declaration, args, kwargs)
-    encoded_kwargs = payload.encode(dict(kwargs), name="kwargs") if kwargs else "{}"
-    if len(encoded_args) + len(encoded_kwargs) > payload.MAX_BYTES:
-        raise InvalidArguments(
-            f"args and kwargs are more than {payload.MAX_BYTES:,} bytes of JSON together. "
-            "Store the data in a model or a file and pass its id."
-        )
-    return NewTask(task_id, target.template, encoded_args, encoded_kwargs)
-
-
-def _check_call(declaration: Declaration, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Refuse what the function could not be called with: a worker would find out after the commit."""
-    try:
-        declaration.signature.bind(*args, **kwargs)
-    except TypeError as error:
-        raise InvalidArguments(
-            f"{declaration.name}{declaration.signature} cannot be called like that: {error}."
-        ) from None
-
-
-def _queue(name: str) -> str:
-    queues = get_config().queues
-    if name not in queues:
-        raise UnknownQueue(
-            f"Queue {name!r} is not served: TXTASKS['queues'] has {', '.join(map(repr, queues))}. "
-            "Fix the name or add the queue."
-        )
-    return name
-
-
-def _time(value: Any, name: str) -> datetime | timedelta | None:
-    if value is None:
-        return value
-    if isinstance(value, timedelta):
-        if abs(value) > FARTHEST:
-            raise InvalidOption(f"{name} is {value}, more than 100 years away.")
-        return value
-    if not isinstance(value, datetime):
-        raise InvalidOption(f"{name} is {value!r}; use an aware datetime or a timedelta.")
-    if value.utcoffset() is None:
-        raise InvalidOption(
-            f"{name} is the naive datetime {value}: in which time zone? Use django.utils.timezone.now() "
-            "or make_aware(), or a timedelta."
-        )
-    if not 1970 <= value.year <= 9000:
-        raise InvalidOption(f"{name} is {value}; it must be between the years 1970 and 9000.")
-    return value
-
-
-def _insert_many(alias: str, wanted: Sequence[_Wanted]) -> list[TaskHandle]:
+def _insert_many(alias: str, wanted: Sequence[Call]) -> list[TaskHandle]:
     """Write these calls, and return their handles."""
     handles = []
 
-    def made() -> Iterator[NewTask]:
-        ids = new_ids(len(wanted))
-        for start in range(0, len(wanted), TOGETHER):
-            some = wanted[start : start + TOGETHER]
-            encoded = payload.encode_each([args for _, args, _ in some], name="args")
-            for (target, args, kwargs), text in zip(some, encoded, strict=True):
-                task = _new_task(target, args, kwargs, text, next(ids))
-                handles.append(_handle(target, task))
-                yield task
+    def noted() -> Iterator[NewTask]:
+        for (target, _, _), task in zip(wanted, rows_of(wanted), strict=True):
+            handles.append(_handle(target, task))
+            yield task
 
-    insert_as_made(connections[alias], [target.template for target, _, _ in wanted], made())
+    insert_as_made(connections[alias], [target.template for target, _, _ in wanted], noted())
     return handles
 
 
-def _tell(alias: str, handles: Sequence[TaskHandle], targets: Sequence[_Target]) -> None:
+def _tell(alias: str, handles: Sequence[TaskHandle], targets: Sequence[Target]) -> None:
     """Have the hints sent after the commit, and tell who listens."""
     near = [
         (handle.id, handle.queue_name)
@@ -324,7 +188,7 @@ def _tell(alias: str, handles: Sequence[TaskHandle], targets: Sequence[_Target])
             )
 
 
-def _handle(target: _Target, task: NewTask) -> TaskHandle:
+def _handle(target: Target, task: NewTask) -> TaskHandle:
     return TaskHandle(
         task.task_id, target.template.task_name, target.template.queue_name, target.alias
     )
@@ -360,7 +224,11 @@ def _warn_if_apart(alias: str) -> None:
 
 
 def _warn(message: str) -> None:
-    warnings.warn(message, NotTransactionalWarning, stacklevel=5)
+    """Warn whoever called this package, be it through ``enqueue()`` or not."""
+    frame, level = sys._getframe(), 1
+    while frame.f_back and frame.f_globals["__name__"].startswith(f"{__package__}."):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, NotTransactionalWarning, stacklevel=level)
 
 
 def _in_commit_hook() -> bool:

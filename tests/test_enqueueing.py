@@ -405,7 +405,7 @@ def test_many_calls_with_one_bad_write_none(number):
     assert (Order.objects.count(), Task.objects.count()) == (1, 1)
 
 
-def test_many_are_claimed_in_the_order_of_their_calls():
+def test_a_scan_claims_many_in_the_order_of_their_calls():
     keys = [f"{number}" for number in range(300)]
     handles = enqueue_many((tasks.note, [key]) for key in keys)
     assert [one.id for one in handles] == sorted(one.id for one in handles)
@@ -508,9 +508,24 @@ def test_without_a_broker_there_is_no_hook():
         assert not connection.run_on_commit
 
 
-def test_enqueueing_from_a_commit_hook_warns():
-    with pytest.warns(NotTransactionalWarning, match="on_commit"), transaction.atomic():
-        transaction.on_commit(lambda: enqueue_task(tasks.note))
+@pytest.mark.parametrize(
+    "enqueue",
+    [
+        lambda: enqueue_task(tasks.note),
+        lambda: tasks.note.enqueue("note"),
+        lambda: tasks.note.using(priority=1).enqueue(),
+        lambda: enqueue_many([(tasks.note, ())]),
+    ],
+    ids=["enqueue_task", "enqueue", "using", "enqueue_many"],
+)
+def test_enqueueing_from_a_commit_hook_warns_whoever_does_it(enqueue):
+    with (
+        pytest.warns(NotTransactionalWarning, match="on_commit") as warned,
+        transaction.atomic(),
+    ):
+        transaction.on_commit(enqueue)
+    (warning,) = warned
+    assert (warning.filename, warning.lineno) == (__file__, enqueue.__code__.co_firstlineno)
 
 
 def test_a_transaction_by_hand_is_the_callers_own(txtasks):

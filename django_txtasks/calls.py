@@ -1,0 +1,153 @@
+"""A call that is to become a row: everything is validated here, before any SQL sees it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias
+
+from django_txtasks import payload
+from django_txtasks.conf import get_config
+from django_txtasks.declaring import check_priority
+from django_txtasks.exceptions import InvalidArguments, InvalidOption, NotATask, UnknownQueue
+from django_txtasks.lifecycle.enqueueing import NewTask, Template, new_id, new_ids
+from django_txtasks.registry import Declaration, Options
+
+TOGETHER = 250
+"""Tasks whose arguments are encoded in one go."""
+
+FARTHEST = timedelta(days=36525)
+
+
+class Target(NamedTuple):
+    """Where the calls of one function, with its options, go. It keeps the function, and so its id."""
+
+    function: Any
+    alias: str
+    declaration: Declaration
+    template: Template
+
+
+Call: TypeAlias = tuple[Target, Sequence[Any], Mapping[str, Any]]
+"""A function's target, and what it is to be called with."""
+_NO_KWARGS: Mapping[str, Any] = MappingProxyType({})
+
+
+def read_call(call: Sequence[Any], targets: dict[int, Target]) -> Call:
+    """Return what one call of ``enqueue_many`` wants; ``targets`` has those found before, by id of function."""
+    if isinstance(call, (tuple, list)) and 1 <= len(call) <= 3:
+        args = call[1] if len(call) > 1 else ()
+        kwargs = call[2] if len(call) > 2 else _NO_KWARGS
+        if isinstance(args, (tuple, list)) and (
+            kwargs is _NO_KWARGS or isinstance(kwargs, Mapping)
+        ):
+            target = targets.get(id(call[0]))
+            if target is None:
+                target = targets[id(call[0])] = target_of(call[0])
+            return target, args, kwargs
+    raise InvalidArguments(
+        f"enqueue_many() got {str(call)[:200]}; each call is (function, args) or (function, args, kwargs), "
+        "with a tuple or list and a dict."
+    )
+
+
+def target_of(function: Any) -> Target:
+    """Return what all calls of this function share, validated. No SQL is run before it is there."""
+    declaration = getattr(function, "declaration", None)
+    if not isinstance(declaration, Declaration):
+        raise NotATask(
+            f"{function!r} is not a task function. Declare it with @task and pass the decorated name."
+        )
+    options: Options = function.options
+    priority = declaration.priority if options.priority is None else options.priority
+    check_priority(priority, declaration.name)
+    template = Template(
+        task_name=declaration.name,
+        queue_name=_queue(options.queue_name or declaration.queue_name),
+        priority=priority,
+        run_after=_time(options.run_after, "run_after"),
+        expires_at=_time(
+            declaration.expires if options.expires is None else options.expires, "expires"
+        ),
+        max_attempts=declaration.max_attempts,
+        max_crashes=declaration.max_crashes,
+        on_crash=declaration.on_crash,
+        timeout=declaration.timeout,
+        hooks=declaration.hooks_text,
+    )
+    return Target(function, options.using or "default", declaration, template)
+
+
+def row_of(call: Call) -> NewTask:
+    """Return the validated row of one call."""
+    target, args, kwargs = call
+    return _row(target, args, kwargs, payload.encode(args, name="args"), new_id())
+
+
+def rows_of(calls: Sequence[Call]) -> Iterator[NewTask]:
+    """Yield the validated row of each of many calls; ids rise in the order of the calls."""
+    ids = new_ids(len(calls))
+    for start in range(0, len(calls), TOGETHER):
+        some = calls[start : start + TOGETHER]
+        encoded = payload.encode_each([args for _, args, _ in some], name="args")
+        for (target, args, kwargs), text in zip(some, encoded, strict=True):
+            yield _row(target, args, kwargs, text, next(ids))
+
+
+def _row(
+    target: Target,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    encoded_args: str,
+    task_id: uuid.UUID,
+) -> NewTask:
+    if kwargs or len(args) not in target.declaration.lengths:
+        _check_call(target.declaration, args, kwargs)
+    encoded_kwargs = payload.encode(dict(kwargs), name="kwargs") if kwargs else "{}"
+    if len(encoded_args) + len(encoded_kwargs) > payload.MAX_BYTES:
+        raise InvalidArguments(
+            f"args and kwargs are more than {payload.MAX_BYTES:,} bytes of JSON together. "
+            "Store the data in a model or a file and pass its id."
+        )
+    return NewTask(task_id, target.template, encoded_args, encoded_kwargs)
+
+
+def _check_call(declaration: Declaration, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Refuse what the function could not be called with: a worker would find out after the commit."""
+    try:
+        declaration.signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise InvalidArguments(
+            f"{declaration.name}{declaration.signature} cannot be called like that: {error}."
+        ) from None
+
+
+def _queue(name: str) -> str:
+    queues = get_config().queues
+    if name not in queues:
+        raise UnknownQueue(
+            f"Queue {name!r} is not served: TXTASKS['queues'] has {', '.join(map(repr, queues))}. "
+            "Fix the name or add the queue."
+        )
+    return name
+
+
+def _time(value: Any, name: str) -> datetime | timedelta | None:
+    if value is None:
+        return value
+    if isinstance(value, timedelta):
+        if abs(value) > FARTHEST:
+            raise InvalidOption(f"{name} is {value}, more than 100 years away.")
+        return value
+    if not isinstance(value, datetime):
+        raise InvalidOption(f"{name} is {value!r}; use an aware datetime or a timedelta.")
+    if value.utcoffset() is None:
+        raise InvalidOption(
+            f"{name} is the naive datetime {value}: in which time zone? Use django.utils.timezone.now() "
+            "or make_aware(), or a timedelta."
+        )
+    if not 1970 <= value.year <= 9000:
+        raise InvalidOption(f"{name} is {value}; it must be between the years 1970 and 9000.")
+    return value
