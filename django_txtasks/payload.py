@@ -16,6 +16,8 @@ from django_txtasks.exceptions import InvalidArguments
 MAX_BYTES = 256 * 1024
 MAX_DEPTH = 20  # MariaDB's JSON functions stop at 32 levels
 MAX_DIGITS = 300
+LONG = 1_000
+"""Characters of a text that is looked at, and encoded, by itself."""
 
 Path: TypeAlias = "str | tuple[Path, object]"
 """Where a part is: the whole, or a key or index of another part. Put into words only when something is wrong."""
@@ -42,13 +44,11 @@ def encode(value: Any, *, name: str) -> str:
 
 def encode_each(values: Sequence[Sequence[Any]], *, name: str) -> list[str]:
     """Return each of these lists as JSON text, as ``encode`` does; together they take a third of the time."""
-    for value in values:
-        if not all(map(_is_plain, value)):
-            _refuse_what_json_cannot_keep(value, name, 0)
-    parts = _to_json(values)[2:-2].split("],[")
-    if len(parts) == len(values):  # so that stands between them only, and in none of them
-        return [_refuse_what_is_too_long(f"[{part}]", name) for part in parts]
-    return [_refuse_what_is_too_long(_to_json(value), name) for value in values]
+    if all(all(map(_is_plain, value)) for value in values):
+        parts = _to_json(values)[2:-2].split("],[")
+        if len(parts) == len(values):  # so that stands between them only, and in none of them
+            return [_refuse_what_is_too_long(f"[{part}]", name) for part in parts]
+    return [encode(value, name=name) for value in values]
 
 
 def decode_arguments(args: str, kwargs: str) -> tuple[list[Any], dict[str, Any]]:
@@ -118,7 +118,7 @@ def _is_plain(value: Any) -> bool:
     if kind is int:
         return bool(-(2**63) <= value < 2**63)
     if kind is str:
-        return value.isascii() and "\0" not in value
+        return len(value) < LONG and value.isascii() and "\0" not in value
     return value is None or kind is bool
 
 

@@ -13,6 +13,7 @@ from probe import tasks
 from probe.models import Run
 
 from django_txtasks import enqueue_many, registry
+from django_txtasks.broker.consumer import Hint
 from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config
 from django_txtasks.lifecycle import at_once, claims, workers
@@ -380,6 +381,27 @@ def test_a_hint_of_more_makes_a_worker_with_room_scan_now():
     assert turn.ids == []
     schedule.written(turn, now, busy=False)
     assert schedule.turn(Room(3), [hint], now).ids == [hint]
+
+
+@pytest.mark.parametrize(
+    ("scans", "settled"), [((True,), False), ((True, True), True), ((False,), False)], ids=str
+)
+def test_whom_the_first_scan_fills_leaves_a_hint_of_more_to_others(scans, settled):
+    said, bell = [], Bell()
+    one = uuid.uuid4()
+    bell.deliver(
+        Hint([one], True, settle=lambda: said.append("read"), give_back=lambda: said.append("back"))
+    )
+    bell.wait(0)
+    assert bell.more
+    for filled in scans:
+        assert not said
+        bell.scanned(filled=filled)
+    assert said == (["read"] if settled else [])
+    assert list(bell.ids) == ([] if settled else [one])
+    bell.give_back()
+    assert said == (["read"] if settled else ["back"])
+    assert not bell.more
 
 
 def test_claims_that_have_become_too_old_to_begin_are_given_back():

@@ -6,7 +6,6 @@ Hints are transient and unconfirmed: losing one costs latency until the next sca
 from __future__ import annotations
 
 import atexit
-import contextlib
 import os
 import threading
 import time
@@ -163,11 +162,13 @@ class Publisher:
         more = queue in self._more
         if more and len(ids) <= topology.IDS_PER_HINT:
             self._more.discard(queue)
-        packed: list[uuid.UUID] = []
-        with contextlib.suppress(IndexError):
-            while len(packed) < topology.IDS_PER_HINT:
-                packed.append(ids.popleft())
-        topology.publish(self._link.channel, queue, topology.encode_hint(packed, more=more))
+        packed = [ids.popleft() for _ in range(min(len(ids), topology.IDS_PER_HINT))]
+        try:
+            topology.publish(self._link.channel, queue, topology.encode_hint(packed, more=more))
+        except Exception:  # these ids are lost; that others wait is said by the next connection
+            if more:
+                self._more.add(queue)
+            raise
 
     def _connect(self) -> None:
         self._declared.clear()

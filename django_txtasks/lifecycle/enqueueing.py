@@ -58,7 +58,7 @@ def new_id() -> uuid.UUID:
 
 
 def new_ids(count: int) -> Iterator[uuid.UUID]:
-    """Yield so many of them, all of this moment, in rising order: so are what is due at the same time claimed."""
+    """Yield so many of them, all of this moment, in the order in which scans claim what is due."""
     now = _this_moment()
     bits = urandom(10 * count)
     parts = [

@@ -37,19 +37,23 @@ class HintSource(Protocol):
     def listen(self, on: bool) -> None: ...
 
 
+SCANS = 2
+"""That go by a hint of more. Until the last one it can be given back, as by a worker that the first one fills."""
+
+
 class Bell:
     """Rung from any thread and from signal handlers; waited on by the worker's loop.
 
     Attributes:
         ids: tasks that hints told of and that were not looked up yet.
-        more: a hint told that others wait, which none names.
+        more: how many scans are still to go by a hint which told that others wait, which none names.
         source: set it before the worker runs; None = no broker.
     """
 
     def __init__(self) -> None:
         self.source: HintSource | None = None
         self.ids: deque[uuid.UUID] = deque()
-        self.more = False
+        self.more = 0
         self._last: Hint | None = None
         self._came: deque[Hint] = deque()
         self._doorbell = Doorbell()
@@ -70,7 +74,7 @@ class Bell:
             while True:
                 hint = self._came.popleft()
                 self.ids.extend(hint.ids)
-                self.more = self.more or hint.more
+                self.more = SCANS if hint.more else self.more
                 self._last = hint
 
     def looked_up(self, ids: Collection[uuid.UUID]) -> None:
@@ -82,13 +86,13 @@ class Bell:
 
     def scanned(self, *, filled: bool) -> None:
         """A scan has committed; if it found more than there was room for, the next ones find what hints tell."""
-        self.more = False
-        self.looked_up(set(self.ids) if filled else set())
+        self.more = max(0, self.more - 1) if filled else 0
+        self.looked_up(set(self.ids) if filled and not self.more else set())
 
     def give_back(self) -> None:
         """Leave unread hints to workers that have room."""
         self.ids.clear()
-        self.more = False
+        self.more = 0
         self._end(lambda hint: hint.give_back())
 
     def listen(self, on: bool) -> None:

@@ -123,7 +123,7 @@ class Worker:
         now, hinted = time.monotonic(), list(self.bell.ids)
         room = self._room()
         has_room_ahead = bool(room.ahead)
-        turn = self.schedule.turn(room, hinted, now, more=self.bell.more)
+        turn = self.schedule.turn(room, hinted, now, more=bool(self.bell.more))
         try:
             self.ledger.write(turn, self.slots, self.bell.connected)
         except (DatabaseError, InterfaceError, ClaimLost, DeclaredLost) as error:
@@ -203,7 +203,7 @@ class Worker:
         return self.schedule.next_turn(
             self._room(),
             hinted=bool(self.bell.ids),
-            more=self.bell.more,
+            more=bool(self.bell.more),
             unrecorded=bool(self.recorder.waiting),
         )
 
