@@ -296,9 +296,10 @@ def test_the_buffer_keeps_the_first_ids_while_rabbitmq_is_away(broker, txtasks):
     assert got[0][1]
 
 
-def test_what_no_hint_names_is_found_at_once(hints_only):
+def test_what_no_hint_names_is_found_at_once(hints_only, monkeypatch):
     """One worker takes all of it, in several turns."""
-    number = publisher.BUFFER + 700
+    monkeypatch.setattr(publisher, "BUFFER", 100)
+    number = publisher.BUFFER + 150
     with helpers.working():
         enqueue_many((tasks.note, ()) for _ in range(number))
         helpers.wait_until(lambda: helpers.counts()["finished"] == number)
