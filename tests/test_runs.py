@@ -584,3 +584,11 @@ def test_a_scan_that_found_no_room_does_not_say_that_nothing_is_due():
     assert room.take([attempt(may_share=False)]) == []
     schedule.written(Turn(room, [], scan=True), 0.0, busy=False)
     assert not schedule.nothing_due
+
+
+def test_results_are_kept_as_they_were_returned():
+    odd = ['"', "\\", '\\"', "NULL", "null", None, "", "{a,b}", "%s", "a\nb", "ü€😀", {'"': ["\\"]}]
+    handles = enqueue_many((tasks.give, [value]) for value in odd)
+    with helpers.working(threads=1):
+        helpers.wait_until(lambda: FinishedTask.objects.count() == len(odd))
+    assert [helpers.finished(one.id).result for one in handles] == odd

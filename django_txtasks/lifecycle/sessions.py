@@ -16,7 +16,7 @@ from django.db import DatabaseError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_txtasks.lifecycle import statements
-from django_txtasks.lifecycle.dialect import make_session_own, run
+from django_txtasks.lifecycle.dialect import is_own, make_session_own, run
 
 _known: WeakKeyDictionary[BaseDatabaseWrapper, tuple[Any, str]] = WeakKeyDictionary()
 
@@ -42,6 +42,8 @@ def own(alias: str, limit: timedelta) -> None:
         limit: see ``own_transaction``.
     """
     connection = connections[alias]
+    if is_own(connection):
+        return
     is_pooled = connection.settings_dict["OPTIONS"].get("pool")
     if connection.vendor == "postgresql" and session_of_thread(alias) and not is_pooled:
         make_session_own(alias, limit)

@@ -30,6 +30,8 @@ from django_txtasks.worker.stopping import Stop
 
 PATIENCE_WITH_HINTS = 0.05
 """Seconds that a full worker in which nothing ends goes on listening; then it leaves hints to those with room."""
+HAND_OVER = 0.0001
+"""Seconds that the loop leaves Python to the slots that it has woken: otherwise they wait until it rests."""
 LEAST_PATIENCE = 1.0
 """Seconds that a task has for its end after its timeout, and the others then, however short the grace."""
 
@@ -154,6 +156,8 @@ class Worker:
         for run in self.pace.runs(claimed):
             good_until = now + self.config.lease.total_seconds() / 2
             self.slots.start(run, good_until, in_line=self.pace.is_instant(run))
+        if claimed:
+            time.sleep(HAND_OVER)
         if signals.task_claimed.is_heard:
             for attempt in claimed:
                 signals.task_claimed.tell(**attempt.facts)
