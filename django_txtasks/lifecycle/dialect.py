@@ -6,11 +6,11 @@ import functools
 import math
 import uuid
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -133,9 +133,11 @@ def can_run_at_once(alias: str) -> bool:
     connection: Any = connections[alias]
     if connection.vendor != "postgresql" or not connection.get_autocommit():
         return False
+    if is_own(connection):
+        return True
     from psycopg import ClientCursor  # where there is PostgreSQL, it can be imported
 
-    return is_own(connection) or issubclass(connection.connection.cursor_factory, ClientCursor)
+    return issubclass(connection.connection.cursor_factory, ClientCursor)
 
 
 def make_session_own(alias: str, limit: timedelta) -> None:
@@ -144,7 +146,7 @@ def make_session_own(alias: str, limit: timedelta) -> None:
     It has the limits of ``own_transaction`` for good, and keeps the plans of its statements, which take longer
     to make than to carry out. They are made once, for all values and for whatever will be in the tables.
     """
-    from psycopg import Connection
+    from psycopg import Connection, Cursor
 
     connection: Any = connections[alias]
     session = connection.connection
@@ -152,7 +154,7 @@ def make_session_own(alias: str, limit: timedelta) -> None:
     if is_free and not is_own(connection) and isinstance(session, Connection):
         run(alias, (_LIMITS + _IN_ORDER + _ONE_PLAN).replace("true", "false"), **_limits(limit))
         session.prepare_threshold = 0
-        _own_sessions.add(session)
+        _own_cursors[connection] = Cursor(session)
 
 
 def close_own_session(alias: str) -> None:
@@ -161,50 +163,60 @@ def close_own_session(alias: str) -> None:
         connections[alias].close()
 
 
-_own_sessions: WeakSet[Any] = WeakSet()
+_own_cursors: WeakKeyDictionary[BaseDatabaseWrapper, Any] = WeakKeyDictionary()
 
 
-def _cursor(connection: Any) -> Any:
-    if not is_own(connection):
-        return connection.cursor()
-    from psycopg import Cursor
-
-    cursor = Cursor(connection.connection)
-    logged = connection.queries_logged
-    return (connection.make_debug_cursor if logged else connection.make_cursor)(cursor)
-
-
-def is_own(connection: Any) -> bool:
+def is_own(connection: BaseDatabaseWrapper) -> bool:
     """Say whether this session was made our own: see ``make_session_own``."""
-    return connection.connection is not None and connection.connection in _own_sessions
+    return _own_cursor(connection) is not None
+
+
+def _own_cursor(connection: BaseDatabaseWrapper) -> Any:
+    cursor = _own_cursors.get(connection)
+    is_there = cursor is not None and cursor.connection is connection.connection
+    return cursor if is_there else None
+
+
+def _cursor(connection: Any) -> AbstractContextManager[Any]:
+    """Return a cursor for one statement, as Django wraps it; that of a session of our own is kept open."""
+    own = _own_cursor(connection)
+    if own is None:
+        return connection.cursor()  # type: ignore[no-any-return]
+    wrapper = connection.make_debug_cursor if connection.queries_logged else connection.make_cursor
+    return nullcontext(wrapper(own))
 
 
 def _bound(
     connection: BaseDatabaseWrapper, sql: str, params: dict[str, Any]
 ) -> tuple[str, dict[str, Any]]:
     """Return a statement with its pieces in it, and its parameters as the driver takes them."""
-    lists = {name: value for name, value in params.items() if isinstance(value, list)}
     if connection.vendor == "postgresql":  # one parameter, however long
-        types = tuple((name, _type_of(values)) for name, values in lists.items())
-        arrays = {name: _array(values) for name, values in lists.items()}
-        plain = {name: _plain(value) for name, value in params.items()}
-        return _with_arrays(sql, types), {**plain, **arrays}
-    pieces = dict(vars(dialect_of(connection)))
-    for name, values in lists.items():
-        del params[name]
-        params.update({f"{name}_{index}": _plain(value) for index, value in enumerate(values)})
-        places = ", ".join(f"%({name}_{index})s" for index in range(len(values)))
-        pieces[f"in_{name}"] = f"IN ({places})"
-    return sql.format(**pieces), {name: _plain(value) for name, value in params.items()}
+        return _with_arrays(sql, params)
+    pieces, values = dict(vars(dialect_of(connection))), {}
+    for name, value in params.items():
+        if isinstance(value, list):
+            several = {f"{name}_{index}": _plain(one) for index, one in enumerate(value)}
+            values.update(several)
+            pieces[f"in_{name}"] = f"IN ({', '.join(f'%({one})s' for one in several)})"
+        else:
+            values[name] = _plain(value)
+    return sql.format(**pieces), values
 
 
-def _type_of(values: list[Any]) -> str:
-    return "uuid" if values and isinstance(values[0], uuid.UUID) else "text"
+def _with_arrays(sql: str, params: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    values, types = {}, []
+    for name, value in params.items():
+        if isinstance(value, list):
+            is_ids = value and isinstance(value[0], uuid.UUID)
+            types.append((name, "uuid" if is_ids else "text"))
+            values[name] = _array(value)
+        else:
+            values[name] = _plain(value)
+    return _text_with_arrays(sql, tuple(types)), values
 
 
 @functools.lru_cache(maxsize=200)
-def _with_arrays(sql: str, types: tuple[tuple[str, str], ...]) -> str:
-    """Return PostgreSQL's text of a statement; ``types`` are those of its lists."""
+def _text_with_arrays(sql: str, types: tuple[tuple[str, str], ...]) -> str:
     arrays = {f"in_{name}": f"= ANY(CAST(%({name})s AS {type_}[]))" for name, type_ in types}
     return sql.format(**vars(DIALECTS["postgresql"]), **arrays)
 

@@ -5,6 +5,7 @@ workers, C is a cleaner.
 """
 
 import functools
+from collections.abc import Iterable
 
 NOW = "SELECT {now}"
 
@@ -258,10 +259,15 @@ def at_once(*, finish: bool, keep: bool, scan: bool, recent: bool, hints: bool) 
         with_ += [_CLAIM_AT_ONCE]
         source += ["LEFT JOIN chosen ON TRUE"]
     if not chosen:
-        return " ".join([*with_, "SELECT", ", ".join(once.values()), *source])
+        return _short([*with_, "SELECT", ", ".join(once.values()), *source])
     answer = [f"CASE WHEN COALESCE(place, 1) = 1 THEN {value} END" for value in once.values()]
     answer += ["chosen.id IN (SELECT taken.id FROM taken)", "chosen.*"]
-    return " ".join([*with_, "SELECT", ", ".join(answer), *source, "ORDER BY place"])
+    return _short([*with_, "SELECT", ", ".join(answer), *source, "ORDER BY place"])
+
+
+def _short(pieces: Iterable[str]) -> str:
+    """Without its indentation: psycopg parses text of more than 4,096 characters each time anew."""
+    return " ".join(" ".join(pieces).split())
 
 
 LIVING_WORKERS = """
