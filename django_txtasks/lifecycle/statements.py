@@ -5,7 +5,6 @@ workers, C is a cleaner.
 """
 
 import functools
-from collections.abc import Iterable
 
 NOW = "SELECT {now}"
 
@@ -259,15 +258,10 @@ def at_once(*, finish: bool, keep: bool, scan: bool, recent: bool, hints: bool) 
         with_ += [_CLAIM_AT_ONCE]
         source += ["LEFT JOIN chosen ON TRUE"]
     if not chosen:
-        return _short([*with_, "SELECT", ", ".join(once.values()), *source])
+        return " ".join([*with_, "SELECT", ", ".join(once.values()), *source])
     answer = [f"CASE WHEN COALESCE(place, 1) = 1 THEN {value} END" for value in once.values()]
     answer += ["chosen.id IN (SELECT taken.id FROM taken)", "chosen.*"]
-    return _short([*with_, "SELECT", ", ".join(answer), *source, "ORDER BY place"])
-
-
-def _short(pieces: Iterable[str]) -> str:
-    """Without its indentation: psycopg parses text of more than 4,096 characters each time anew."""
-    return " ".join(" ".join(pieces).split())
+    return " ".join([*with_, "SELECT", ", ".join(answer), *source, "ORDER BY place"])
 
 
 LIVING_WORKERS = """
