@@ -18,7 +18,7 @@ from django_txtasks.conf import get_config
 from django_txtasks.exceptions import ConfigError
 from django_txtasks.models import Task
 
-OLDEST = {"postgresql": (14,), "mariadb": (10, 6), "mysql": (8, 0, 1), "sqlite": (3, 35)}
+OLDEST = {"postgresql": (14,), "mariadb": (10, 6), "mysql": (8, 0, 13), "sqlite": (3, 35)}
 
 
 @register("txtasks")
@@ -83,6 +83,16 @@ def check_databases(**_: Any) -> list[CheckMessage]:
                     f"DATABASES[{alias!r}]['TIME_ZONE'] is {entry['TIME_ZONE']!r}: tasks keep their times in UTC.",
                     hint="Remove TIME_ZONE from this entry.",
                     id="txtasks.E005",
+                )
+            )
+        if not entry["AUTOCOMMIT"]:
+            found.append(
+                Error(
+                    f"Database {alias!r} has AUTOCOMMIT = False: workers and cleaners rely on it that a statement "
+                    "outside a transaction is committed, and so does an enqueue() outside a transaction.",
+                    hint=f"Remove AUTOCOMMIT from DATABASES[{alias!r}]. Code that wants to commit by hand can say "
+                    "transaction.set_autocommit(False) for itself.",
+                    id="txtasks.E022",
                 )
             )
         if vendor == "sqlite":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 from dataclasses import dataclass, fields
 from datetime import timedelta
@@ -13,6 +14,9 @@ from django.conf import settings
 from django.core.signals import setting_changed
 
 from django_txtasks.exceptions import ConfigError
+
+LONGEST = timedelta(days=36525)
+"""The longest duration of a setting: databases add it to the time of day, or take it from that."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +46,7 @@ class Config:
         beat: how often a worker renews its lease.
         lease: silence after which a worker may be declared lost; at least 3 beats.
         clean_interval: how often a cleaner renotifies and prunes.
-        keep_finished: how long finished tasks stay in their table; 0 = they are not kept.
+        keep_finished: how long finished tasks stay in their table; 0 = they are not kept, None = for ever.
         grace: how long running tasks may go on after the first stop signal.
         retry_time: when a hint's row is not there yet, look again after this.
         giveup_time: and forget the hint after this.
@@ -59,7 +63,7 @@ class Config:
     beat: timedelta = timedelta(seconds=1)
     lease: timedelta = timedelta(seconds=15)
     clean_interval: timedelta = timedelta(seconds=30)
-    keep_finished: timedelta = timedelta(days=7)
+    keep_finished: timedelta | None = timedelta(days=7)
     grace: timedelta = timedelta(seconds=30)
     retry_time: timedelta = timedelta(seconds=2)
     giveup_time: timedelta = timedelta(seconds=10)
@@ -88,6 +92,11 @@ class Config:
             raise ConfigError(
                 "TXTASKS['dead_notices'] names an exchange, but there is no TXTASKS['broker_url'] to reach it."
             )
+
+    @property
+    def keeps_finished(self) -> bool:
+        """Whether finished tasks get a row in their table."""
+        return self.keep_finished != timedelta(0)
 
 
 def parse(setting: Any) -> Config:
@@ -135,15 +144,22 @@ setting_changed.connect(_reset)
 
 
 def _duration(key: str, value: Any) -> timedelta:
+    what = f"TXTASKS[{key!r}] is {value!r}"
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        value = timedelta(seconds=value)
-    if not isinstance(value, timedelta):
+        with contextlib.suppress(OverflowError, ValueError):  # such as of NaN
+            value = timedelta(seconds=value)
+    if not isinstance(value, timedelta) or value > LONGEST:
         raise ConfigError(
-            f"TXTASKS[{key!r}] is {value!r}: use seconds (a number) or a datetime.timedelta."
+            f"{what}: use seconds (a number) or a datetime.timedelta, of 100 years at most"
+            f"{', or None to keep them for ever' if key == 'keep_finished' else ''}."
         )
     if value < timedelta(0) or (not value and key not in ("keep_finished", "grace")):
-        raise ConfigError(f"TXTASKS[{key!r}] is {value}: it must be longer than zero.")
+        raise ConfigError(f"{what}: it must be longer than zero.")
     return value
+
+
+def _keep_finished(key: str, value: Any) -> timedelta | None:
+    return None if value is None else _duration(key, value)
 
 
 def _queues(key: str, value: Any) -> tuple[str, ...]:
@@ -214,6 +230,7 @@ def _refuse_unknown_keys(name: str, setting: dict[Any, Any], shape: type) -> Non
 
 
 _PARSERS: dict[str, Any] = {
+    "keep_finished": _keep_finished,
     "dead_notices": _dead_notices,
     "queues": _queues,
     "queue_prefix": _prefix,

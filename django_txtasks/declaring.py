@@ -40,6 +40,12 @@ def declaration_of(
         raise InvalidDeclaration(
             f"The task name {name!r} has more than 200 characters. Shorten it."
         )
+    if function.__module__ == "__main__":
+        raise InvalidDeclaration(
+            f"@task was used on {function.__name__} in a script: Python calls the module that it was started with "
+            f"'__main__', so the task would be {name!r} here, as in every script, and no worker would know it. "
+            "Move the function to a module of an installed app, such as its tasks.py, and import it from there."
+        )
     declaration = Declaration(
         function=function,
         name=name,

@@ -93,7 +93,7 @@ def snapshot(database: str) -> Snapshot:
         database=database,
         queues=queues,
         workers=_workers(database),
-        finished=_finished(database) if config.keep_finished else None,
+        finished=_finished(database) if config.keeps_finished else None,
     )
 
 

@@ -239,4 +239,4 @@ def _log(request: HttpRequest, act: Act, names: dict[uuid.UUID, str]) -> None:
 
 
 def _keeps() -> bool:
-    return bool(get_config().keep_finished)
+    return get_config().keeps_finished

@@ -128,7 +128,7 @@ class Cleaner:
         count = 0
         for _ in range(BATCHES):
             with own_transaction(self.alias, limit=self.config.lease / 2):
-                expired = recovery.expire(self.alias, keep=bool(self.config.keep_finished))
+                expired = recovery.expire(self.alias, keep=self.config.keeps_finished)
             for task_id, name, queue in expired:
                 self._tell(signals.task_expired, task_id=task_id, task=name, queue=queue)
             count += len(expired)
@@ -160,10 +160,10 @@ class Cleaner:
 
     def prune(self) -> int:
         """Delete finished tasks that have been kept long enough, and workers long lost."""
-        count = 0
-        for _ in range(BATCHES):
+        count, age = 0, self.config.keep_finished
+        for _ in range(BATCHES if age is not None else 0):
             with own_transaction(self.alias, limit=self.config.lease / 2):
-                deleted = recovery.prune(self.alias, self.config.keep_finished)
+                deleted = recovery.prune(self.alias, age)
             count += deleted
             if deleted < recovery.BATCH:
                 break

@@ -45,7 +45,7 @@ class Recorded:
 
 def record(alias: str, ended: Sequence[Ended], *, config: Config) -> Recorded:
     """CLAIMED -> finished, PENDING or DEAD, for each attempt that still holds its row."""
-    recorded, keep = Recorded(), bool(config.keep_finished)
+    recorded, keep = Recorded(), config.keeps_finished
     if connections[alias].vendor == "postgresql":
         ended = _finish_many(alias, ended, recorded, keep=keep)
     if ended:
@@ -128,7 +128,7 @@ def finish(alias: str, ended: Ended, *, config: Config) -> Followers:
         ClaimLost: the row has moved on; the caller's transaction must roll back.
     """
     attempt, result = ended.attempt, ended.result
-    if config.keep_finished:
+    if config.keeps_finished:
         results = {} if result is None else {attempt.task_id: result}
         _copy(alias, [attempt.task_id], Status.CLAIMED, Outcome.SUCCEEDED, results)
     _hit(alias, statements.FINISH, attempt)

@@ -255,7 +255,7 @@ class Ledger:
             marks=marks,
             recent=turn.recent,
             room=turn.room,
-            keep=bool(self.config.keep_finished),
+            keep=self.config.keeps_finished,
             limit=self.config.lease / 2,
         )
         if written is None:

@@ -1,0 +1,112 @@
+"""Settings that cannot work are refused with what to do; those at the edge do what they say."""
+
+import re
+import runpy
+from datetime import timedelta
+from pathlib import Path
+
+import helpers
+import pytest
+from django.core.management import call_command
+from django.core.management.base import SystemCheckError
+from django.db import connection
+from probe import tasks
+
+from django_txtasks import checks, enqueue_task
+from django_txtasks.backends.compat import InvalidTask
+from django_txtasks.cleaner.cleaner import Cleaner
+from django_txtasks.conf import get_config, parse
+from django_txtasks.exceptions import ConfigError, InvalidDeclaration
+from django_txtasks.models import FinishedTask
+
+ROOT = Path(__file__).parents[1]
+
+
+# -- durations
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("key", ["keep_finished", "lease", "suspect_after"])
+@pytest.mark.parametrize(
+    "value",
+    [timedelta.max, timedelta(days=36526), 1e20, -1e20, float("inf"), float("nan")],
+    ids=str,
+)
+def test_a_duration_that_no_database_can_reckon_with_is_refused(key, value):
+    with pytest.raises(ConfigError, match=rf"^TXTASKS\['{key}'\] is .*100 years at most"):
+        parse({key: value})
+
+
+@pytest.mark.once
+def test_only_what_is_kept_may_be_kept_for_ever():
+    assert parse({"keep_finished": None}).keep_finished is None
+    with pytest.raises(ConfigError, match="use seconds"):
+        parse({"lease": None})
+
+
+@pytest.mark.parametrize(
+    ("keep", "left"),
+    [(None, 2), (timedelta(days=36525), 2), (3600, 1)],
+    ids=["for ever", "the longest", "an hour"],
+)
+def test_a_cleaner_prunes_what_is_older_than_it_is_kept(rows, txtasks, keep, left):
+    txtasks(keep_finished=keep)
+    with helpers.working():
+        ids = [enqueue_task(tasks.note).id for _ in range(2)]
+        helpers.wait_until(lambda: helpers.counts()["finished"] == 2)
+    old = FinishedTask.objects.filter(pk=ids[0])
+    old.update(finished_at=old.get().finished_at - timedelta(days=30_000))
+    counts = Cleaner(get_config(), "default").run_once()
+    assert (counts["pruned"], helpers.counts()["finished"]) == (2 - left, left)
+
+
+# -- databases
+
+
+@pytest.fixture
+def by_hand():
+    """Transactions by hand on ``default``: no test needs a new connection meanwhile."""
+    connection.settings_dict["AUTOCOMMIT"] = False
+    yield
+    connection.settings_dict["AUTOCOMMIT"] = True
+
+
+@pytest.mark.once
+def test_a_database_without_autocommit_is_found(by_hand):
+    [found] = [one for one in checks.check_databases() if one.id == "txtasks.E022"]
+    assert "AUTOCOMMIT" in found.msg
+    assert "'default'" in found.hint
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("command", ["runworkers", "runcleaner"])
+def test_no_process_starts_on_a_database_without_autocommit(by_hand, command):
+    with pytest.raises(SystemCheckError, match=r"txtasks\.E022"):
+        call_command(command, skip_checks=False)
+
+
+@pytest.mark.once
+def test_the_documentation_names_the_oldest_versions_that_the_checks_take():
+    shown = {"postgresql": "PostgreSQL", "mariadb": "MariaDB", "mysql": "MySQL", "sqlite": "SQLite"}
+    pages = ["README.md", "docs/reference/supported.md", "docs/how-to/databases.md"]
+    for page in pages:
+        text = " ".join((ROOT / page).read_text().split())
+        for product, version in checks.OLDEST.items():
+            said = re.search(rf"(?:{shown[product]}|^Version)[ |]+(\d[\d.]*)(?: or newer|\+)", text)
+            if said or page != "docs/how-to/databases.md":
+                assert said[1] == ".".join(map(str, version)), (page, product)
+
+
+# -- declarations in a script
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("module", "error"),
+    [("django_txtasks", InvalidDeclaration), ("django_txtasks.backends", InvalidTask)],
+)
+def test_a_task_of_the_script_that_was_started_is_refused(tmp_path, module, error):
+    script = tmp_path / "import_orders.py"
+    script.write_text(f"from {module} import task\n\n@task\ndef send():\n    pass\n")
+    with pytest.raises(error, match=r"'__main__\.send' here.*Move the function to a module"):
+        runpy.run_path(str(script), run_name="__main__")
