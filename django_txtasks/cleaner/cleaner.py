@@ -161,7 +161,9 @@ class Cleaner:
     def prune(self) -> int:
         """Delete finished tasks that have been kept long enough, and workers long lost."""
         count, age = 0, self.config.keep_finished
-        for _ in range(BATCHES if age is not None else 0):
+        for _ in range(BATCHES):
+            if age is None:
+                break
             with own_transaction(self.alias, limit=self.config.lease / 2):
                 deleted = recovery.prune(self.alias, age)
             count += deleted
