@@ -184,6 +184,10 @@ class Worker(models.Model):
     host = models.CharField(max_length=200)
     pid = models.PositiveIntegerField()
     queues = models.JSONField()
+    task_names = models.JSONField(
+        db_default=models.Value([], models.JSONField()),
+        help_text=_("the task functions that its code declares; it claims no others"),
+    )
     threads = models.PositiveSmallIntegerField()
     running = models.PositiveSmallIntegerField(db_default=0)
     listening = models.BooleanField(
@@ -204,6 +208,33 @@ class Worker(models.Model):
         db_default=0, help_text=_("number of the last will that RabbitMQ holds; 0 = none")
     )
     suspected_at = models.DateTimeField(null=True, help_text=_("when RabbitMQ delivered that will"))
+
+    class Meta:
+        default_permissions = ("view",)
+
+    def __str__(self) -> str:
+        return f"{self.host} pid {self.pid}"
+
+
+class Cleaner(models.Model):
+    """One cleaner process: its beat says that it is there, its last pass that it achieves something.
+
+    A process that cleans once, by cron, leaves its row behind as the record of that pass.
+    """
+
+    id = TaskId(primary_key=True, editable=False)
+    host = models.CharField(max_length=200)
+    pid = models.PositiveIntegerField()
+    interval = models.FloatField(
+        null=True, help_text=_("seconds between two of its passes; empty = it cleans once")
+    )
+    lease = models.FloatField(help_text=_("seconds of silence after which it counts as gone"))
+    started_at = models.DateTimeField(db_default=DatabaseNow())
+    seen_at = models.DateTimeField(db_default=DatabaseNow())
+    passed_at = models.DateTimeField(null=True, help_text=_("when its last whole pass ended"))
+    error = models.CharField(
+        max_length=500, db_default="", help_text=_("why it failed since; empty = it did not")
+    )
 
     class Meta:
         default_permissions = ("view",)

@@ -24,6 +24,7 @@ NAMES_OF_TABLES = [
     "txtasks_task",
     "txtasks_finishedtask",
     "txtasks_worker",
+    "txtasks_cleaner",
     "probe_run",
     "orders_receipt",
     "orders_order",

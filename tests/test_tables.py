@@ -68,7 +68,7 @@ def test_after_migrate_the_tables_are_vacuumed_as_queues(rows):
 
 @on_postgres
 def test_a_migration_back_leaves_the_servers_own_parameters(first_tables):
-    assert parameters() == {table: set() for table in TABLES}
+    assert not any(parameters().values())
 
 
 def test_the_migration_of_parameters_goes_back_and_forth_with_rows_in_the_tables(first_tables):
@@ -92,9 +92,9 @@ def test_a_router_keeps_the_parameters_away_from_a_database_without_our_tables(
     first_tables, settings
 ):
     settings.DATABASE_ROUTERS = [Elsewhere()]
-    migrate()
+    migrate("0003")
     settings.DATABASE_ROUTERS = []
-    assert parameters() == {table: set() for table in TABLES}
+    assert not any(parameters().values())
     migrate("0002")
 
 

@@ -153,8 +153,9 @@ STILL_HELD = """
 
 # -- workers --------------------------------------------------------------------------------------
 REGISTER = """
-    INSERT INTO txtasks_worker (id, host, pid, queues, threads, listening, lease, sessions)
-    VALUES (%(worker)s, %(host)s, %(pid)s, %(queues)s, %(threads)s, %(listening)s, %(lease)s, %(sessions)s)
+    INSERT INTO txtasks_worker (id, host, pid, queues, task_names, threads, listening, lease, sessions)
+    VALUES (%(worker)s, %(host)s, %(pid)s, %(queues)s, %(task_names)s, %(threads)s, %(listening)s, %(lease)s,
+            %(sessions)s)
 """
 # First in every transaction that claims: its row lock is what LOSE waits for, and 0 rows tell a
 # worker that was declared lost that it may not claim under this id. A beat under a new will clears

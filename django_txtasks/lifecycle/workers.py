@@ -16,9 +16,19 @@ from django_txtasks.lifecycle.sessions import session_of_thread
 
 
 def register(
-    alias: str, *, queues: list[str], threads: int, listening: bool | None, lease: timedelta
+    alias: str,
+    *,
+    queues: list[str],
+    threads: int,
+    listening: bool | None,
+    lease: timedelta,
+    task_names: Sequence[str] = (),
 ) -> uuid.UUID:
-    """Write a row for this process and return its new id. Ids are never used again."""
+    """Write a row for this process and return its new id. Ids are never used again.
+
+    Args:
+        task_names: the task functions that its code declares.
+    """
     worker = uuid.uuid4()
     run(
         alias,
@@ -27,6 +37,7 @@ def register(
         host=host_name(),
         pid=os.getpid(),
         queues=json.dumps(queues),
+        task_names=json.dumps(list(task_names)),
         threads=threads,
         listening=listening,
         lease=lease.total_seconds(),

@@ -170,6 +170,7 @@ class Ledger:
         self.id = workers.register(
             self.alias,
             queues=sorted(self.subscription.queues),
+            task_names=sorted(self.subscription.names),
             threads=self.threads,
             listening=connected,
             lease=self.config.lease,
