@@ -13,7 +13,7 @@ from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.db import OperationalError, connections, router
 from django.db.models import Model
 
-from django_txtasks import health, registry
+from django_txtasks import registry
 from django_txtasks.conf import get_config
 from django_txtasks.exceptions import ConfigError
 from django_txtasks.models import Task
@@ -127,6 +127,8 @@ def check_tables(*, databases: Sequence[str] | None = None, **_: Any) -> list[Ch
 @register(Tags.database)
 def check_health(*, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
     """What makes the task table slow from within. It keeps no worker from starting."""
+    from django_txtasks import health  # not before somebody asks
+
     ids = {"bloat": "txtasks.W014", "snapshot": "txtasks.W015"}
     found: list[CheckMessage] = []
     for alias in databases or []:

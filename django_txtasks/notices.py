@@ -7,7 +7,6 @@ from typing import Any
 
 from django.core.mail import send_mail
 
-from django_txtasks.broker import exchange
 from django_txtasks.conf import get_config
 from django_txtasks.functions import task
 
@@ -28,6 +27,8 @@ def publish_dead_notice(event: dict[str, Any]) -> None:
     """Publish what died, and why, to the exchange ``TXTASKS["dead_notices"]["exchange"]``."""
     config = get_config()
     if config.dead_notices.exchange and config.broker_url is not None:
+        from django_txtasks.broker import exchange  # it imports pika
+
         exchange.publish(config, config.dead_notices.exchange, event["queue_name"], event)
 
 

@@ -17,7 +17,7 @@ from proxy import Proxy
 
 from django_txtasks import enqueue_many
 from django_txtasks.models import Status, Worker
-from django_txtasks.worker.supervisor import Supervisor
+from django_txtasks.worker.supervisor import Assignment, Supervisor
 
 pytestmark = pytest.mark.usefixtures("rows")
 
@@ -129,7 +129,7 @@ def test_a_worker_that_ends_by_itself_is_started_again(workers):
 def test_a_start_that_fails_is_tried_again(tmp_path):
     """No memory, no process to be had, or a deploy that is just writing the program."""
     program = tmp_path / "program"
-    supervisor = Supervisor([[str(program)]], finite=True)
+    supervisor = Supervisor([Assignment([str(program)])], finite=True)
     codes = []
     with helpers.second_session(lambda: codes.append(supervisor.run())):
         helpers.wait_until(lambda: supervisor.children[0].start_at)

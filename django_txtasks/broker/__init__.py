@@ -1,5 +1,8 @@
 """RabbitMQ, which rings a bell and is trusted with nothing: the only importers of pika.
 
+Nothing here is imported where there is no broker, nor before a process first needs it: pika takes longer to import
+than all the rest of this package.
+
 * ``topology``: names, queues, and the form of a hint
 * ``link``: a connection that comes back
 * ``publisher``: sends hints from a thread of its own
@@ -10,6 +13,7 @@
 
 from __future__ import annotations
 
+import sys
 import uuid
 from collections.abc import Iterable
 
@@ -25,3 +29,10 @@ def notify(config: Config, alias: str, tasks: Iterable[tuple[uuid.UUID, str]]) -
         from django_txtasks.broker import publisher
 
         publisher.of_process(config).notify(alias, tasks)
+
+
+def flush() -> None:
+    """Send the hints that still wait, if there are any: for a process that ends without its exit handlers."""
+    publisher = sys.modules.get(f"{__name__}.publisher")
+    if publisher is not None:
+        publisher.close_all()

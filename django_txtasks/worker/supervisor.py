@@ -2,7 +2,7 @@
 
 Orders go through a pipe to each child: ``s`` stop, ``k`` stop now. Its end means that the supervisor is
 gone, which is an order to stop, too. Children are in process groups of their own, so that Ctrl-C reaches
-them once. The supervisor holds no connection and runs no task.
+them once. The supervisor holds no connection and runs no task: see ``forking`` for what that is good for.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from django.utils.autoreload import iter_all_python_module_files
 from django_txtasks import signals
 from django_txtasks.doorbell import Doorbell
 from django_txtasks.retry import backoff
+from django_txtasks.worker.forking import ForkedProcess, can_fork, fork
 from django_txtasks.worker.renewal import EXIT_CODE
 from django_txtasks.worker.stopping import Stop
 
@@ -36,10 +38,13 @@ def obey_supervisor(stop: Stop) -> bool:
     number = os.environ.pop(PIPE, None)
     if number is None:
         return False
-    threading.Thread(
-        target=_listen, args=(int(number), stop), name="txtasks-orders", daemon=True
-    ).start()
+    obey(int(number), stop)
     return True
+
+
+def obey(pipe: int, stop: Stop) -> None:
+    """Follow the orders that come through this file descriptor, in a thread of their own."""
+    threading.Thread(target=_listen, args=(pipe, stop), name="txtasks-orders", daemon=True).start()
 
 
 def _listen(pipe: int, stop: Stop) -> None:
@@ -59,6 +64,34 @@ def _end_at_last(seconds: float) -> None:
     os._exit(1)
 
 
+@dataclass(frozen=True)
+class Assignment:
+    """What one worker process is for.
+
+    Attributes:
+        command: the command line that starts it where it cannot be forked.
+        alias: the database whose tasks it runs.
+        max_tasks: it ends after so many; None = it goes on.
+    """
+
+    command: Sequence[str]
+    alias: str = "default"
+    max_tasks: int | None = None
+
+
+class Forked(BaseException):
+    """Raised in the new process of a fork, so that it leaves the supervisor's code: nothing failed.
+
+    Attributes:
+        assignment: what the new process is for.
+        pipe: the file descriptor of its orders.
+    """
+
+    def __init__(self, assignment: Assignment, pipe: int) -> None:
+        super().__init__()
+        self.assignment, self.pipe = assignment, pipe
+
+
 class Child:
     """One worker process, or the wait for its next start.
 
@@ -67,11 +100,11 @@ class Child:
         renew: start it again once it has ended, however it ends.
     """
 
-    def __init__(self, command: Sequence[str]) -> None:
-        self.command = command
+    def __init__(self, assignment: Assignment) -> None:
+        self.assignment = assignment
         self.start_at: float | None = 0.0
         self.renew = False
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | ForkedProcess | None = None
         self._failures = 0
         self._started = 0.0
         self._pipe = self._pid = -1
@@ -81,25 +114,41 @@ class Child:
         """Whether there is a process."""
         return self._process is not None
 
-    def start(self) -> None:
-        """Start the process, with the reading end of a new pipe."""
+    def start(self, *, by_fork: bool, siblings: Sequence[Child] = ()) -> None:
+        """Start the process, with the reading end of a new pipe.
+
+        Args:
+            by_fork: as a copy of this process; else by its command line.
+            siblings: a copy of this process gives up their pipes.
+
+        Raises:
+            Forked: in the new process.
+            OSError: it could not be started.
+        """
         reader, writer = os.pipe()
         try:
-            self._process = subprocess.Popen(  # noqa: S603 -- our own command line
-                self.command,
-                env={**os.environ, PIPE: str(reader)},
-                pass_fds=[reader],
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-            )
+            self._process = fork() if by_fork else self._spawn(reader)
         except OSError:
+            os.close(reader)
             os.close(writer)
             raise
-        finally:
-            os.close(reader)
+        if self._process is None:
+            for pipe in (writer, *(one._pipe for one in siblings if one.running)):
+                os.close(pipe)  # the end of a pipe tells that the supervisor alone is gone
+            raise Forked(self.assignment, reader)
+        os.close(reader)
         self._pipe, self._pid = writer, self._process.pid
         self.start_at, self.renew, self._started = None, False, time.monotonic()
         signals.child_started.tell(pid=self._process.pid)
+
+    def _spawn(self, reader: int) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(  # noqa: S603 -- our own command line
+            self.assignment.command,
+            env={**os.environ, PIPE: str(reader)},
+            pass_fds=[reader],
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
 
     def order(self, order: bytes) -> None:
         """Send an order; a child that has just ended does not need it."""
@@ -128,23 +177,34 @@ class Supervisor:
     """Keeps the children running until it is told to stop, or until each has done its work.
 
     Args:
-        commands: one command line per child.
+        assignments: one for each child.
         finite: a child that ends well has done its work; else it is started again.
         reload: restart the children when a loaded Python file changes.
+        may_fork: the children can be copies of this process; with ``reload`` they load the code anew.
     """
 
     def __init__(
-        self, commands: Sequence[Sequence[str]], *, finite: bool, reload: bool = False
+        self,
+        assignments: Sequence[Assignment],
+        *,
+        finite: bool,
+        reload: bool = False,
+        may_fork: bool = False,
     ) -> None:
         self.finite = finite
-        self.children = [Child(command) for command in commands]
+        self.children = [Child(assignment) for assignment in assignments]
+        self._may_fork = may_fork and not reload
         self._doorbell = Doorbell()
         self.stop = Stop(float("inf"), self._doorbell.ring)
         self._files = _modified() if reload else None
         self._failed = False
 
     def run(self) -> int:
-        """Return 0 if all children ended well, else 1."""
+        """Return 0 if all children ended well, else 1.
+
+        Raises:
+            Forked: in each new process that is a copy of this one.
+        """
         ordered = b""
         while any(child.running or child.start_at is not None for child in self.children):
             ordered = self._order(ordered)
@@ -177,7 +237,7 @@ class Supervisor:
 
     def _start(self, child: Child) -> None:
         try:
-            child.start()
+            child.start(by_fork=self._may_fork and can_fork(), siblings=self.children)
         except OSError as error:  # no memory, no process to be had: the others go on
             child.start_later(repr(error))
 

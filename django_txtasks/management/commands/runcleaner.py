@@ -15,7 +15,6 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, InterfaceError, connections, transaction
 
 from django_txtasks import broker
-from django_txtasks.broker.will import LastWills
 from django_txtasks.cleaner import Cleaner
 from django_txtasks.cleaner.cleaner import Notify
 from django_txtasks.conf import Config, get_config
@@ -129,6 +128,8 @@ class Command(BaseCommand):
         """Clean until told to stop; a last will wakes it."""
         wills = None
         if config.broker_url is not None:
+            from django_txtasks.broker.will import LastWills  # it imports pika
+
             wills = LastWills(config, alias, doorbell.ring)
             wills.start()
         cleaner = Cleaner(config, alias, notify=_notify(config, alias), wills=wills)

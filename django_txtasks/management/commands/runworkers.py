@@ -9,12 +9,10 @@ from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
+from django.db import connections
 from django.utils.autoreload import get_child_arguments
 
-from django_txtasks import registry
-from django_txtasks.broker import publisher
-from django_txtasks.broker.consumer import HintConsumer
-from django_txtasks.broker.will import LastWill
+from django_txtasks import broker, registry
 from django_txtasks.conf import Config, get_config
 from django_txtasks.lifecycle.claims import Subscription
 from django_txtasks.management.console import (
@@ -29,7 +27,13 @@ from django_txtasks.worker.bell import Bell
 from django_txtasks.worker.pulse import Probes, Pulse
 from django_txtasks.worker.renewal import EXIT_CODE, Renewal
 from django_txtasks.worker.stopping import Stop
-from django_txtasks.worker.supervisor import Supervisor, obey_supervisor
+from django_txtasks.worker.supervisor import (
+    Assignment,
+    Forked,
+    Supervisor,
+    obey,
+    obey_supervisor,
+)
 from django_txtasks.worker.worker import End, Worker
 
 
@@ -129,8 +133,11 @@ class Command(BaseCommand):
                 "No task function is declared: add @task to a function in an installed app's tasks.py."
             )
         if not supervised and self._called_from_command_line:
-            self._supervise(aliases, options)
-            return
+            child = self._supervise(aliases, options)
+            if child is None:
+                return
+            obey(child.pipe, stop)
+            aliases, options["max_tasks"] = [child.assignment.alias], child.assignment.max_tasks
         if len(aliases) > 1:
             raise CommandError(
                 f"One process serves one database, and these are {', '.join(map(repr, aliases))}: "
@@ -150,6 +157,9 @@ class Command(BaseCommand):
         pulse, probes = _signs_of_life(config, options)
         last_will = None
         if config.broker_url is not None:
+            from django_txtasks.broker.consumer import HintConsumer  # they import pika
+            from django_txtasks.broker.will import LastWill
+
             bell.source = HintConsumer(
                 config, subscription.alias, list(subscription.queues), bell.deliver
             )
@@ -178,7 +188,7 @@ class Command(BaseCommand):
         if probes is not None:
             probes.close()
         if end is End.RENEW and self._called_from_command_line:
-            publisher.close_all()
+            broker.flush()
             logging.shutdown()
             os._exit(EXIT_CODE)  # a thread that a task left behind must not keep the process
 
@@ -189,31 +199,40 @@ class Command(BaseCommand):
             os._exit(1 if end is End.CUT_SHORT else EXIT_CODE)
         raise CommandError("Tasks were cut short; the cleaner recovers them.")
 
-    def _supervise(self, aliases: list[str], options: dict[str, Any]) -> None:
-        """Run this same command line in child processes, as many for each database.
+    def _supervise(self, aliases: list[str], options: dict[str, Any]) -> Forked | None:
+        """Run this same command in child processes, as many for each database, until they have ended.
 
         None serves two, so that neither a backlog nor an outage of one database keeps another waiting.
+
+        Returns:
+            What to do, in a child that is a copy of this process; None in this process.
         """
         supervisor = Supervisor(
-            [command for alias in aliases for command in _commands(alias, options)],
+            [assignment for alias in aliases for assignment in _assignments(alias, options)],
             finite=bool(options["batch"] or options["max_tasks"]),
             reload=options["reload"],
+            may_fork=True,
         )
-        with stop_signals(supervisor.stop.request):
-            code = supervisor.run()
+        connections.close_all()  # of this thread: a copy may not share them
+        try:
+            with stop_signals(supervisor.stop.request):
+                code = supervisor.run()
+        except Forked as child:
+            return child
         if code:
             sys.exit(code)
+        return None
 
 
-def _commands(alias: str, options: dict[str, Any]) -> list[list[str]]:
-    """Return the command lines of the children for one database."""
+def _assignments(alias: str, options: dict[str, Any]) -> list[Assignment]:
+    """Return what the children for one database are for."""
     command = [*get_child_arguments(), "--skip-checks", f"--child-of-database={alias}"]
     count, most = options["processes"], options["max_tasks"]
     if not most:
-        return [command] * count
+        return [Assignment(command, alias)] * count
     share, rest = divmod(most, count)
     shares = [share + (number < rest) for number in range(count)]
-    return [[*command, f"--max-tasks={one}"] for one in shares if one]
+    return [Assignment([*command, f"--max-tasks={one}"], alias, one) for one in shares if one]
 
 
 def _signs_of_life(config: Config, options: dict[str, Any]) -> tuple[Pulse, Probes | None]:
