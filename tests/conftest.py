@@ -87,14 +87,16 @@ def second_database(rows):
 def django_db_setup(
     django_test_environment,
     django_db_blocker,
-    django_db_modify_db_settings_parallel_suffix,
     tmp_path_factory,
 ):
-    """The test database, made for every run: most tests here take ``rows`` instead of a mark."""
+    """The test database, made for every run: most tests here take ``rows`` instead of a mark.
+
+    Its name is used once, so that runs beside each other may share a server.
+    """
+    name = f"test_{uuid.uuid4().hex[:12]}"
     if connection.vendor == "sqlite":  # a file, which worker processes and threads share
-        connection.settings_dict["TEST"]["NAME"] = str(
-            tmp_path_factory.mktemp("db") / "test.sqlite3"
-        )
+        name = str(tmp_path_factory.mktemp("db") / f"{name}.sqlite3")
+    connection.settings_dict["TEST"]["NAME"] = name
     with django_db_blocker.unblock():
         old = setup_databases(verbosity=0, interactive=False)
     yield

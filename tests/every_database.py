@@ -1,53 +1,144 @@
-"""Run pytest once for each database; exit with the first failure's status.
+"""Run pytest on each database, all at the same time; exit with the first failure's status.
 
-    python tests/services.py -- python tests/every_database.py [--proof|--postgres] [pytest's arguments]
+    python tests/services.py -- python tests/every_database.py [pytest's arguments]
 
-Documents, demo and servers are the same whatever the database: they are tested once, with PostgreSQL.
-The protocol's proof is the same whatever the Python and Django: it has an environment of its own.
-``--postgres``: no other database, and no documents; tox has all with the oldest and with the newest Django.
+PostgreSQL has the whole suite. MariaDB and SQLite leave out the tests marked `once`, which are the
+same whatever the database. An environment of tox that is not the newest runs on each database the
+tests marked `smoke`: `TXTASKS_TEST_NEWEST` names the newest (see toxfile.py). A `-m` of one's own,
+or a test's whole name, comes after these marks and wins.
+
+``--proof`` runs what takes longest and is once, too: the protocol's model, failpoints and storm.
 """
 
 from __future__ import annotations
 
-import itertools
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 PYTEST = Path(sys.executable).with_name("pytest")  # not -m: that would import the source tree
-AT_ONCE = ["--numprocesses=4", "--dist=worksteal"]  # most tests wait for other processes
-ONCE = ["test_docs.py", "test_demo.py", "test_services.py"]
+PASSED, NOTHING_TO_RUN = 0, 5  # what pytest ends with
 PROOF = ["test_failpoints.py", "test_model.py", "test_storm.py"]  # tox -e proof
+PATIENCE = 8  # seconds for a pytest to stop when told to: less than services.py has for us
 
 
-def main(arguments: list[str]) -> int:
-    """Return pytest's first status that is not 0."""
-    postgres = os.environ["TXTASKS_TEST_POSTGRES_URL"]
-    if arguments[:1] == ["--proof"]:
-        return _run("PostgreSQL", postgres, [f"tests/{name}" for name in PROOF], arguments[1:])
-    proof = [f"--ignore=tests/{name}" for name in PROOF]
-    if arguments[:1] == ["--postgres"]:
-        return _run("PostgreSQL", postgres, [*proof, "--ignore=tests/test_docs.py"], arguments[1:])
-    once = [f"--ignore=tests/{name}" for name in ONCE]
+@dataclass(frozen=True)
+class Run:
+    """One pytest on one database.
+
+    Attributes:
+        marks: what `-m` selects; empty for everything.
+        workers: of pytest-xdist; most tests wait for other processes.
+    """
+
+    database: str
+    url: str
+    marks: str
+    workers: int
+
+    def command(self, arguments: Sequence[str], reports: Path | None) -> list[str | Path]:
+        """Return the command line; ``arguments`` are pytest's own."""
+        at_once = [f"--numprocesses={self.workers}", "--dist=worksteal"]
+        marked = ["-m", self.marks] if self.marks else []
+        reported = [f"--junit-xml={reports / self.database}.xml"] if reports else []
+        return [PYTEST, *at_once, *marked, *reported, *arguments]
+
+
+def main(arguments: list[str], reports: Path | None = None) -> int:
+    """Return pytest's first status that is not 0; write what it reports of each database as JUnit's XML."""
+    with databases() as urls:
+        if arguments[:1] == ["--proof"]:
+            run = Run("PostgreSQL", urls["PostgreSQL"], marks="", workers=4)
+            statuses = together(
+                [run], [*(f"tests/{name}" for name in PROOF), *arguments[1:]], reports
+            )
+        else:
+            proof = [f"--ignore=tests/{name}" for name in PROOF]
+            statuses = together(runs(urls), [*proof, *arguments], reports)
+    return next((status for status in statuses if status), PASSED)
+
+
+@contextmanager
+def databases() -> Iterator[dict[str, str]]:
+    """Give the URL of each database; the file of SQLite lives until the end."""
     with tempfile.TemporaryDirectory() as directory:
-        sqlite = f"sqlite:///{directory}/txtasks.sqlite3?timeout=1"
-        mariadb = os.environ["TXTASKS_TEST_MARIADB_URL"]
-        statuses = [
-            _run("PostgreSQL", postgres, proof, arguments),
-            _run("MariaDB", mariadb, [*proof, *once], arguments),
-            _run("SQLite", sqlite, [*proof, *once], arguments),
+        yield {
+            "PostgreSQL": os.environ["TXTASKS_TEST_POSTGRES_URL"],
+            "MariaDB": os.environ["TXTASKS_TEST_MARIADB_URL"],
+            "SQLite": f"sqlite:///{directory}/txtasks.sqlite3?timeout=1",
+        }
+
+
+def runs(urls: dict[str, str]) -> list[Run]:
+    """Return what this environment runs on each database."""
+    if is_newest(os.environ.get("TOX_ENV_NAME", "")):
+        marks = {database: "" if database == "PostgreSQL" else "not once" for database in urls}
+        return [Run(database, url, marks[database], workers=3) for database, url in urls.items()]
+    return [Run(database, url, "smoke and not once", workers=1) for database, url in urls.items()]
+
+
+def is_newest(environment: str) -> bool:
+    """Whether the whole suite runs here: everywhere but in the older ones of tox's `py…-django…`."""
+    newest = os.environ.get("TXTASKS_TEST_NEWEST", environment)
+    return environment == newest or not environment.startswith("py")
+
+
+def together(
+    runs: Sequence[Run], arguments: Sequence[str], reports: Path | None = None
+) -> list[int]:
+    """Run all at the same time; print what each says in one piece when it ends."""
+    with ExitStack() as files:
+        outputs = [files.enter_context(tempfile.TemporaryFile()) for _ in runs]
+        started = [
+            _start(run.command(arguments, reports), run.url, output)
+            for run, output in zip(runs, outputs, strict=True)
         ]
-    return next((status for status in statuses if status), 0)
+        try:
+            statuses = []
+            for run, process, output in zip(runs, started, outputs, strict=True):
+                statuses.append(process.wait())
+                _print(run, output)
+        except KeyboardInterrupt:
+            _stop(started)
+            for run, output in list(zip(runs, outputs, strict=True))[len(statuses) :]:
+                _print(run, output)
+            raise SystemExit(128 + signal.SIGINT) from None
+    return [
+        PASSED if status == NOTHING_TO_RUN and run.database != "PostgreSQL" else status
+        for run, status in zip(runs, statuses, strict=True)
+    ]
 
 
-def _run(name: str, url: str, *arguments: list[str]) -> int:
-    print(f"\n===== {name} =====", flush=True)
-    return subprocess.call(
-        [PYTEST, *AT_ONCE, *itertools.chain(*arguments)],
+def _start(command: Sequence[str | Path], url: str, output: IO[bytes]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        command,
         env={**os.environ, "TXTASKS_DATABASE_URL": url},
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,  # Ctrl-C reaches it through us, and once
     )
+
+
+def _print(run: Run, output: IO[bytes]) -> None:
+    output.seek(0)
+    print(f"\n===== {run.database} =====\n{output.read().decode(errors='replace')}", flush=True)
+
+
+def _stop(started: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Have each pytest end its tests in good order, or kill it."""
+    for process in started:
+        process.send_signal(signal.SIGINT)
+    for process in started:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(PATIENCE)
+        process.kill()
 
 
 if __name__ == "__main__":

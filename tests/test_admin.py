@@ -22,7 +22,7 @@ from django.utils import timezone
 from django_txtasks.admin import actions, columns, shown
 from django_txtasks.models import FinishedTask, OnCrash, Outcome, Status, Task, Worker
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.smoke]
 
 MARKUP = "<script>alert(1)</script>"
 TASKS = "/admin/txtasks/task/"

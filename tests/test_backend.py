@@ -39,7 +39,7 @@ from django_txtasks.backends.compat import (
 from django_txtasks.conf import get_config
 from django_txtasks.models import FinishedTask, Status, Task, Worker
 
-pytestmark = pytest.mark.usefixtures("rows", "quick")
+pytestmark = [pytest.mark.usefixtures("rows", "quick"), pytest.mark.smoke]
 
 BACKEND = "django_txtasks.backends.TxTasksBackend"
 

@@ -63,6 +63,7 @@ def gone(pid):
     return False
 
 
+@pytest.mark.smoke
 def test_a_killed_workers_tasks_are_recovered_and_finished_by_another(processes, workers):
     workers("--threads=2")
     handles = [tasks.slow_once.enqueue(f"key {number}", seconds=60) for number in range(2)]
@@ -148,6 +149,7 @@ def test_workers_end_when_their_supervisor_is_killed(workers):
     assert not Worker.objects.exists()
 
 
+@pytest.mark.smoke
 def test_the_first_sigterm_lets_running_tasks_end_and_claims_nothing_more(txtasks, workers):
     txtasks(grace=30)
     process = workers("--threads=1")

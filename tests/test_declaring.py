@@ -17,6 +17,8 @@ from django_txtasks.conf import Config, get_config, parse
 from django_txtasks.exceptions import ConfigError, InvalidDeclaration, TxTasksError, UnknownTask
 from django_txtasks.retry import backoff
 
+pytestmark = pytest.mark.smoke
+
 
 def plain(a, b=2):
     """What it does."""

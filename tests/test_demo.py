@@ -22,6 +22,8 @@ from demo.stage import Stage
 from django.core.management import CommandError
 from orders.management.commands.demo import Command, _url
 
+pytestmark = pytest.mark.once
+
 MANAGE = Path(__file__).parents[1] / "testproject" / "manage.py"
 SERVERS = ["--postgres", "--broker"]
 ALL_KEPT = re.compile(r"^5 of 5 promises kept in \d+ s$", re.MULTILINE)

@@ -46,6 +46,8 @@ from django_txtasks.backends import backend
 from django_txtasks.broker.topology import hint_queue
 from django_txtasks.conf import Config, DeadNotices
 
+pytestmark = pytest.mark.once
+
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 GUIDES = [page for page in PAGES if page.name != "tutorial.md"]

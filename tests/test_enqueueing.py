@@ -29,7 +29,7 @@ from django_txtasks.exceptions import (
 from django_txtasks.lifecycle.enqueueing import NewTask, Template, insert, new_id
 from django_txtasks.models import Status, Task
 
-pytestmark = pytest.mark.usefixtures("rows")
+pytestmark = [pytest.mark.usefixtures("rows"), pytest.mark.smoke]
 
 
 def undecorated():

@@ -3,6 +3,8 @@
 import mutations
 import pytest
 
+pytestmark = pytest.mark.once
+
 
 @pytest.mark.parametrize("mutant", mutations.MUTANTS, ids=lambda mutant: mutant.guard)
 def test_a_guard_is_found_once_and_its_tests_are_there(mutant):

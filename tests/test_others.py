@@ -13,6 +13,7 @@ from django_txtasks.models import Task
 
 pytestmark = [
     pytest.mark.usefixtures("rows", "quick"),
+    pytest.mark.smoke,
     pytest.mark.skipif(django.VERSION < (6, 0), reason="they need Django's own Tasks"),
 ]
 

@@ -13,6 +13,8 @@ import psycopg
 import pytest
 import services
 
+pytestmark = pytest.mark.once
+
 SERVICES = Path(services.__file__)
 IF_ASKED = [sys.executable, SERVICES, "--if-asked", "--"]
 

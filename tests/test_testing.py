@@ -16,6 +16,8 @@ from django_txtasks.exceptions import NotATask
 from django_txtasks.models import FinishedTask, Status, Task, Worker
 from django_txtasks.testing import assert_enqueued, assert_not_enqueued
 
+pytestmark = pytest.mark.smoke
+
 
 @pytest.fixture
 def rolled_back(rows):

@@ -13,6 +13,8 @@ from django.db import connections
 from django_txtasks import migrations
 from django_txtasks.models import FinishedTask, Task
 
+pytestmark = pytest.mark.smoke
+
 HISTORY = sorted(path.stem for path in Path(migrations.__path__[0]).glob("0*.py"))
 OLD_ROWS = """
     INSERT INTO txtasks_task (id, task_name, args) VALUES ('{pending}', 'probe.tasks.give', '[1]');

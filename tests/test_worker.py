@@ -13,7 +13,7 @@ from probe import tasks
 from django_txtasks import enqueue_many, enqueue_task, signals
 from django_txtasks.models import FinishedTask, Status, Task, Worker
 
-pytestmark = pytest.mark.usefixtures("rows", "quick")
+pytestmark = [pytest.mark.usefixtures("rows", "quick"), pytest.mark.smoke]
 
 
 def work(**options):
