@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
-from django_txtasks import payload
+from django_txtasks import foreign, payload
 from django_txtasks.conf import get_config
-from django_txtasks.declaring import check_priority
+from django_txtasks.declaring import OF_TASK, OF_USING, check_priority, from_now
 from django_txtasks.exceptions import InvalidArguments, InvalidOption, NotATask, UnknownQueue
 from django_txtasks.lifecycle.enqueueing import NewTask, Template, new_id, new_ids
 from django_txtasks.registry import Declaration, Options
@@ -120,8 +120,32 @@ def _check_call(declaration: Declaration, args: Sequence[Any], kwargs: Mapping[s
         declaration.signature.bind(*args, **kwargs)
     except TypeError as error:
         raise InvalidArguments(
-            f"{declaration.name}{declaration.signature} cannot be called like that: {error}."
+            f"{declaration.name}{declaration.signature} cannot be called like that: "
+            f"{_about_keywords(declaration, kwargs) or f'{error}.'}"
         ) from None
+
+
+def _about_keywords(declaration: Declaration, kwargs: Mapping[str, Any]) -> str:
+    """Return what to say of the first keyword that the function does not know; empty = it knows them all."""
+    parameters = declaration.signature.parameters.values()
+    known = [
+        one.name for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)
+    ]
+    if any(one.kind is one.VAR_KEYWORD for one in parameters):
+        return ""
+    for name in kwargs:
+        if name in known:
+            continue
+        if name in OF_USING:
+            more = f"It is an option: fn.using({name}=…).enqueue(…)."
+        elif name in OF_TASK:
+            more = f"It is an option: @task({name}=…)."
+        elif name in foreign.OPTIONS:
+            more = foreign.about_option(name, known)
+        else:
+            more = foreign.about_name(name, known)
+        return f"it has no parameter {name!r}. {more}"
+    return ""
 
 
 def _queue(name: str) -> str:
@@ -137,12 +161,13 @@ def _queue(name: str) -> str:
 def _time(value: Any, name: str) -> datetime | timedelta | None:
     if value is None:
         return value
+    value = from_now(value, name)
     if isinstance(value, timedelta):
         if abs(value) > FARTHEST:
             raise InvalidOption(f"{name} is {value}, more than 100 years away.")
         return value
     if not isinstance(value, datetime):
-        raise InvalidOption(f"{name} is {value!r}; use an aware datetime or a timedelta.")
+        raise InvalidOption(f"{name} is {value!r}; use an aware datetime, a timedelta, or seconds.")
     if value.utcoffset() is None:
         raise InvalidOption(
             f"{name} is the naive datetime {value}: in which time zone? Use django.utils.timezone.now() "

@@ -6,16 +6,33 @@ Decorators run while Django is still loading its apps.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import fields
 from datetime import timedelta
 from typing import Any
 
-from django_txtasks import registry
-from django_txtasks.exceptions import InvalidDeclaration, InvalidOption
+from django_txtasks import foreign, registry
+from django_txtasks.exceptions import InvalidDeclaration, InvalidOption, UnknownOption
 from django_txtasks.registry import Declaration, Options
 
 HOOKS = ("compensate", "on_success", "on_retry", "on_failure")
 """Options that name a task which an arrow enqueues."""
+OF_TASK = (
+    *(
+        "queue_name",
+        "priority",
+        "max_attempts",
+        "max_crashes",
+        "atomic",
+        "idempotent",
+        "takes_context",
+    ),
+    *("timeout", "expires"),
+    *HOOKS,
+)
+"""Options of ``@task``."""
+OF_USING = tuple(one.name for one in fields(Options))
+"""Options of ``using()``."""
 
 
 def declaration_of(
@@ -23,7 +40,7 @@ def declaration_of(
     *,
     name: str,
     timeout: timedelta | float | None,
-    expires: timedelta | None,
+    expires: timedelta | float | None,
     hooks: Mapping[str, Any],
     **options: Any,
 ) -> Declaration:
@@ -63,6 +80,33 @@ def declaration_of(
     return declaration
 
 
+def refuse_unknown(where: str, given: Collection[str], known: Collection[str] = OF_TASK) -> None:
+    """Raise UnknownOption if options were given that ``where`` does not have; it has the known ones."""
+    for name in given:
+        if name in OF_USING:
+            more = f"It is said of one task: fn.using({name}=…).enqueue(…)."
+        elif name in OF_TASK:
+            more = f"It is declared with the function: @task({name}=…)."
+        else:
+            more = foreign.about_option(name, known)
+        raise UnknownOption(f"{where} has no option {name!r}. {more}")
+
+
+def from_now(value: Any, name: str) -> Any:
+    """Return a number of seconds as a timedelta, and anything else as it is.
+
+    Raises:
+        InvalidOption: a number of more than 30 years, such as a Unix time.
+    """
+    if type(value) not in (int, float):
+        return value
+    if not abs(value) < 1e9:
+        raise InvalidOption(
+            f"{name} is {value!r}. A number is seconds from now on; for a moment in time, use an aware datetime."
+        )
+    return timedelta(seconds=value)
+
+
 def check_priority(priority: Any, name: str) -> None:
     """Raise InvalidOption unless it is from -100 to 100."""
     if not isinstance(priority, int) or isinstance(priority, bool) or not -100 <= priority <= 100:
@@ -81,9 +125,10 @@ def _seconds(timeout: Any, name: str) -> float | None:
 
 
 def _expires(expires: Any, name: str) -> timedelta | None:
+    expires = from_now(expires, "expires")
     if expires is not None and not (isinstance(expires, timedelta) and expires > timedelta(0)):
         raise InvalidDeclaration(
-            f"{name} has expires={expires!r}; a declaration takes a timedelta, longer than zero. "
+            f"{name} has expires={expires!r}; a declaration takes a timedelta or seconds, more than zero. "
             "A moment in time belongs to one task: use .using(expires=...)."
         )
     return expires

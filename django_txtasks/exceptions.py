@@ -35,6 +35,10 @@ class InvalidOption(TxTasksError, ValueError):
     """An option of ``using()`` or ``@task`` has a value that cannot be stored."""
 
 
+class UnknownOption(TxTasksError, TypeError):
+    """``@task`` or ``using()`` was given an option that it does not have."""
+
+
 class InvalidArguments(TxTasksError, ValueError):
     """The arguments or the result of a task cannot be stored as JSON."""
 

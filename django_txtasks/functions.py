@@ -8,12 +8,22 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    Literal,
+    NoReturn,
+    ParamSpec,
+    TypeVar,
+    overload,
+)
 
 from asgiref.sync import sync_to_async
 
-from django_txtasks import enqueueing, registry
-from django_txtasks.declaring import declaration_of
+from django_txtasks import enqueueing, foreign, registry
+from django_txtasks.declaring import OF_USING, declaration_of, refuse_unknown
 from django_txtasks.exceptions import ClaimLost, InvalidDeclaration
 from django_txtasks.lifecycle import claims
 from django_txtasks.lifecycle.attempts import Attempt
@@ -76,6 +86,11 @@ class TaskFunction(Generic[P, R]):
     def __repr__(self) -> str:
         return f"<task function {self.declaration.name}>"
 
+    if not TYPE_CHECKING:  # to type checkers, it would have any attribute
+
+        def __getattr__(self, name: str) -> Any:
+            raise foreign.no_attribute(self, name)
+
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
 
@@ -92,19 +107,24 @@ class TaskFunction(Generic[P, R]):
         *,
         queue_name: str | None = None,
         priority: int | None = None,
-        run_after: datetime | timedelta | None = None,
-        expires: datetime | timedelta | None = None,
+        run_after: datetime | timedelta | float | None = None,
+        expires: datetime | timedelta | float | None = None,
         using: str | None = None,
+        **unknown: NoReturn,
     ) -> TaskFunction[P, R]:
         """Return this function with other options for what is enqueued through it.
 
         Args:
             queue_name: one of ``TXTASKS["queues"]``.
             priority: -100 to 100, higher first.
-            run_after: earliest start: an aware datetime, or a timedelta from now on.
-            expires: no attempt starts after it; the task is then cancelled.
+            run_after: earliest start: an aware datetime, or from now on: a timedelta, or seconds.
+            expires: no attempt starts after it, said in the same ways; the task is then cancelled.
             using: the database alias whose transaction the task belongs to.
+
+        Raises:
+            UnknownOption: not one of these. It names what was meant.
         """
+        refuse_unknown(f"{self.declaration.name}.using()", unknown, OF_USING)
         given = {
             "queue_name": queue_name,
             "priority": priority,
@@ -129,7 +149,7 @@ def task(
     idempotent: bool = ...,
     takes_context: Literal[False] = ...,
     timeout: timedelta | float | None = ...,
-    expires: timedelta | None = ...,
+    expires: timedelta | float | None = ...,
     compensate: TaskFunction[..., Any] | None = ...,
     on_success: TaskFunction[..., Any] | None = ...,
     on_retry: TaskFunction[..., Any] | None = ...,
@@ -146,7 +166,7 @@ def task(
     idempotent: bool = ...,
     takes_context: Literal[True],
     timeout: timedelta | float | None = ...,
-    expires: timedelta | None = ...,
+    expires: timedelta | float | None = ...,
     compensate: TaskFunction[..., Any] | None = ...,
     on_success: TaskFunction[..., Any] | None = ...,
     on_retry: TaskFunction[..., Any] | None = ...,
@@ -164,11 +184,12 @@ def task(
     idempotent: bool = False,
     takes_context: bool = False,
     timeout: timedelta | float | None = None,
-    expires: timedelta | None = None,
+    expires: timedelta | float | None = None,
     compensate: TaskFunction[..., Any] | None = None,
     on_success: TaskFunction[..., Any] | None = None,
     on_retry: TaskFunction[..., Any] | None = None,
     on_failure: TaskFunction[..., Any] | None = None,
+    **unknown: Any,
 ) -> Any:
     """Declare a function of a module, sync or async, as a task function.
 
@@ -184,7 +205,7 @@ def task(
         timeout: how long an attempt may take, as timedelta or seconds: then ``TimedOut`` is raised
             in it, and if that does not end it within ``TXTASKS["grace"]``, its process is replaced.
             It counts as a failure.
-        expires: counted from enqueueing: no attempt starts after it; the task is then cancelled.
+        expires: a timedelta or seconds from enqueueing on: no attempt starts after it; the task is then cancelled.
         compensate: a task function, enqueued with the same arguments when a crash leaves this one
             dead, in one transaction. Such a task cannot be revived.
         on_success, on_retry, on_failure: a task function, enqueued when an attempt has finished, will be
@@ -194,7 +215,9 @@ def task(
 
     Raises:
         InvalidDeclaration: not a function of a module, or options that contradict each other.
+        UnknownOption: not one of these. It names what was meant.
     """
+    refuse_unknown("@task", unknown)
     hooks = {
         "compensate": compensate,
         "on_success": on_success,

@@ -99,8 +99,8 @@ class Options:
 
     queue_name: str | None = None
     priority: int | None = None
-    run_after: datetime | timedelta | None = None
-    expires: datetime | timedelta | None = None
+    run_after: datetime | timedelta | float | None = None
+    expires: datetime | timedelta | float | None = None
     using: str | None = None
 
 

@@ -256,7 +256,7 @@ def test_an_unknown_queue_is_refused_with_the_known_ones(django_assert_num_queri
     ("options", "says"),
     [
         ({"run_after": datetime(2030, 1, 1)}, "naive"),
-        ({"run_after": "tomorrow"}, "aware datetime or a timedelta"),
+        ({"run_after": "tomorrow"}, "aware datetime, a timedelta, or seconds"),
         ({"run_after": timedelta(days=10**6)}, "100 years"),
         ({"run_after": datetime(1, 1, 1, tzinfo=timezone.utc)}, "1970"),
         ({"priority": 101}, "from -100 to 100"),

@@ -8,11 +8,11 @@ from functools import cached_property
 from types import SimpleNamespace
 from typing import Any
 
-from django_txtasks import registry
+from django_txtasks import foreign, registry
 from django_txtasks.backends import compat
 from django_txtasks.backends.running import EntryPoint, TaskContext
-from django_txtasks.declaring import HOOKS, declaration_of
-from django_txtasks.exceptions import TxTasksError
+from django_txtasks.declaring import HOOKS, declaration_of, refuse_unknown
+from django_txtasks.exceptions import TxTasksError, UnknownOption
 from django_txtasks.registry import Declaration, Options
 
 
@@ -21,17 +21,17 @@ class Task(compat.Task):
     """A function declared with Django's ``@task``. The options are those of ``django_txtasks.task``.
 
     Attributes:
-        run_after: a datetime, or a timedelta from enqueueing on.
-        expires: a timedelta from enqueueing on; through ``using()`` also a datetime.
+        run_after: a datetime, or from enqueueing on: a timedelta, or seconds.
+        expires: a timedelta or seconds from enqueueing on; through ``using()`` also a datetime.
     """
 
-    run_after: datetime | timedelta | None = None  # type: ignore[assignment]  # a timedelta, too
+    run_after: datetime | timedelta | float | None = None  # type: ignore[assignment]  # not datetimes alone
     max_attempts: int = 5
     max_crashes: int = 3
     atomic: bool = False
     idempotent: bool = False
     timeout: timedelta | float | None = None
-    expires: datetime | timedelta | None = None
+    expires: datetime | timedelta | float | None = None
     compensate: Any = None
     on_success: Any = None
     on_retry: Any = None
@@ -53,15 +53,22 @@ class Task(compat.Task):
 
         Raises:
             InvalidTask: ``atomic`` is among them: how a function runs is declared with it.
+            UnknownOption: not one of these.
         """
         if changes.get("atomic", self.atomic) not in (self.atomic, None):
             raise compat.InvalidTask(
                 f"{self.module_path}.using(atomic={changes['atomic']!r}): workers know a task as it was declared. "
                 "Say @task(atomic=True); on Django 6.0 with task from django_txtasks.backends."
             )
-        known = {one.name for one in fields(self)} - {"func", "takes_context"}
-        for name in changes.keys() - known:
-            raise TypeError(f"using() got an unexpected keyword argument {name!r}")
+        known = [one.name for one in fields(self) if one.name not in ("func", "takes_context")]
+        for name in changes.keys() & {"using", "database"}:
+            raise UnknownOption(
+                f"{self.module_path}.using() has no option {name!r}. The database is that of the backend: "
+                "using(backend=…), with TASKS[…]['OPTIONS']['database']."
+            )
+        refuse_unknown(
+            f"{self.module_path}.using()", [one for one in changes if one not in known], known
+        )
         return replace(
             self, **{name: value for name, value in changes.items() if value is not None}
         )
@@ -72,6 +79,9 @@ class Task(compat.Task):
         for one in fields(self):
             object.__setattr__(task, one.name, changes.get(one.name, getattr(self, one.name)))
         return task
+
+    def __getattr__(self, name: str) -> Any:
+        raise foreign.no_attribute(self, name)
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
         """Run it here and now, as the immediate backend does."""
@@ -142,8 +152,8 @@ def with_our_options(task: compat.Task) -> Task:
 
 
 def without_delay(task: Any) -> Any:
-    """Return what Django's validation takes: it knows no timedelta as ``run_after``."""
-    if not isinstance(task.run_after, timedelta):
+    """Return what Django's validation takes: it knows datetimes alone as ``run_after``."""
+    if isinstance(task.run_after, datetime | None):
         return task
     return SimpleNamespace(
         func=task.func,

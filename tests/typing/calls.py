@@ -37,6 +37,9 @@ mail.enqueue("a@example.org", ["Hello"])
 mail.enqueue("a@example.org", "Hello")  # wrong
 mail.using(priority=3, run_after=timedelta(hours=1)).enqueue("a@example.org", [])
 mail.using(priority="high")  # wrong
+mail.using(run_after=60, expires=3600.5).enqueue("a@example.org", [])
+mail.using(countdown=60)  # wrong
+mail.delay("a@example.org", [])  # wrong
 mail.using(run_after=timedelta(hours=1)).enqueue(["a@example.org"], [])  # wrong
 
 book.enqueue(1)

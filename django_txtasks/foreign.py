@@ -1,0 +1,65 @@
+"""Words of other task queues, and what says the same here: for the errors that answer them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection
+
+_LATER = "fn.using(run_after=…).enqueue(…), with seconds, a timedelta or an aware datetime"
+_WITH_OPTIONS = "using(run_after=…, queue_name=…, priority=…).enqueue(…)"
+_ATTEMPTS = "@task(max_attempts=…): what raises is tried again by itself, with growing waits"
+_WAITS = "TXTASKS['retry_base'] and TXTASKS['retry_ceiling'], or raise Retry(after=…) in the task"
+_UNIQUE = "missing so far: look in the same transaction for what is there already"
+_PERIODIC = "missing so far: django-crontask schedules tasks of Django's own @task"
+
+OPTIONS = {
+    **dict.fromkeys(["countdown", "eta", "delay", "scheduled_at", "schedule_at"], _LATER),
+    **dict.fromkeys(["retry", "retries", "max_retries", "autoretry_for", "attempts"], _ATTEMPTS),
+    **dict.fromkeys(["retry_backoff", "default_retry_delay", "retry_delay", "backoff"], _WAITS),
+    **dict.fromkeys(["unique", "unique_key", "unique_for", "lock", "queueing_lock"], _UNIQUE),
+    **dict.fromkeys(["cron", "crontab", "schedule", "run_every"], _PERIODIC),
+    **dict.fromkeys(["queue", "routing_key"], "queue_name=…"),
+    **dict.fromkeys(["time_limit", "soft_time_limit", "job_timeout"], "@task(timeout=…)"),
+    **dict.fromkeys(["ttl", "max_age", "expire", "expires_at"], "expires=…"),
+    **dict.fromkeys(
+        ["acks_late", "reject_on_worker_lost"], "@task(idempotent=True) or @task(atomic=True)"
+    ),
+    **dict.fromkeys(["ignore_result", "result_ttl", "store_results"], "TXTASKS['keep_finished']"),
+    "bind": "@task(takes_context=True)",
+    "link": "@task(on_success=…)",
+    "link_error": "@task(on_failure=…)",
+    "database": "fn.using(using=…)",
+    "name": "the function's module and name, which cannot be chosen",
+}
+"""By the name of an option elsewhere: what it is here."""
+
+METHODS = {
+    **dict.fromkeys(["delay", "send", "defer", "perform_async"], "enqueue(…)"),
+    **dict.fromkeys(["apply_async", "send_with_options", "configure"], _WITH_OPTIONS),
+    **dict.fromkeys(["schedule", "enqueue_in", "enqueue_at"], "using(run_after=…).enqueue(…)"),
+    **dict.fromkeys(["adelay", "defer_async"], "aenqueue(…)"),
+    "delay_on_commit": "enqueue(…), whose row is part of the transaction",
+}
+"""By the name of a method of task functions elsewhere: what it is here."""
+
+
+def about_option(name: str, known: Collection[str]) -> str:
+    """Return a sentence for somebody who gave an option that is not among the known ones."""
+    if name in OPTIONS:
+        return f"Here it is {OPTIONS[name]}."
+    return about_name(name, known)
+
+
+def about_name(name: str, known: Collection[str]) -> str:
+    """Return a sentence that says which name may have been meant, or which there are."""
+    if near := difflib.get_close_matches(name, known, n=1, cutoff=0.5):
+        return f"Did you mean {near[0]!r}?"
+    return f"It has {', '.join(map(repr, known))}." if known else "It has none."
+
+
+def no_attribute(owner: object, name: str) -> AttributeError:
+    """Return what to raise for an attribute that a task function, or a task of Django's, does not have."""
+    if name in METHODS:
+        shown = getattr(owner, "module_path", owner)
+        return AttributeError(f"{shown} has no .{name}(…). Use .{METHODS[name]}.")
+    return AttributeError(f"{type(owner).__name__!r} object has no attribute {name!r}")
