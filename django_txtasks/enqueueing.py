@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 import uuid
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from types import FrameType
-from typing import Any, ParamSpec, Protocol
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 from asgiref.sync import sync_to_async
 from django.db import connections, transaction
@@ -19,9 +19,16 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django_txtasks import broker, signals
 from django_txtasks.calls import Call, Target, read_call, row_of, rows_of, target_of
 from django_txtasks.conf import Config, get_config
-from django_txtasks.lifecycle.enqueueing import NewTask, insert, insert_as_made
+from django_txtasks.lifecycle.enqueueing import (
+    NewTask,
+    Times,
+    insert,
+    insert_and_read,
+    insert_as_made,
+)
 
 P = ParamSpec("P")
+T = TypeVar("T")
 
 NEAR = timedelta(seconds=10)
 """Hints go out for what is due within this time; a worker sets a timer for the rest of it."""
@@ -60,13 +67,14 @@ def enqueue_task(function: Enqueueable[P], /, *args: P.args, **kwargs: P.kwargs)
         NotATask, InvalidArguments, UnknownQueue, InvalidOption: before any SQL; the caller's
             transaction stays usable.
     """
-    target = target_of(function)
-    task = row_of((target, args, kwargs))
-    _warn_if_apart(target.alias)
-    insert(connections[target.alias], [task])
-    handle = _handle(target, task)
-    _tell(target.alias, [handle], [target])
-    return handle
+    return _enqueue(function, args, kwargs, _insert_one)[0]
+
+
+def enqueue_and_read(
+    function: Enqueueable[P], /, *args: P.args, **kwargs: P.kwargs
+) -> tuple[TaskHandle, Times]:
+    """As ``enqueue_task``, and return the times in the row, for results of Django's Tasks."""
+    return _enqueue(function, args, kwargs, insert_and_read)
 
 
 def enqueue_many(calls: Iterable[Sequence[Any]]) -> list[TaskHandle]:
@@ -158,6 +166,26 @@ def _open_hook(connection: BaseDatabaseWrapper) -> _CommitHook | None:
         if isinstance(hook, _CommitHook) and sids == savepoints:
             return hook
     return None
+
+
+def _enqueue(
+    function: Any,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    write: Callable[[BaseDatabaseWrapper, NewTask], T],
+) -> tuple[TaskHandle, T]:
+    """Validate a call, write its row, and have it told; return what ``write`` did, too."""
+    target = target_of(function)
+    task = row_of((target, args, kwargs))
+    _warn_if_apart(target.alias)
+    written = write(connections[target.alias], task)
+    handle = _handle(target, task)
+    _tell(target.alias, [handle], [target])
+    return handle, written
+
+
+def _insert_one(connection: BaseDatabaseWrapper, task: NewTask) -> None:
+    insert(connection, [task])
 
 
 def _insert_many(alias: str, wanted: Sequence[Call]) -> list[TaskHandle]:

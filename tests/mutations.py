@@ -146,8 +146,9 @@ MUTANTS = [
     Mutant("hints are sent after the commit", "enqueueing.py",
            {"connection.on_commit(hook, robust=True)": "hook()"}, "test_enqueueing.py"),
     Mutant("the row is written in the transaction", "enqueueing.py",
-           {"    insert(connections[target.alias], [task])\n":
-            "    connections[target.alias].on_commit(lambda: insert(connections[target.alias], [task]))\n"},
+           {"    written = write(connections[target.alias], task)\n":
+            "    connections[target.alias].on_commit(lambda: write(connections[target.alias], task))\n"
+            "    written: Any = None\n"},
            "test_enqueueing.py"),
     Mutant("renotify", "cleaner/cleaner.py",
            {'counts["renotified"] = self.renotify()': 'counts["renotified"] = 0'}, "test_cleaner.py"),

@@ -9,7 +9,6 @@ from typing import Any
 from django.apps import apps
 from django.core.checks import CheckMessage, Error
 from django.db import connections, router
-from django.utils import timezone
 
 from django_txtasks.backends import compat, results
 from django_txtasks.backends.tasks import Task, with_our_options, without_delay
@@ -60,21 +59,22 @@ class TxTasksBackend(_TakesOurOptions):
         """Write a task in the current transaction of ``database``, or in one of its own if there is none.
 
         Returns:
-            The TaskResult.
+            The TaskResult, as ``get_result`` reads it.
 
         Raises:
             InvalidTask, TypeError, TxTasksError: before any SQL.
         """
-        from django_txtasks.enqueueing import enqueue_task
+        from django_txtasks.enqueueing import enqueue_and_read
 
         self.validate_task(task)
         args, kwargs = compat.normalize_json(list(args)), compat.normalize_json(dict(kwargs))
-        handle = enqueue_task(with_our_options(task), *args, **kwargs)
+        ours = with_our_options(task)
+        handle, times = enqueue_and_read(ours, *args, **kwargs)
         result = compat.TaskResult(
-            task=task,
+            task=task if task.run_after is None else ours.as_enqueued(run_after=times.later),
             id=str(handle.id),
             status=compat.TaskResultStatus.READY,
-            enqueued_at=timezone.now(),  # the row has the database's time, which refresh() reads
+            enqueued_at=times.enqueued_at,
             started_at=None,
             finished_at=None,
             last_attempted_at=None,

@@ -41,6 +41,7 @@ def find(database: str, result_id: str, backend: str) -> compat.TaskResult:
 
 def _result(row: Row | FinishedTask, backend: str) -> compat.TaskResult:
     from django_txtasks.lifecycle.claims import read_entries
+    from django_txtasks.lifecycle.enqueueing import Times
 
     entry = registry.find(row.task_name)
     if entry is None or not isinstance(entry.function, EntryPoint):
@@ -53,7 +54,12 @@ def _result(row: Row | FinishedTask, backend: str) -> compat.TaskResult:
             backend=backend,
             priority=row.priority,
             queue_name=row.queue_name,
-            run_after=row.run_after if row.run_after > row.enqueued_at else None,
+            run_after=Times(row.enqueued_at, row.run_after).later,
+            **{
+                name: getattr(row, name)
+                for name in ("max_attempts", "max_crashes")
+                if hasattr(row, name)
+            },
         ),
         id=str(row.pk),
         status=status,

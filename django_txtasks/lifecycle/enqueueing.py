@@ -47,6 +47,18 @@ class NewTask(NamedTuple):
     kwargs: str = "{}"
 
 
+class Times(NamedTuple):
+    """Times of a row, by the clock of its database."""
+
+    enqueued_at: datetime
+    run_after: datetime
+
+    @property
+    def later(self) -> datetime | None:
+        """When it may run; None = at once."""
+        return self.run_after if self.run_after > self.enqueued_at else None
+
+
 _NOT_FIXED = ~(0xF << 76 | 0x3 << 62)
 _VERSION_7 = 0x7 << 76 | 0x2 << 62
 
@@ -81,6 +93,19 @@ def insert(connection: BaseDatabaseWrapper, tasks: Sequence[NewTask]) -> None:
     insert_as_made(connection, [task.template for task in tasks], tasks)
 
 
+def insert_and_read(connection: BaseDatabaseWrapper, task: NewTask) -> Times:
+    """-> PENDING, as ``insert``. Returns what the database made of the row's times."""
+    said = _said(_DEFAULTS, [task.template])
+    if connection.features.can_return_columns_from_insert:
+        times = _insert(connection, said, [task], f" RETURNING {statements.TIMES_OF_TASK}")
+    else:  # MySQL
+        _insert(connection, said, [task])
+        with connection.cursor() as cursor:
+            cursor.execute(statements.SELECT_TIMES, [task.task_id.hex])
+            times = cursor.fetchone()
+    return Times(*map(_in_utc, times))
+
+
 def insert_as_made(
     connection: BaseDatabaseWrapper, templates: Sequence[Template], tasks: Iterable[NewTask]
 ) -> None:
@@ -100,7 +125,10 @@ def insert_as_made(
         _insert(connection, said, some)
 
 
-def _insert(connection: BaseDatabaseWrapper, said: list[str], tasks: Sequence[NewTask]) -> None:
+def _insert(
+    connection: BaseDatabaseWrapper, said: list[str], tasks: Sequence[NewTask], returning: str = ""
+) -> Any:
+    """Write rows in one statement; return the row that ``returning`` asks for, or None."""
     own = _said(_OWN, [(task.args, task.kwargs) for task in tasks])
     columns = ", ".join(["id", *own, *said])
     later = dialect_of(connection).later.replace("%(delay)s", "%s")
@@ -112,8 +140,10 @@ def _insert(connection: BaseDatabaseWrapper, said: list[str], tasks: Sequence[Ne
         params += [_stored(connection, value) for value in values]
     with connection.cursor() as cursor:
         cursor.execute(
-            statements.INSERT_TASKS.format(columns=columns, rows=", ".join(rows)), params
+            statements.INSERT_TASKS.format(columns=columns, rows=", ".join(rows)) + returning,
+            params,
         )
+        return cursor.fetchone() if returning else None
 
 
 def _copy(
@@ -143,8 +173,13 @@ def _copy(
 def _now(cursor: Any) -> datetime:
     """Return the database's time: COPY takes no expressions, and no other clock counts."""
     cursor.execute(statements.POSTGRES_NOW)
-    now: datetime = cursor.fetchone()[0]
-    return now.replace(tzinfo=timezone.utc)
+    return _in_utc(cursor.fetchone()[0])
+
+
+def _in_utc(value: datetime | str) -> datetime:
+    """Return a time as a driver gives it, which leaves UTC out; SQLite has text."""
+    moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+    return moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
 
 
 def _said(defaults: dict[str, Any], rows: Sequence[tuple[Any, ...]]) -> list[str]:

@@ -10,6 +10,8 @@ NOW = "SELECT {now}"
 
 # -- enqueue ------------------------------------------------------------------------------------
 INSERT_TASKS = "INSERT INTO txtasks_task ({columns}) VALUES {rows}"
+TIMES_OF_TASK = "enqueued_at, run_after"
+SELECT_TIMES = f"SELECT {TIMES_OF_TASK} FROM txtasks_task WHERE id = %s"
 COPY_TASKS = "COPY txtasks_task ({columns}) FROM STDIN (NULL '')"
 POSTGRES_NOW = "SELECT statement_timestamp() AT TIME ZONE 'UTC'"
 
