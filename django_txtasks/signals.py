@@ -153,7 +153,11 @@ database_failed = Event(
     logging.WARNING, "%s: the database failed (%s); next try in %.1f s.", "who", "error", "delay"
 )
 outcome_refused = Event(
-    logging.ERROR, "Task %s (%s): its outcome could not be recorded: %s", *_TASK, "error"
+    logging.ERROR,
+    "Task %s (%s): its outcome could not be recorded (%s). The task is buried with this reason; if that cannot be "
+    "written either, or it was for a lock or a time limit, it is tried again once a lease.",
+    *_TASK,
+    "error",
 )
 
 broker_failed = Event(

@@ -316,7 +316,7 @@ def test_an_outcome_that_is_refused_again_and_again_is_kept_once(ledger):
             hinted(ledger)
             for _ in range(3):
                 hinted(ledger)
-            ledger.recorder.try_refused_again()
+            ledger.recorder.try_refused_again(now=True)
             assert len(ledger.recorder.waiting) == 1
 
 

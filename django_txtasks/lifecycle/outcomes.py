@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from django.db import connections
+from django.db import DatabaseError, InterfaceError, connections
 
 from django_txtasks.conf import Config
 from django_txtasks.exceptions import ClaimLost
@@ -55,6 +55,38 @@ def record(alias: str, ended: Sequence[Ended], *, config: Config) -> Recorded:
         if one.arrow is Arrow.RELEASE:
             recorded.followers.append((one.attempt.task_id, one.attempt.queue_name))
     return recorded
+
+
+def weight(ended: Ended) -> int:
+    """Return about how many bytes an outcome adds to the statements that record it, with what follows it."""
+    attempt, size = ended.attempt, len(ended.result or "")
+    if attempt.hooks == "{}" and ended.arrow is Arrow.FINISH:
+        return size
+    entries = [*attempt.errors, ended.error]
+    texts = sum(len(text) for entry in entries for text in entry.values() if isinstance(text, str))
+    return 2 * size + texts + 2 * len(attempt.args) + 2 * len(attempt.kwargs) + len(attempt.hooks)
+
+
+def is_too_much(alias: str, ended: Ended, error: Exception) -> bool:
+    """Say whether the database has refused an outcome, written alone, because it is too big.
+
+    MariaDB and MySQL say so, or just end the session if more is on its way than they care to read: then their
+    limit decides. In a statement each quote and backslash of JSON takes two bytes.
+    """
+    cause = error.__cause__
+    code = getattr(cause, "sqlstate", None) or (cause.args[0] if cause and cause.args else None)
+    if code in _SESSION_ENDED and connections[alias].vendor == "mysql":
+        try:
+            ((most,),) = run(alias, statements.MYSQL_PACKET)[1]
+        except (DatabaseError, InterfaceError):
+            return False
+        return 2 * weight(ended) >= int(most)
+    return code in _TOO_MUCH
+
+
+# PostgreSQL: program_limit_exceeded; MariaDB and MySQL: net_packet_too_large, of the server and of the client
+_TOO_MUCH = {"54000", 1153, 2020}
+_SESSION_ENDED = {2006, 2013}
 
 
 def _finish_many(

@@ -314,6 +314,7 @@ MYSQL_CLOCK = "SELECT UNIX_TIMESTAMP()"
 MYSQL_UPTIME = "SHOW GLOBAL STATUS LIKE 'Uptime'"
 MYSQL_SESSION = "SELECT id FROM information_schema.processlist WHERE id = %(id)s"
 MYSQL_KILL = "KILL %(id)s"
+MYSQL_PACKET = "SELECT @@max_allowed_packet"
 
 # -- cleaner --------------------------------------------------------------------------------------
 # Two steps on purpose: one UPDATE with a subquery on the workers would, after a wait for a lock,

@@ -100,7 +100,7 @@ class Ledger:
         self.recorder = Recorder(self.alias, config)
         self.slot_sessions: dict[int, str] = {}
         self._seen_will = 0
-        self._unsure = self._has_unheld = False
+        self._unsure = self._has_unheld = self._only_records = False
         self._next_check = 0.0
         self.scans = Scans(subscription, config.poll_interval)
 
@@ -120,6 +120,7 @@ class Ledger:
             DeclaredLost: nothing was written; the next turn goes on under a new id.
             DatabaseError, InterfaceError, ClaimLost: see ``failed``.
         """
+        self._only_records = not turn.room.width
         sessions.own(self.alias, self.config.lease / 2)
         if self.id is None:
             self._register(connected)
@@ -138,14 +139,18 @@ class Ledger:
         self._unsure = self._has_unheld = False
         for one in settled:
             tell(one)
-        self.recorder.settle(recorded, self._me)
+        self.recorder.settle(recorded, self._me, settled)
 
-    def failed(self, error: Exception) -> None:
-        """Prepare the next turn; nothing that ended is forgotten."""
+    def failed(self, error: Exception) -> bool:
+        """Prepare the next turn; nothing that ended is forgotten.
+
+        Returns:
+            Whether the next turn is another one than this, and not to be waited for.
+        """
         if isinstance(error, DeclaredLost):
             previous, self.id = self.id, None
             signals.worker_was_lost.tell(worker=previous)
-            return
+            return False
         self._unsure = True  # its COMMIT may have landed
         self.scans.from_head()
         connection = connections[self.alias]
@@ -157,7 +162,9 @@ class Ledger:
             connection.close()
         else:
             self.recorder.careful = True
-        self._beat_alone()
+            self._beat_alone()
+            return False
+        return self._beat_alone() and self.recorder.failed(error, alone=self._only_records)
 
     def leave(self, *, cut_short: bool) -> None:
         """Remove this worker's row, or leave its claims to the cleaner at once."""
@@ -205,15 +212,17 @@ class Ledger:
             raise DeclaredLost
         return self.id
 
-    def _beat_alone(self) -> None:
-        """A turn that fails again and again must not cost a living worker its lease."""
+    def _beat_alone(self) -> bool:
+        """A turn that fails again and again must not cost a living worker its lease. False = it cannot beat."""
         try:
             if self.id is not None:
                 self._beat(0, None)
+                return True
         except DeclaredLost:
-            return  # the next turn finds out
+            pass  # the next turn finds out
         except (DatabaseError, InterfaceError):
             connections[self.alias].close()
+        return False
 
     @property
     def _check_is_due(self) -> bool:
@@ -240,7 +249,7 @@ class Ledger:
     def _is_usual(self, turn: Turn) -> bool:
         """Say whether one statement can do all of it."""
         unusual = self._check_is_due or self._has_unheld or self.recorder.careful
-        return not unusual and at_once.fits(self.alias, self._me, self.recorder.waiting)
+        return not unusual and at_once.fits(self.alias, self._me, self.recorder.batch())
 
     def _write_at_once(self, turn: Turn, running: int, connected: bool | None) -> None:
         scan = turn.scan and turn.room.width
@@ -251,7 +260,7 @@ class Ledger:
             self.subscription,
             self._me,
             workers.state_of(self.alias, **self._state(running, connected)),
-            ended=self.recorder.waiting,
+            ended=self.recorder.batch(),
             ids=turn.ids if turn.room.width else [],
             marks=marks,
             recent=turn.recent,

@@ -18,6 +18,8 @@ INSTANT = 0.0001
 """Seconds: what takes less, one slot runs as fast as it is claimed; two would take Python from each other."""
 BATCH = 500
 """Tasks that are claimed at once, at most."""
+BATCH_BYTES = 4 * 1024 * 1024
+"""Bytes of arguments that are claimed ahead at once, about: 500 tasks may have 250 MB of them."""
 FIRST = 16
 """Tasks that are claimed ahead at first; then twice as many as the last claim has shown to be short."""
 
@@ -86,5 +88,10 @@ class Pace:
 
     def learn(self, claimed: Iterable[Attempt]) -> None:
         """These were claimed where there was room ahead: what is looked at beyond that is locked in vain."""
-        short = sum(attempt.may_share and attempt.task_name in self.short for attempt in claimed)
-        self._width = min(BATCH, max(FIRST, 2 * short)) if short else 1
+        count = short = size = 0
+        for attempt in claimed:
+            count += 1
+            short += attempt.may_share and attempt.task_name in self.short
+            size += len(attempt.args) + len(attempt.kwargs)
+        fit = BATCH_BYTES * count // size if size > BATCH_BYTES // BATCH else BATCH
+        self._width = max(1, min(BATCH, fit, max(FIRST, 2 * short))) if short else 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterable, Sequence
 
@@ -16,6 +17,13 @@ from django_txtasks.worker.runner import describe
 
 Key = tuple[uuid.UUID, int]
 
+BATCH_BYTES = 1024 * 1024
+"""Bytes of outcomes that one turn writes: far below what a server takes in one packet (MariaDB: 16 MB)."""
+MOST = 10_000
+"""Outcomes that one turn writes, where they are small."""
+TRIES = 3
+"""Failed turns after which an outcome that was tried alone waits for a lease, so that others are written."""
+
 
 class Recorder:
     """What ended and is not recorded yet.
@@ -23,16 +31,22 @@ class Recorder:
     A turn may be rolled back after it has recorded; only ``settle``, called after its COMMIT, believes it.
 
     Attributes:
-        waiting: for the next turn.
+        waiting: for the next turns.
         careful: record one by one, since one that the database refuses would stop all others.
+        most: outcomes in the next batch; half as many after each failure, twice as many after a success.
+        held_up: all that wait have rows that somebody else has locked.
     """
 
     def __init__(self, alias: str, config: Config) -> None:
         self.alias, self.config = alias, config
         self.waiting: list[Ended] = []
-        self.careful = False
+        self.careful = self.held_up = False
+        self.most = MOST
+        self._batch: list[Ended] = []
+        self._failures = 0
         self._refused: list[Ended] = []
         self._refused_now: list[Ended] = []
+        self._again_at = 0.0
 
     def add(self, ended: Iterable[Ended]) -> None:
         """These attempts ended; those of atomic tasks are recorded already."""
@@ -42,10 +56,29 @@ class Recorder:
             else:
                 self.waiting.append(one)
 
-    def try_refused_again(self) -> None:
-        """Let what the database refused wait with the others: it may be in a better mood."""
-        self.waiting += self._refused
-        self._refused = []
+    def batch(self) -> list[Ended]:
+        """Return what the turn that begins now is to write: the first ones, as many as fit into it."""
+        size = 0
+        for count, one in enumerate(self.waiting):
+            size += outcomes.weight(one)
+            if count and (count >= self.most or size > BATCH_BYTES):
+                self._batch = self.waiting[:count]
+                return self._batch
+        self._batch = self.waiting.copy()
+        return self._batch
+
+    def try_refused_again(self, *, now: bool = False) -> None:
+        """Once a lease, try again what the database refused: it may be in a better mood.
+
+        Each comes alone, and once: one more failure, and it waits again.
+
+        Args:
+            now: there will be no other chance.
+        """
+        if self._refused and (now or time.monotonic() >= self._again_at):
+            self.waiting = self._refused + self.waiting
+            self._refused = []
+            self.most, self._failures = 1, TRIES - 1
 
     def keys(self) -> set[Key]:
         """(id, attempt) of all that is known here and may still be claimed in the table."""
@@ -53,7 +86,7 @@ class Recorder:
 
     def record(self, me: uuid.UUID, settled: Sequence[Ended] = ()) -> outcomes.Recorded:
         """Write what waits in the open transaction, but for what was found recorded already."""
-        waiting = self.waiting
+        waiting = self.batch()
         if settled:
             waiting = [one for one in waiting if one not in settled]
         self._refused_now = []
@@ -66,12 +99,19 @@ class Recorder:
         self._look_again(recorded, me)
         return recorded
 
-    def settle(self, recorded: outcomes.Recorded, me: uuid.UUID) -> None:
+    def settle(
+        self, recorded: outcomes.Recorded, me: uuid.UUID, settled: Sequence[Ended] = ()
+    ) -> None:
         """The transaction has committed: tell it."""
-        self.waiting = recorded.busy
-        self._refused += self._refused_now
-        self._refused_now = []
-        self.careful = False
+        later = self.waiting[len(self._batch) :]
+        if settled:
+            later = [one for one in later if one not in settled]
+        self.waiting = later + recorded.busy
+        self.held_up = bool(recorded.busy) and not later
+        self._put_aside(self._refused_now)
+        self._batch, self._refused_now = [], []
+        self.careful, self._failures = False, 0
+        self.most = min(2 * self.most, MOST)
         for one in recorded.done:
             tell(one)
         for one in recorded.lost:
@@ -81,6 +121,42 @@ class Recorder:
                 signals.task_finished_late.tell(**one.attempt.facts)
             else:
                 signals.claim_lost.tell(**one.attempt.facts)
+
+    def failed(self, error: Exception, *, alone: bool) -> bool:
+        """A turn has failed though the database can be written: repeat nothing as it was.
+
+        Half as many next time, down to one. That one is buried with the reason if the database cannot take so
+        much at once. Otherwise, as with a lock that is not released, it waits for a lease after some turns.
+
+        Args:
+            alone: the turn did nothing else, so that it failed for what it recorded.
+
+        Returns:
+            Whether the next turn writes something else.
+        """
+        batch, self._batch = self._batch, []
+        if len(batch) > 1:
+            self.most = len(batch) // 2
+            return True
+        if not batch or not alone:
+            return False
+        self._failures += 1
+        too_much = outcomes.is_too_much(self.alias, batch[0], error)
+        if not too_much and self._failures < TRIES:
+            return False
+        one = self.waiting.pop(0)
+        self._failures, self.most = 0, 1
+        signals.outcome_refused.tell(**one.attempt.facts, error=str(error))
+        if too_much and one.arrow is not Arrow.BURY:
+            self.waiting.insert(0, unrecorded(one, error))
+        else:
+            self._put_aside([one])
+        return True
+
+    def _put_aside(self, refused: list[Ended]) -> None:
+        if refused:
+            self._refused += refused
+            self._again_at = time.monotonic() + self.config.lease.total_seconds()
 
     def _record(self, batch: list[Ended]) -> outcomes.Recorded:
         return outcomes.record(self.alias, batch, config=self.config)
@@ -101,7 +177,7 @@ class Recorder:
                 return outcomes.Recorded(lost=[one])
             except DatabaseError as error:
                 signals.outcome_refused.tell(**one.attempt.facts, error=str(error))
-                refused = Ended(attempt=one.attempt, arrow=Arrow.BURY, error=describe(error))
+                refused = unrecorded(one, error)
         self._refused_now.append(one)
         return outcomes.Recorded()
 
@@ -123,6 +199,19 @@ class Recorder:
             raise
         except DatabaseError as error:
             signals.outcome_refused.tell(**attempt.facts, error=str(error))
+
+
+def unrecorded(one: Ended, error: Exception) -> Ended:
+    """Return what is recorded instead of an outcome that the database refuses: the task is dead, and why."""
+    if one.arrow is Arrow.FINISH:
+        what = f"The task has ended well, but its result ({len(one.result or ''):,} bytes of JSON)"
+    else:
+        what = f"This attempt's {one.arrow.value} ({one.error.get('type')})"
+    entry = describe(error)
+    entry["message"] = (
+        f"{what} could not be recorded: {entry['message']}. Reviving the task runs it again."
+    )
+    return Ended(attempt=one.attempt, arrow=Arrow.BURY, error=entry)
 
 
 def tell(one: Ended) -> None:

@@ -136,7 +136,7 @@ class Worker:
         self._crowded = self._crowded or turn.room.crowded
         if turn.claimed and has_room_ahead:
             self.pace.learn(turn.claimed)
-        self.schedule.written(turn, time.monotonic(), busy=bool(self.recorder.waiting))
+        self.schedule.written(turn, time.monotonic(), busy=self.recorder.held_up)
         self.bell.looked_up(turn.settled)
         if turn.scan:
             self.bell.scanned(filled=turn.scan_filled)
@@ -172,6 +172,9 @@ class Worker:
 
     def _heal(self, error: Exception) -> None:
         delay = self.schedule.failed(error, time.monotonic())
+        if self.ledger.failed(error):
+            self.schedule.beat_at_once()
+            delay = 0.0
         if isinstance(error, DeclaredLost):
             for attempt in self.slots.take_back(stalled=False):
                 signals.claim_lost.tell(**attempt.facts)
@@ -179,7 +182,6 @@ class Worker:
             signals.database_failed.tell(
                 who=f"Worker {self.ledger.id}", error=_text(error), delay=delay
             )
-        self.ledger.failed(error)
 
     # -- when -------------------------------------------------------------------------------------
 
