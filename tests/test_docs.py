@@ -22,9 +22,11 @@ import argparse
 import ast
 import dataclasses
 import inspect
+import itertools
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -50,7 +52,6 @@ pytestmark = pytest.mark.once
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-GUIDES = [page for page in PAGES if page.name != "tutorial.md"]
 FOR_PEOPLE = {"sh", "text", "ini", "json"}
 PLAYED = {"python", "sql", "console"}
 PRINTED_BROKER = "amqp://guest:guest@localhost:5672/"
@@ -59,6 +60,7 @@ ON_POSTGRES = {"hints.md"}  # its SQL is PostgreSQL's
 FENCE = re.compile(r"^```(?P<language>\S*)[^\n]*\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"# (?P<path>[\w/]+\.py)(?P<append>, at the end)?\n")
 EXPECTED = re.compile(r"^\s*print\(.*\)  # (.*)$", re.MULTILINE)
+PATIENCE = 250  # seconds for one program: a machine may be busy with much else
 COMMAND = re.compile(r"^\$ (.*)$", re.MULTILINE)
 
 SHOP = {
@@ -137,13 +139,34 @@ def use_servers_of_the_tests(settings):
         txtasks["queue_prefix"] = os.environ["PREFIX_OF_THE_TESTS"]
 '''
 PRELUDE = """
-import django
-django.setup()
 from django.db import transaction
 from django_txtasks import *
 from shop.models import *
 from shop.tasks import *
 """
+# One process for all blocks of a page: each has names of its own, and what it prints is kept apart.
+PYTHON = """
+import contextlib, io, json, sys
+import django
+django.setup()
+said = []
+for place, code in json.load(sys.stdin):
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        exec(compile(code, place, "exec"), {"__name__": place})
+    said.append(output.getvalue())
+json.dump(said, sys.stdout)
+"""
+# The same for commands that do not start workers: each as `manage.py` runs it.
+COMMANDS = """
+import importlib, json, sys
+from django.core.management import execute_from_command_line
+for command in json.load(sys.stdin):
+    importlib.invalidate_caches()
+    sys.argv = ["manage.py", *command]
+    execute_from_command_line(sys.argv)
+"""
+UP_TO_DATE = [["makemigrations", "shop", "-v0"], ["migrate", "-v0"]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -200,26 +223,37 @@ class Project:
         else:
             path.write_text(f"{old}\n{text}")
         if path.name == "settings.py" and (self.directory / "shop/tasks.py").exists():
-            self.manage("makemigrations", "shop", "-v0", place=block.place)
-            self.manage("migrate", "-v0", place=block.place)
-            self.manage("check", "--database=default", place=block.place)
+            self.commands(*UP_TO_DATE, ["check", "--database=default"], place=block.place)
 
-    def run_python(self, block: Block) -> None:
-        output = self.run([sys.executable, "-c", PRELUDE + self.as_tested(block.text)], block.place)
-        assert output.splitlines() == EXPECTED.findall(block.text), block.place
+    def run_python(self, *blocks: Block) -> None:
+        code = [(block.place, PRELUDE + self.as_tested(block.text)) for block in blocks]
+        place = " ".join(block.place for block in blocks)
+        said = json.loads(self.run([sys.executable, "-c", PYTHON], place, json.dumps(code)))
+        for block, output in zip(blocks, said, strict=True):
+            assert output.splitlines() == EXPECTED.findall(block.text), block.place
 
     def run_sql(self, text: str, place: str) -> str:
         execute = (
-            "cursor = connection.cursor(); cursor.execute(sys.argv[1]); print(*cursor.fetchone())"
+            f"cursor = connection.cursor(); cursor.execute({text!r}); print(*cursor.fetchone())"
         )
-        code = f"{PRELUDE}\nimport sys\nfrom django.db import connection\n{execute}"
-        return self.run([sys.executable, "-c", code, text], place)
+        code = f"from django.db import connection\n{execute}"
+        return json.loads(
+            self.run([sys.executable, "-c", PYTHON], place, json.dumps([(place, code)]))
+        )[0]
+
+    def commands(self, *commands: list[str], place: str = "") -> None:
+        """Run several of Django's commands in one process."""
+        self.run([sys.executable, "-c", COMMANDS], place, json.dumps(commands))
 
     def manage(self, *command: str, place: str = "") -> str:
         return self.run([sys.executable, "manage.py", *command], place)
 
-    def run(self, command: list[str], place: str) -> str:
-        """Run a program to its end; what it leaves in the background goes on. Return its output."""
+    def run(self, command: list[str], place: str, told: str = "") -> str:
+        """Run a program to its end, telling it something; what it leaves in the background goes on.
+
+        Returns:
+            Its output.
+        """
         log = self.directory / "output.log"
         with log.open("wb") as output:
             done = subprocess.run(
@@ -227,10 +261,10 @@ class Project:
                 check=False,
                 cwd=self.directory,
                 env=self.environment,
-                stdin=subprocess.DEVNULL,
+                input=told.encode(),
                 stdout=output if command[0] == "bash" else subprocess.PIPE,
                 stderr=subprocess.STDOUT if command[0] == "bash" else subprocess.PIPE,
-                timeout=60,
+                timeout=PATIENCE,
             )
         said = log.read_text() + (done.stderr or b"").decode() + (done.stdout or b"").decode()
         assert done.returncode == 0, f"{place}: {command[-1]}\n{said}"
@@ -321,20 +355,34 @@ def blocks(page: Path) -> list[Block]:
     ]
 
 
-def open_a_shop(project: Project, page: Path) -> None:
-    """What a guide takes for granted: a project with a shop, and this package unless it says how."""
-    project.run(["django-admin", "startproject", "mysite", str(project.directory)], "the shop")
+@pytest.fixture(scope="session")
+def empty_shop(tmp_path_factory):
+    """What a guide takes for granted, without this package; each test has a copy."""
+    directory = tmp_path_factory.mktemp("shop")
+    project = Project(directory, "none")
+    project.run(["django-admin", "startproject", "mysite", str(directory)], "the shop")
     project.manage("startapp", "shop")
     for path, text in SHOP.items():
-        (project.directory / path).write_text(text)
-    says_how = any(INSTALLED in block.text for block in blocks(page))
-    settings = SHOP_SETTINGS + ("" if says_how else INSTALLED)
-    if page.name in ON_POSTGRES:
-        settings += '\nDATABASES["default"] = {"ENGINE": "django.db.backends.postgresql"}\n'
-    path = project.directory / "mysite/settings.py"
-    path.write_text(path.read_text() + settings + FOOTER)
-    project.manage("makemigrations", "shop", "-v0")
-    project.manage("migrate", "-v0")
+        (directory / path).write_text(text)
+    return directory
+
+
+@pytest.fixture
+def shop(project, empty_shop):
+    """A project with a shop, and this package unless the page says how: ``shop(page)``."""
+
+    def of(page: Path) -> Project:
+        shutil.copytree(empty_shop, project.directory, dirs_exist_ok=True)
+        says_how = any(INSTALLED in block.text for block in blocks(page))
+        settings = SHOP_SETTINGS + ("" if says_how else INSTALLED)
+        if page.name in ON_POSTGRES:
+            settings += '\nDATABASES["default"] = {"ENGINE": "django.db.backends.postgresql"}\n'
+        path = project.directory / "mysite/settings.py"
+        path.write_text(path.read_text() + settings + FOOTER)
+        project.commands(*UP_TO_DATE)
+        return project
+
+    return of
 
 
 # ---- the blocks
@@ -345,16 +393,25 @@ def test_the_tutorial_works_from_top_to_bottom(project):
         project.play(block)
 
 
+def played(page: Path) -> list[Block]:
+    """Return the blocks of a guide that do something, files first."""
+    found = [block for block in blocks(page) if block.language in PLAYED]
+    return sorted(found, key=lambda block: not block.file)  # stable
+
+
+GUIDES = [page for page in PAGES if page.name != "tutorial.md" and played(page)]
+
+
 @pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.name)
-def test_every_block_of_a_guide_works(page, project):
-    played = [block for block in blocks(page) if block.language in PLAYED]
-    if not played:
-        return  # a page without code; the next test sees that nothing hides in it
-    open_a_shop(project, page)
-    for block in sorted(played, key=lambda block: not block.file):  # stable: files first
-        project.play(block)
-    project.manage("makemigrations", "shop", "-v0")
-    project.manage("migrate", "-v0")
+def test_every_block_of_a_guide_works(page, shop):
+    project = shop(page)
+    for kind, group in itertools.groupby(played(page), lambda block: block.file or block.language):
+        if kind == "python":
+            project.run_python(*group)
+        else:
+            for block in group:
+                project.play(block)
+    project.commands(*UP_TO_DATE)
     project.manage("runworkers", "--batch")
     check = "from django_txtasks.models import Task; print(*Task.objects.filter(status='dead'))"
     assert project.manage("shell", "-v0", "-c", check).strip() == ""
@@ -372,9 +429,9 @@ def test_no_block_is_left_out_by_mistake(page):
             assert "import " not in block.text, f"{block.place}: is this Python?"
 
 
-def test_the_row_that_the_raw_protocol_writes_runs(project):
+def test_the_row_that_the_raw_protocol_writes_runs(shop):
     page = ROOT / "docs/reference/hints.md"
-    open_a_shop(project, page)
+    project = shop(page)
     [insert] = [block for block in blocks(page) if block.language == "sql"]
     task_id = project.run_sql(insert.text, insert.place).strip()
     project.manage("runworkers", "--batch")
@@ -384,9 +441,9 @@ def test_the_row_that_the_raw_protocol_writes_runs(project):
     assert project.manage("shell", "-v0", "-c", check).strip() == "[1]"
 
 
-def test_what_the_guide_tells_about_tests_passes_as_tests(project):
+def test_what_the_guide_tells_about_tests_passes_as_tests(shop):
     page = ROOT / "docs/how-to/testing.md"
-    open_a_shop(project, page)
+    project = shop(page)
     settings = project.directory / "mysite/settings.py"
     settings.write_text(
         settings.read_text().replace(
@@ -502,7 +559,7 @@ def test_every_option_of_a_task_is_documented_with_its_default():
     real = {
         name: repr(parameter.default).replace("'", '"')
         for name, parameter in inspect.signature(task).parameters.items()
-        if name != "function"
+        if parameter.kind is parameter.KEYWORD_ONLY
     }
     for page in (ROOT / "README.md", ROOT / "docs/how-to/writing-tasks.md"):
         rows = re.findall(r"^\| `(\w+)` \| `([^`]+)` \|", page.read_text(), re.MULTILINE)
