@@ -7,7 +7,7 @@ import uuid
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from types import FrameType
 from typing import Any, ParamSpec, Protocol, TypeVar
@@ -80,6 +80,9 @@ def enqueue_and_read(
 def enqueue_many(calls: Iterable[Sequence[Any]]) -> list[TaskHandle]:
     """Write many tasks in few statements: all of them or, if anything is wrong, none.
 
+    Those of several databases (``using``) are written in a transaction of each. These commit one after the other:
+    if a COMMIT fails, tasks of the databases before it are there, as with any two transactions.
+
     On PostgreSQL many are written by COPY, in the same transaction. Django's execute wrappers do not see
     that; its log of queries does.
 
@@ -127,31 +130,43 @@ def notify_on_commit(alias: str, tasks: Iterable[tuple[uuid.UUID, str]]) -> None
     One hook per alias and savepoint stack, which holds its ids itself: a savepoint that is
     rolled back takes its own along, and nothing outlives the transaction.
     """
-    _notify_on_commit(connections[alias], list(tasks))
-
-
-def _notify_on_commit(connection: BaseDatabaseWrapper, tasks: list[tuple[uuid.UUID, str]]) -> None:
-    config = get_config()
-    if config.broker_url is None or not tasks:
+    connection, config = connections[alias], get_config()
+    if config.broker_url is None:
         return
     if not connection.in_atomic_block and not connection.get_autocommit():
         return  # the end of a transaction by hand is not told to anybody; workers scan
     hook = _open_hook(connection)
-    if hook is None:
-        hook = _CommitHook(connection.alias, config, tasks)
+    if hook is not None:
+        hook.add(tasks)
+        return
+    hook = _CommitHook(alias, config)
+    hook.add(tasks)
+    if hook.tasks:
         connection.on_commit(hook, robust=True)
-    else:
-        hook.tasks.extend(tasks)
 
 
 @dataclass
 class _CommitHook:
-    """Runs after the commit, in the request's thread: a buffer append, no wait, no error."""
+    """Runs after the commit, in the request's thread: a buffer append, no wait, no error.
+
+    Attributes:
+        tasks: (id, queue) of those to tell of: of each queue one more than hints will name, at most.
+        numbers: how many of them are of which queue.
+    """
 
     alias: str
     config: Config
-    tasks: list[tuple[uuid.UUID, str]]
+    tasks: list[tuple[uuid.UUID, str]] = field(default_factory=list)
+    numbers: dict[str, int] = field(default_factory=dict)
     __qualname__ = "django_txtasks hints"  # Django's log of a failed hook names it
+
+    def add(self, tasks: Iterable[tuple[uuid.UUID, str]]) -> None:
+        """Keep what hints will name; the first one beyond them says that there are more."""
+        for task in tasks:
+            number = self.numbers.get(task[1], 0)
+            if number <= broker.BUFFER:
+                self.numbers[task[1]] = number + 1
+                self.tasks.append(task)
 
     def __call__(self) -> None:
         broker.notify(self.config, self.alias, self.tasks)
@@ -203,12 +218,14 @@ def _insert_many(alias: str, wanted: Sequence[Call]) -> list[TaskHandle]:
 
 def _tell(alias: str, handles: Sequence[TaskHandle], targets: Sequence[Target]) -> None:
     """Have the hints sent after the commit, and tell who listens."""
-    near = [
-        (handle.id, handle.queue_name)
-        for handle, target in zip(handles, targets, strict=True)
-        if _is_near(target.template.run_after)
-    ]
-    _notify_on_commit(connections[alias], near)
+    notify_on_commit(
+        alias,
+        (
+            (handle.id, handle.queue_name)
+            for handle, target in zip(handles, targets, strict=True)
+            if _is_near(target.template.run_after)
+        ),
+    )
     if signals.task_enqueued.is_heard:
         for handle in handles:
             signals.task_enqueued.tell(
@@ -232,23 +249,33 @@ def _is_near(run_after: datetime | timedelta | None) -> bool:
 
 def _warn_if_apart(alias: str) -> None:
     """Say so when the task is not atomic with what its caller has just written."""
+    other = _other_in_transaction(alias) if len(connections.settings) > 1 else None
     if connections[alias].in_atomic_block:
-        return
-    others = [
-        other.alias
-        for other in connections.all(initialized_only=True)
-        if other.in_atomic_block and other.alias != alias
-    ]
-    if others:
+        if other is not None:
+            _warn(
+                f"A task is enqueued in a transaction of the database {alias!r}, while {other!r} has one open, "
+                "too: they commit one after the other, and one of these commits may fail. If the task belongs to "
+                f"what is written to {other!r}, use using={other!r}."
+            )
+    elif other is not None:
         _warn(
-            f"A task is enqueued on the database {alias!r} outside its transactions, while {others[0]!r} has "
-            f"one open: it runs even if that rolls back. Use using={others[0]!r}, or open atomic() on {alias!r}."
+            f"A task is enqueued on the database {alias!r} outside its transactions, while {other!r} has "
+            f"one open: it runs even if that rolls back. Use using={other!r}, or open atomic() on {alias!r}."
         )
     elif _in_commit_hook():
         _warn(
             "A task is enqueued from an on_commit hook: if the process dies before the hook, the task is lost. "
             "Enqueue inside the transaction instead; workers see it only after the commit anyway."
         )
+
+
+def _other_in_transaction(alias: str) -> str | None:
+    """Return another database that has a transaction open, not counting those that a TestCase has around all."""
+    for other in connections.all(initialized_only=True):
+        blocks: list[Any] = other.atomic_blocks
+        if other.alias != alias and any(not block._from_testcase for block in blocks):
+            return other.alias
+    return None
 
 
 def _warn(message: str) -> None:

@@ -19,6 +19,9 @@ from collections.abc import Iterable
 
 from django_txtasks.conf import Config
 
+BUFFER = 1_000
+"""Ids that may wait for a queue; of those beyond them hints say no more than that there are more."""
+
 
 def notify(config: Config, alias: str, tasks: Iterable[tuple[uuid.UUID, str]]) -> None:
     """Send hints for (id, queue) pairs some time soon, if there is a broker.

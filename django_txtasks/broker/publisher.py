@@ -15,13 +15,11 @@ from collections.abc import Iterable
 
 import pika
 
-from django_txtasks.broker import topology
+from django_txtasks.broker import BUFFER, topology
 from django_txtasks.broker.link import Link
 from django_txtasks.conf import Config
 from django_txtasks.doorbell import Doorbell
 
-BUFFER = 1_000
-"""Ids that may wait for a queue; of those beyond them hints say no more than that there are more."""
 FLUSH_SECONDS = 2.0
 IDLE_SECONDS = 5.0
 """A quiet connection is looked after this often, well within its heartbeat."""

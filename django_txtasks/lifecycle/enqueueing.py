@@ -6,7 +6,6 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta, timezone
-from itertools import islice
 from os import urandom
 from typing import Any, NamedTuple
 
@@ -18,6 +17,8 @@ from django_txtasks.lifecycle.dialect import dialect_of
 ROWS_PER_STATEMENT = 500
 ROWS_WORTH_A_COPY = 20
 ROWS_PER_WRITE = 250
+BYTES_AT_ONCE = 1_000_000
+"""Of arguments, after which a statement ends. Quoting may double them; packets are limited (MariaDB: 16 MB)."""
 
 
 class Template(NamedTuple):
@@ -121,8 +122,22 @@ def insert_as_made(
     if connection.vendor == "postgresql" and len(templates) >= ROWS_WORTH_A_COPY:
         _copy(connection, distinct, said, rest)
         return
-    while some := list(islice(rest, ROWS_PER_STATEMENT)):
+    for some in _batches(rest, ROWS_PER_STATEMENT):
         _insert(connection, said, some)
+
+
+def _batches(tasks: Iterable[NewTask], most: int) -> Iterator[list[NewTask]]:
+    """Yield the tasks in lists of at most so many, which also end where BYTES_AT_ONCE are exceeded."""
+    batch: list[NewTask] = []
+    size = 0
+    for task in tasks:
+        batch.append(task)
+        size += len(task.args) + len(task.kwargs)
+        if len(batch) == most or size > BYTES_AT_ONCE:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
 
 
 def _insert(
@@ -162,7 +177,7 @@ def _copy(
             for one in templates
         }
         with cursor.copy(statements.COPY_TASKS.format(columns=columns)) as copy:
-            while some := list(islice(tasks, ROWS_PER_WRITE)):
+            for some in _batches(tasks, ROWS_PER_WRITE):
                 lines = [
                     f"{task_id.hex}\t{args}\t{kwargs}\t{ends[id(template)]}\n"
                     for task_id, template, args, kwargs in some
