@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from functools import lru_cache
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from django.conf import settings
 from django.core.signals import setting_changed
@@ -56,7 +56,7 @@ class Config:
         dead_notices: who is told of each task that dies.
     """
 
-    broker_url: str | None = None
+    broker_url: str | None = field(default=None, repr=False)  # it may hold a password
     queues: tuple[str, ...] = ("default",)
     queue_prefix: str = "txtasks"
     poll_interval: timedelta = timedelta(seconds=1)
@@ -71,6 +71,17 @@ class Config:
     retry_ceiling: timedelta = timedelta(hours=1)
     suspect_after: timedelta = timedelta(hours=1)
     dead_notices: DeadNotices = DeadNotices()
+
+    @property
+    def broker_address(self) -> str:
+        """Where RabbitMQ is, without user and password, or ``none``."""
+        if self.broker_url is None:
+            return "none"
+        parts = _broker_parts(self.broker_url)
+        if parts is None:
+            return "amqp://..."
+        usual = 5671 if parts.scheme == "amqps" else 5672
+        return f"{parts.scheme}://{parts.hostname or 'localhost'}:{parts.port or usual}{parts.path}"
 
     def __post_init__(self) -> None:
         if self.lease < 3 * self.beat:
@@ -187,16 +198,24 @@ def _prefix(key: str, value: Any) -> str:
 def _broker_url(key: str, value: Any) -> str | None:
     if not value:
         return None
-    # The value may hold a password: no message repeats it.
-    if not isinstance(value, str) or urlsplit(value).scheme not in ("amqp", "amqps"):
+    if not isinstance(value, str) or _broker_parts(value) is None:  # no message repeats a password
         raise ConfigError(
-            "TXTASKS['broker_url'] must look like amqp://user:password@host:5672/vhost"
+            "TXTASKS['broker_url'] must look like amqp://user:password@host:5672/vhost, or amqps://. In user, "
+            "password and vhost write / ? # [ ] @ % as urllib.parse.quote(text, safe='') does, such as %2F for /."
         )
-    try:
-        urlsplit(value).port  # noqa: B018 -- reading it is the validation
-    except ValueError as error:
-        raise ConfigError(f"TXTASKS['broker_url'] has a wrong port: {error}") from None
     return value
+
+
+def _broker_parts(url: str) -> SplitResult | None:
+    """Return the parts of a broker's URL. None = some part of a password may stand in the wrong one."""
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018 -- reading it is the validation
+    except ValueError:
+        return None
+    after_host = parts.path + parts.query
+    known = parts.scheme in ("amqp", "amqps")
+    return parts if known and "@" not in after_host and "#" not in url else None
 
 
 def _dead_notices(key: str, value: Any) -> DeadNotices:

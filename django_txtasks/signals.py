@@ -6,34 +6,198 @@ start/stop, warning = heals by itself, error = a person must look.
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from typing import Any
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, ClassVar, NamedTuple
 
 from django.dispatch import Signal
 
+from django_txtasks.event_queue import EventQueue
+from django_txtasks.exceptions import TimedOut
+
 logger = logging.getLogger("django_txtasks")
+
+FLUSH_SECONDS = 10.0
+"""Seconds that handlers and receivers have for what is under way when a process ends."""
+COMPLAIN_EVERY = 60.0
+"""Seconds between two reports to stderr that the log itself has failed."""
+_NOT_ATTRIBUTES = {"message", "asctime"}
+"""Names that formatters write on a record themselves."""
 
 
 class Event(Signal):
-    """A signal that also writes one log line with the facts it names."""
+    """A signal that also writes one log line with the facts it names.
 
-    def __init__(self, level: int, sentence: str, *names: str) -> None:
+    Args:
+        in_place: its receivers run in the transaction of the code that tells it, in a worker, too.
+
+    Attributes:
+        queue: where events of this process go, inside ``in_background``.
+    """
+
+    queue: ClassVar[EventQueue | None] = None
+
+    def __init__(self, level: int, sentence: str, *names: str, in_place: bool = False) -> None:
         super().__init__()
-        self.level, self.sentence, self.names = level, sentence, names
+        self.level, self.sentence, self.names, self.in_place = level, sentence, names, in_place
 
     @property
     def is_heard(self) -> bool:
         """Whether anybody would notice; saves the telling where there is much to tell."""
         return bool(self.receivers) or logger.isEnabledFor(self.level)
 
-    def tell(self, **facts: Any) -> None:
-        """Log the sentence and send the signal; a receiver that raises is logged, not obeyed."""
+    def tell(
+        self, *, level: int | None = None, exception: BaseException | None = None, **facts: Any
+    ) -> None:
+        """Log the sentence and send the signal: at once, or by a thread inside ``in_background``.
+
+        Never raises: what a log handler or a receiver raises is reported, not obeyed.
+
+        Args:
+            level: of the log line, where it is not the usual one.
+            exception: whose traceback the log line has.
+        """
+        if level is None:
+            level = self.level
+        if not (self.receivers or logger.isEnabledFor(level)):
+            return
+        thread = threading.current_thread()
+        told = _Told(self, level, facts, exception, time.time(), thread.ident, thread.name)
+        queue = None if self.in_place else self.queue
+        if queue is None:
+            told.deliver()
+        else:
+            queue.put(told)
+
+
+class _Told(NamedTuple):
+    """One call of ``Event.tell``.
+
+    Attributes:
+        created: when it was called, as ``time.time()``.
+        thread, thread_name: who called it.
+    """
+
+    event: Event
+    level: int
+    facts: Mapping[str, Any]
+    exception: BaseException | None
+    created: float
+    thread: int | None
+    thread_name: str
+
+    def without_exception(self) -> _Told:
+        return self if self.exception is None else self._replace(exception=None)
+
+    def deliver(self) -> None:
+        """Write the log line, then call the receivers, whatever came of the line."""
+        for step in (self._log, self._send):
+            try:
+                step()
+            except TimedOut:  # raised from outside, in the task that tells this
+                raise
+            except Exception as error:
+                _complain(self.event, error)
+
+    def _log(self) -> None:
         if logger.isEnabledFor(self.level):
-            shown = [_one_line(facts.get(name)) for name in self.names]
-            extra = {name: value for name, value in facts.items() if name != "message"}
-            logger.log(self.level, self.sentence, *shown, extra=extra)
-        if self.receivers:
-            self.send_robust(sender=None, **facts)
+            logger.handle(self._record())
+
+    def _record(self) -> logging.LogRecord:
+        """Return what ``logger.log()`` would have handled at the time of the call.
+
+        The facts are its attributes, but for those that a LogRecordFactory of the project has set: ``extra=``
+        would raise KeyError there.
+        """
+        event, error = self.event, self.exception
+        shown = tuple([_one_line(self.facts.get(name)) for name in event.names])
+        info = None if error is None else (type(error), error, error.__traceback__)
+        record = logger.makeRecord(
+            logger.name, self.level, __file__, _LINE, event.sentence, shown, info, "tell"
+        )
+        record.relativeCreated -= (record.created - self.created) * 1000
+        record.created, record.msecs = self.created, float(int(self.created % 1 * 1000))
+        record.thread, record.threadName = self.thread, self.thread_name
+        known = vars(record)
+        for name, value in self.facts.items():
+            if name not in _NOT_ATTRIBUTES and known.get(name, "") in (None, ""):
+                known[name] = value
+        return record
+
+    def _send(self) -> None:
+        if self.event.receivers:
+            for _, answer in self.event.send_robust(sender=None, **self.facts):
+                if isinstance(answer, TimedOut):
+                    raise answer
+
+
+_LINE = Event.tell.__code__.co_firstlineno
+
+
+@contextmanager
+def in_background(
+    seconds: float | None = None, *, by_one_thread: bool = True
+) -> Iterator[EventQueue]:
+    """Inside the block a thread writes the log and calls receivers, so that no loop waits for them.
+
+    At its end what is under way is delivered, if that takes no longer than ``seconds`` (FLUSH_SECONDS).
+
+    Args:
+        by_one_thread: False = there is a thread only while there is something to do.
+    """
+    queue = Event.queue
+    if queue is not None:
+        try:
+            yield queue
+        finally:
+            flush(seconds)
+        return
+    queue = Event.queue = EventQueue(
+        lambda count: events_dropped.tell(count=count), by_one_thread=by_one_thread
+    )
+    try:
+        yield queue
+    finally:
+        if Event.queue is queue:  # else this is a forked child
+            queue.close(FLUSH_SECONDS if seconds is None else seconds)
+            Event.queue = None
+
+
+def flush(seconds: float | None = None) -> None:
+    """Wait until all that was told has been delivered, or for ``seconds`` (FLUSH_SECONDS)."""
+    if Event.queue is not None:
+        Event.queue.flush(FLUSH_SECONDS if seconds is None else seconds)
+
+
+def _deliver_in_place() -> None:
+    """A forked child has no thread that delivers."""
+    Event.queue = None
+
+
+os.register_at_fork(after_in_child=_deliver_in_place)
+
+
+class _Complaint:
+    """The last report to stderr that the log itself has failed."""
+
+    next_at = 0.0
+
+
+def _complain(event: Event, error: Exception) -> None:
+    """Report on stderr what the log cannot: that it failed. As ``logging.Handler.handleError``, but seldom."""
+    now = time.monotonic()
+    if logging.raiseExceptions and sys.stderr and now >= _Complaint.next_at:
+        _Complaint.next_at = now + COMPLAIN_EVERY
+        with contextlib.suppress(Exception):
+            said = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+            print(f"Logging {event.sentence!r} failed:\n{said}", file=sys.stderr, flush=True)
 
 
 def _one_line(value: Any) -> Any:
@@ -45,7 +209,9 @@ def _one_line(value: Any) -> Any:
 
 _TASK = ("task_id", "task")
 
-task_enqueued = Event(logging.DEBUG, "Task %s (%s) was written to queue %s.", *_TASK, "queue")
+task_enqueued = Event(
+    logging.DEBUG, "Task %s (%s) was written to queue %s.", *_TASK, "queue", in_place=True
+)
 task_claimed = Event(
     logging.DEBUG, "Task %s (%s) starts attempt %s at worker %s.", *_TASK, "attempt", "worker"
 )
@@ -64,12 +230,12 @@ task_compensated = Event(
     *_TASK, "attempt",
 )  # fmt: skip
 task_expired = Event(logging.WARNING, "Task %s (%s) has expired and is cancelled.", *_TASK)
-task_held = Event(logging.INFO, "Task %s was held.", "task_id")
-task_resumed = Event(logging.INFO, "Task %s was resumed.", "task_id")
-task_hastened = Event(logging.INFO, "Task %s was told to run now.", "task_id")
-task_revived = Event(logging.INFO, "Task %s was revived.", "task_id")
-task_cancelled = Event(logging.INFO, "Task %s was cancelled.", "task_id")
-task_discarded = Event(logging.INFO, "Task %s was discarded.", "task_id")
+task_held = Event(logging.INFO, "Task %s was held.", "task_id", in_place=True)
+task_resumed = Event(logging.INFO, "Task %s was resumed.", "task_id", in_place=True)
+task_hastened = Event(logging.INFO, "Task %s was told to run now.", "task_id", in_place=True)
+task_revived = Event(logging.INFO, "Task %s was revived.", "task_id", in_place=True)
+task_cancelled = Event(logging.INFO, "Task %s was cancelled.", "task_id", in_place=True)
+task_discarded = Event(logging.INFO, "Task %s was discarded.", "task_id", in_place=True)
 task_recovered = Event(
     logging.WARNING, "Task %s (%s) was lost at attempt %s with its worker; it runs again.",
     *_TASK, "attempt",
@@ -107,7 +273,7 @@ worker_stopping = Event(
     "worker",
     "running",
 )
-worker_stopped = Event(logging.INFO, "Worker %s stopped. Tasks begun: %s.", "worker", "count")
+worker_stopped = Event(logging.INFO, "Worker %s stopped. Tasks started: %s.", "worker", "count")
 worker_renewed = Event(
     logging.INFO, "Worker %s makes room for a new process: %s.", "worker", "reason"
 )
@@ -129,7 +295,7 @@ session_unseen = Event(
 )  # fmt: skip
 worker_cut_short = Event(
     logging.ERROR,
-    "Worker %s ends at once. Tasks cut short: %s; these are crashes, and the cleaner goes by their crash policy.",
+    "Worker %s ends at once. Tasks cut short: %s; the cleaner will apply each task's crash policy.",
     "worker", "running",
 )  # fmt: skip
 worker_was_lost = Event(
@@ -175,6 +341,13 @@ hint_refused = Event(
     logging.DEBUG, "A message in %s is not a hint and was dropped: %s", "queue", "error"
 )
 
+cleaner_started = Event(
+    logging.INFO,
+    "Cleaner of '%s' started: looks at workers every %s s, at tasks every %s s; broker %s.",
+    "database", "beat", "interval", "broker",
+)  # fmt: skip
+cleaner_stopped = Event(logging.INFO, "Cleaner of '%s' stopped.", "database")
+cleaned = Event(logging.INFO, "Cleaner of '%s': %s.", "database", "done")
 row_skipped = Event(
     logging.ERROR, "Cleaner: task %s could not be recovered and is left for the next turn: %s",
     "task_id", "error",
@@ -184,5 +357,11 @@ child_started = Event(logging.INFO, "Supervisor: started worker process %s.", "p
 child_died = Event(
     logging.ERROR, "Supervisor: worker process %s ended with %s; a new one starts in %.1f s.",
     "pid", "status", "delay",
+)  # fmt: skip
+events_dropped = Event(
+    logging.WARNING,
+    "%s events were neither logged nor sent as signals: a log handler or a receiver is too slow for so many. "
+    "Look at LOGGING and at the receivers, or raise the level of the logger 'django_txtasks'.",
+    "count",
 )  # fmt: skip
 reloading = Event(logging.INFO, "Supervisor: %s changed, workers restart.", "path")

@@ -153,7 +153,7 @@ def test_numbers_are_seconds():
         ({"queues": [1]}, "must be a list of names"),
         ({"queue_prefix": ""}, "1 to 50"),
         ({"broker_url": "redis://localhost"}, "must look like amqp://"),
-        ({"broker_url": "amqp://u:secret@h:port/"}, "wrong port"),
+        ({"broker_url": "amqp://u:secret@h:port/"}, "must look like amqp://"),
     ],
     ids=str,
 )

@@ -44,7 +44,7 @@ class Link:
     def ready(self, channel: Any) -> None:
         """The channel can be used; failures are forgotten once it has lived for a while."""
         self.channel, self._ready_at = channel, time.monotonic()
-        signals.broker_connected.tell(who=self.who, broker=topology.shown_url(self.config))
+        signals.broker_connected.tell(who=self.who, broker=self.config.broker_address)
 
     def close(self) -> None:
         """Throw the connection away, whatever state it is in."""
@@ -69,7 +69,7 @@ class Link:
                 self._failures - 1, base=timedelta(seconds=1), ceiling=timedelta(seconds=30)
             ).total_seconds()
         signals.broker_failed.tell(
-            who=self.who, broker=topology.shown_url(self.config), error=repr(error), delay=pause
+            who=self.who, broker=self.config.broker_address, error=repr(error), delay=pause
         )
         return pause
 

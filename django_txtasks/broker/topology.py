@@ -7,7 +7,6 @@ import logging
 import uuid
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import pika
 from pika.exceptions import ChannelClosedByBroker, ChannelWrongStateError
@@ -149,10 +148,3 @@ def publish(channel: BlockingChannel, queue: str, body: bytes) -> None:
         raise ChannelWrongStateError(f"the channel to {queue} is closed")
     if not connection._impl.publish(channel.channel_number, queue, body):
         connection.process_data_events(0)  # sends the rest, or raises
-
-
-def shown_url(config: Config) -> str:
-    """Return the broker's address without user and password."""
-    parts = urlsplit(config.broker_url or "")
-    usual = 5671 if parts.scheme == "amqps" else 5672
-    return f"{parts.scheme}://{parts.hostname}:{parts.port or usual}{parts.path}"

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import threading
 import time
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import NoReturn
 
 from django.core.checks import CheckMessage
 from django.core.management.base import CommandError
 from django.db import connections, router
 
-from django_txtasks import checks, logs
+from django_txtasks import broker, checks, logs, signals
 from django_txtasks.models import Task
 
 CHECKS = ["txtasks"]
@@ -22,6 +24,8 @@ CHECKS = ["txtasks"]
 a lock that somebody holds for a missing feature (Django 6.1 on SQLite: fields.E180); they belong to ``check``."""
 PATIENCE = 5.0
 """Seconds for a look at databases; a server whose packets are dropped answers after minutes, if at all."""
+LAST_WORDS = 3.0
+"""Seconds that log handlers and unsent hints have when a process ends without waiting for its threads."""
 LEVELS = {0: logging.WARNING, 1: logging.INFO}
 
 
@@ -125,3 +129,40 @@ def stop_signals(request: Callable[..., None]) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def events_in_background(*, own_process: bool, by_one_thread: bool = True) -> Iterator[None]:
+    """Write the log and call receivers of signals in a thread inside the block.
+
+    If one of them hangs at the end, the process ends all the same: Python itself would wait for its lock.
+
+    Args:
+        own_process: there is no caller to return to.
+        by_one_thread: as for ``signals.in_background``.
+    """
+    events, code = None, 1
+    try:
+        with signals.in_background(by_one_thread=by_one_thread) as events:
+            yield
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(bool(end.code))
+        raise
+    finally:
+        if own_process and events is not None and events.is_stuck:
+            end_process(code)
+
+
+def end_process(code: int) -> NoReturn:
+    """End at once, whatever other threads do, after the log and unsent hints had their time."""
+    signals.flush()
+    thread = threading.Thread(target=_last_words, name="txtasks-last-words", daemon=True)
+    thread.start()
+    thread.join(LAST_WORDS)
+    os._exit(code)
+
+
+def _last_words() -> None:
+    broker.flush()
+    logging.shutdown()

@@ -109,7 +109,7 @@ def open_stage(
         say(f"Scratch database: {scratch.name} ({scratch.version}).")
         proxy = _proxy(ours, stack)
         if ours.broker_url is not None:
-            say(f"RabbitMQ queues: {ours.queue_prefix}.*, at {topology.shown_url(ours)}.")
+            say(f"RabbitMQ queues: {ours.queue_prefix}.*, at {ours.broker_address}.")
             stack.callback(_remove_queues, ours, alias, say)
         directory = Path(tempfile.mkdtemp(prefix="txtasks-verify-"))
         scene = Scene(

@@ -29,6 +29,8 @@ from django_txtasks.worker.stopping import Stop
 PIPE = "TXTASKS_SUPERVISOR_FD"
 PATIENCE_WITH_LOOP = 10.0
 """Seconds that a worker told to stop now has for its last words."""
+LAST_WORDS = 2.0
+"""Seconds for the log of a worker that did not end by itself."""
 HEALTHY_AFTER = 30.0
 """Seconds of life after which a child's death counts as its first again."""
 
@@ -61,6 +63,7 @@ def _listen(pipe: int, stop: Stop) -> None:
 def _end_at_last(seconds: float) -> None:
     """A loop that hangs, in a database that never answers, does not see that it should stop."""
     time.sleep(max(0, seconds) + PATIENCE_WITH_LOOP)
+    signals.flush(LAST_WORDS)
     os._exit(1)
 
 
@@ -107,7 +110,7 @@ class Child:
         self._process: subprocess.Popen[bytes] | ForkedProcess | None = None
         self._failures = 0
         self._started = 0.0
-        self._pipe = self._pid = -1
+        self._pipe = self.pid = -1
 
     @property
     def running(self) -> bool:
@@ -137,9 +140,8 @@ class Child:
                 os.close(pipe)  # the end of a pipe tells that the supervisor alone is gone
             raise Forked(self.assignment, reader)
         os.close(reader)
-        self._pipe, self._pid = writer, self._process.pid
+        self._pipe, self.pid = writer, self._process.pid
         self.start_at, self.renew, self._started = None, False, time.monotonic()
-        signals.child_started.tell(pid=self._process.pid)
 
     def _spawn(self, reader: int) -> subprocess.Popen[bytes]:
         return subprocess.Popen(  # noqa: S603 -- our own command line
@@ -170,7 +172,7 @@ class Child:
         self._failures = self._failures + 1 if young else 1
         pause = backoff(self._failures, base=timedelta(seconds=0.2), ceiling=timedelta(seconds=30))
         self.start_at = time.monotonic() + pause.total_seconds()
-        signals.child_died.tell(pid=self._pid, status=how, delay=pause.total_seconds())
+        signals.child_died.tell(pid=self.pid, status=how, delay=pause.total_seconds())
 
 
 class Supervisor:
@@ -208,8 +210,14 @@ class Supervisor:
         ordered = b""
         while any(child.running or child.start_at is not None for child in self.children):
             ordered = self._order(ordered)
+            before = [child.pid for child in self.children]
             for child in self.children:
                 self._look_after(child)
+            for (
+                child
+            ) in self.children:  # not in between: a log has threads, and forks must have none
+                if child.running and child.pid not in before:
+                    signals.child_started.tell(pid=child.pid)
             if self._files is not None and not self.stop.asked:
                 self._reload_if_changed()
             self._doorbell.wait(0.2)

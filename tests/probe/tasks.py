@@ -13,7 +13,8 @@ from datetime import timedelta
 from asgiref.sync import sync_to_async
 from django.db import connection, transaction
 
-from django_txtasks import Reject, Retry, TaskContext, TimedOut, task
+from django_txtasks import Reject, Retry, TaskContext, TimedOut, signals, task
+from django_txtasks.management import console
 from probe import framework  # noqa: F401 -- a worker finds tasks in modules called tasks
 from probe.models import Run
 
@@ -340,3 +341,15 @@ def log_something(text):
         1 / 0  # noqa: B018 -- for its error
     except ZeroDivisionError:
         logging.getLogger(__name__).warning(text, extra={"shelf": 3}, exc_info=True)
+
+
+@task
+def hang_the_log():
+    """From now on no line of this process is ever written, and nobody waits for that for long."""
+
+    class Hanging(logging.Handler):
+        def emit(self, record):
+            threading.Event().wait()
+
+    signals.FLUSH_SECONDS = console.LAST_WORDS = 0.1
+    logging.getLogger("django_txtasks").addHandler(Hanging())

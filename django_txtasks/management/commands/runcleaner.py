@@ -14,7 +14,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, InterfaceError, connections, transaction
 
-from django_txtasks import broker
+from django_txtasks import broker, signals
 from django_txtasks.cleaner import Cleaner
 from django_txtasks.cleaner.cleaner import Notify
 from django_txtasks.conf import Config, get_config
@@ -23,6 +23,7 @@ from django_txtasks.lifecycle import recovery
 from django_txtasks.management.console import (
     CHECKS,
     database_option,
+    events_in_background,
     log_json_option,
     served,
     show_log,
@@ -41,6 +42,7 @@ class Command(BaseCommand):
     """Exit code 0, also when there was something to clean; 1 if it could not start, or --once met an error."""
 
     requires_system_checks = CHECKS
+    _called_from_command_line: bool  # set by Django
     help = "Recovers the tasks of crashed workers, renotifies overlooked ones, prunes old ones. Run one or more."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -66,6 +68,10 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         show_log(options["verbosity"], as_json=options["log_json"])
+        with events_in_background(own_process=self._called_from_command_line):
+            self._handle(options)
+
+    def _handle(self, options: dict[str, Any]) -> None:
         config, dry = _config(options["interval"]), options["dry_run"]
         aliases = served(options["databases"])
         self.as_json, self.names_databases = options["json"], len(aliases) > 1
@@ -80,7 +86,7 @@ class Command(BaseCommand):
         for alias in aliases:
             cleaner = Cleaner(config, alias, notify=_notify(config, alias, dry=dry), quiet=dry)
             try:
-                self._report(alias, _once(cleaner, dry=dry), always=True)
+                self._report(alias, _once(cleaner, dry=dry))
             except (DatabaseError, InterfaceError) as error:
                 failed.append(f"Database {alias!r} was not cleaned: {str(error).strip()}")
         if failed:
@@ -138,23 +144,40 @@ class Command(BaseCommand):
             doorbell.wait(seconds)
             return stop.asked
 
+        signals.cleaner_started.tell(
+            database=alias,
+            beat=config.beat.total_seconds(),
+            interval=config.clean_interval.total_seconds(),
+            broker=config.broker_address,
+        )
         try:
-            cleaner.run(wait, lambda counts: self._report(alias, counts))
+            cleaner.run(wait, lambda counts: self._tell(alias, counts))
         finally:
             connections.close_all()
+        signals.cleaner_stopped.tell(database=alias)
         if wills is not None:
             wills.stop()
 
-    def _report(self, alias: str, counts: Counter[str], *, always: bool = False) -> None:
-        if not always and not any(counts.values()):
+    def _tell(self, alias: str, counts: Counter[str]) -> None:
+        """Log what a turn has done, or print it for whoever reads JSON."""
+        if not any(counts.values()):
             return
+        if self.as_json:
+            self._report(alias, counts)
+        else:
+            signals.cleaned.tell(database=alias, done=_text(+counts), counts=dict(counts))
+
+    def _report(self, alias: str, counts: Counter[str]) -> None:
         if self.as_json:
             text = json.dumps({"database": alias, **counts})
         else:
-            text = ", ".join(f"{name} {number}" for name, number in counts.items())
-            text = f"{alias}: {text}" if self.names_databases else text
+            text = f"{alias}: {_text(counts)}" if self.names_databases else _text(counts)
         self.stdout.write(text)
         self.stdout.flush()
+
+
+def _text(counts: Counter[str]) -> str:
+    return ", ".join(f"{name} {number}" for name, number in counts.items())
 
 
 def _notify(config: Config, alias: str, *, dry: bool = False) -> Notify | None:

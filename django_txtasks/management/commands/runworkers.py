@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import os
 import sys
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError
 from typing import Any
@@ -12,12 +10,14 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
 from django.utils.autoreload import get_child_arguments
 
-from django_txtasks import broker, registry
+from django_txtasks import registry
 from django_txtasks.conf import Config, get_config
 from django_txtasks.lifecycle.claims import Subscription
 from django_txtasks.management.console import (
     CHECKS,
     database_option,
+    end_process,
+    events_in_background,
     log_json_option,
     served,
     show_log,
@@ -143,7 +143,9 @@ class Command(BaseCommand):
                 f"One process serves one database, and these are {', '.join(map(repr, aliases))}: "
                 "call runworkers once for each."
             )
-        self._work(config, Subscription(aliases[0], queues, registry.names()), bell, stop, options)
+        subscription = Subscription(aliases[0], queues, registry.names())
+        with events_in_background(own_process=self._called_from_command_line):
+            self._work(config, subscription, bell, stop, options)
 
     def _work(
         self,
@@ -188,15 +190,12 @@ class Command(BaseCommand):
         if probes is not None:
             probes.close()
         if end is End.RENEW and self._called_from_command_line:
-            broker.flush()
-            logging.shutdown()
-            os._exit(EXIT_CODE)  # a thread that a task left behind must not keep the process
+            end_process(EXIT_CODE)  # a thread that a task left behind must not keep the process
 
     def _cut_short(self, end: End) -> None:
         """End at once: the tasks that still run are somebody else's by now, and threads cannot be ended."""
         if self._called_from_command_line:
-            logging.shutdown()
-            os._exit(1 if end is End.CUT_SHORT else EXIT_CODE)
+            end_process(1 if end is End.CUT_SHORT else EXIT_CODE)
         raise CommandError("Tasks were cut short; the cleaner recovers them.")
 
     def _supervise(self, aliases: list[str], options: dict[str, Any]) -> Forked | None:
@@ -215,12 +214,15 @@ class Command(BaseCommand):
         )
         connections.close_all()  # of this thread: a copy may not share them
         try:
-            with stop_signals(supervisor.stop.request):
+            with (
+                events_in_background(own_process=True, by_one_thread=False),
+                stop_signals(supervisor.stop.request),
+            ):
                 code = supervisor.run()
+                if code:
+                    sys.exit(code)
         except Forked as child:
             return child
-        if code:
-            sys.exit(code)
         return None
 
 

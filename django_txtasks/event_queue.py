@@ -1,0 +1,127 @@
+"""A queue of events in front of log handlers and receivers of signals, which may be slow, hang or raise.
+
+Loops put events into it and go on; one thread delivers them in their order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from django.db import connections
+
+LIMIT = 10_000
+"""Events that may wait; of those at WARNING and above twice as many."""
+WITH_EXCEPTION = 1_000
+"""While more than this many wait, an exception is put in without its traceback, which takes some 10 kB."""
+
+
+class QueuedEvent(Protocol):
+    """What one call of ``Event.tell`` said."""
+
+    @property
+    def level(self) -> int:
+        """Level of its log line."""
+
+    def deliver(self) -> None:
+        """Write the log line and call the receivers."""
+
+    def without_exception(self) -> QueuedEvent:
+        """Return the same without the exception."""
+
+
+class EventQueue:
+    """Events that wait for the thread that delivers them.
+
+    ``put`` is called from any thread and never waits. When the queue is full the event is counted and dropped.
+
+    Args:
+        dropped: called in the thread with the number of events that were dropped since it was called last.
+        by_one_thread: the thread waits for further events; else it ends when there are none, and the next one
+            starts another: for a process that forks, which must have no thread then.
+
+    Attributes:
+        is_stuck: the thread was left behind by ``close``; it may hold the lock of a log handler.
+    """
+
+    def __init__(self, dropped: Callable[[int], None], *, by_one_thread: bool = True) -> None:
+        self._tell_dropped, self._waits = dropped, by_one_thread
+        self._waiting: queue.SimpleQueue[QueuedEvent | threading.Event] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._dropped = 0
+        self._thread: threading.Thread | None = None
+        self.is_stuck = False
+
+    def put(self, event: QueuedEvent) -> None:
+        """Have it delivered later."""
+        waiting = self._waiting.qsize()
+        if waiting >= WITH_EXCEPTION:
+            event = event.without_exception()
+            if waiting >= (LIMIT if event.level < logging.WARNING else 2 * LIMIT):
+                with self._lock:
+                    self._dropped += 1
+                return
+        self._put(event)
+
+    def flush(self, seconds: float) -> bool:
+        """Wait until what was put in before has been delivered; False = it took longer than ``seconds``."""
+        if threading.current_thread() is self._thread:
+            return False
+        delivered = threading.Event()
+        self._put(delivered)
+        return delivered.wait(seconds)
+
+    def close(self, seconds: float) -> None:
+        """Flush, and end the thread; one that takes longer than ``seconds`` is left behind."""
+        self._waits = False
+        self.is_stuck = not self.flush(seconds)
+
+    def _put(self, event: QueuedEvent | threading.Event) -> None:
+        self._waiting.put(event)
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, name="txtasks-events", daemon=True
+                )
+                self._thread.start()
+
+    def _run(self) -> None:
+        while self._goes_on():
+            event = self._waiting.get()
+            if isinstance(event, threading.Event):
+                self._count_dropped()
+                _close_connections()
+                event.set()
+                continue
+            with contextlib.suppress(BaseException):  # such as SystemExit: a receiver ends nothing
+                event.deliver()
+            if self._waiting.qsize() < LIMIT // 2:
+                self._count_dropped()
+            if self._waiting.empty():
+                _close_connections()
+
+    def _goes_on(self) -> bool:
+        """Say whether to wait for an event; whoever puts one in after that starts another thread."""
+        if self._waits or not self._waiting.empty():
+            return True
+        with self._lock:
+            if self._waiting.empty():
+                self._thread = None
+            return self._thread is not None
+
+    def _count_dropped(self) -> None:
+        if self._dropped:
+            with self._lock:
+                count, self._dropped = self._dropped, 0
+            with contextlib.suppress(BaseException):
+                self._tell_dropped(count)
+
+
+def _close_connections() -> None:
+    """Give back the database sessions that receivers have opened, in whatever state these are."""
+    with contextlib.suppress(Exception):
+        connections.close_all()
