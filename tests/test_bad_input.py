@@ -102,6 +102,7 @@ LARGE = {
 }
 
 
+@pytest.mark.once
 @fuzzed
 @given(st.binary() | json_values.map(lambda value: json.dumps(value).encode()))
 def test_any_bytes_are_a_list_of_ids_or_no_hint(body):
@@ -112,6 +113,7 @@ def test_any_bytes_are_a_list_of_ids_or_no_hint(body):
     assert all(isinstance(task_id, uuid.UUID) for task_id in ids)
 
 
+@pytest.mark.once
 @fuzzed
 @given(json_values)
 def test_a_body_that_has_ids_is_read_or_refused(value):
@@ -122,6 +124,7 @@ def test_a_body_that_has_ids_is_read_or_refused(value):
     assert all(isinstance(task_id, uuid.UUID) for task_id in ids)
 
 
+@pytest.mark.once
 @fuzzed
 @given(st.lists(st.lists(json_values | st.sampled_from(["],[", [[], []]])), max_size=5))
 def test_lists_that_are_encoded_together_are_as_if_one_by_one(lists):
@@ -273,12 +276,14 @@ def test_ten_megabytes_of_error_or_result_leave_a_small_row(function, length, wo
     assert dead.errors[-1]["type"] in ("ValueError", "InvalidArguments")
 
 
+@pytest.mark.once
 @fuzzed
 @given(st.text() | json_values.map(json.dumps))
 def test_any_text_in_errors_is_a_list_of_objects(text):
     assert all(isinstance(entry, dict) for entry in read_entries(text))
 
 
+@pytest.mark.once
 @fuzzed
 @given(st.text(st.characters(codec=None), max_size=300), st.integers(2, 50))
 def test_any_text_is_cleaned_into_what_databases_store(text, limit):

@@ -197,6 +197,7 @@ def test_a_full_worker_leaves_hints_to_those_with_room(hints_only):
             tasks.released.set()
 
 
+@pytest.mark.once
 def test_a_worker_hears_again_after_its_connection_was_cut(broker, txtasks):
     url = pika.URLParameters(broker)
     with Proxy(url.host, url.port) as proxy:
@@ -223,6 +224,7 @@ def test_without_hints_the_scan_finds_the_task(txtasks):
     publisher._start_afresh()
 
 
+@pytest.mark.once
 def test_a_black_hole_neither_delays_nor_fails_a_request(broker, txtasks):
     """A broker whose machine takes the connection and never says a word."""
     with Proxy("127.0.0.1", 1, swallow=True) as hole:
@@ -235,6 +237,7 @@ def test_a_black_hole_neither_delays_nor_fails_a_request(broker, txtasks):
         publisher._start_afresh()
 
 
+@pytest.mark.once
 def test_what_the_socket_does_not_take_at_once_is_sent_all_the_same(broker):
     large = os.urandom(20_000_000)
     with topology.connect(get_config(), "a") as one, topology.connect(get_config(), "b") as other:
@@ -247,6 +250,7 @@ def test_what_the_socket_does_not_take_at_once_is_sent_all_the_same(broker):
             assert got == sent
 
 
+@pytest.mark.once
 def test_what_many_transactions_left_waiting_is_packed_into_few_hints(broker, txtasks):
     """Here it waits for a connection; otherwise for the hint before it to be sent."""
     url = pika.URLParameters(broker)
@@ -266,6 +270,7 @@ def test_what_many_transactions_left_waiting_is_packed_into_few_hints(broker, tx
     assert not any(more for _, more in got)
 
 
+@pytest.mark.once
 def test_hints_name_so_many_ids_and_then_say_that_there_are_more(broker):
     with pika.BlockingConnection(pika.URLParameters(broker)) as amqp:
         topology.declare(amqp.channel(), queue_name())
@@ -278,6 +283,7 @@ def test_hints_name_so_many_ids_and_then_say_that_there_are_more(broker):
     assert [(len(packed), more) for packed, more in got] == [(100, True)] * (number // 100)
 
 
+@pytest.mark.once
 def test_the_buffer_keeps_the_first_ids_while_rabbitmq_is_away(broker, txtasks):
     url = pika.URLParameters(broker)
     with pika.BlockingConnection(url) as amqp:
@@ -339,6 +345,7 @@ assert os.waitpid(pid, 0)[1] == 0
 """
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(("more", "messages"), [("", 1), (FORK, 2)], ids=["exit", "fork"])
 def test_hints_are_sent_before_the_process_ends_also_from_a_forked_child(
     processes, broker, more, messages
@@ -350,6 +357,7 @@ def test_hints_are_sent_before_the_process_ends_also_from_a_forked_child(
     assert waiting(broker) == messages
 
 
+@pytest.mark.once
 def test_a_queue_that_exists_with_other_arguments_is_used_as_it_is(hints_only):
     with pika.BlockingConnection(pika.URLParameters(hints_only)) as amqp:
         amqp.channel().queue_declare(queue_name(), durable=True, arguments={"x-max-length": 7})
@@ -358,6 +366,7 @@ def test_a_queue_that_exists_with_other_arguments_is_used_as_it_is(hints_only):
         helpers.wait_until(lambda: helpers.runs("all the same"))
 
 
+@pytest.mark.once
 def test_a_queue_that_is_deleted_under_a_worker_comes_back(hints_only):
     with helpers.working():
         helpers.delete_queues(hints_only, [queue_name()])
@@ -371,6 +380,7 @@ def test_a_queue_that_is_deleted_under_a_worker_comes_back(hints_only):
         helpers.wait_until(told)
 
 
+@pytest.mark.once
 def test_quorum_queues_that_somebody_has_made_are_used(hints_only):
     config = get_config()
     names = [queue_name(), topology.lost_queue(config, "default")]
@@ -406,6 +416,7 @@ def rabbitmq_with_tls():
             yield f"amqps://guest:guest@127.0.0.1:{port}/%2F", place / "ca.pem"
 
 
+@pytest.mark.once
 def test_hints_go_through_tls(rabbitmq_with_tls, txtasks):
     url, authority = rabbitmq_with_tls
     tls = quote(repr({"ca_certs": str(authority)}))
@@ -419,6 +430,7 @@ def test_hints_go_through_tls(rabbitmq_with_tls, txtasks):
         publisher._start_afresh()
 
 
+@pytest.mark.once
 def test_a_certificate_that_cannot_be_verified_is_told_of_and_tasks_run(
     rabbitmq_with_tls, processes, txtasks
 ):
@@ -431,6 +443,7 @@ def test_a_certificate_that_cannot_be_verified_is_told_of_and_tasks_run(
     publisher._start_afresh()
 
 
+@pytest.mark.once
 def test_the_password_of_the_broker_is_never_shown(txtasks, caplog):
     txtasks(broker_url="amqp://user:hunter2@127.0.0.1:1/vhost")
     config = get_config()
@@ -442,6 +455,7 @@ def test_the_password_of_the_broker_is_never_shown(txtasks, caplog):
     publisher._start_afresh()
 
 
+@pytest.mark.once
 def test_a_connection_that_dies_young_again_and_again_is_opened_later_and_later():
     """Such as one that is not allowed what it needs; a good one that was cut comes back at once."""
     link = Link(get_config(), "Test")

@@ -63,7 +63,6 @@ def gone(pid):
     return False
 
 
-@pytest.mark.smoke
 def test_a_killed_workers_tasks_are_recovered_and_finished_by_another(processes, workers):
     workers("--threads=2")
     handles = [tasks.slow_once.enqueue(f"key {number}", seconds=60) for number in range(2)]
@@ -113,6 +112,7 @@ def test_an_atomic_task_of_a_killed_worker_leaves_its_effects_once(processes, wo
     assert helpers.finished(handle.id).crashes == 1
 
 
+@pytest.mark.once
 def test_the_supervisor_starts_a_worker_again(workers):
     workers()
     first = Worker.objects.get().pid
@@ -120,6 +120,7 @@ def test_the_supervisor_starts_a_worker_again(workers):
     helpers.wait_until(lambda: Worker.objects.exclude(pid=first).exists())
 
 
+@pytest.mark.once
 def test_a_worker_that_ends_by_itself_is_started_again(workers):
     workers()
     first = Worker.objects.get().pid
@@ -127,6 +128,7 @@ def test_a_worker_that_ends_by_itself_is_started_again(workers):
     helpers.wait_until(lambda: Worker.objects.exclude(pid=first).exists())
 
 
+@pytest.mark.once
 def test_a_start_that_fails_is_tried_again(tmp_path):
     """No memory, no process to be had, or a deploy that is just writing the program."""
     program = tmp_path / "program"
@@ -139,6 +141,7 @@ def test_a_start_that_fails_is_tried_again(tmp_path):
     assert codes == [0]
 
 
+@pytest.mark.once
 def test_workers_end_when_their_supervisor_is_killed(workers):
     supervisor = workers("--processes=2", count=2)
     pids = helpers.worker_pids()
@@ -164,6 +167,7 @@ def test_the_first_sigterm_lets_running_tasks_end_and_claims_nothing_more(txtask
     assert not Worker.objects.exists()
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
 def test_the_second_signal_stops_now_and_the_cleaner_recovers_at_once(
     number, txtasks, processes, workers
@@ -183,6 +187,7 @@ def test_the_second_signal_stops_now_and_the_cleaner_recovers_at_once(
     assert (task.status, task.crashes) == (Status.PENDING, 1)
 
 
+@pytest.mark.once
 def test_a_stop_longer_than_the_grace_cuts_tasks_short(txtasks, workers):
     txtasks(grace=0.5)
     process = workers()
@@ -192,6 +197,7 @@ def test_a_stop_longer_than_the_grace_cuts_tasks_short(txtasks, workers):
     assert process.wait(30) == 1
 
 
+@pytest.mark.once
 def test_a_burst_of_signals_counts_once(txtasks, workers):
     txtasks(grace=30)
     process = workers()
@@ -204,6 +210,7 @@ def test_a_burst_of_signals_counts_once(txtasks, workers):
     assert helpers.finished(handle.id).outcome == "succeeded"
 
 
+@pytest.mark.once
 def test_batches_and_max_tasks_end_by_themselves(processes, short_leases):
     enqueue_many((tasks.note, ()) for _ in range(40))
     assert processes.start("runworkers", "--max-tasks=10", "--processes=3").wait(60) == 0
@@ -213,6 +220,7 @@ def test_batches_and_max_tasks_end_by_themselves(processes, short_leases):
     assert not Worker.objects.exists()
 
 
+@pytest.mark.once
 def test_reload_restarts_workers_when_code_changes(processes, workers, tmp_path):
     module = tmp_path / "watched.py"
     module.write_text("VALUE = 1\n")
@@ -227,6 +235,7 @@ def test_reload_restarts_workers_when_code_changes(processes, workers, tmp_path)
     helpers.wait_until(lambda: Worker.objects.exclude(pid=first).exists())
 
 
+@pytest.mark.once
 def test_a_wrong_setting_is_an_error_before_anything_starts(processes):
     process = processes.start("runworkers", env={"TXTASKS_SETTINGS": '{"leese": 3}'})
     assert process.wait(30) == 1

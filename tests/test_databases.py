@@ -189,6 +189,7 @@ def test_a_database_from_which_a_router_keeps_tasks_away_is_refused(command, set
         call_command(command, *BOTH)
 
 
+@pytest.mark.once
 def test_so_many_tasks_of_each_database(start):
     enqueue_many((tasks.give, [number]) for number in range(3))
     enqueue_many((there(tasks.give), [number]) for number in range(3))

@@ -164,6 +164,7 @@ def test_a_slot_that_was_timed_out_runs_the_next_task(quick):
         helpers.wait_until(lambda: helpers.counts()["dead"] == 1)
 
 
+@pytest.mark.once
 def test_a_task_stuck_in_c_code_costs_its_process_and_nobody_else(processes, txtasks, quick):
     """Its neighbours end first, or are given back; the time-out counts as a failure."""
     txtasks(grace=1)
@@ -316,6 +317,7 @@ def test_an_attempt_has_an_id_of_its_own():
 # -- processes that make room for new ones ----------------------------------------------------------
 
 
+@pytest.mark.once
 def test_a_process_is_replaced_after_so_many_tasks_and_nothing_is_lost(processes, quick):
     enqueue_many((tasks.note, ()) for _ in range(30))
     process = processes.start("runworkers", "--max-tasks-per-process=10", "--batch")
@@ -326,6 +328,7 @@ def test_a_process_is_replaced_after_so_many_tasks_and_nothing_is_lost(processes
     assert not Worker.objects.exists()
 
 
+@pytest.mark.once
 def test_a_process_that_has_grown_is_replaced(processes, quick):
     process = processes.start("runworkers", "--max-rss=1")
     for number in range(3):
@@ -336,6 +339,7 @@ def test_a_process_that_has_grown_is_replaced(processes, quick):
     assert process.poll() is None
 
 
+@pytest.mark.once
 def test_running_tasks_end_before_their_process_is_replaced(processes, quick):
     processes.start("runworkers", "--max-tasks-per-process=2", "--threads=2")
     slow = tasks.slow.enqueue("slow", seconds=1.5)

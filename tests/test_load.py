@@ -10,7 +10,6 @@ from collections import Counter
 import helpers
 import pytest
 import services
-from django.db import connection
 from probe.models import Run
 
 pytestmark = pytest.mark.usefixtures("rows")
@@ -78,9 +77,7 @@ class Outage:
         return start(self.processes, call, self.env)
 
 
-@pytest.mark.skipif(
-    connection.vendor != "postgresql", reason="once a run is enough: it starts servers of its own"
-)
+@pytest.mark.once
 def test_restarts_and_outages_under_load_lose_nothing_and_end_nobody(processes, tmp_path):
     with services.Postgres() as postgres, services.RabbitMQ() as rabbitmq:
         outage = Outage(postgres, rabbitmq, processes, tmp_path)

@@ -118,6 +118,7 @@ def test_without_the_database_the_exit_code_is_2(processes):
     assert "cannot be asked" in processes.log_of(asking)
 
 
+@pytest.mark.once
 def test_watching_goes_on(processes, rows):
     watching = processes.start("txtasks_status", "--watch=0.1", "--json")
     helpers.wait_until(lambda: len(json_lines(processes.log_of(watching))) > 3)
@@ -141,6 +142,7 @@ def json_lines(text):
 # ---- logs
 
 
+@pytest.mark.once
 def test_every_line_of_a_task_carries_its_id(processes, rows, quick):
     handle = tasks.log_something.enqueue("a line\nof two")
     workers = processes.start("runworkers", "--batch", "--log-json", "--threads=1")
@@ -205,6 +207,7 @@ def test_no_line_is_lost_whatever_extra_says():
     assert line["level"] != "mine" and "NoTruth" in line["array"]
 
 
+@pytest.mark.once
 def test_handlers_of_named_loggers_print_no_line_twice_and_lose_none(tmp_path):
     script = """
 import logging, sys
@@ -305,6 +308,7 @@ def test_signs_of_life_are_of_one_process(rows):
         call_command("runworkers", processes=2, probe_port=1)
 
 
+@pytest.mark.once
 @pytest.mark.usefixtures("rows")
 def test_a_worker_without_its_broker_is_live_and_ready(processes, tmp_path, txtasks):
     txtasks(broker_url="amqp://127.0.0.1:1")

@@ -411,7 +411,9 @@ def links(broker, txtasks):
 
 
 @on_server
-@pytest.mark.parametrize("cut", ["rabbitmq", "database", "both"])
+@pytest.mark.parametrize(
+    "cut", [pytest.param("rabbitmq", marks=pytest.mark.once), "database", "both"]
+)
 def test_a_living_worker_whose_links_are_cut_is_not_declared_lost(cut, links, crowd, processes):
     to_broker, to_rows, env = links
     worker = crowd(**env)
@@ -438,6 +440,7 @@ def logs(processes):
     return "\n".join(map(processes.log_of, processes.started))
 
 
+@pytest.mark.once
 def test_a_worker_that_stops_in_good_order_leaves_no_suspicion(crowd, processes, broker):
     suspected = []
     worker = crowd()
@@ -450,6 +453,7 @@ def test_a_worker_that_stops_in_good_order_leaves_no_suspicion(crowd, processes,
     assert suspected == [0]
 
 
+@pytest.mark.once
 def test_a_will_is_renewed_before_rabbitmq_runs_out_of_patience(broker, txtasks, monkeypatch):
     """A delivery that is not acknowledged for half an hour costs the channel."""
     me = uuid.uuid4()
@@ -466,6 +470,7 @@ def test_a_will_is_renewed_before_rabbitmq_runs_out_of_patience(broker, txtasks,
     assert lost_wills.method.message_count == 0
 
 
+@pytest.mark.once
 def test_a_worker_with_a_new_id_has_a_new_will(broker):
     will = LastWill(get_config(), "default", lambda: None)
     will.start()
@@ -475,6 +480,7 @@ def test_a_worker_with_a_new_id_has_a_new_will(broker):
     will.stop()
 
 
+@pytest.mark.once
 def test_what_is_no_will_is_dropped(broker):
     wills = LastWills(get_config(), "default", lambda: None)
     wills.start()

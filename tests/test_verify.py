@@ -336,6 +336,7 @@ def test_a_line_cut_short_by_a_kill_is_not_read(tmp_path):
     assert not journal.has_ended_one(tmp_path, 8)
 
 
+@pytest.mark.once
 def test_a_cut_connection_is_reset_on_both_sides_and_the_proxy_goes_on():
     with socket.create_server(("127.0.0.1", 0)) as server, Proxy(*server.getsockname()) as proxy:
         client = socket.create_connection(("127.0.0.1", proxy.port))
@@ -506,6 +507,7 @@ statements.RETRY = "DELETE FROM txtasks_task WHERE id = %(id)s AND status = 'cla
 DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True)"
 
 
+@pytest.mark.once
 def test_what_does_not_stop_shows_where_it_hangs(monkeypatch, tmp_path):
     monkeypatch.setattr(crew, "PATIENCE", 1.0)
     log = tmp_path / "cleaner-0.log"
@@ -519,6 +521,7 @@ def test_what_does_not_stop_shows_where_it_hangs(monkeypatch, tmp_path):
     assert ship.cleaners[0].ended
 
 
+@pytest.mark.once
 def test_a_storm_finds_a_worker_that_loses_tasks(processes, tmp_path):
     """A task that fails is deleted instead of tried again."""
     (tmp_path / "broken_project.py").write_text(BROKEN_PROJECT)
@@ -531,6 +534,7 @@ def test_a_storm_finds_a_worker_that_loses_tasks(processes, tmp_path):
     assert 1 in {check["number"] for check in told["checks"] if not check["holds"]}
 
 
+@pytest.mark.once
 def test_a_storm_that_is_stopped_leaves_nothing_behind(databases, processes):
     process = storm_of(processes, "--tasks=1000", "--seconds=60", "--no-broker")
     helpers.wait_until(
