@@ -16,6 +16,7 @@ from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext_lazy
 
+from django_txtasks.admin.bounded import following_indexes
 from django_txtasks.conf import get_config
 from django_txtasks.enqueueing import notify_on_commit
 from django_txtasks.lifecycle import people
@@ -222,11 +223,15 @@ def _take_chunk(request: HttpRequest, alias: str, act: Act, names: dict[uuid.UUI
 
 def _chunks(queryset: Tasks) -> Iterator[dict[uuid.UUID, str]]:
     """Read the chosen tasks' names by key, so that rows that leave the set shift nothing."""
-    rows = list(queryset.order_by("pk").values_list("pk", "task_name")[:CHUNK])
+    rows = _first(queryset)
     while rows:
         yield {as_uuid(task_id): name for task_id, name in rows}
-        after = queryset.filter(pk__gt=rows[-1][0])
-        rows = list(after.order_by("pk").values_list("pk", "task_name")[:CHUNK])
+        rows = _first(queryset.filter(pk__gt=rows[-1][0]))
+
+
+def _first(queryset: Tasks) -> list[tuple[Any, str]]:
+    with following_indexes(queryset.db):
+        return list(queryset.order_by("pk").values_list("pk", "task_name")[:CHUNK])
 
 
 def _log(request: HttpRequest, act: Act, names: dict[uuid.UUID, str]) -> None:

@@ -1,4 +1,4 @@
-"""What the pages read: counts that stop early, and JSON columns as text.
+"""What the pages read of JSON columns: text.
 
 Any sender may write rows by plain SQL. A JSON value that Python cannot parse (nested thousands of
 levels deep, say) must not take a whole list down, so JSON leaves the database as text.
@@ -7,34 +7,13 @@ levels deep, say) must not take a whole list down, so JSON leaves the database a
 from __future__ import annotations
 
 import json
-from functools import cached_property
 from typing import Any
 
-from django.core.paginator import Paginator
-from django.db.models import CharField, F, Func, QuerySet, TextField
+from django.db.models import CharField, F, Func, TextField
 from django.db.models.functions import Cast, Left
 
-COUNT_LIMIT = 1000
 MAX_JSON = 1_000_000
 """Longer values are not parsed, and hence not shown: what is not parsed cannot be redacted."""
-
-
-class CappedCount(int):
-    """A number of rows of which only "at least this many" is known."""
-
-    def __str__(self) -> str:
-        return f"{int(self)}+"
-
-
-class CappedPaginator(Paginator):  # type: ignore[type-arg]
-    """Pages through the first rows only: counting a million costs more than anybody reads."""
-
-    @cached_property
-    def count(self) -> int:
-        """The number of rows, or "1000+" where there are more."""
-        rows: QuerySet[Any] = self.object_list  # type: ignore[assignment]
-        found = rows.order_by().values("pk")[: COUNT_LIMIT + 1].count()
-        return found if found <= COUNT_LIMIT else CappedCount(COUNT_LIMIT)
 
 
 class LastError(Func):

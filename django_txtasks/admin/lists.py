@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from django.contrib import admin
@@ -13,6 +14,7 @@ from django.utils.translation import gettext_lazy as _
 
 from django_txtasks.admin import filters, shown
 from django_txtasks.admin.actions import ACTS, TaskActions, may
+from django_txtasks.admin.bounded import LAST_FINISHED, ReadOrder, order_of_tasks
 from django_txtasks.admin.columns import json_text
 from django_txtasks.admin.pages import ReadOnly, TaskPages
 from django_txtasks.conf import get_config
@@ -40,6 +42,9 @@ class TaskAdmin(TaskActions, TaskPages):
         ),
         (_("People"), {"fields": ("history",)}),
     )
+
+    def read_order(self, chosen: Mapping[str, Any]) -> ReadOrder:
+        return order_of_tasks(chosen)
 
     @admin.display(description=_("state"))
     def state(self, task: Any) -> str:
@@ -132,6 +137,9 @@ class FinishedTaskAdmin(TaskPages):
         ),
         (_("People"), {"fields": ("history",)}),
     )
+
+    def read_order(self, chosen: Mapping[str, Any]) -> ReadOrder:
+        return LAST_FINISHED
 
     @admin.display(description=_("outcome"))
     def ending(self, task: Any) -> str:

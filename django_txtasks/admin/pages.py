@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
@@ -18,7 +19,8 @@ from django.utils.translation import gettext_lazy as _
 
 from django_txtasks import registry
 from django_txtasks.admin import shown
-from django_txtasks.admin.columns import CappedPaginator, LastError, json_text
+from django_txtasks.admin.bounded import NEWEST, BoundedList, ReadOrder
+from django_txtasks.admin.columns import LastError, json_text
 from django_txtasks.models import DatabaseNow, FinishedTask, Task, Worker
 
 if TYPE_CHECKING:
@@ -31,13 +33,14 @@ class ReadOnly(ModelAdmin):
     """Pages that show rows, read them in the order of an index, and write nothing."""
 
     actions: Any = ()
+    change_list_template = "admin/txtasks/change_list.html"  # also for a proxy in another app
+    change_form_template = "admin/txtasks/change_form.html"
     list_per_page = 50
-    paginator = CappedPaginator
     show_full_result_count = False
     show_facets = admin.ShowFacets.NEVER  # facets count the table once for each choice
     sortable_by = ()
     search_fields = ("id",)
-    search_help_text = _("an id, all of it")
+    search_help_text = _("Search by full id")
     json_columns: tuple[str, ...] = ()
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
@@ -63,16 +66,25 @@ class ReadOnly(ModelAdmin):
         clocked: QuerySet[Any] = rows.annotate(now=DatabaseNow())
         return clocked
 
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[BoundedList]:
+        return BoundedList
+
+    def read_order(self, chosen: Mapping[str, Any]) -> ReadOrder:
+        """Return which rows a list looks at for the values of its filters."""
+        return NEWEST
+
+    def is_id(self, text: str) -> bool:
+        """Say whether a search asks for one row, which is found wherever it stands."""
+        return _as_id(text) is not None
+
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
-        """Find the row of an id. Anything else finds nothing."""
-        if not search_term:
-            return queryset, False
-        try:
-            return queryset.filter(pk=uuid.UUID(search_term.strip())), False
-        except ValueError:
-            return queryset.none(), False
+        """Find the row of an id."""
+        wanted = _as_id(search_term)
+        if wanted is not None:
+            return queryset.filter(pk=wanted), False
+        return (queryset.none() if search_term else queryset), False
 
     def get_object(
         self, request: HttpRequest, object_id: str, from_field: str | None = None
@@ -88,6 +100,7 @@ class TaskPages(ReadOnly):
     """What live and finished tasks have in common."""
 
     json_columns: tuple[str, ...] = ("args", "kwargs", "errors", "late_finishes")
+    search_help_text = _("Search by full task id, or by a part of a task's name")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """Add the host of the worker and the last error, which the list shows."""
@@ -95,6 +108,14 @@ class TaskPages(ReadOnly):
         rows: QuerySet[Any] = super().get_queryset(request)
         rows = rows.annotate(worker_host=Subquery(host), error=LastError("errors"))
         return rows
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        """Find the row of an id, or rows whose task's name has the text in it."""
+        if self.is_id(search_term) or not (text := search_term.replace("\0", "").strip()):
+            return super().get_search_results(request, queryset, search_term)
+        return queryset.filter(task_name__icontains=text), False
 
     @admin.display(description=_("task"))
     def name(self, task: Any) -> str:
@@ -166,6 +187,13 @@ class TaskPages(ReadOnly):
             for entry in entries.select_related("user").order_by("-pk")[:20]
         )
         return format_html_join("", "<div>{} <strong>{}</strong>: {}</div>", lines) or shown.EMPTY
+
+
+def _as_id(text: str) -> uuid.UUID | None:
+    try:
+        return uuid.UUID(text.strip())
+    except ValueError:
+        return None
 
 
 def _texts(row: Model, columns: tuple[str, ...]) -> dict[str, str | None]:

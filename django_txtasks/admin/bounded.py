@@ -1,0 +1,230 @@
+"""Lists that read at most ``MOST`` rows, whatever the table holds and whatever is filtered or searched.
+
+Each list chooses an index to follow, takes the first rows of it, and filters, counts and sorts these alone. That
+holds by the shape of the statement, ``FROM (SELECT … ORDER BY <index> LIMIT n)``, not by a planner's statistics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.contrib.admin.views.main import ChangeList
+from django.core.paginator import InvalidPage, Paginator
+from django.db import connections, transaction
+from django.db.models import QuerySet
+from django.db.models.sql.datastructures import BaseTable
+from django.http import HttpRequest
+from django.utils.translation import gettext_lazy as _
+
+from django_txtasks.lifecycle.dialect import own_transaction
+from django_txtasks.models import Status
+
+if TYPE_CHECKING:
+    from django.utils.functional import _StrOrPromise
+
+MOST = 10_000
+"""Rows that one list looks at."""
+LIMIT = timedelta(seconds=20)
+
+
+@dataclass(frozen=True)
+class ReadOrder:
+    """The entries of one index, from one end of it.
+
+    Attributes:
+        index: its name; PRIMARY = that of the primary key.
+        order: its columns as ORDER BY names them, without those of one value (MariaDB would sort then); also the
+            order of the list.
+        where: which rows are in it, as a condition in SQL, without parameters.
+        queue: only rows of this queue, where the index begins with ``(status, queue_name)``.
+        note: which rows come first, for people.
+    """
+
+    index: str
+    order: tuple[str, ...]
+    note: _StrOrPromise
+    where: str = ""
+    queue: str | None = None
+
+    def as_sql(self, connection: Any, table: str, columns: str) -> tuple[str, list[Any]]:
+        """Return the SELECT of at most one row more than ``MOST``."""
+        conditions, params = self._conditions(connection.vendor)
+        order = ", ".join(
+            f"{name.lstrip('-')} DESC" if name.startswith("-") else name for name in self.order
+        )
+        forced = f" FORCE INDEX ({self.index})" if connection.vendor == "mysql" else ""
+        sql = f"SELECT {columns} FROM {table}{forced}{conditions} ORDER BY {order} LIMIT {MOST + 1}"  # noqa: S608
+        return sql, params
+
+    def _conditions(self, vendor: str) -> tuple[str, list[Any]]:
+        parts, params = [self.where] if self.where else [], []
+        if self.queue is not None:
+            parts.append("queue_name = %s")
+            params.append(self.queue)
+        if self.queue is not None and vendor == "postgresql":
+            # It leaves ``status = 'pending'`` out of the look-up in an index whose condition says the same, and
+            # would then walk all of it; where whole rows compare, it reads the queue's first entry to its last.
+            pair = "(status, queue_name) {} ('pending', %s)"
+            parts += [pair.format(">="), pair.format("<=")]
+            params += [self.queue] * 2
+        return (f" WHERE {' AND '.join(parts)}" if parts else ""), params
+
+
+_PENDING = ("queue_name", "priority", "run_after", "id")
+NEWEST = ReadOrder("PRIMARY", ("-id",), _("the newest"))
+LAST_FINISHED = ReadOrder("txtasks_finished_at", ("-finished_at",), _("the last to finish"))
+CLAIMED = ReadOrder(
+    "txtasks_claimed", ("worker",), _("those of the first workers"),
+    where="status = 'claimed' AND worker IS NOT NULL",
+)  # fmt: skip
+STOPPED = {
+    status: ReadOrder(
+        "txtasks_stopped", ("-run_after",), _("those that were due last"),
+        where=f"status IN ('dead', 'held') AND status = '{status}'",
+    )
+    for status in (Status.DEAD.value, Status.HELD.value)
+}  # fmt: skip
+
+
+def order_of_tasks(chosen: Mapping[str, Any]) -> ReadOrder:
+    """Return in which order live tasks are read, by the filters *state*, *due*, *running* and *queue*."""
+    state = chosen.get("state")
+    if state in STOPPED:
+        return STOPPED[state]
+    if state == Status.CLAIMED or chosen.get("running"):
+        return CLAIMED
+    if state == Status.PENDING or chosen.get("due"):
+        return _order_of_pending(chosen)
+    return NEWEST
+
+
+def _order_of_pending(chosen: Mapping[str, Any]) -> ReadOrder:
+    queue = chosen.get("queue")
+    queue = queue if queue and "@" not in queue else None
+    where = "status = 'pending'"
+    order: tuple[str, ...] = _PENDING if queue is None else _PENDING[1:]
+    note = _("those due first, of the first queue by name")
+    if chosen.get("due") == "later":
+        order = tuple(f"-{name}" for name in order)
+        note = _("those due latest, of the last queue by name")
+    return ReadOrder("txtasks_pending", order, note, where, queue)
+
+
+class _Rows(BaseTable):
+    """The first rows of a table in an order, in its place and under its name in a FROM."""
+
+    def __init__(self, table_name: str, alias: str, order: ReadOrder, columns: str) -> None:
+        super().__init__(table_name, alias)
+        self._order, self._columns = order, columns
+
+    def as_sql(self, compiler: Any, connection: Any) -> tuple[str, tuple[Any, ...]]:
+        sql, params = self._order.as_sql(connection, self.table_name, self._columns)
+        return f"({sql}) {compiler.quote_name(self.table_alias)}", tuple(params)
+
+
+# that filters and orders name; of another table its id
+COLUMNS = {
+    "txtasks_task": (
+        "id, task_name, queue_name, priority, status, run_after, started_at, timeout, worker"
+    ),
+    "txtasks_finishedtask": "id, task_name, queue_name, outcome, finished_at",
+}
+
+
+def first_rows(queryset: QuerySet[Any], order: ReadOrder) -> QuerySet[Any]:
+    """Return the ids of a queryset, as far as they are among the first rows in an order."""
+    keys = order.order if "id" in order.order[-1] else (*order.order, "-id")
+    ids: QuerySet[Any] = queryset.order_by(*keys).values_list("pk", flat=True)
+    table = ids.model._meta.db_table
+    alias = ids.query.get_initial_alias()
+    ids.query.alias_map[alias] = _Rows(table, alias, order, COLUMNS.get(table, "id"))
+    return ids
+
+
+@contextmanager
+def following_indexes(alias: str) -> Iterator[None]:
+    """Read in the order of indexes on PostgreSQL, whatever its statistics say; leave no setting behind."""
+    if connections[alias].vendor != "postgresql":
+        yield
+        return
+    with own_transaction(alias, limit=LIMIT, in_order=True):
+        yield
+        transaction.set_rollback(True, using=alias)  # a savepoint's settings end with it
+
+
+class CappedCount(int):
+    """A number of rows of which only "at least this many" is known."""
+
+    def __str__(self) -> str:
+        return f"{int(self)}+"
+
+
+class BoundedPaginator(Paginator):  # type: ignore[type-arg]
+    """Pages of ids; there may be more rows than were looked at."""
+
+    def __init__(self, ids: QuerySet[Any], per_page: int, *, is_cut: bool = False) -> None:
+        super().__init__(ids, per_page)
+        self.ids, self.is_cut = ids, is_cut
+
+    @cached_property
+    def count(self) -> int:
+        """The number of rows found, or "at least so many"."""
+        found = min(self.ids.count(), MOST)
+        return CappedCount(found) if self.is_cut else found
+
+
+class BoundedList(ChangeList):
+    """A list in the admin that looks at ``MOST`` rows."""
+
+    note: _StrOrPromise = ""
+
+    @property
+    def most(self) -> int:
+        """Rows that were looked at, if there are more."""
+        return MOST
+
+    def get_results(self, request: HttpRequest) -> None:
+        """Find, count and read one page; says in ``note`` if there are rows that were not looked at."""
+        with following_indexes(self.queryset.db):
+            paginator = self._paginator()
+            self.result_count = paginator.count
+            self.can_show_all = self.result_count <= self.list_max_show_all
+            self.multi_page = self.result_count > self.list_per_page
+            self.result_list = self._rows(self._ids(paginator))
+        self.paginator = paginator
+        self.show_full_result_count, self.full_result_count = False, None
+        self.show_admin_actions = True
+
+    def _paginator(self) -> BoundedPaginator:
+        pages: Any = self.model_admin
+        if pages.is_id(self.query):
+            ids = self.queryset.order_by("-pk").values_list("pk", flat=True)
+            return BoundedPaginator(ids, self.list_per_page)
+        order = pages.read_order(self._chosen())
+        is_cut = first_rows(self.root_queryset, order).order_by().count() > MOST
+        self.note = order.note if is_cut else ""
+        return BoundedPaginator(first_rows(self.queryset, order), self.list_per_page, is_cut=is_cut)
+
+    def _chosen(self) -> dict[str, Any]:
+        """Return the filters' values, by their names in the URL."""
+        specs: list[Any] = [spec for spec in self.filter_specs if hasattr(spec, "parameter_name")]
+        return {spec.parameter_name: spec.value() for spec in specs}
+
+    def _ids(self, paginator: BoundedPaginator) -> list[Any]:
+        if not self.multi_page or (self.show_all and self.can_show_all):
+            return list(paginator.ids[:MOST])
+        try:
+            return list(paginator.page(self.page_num).object_list)
+        except InvalidPage:
+            raise IncorrectLookupParameters from None
+
+    def _rows(self, ids: list[Any]) -> list[Any]:
+        """Read whole rows by key: in an order of the database's it would follow that one's index."""
+        rows = {row.pk: row for row in self.root_queryset.filter(pk__in=ids).order_by()}
+        return [rows[one] for one in ids if one in rows]

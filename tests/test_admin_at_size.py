@@ -1,0 +1,293 @@
+"""No list, filter, search, count or page of the admin reads a large table whole, whatever statistics say."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.admin import site
+from django.contrib.auth.models import User
+from django.db import connection
+from django.db.models import Model
+from django.test import Client, RequestFactory
+from django.utils import timezone
+
+from django_txtasks.admin import bounded
+from django_txtasks.models import FinishedTask, Outcome, Status, Task, Worker
+
+pytestmark = pytest.mark.django_db
+
+TASKS, FINISHED, WORKERS = (
+    f"/admin/txtasks/{name}/" for name in ("task", "finishedtask", "worker")
+)
+KNOWN = "orders.tasks.send_receipt"
+QUERIES = [
+    "", "?p=3", "?p=18", "?o=1", "?o=-3.2", "?all=", "?_facets=True", "?q=send", "?q=zzz", f"?q={uuid.uuid4()}",
+    *(f"?state={state}" for state in Status.values), "?state=dead&p=3", "?state=x",
+    "?running=long", "?running=long&queue=mail", "?due=due", "?due=later", "?due=overdue", "?due=due&state=dead",
+    "?queue=default", "?queue=mail", "?queue=@unknown", f"?task={KNOWN}", "?task=@unknown",
+    "?state=pending&queue=mail", "?due=later&queue=mail", "?state=pending&queue=mail&p=2",
+    f"?state=dead&task={KNOWN}&queue=mail", f"?due=overdue&queue=default&task={KNOWN}&q=send",
+]  # fmt: skip
+QUERIES_FINISHED = [
+    "", "?p=3", "?p=18", "?o=1", "?q=send", "?q=zzz", f"?q={uuid.uuid4()}", "?queue=mail", "?task=@unknown",
+    *(f"?outcome={outcome}" for outcome in Outcome.values), "?outcome=discarded&queue=default",
+]  # fmt: skip
+
+
+LISTS = [
+    *((Task, query) for query in QUERIES), *((FinishedTask, query) for query in QUERIES_FINISHED), (Worker, ""),
+]  # fmt: skip
+MOST = 1000
+
+
+@pytest.fixture
+def admin() -> User:
+    return User.objects.create_superuser("ada")
+
+
+@pytest.fixture
+def client(admin: User) -> Client:
+    client = Client()
+    client.force_login(admin)
+    return client
+
+
+SEED = """
+    INSERT INTO txtasks_task
+           (id, task_name, queue_name, priority, status, run_after, worker, claimed_at, started_at)
+    SELECT gen_random_uuid(), CASE WHEN mod(i, 7) = 0 THEN 'gone.tasks.run' ELSE %(known)s END,
+           CASE WHEN mod(i, 3) = 0 THEN 'mail' ELSE 'default' END, mod(i, 4),
+           (ARRAY['pending', 'pending', 'dead', 'held', 'claimed'])[1 + mod(i, 5)],
+           now() + (i - %(rows)s / 2) * interval '1 second', w, CASE WHEN w IS NOT NULL THEN now() END,
+           CASE WHEN w IS NOT NULL THEN now() - interval '1 day' END
+      FROM generate_series(1, %(rows)s) i,
+           LATERAL (SELECT CASE WHEN mod(i, 5) = 4 THEN gen_random_uuid() END AS w) AS x
+"""
+SEED_FINISHED = """
+    INSERT INTO txtasks_finishedtask (id, task_name, queue_name, outcome, finished_at)
+    SELECT gen_random_uuid(), %(known)s, 'default', CASE WHEN mod(i, 9) = 0 THEN 'discarded' ELSE 'succeeded' END,
+           now() - i * interval '1 second'
+      FROM generate_series(1, %(rows)s) i
+"""
+
+
+@contextmanager
+def explained() -> Iterator[list[tuple[int, str]]]:
+    """How many rows of our tables each SELECT reads, by its own plan as it was carried out, and its text."""
+    found: list[tuple[int, str]] = []
+
+    def explain(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        if sql.lstrip().startswith("SELECT") and '"txtasks_' in sql:
+            with connection.cursor() as cursor:
+                cursor.cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}", params)
+                plan = cursor.cursor.fetchone()[0][0]["Plan"]
+            found.append((rows_read(plan), f"{sql}\n{json.dumps(plan, indent=1)}"))
+        return execute(sql, params, many, context)
+
+    with connection.execute_wrapper(explain):
+        yield found
+
+
+def rows_read(plan: dict[str, Any]) -> int:
+    """The rows that the scans in a plan took from tables and indexes, those that a filter left out too."""
+    below = sum(rows_read(child) for child in plan.get("Plans", ()))
+    if not str(plan.get("Relation Name", plan.get("Index Name", ""))).startswith("txtasks_"):
+        return below
+    each = [value for key, value in plan.items() if key.startswith("Rows Removed")]
+    return below + int((plan["Actual Rows"] + sum(each)) * plan["Actual Loops"])
+
+
+@pytest.mark.once
+def test_no_page_reads_a_table_of_200_000_rows(
+    admin: User, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither with the statistics of an empty table nor with fresh ones."""
+    monkeypatch.setattr(bounded, "MOST", MOST - 100)
+    with connection.cursor() as cursor:
+        for table in ("txtasks_task", "txtasks_finishedtask"):
+            cursor.execute(f"ALTER TABLE {table} SET (autovacuum_enabled = off)")
+        cursor.execute("ANALYZE txtasks_task, txtasks_finishedtask")
+        cursor.execute(SEED, {"known": KNOWN, "rows": 200_000})
+        cursor.execute(SEED_FINISHED, {"known": KNOWN, "rows": 200_000})
+    one = Task.objects.order_by("pk")[0]
+    too_much = []
+    for _ in range(2):
+        too_much += read_too_much(admin, LISTS)
+        with explained() as statements:
+            assert client.get(f"{TASKS}{one.pk}/change/").status_code == 200
+        too_much += [text for read, text in statements if read > 100]
+        with connection.cursor() as cursor:
+            cursor.execute("ANALYZE txtasks_task, txtasks_finishedtask")
+    assert not too_much, "\n".join(too_much)
+
+
+def read_too_much(admin: User, lists: list[tuple[type[Model], str]]) -> list[str]:
+    found = []
+    for model, query in lists:
+        with explained() as statements:
+            the_list(admin, model, query)
+        assert statements, query
+        found += [f"{model.__name__} {query}: {text}" for read, text in statements if read > MOST]
+    return found
+
+
+def the_list(admin: User, model: type[Model], query: str) -> Any:
+    """What the page of this query would show: found, counted and read, not rendered."""
+    request = RequestFactory().get(f"/{query}")
+    request.user = admin
+    return site.get_model_admin(model).get_changelist_instance(request)
+
+
+def many_rows(number: int) -> None:
+    """Rows of all states, most of them pending and due later."""
+    now = timezone.now()
+    Task.objects.bulk_create(
+        Task(
+            id=uuid.uuid4(), task_name=KNOWN, queue_name="mail" if index % 3 else "default",
+            priority=index % 4, run_after=now + timedelta(seconds=index - number / 4), **state(index),
+        )
+        for index in range(number)
+    )  # fmt: skip
+    FinishedTask.objects.bulk_create(
+        FinishedTask(
+            id=uuid.uuid4(), task_name=KNOWN, outcome=Outcome.SUCCEEDED,
+            finished_at=now - timedelta(seconds=index),
+        )
+        for index in range(number)
+    )  # fmt: skip
+
+
+def state(index: int) -> dict[str, Any]:
+    status = (Status.PENDING, Status.DEAD, Status.HELD, Status.PENDING, Status.CLAIMED)[index % 5]
+    if status is not Status.CLAIMED:
+        return {"status": status}
+    return {"status": status, "worker": uuid.uuid4(), "claimed_at": timezone.now()}
+
+
+@contextmanager
+def work_counted() -> Iterator[list[int]]:
+    """How many rows MariaDB reads, or how many thousands of steps SQLite makes, in a block."""
+    counted: list[int] = []
+    if connection.vendor == "sqlite":
+        steps = [0]
+
+        def step() -> int:
+            steps[0] += 1
+            return 0
+
+        connection.connection.set_progress_handler(step, 1000)
+        yield counted
+        connection.connection.set_progress_handler(None, 0)
+        counted.append(steps[0])
+        return
+    before = handler_reads()
+    yield counted
+    counted.append(handler_reads() - before)
+
+
+def handler_reads() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW SESSION STATUS LIKE 'Handler_read%'")
+        return sum(int(value) for _name, value in cursor.fetchall())
+
+
+@pytest.mark.skipif(connection.vendor == "postgresql", reason="it tells by itself: see above")
+def test_lists_do_the_same_work_for_five_times_as_many_rows(
+    admin: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounded, "MOST", 60)
+    many_rows(600)
+    the_list(admin, Task, "")
+    lists = [(model, query) for model, query in LISTS if "p=" not in query]
+    work: dict[str, list[int]] = {}
+    for _ in range(2):
+        for model, query in lists:
+            with work_counted() as counted:
+                the_list(admin, model, query)
+            work.setdefault(f"{model.__name__} {query}", []).extend(counted)
+        many_rows(2400)
+    slack = {"mysql": 200, "sqlite": 10}[connection.vendor]
+    assert not {key: (few, many) for key, (few, many) in work.items() if many > few + slack}
+
+
+# -- what the lists show
+
+
+def rows_shown(client: Client, url: str) -> list[Any]:
+    response = client.get(url)
+    assert response.status_code == 200
+    return [one.pk for one in response.context["cl"].result_list]
+
+
+def task(**columns: Any) -> uuid.UUID:
+    return Task.objects.create(id=uuid.uuid4(), **{"task_name": KNOWN, **columns}).pk
+
+
+def test_a_search_finds_tasks_by_a_part_of_their_name(client: Client) -> None:
+    receipt, other = task(), task(task_name="orders.tasks.charge_100%")
+    assert rows_shown(client, f"{TASKS}?q=Send_Rec") == [receipt]
+    assert rows_shown(client, f"{TASKS}?q=%20orders.tasks.charge%20") == [other]
+    assert rows_shown(client, f"{TASKS}?q=_100%25") == [other]
+    assert rows_shown(client, f"{TASKS}?q=send%25receipt") == []
+    done = FinishedTask.objects.create(id=uuid.uuid4(), task_name=KNOWN, outcome=Outcome.SUCCEEDED)
+    assert rows_shown(client, f"{FINISHED}?q=receipt") == [done.pk]
+    assert rows_shown(client, f"{WORKERS}?q=receipt") == []
+
+
+def test_an_id_is_found_wherever_its_row_stands(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounded, "MOST", 2)
+    for _ in range(5):
+        task()
+    *others, last = Task.objects.order_by("-pk").values_list("pk", flat=True)
+    assert rows_shown(client, TASKS) == others[:2]
+    assert rows_shown(client, f"{TASKS}?q={last}") == [last]
+
+
+def test_each_state_is_read_in_its_own_order_whatever_else_there_is(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newest rows of all would show none of these."""
+    monkeypatch.setattr(bounded, "MOST", 2)
+    now = timezone.now()
+    times = [now + timedelta(hours=hours) for hours in (-3, -2, 5, 6)]
+    early, due, later, last = (task(run_after=when, queue_name="mail") for when in times)
+    other = task(run_after=now - timedelta(days=1), queue_name="default")
+    dead = [task(status=Status.DEAD, run_after=when) for when in times[:2]]
+    held = task(status=Status.HELD)
+    claims = {"status": Status.CLAIMED, "worker": uuid.uuid4(), "claimed_at": now}
+    claimed = task(**claims)
+    for _ in range(4):
+        task(status=Status.DEAD, run_after=now - timedelta(days=5))
+    assert rows_shown(client, f"{TASKS}?state=pending") == [other, early]
+    assert rows_shown(client, f"{TASKS}?state=pending&queue=mail") == [early, due]
+    assert rows_shown(client, f"{TASKS}?due=due&queue=mail") == [early, due]
+    assert rows_shown(client, f"{TASKS}?due=later") == [last, later]
+    assert rows_shown(client, f"{TASKS}?state=dead") == dead[::-1]
+    assert rows_shown(client, f"{TASKS}?state=held") == [held]
+    assert rows_shown(client, f"{TASKS}?state=claimed") == [claimed]
+
+
+def test_nothing_of_a_list_stays_set_in_the_session(client: Client) -> None:
+    """Sites with ATOMIC_REQUESTS answer a whole request in one transaction, as this test does."""
+    if connection.vendor != "postgresql":
+        pytest.skip("only PostgreSQL is told how to read")
+    client.get(TASKS)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT current_setting('enable_sort'), current_setting('statement_timeout')"
+        )
+        assert cursor.fetchone() == ("on", "0")
+
+
+def test_all_workers_are_listed(client: Client) -> None:
+    for _ in range(3):
+        Worker.objects.create(id=uuid.uuid4(), host="h", pid=1, queues=[], threads=1, lease=15.0)
+    assert len(rows_shown(client, WORKERS)) == 3
