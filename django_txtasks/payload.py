@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -18,6 +19,9 @@ MAX_DEPTH = 20  # MariaDB's JSON functions stop at 32 levels
 MAX_DIGITS = 300
 LONG = 1_000
 """Characters of a text that is looked at, and encoded, by itself."""
+
+_LARGE_FLOAT = re.compile(r'"(?:[^"\\]|\\.)*"|-?[\d.]+e\+\d+')
+"""A text, whatever is in it, or a float that Python writes with an exponent."""
 
 Path: TypeAlias = "str | tuple[Path, object]"
 """Where a part is: the whole, or a key or index of another part. Put into words only when something is wrong."""
@@ -39,7 +43,20 @@ def encode(value: Any, *, name: str) -> str:
         InvalidArguments: says which part is wrong, why, and what to pass instead.
     """
     _refuse_what_json_cannot_keep(value, name, 0)
-    return _refuse_what_is_too_long(_to_json(value), name)
+    return _refuse_what_is_too_long(write(value), name)
+
+
+def write(value: Any) -> str:
+    """Return what has been checked, or read from a row, as JSON text that comes back as it is.
+
+    PostgreSQL's jsonb makes an integer of 1e+16, but keeps 10000000000000000.0. (It has no -0.0.)
+    """
+    text = _to_json(value)
+    return _LARGE_FLOAT.sub(_without_exponent, text) if "e+" in text else text
+
+
+def _without_exponent(found: re.Match[str]) -> str:
+    return found[0] if found[0].startswith('"') else f"{float(found[0]):.1f}"
 
 
 def encode_each(values: Sequence[Sequence[Any]], *, name: str) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from django.db import connections
 
-from django_txtasks import registry
+from django_txtasks import payload, registry
 from django_txtasks.conf import Config
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.enqueueing import NewTask, Template, insert, new_id
@@ -106,7 +106,7 @@ def _event(one: Ended, *, crashed: bool) -> str:
         "result": _readable(one.result),
         "error": {key: one.error.get(key) for key in ("type", "message")} if one.error else None,
     }
-    return json.dumps([event], separators=(",", ":"))
+    return payload.write([event])
 
 
 def _readable(text: str | None) -> Any:
