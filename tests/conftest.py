@@ -14,6 +14,14 @@ from django.test.utils import setup_databases, teardown_databases
 pytest.register_assert_rewrite("model")
 
 
+STARTS_PROCESSES = {"processes", "project", "shop", "rabbitmq_with_tls"}
+
+
+def pytest_collection_modifyitems(items):
+    """What takes seconds begins first, so that the workers of pytest-xdist end at the same time."""
+    items.sort(key=lambda item: STARTS_PROCESSES.isdisjoint(item.fixturenames))  # stable
+
+
 @pytest.fixture
 def rows(django_db_setup, django_db_blocker):
     """The test database, seen by threads and other processes, empty before and after."""

@@ -1,9 +1,10 @@
 """Each of four faults at each of thirteen points: what was committed runs, and the account balances.
 
-Real processes: a sender, ``runworkers`` and ``runcleaner``, one of which is hit once. The faults: an
-exception; kill -9; a freeze of two leases (SIGSTOP, also inside an open transaction), then SIGCONT; a
-cut connection: the database's, but RabbitMQ's at "hint" and "receive", which use that one. At the
-cleaner's points a worker is killed in mid-task first, so that there is something to recover.
+Real processes: ``runworkers``, ``runcleaner`` and a sender, which is the test itself where another is
+hit. The faults, once each: an exception; kill -9; a freeze of two leases (SIGSTOP, also inside an open
+transaction), then SIGCONT; a cut connection: the database's, but RabbitMQ's at "hint" and "receive",
+which use that one. At the cleaner's points a worker is killed in mid-task first, so that there is
+something to recover.
 """
 
 import account
@@ -56,7 +57,14 @@ class Play:
         return self.all[-1]
 
     def send(self, **options):
+        """Start a sender that meets a fault."""
         return self.start("shell", "-c", "from failpoints import sender; sender.main()", **options)
+
+    def send_here(self):
+        """Send from this process, which meets none."""
+        from failpoints import sender  # declares tasks, which other tests do not know
+
+        sender.main(self.promises)
 
     def log(self):
         """What all processes have printed."""
@@ -87,14 +95,19 @@ def test_the_account_balances_after(role, point, fault, play):
     workers = play.start("runworkers", "--processes=2", "--threads=2", **fault_of.get("worker", {}))
     cleaners = [play.start("runcleaner", **fault_of.get("cleaner", {}))]
     helpers.wait_until(lambda: Worker.objects.count() >= 2, what=play.log)
-    sender = play.send(**fault_of.get("sender", {}))
+    if role == "sender":
+        sender = play.send(**fault_of[role])
+    else:
+        play.send_here()
     helpers.wait_until(lambda: play.marked(fault), what=play.log)
     if role == "cleaner":
         cleaners.append(play.start("runcleaner"))
+        helpers.wait_until(lambda: "started" in play.processes.log_of(cleaners[-1]), what=play.log)
     if fault == "stop":
         helpers.wait_until(lambda: play.marked("went on"), what=play.log)
     hit = -9 if fault == "kill" else None
-    assert sender.wait(60) == (hit if hit and role == "sender" else 0), play.log()
+    if role == "sender":
+        assert sender.wait(60) == (hit or 0), play.log()
     account.wait_for_drain(play.log)
     assert cleaners[0].poll() == (hit if role == "cleaner" else None), play.log()
     for process in [workers, *cleaners]:

@@ -18,9 +18,9 @@ from failpoints import tasks
 KEYS = ("first", "second", "third", "rolled-back")
 
 
-def main() -> None:
+def main(promises: Path | None = None) -> None:
     """Send them all."""
-    with Path(os.environ["TXTASKS_PROMISES"]).open("a", buffering=1) as lines:
+    with (promises or Path(os.environ["TXTASKS_PROMISES"])).open("a", buffering=1) as lines:
         for key in KEYS:
             lines.write(f"begun {key}\n")
             promise = promised(functools.partial(write, key), roll_back=key == "rolled-back")
