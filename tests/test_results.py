@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("rows")
         {"run_after": timedelta(0)},
         {"priority": 7, "queue_name": "mail", "max_attempts": 2, "max_crashes": 1},
     ],
-    ids=str,
+    ids=["now", "later", "seconds", "elsewhere", "overdue", "at once", "others"],
 )
 def test_the_result_of_enqueueing_is_the_one_that_is_read(options):
     task = framework.add.using(**options)
