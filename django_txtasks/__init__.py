@@ -1,4 +1,4 @@
-"""Tasks that are rows of the transaction that wants them, so that a committed one runs.
+"""Tasks that are rows, written in the same transaction as their data, so that a committed one runs.
 
 The public names are loaded on first use, so that ``import django_txtasks`` works
 while Django is still loading its apps; no model is imported here.

@@ -237,7 +237,7 @@ QUESTIONS = (
         "silent_workers",
         "workers silent for two leases that nobody declared lost",
         "No cleaner runs, or it cannot reach the database. Tasks of crashed workers stay claimed.",
-        "Start one: manage.py runcleaner. More than one do no harm.",
+        "Start one: manage.py runcleaner. Running more than one does no harm.",
         _silent,
     ),
     Question(
@@ -292,7 +292,7 @@ QUESTIONS = (
     Question(
         "dead",
         "dead tasks",
-        "They gave up and wait for a person. That is no fault of the queue.",
+        "They gave up and wait for a person. The queue itself is working.",
         "Read why in the admin; then revive or discard them. It can wait until the morning.",
         lambda view: view.tasks.filter(status=Status.DEAD),
         is_problem=False,

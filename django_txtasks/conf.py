@@ -21,7 +21,7 @@ LONGEST = timedelta(days=36525)
 
 @dataclass(frozen=True, kw_only=True)
 class DeadNotices:
-    """Who is told of each task that dies; each way is a task of its own.
+    """Who is notified about each task that dies; each way is a task of its own.
 
     Attributes:
         mail: addresses, through Django's mail settings.
@@ -52,8 +52,8 @@ class Config:
         giveup_time: and forget the hint after this.
         retry_base: wait after the first failure; doubles with each further one.
         retry_ceiling: the longest wait between two attempts.
-        suspect_after: a claim without a time limit that is older is shown and told of.
-        dead_notices: who is told of each task that dies.
+        suspect_after: a claim without a time limit that is older is shown and reported.
+        dead_notices: who is notified about each task that dies.
     """
 
     broker_url: str | None = field(default=None, repr=False)  # it may hold a password

@@ -41,7 +41,7 @@ class TaskContext:
         task_id: the row's id.
         attempt: number of this attempt; the first is 1, and it never goes down.
         failures: how many attempts have raised before this one.
-        max_attempts: the task is dead when so many have raised.
+        max_attempts: number of attempts that may raise; then the task is dead.
     """
 
     task_id: uuid.UUID

@@ -36,7 +36,7 @@ class DummyBackend(_TakesOurOptions, compat.DummyBackend):
 
 
 class TxTasksBackend(_TakesOurOptions):
-    """Django's Tasks as rows of the transaction that wants them.
+    """Django's Tasks as rows, written in the same transaction as their data.
 
     Queues are those of ``QUEUES``; where that is left out, those of ``TXTASKS["queues"]``.
 
