@@ -5,7 +5,7 @@ How a fenced block is played depends on its language:
 * ``python`` whose first line is ``# path/of/a/file.py`` is written to that file of the project,
   or appended to it if the line goes on with ``, at the end``. After settings, ``migrate`` and
   ``check`` must pass.
-* other ``python`` runs in a process of its own, as in a shell: the shop's names are there. What it
+* other ``python`` runs as in a shell: the shop's names are there, but for the README, which imports them. What it
   prints must be what the comments behind its ``print(…)`` say.
 * ``sql`` runs on the project's database.
 * ``console``: each line after ``$ `` runs in a shell in the project's directory.
@@ -178,6 +178,11 @@ class Block:
     place: str
 
     @property
+    def prelude(self) -> str:
+        """What it takes for granted; the README's blocks say all that they need."""
+        return "" if self.place.startswith("README") else PRELUDE
+
+    @property
     def file(self) -> re.Match[str] | None:
         return FILE.match(self.text) if self.language == "python" else None
 
@@ -226,7 +231,7 @@ class Project:
             self.commands(*UP_TO_DATE, ["check", "--database=default"], place=block.place)
 
     def run_python(self, *blocks: Block) -> None:
-        code = [(block.place, PRELUDE + self.as_tested(block.text)) for block in blocks]
+        code = [(block.place, block.prelude + self.as_tested(block.text)) for block in blocks]
         place = " ".join(block.place for block in blocks)
         said = json.loads(self.run([sys.executable, "-c", PYTHON], place, json.dumps(code)))
         for block, output in zip(blocks, said, strict=True):
