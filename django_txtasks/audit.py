@@ -13,7 +13,7 @@ from django.db.models import Exists, F, OuterRef, Q
 from django.db.models.functions import Coalesce, Lower
 
 from django_txtasks.conf import Config
-from django_txtasks.lifecycle import statements
+from django_txtasks.lifecycle import cleaners, statements
 from django_txtasks.lifecycle.dialect import run
 from django_txtasks.models import FinishedTask, Status, Task, Worker
 
@@ -232,7 +232,19 @@ def _silent(view: View) -> list[str]:
     return [f"{worker} ({worker.pk})" for worker in view.silent(2)]
 
 
+def _nobody_cleans(view: View) -> list[str]:
+    trouble = cleaners.trouble(cleaners.seen(view.alias))
+    return [trouble] if trouble else []
+
+
 QUESTIONS = (
+    Question(
+        "no_cleaner",
+        "no cleaner is at work",
+        "Tasks of crashed workers stay claimed, expired ones wait, and finished ones are never deleted.",
+        "Start one: manage.py runcleaner. If one runs, what it says here, and its log, say why it gets nowhere.",
+        _nobody_cleans,
+    ),
     Question(
         "silent_workers",
         "workers silent for two leases that nobody declared lost",

@@ -348,6 +348,12 @@ cleaner_started = Event(
 )  # fmt: skip
 cleaner_stopped = Event(logging.INFO, "Cleaner of '%s' stopped.", "database")
 cleaned = Event(logging.INFO, "Cleaner of '%s': %s.", "database", "done")
+nobody_cleans = Event(logging.WARNING, "Worker %s: %s", "worker", "trouble")
+step_failed = Event(
+    logging.ERROR,
+    "Cleaner of '%s' could not do all of its work, and tries again in the next pass: %s",
+    "database", "error",
+)  # fmt: skip
 row_skipped = Event(
     logging.ERROR, "Cleaner: task %s could not be recovered and is left for the next turn: %s",
     "task_id", "error",

@@ -10,6 +10,7 @@ from django.db.models import Count, F, Min, Q
 from django.db.models.functions import Coalesce
 
 from django_txtasks.conf import get_config
+from django_txtasks.lifecycle import cleaners
 from django_txtasks.models import DatabaseNow, FinishedTask, Outcome, Status, Task, Worker
 
 RECENT = timedelta(minutes=5)
@@ -54,6 +55,23 @@ class WorkerStatus:
 
 
 @dataclass(frozen=True)
+class CleanerStatus:
+    """The cleaners.
+
+    Attributes:
+        alive: those that beat, or have cleaned once in the last hour.
+        at_work: those of them that have finished a pass lately, or were started a moment ago.
+        last_pass: seconds since the last whole pass; None = there was none.
+        trouble: one line for people if none is at work, else empty.
+    """
+
+    alive: int = 0
+    at_work: int = 0
+    last_pass: float | None = None
+    trouble: str = ""
+
+
+@dataclass(frozen=True)
 class Snapshot:
     """One database's tasks at one moment, by its own clock.
 
@@ -64,6 +82,7 @@ class Snapshot:
     database: str
     queues: dict[str, QueueStatus]
     workers: WorkerStatus
+    cleaners: CleanerStatus
     finished: int | None = field(default=None)
 
     @property
@@ -93,6 +112,7 @@ def snapshot(database: str) -> Snapshot:
         database=database,
         queues=queues,
         workers=_workers(database),
+        cleaners=_cleaners(database),
         finished=_finished(database) if config.keeps_finished else None,
     )
 
@@ -138,6 +158,18 @@ def _workers(database: str) -> WorkerStatus:
             found["threads"] += worker.threads
             found["running"] += worker.running
     return WorkerStatus(**found)
+
+
+def _cleaners(database: str) -> CleanerStatus:
+    seen = cleaners.seen(database)
+    return CleanerStatus(
+        alive=sum(one.is_there for one in seen),
+        at_work=sum(one.achieves for one in seen),
+        last_pass=min(
+            (round(one.passed, 3) for one in seen if one.passed is not None), default=None
+        ),
+        trouble=cleaners.trouble(seen),
+    )
 
 
 def _finished(database: str) -> int:

@@ -45,6 +45,14 @@ def execute(sql: str, *params: Any) -> list[tuple[Any, ...]]:
         return list(cursor.fetchall()) if cursor.description else []
 
 
+def orphans(alias: str = "default") -> list[Any]:
+    """Return the claims that a cleaner would recover."""
+    from django_txtasks.lifecycle import recovery
+
+    holders = [*recovery.lost_workers(alias), *recovery.holders_without_row(alias)]
+    return [one for holder in holders for one in recovery.orphans(alias, holder)]
+
+
 def row(task_id: uuid.UUID) -> Any:
     """Return the live row of a task, or None."""
     from django_txtasks.models import Task

@@ -150,8 +150,20 @@ MUTANTS = [
             "    connections[target.alias].on_commit(lambda: write(connections[target.alias], task))\n"
             "    written: Any = None\n"},
            "test_enqueueing.py"),
-    Mutant("renotify", "cleaner/cleaner.py",
-           {'counts["renotified"] = self.renotify()': 'counts["renotified"] = 0'}, "test_cleaner.py"),
+    Mutant("renotify", "cleaner/cleaner.py", {"            upkeep.renotify,\n": ""}, "test_cleaner.py"),
+    Mutant("a claim of a worker that registers meanwhile is none without a worker", "lifecycle/recovery.py",
+           {"if is_uuid(low) and not run(alias, statements.HAS_WORKER, worker=as_uuid(low))[1]:":
+            "if is_uuid(low):"}, "test_cleaner_load.py"),
+    Mutant("an expired or old row is removed behind the last one", "cleaner/sweep.py",
+           {"        self._since = until or since\n": "        self._since = None\n"},
+           "test_cleaner_load.py"),
+    Mutant("names that nobody declares are not renotified", "cleaner/renotifier.py",
+           {"if one.untold and _is_in(one.task_name, names)": "if one.untold"}, "test_cleaner_load.py"),
+    Mutant("a pass looks at the workers in between", "cleaner/cleaner.py",
+           {"            if self.clock() >= end:\n                break\n": ""}, "test_cleaner_load.py"),
+    Mutant("a pass that failed in part is no whole one", "cleaner/cleaner.py",
+           {"            self.record.failed(self._error)\n            return self._done\n":
+            "            self.record.failed(self._error)\n"}, "test_cleaner_row.py"),
     Mutant("a cleaner that slept counts anew", "cleaner/watch.py",
            {"if slept or session is not self._links[0]:": "if session is not self._links[0]:"},
            "test_cleaner.py"),

@@ -17,11 +17,19 @@ from probe import tasks
 from django_txtasks import enqueue_many
 from django_txtasks.audit import MOST, QUESTIONS, _answer, _reading, _view, audit
 from django_txtasks.conf import get_config
-from django_txtasks.models import FinishedTask, Status, Task, Worker
+from django_txtasks.models import Cleaner, FinishedTask, Status, Task, Worker
 
 pytestmark = pytest.mark.usefixtures("rows")
 
 LONG, JUST_NOW = timedelta(days=1), timedelta(0)
+
+
+@pytest.fixture(autouse=True)
+def cleaner(rows):
+    """A cleaner that has just finished a pass."""
+    Cleaner.objects.create(
+        id=uuid.uuid4(), host="web1", pid=8, interval=30, lease=15, passed_at=timezone.now()
+    )
 
 
 def worker(seen=JUST_NOW, queues=("default",), **columns):
@@ -62,6 +70,10 @@ def test_a_healthy_site_has_no_findings():
     row(attempt=9, failures=5, crashes=3)
     FinishedTask.objects.create(id=uuid.uuid4(), task_name="probe.tasks.note", outcome="succeeded")
     assert found() == {}
+
+
+def no_cleaner():
+    Cleaner.objects.all().delete()
 
 
 def silent_workers():
@@ -105,7 +117,7 @@ def dead():
     row(status=Status.DEAD)
 
 
-MAKERS = (silent_workers, not_recovered, overdue_unserved, overdue, held_long, live_and_finished,
+MAKERS = (no_cleaner, silent_workers, not_recovered, overdue_unserved, overdue, held_long, live_and_finished,
           impossible_counts, unreadable, dead)  # fmt: skip
 
 
@@ -131,7 +143,7 @@ def test_a_question_that_is_not_answered_in_time_is_a_finding():
     finding = _answer(
         dataclasses.replace(QUESTIONS[0], ask=ask), _view("default", get_config(), LONG)
     )
-    assert (finding.name, finding.is_problem) == ("unanswered:silent_workers", True)
+    assert (finding.name, finding.is_problem) == ("unanswered:no_cleaner", True)
     assert "statement timeout" in finding.meaning
 
 

@@ -132,7 +132,7 @@ def make_overdue(seconds):
     run("default", "UPDATE txtasks_task SET run_after = {ago}, notified_at = NULL", age=seconds)
 
 
-def test_overdue_tasks_are_told_again_once_in_two_intervals():
+def test_overdue_tasks_are_told_again_once_in_two_intervals(worker):
     told = []
     cleaner = Cleaner(get_config(), notify=told.extend)
     handle = tasks.note.enqueue()
@@ -150,8 +150,8 @@ def test_without_a_broker_nobody_is_told(cleaner):
     assert cleaner.run_once()["renotified"] == 0
 
 
-def test_renotifying_is_capped(monkeypatch):
-    monkeypatch.setattr("django_txtasks.cleaner.cleaner.RENOTIFY_AT_MOST", 3)
+def test_renotifying_is_capped(monkeypatch, worker):
+    monkeypatch.setattr("django_txtasks.cleaner.renotifier.RENOTIFY_AT_MOST", 3)
     told = []
     for _ in range(5):
         tasks.note.enqueue()

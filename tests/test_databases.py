@@ -166,7 +166,7 @@ def test_a_thread_that_breaks_ends_the_cleaner(monkeypatch):
     def breaks(self):
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("django_txtasks.cleaner.cleaner.Cleaner.run_once", breaks)
+    monkeypatch.setattr("django_txtasks.cleaner.cleaner.Cleaner.watch", breaks)
     with pytest.raises(RuntimeError, match="a bug"):
         call_command("runcleaner", *BOTH)
 

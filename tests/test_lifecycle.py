@@ -235,7 +235,7 @@ def test_two_cleaners_with_the_same_list_recover_a_claim_once():
     worker = new_worker()
     claim_one(worker)
     declare_lost(worker)
-    (orphan,) = recovery.orphans("default")
+    (orphan,) = helpers.orphans()
     with transaction.atomic():
         recovery.recover("default", orphan, lambda _: None, get_config())
     current = claim_one(new_worker())

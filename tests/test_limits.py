@@ -366,6 +366,6 @@ def test_a_task_that_somebody_revives_no_longer_expires():
     handle = tasks.note.using(expires=timedelta(hours=1)).enqueue("revived")
     helpers.execute("UPDATE txtasks_task SET status = 'dead', expires_at = enqueued_at")
     assert people.revive("default", [handle.id])
-    assert not Cleaner(get_config()).expire()
+    assert not Cleaner(get_config()).run_once()["expired"]
     row = helpers.row(handle.id)
     assert (row.status, row.expires_at) == (Status.PENDING, None)

@@ -32,7 +32,7 @@ from model.tables import PERSON
 from model.workers_machine import CallersAndWorkers, ended_of
 
 from django_txtasks.exceptions import ClaimLost
-from django_txtasks.lifecycle import recovery, workers
+from django_txtasks.lifecycle import overdue, recovery, workers
 from django_txtasks.lifecycle.attempts import Arrow
 
 ANY_AGE = timedelta(seconds=-1)
@@ -64,7 +64,7 @@ class Machine(CallersAndWorkers):
     @rule(target=orphans, at_once=st.booleans())
     def see_orphans(self, at_once):
         """And recover them, now or later or both."""
-        seen = recovery.orphans(ALIAS)
+        seen = helpers.orphans(ALIAS)
         assert {orphan.attempt.fence for orphan in seen} == self.tables.orphans()
         self.old_orphans += seen
         for orphan in seen if at_once else ():
@@ -102,8 +102,13 @@ class Machine(CallersAndWorkers):
         recovery.prune(ALIAS, ANY_AGE)
         self.tables.finished.clear()
         for queue in ("default", "mail"):
-            overdue = recovery.overdue(ALIAS, queue, ANY_AGE, 1000)
-            assert set(overdue) == set(self.tables.claimable([queue]))
+            found = [
+                one.task_id
+                for priority in overdue.priorities(ALIAS, queue)
+                for one in overdue.page(ALIAS, queue, priority, ANY_AGE, behind=None, limit=1000)
+            ]
+            assert set(found) == set(self.tables.claimable([queue]))
+            assert overdue.mark_notified(ALIAS, found) == found
 
     @rule(name=st.sampled_from(sorted(PERSON)), ids=CallersAndWorkers.some_tasks)
     def a_person_acts(self, name, ids):

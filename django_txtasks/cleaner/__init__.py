@@ -2,6 +2,8 @@
 
 * ``watch``: which workers are lost
 * ``cleaner``: the loop, and what it does about them
+* ``upkeep``: the steps of a pass over tasks; ``renotifier`` and ``sweep`` are two of them
+* ``record``: its own row
 """
 
 from django_txtasks.cleaner.cleaner import Cleaner

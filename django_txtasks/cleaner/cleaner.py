@@ -2,34 +2,45 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol
 
 from django.db import DatabaseError, InterfaceError, connections
 
 from django_txtasks import signals
+from django_txtasks.cleaner.record import Record
+from django_txtasks.cleaner.renotifier import Notify
+from django_txtasks.cleaner.upkeep import Upkeep
 from django_txtasks.cleaner.watch import Watch, Wills
 from django_txtasks.conf import Config
 from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import recovery, sessions
 from django_txtasks.lifecycle.attempts import Arrow
 from django_txtasks.lifecycle.dialect import own_transaction
-from django_txtasks.lifecycle.recovery import Orphan, Recovered
+from django_txtasks.lifecycle.recovery import Holder, Orphan, Recovered
 from django_txtasks.models import OnCrash
 from django_txtasks.retry import backoff, jitter
 
-Notify = Callable[[Iterable[tuple[uuid.UUID, str]]], None]
-
-RENOTIFY_AT_MOST = 1000
-"""Overdue tasks renotified per queue and turn; the scan of any idle worker finds the others."""
-BATCHES = 100
-KEEP_LOST_WORKERS = timedelta(days=1)
-
 COUNTED = {Arrow.RETRY: "retried", Arrow.BURY: "buried", Arrow.RELEASE: "released"}
+NAMES = ("lost", "retried", "buried", "released", "expired", "renotified", "pruned")
+PIECE = 0.25
+"""Seconds of work on a pass until it looks at the workers again."""
+
+
+class Pulse(Protocol):
+    """Signs of life for whoever runs the process."""
+
+    def turned(self) -> None:
+        """The loop has come by."""
+
+    def wrote(self) -> None:
+        """A whole pass has ended."""
 
 
 class Cleaner:
@@ -38,6 +49,7 @@ class Cleaner:
     Args:
         notify: sends hints for (id, queue) pairs; None = no broker.
         wills: the last wills that RabbitMQ delivers; None = no broker, the lease decides.
+        pulse: what tells whoever runs the process that it achieves something.
         quiet: tell nobody what is done, since it will be rolled back.
         clock: monotonic seconds.
     """
@@ -49,13 +61,20 @@ class Cleaner:
         *,
         notify: Notify | None = None,
         wills: Wills | None = None,
+        pulse: Pulse | None = None,
         quiet: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.config, self.alias, self.notify, self.quiet = config, alias, notify, quiet
-        self.clock = clock
+        self.clock, self.pulse = clock, pulse
         self.workers = Watch(config, alias, wills, clock)
-        self._suspected: set[tuple[uuid.UUID, int]] = set()
+        self.upkeep = Upkeep(config, alias, notify=notify, tell=self._tell, clock=clock)
+        self.record = Record(config, alias, clock)
+        self._recovered: set[uuid.UUID] = set()
+        self._pass: Iterator[Counter[str]] | None = None
+        self._next_pass = float("-inf")
+        self._done: Counter[str] = Counter()
+        self._error = ""
 
     def run(self, wait: Callable[[float], bool], report: Callable[[Counter[str]], None]) -> None:
         """Clean until ``wait(seconds)`` says stop. A database that fails is waited for.
@@ -64,29 +83,35 @@ class Cleaner:
             wait: returns early when a last will has come.
             report: gets the counts of each turn that did something.
         """
-        failures, next_pass = 0, 0.0
-        while True:
+        failures, stopped = 0, False
+        while not stopped:
             try:
-                if self.clock() < next_pass:
-                    report(self.watch())
-                else:
-                    next_pass = self.clock() + self._interval()  # also if it fails half-way
-                    report(self.run_once())
+                report(self._turn())
                 failures = 0
-                pause = self.workers.pause(self.config.beat.total_seconds())
+                pause = 0.0 if self._pass else self.workers.pause(self.config.beat.total_seconds())
             except (DatabaseError, InterfaceError) as error:
+                self._pass = None  # the next one begins in time
+                self.record.failed(str(error).strip())
                 failures += 1
                 pause = self._heal(error, failures)
-            if wait(pause):
-                return
+            if self.pulse is not None:
+                self.pulse.turned()
+            stopped = wait(pause)
+        with contextlib.suppress(DatabaseError, InterfaceError):  # others remove the row, later
+            self.record.leave()
 
     def run_once(self) -> Counter[str]:
-        """Do everything once; return what was done, by name."""
-        counts = self.watch()
-        counts["expired"] = self.expire()
-        counts["renotified"] = self.renotify()
-        counts["pruned"] = self.prune()
-        self.tell_of_long_claims()
+        """Do everything once; return what was done, by name.
+
+        Raises:
+            DatabaseError: something could not be done. The rest was.
+        """
+        counts: Counter[str] = Counter(dict.fromkeys(NAMES, 0))
+        counts.update(self.watch())
+        for piece in self._pieces():
+            counts.update(piece)
+        if self._error:
+            raise DatabaseError(self._error)
         return counts
 
     def watch(self) -> Counter[str]:
@@ -101,16 +126,20 @@ class Cleaner:
                 self._tell(signals.worker_lost, **facts, reason=reason)
                 if not self.quiet:
                     sessions.end(self.alias, worker.sessions)
-        counts.update(self.recover())
+        lost_workers = recovery.lost_workers(self.alias)
+        counts.update(self.recover(one for one in lost_workers if one.id not in self._recovered))
         return counts
 
-    def recover(self) -> Counter[str]:
+    def recover(self, holders: Iterable[Holder]) -> Counter[str]:
         """Take each lost claim's own arrow; one that cannot be moved does not stop the others."""
         counts: Counter[str] = Counter()
         back: list[tuple[uuid.UUID, str]] = []
-        page = recovery.orphans(self.alias)
-        while page:
-            for orphan in page:
+        for holder in holders:
+            with self._reading():
+                found = recovery.orphans(self.alias, holder)
+            if not found:  # and there will be no more: who is lost claims nothing
+                self._recovered.add(holder.id)
+            for orphan in found:
                 recovered = self._recover(orphan)
                 if recovered is None:
                     continue
@@ -118,59 +147,68 @@ class Cleaner:
                 back += recovered.followers
                 if recovered.arrow is not Arrow.BURY:
                     back.append((orphan.attempt.task_id, orphan.attempt.queue_name))
-            page = recovery.orphans(self.alias, after=page[-1].attempt.task_id)
         if back and self.notify is not None:
             self.notify(back)
         return counts
 
-    def expire(self) -> int:
-        """Cancel tasks that may not start any more."""
-        count = 0
-        for _ in range(BATCHES):
-            with own_transaction(self.alias, limit=self.config.lease / 2):
-                expired = recovery.expire(self.alias, keep=self.config.keeps_finished)
-            for task_id, name, queue in expired:
-                self._tell(signals.task_expired, task_id=task_id, task=name, queue=queue)
-            count += len(expired)
-            if len(expired) < recovery.BATCH:
+    def _turn(self) -> Counter[str]:
+        """Beat, look at the workers, then work on the pass until it is time to look again."""
+        self.record.beat()
+        counts = self.watch()
+        if self._pass is None and self.clock() >= self._next_pass:
+            self._next_pass = self.clock() + self._interval()  # also if it fails half-way
+            self._pass, self._done = self._pieces(), Counter()
+        end = self.clock() + min(PIECE, self.workers.pause(self.config.beat.total_seconds()))
+        while self._pass is not None:
+            piece = next(self._pass, None)
+            if piece is None:
+                counts.update(self._end_pass())
+            else:
+                self._done.update(piece)
+            if self.clock() >= end:
                 break
-        return count
+        return counts
 
-    def tell_of_long_claims(self) -> None:
-        """Tell once of each claim without a time limit that a living worker has held for too long."""
-        found = recovery.long_claimed(self.alias, self.config.suspect_after)
-        for attempt, where in found:
-            if (attempt.task_id, attempt.number) not in self._suspected:
-                self._tell(signals.task_suspected, **attempt.facts, where=where)
-        self._suspected = {(attempt.task_id, attempt.number) for attempt, _ in found}
+    def _end_pass(self) -> Counter[str]:
+        """Write down how the pass ended; return what it has done."""
+        self._pass = None
+        if self._error:
+            self.record.failed(self._error)
+            return self._done
+        self.record.passed()
+        if self.pulse is not None:
+            self.pulse.wrote()
+        return self._done
 
-    def renotify(self) -> int:
-        """Send hints again for tasks that have been due for two intervals."""
-        if self.notify is None:
-            return 0
-        count = 0
-        for queue in self.config.queues:
-            with own_transaction(self.alias, limit=self.config.lease / 2, in_order=True):
-                found = recovery.overdue(
-                    self.alias, queue, 2 * self.config.clean_interval, RENOTIFY_AT_MOST
-                )
-            self.notify([(task_id, queue) for task_id in found])
-            count += len(found)
-        return count
+    def _pieces(self) -> Iterator[Counter[str]]:
+        """Go through a pass, piece by piece. A step that fails does not stop the others."""
+        self._error = ""
+        self._recovered.clear()
+        upkeep = self.upkeep
+        steps: tuple[Callable[[], Iterator[Counter[str]]], ...] = (
+            self._recover_without_row,
+            upkeep.renotify,
+            upkeep.tell_of_long_claims,
+            upkeep.forget,
+            upkeep.remove,
+        )
+        for step in steps:
+            try:
+                yield from step()
+            except DatabaseError as error:
+                if not self._session_is_alive():
+                    raise
+                what = step.__name__.strip("_").replace("_", " ")
+                self._error = f"{what}: {str(error).strip()}"
+                self._tell(signals.step_failed, database=self.alias, error=self._error)
 
-    def prune(self) -> int:
-        """Delete finished tasks that have been kept long enough, and workers long lost."""
-        count, age = 0, self.config.keep_finished
-        for _ in range(BATCHES):
-            if age is None:
-                break
-            with own_transaction(self.alias, limit=self.config.lease / 2):
-                deleted = recovery.prune(self.alias, age)
-            count += deleted
-            if deleted < recovery.BATCH:
-                break
-        recovery.forget_lost_workers(self.alias, KEEP_LOST_WORKERS)
-        return count
+    def _recover_without_row(self) -> Iterator[Counter[str]]:
+        with self._reading():
+            holders = recovery.holders_without_row(self.alias)
+        yield self.recover(holders)
+
+    def _reading(self) -> AbstractContextManager[None]:
+        return own_transaction(self.alias, limit=self.config.lease / 2, in_order=True)
 
     def _recover(self, orphan: Orphan) -> Recovered | None:
         def delay(crashes: int) -> timedelta:

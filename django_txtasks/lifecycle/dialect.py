@@ -33,6 +33,8 @@ class Dialect:
             goes straight to where whole rows compare, be it in another queue.
         beyond_mark: where in that index a scan goes on. MariaDB finds no place by comparing rows.
         sound_id: leave out rows whose id is none that can be read back: SQLite takes any text.
+        by_worker, by_queue, by_expiry, by_finish: the index to follow, whatever statistics say; PostgreSQL,
+            which has no such words, is told by ``own_transaction(in_order=True)``.
         text: the type of text, for a cast.
         name: a task's name, to compare: MariaDB takes capitals and NUL for the same.
         json: start and end of a cast of text to the type of a JSON column.
@@ -49,6 +51,10 @@ class Dialect:
     text: str = "text"
     name: str = "task_name"
     sound_id: str = ""
+    by_worker: str = ""
+    by_queue: str = ""
+    by_expiry: str = ""
+    by_finish: str = ""
     json: str = ""
     end_json: str = ""
 
@@ -76,6 +82,10 @@ DIALECTS = {
         skip_locked="FOR UPDATE SKIP LOCKED",
         beyond_mark="run_after >= %(mark_time)s AND (run_after > %(mark_time)s OR id > %(mark_id)s)",
         text="char",
+        by_worker="FORCE INDEX (txtasks_claimed)",
+        by_queue="FORCE INDEX (txtasks_pending)",
+        by_expiry="FORCE INDEX (txtasks_expires)",
+        by_finish="FORCE INDEX (txtasks_finished_at)",
         name="CAST(task_name AS BINARY)",
     ),
     "sqlite": Dialect(
@@ -85,6 +95,10 @@ DIALECTS = {
         wait="COALESCE((julianday(run_after) - julianday('now')) * 86400.0, 1e9)",
         skip_locked="",
         sound_id="AND length(id) = 32 AND id NOT GLOB '*[^0-9a-f]*'",
+        by_worker="INDEXED BY txtasks_claimed",
+        by_queue="INDEXED BY txtasks_pending",
+        by_expiry="INDEXED BY txtasks_expires",
+        by_finish="INDEXED BY txtasks_finished_at",
     ),
 }
 

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from django_txtasks.conf import Config
 from django_txtasks.exceptions import ClaimLost, WorkerLost, class_path
@@ -20,7 +20,9 @@ from django_txtasks.lifecycle.outcomes import finish_rows, move
 from django_txtasks.models import OnCrash, Outcome, Status
 
 BATCH = 500
-_FIRST_ID = uuid.UUID(int=0)
+MOST_HELD = 10_000
+"""Claims of one worker that are looked at together."""
+_FIRST_ID, _LAST_ID = uuid.UUID(int=0), uuid.UUID(int=2**128 - 1)
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,14 @@ class LivingWorker:
     pid: int
     sessions: list[str]
     suspected: bool
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Somebody who will end none of the claims in his name: a lost worker, or an id that has no row."""
+
+    id: uuid.UUID
+    whose: str
 
 
 @dataclass(frozen=True)
@@ -70,6 +80,20 @@ def living_workers(alias: str) -> list[LivingWorker]:
     ]
 
 
+def abilities(alias: str) -> dict[str, set[str] | None]:
+    """Return, for each queue that some worker serves, the task functions that its workers declare; None = all.
+
+    A worker of a release that did not write them down may declare any.
+    """
+    able: dict[str, set[str] | None] = {}
+    for queues, names in run(alias, statements.ABILITIES)[1]:
+        declared = set(json.loads(names))
+        for queue in json.loads(queues):
+            others = able.get(queue, set())
+            able[queue] = others | declared if declared and others is not None else None
+    return able
+
+
 def suspect(alias: str, worker: uuid.UUID, will: int) -> bool | None:
     """RabbitMQ has delivered this will.
 
@@ -98,10 +122,47 @@ def lose(alias: str, worker: LivingWorker) -> bool:
     return run(alias, statements.LOSE, worker=worker.id, beat=worker.beat)[0] == 1
 
 
-def orphans(alias: str, after: uuid.UUID = _FIRST_ID) -> list[Orphan]:
-    """Return claims that nobody will finish, in pages by id; not those whose worker is no id."""
-    rows = run(alias, statements.ORPHANS, after=after, limit=BATCH)[1]
-    return [_orphan(row) for row in rows if is_uuid(row[0]) and is_uuid(row[2])]
+def lost_workers(alias: str) -> list[Holder]:
+    """Return the workers that were declared lost."""
+    rows = run(alias, statements.LOST_WORKERS)[1]
+    return [
+        Holder(as_uuid(worker), f"{worker} on {host} (pid {pid})") for worker, host, pid in rows
+    ]
+
+
+def holders_without_row(alias: str) -> list[Holder]:
+    """Return those who hold claims and have no row, at most BATCH; not those that are no ids.
+
+    One look between each two workers that have one.
+    """
+    found: list[Holder] = []
+    known = [row[0] for row in run(alias, statements.ALL_WORKERS)[1]]
+    low: Any = _FIRST_ID
+    for high in [*known, _LAST_ID]:
+        while len(found) < BATCH:
+            rows = run(alias, statements.HOLDER_BETWEEN, low=low, high=high)[1]
+            if not rows:
+                break
+            low = rows[0][0]
+            # W1 has registered and claimed since the workers were read: its row is older than its claim
+            if is_uuid(low) and not run(alias, statements.HAS_WORKER, worker=as_uuid(low))[1]:
+                found.append(Holder(as_uuid(low), f"{as_uuid(low)}, which has no row"))
+        low = high
+    return found
+
+
+def orphans(alias: str, holder: Holder) -> list[Orphan]:
+    """Return the claims in his name, at most MOST_HELD, by id."""
+    rows = run(alias, statements.HELD_BY, worker=holder.id, limit=MOST_HELD)[1]
+    ids = sorted(as_uuid(row[0]) for row in rows if is_uuid(row[0]))
+    found: list[Orphan] = []
+    for start in range(0, len(ids), BATCH):
+        page = ids[start : start + BATCH]
+        rows = run(alias, statements.ORPHANS, ids=page, worker=holder.id)[1]
+        found += sorted(
+            (_orphan(row, holder.whose) for row in rows), key=lambda one: one.attempt.task_id
+        )
+    return found
 
 
 def recover(
@@ -137,68 +198,85 @@ def recover(
     return Recovered(ended.arrow, follow(alias, [ended], config, lost=orphan.on_crash))
 
 
-def expire(alias: str, *, keep: bool) -> list[tuple[uuid.UUID, str, str]]:
+class Removed(NamedTuple):
+    """A batch of rows that were removed, in the order of their time.
+
+    Attributes:
+        rows: what there is to tell of each, its id first.
+        until: the last one's time, as text; None = there was none.
+    """
+
+    rows: list[tuple[Any, ...]]
+    until: str | None
+
+
+def expire(alias: str, *, keep: bool, since: str | None = None) -> Removed:
     """PENDING -> finished as expired, for a batch of tasks that may not start any more.
+
+    Args:
+        since: leave out those whose time came before it.
 
     Returns:
         (id, task name, queue name) of each.
     """
-    rows = [
-        (as_uuid(row[0]), row[1], row[2]) for row in run(alias, statements.EXPIRED, limit=BATCH)[1]
-    ]
+    sql = statements.EXPIRED.replace("{since}", statements.SINCE_EXPIRY if since else "")
+    found = run(alias, sql, limit=BATCH, **_since(since))[1]
+    rows = [(as_uuid(row[0]), row[2], row[3]) for row in found]
     if rows:
         finish_rows(alias, [row[0] for row in rows], Status.PENDING, Outcome.EXPIRED, keep=keep)
-    return rows
+    return Removed(rows, found[-1][1] if found else None)
+
+
+def prune(alias: str, age: timedelta, *, since: str | None = None) -> Removed:
+    """Delete a batch of tasks that finished longer than ``age`` ago, not those of before ``since``."""
+    sql = statements.OLD_FINISHED.replace("{since}", statements.SINCE_FINISH if since else "")
+    found = run(alias, sql, age=age.total_seconds(), limit=BATCH, **_since(since))[1]
+    rows = [(as_uuid(row[0]),) for row in found]
+    if rows:
+        run(alias, statements.PRUNE, ids=sorted(row[0] for row in rows))
+    return Removed(rows, found[-1][1] if found else None)
+
+
+def time_ago(alias: str, age: timedelta) -> str:
+    """Return what time it was ``age`` ago, by the database's clock."""
+    return str(run(alias, statements.TIME_AGO, age=age.total_seconds())[1][0][0])
 
 
 def long_claimed(alias: str, age: timedelta) -> list[tuple[Attempt, str]]:
     """Return attempts without a time limit that living workers hold for longer than ``age``, and where."""
-    rows = run(alias, statements.LONG_CLAIMED, age=age.total_seconds(), limit=BATCH)[1]
-    return [
-        (
-            Attempt(as_uuid(task_id), number, as_uuid(worker), task_name=name, queue_name=queue),
-            f"{host} (pid {pid})",
-        )
-        for task_id, number, worker, name, queue, host, pid in rows
-    ]
-
-
-def overdue(alias: str, queue: str, age: timedelta, limit: int) -> list[uuid.UUID]:
-    """Return tasks due for longer than ``age`` that were not renotified since, and mark them."""
-    found: list[uuid.UUID] = []
-    for (priority,) in run(alias, statements.PENDING_PRIORITIES, queue=queue)[1]:
-        if len(found) < limit:
-            rows = run(
-                alias,
-                statements.OVERDUE,
-                queue=queue,
-                priority=priority,
-                age=age.total_seconds(),
-                limit=limit - len(found),
-            )[1]
-            found += [as_uuid(row[0]) for row in rows]
-    if found:
-        run(alias, statements.NOTIFIED, ids=sorted(found))
+    living = {worker.id: worker for worker in living_workers(alias)}
+    if not living:
+        return []
+    rows = run(
+        alias, statements.LONG_CLAIMED,
+        workers=sorted(living), age=age.total_seconds(), limit=BATCH,
+    )[1]  # fmt: skip
+    found = []
+    for task_id, number, worker_id, name, queue in rows:
+        worker = living[as_uuid(worker_id)]
+        attempt = Attempt(as_uuid(task_id), number, worker.id, task_name=name, queue_name=queue)
+        found.append((attempt, f"{worker.host} (pid {worker.pid})"))
     return found
-
-
-def prune(alias: str, age: timedelta) -> int:
-    """Delete a batch of finished tasks older than ``age``; return how many."""
-    rows = run(alias, statements.OLD_FINISHED, age=age.total_seconds(), limit=BATCH)[1]
-    if rows:
-        run(alias, statements.PRUNE, ids=sorted(as_uuid(row[0]) for row in rows))
-    return len(rows)
 
 
 def forget_lost_workers(alias: str, age: timedelta) -> int:
     """Delete the rows of lost workers that hold nothing and were last seen ``age`` ago."""
-    return run(alias, statements.FORGET_LOST, age=age.total_seconds())[0]
+    old = [
+        as_uuid(row[0])
+        for row in run(alias, statements.OLD_LOST_WORKERS, age=age.total_seconds())[1]
+    ]
+    free = [one for one in old if not run(alias, statements.HELD_BY, worker=one, limit=1)[1]]
+    return run(alias, statements.FORGET_WORKERS, ids=sorted(free))[0] if free else 0
 
 
-def _orphan(row: tuple[Any, ...]) -> Orphan:
+def _since(since: str | None) -> dict[str, str]:
+    return {} if since is None else {"since": since}
+
+
+def _orphan(row: tuple[Any, ...], whose: str) -> Orphan:
     (
         task_id, number, worker, name, queue, args, kwargs, failures, crashes, max_crashes, on_crash,
-        errors, hooks, started, host, pid,
+        errors, hooks, started,
     ) = row  # fmt: skip
     attempt = Attempt(
         task_id=as_uuid(task_id),
@@ -213,8 +291,6 @@ def _orphan(row: tuple[Any, ...]) -> Orphan:
         errors=read_entries(errors),
         hooks=hooks,
     )
-    worker = as_uuid(worker)
-    whose = f"{worker} on {host} (pid {pid})" if host else f"{worker}, which has no row"
     policy = OnCrash(on_crash) if on_crash in OnCrash.values else OnCrash.DEAD  # as written by hand
     return Orphan(attempt, max_crashes, policy, bool(started), whose)
 

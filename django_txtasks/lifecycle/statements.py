@@ -270,6 +270,7 @@ def at_once(*, finish: bool, keep: bool, scan: bool, recent: bool, hints: bool) 
 LIVING_WORKERS = """
     SELECT id, beat, lease, host, pid, sessions, suspected_at IS NOT NULL FROM txtasks_worker WHERE NOT lost
 """
+ABILITIES = "SELECT queues, task_names FROM txtasks_worker WHERE NOT lost"
 # A will of another number is void: its worker has lost that connection and lives on with a new one.
 SUSPECT = """
     UPDATE txtasks_worker SET suspected_at = {now}
@@ -287,14 +288,7 @@ LOSE = (
     "UPDATE txtasks_worker SET lost = TRUE WHERE id = %(worker)s AND NOT lost AND beat = %(beat)s"
 )
 MARK_LOST = "UPDATE txtasks_worker SET lost = TRUE WHERE id = %(worker)s"
-UNREGISTER = """
-    DELETE FROM txtasks_worker WHERE id = %(worker)s AND NOT EXISTS (
-        SELECT 1 FROM txtasks_task t WHERE t.status = 'claimed' AND t.worker = %(worker)s)
-"""
-FORGET_LOST = """
-    DELETE FROM txtasks_worker WHERE lost AND seen_at < {ago} AND NOT EXISTS (
-        SELECT 1 FROM txtasks_task t WHERE t.status = 'claimed' AND t.worker = txtasks_worker.id)
-"""
+UNREGISTER = "DELETE FROM txtasks_worker WHERE id = %(worker)s"
 
 # -- sessions: what a database knows of a worker by itself -------------------------------------------
 POSTGRES_OWN_SESSION = """
@@ -317,40 +311,60 @@ MYSQL_KILL = "KILL %(id)s"
 MYSQL_PACKET = "SELECT @@max_allowed_packet"
 
 # -- cleaner --------------------------------------------------------------------------------------
+# None of these joins the task table, and each names ids or one range of one index: what a planner believes of
+# the table changes nothing. (With the statistics of an empty table it read the whole primary key, each second.)
+LOST_WORKERS = "SELECT id, host, pid FROM txtasks_worker WHERE lost"
+ALL_WORKERS = "SELECT id FROM txtasks_worker ORDER BY id"
+# Claims of a worker without a row lie between those of two workers that have one, whose own are not read.
+HOLDER_BETWEEN = """
+    SELECT worker FROM txtasks_task {by_worker}
+     WHERE status = 'claimed' AND worker > %(low)s AND worker < %(high)s ORDER BY worker LIMIT 1
+"""
+HELD_BY = """
+    SELECT id FROM txtasks_task {by_worker}
+     WHERE status = 'claimed' AND worker = %(worker)s LIMIT %(limit)s
+"""
 # Two steps on purpose: one UPDATE with a subquery on the workers would, after a wait for a lock,
 # see the locked row anew but the workers as they were, and reset a live claim.
 ORPHANS = """
-    SELECT t.id, t.attempt, t.worker, t.task_name, t.queue_name, t.args, t.kwargs, t.failures, t.crashes,
-           t.max_crashes, t.on_crash, t.errors, t.hooks, t.started_at IS NOT NULL, w.host, w.pid
-      FROM txtasks_task t LEFT JOIN txtasks_worker w ON w.id = t.worker
-     WHERE t.status = 'claimed' AND (w.id IS NULL OR w.lost) AND t.id > %(after)s
-     ORDER BY t.id LIMIT %(limit)s
+    SELECT id, attempt, worker, task_name, queue_name, args, kwargs, failures, crashes,
+           max_crashes, on_crash, errors, hooks, started_at IS NOT NULL
+      FROM txtasks_task WHERE id {in_ids} AND TRIM(status) = 'claimed' AND worker = %(worker)s
 """
+# What waits for longer than two intervals, whoever can run it: a page of it, from a place in it on.
 OVERDUE = """
-    SELECT id FROM txtasks_task
+    SELECT id, task_name, notified_at IS NULL OR notified_at < {ago}, CAST(run_after AS {text})
+      FROM txtasks_task {by_queue}
      WHERE status = 'pending' AND queue_name = %(queue)s AND priority = %(priority)s AND run_after < {ago}
-       {sound_id} AND (notified_at IS NULL OR notified_at < {ago})
-     ORDER BY run_after, id LIMIT %(limit)s {skip_locked}
+       {sound_id} AND attempt < 2147483647 AND failures < 2147483647 AND crashes < 2147483647 {after}
+     ORDER BY run_after, id LIMIT %(limit)s
 """
 NOTIFIED = (
     "UPDATE txtasks_task SET notified_at = {now} WHERE id {in_ids} AND TRIM(status) = 'pending'"
 )
+# What was removed is still in the index until it is vacuumed, and would be walked past again.
 EXPIRED = """
-    SELECT id, task_name, queue_name FROM txtasks_task
-     WHERE status = 'pending' AND expires_at <= {now} {sound_id} ORDER BY expires_at LIMIT %(limit)s {skip_locked}
+    SELECT id, CAST(expires_at AS {text}), task_name, queue_name FROM txtasks_task {by_expiry}
+     WHERE status = 'pending' AND expires_at <= {now} {since} {sound_id}
+     ORDER BY expires_at LIMIT %(limit)s {skip_locked}
 """
+SINCE_EXPIRY = "AND expires_at >= %(since)s"
 # Claims of living workers that nothing will end: told to people, never run again by itself.
 LONG_CLAIMED = """
-    SELECT t.id, t.attempt, t.worker, t.task_name, t.queue_name, w.host, w.pid
-      FROM txtasks_task t JOIN txtasks_worker w ON w.id = t.worker
-     WHERE t.status = 'claimed' AND t.timeout IS NULL AND t.started_at < {ago} AND NOT w.lost
-     ORDER BY t.started_at LIMIT %(limit)s
+    SELECT id, attempt, worker, task_name, queue_name FROM txtasks_task {by_worker}
+     WHERE status = 'claimed' AND worker {in_workers} AND timeout IS NULL AND started_at < {ago}
+     LIMIT %(limit)s
 """
 OLD_FINISHED = """
-    SELECT id FROM txtasks_finishedtask WHERE finished_at < {ago} {sound_id}
+    SELECT id, CAST(finished_at AS {text}) FROM txtasks_finishedtask {by_finish}
+     WHERE finished_at < {ago} {since} {sound_id}
      ORDER BY finished_at LIMIT %(limit)s {skip_locked}
 """
+SINCE_FINISH = "AND finished_at >= %(since)s"
 PRUNE = "DELETE FROM txtasks_finishedtask WHERE id {in_ids}"
+TIME_AGO = "SELECT CAST({ago} AS {text})"
+OLD_LOST_WORKERS = "SELECT id FROM txtasks_worker WHERE lost AND seen_at < {ago}"
+FORGET_WORKERS = "DELETE FROM txtasks_worker WHERE id {in_ids} AND lost"
 
 # -- a person's arrows ----------------------------------------------------------------------------
 LOCK_IN_STATE = """

@@ -87,7 +87,8 @@ def state_of(
 
 def unregister(alias: str, worker: uuid.UUID) -> None:
     """Remove the row of a worker that stops, unless it still holds claims."""
-    run(alias, statements.UNREGISTER, worker=worker)
+    if not run(alias, statements.HELD_BY, worker=worker, limit=1)[1]:
+        run(alias, statements.UNREGISTER, worker=worker)
 
 
 def give_up(alias: str, worker: uuid.UUID) -> None:

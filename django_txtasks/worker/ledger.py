@@ -26,6 +26,7 @@ from django_txtasks.lifecycle import at_once, claims, outcomes, sessions, worker
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.claims import Lookup, Recent, Room, Subscription
 from django_txtasks.lifecycle.dialect import close_own_session, own_transaction
+from django_txtasks.worker.cleaner_check import CleanerCheck
 from django_txtasks.worker.recorder import Key, Recorder, key, tell
 from django_txtasks.worker.scans import Scans
 
@@ -102,6 +103,7 @@ class Ledger:
         self._seen_will = 0
         self._unsure = self._has_unheld = self._only_records = False
         self._next_check = 0.0
+        self._cleaner_check = CleanerCheck(self.alias, config.lease)
         self.scans = Scans(subscription, config.poll_interval)
 
     def note_session(self, session: str) -> None:
@@ -140,6 +142,7 @@ class Ledger:
         for one in settled:
             tell(one)
         self.recorder.settle(recorded, self._me, settled)
+        self._cleaner_check.look(self.id)
 
     def failed(self, error: Exception) -> bool:
         """Prepare the next turn; nothing that ended is forgotten.
@@ -169,7 +172,7 @@ class Ledger:
     def leave(self, *, cut_short: bool) -> None:
         """Remove this worker's row, or leave its claims to the cleaner at once."""
         if self.id is not None:
-            with own_transaction(self.alias, limit=self.config.lease / 2):
+            with own_transaction(self.alias, limit=self.config.lease / 2, in_order=True):
                 (workers.give_up if cut_short else workers.unregister)(self.alias, self.id)
         close_own_session(self.alias)
 

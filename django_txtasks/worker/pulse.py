@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from collections.abc import Sequence
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -16,16 +17,24 @@ PATIENCE = timedelta(seconds=180)
 
 
 class Pulse:
-    """When the loop last came by, and when its beat was last written.
+    """When the loop last came by, and when it last wrote what it is there for.
 
     Args:
+        lease: it is ready if it wrote that in this time.
         file: touched while the loop turns; it must be possible to write it.
+        unready: what to answer if it is not ready.
 
     Raises:
         OSError: the file cannot be written.
     """
 
-    def __init__(self, lease: timedelta, file: str | None = None) -> None:
+    def __init__(
+        self,
+        lease: timedelta,
+        file: str | None = None,
+        unready: str = "no beat was written for a lease",
+    ) -> None:
+        self.unready = unready
         self._lease, self._file = lease.total_seconds(), None if file is None else Path(file)
         self._turned, self._wrote = time.monotonic(), float("-inf")
         self._touched = float("-inf")
@@ -45,7 +54,7 @@ class Pulse:
                 return
 
     def wrote(self) -> None:
-        """A turn was committed, and the beat with it."""
+        """Of a worker: a turn was committed, and the beat with it. Of a cleaner: a pass has ended."""
         self._wrote = time.monotonic()
 
     def is_live(self) -> bool:
@@ -53,8 +62,33 @@ class Pulse:
         return time.monotonic() < self._turned + max(self._lease * 2, PATIENCE.total_seconds())
 
     def is_ready(self) -> bool:
-        """Say whether the database has its beat; RabbitMQ does not matter."""
+        """Say whether the database has it; RabbitMQ does not matter."""
         return time.monotonic() < self._wrote + self._lease
+
+
+class Pulses:
+    """Several loops of one process: what holds must hold for all of them.
+
+    Args:
+        file: touched by ``turned`` while all of them turn.
+    """
+
+    def __init__(self, pulses: Sequence[Pulse], file: str | None = None) -> None:
+        self._all, self._own = pulses, Pulse(timedelta(0), file)
+        self.unready = pulses[0].unready
+
+    def turned(self) -> None:
+        """Whoever looks after the loops has come by."""
+        if self.is_live():
+            self._own.turned()
+
+    def is_live(self) -> bool:
+        """Say whether all loops turn."""
+        return all(pulse.is_live() for pulse in self._all)
+
+    def is_ready(self) -> bool:
+        """Say whether each of them is ready."""
+        return all(pulse.is_ready() for pulse in self._all)
 
 
 class Probes:
@@ -64,7 +98,7 @@ class Probes:
         OSError: the port is taken.
     """
 
-    def __init__(self, pulse: Pulse, port: int) -> None:
+    def __init__(self, pulse: Pulse | Pulses, port: int) -> None:
         self._server = _Server(("", port), _handler(pulse))
         threading.Thread(
             target=self._server.serve_forever, name="txtasks-probes", daemon=True
@@ -94,10 +128,10 @@ class _Server(ThreadingHTTPServer):
         """Say nothing of a client that hung up."""
 
 
-def _handler(pulse: Pulse) -> type[BaseHTTPRequestHandler]:
+def _handler(pulse: Pulse | Pulses) -> type[BaseHTTPRequestHandler]:
     answers = {
         "/live": (pulse.is_live, "the loop does not turn"),
-        "/ready": (pulse.is_ready, "no beat was written for a lease"),
+        "/ready": (pulse.is_ready, pulse.unready),
     }
 
     class Handler(BaseHTTPRequestHandler):

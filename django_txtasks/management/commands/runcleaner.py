@@ -16,10 +16,11 @@ from django.db import DatabaseError, InterfaceError, connections, transaction
 
 from django_txtasks import broker, signals
 from django_txtasks.cleaner import Cleaner
-from django_txtasks.cleaner.cleaner import Notify
+from django_txtasks.cleaner.renotifier import Notify
 from django_txtasks.conf import Config, get_config
 from django_txtasks.doorbell import Doorbell
-from django_txtasks.lifecycle import recovery
+from django_txtasks.lifecycle import cleaners, recovery
+from django_txtasks.lifecycle.dialect import own_transaction
 from django_txtasks.management.console import (
     CHECKS,
     database_option,
@@ -29,6 +30,8 @@ from django_txtasks.management.console import (
     show_log,
     stop_signals,
 )
+from django_txtasks.management.probing import probe_options, probes_at, pulse_at
+from django_txtasks.worker.pulse import Pulse, Pulses
 from django_txtasks.worker.stopping import Stop
 
 PATIENCE = 10.0
@@ -63,6 +66,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--json", action="store_true", help="Print the counts as JSON, a line each."
         )
+        probe_options(parser)
         database_option(parser, "Look after the tasks")
         log_json_option(parser)
 
@@ -75,10 +79,22 @@ class Command(BaseCommand):
         config, dry = _config(options["interval"]), options["dry_run"]
         aliases = served(options["databases"])
         self.as_json, self.names_databases = options["json"], len(aliases) > 1
+        file, port = options["liveness_file"], options["probe_port"]
         if dry or options["once"]:
+            if file or port:
+                raise CommandError(
+                    "--liveness-file and --probe-port tell of a cleaner that keeps running: leave them out."
+                )
             self._once(config, aliases, dry=dry)
-        else:
-            self._run(config, aliases)
+            return
+        pulses = {alias: _pulse(config) for alias in aliases}
+        together = pulse_at(file, lambda: Pulses(list(pulses.values()), file))
+        probes = probes_at(port, together)
+        try:
+            self._run(config, pulses, together)
+        finally:
+            if probes is not None:
+                probes.close()
 
     def _once(self, config: Config, aliases: list[str], *, dry: bool) -> None:
         """Clean one database after the other, also if one of them is away."""
@@ -92,12 +108,12 @@ class Command(BaseCommand):
         if failed:
             raise CommandError("\n".join(failed))
 
-    def _run(self, config: Config, aliases: list[str]) -> None:
+    def _run(self, config: Config, pulses: dict[str, Pulse], together: Pulses) -> None:
         """Clean each database in a thread of its own: one that is down or slow keeps none waiting.
 
         A thread that breaks takes the others along: whoever runs this process starts all of them again.
         """
-        over, doorbells = Doorbell(), {alias: Doorbell() for alias in aliases}
+        over, doorbells = Doorbell(), {alias: Doorbell() for alias in pulses}
         broken: list[BaseException] = []
 
         def ring() -> None:
@@ -106,7 +122,7 @@ class Command(BaseCommand):
 
         def clean(alias: str) -> None:
             try:
-                self._clean(config, alias, doorbells[alias], stop)
+                self._clean(config, alias, doorbells[alias], stop, pulses[alias])
             except BaseException as error:
                 broken.append(error)
                 over.ring()
@@ -116,12 +132,13 @@ class Command(BaseCommand):
             threading.Thread(
                 target=clean, args=[alias], name=f"txtasks-cleaner-{alias}", daemon=True
             )
-            for alias in aliases
+            for alias in pulses
         ]
         with stop_signals(stop.request):
             for thread in threads:
                 thread.start()
             while not (stop.asked or broken):
+                together.turned()
                 over.wait(DEAF)
             stop.request()
             end = time.monotonic() + PATIENCE
@@ -130,7 +147,9 @@ class Command(BaseCommand):
         if broken:
             raise broken[0]
 
-    def _clean(self, config: Config, alias: str, doorbell: Doorbell, stop: Stop) -> None:
+    def _clean(
+        self, config: Config, alias: str, doorbell: Doorbell, stop: Stop, pulse: Pulse
+    ) -> None:
         """Clean until told to stop; a last will wakes it."""
         wills = None
         if config.broker_url is not None:
@@ -138,7 +157,7 @@ class Command(BaseCommand):
 
             wills = LastWills(config, alias, doorbell.ring)
             wills.start()
-        cleaner = Cleaner(config, alias, notify=_notify(config, alias), wills=wills)
+        cleaner = Cleaner(config, alias, notify=_notify(config, alias), wills=wills, pulse=pulse)
 
         def wait(seconds: float) -> bool:
             doorbell.wait(seconds)
@@ -180,6 +199,12 @@ def _text(counts: Counter[str]) -> str:
     return ", ".join(f"{name} {number}" for name, number in counts.items())
 
 
+def _pulse(config: Config) -> Pulse:
+    """Return the signs of life of one database's cleaner: it is ready if it has finished a pass lately."""
+    patience = cleaners.INTERVALS * config.clean_interval + config.lease
+    return Pulse(patience, unready="no pass has ended for three intervals; the log says why")
+
+
 def _notify(config: Config, alias: str, *, dry: bool = False) -> Notify | None:
     """Return what sends hints; None = there is no broker."""
     if config.broker_url is None:
@@ -205,7 +230,10 @@ def _once(cleaner: Cleaner, *, dry: bool) -> Counter[str]:
             time.sleep(cleaner.config.beat.total_seconds())
             list(cleaner.workers.lost())
     if not dry:
-        return cleaner.run_once()
+        counts = cleaner.run_once()
+        with own_transaction(cleaner.alias, limit=cleaner.config.lease / 2):
+            cleaners.note_once(cleaner.alias, lease=cleaner.config.lease)
+        return counts
     with transaction.atomic(using=cleaner.alias):
         counts = cleaner.run_once()
         transaction.set_rollback(True, using=cleaner.alias)

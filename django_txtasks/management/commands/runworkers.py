@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError
+from argparse import SUPPRESS, ArgumentParser
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
@@ -23,8 +23,9 @@ from django_txtasks.management.console import (
     show_log,
     stop_signals,
 )
+from django_txtasks.management.probing import positive, probe_options, probes_at, pulse_at
 from django_txtasks.worker.bell import Bell
-from django_txtasks.worker.pulse import Probes, Pulse
+from django_txtasks.worker.pulse import Pulse
 from django_txtasks.worker.renewal import EXIT_CODE, Renewal
 from django_txtasks.worker.stopping import Stop
 from django_txtasks.worker.supervisor import (
@@ -63,14 +64,14 @@ class Command(BaseCommand):
         )
         parser.add_argument(
             "--threads",
-            type=_positive,
+            type=positive,
             default=4,
             metavar="N",
             help="Tasks at a time per process (4).",
         )
         parser.add_argument(
             "--processes",
-            type=_positive,
+            type=positive,
             default=1,
             metavar="N",
             help="Worker processes for each database (1).",
@@ -78,32 +79,26 @@ class Command(BaseCommand):
         parser.add_argument("--batch", action="store_true", help="End when nothing is due.")
         parser.add_argument(
             "--max-tasks",
-            type=_positive,
+            type=positive,
             metavar="N",
             help="End after N tasks of each database, over all its processes.",
         )
         parser.add_argument(
             "--max-tasks-per-process",
-            type=_positive,
+            type=positive,
             metavar="N",
             help="Replace a process that has run N tasks; running ones end first.",
         )
         parser.add_argument(
             "--max-rss",
-            type=_positive,
+            type=positive,
             metavar="MB",
             help="Replace a process that holds more memory; running tasks end first.",
         )
         parser.add_argument(
             "--reload", action="store_true", help="Restart when code changes. For development."
         )
-        parser.add_argument(
-            "--liveness-file", metavar="PATH", help="Touch this file while the worker's loop turns."
-        )
-        parser.add_argument(
-            "--probe-port", type=_positive, metavar="PORT",
-            help="Answer /live and /ready over HTTP at this port.",
-        )  # fmt: skip
+        probe_options(parser)
         database_option(parser, "Run the tasks")
         parser.add_argument("--child-of-database", metavar="ALIAS", help=SUPPRESS)
         log_json_option(parser)
@@ -156,7 +151,9 @@ class Command(BaseCommand):
         options: dict[str, Any],
     ) -> None:
         """Run one worker in this process."""
-        pulse, probes = _signs_of_life(config, options)
+        file = options["liveness_file"]
+        pulse = pulse_at(file, lambda: Pulse(config.lease, file))
+        probes = probes_at(options["probe_port"], pulse)
         last_will = None
         if config.broker_url is not None:
             from django_txtasks.broker.consumer import HintConsumer  # they import pika
@@ -235,24 +232,6 @@ def _assignments(alias: str, options: dict[str, Any]) -> list[Assignment]:
     share, rest = divmod(most, count)
     shares = [share + (number < rest) for number in range(count)]
     return [Assignment([*command, f"--max-tasks={one}"], alias, one) for one in shares if one]
-
-
-def _signs_of_life(config: Config, options: dict[str, Any]) -> tuple[Pulse, Probes | None]:
-    file, port = options["liveness_file"], options["probe_port"]
-    try:
-        pulse = Pulse(config.lease, file)
-    except OSError as error:
-        raise CommandError(f"--liveness-file {file} cannot be written: {error.strerror}.") from None
-    try:
-        return pulse, Probes(pulse, port) if port else None
-    except (OSError, OverflowError) as error:
-        raise CommandError(f"--probe-port {port} cannot be used: {error}.") from None
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise ArgumentTypeError(f"{text!r} is not a number from 1 on")
-    return int(text)
 
 
 def _queues(config: Config, wanted: list[str] | None, excluded: list[str]) -> list[str]:

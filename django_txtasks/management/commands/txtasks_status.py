@@ -12,7 +12,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, connections
 
 from django_txtasks.management.console import CHECKS, refuse_without_tables
-from django_txtasks.status import QueueStatus, Snapshot, snapshot
+from django_txtasks.status import CleanerStatus, QueueStatus, Snapshot, snapshot
 
 BEYOND_LIMITS, UNREACHABLE = 1, 2
 
@@ -38,6 +38,12 @@ class Command(BaseCommand):
         )  # fmt: skip
         parser.add_argument(
             "--min-workers", type=int, metavar="N", help="Exit code 1 if fewer workers are alive."
+        )
+        parser.add_argument(
+            "--min-cleaners",
+            type=int,
+            metavar="N",
+            help="Exit code 1 if fewer cleaners are at work.",
         )
         parser.add_argument(
             "--database", default="default", metavar="ALIAS", help="Whose tasks to show (default)."
@@ -84,8 +90,16 @@ def _judge(now: Snapshot, options: dict[str, Any]) -> None:
         beyond.append(
             f"{now.workers.alive} workers are alive, fewer than {options['min_workers']}."
         )
+    at_work = now.cleaners.at_work
+    if options["min_cleaners"] is not None and at_work < options["min_cleaners"]:
+        beyond.append(f"{at_work} cleaners are at work, fewer than {options['min_cleaners']}.")
     if beyond:
         raise CommandError(" ".join(beyond), returncode=BEYOND_LIMITS)
+
+
+def _cleaners(now: CleanerStatus) -> str:
+    passed = "none yet" if now.last_pass is None else f"{now.last_pass:.0f} s ago"
+    return f"Cleaners: {now.at_work} at work; last whole pass: {passed}."
 
 
 def _shown(now: Snapshot) -> str:
@@ -104,6 +118,7 @@ def _shown(now: Snapshot) -> str:
         f"Workers: {workers.alive} alive ({workers.listening} listening to RabbitMQ), {workers.silent} silent, "
         f"{workers.lost} lost; {workers.running} tasks in {workers.threads} slots."
     )
+    lines.append(now.cleaners.trouble or _cleaners(now.cleaners))
     if now.finished is not None:
         lines.append(f"Succeeded in the last 5 minutes: {now.finished}.")
     return "\n".join(lines)

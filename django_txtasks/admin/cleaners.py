@@ -1,0 +1,61 @@
+"""The page of cleaners: whether somebody cleans, and whether it achieves anything."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.utils.html import format_html
+from django.utils.translation import gettext_lazy as _
+
+from django_txtasks.admin import shown
+from django_txtasks.admin.pages import ReadOnly
+from django_txtasks.lifecycle.cleaners import Seen
+from django_txtasks.models import Cleaner
+
+
+@admin.register(Cleaner)
+class CleanerAdmin(ReadOnly):
+    """Cleaner processes, by their beats and passes."""
+
+    ordering = ("-pk",)
+    list_display = ("process", "health", "seen", "passed", "every", "started")
+    fieldsets = ((None, {"fields": ("id", *list_display, "lease", "last_error")}),)
+
+    @admin.display(description=_("cleaner"))
+    def process(self, cleaner: Any) -> str:
+        return shown.line(str(cleaner))
+
+    @admin.display(description=_("health"))
+    def health(self, cleaner: Any) -> str:
+        """At work, there but without a pass for long, or gone."""
+        state = Seen.of(cleaner)
+        if not state.is_there:
+            return shown.badge("lost", _("gone"))
+        if state.achieves:
+            return shown.badge("alive", _("at work"))
+        badge = shown.badge("silent", _("finishes no pass"))
+        return format_html('{}<br><small class="quiet">{}</small>', badge, shown.line(state.error))
+
+    @admin.display(description=_("seen"))
+    def seen(self, cleaner: Any) -> str:
+        return shown.age(cleaner.seen_at, cleaner.now)
+
+    @admin.display(description=_("last whole pass"))
+    def passed(self, cleaner: Any) -> str:
+        """When its last whole pass ended."""
+        return shown.age(cleaner.passed_at, cleaner.now) if cleaner.passed_at else shown.EMPTY
+
+    @admin.display(description=_("interval"))
+    def every(self, cleaner: Any) -> str:
+        """How often it passes."""
+        return str(_("once")) if cleaner.interval is None else f"{cleaner.interval:g} s"
+
+    @admin.display(description=_("started"))
+    def started(self, cleaner: Any) -> str:
+        return shown.age(cleaner.started_at, cleaner.now)
+
+    @admin.display(description=_("error"))
+    def last_error(self, cleaner: Any) -> str:
+        """Why it failed since its last whole pass."""
+        return shown.line(cleaner.error) if cleaner.error else shown.EMPTY

@@ -1,0 +1,57 @@
+"""A cleaner's own row, for whoever asks whether somebody cleans."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+
+from django_txtasks.conf import Config
+from django_txtasks.lifecycle import cleaners
+from django_txtasks.lifecycle.dialect import own_transaction
+
+
+class Record:
+    """Beats three times a lease; says when a pass has ended, and what failed since.
+
+    Args:
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, config: Config, alias: str, clock: Callable[[], float]) -> None:
+        self._config, self._alias, self._clock = config, alias, clock
+        self._id: uuid.UUID | None = None
+        self._error = ""
+        self._next_beat = float("-inf")
+
+    def beat(self) -> None:
+        """Say that it is there, when it is time for it; with an error that could not be written before."""
+        if self._clock() >= self._next_beat:
+            self._write(self._say_error if self._error else cleaners.beat)
+
+    def passed(self) -> None:
+        """Say that a whole pass has ended."""
+        self._write(cleaners.passed)
+        self._error = ""
+
+    def failed(self, error: str) -> None:
+        """Remember what failed, for the next beat: the database itself may be what fails."""
+        self._error = error.partition("\n")[0]
+        self._next_beat = float("-inf")
+
+    def leave(self) -> None:
+        """Remove the row."""
+        if self._id is not None:
+            cleaners.unregister(self._alias, self._id)
+
+    def _say_error(self, alias: str, cleaner: uuid.UUID) -> bool:
+        return cleaners.failed(alias, cleaner, self._error)
+
+    def _write(self, change: Callable[[str, uuid.UUID], bool]) -> None:
+        """Change the row; one that somebody has removed is written anew."""
+        with own_transaction(self._alias, limit=self._config.lease / 2):
+            if self._id is None or not change(self._alias, self._id):
+                self._id = cleaners.register(
+                    self._alias, interval=self._config.clean_interval, lease=self._config.lease
+                )
+                change(self._alias, self._id)
+        self._next_beat = self._clock() + self._config.lease.total_seconds() / 3

@@ -1,0 +1,101 @@
+"""Hints for tasks whose own hints seem to be lost."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from django_txtasks.conf import Config
+from django_txtasks.lifecycle import overdue
+from django_txtasks.lifecycle.dialect import own_transaction
+from django_txtasks.lifecycle.overdue import Overdue
+from django_txtasks.lifecycle.recovery import abilities
+
+Notify = Callable[[Iterable[tuple[uuid.UUID, str]]], None]
+
+RENOTIFY_AT_MOST = 1000
+"""Overdue tasks renotified per queue and pass; the scan of any idle worker finds the others."""
+LOOK_AT_MOST = 100_000
+"""Overdue tasks looked at per queue and pass; the next pass goes on behind them."""
+PAGE = 1000
+
+
+@dataclass(frozen=True)
+class _Place:
+    """The last task of a queue that was looked at."""
+
+    priority: int
+    task: Overdue
+
+
+class Renotifier:
+    """Sends hints again for tasks that have been due for two clean intervals, and that somebody can run.
+
+    A task whose name or queue no living worker has is neither told of nor written, pass after pass: it waits for
+    a deploy. A pass looks at a part of a long backlog, and the next one goes on behind it.
+    """
+
+    def __init__(self, config: Config, alias: str, notify: Notify) -> None:
+        self._config, self._alias, self._notify = config, alias, notify
+        self._places: dict[str, _Place] = {}
+
+    def pages(self) -> Iterator[int]:
+        """Renotify one page after the other; yield how many tasks of each."""
+        able = abilities(self._alias)
+        for queue in self._config.queues:
+            if queue in able:
+                yield from self._pages(queue, able[queue])
+
+    def _pages(self, queue: str, names: set[str] | None) -> Iterator[int]:
+        """Go on in one queue, until its end or a limit.
+
+        Args:
+            names: the task functions that its workers declare; None = all.
+        """
+        looked, told = 0, 0
+        place = self._places.pop(queue, None)
+        for priority in self._priorities(queue):
+            if place is not None and priority > place.priority:
+                continue
+            behind = place.task if place is not None and priority == place.priority else None
+            while found := self._page(queue, priority, behind):
+                behind = found[-1]
+                wanted = [one for one in found if one.untold and _is_in(one.task_name, names)]
+                wanted = wanted[: RENOTIFY_AT_MOST - told]
+                if len(wanted) == RENOTIFY_AT_MOST - told:
+                    behind = wanted[-1]
+                count = self._tell(queue, wanted)
+                yield count
+                looked, told = looked + len(found), told + len(wanted)
+                if looked >= LOOK_AT_MOST or told >= RENOTIFY_AT_MOST:
+                    self._places[queue] = _Place(priority, behind)
+                    return
+                if len(found) < PAGE:
+                    break
+
+    def _priorities(self, queue: str) -> list[int]:
+        with self._transaction():
+            return overdue.priorities(self._alias, queue)
+
+    def _page(self, queue: str, priority: int, behind: Overdue | None) -> list[Overdue]:
+        with self._transaction():
+            return overdue.page(
+                self._alias, queue, priority, 2 * self._config.clean_interval,
+                behind=behind, limit=PAGE,
+            )  # fmt: skip
+
+    def _tell(self, queue: str, tasks: list[Overdue]) -> int:
+        with self._transaction():
+            ids = overdue.mark_notified(self._alias, [one.task_id for one in tasks])
+        if ids:
+            self._notify([(task_id, queue) for task_id in ids])
+        return len(ids)
+
+    def _transaction(self) -> AbstractContextManager[None]:
+        return own_transaction(self._alias, limit=self._config.lease / 2, in_order=True)
+
+
+def _is_in(name: str, names: set[str] | None) -> bool:
+    return names is None or name in names

@@ -1,0 +1,107 @@
+"""What a cleaner does about tasks, pass after pass: renotify, expire, prune, tell of what takes long."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+from django_txtasks import signals
+from django_txtasks.cleaner.renotifier import Notify, Renotifier
+from django_txtasks.cleaner.sweep import Sweep
+from django_txtasks.conf import Config
+from django_txtasks.lifecycle import cleaners, recovery
+from django_txtasks.lifecycle.dialect import own_transaction
+from django_txtasks.lifecycle.recovery import Removed
+
+KEEP_LOST_WORKERS = timedelta(days=1)
+
+Tell = Callable[..., None]
+
+
+class Upkeep:
+    """The steps of a pass. Each is a generator that yields its counts after each bounded piece of work.
+
+    Args:
+        notify: sends hints for (id, queue) pairs; None = no broker.
+        tell: logs an event with its facts.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        alias: str,
+        *,
+        notify: Notify | None,
+        tell: Tell,
+        clock: Callable[[], float],
+    ) -> None:
+        self._config, self._alias, self._tell, self._clock = config, alias, tell, clock
+        self._renotifier = None if notify is None else Renotifier(config, alias, notify)
+        self._sweeps = {"expired": Sweep(self._expire, self._lately, clock)}
+        if config.keep_finished is not None:
+            keep = config.keep_finished
+            self._sweeps["pruned"] = Sweep(
+                lambda since: self._prune(keep, since), lambda: self._lately(keep), clock
+            )
+        self._suspected: set[tuple[uuid.UUID, int]] = set()
+
+    def renotify(self) -> Iterator[Counter[str]]:
+        """Send hints again for tasks that have been due for two intervals."""
+        if self._renotifier is not None:
+            for count in self._renotifier.pages():
+                yield Counter(renotified=count)
+
+    def remove(self) -> Iterator[Counter[str]]:
+        """Cancel tasks that may not start any more, and delete finished ones that were kept long enough.
+
+        In turns, so that neither waits for the other, while there is more, for an interval at most.
+        """
+        end = self._clock() + self._config.clean_interval.total_seconds()
+        for sweep in self._sweeps.values():
+            sweep.begin()
+        busy = dict(self._sweeps)
+        while busy and self._clock() <= end:
+            for name, sweep in list(busy.items()):
+                count, more = sweep.batch()
+                if not more:
+                    del busy[name]
+                yield Counter({name: count})
+
+    def forget(self) -> Iterator[Counter[str]]:
+        """Delete the rows of workers that were lost, and of cleaners that were killed, a while ago."""
+        with self._transaction():
+            recovery.forget_lost_workers(self._alias, KEEP_LOST_WORKERS)
+        cleaners.forget_gone(self._alias)
+        yield Counter()
+
+    def tell_of_long_claims(self) -> Iterator[Counter[str]]:
+        """Tell once of each claim without a time limit that a living worker has held for too long."""
+        with self._transaction():
+            found = recovery.long_claimed(self._alias, self._config.suspect_after)
+        for attempt, where in found:
+            if (attempt.task_id, attempt.number) not in self._suspected:
+                self._tell(signals.task_suspected, **attempt.facts, where=where)
+        self._suspected = {(attempt.task_id, attempt.number) for attempt, _ in found}
+        yield Counter()
+
+    def _expire(self, since: str | None) -> Removed:
+        with self._transaction():
+            removed = recovery.expire(self._alias, keep=self._config.keeps_finished, since=since)
+        for task_id, name, queue in removed.rows:
+            self._tell(signals.task_expired, task_id=task_id, task=name, queue=queue)
+        return removed
+
+    def _prune(self, age: timedelta, since: str | None) -> Removed:
+        with self._transaction():
+            return recovery.prune(self._alias, age, since=since)
+
+    def _lately(self, age: timedelta = timedelta(0)) -> str:
+        """Return the time behind which lie the rows that have come of age since the last two passes."""
+        return recovery.time_ago(self._alias, age + 2 * self._config.clean_interval)
+
+    def _transaction(self) -> Any:
+        return own_transaction(self._alias, limit=self._config.lease / 2, in_order=True)

@@ -1,0 +1,161 @@
+"""A cleaner's row: registered, beating, gone; and whether somebody cleans at all."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from django.db.models import F
+from django.db.models.functions import Coalesce
+
+from django_txtasks.lifecycle.workers import host_name
+from django_txtasks.models import Cleaner, DatabaseNow
+
+INTERVALS = 3
+"""So many of its intervals without a whole pass, and a cleaner achieves nothing."""
+ONCE_COUNTS = timedelta(hours=1)
+"""For so long a pass by ``runcleaner --once`` counts: cron starts it now and then, and nobody says how often."""
+KEEP = timedelta(hours=1)
+"""For so long the row of a cleaner that was killed is kept, and shown."""
+MOST = 1000
+HOW = "Start manage.py runcleaner, and keep it running."
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One cleaner, as the tables show it. Times are seconds by the database's clock.
+
+    Attributes:
+        interval: between two of its passes; None = it cleaned once.
+        silence: since its last beat.
+        age: since its start.
+        passed: since its last whole pass; None = there was none yet.
+        error: why it failed since.
+    """
+
+    host: str
+    pid: int
+    interval: float | None
+    lease: float
+    silence: float
+    age: float
+    passed: float | None
+    error: str
+
+    @classmethod
+    def of(cls, row: Any) -> Seen:
+        """Return what a row says, which has the database's time in ``now``."""
+        return cls(
+            row.host, row.pid, row.interval, row.lease,
+            silence=(row.now - row.seen_at).total_seconds(),
+            age=(row.now - row.started_at).total_seconds(),
+            passed=None if row.passed_at is None else (row.now - row.passed_at).total_seconds(),
+            error=row.error,
+        )  # fmt: skip
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it beats; one that cleans once is there for as long as its pass counts."""
+        if self.interval is None:
+            return self._since_pass <= ONCE_COUNTS.total_seconds()
+        return self.silence <= self.lease
+
+    @property
+    def achieves(self) -> bool:
+        """Whether it is there and has finished a pass lately, or was started a short while ago."""
+        if not self.is_there or self.interval is None:
+            return self.is_there
+        return self._since_pass <= INTERVALS * self.interval + self.lease
+
+    @property
+    def where(self) -> str:
+        """The process, for people."""
+        return f"{self.host} (pid {self.pid})"
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong with one that is there and achieves nothing."""
+        why = f": {self.error}" if self.error else "; its log says why"
+        return f"Cleaner on {self.where} beats, but has finished no pass for {_span(self._since_pass)}{why}"
+
+    @property
+    def _since_pass(self) -> float:
+        return self.age if self.passed is None else self.passed
+
+
+def register(alias: str, *, interval: timedelta, lease: timedelta) -> uuid.UUID:
+    """Write a row for this process and return its new id."""
+    cleaner = uuid.uuid4()
+    Cleaner.objects.using(alias).create(
+        id=cleaner, host=host_name(), pid=os.getpid(),
+        interval=interval.total_seconds(), lease=lease.total_seconds(),
+    )  # fmt: skip
+    return cleaner
+
+
+def beat(alias: str, cleaner: uuid.UUID) -> bool:
+    """Say that it is there. False = its row was removed."""
+    return _change(alias, cleaner, seen_at=DatabaseNow())
+
+
+def passed(alias: str, cleaner: uuid.UUID) -> bool:
+    """Say that a whole pass has ended. False = its row was removed."""
+    return _change(alias, cleaner, seen_at=DatabaseNow(), passed_at=DatabaseNow(), error="")
+
+
+def failed(alias: str, cleaner: uuid.UUID, error: str) -> bool:
+    """Say why there was no whole pass. False = its row was removed."""
+    return _change(alias, cleaner, seen_at=DatabaseNow(), error=error.replace("\0", "")[:500])
+
+
+def unregister(alias: str, cleaner: uuid.UUID) -> None:
+    """Remove the row of a cleaner that stops."""
+    Cleaner.objects.using(alias).filter(pk=cleaner).delete()
+
+
+def note_once(alias: str, *, lease: timedelta) -> None:
+    """Keep the record of a pass whose process ends after it, in place of the earlier ones."""
+    Cleaner.objects.using(alias).filter(interval__isnull=True).delete()
+    Cleaner.objects.using(alias).create(
+        id=uuid.uuid4(), host=host_name(), pid=os.getpid(),
+        interval=None, lease=lease.total_seconds(), passed_at=DatabaseNow(),
+    )  # fmt: skip
+
+
+def forget_gone(alias: str) -> None:
+    """Remove the rows of cleaners that were killed a while ago."""
+    Cleaner.objects.using(alias).filter(seen_at__lt=DatabaseNow() - KEEP).delete()
+
+
+def seen(alias: str) -> list[Seen]:
+    """Return the cleaners that have rows, those seen last first."""
+    rows = Cleaner.objects.using(alias).annotate(now=Coalesce(DatabaseNow(), F("seen_at")))
+    return [Seen.of(one) for one in rows.order_by("-seen_at", "id")[:MOST]]
+
+
+def trouble(cleaners: list[Seen]) -> str:
+    """Say in one line what is wrong if nobody cleans; empty = somebody does."""
+    if any(one.achieves for one in cleaners):
+        return ""
+    stuck = [one for one in cleaners if one.is_there]
+    if stuck:
+        return stuck[0].trouble
+    last = ""
+    if cleaners:
+        last = f": the last one, on {cleaners[0].where}, was seen {_span(cleaners[0].silence)} ago"
+    return f"No cleaner is at work{last}. Tasks of crashed workers stay claimed. {HOW}"
+
+
+def _change(alias: str, cleaner: uuid.UUID, **changes: Any) -> bool:
+    return Cleaner.objects.using(alias).filter(pk=cleaner).update(**changes) == 1
+
+
+def _span(seconds: float) -> str:
+    """Return a time span for people: ``45 s``, ``12 min``, ``3 h``."""
+    for unit, size in (("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"

@@ -1,0 +1,67 @@
+"""Tasks that have been due for long: looked at page by page, and marked once workers are told again."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import timedelta
+from typing import NamedTuple
+
+from django_txtasks.lifecycle import statements
+from django_txtasks.lifecycle.dialect import as_uuid, run
+from django_txtasks.models import Status
+
+
+class Overdue(NamedTuple):
+    """A task that has been due for long.
+
+    Attributes:
+        untold: it was not renotified for as long, either.
+        due_at: its ``run_after``, as text.
+    """
+
+    task_id: uuid.UUID
+    task_name: str
+    untold: bool
+    due_at: str
+
+
+def priorities(alias: str, queue: str) -> list[int]:
+    """Return the priorities of a queue's pending tasks, highest first."""
+    return [row[0] for row in run(alias, statements.PENDING_PRIORITIES, queue=queue)[1]]
+
+
+def page(
+    alias: str,
+    queue: str,
+    priority: int,
+    age: timedelta,
+    *,
+    behind: Overdue | None,
+    limit: int,
+) -> list[Overdue]:
+    """Return a page of the tasks that have been due for longer than ``age``, oldest first.
+
+    Args:
+        behind: the last one of the page before.
+    """
+    after, mark = "", {}
+    if behind is not None:
+        after = statements.AFTER_MARK
+        mark = {"mark_time": behind.due_at, "mark_id": behind.task_id}
+    rows = run(
+        alias, statements.OVERDUE.replace("{after}", after),
+        queue=queue, priority=priority, age=age.total_seconds(), limit=limit, **mark,
+    )[1]  # fmt: skip
+    return [Overdue(as_uuid(row[0]), row[1], bool(row[2]), row[3]) for row in rows]
+
+
+def mark_notified(alias: str, ids: list[uuid.UUID]) -> list[uuid.UUID]:
+    """Write down that workers are told of them now; return those that still wait and that nobody has locked."""
+    if not ids:
+        return []
+    sql = statements.LOCK_IN_STATE
+    rows = run(alias, sql, ids=sorted(ids), status=Status.PENDING.value)[1]
+    waiting = {as_uuid(row[0]) for row in rows}
+    if waiting:
+        run(alias, statements.NOTIFIED, ids=sorted(waiting))
+    return [one for one in ids if one in waiting]

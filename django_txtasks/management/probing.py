@@ -1,0 +1,47 @@
+"""The options of commands that tell whoever runs them that they are alive."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Callable
+from typing import TypeVar
+
+from django.core.management.base import CommandError
+
+from django_txtasks.worker.pulse import Probes, Pulse, Pulses
+
+P = TypeVar("P", Pulse, Pulses)
+
+
+def probe_options(parser: ArgumentParser) -> None:
+    """Add ``--liveness-file`` and ``--probe-port``."""
+    parser.add_argument(
+        "--liveness-file", metavar="PATH", help="Touch this file while the loop turns."
+    )
+    parser.add_argument(
+        "--probe-port", type=positive, metavar="PORT",
+        help="Answer /live and /ready over HTTP at this port.",
+    )  # fmt: skip
+
+
+def pulse_at(file: str | None, make: Callable[[], P]) -> P:
+    """Return signs of life that ``make`` makes. CommandError if the file cannot be written."""
+    try:
+        return make()
+    except OSError as error:
+        raise CommandError(f"--liveness-file {file} cannot be written: {error.strerror}.") from None
+
+
+def probes_at(port: int | None, pulse: Pulse | Pulses) -> Probes | None:
+    """Answer at this port, if there is one. CommandError if it cannot be used."""
+    try:
+        return Probes(pulse, port) if port else None
+    except (OSError, OverflowError) as error:
+        raise CommandError(f"--probe-port {port} cannot be used: {error}.") from None
+
+
+def positive(text: str) -> int:
+    """Read an option that is a number from 1 on."""
+    if not text.isdecimal() or int(text) < 1:
+        raise ArgumentTypeError(f"{text!r} is not a number from 1 on")
+    return int(text)

@@ -1,0 +1,24 @@
+"""One look of a worker at whether somebody cleans: without a cleaner nobody would notice its death."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from datetime import timedelta
+
+from django_txtasks import signals
+from django_txtasks.lifecycle import cleaners
+
+
+class CleanerCheck:
+    """Says once if nobody cleans: a lease after the start, since cleaners may start beside workers."""
+
+    def __init__(self, alias: str, lease: timedelta) -> None:
+        self._alias, self._due = alias, time.monotonic() + lease.total_seconds()
+
+    def look(self, worker: uuid.UUID | None) -> None:
+        """Look, if it is time and was not done yet."""
+        if time.monotonic() >= self._due:
+            self._due = float("inf")
+            if trouble := cleaners.trouble(cleaners.seen(self._alias)):
+                signals.nobody_cleans.tell(worker=worker, trouble=trouble)

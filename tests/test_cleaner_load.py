@@ -1,0 +1,426 @@
+"""A cleaner among many rows: it reads few, keeps up, goes on behind what it removed, and never stops watching."""
+
+import json
+from contextlib import contextmanager
+from datetime import timedelta
+
+import helpers
+import pytest
+from django.db import DatabaseError, connection, transaction
+from probe import tasks
+
+from django_txtasks import registry
+from django_txtasks.cleaner import Cleaner
+from django_txtasks.cleaner.sweep import DEAR, REST, Sweep
+from django_txtasks.conf import get_config
+from django_txtasks.lifecycle import claims, recovery, workers
+from django_txtasks.lifecycle.dialect import run
+from django_txtasks.lifecycle.recovery import Removed
+from django_txtasks.models import FinishedTask, Status, Task, Worker
+
+pytestmark = pytest.mark.usefixtures("rows")
+
+IS_POSTGRES = connection.vendor == "postgresql"
+counts_rows = pytest.mark.skipif(
+    connection.vendor == "sqlite",
+    reason="an index that is named is followed, or the statement fails",
+)
+
+
+class Clock:
+    """Monotonic seconds that a test moves."""
+
+    now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+def worker(names=(), queues=("default",), lease=15):
+    return workers.register(
+        "default", queues=list(queues), threads=1, listening=None,
+        lease=timedelta(seconds=lease), task_names=list(names),
+    )  # fmt: skip
+
+
+def claim(worker_id, room=1):
+    with transaction.atomic():
+        everything = claims.Subscription("default", ["default"], registry.names())
+        return claims.claim_due(everything, worker_id, claims.Room(room))
+
+
+def write(count, table="txtasks_task", name="x", **columns):
+    """Write many rows as a person would by hand; columns are SQL."""
+    new = {
+        "postgresql": "gen_random_uuid()",
+        "mysql": "UUID()",
+        "sqlite": "lower(hex(randomblob(16)))",
+    }
+    columns = {"id": new[connection.vendor], "task_name": f"'{name}'", **columns}
+    numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %s)"
+    into = f"INSERT INTO {table} ({', '.join(columns)})"
+    select = f"SELECT {', '.join(columns.values())} FROM n"
+    if connection.vendor == "mysql":
+        helpers.execute(f"SET max_recursive_iterations = {count + 1}")
+        helpers.execute(f"{into} {numbers} {select}", count)
+    else:
+        helpers.execute(f"{numbers} {into} {select}", count)
+
+
+def ago(seconds):
+    """Return SQL for a time so long ago."""
+    return {
+        "postgresql": f"now() - interval '{seconds} seconds'",
+        "mysql": f"UTC_TIMESTAMP(6) - INTERVAL {seconds} SECOND",
+        "sqlite": f"strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now', '-{seconds} seconds')",
+    }[connection.vendor]
+
+
+# -- statistics -----------------------------------------------------------------------------------
+
+BACKLOG = 20_000
+
+
+def rows_read():
+    """Return how many rows of our tables this transaction, or on MariaDB this session, has read."""
+    if IS_POSTGRES:
+        sql = "SELECT sum(seq_tup_read + idx_tup_fetch) FROM pg_stat_xact_user_tables WHERE relname LIKE %s"
+        return int(helpers.execute(sql, "txtasks%")[0][0])
+    rows = helpers.execute("SHOW SESSION STATUS LIKE 'Handler_read%%'")
+    return sum(int(number) for name, number in rows if name != "Handler_read_rnd_next")
+
+
+def scanned():
+    """Return how many rows MariaDB has read by walking a table, or a temporary one."""
+    return int(helpers.execute("SHOW SESSION STATUS LIKE 'Handler_read_rnd_next'")[0][1])
+
+
+@contextmanager
+def statistics_of_empty_tables():
+    """Tables that are believed to be empty, and are not analyzed again."""
+    names = ("txtasks_task", "txtasks_finishedtask", "txtasks_worker")
+    for table in names:
+        helpers.execute(f"ANALYZE {table}" if IS_POSTGRES else f"ANALYZE TABLE {table}")
+        off = "SET (autovacuum_enabled = off)" if IS_POSTGRES else "STATS_AUTO_RECALC = 0"
+        helpers.execute(f"ALTER TABLE {table} {off}")
+    yield
+    for table in names:
+        on = "RESET (autovacuum_enabled)" if IS_POSTGRES else "STATS_AUTO_RECALC = DEFAULT"
+        helpers.execute(f"ALTER TABLE {table} {on}")
+
+
+@counts_rows
+def test_a_pass_reads_few_rows_though_statistics_are_of_empty_tables(txtasks):
+    txtasks(suspect_after=60)
+    with statistics_of_empty_tables():
+        living, lost, gone, old = worker(), worker(), worker(), worker()
+        for holder in (living, lost, gone):
+            tasks.note.enqueue("held")
+            claim(holder)
+        helpers.execute("UPDATE txtasks_task SET started_at = '2001-01-01 00:00:00'")
+        helpers.execute(
+            "UPDATE txtasks_worker SET lost = TRUE WHERE id IN (%s, %s)", lost.hex, old.hex
+        )
+        helpers.execute(
+            "UPDATE txtasks_worker SET seen_at = '2001-01-01 00:00:00' WHERE id = %s", old.hex
+        )
+        helpers.execute("DELETE FROM txtasks_worker WHERE id = %s", gone.hex)
+        write(BACKLOG, run_after=ago(0))
+        write(5, expires_at=ago(1))
+        write(BACKLOG, "txtasks_finishedtask", outcome="'succeeded'")
+        write(5, "txtasks_finishedtask", outcome="'succeeded'", finished_at=ago(8 * 86400))
+        with transaction.atomic():
+            before = rows_read()
+            walked = 0 if IS_POSTGRES else scanned()
+            counts = Cleaner(get_config()).run_once()
+            workers.unregister("default", living)
+            read = rows_read() - before + (0 if IS_POSTGRES else scanned() - walked)
+        assert (counts["buried"], counts["expired"], counts["pruned"]) == (2, 5, 5)
+        assert {one.pk for one in Worker.objects.all()} == {living, lost}
+        assert read < 1000, f"{read} rows were read"
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="the others count rows, above")
+def test_a_cleaner_follows_the_indexes_it_names():
+    """Or SQLite would refuse: each statement runs, and says which index it reads."""
+    plans = []
+
+    def explain(execute, sql, params, many, context):
+        if " INDEXED BY " in sql:
+            execute("EXPLAIN QUERY PLAN " + sql, params, many, context)
+            plans.append(context["cursor"].fetchall())
+        return execute(sql, params, many, context)
+
+    tasks.note.enqueue()
+    worker()
+    with connection.execute_wrapper(explain):
+        Cleaner(get_config(), notify=list).run_once()
+    assert len(plans) >= 4
+    for plan in plans:
+        assert any("SEARCH" in str(row) for row in plan), plan
+
+
+# -- keeping up -----------------------------------------------------------------------------------
+
+
+def test_a_pass_goes_on_while_there_is_more_to_remove(monkeypatch):
+    monkeypatch.setattr(recovery, "BATCH", 5)
+    write(600, "txtasks_finishedtask", outcome="'succeeded'", finished_at=ago(8 * 86400))
+    write(600, expires_at=ago(1))
+    counts = Cleaner(get_config()).run_once()
+    assert (counts["pruned"], counts["expired"]) == (600, 600)
+
+
+def test_a_pass_ends_after_an_interval_and_the_next_one_goes_on(monkeypatch):
+    monkeypatch.setattr(recovery, "BATCH", 5)
+    clock, passes = Clock(), []
+    write(100, "txtasks_finishedtask", outcome="'succeeded'", finished_at=ago(8 * 86400))
+    cleaner = Cleaner(get_config(), clock=clock)
+    monkeypatch.setattr("django_txtasks.cleaner.cleaner.PIECE", 0)
+
+    def wait(seconds):
+        clock.now += 10
+        passes.append(cleaner._pass)
+        return not FinishedTask.objects.exists()
+
+    cleaner.run(wait, lambda counts: None)
+    assert len({id(one) for one in passes if one is not None}) > 1
+
+
+def test_workers_are_watched_while_a_long_prune_goes_on(monkeypatch, txtasks):
+    txtasks(clean_interval=1000)
+    monkeypatch.setattr(recovery, "BATCH", 5)
+    monkeypatch.setattr("django_txtasks.cleaner.cleaner.PIECE", 0)
+    write(500, "txtasks_finishedtask", outcome="'succeeded'", finished_at=ago(8 * 86400))
+    worker(lease=15)
+    clock = Clock()
+    cleaner = Cleaner(get_config(), clock=clock)
+
+    def wait(seconds):
+        clock.now += 1
+        return Worker.objects.get().lost
+
+    cleaner.run(wait, lambda counts: None)
+    assert 0 < FinishedTask.objects.count() < 500
+
+
+def test_neither_expiring_nor_pruning_waits_for_the_other(monkeypatch):
+    monkeypatch.setattr(recovery, "BATCH", 5)
+    write(50, "txtasks_finishedtask", outcome="'succeeded'", finished_at=ago(8 * 86400))
+    write(50, expires_at=ago(1))
+    steps = Cleaner(get_config()).upkeep.remove()
+    done = [next(steps), next(steps)]
+    assert [dict(one) for one in done] == [{"expired": 5}, {"pruned": 5}]
+
+
+@pytest.mark.skipif(not IS_POSTGRES, reason="its dead rows stay in the index")
+def test_a_prune_under_an_old_snapshot_does_not_walk_what_it_removed(monkeypatch):
+    monkeypatch.setattr(recovery, "BATCH", 200)
+    write(4000, "txtasks_finishedtask", outcome="'succeeded'",
+          finished_at="now() - interval '9 days' + i * interval '1 second'")  # fmt: skip
+    looks = []
+
+    def explain(execute, sql, params, many, context):
+        if "FROM txtasks_finishedtask" in sql and "SELECT" in sql:
+            execute("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + sql, params, many, context)
+            found = context["cursor"].fetchone()[0]
+            found = found if isinstance(found, list) else json.loads(found)
+            looks.append(
+                found[0]["Plan"]["Shared Hit Blocks"] + found[0]["Plan"]["Shared Read Blocks"]
+            )
+        return execute(sql, params, many, context)
+
+    with old_snapshot(), connection.execute_wrapper(explain):
+        assert Cleaner(get_config()).run_once()["pruned"] == 4000
+    assert len(looks) >= 20
+    assert max(looks[1:]) < 2 * looks[0], looks
+
+
+@contextmanager
+def old_snapshot():
+    """A transaction in another session that may still see all rows."""
+    other = connection.copy()
+    with other.cursor() as cursor:
+        cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        cursor.execute("SELECT count(*) FROM txtasks_worker")
+        yield
+    other.close()
+
+
+def test_the_oldest_rows_are_left_alone_for_a_while_once_they_are_dear():
+    clock, asked = Clock(), []
+    dear = [True]
+
+    def remove(since):
+        asked.append(since)
+        if since is None and dear[0]:
+            clock.now += 2 * DEAR
+        return Removed([], None)
+
+    sweep = Sweep(remove, lambda: "recent", clock)
+    for _ in range(3):
+        sweep.begin()
+        assert sweep.batch() == (0, False)
+    dear[0] = False
+    clock.now += REST
+    for _ in range(2):
+        sweep.begin()
+        sweep.batch()
+    assert asked == [None, "recent", "recent", None, None]
+
+
+def test_if_the_oldest_rows_cannot_be_looked_at_in_time_the_recent_ones_are():
+    asked = []
+
+    def remove(since):
+        asked.append(since)
+        if since is None:
+            raise DatabaseError("canceling statement due to statement timeout")
+        return Removed([(1,)], "later")
+
+    sweep = Sweep(remove, lambda: "recent", Clock())
+    sweep.begin()
+    assert [sweep.batch(), sweep.batch(), sweep.batch()] == [(0, True), (1, False), (1, False)]
+    assert asked == [None, "recent", "later"]
+
+
+def test_a_failure_elsewhere_than_among_the_oldest_is_one():
+    def remove(since):
+        if since is None:
+            return Removed([(1,)], "later")
+        raise DatabaseError("no")
+
+    sweep = Sweep(remove, lambda: "recent", Clock())
+    sweep.batch()
+    with pytest.raises(DatabaseError):
+        sweep.batch()
+
+
+def test_a_step_that_fails_does_not_stop_the_others(monkeypatch):
+    monkeypatch.setattr(
+        "django_txtasks.lifecycle.statements.OVERDUE",
+        "SELECT nothing FROM nowhere WHERE 1 = 1 {after}",
+    )
+    worker()
+    tasks.note.enqueue()
+    write(3, "txtasks_finishedtask", outcome="'succeeded'", finished_at=ago(8 * 86400))
+    with pytest.raises(DatabaseError, match="renotify"):
+        Cleaner(get_config(), notify=list).run_once()
+    assert not FinishedTask.objects.exists()
+
+
+# -- renotifying ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def told(monkeypatch):
+    monkeypatch.setattr("django_txtasks.cleaner.renotifier.RENOTIFY_AT_MOST", 2)
+    monkeypatch.setattr("django_txtasks.cleaner.renotifier.PAGE", 2)
+    return []
+
+
+def overdue_task(name="probe.tasks.note", seconds=100, **options):
+    handle = tasks.note.using(**options).enqueue()
+    helpers.execute(
+        f"UPDATE txtasks_task SET run_after = {ago(seconds)}, task_name = %s WHERE id = %s",
+        name,
+        handle.id.hex,
+    )
+    return handle.id
+
+
+def test_names_that_nobody_knows_hide_no_others_and_are_never_written(told):
+    worker(names=["probe.tasks.note"])
+    unknown = [overdue_task("no.longer.there", 200) for _ in range(5)]
+    known = overdue_task()
+    cleaner = Cleaner(get_config(), notify=told.extend)
+    assert cleaner.run_once()["renotified"] == 1
+    assert told == [(known, "default")]
+    assert not Task.objects.filter(pk__in=unknown, notified_at__isnull=False).exists()
+
+
+def test_a_queue_that_nobody_serves_is_not_told_of(told):
+    worker(names=["probe.tasks.note"], queues=["mail"])
+    overdue_task()
+    assert Cleaner(get_config(), notify=told.extend).run_once()["renotified"] == 0
+
+
+def test_a_worker_that_says_no_names_may_know_all(told):
+    """It is of a release that did not write them down."""
+    worker(names=["probe.tasks.slow"])
+    worker()
+    known = overdue_task()
+    Cleaner(get_config(), notify=told.extend).run_once()
+    assert told == [(known, "default")]
+
+
+def test_a_pass_looks_at_a_part_of_a_backlog_and_the_next_one_goes_on(told, monkeypatch):
+    monkeypatch.setattr("django_txtasks.cleaner.renotifier.LOOK_AT_MOST", 4)
+    worker(names=["probe.tasks.note"])
+    for _ in range(6):
+        overdue_task("no.longer.there", 200)
+    first, low = overdue_task(), overdue_task(priority=-1)
+    cleaner = Cleaner(get_config(), notify=told.extend)
+    assert [cleaner.run_once()["renotified"] for _ in range(3)] == [0, 2, 0]
+    assert told == [(first, "default"), (low, "default")]
+
+
+def test_each_of_a_backlog_is_told_of_once_in_two_intervals(told):
+    worker(names=["probe.tasks.note"])
+    waiting = {overdue_task(priority=priority) for priority in (0, 0, 0, 5, 5)}
+    cleaner = Cleaner(get_config(), notify=told.extend)
+    assert [cleaner.run_once()["renotified"] for _ in range(4)] == [2, 2, 1, 0]
+    assert {task_id for task_id, _ in told} == waiting
+
+
+def test_a_row_that_can_never_be_claimed_is_not_told_of(told):
+    worker(names=["probe.tasks.note"])
+    overdue_task()
+    helpers.execute("UPDATE txtasks_task SET attempt = 2147483647")
+    assert Cleaner(get_config(), notify=told.extend).run_once()["renotified"] == 0
+
+
+# -- claims without a worker ------------------------------------------------------------------------
+
+
+def test_claims_without_a_workers_row_are_found_between_those_of_others():
+    tasks_of = {}
+    for _ in range(5):
+        holder = worker()
+        tasks.slow_once.enqueue("x")
+        tasks_of[holder] = claim(holder)[0].task_id
+    gone = sorted(tasks_of)[::2]
+    for holder in gone:
+        helpers.execute("DELETE FROM txtasks_worker WHERE id = %s", holder.hex)
+    assert Cleaner(get_config()).run_once()["retried"] == 3
+    pending = Task.objects.filter(status=Status.PENDING).values_list("pk", flat=True)
+    assert set(pending) == {tasks_of[holder] for holder in gone}
+
+
+def test_a_worker_that_registers_while_a_cleaner_looks_keeps_its_claims(monkeypatch):
+    """Its row was not there when the workers were read, and its claim is there now."""
+    real = recovery.run
+
+    def register_late(alias, sql, **params):
+        found = real(alias, sql, **params)
+        if "ORDER BY id" in sql and "txtasks_worker" in sql and not Worker.objects.exists():
+            tasks.slow_once.enqueue("x")
+            claim(worker())
+        return found
+
+    monkeypatch.setattr(recovery, "run", register_late)
+    assert recovery.holders_without_row("default") == []
+    assert Task.objects.get().status == Status.CLAIMED
+
+
+def test_a_lost_workers_claims_are_looked_for_again_in_the_next_pass():
+    lost = worker()
+    helpers.execute("UPDATE txtasks_worker SET lost = TRUE")
+    cleaner = Cleaner(get_config())
+    cleaner.run_once()
+    handle = tasks.slow_once.enqueue("x")
+    run("default",
+        "UPDATE txtasks_task SET status = 'claimed', worker = %(worker)s, claimed_at = {now}, started_at = {now}",
+        worker=lost)  # fmt: skip
+    assert cleaner.run_once()["retried"] == 1
+    assert helpers.row(handle.id).status == Status.PENDING
