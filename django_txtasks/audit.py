@@ -98,7 +98,7 @@ class View:
         return sorted({queue for one in alive for queue in one.queues})
 
     def _silence(self, worker: Worker) -> float:
-        return (self.now - worker.seen_at).total_seconds()
+        return float((self.now - worker.seen_at).total_seconds())
 
 
 def audit(

@@ -31,6 +31,43 @@ class TaskId(models.UUIDField):  # type: ignore[type-arg]
         return value.hex
 
 
+class Moment(models.DateTimeField):  # type: ignore[type-arg]
+    """A time that any sender may have written: what Python has no datetime for is read as the nearest one.
+
+    PostgreSQL has infinity, -infinity and years beyond 9999, MariaDB and MySQL 0000-00-00, SQLite any text at all;
+    one such row would make each page and query fail that reads it. What is no time is read as None.
+    """
+
+    _FIRST, _LAST = "0001-01-02 00:00:00", "9999-12-30 00:00:00"  # so that any time zone has them
+    _POSTGRESQL = (
+        f"CASE WHEN {{0}} < timestamptz '{_FIRST}+00' THEN timestamptz '{_FIRST}+00'"
+        f" WHEN {{0}} > timestamptz '{_LAST}+00' THEN timestamptz '{_LAST}+00' ELSE {{0}} END"
+    )
+    _MYSQL = (
+        f"CASE WHEN {{0}} < '{_FIRST}' THEN TIMESTAMP'{_FIRST}' WHEN LAST_DAY({{0}}) IS NULL THEN NULL"
+        f" WHEN {{0}} > '{_LAST}' THEN TIMESTAMP'{_LAST}' ELSE {{0}} END"
+    )
+    # As Django writes it, it is read as it is; any other way as SQLite understands it. Adding 0 days makes a date
+    # of 2026-02-31, too.
+    _SQLITE = (
+        f"CASE WHEN datetime({{0}}, '+0 days') > '{_LAST}' THEN '{_LAST}'"
+        f" WHEN datetime({{0}}, '+0 days') >= '{_FIRST}' THEN"
+        " CASE WHEN strftime('%%Y-%%m-%%d %%H:%%M:%%S', {0}, '+0 days') = substr({0}, 1, 19) AND length({0}) <= 26"
+        " THEN {0} ELSE strftime('%%Y-%%m-%%d %%H:%%M:%%f', {0}, '+0 days') END END"
+    )
+
+    def deconstruct(self) -> Any:
+        """For migrations it is Django's field: the column is the same."""
+        name, _path, args, kwargs = super().deconstruct()
+        return name, "django.db.models.DateTimeField", args, kwargs
+
+    def select_format(self, compiler: Any, sql: str, params: Any) -> Any:
+        """Read the column, or what is computed from it, within the times that Python has."""
+        vendors = {"postgresql": self._POSTGRESQL, "mysql": self._MYSQL}
+        template = vendors.get(compiler.connection.vendor, self._SQLITE)
+        return template.format(sql), tuple(params) * template.count("{0}")
+
+
 class Status(models.TextChoices):
     """The four states of a live row."""
 
@@ -83,10 +120,10 @@ class TaskColumns(models.Model):
     priority = models.SmallIntegerField(db_default=0)
     args = models.JSONField(db_default=models.Value([], models.JSONField()))
     kwargs = models.JSONField(db_default=models.Value({}, models.JSONField()))
-    enqueued_at = models.DateTimeField(db_default=DatabaseNow())
-    run_after = models.DateTimeField(db_default=DatabaseNow())
+    enqueued_at = Moment(db_default=DatabaseNow())
+    run_after = Moment(db_default=DatabaseNow())
     worker = TaskId(null=True)
-    started_at = models.DateTimeField(null=True)
+    started_at = Moment(null=True)
     attempt = models.PositiveIntegerField(db_default=0)
     failures = models.PositiveIntegerField(db_default=0)
     crashes = models.PositiveIntegerField(db_default=0)
@@ -111,13 +148,13 @@ class Task(TaskColumns):
     max_crashes = models.PositiveSmallIntegerField(db_default=3)
     on_crash = models.CharField(max_length=10, choices=OnCrash, db_default=OnCrash.DEAD)
     timeout = models.FloatField(null=True, help_text=_("seconds that one attempt may take"))
-    expires_at = models.DateTimeField(null=True, help_text=_("no attempt starts after it"))
+    expires_at = Moment(null=True, help_text=_("no attempt starts after it"))
     hooks = models.JSONField(
         db_default=models.Value({}, models.JSONField()),
         help_text=_("the tasks that its arrows enqueue"),
     )
-    claimed_at = models.DateTimeField(null=True)
-    notified_at = models.DateTimeField(null=True)
+    claimed_at = Moment(null=True)
+    notified_at = Moment(null=True)
 
     objects = TaskQuerySet.as_manager()
 
@@ -169,7 +206,7 @@ class FinishedTask(TaskColumns):
     """History: a task that succeeded, or that a person cancelled or discarded."""
 
     outcome = models.CharField(max_length=10, choices=Outcome)
-    finished_at = models.DateTimeField(db_default=DatabaseNow())
+    finished_at = Moment(db_default=DatabaseNow())
     result = models.JSONField(null=True)
 
     class Meta:
@@ -194,8 +231,8 @@ class Worker(models.Model):
         null=True, help_text=_("connected to RabbitMQ; empty = no broker")
     )
     lease = models.FloatField(help_text=_("seconds of silence after which it may be declared lost"))
-    started_at = models.DateTimeField(db_default=DatabaseNow())
-    seen_at = models.DateTimeField(db_default=DatabaseNow())
+    started_at = Moment(db_default=DatabaseNow())
+    seen_at = Moment(db_default=DatabaseNow())
     beat = models.BigIntegerField(db_default=0)
     lost = models.BooleanField(db_default=False)
     sessions = models.JSONField(
@@ -207,7 +244,7 @@ class Worker(models.Model):
     will = models.PositiveIntegerField(
         db_default=0, help_text=_("number of the last will that RabbitMQ holds; 0 = none")
     )
-    suspected_at = models.DateTimeField(null=True, help_text=_("when RabbitMQ delivered that will"))
+    suspected_at = Moment(null=True, help_text=_("when RabbitMQ delivered that will"))
 
     class Meta:
         default_permissions = ("view",)
@@ -229,9 +266,9 @@ class Cleaner(models.Model):
         null=True, help_text=_("seconds between two of its passes; empty = it cleans once")
     )
     lease = models.FloatField(help_text=_("seconds of silence after which it counts as gone"))
-    started_at = models.DateTimeField(db_default=DatabaseNow())
-    seen_at = models.DateTimeField(db_default=DatabaseNow())
-    passed_at = models.DateTimeField(null=True, help_text=_("when its last whole pass ended"))
+    started_at = Moment(db_default=DatabaseNow())
+    seen_at = Moment(db_default=DatabaseNow())
+    passed_at = Moment(null=True, help_text=_("when its last whole pass ended"))
     error = models.CharField(
         max_length=500, db_default="", help_text=_("why it failed since; empty = it did not")
     )

@@ -6,8 +6,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from django.db.models import Count, F, Min, Q
-from django.db.models.functions import Coalesce
+from django.db.models import Count, Min, Q
 
 from django_txtasks.conf import get_config
 from django_txtasks.lifecycle import cleaners
@@ -148,7 +147,7 @@ def _queues(database: str) -> dict[str, QueueStatus]:
 
 def _workers(database: str) -> WorkerStatus:
     found = {"alive": 0, "silent": 0, "lost": 0, "listening": 0, "threads": 0, "running": 0}
-    workers = Worker.objects.using(database).annotate(now=Coalesce(DatabaseNow(), F("seen_at")))
+    workers = Worker.objects.using(database).annotate(now=DatabaseNow())
     for worker in workers:
         silence = _seconds(worker.now - worker.seen_at)
         state = "lost" if worker.lost else "silent" if silence > worker.lease else "alive"

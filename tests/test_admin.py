@@ -676,12 +676,44 @@ def test_secrets_are_redacted_at_any_depth() -> None:
         assert f"&quot;{value}&quot;" not in html
 
 
-def test_positional_secrets_are_redacted_by_their_parameters_names(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(shown, "_parameters", lambda _name: ["user", "token"])
-    text = shown.arguments('["anna", "s1", "more"]', KNOWN)
-    assert "anna" in text and "more" in text and "s1" not in text
+@pytest.fixture
+def judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task function of this test: it takes a user and a token."""
+    known = {KNOWN: ["user", "token"]}
+    monkeypatch.setattr(shown, "_parameters", lambda name: known.get(name, []))
+
+
+@pytest.mark.usefixtures("judged")
+def test_positional_secrets_are_redacted_by_their_parameters_names() -> None:
+    text = shown.arguments('["anna", "hunter-1", "beyond what it takes"]', KNOWN)
+    assert "anna" in text and "hunter-1" not in text and "beyond" not in text
+    assert text.count(shown.REDACTED) == 2
+
+
+@pytest.mark.usefixtures("judged")
+def test_positional_arguments_of_an_unknown_name_are_redacted() -> None:
+    task = row(task_name="elsewhere.tasks.run", args=["hunter-1", {"user": "anna"}], kwargs={"a": "seen"})
+    html = page(viewer(), f"{TASKS}{task.pk}/change/")
+    assert html.count(shown.REDACTED) == 2 and "hunter-1" not in html and "seen" in html
+
+
+@pytest.mark.usefixtures("judged")
+@pytest.mark.parametrize("name", [KNOWN, "elsewhere.tasks.run"])
+def test_what_a_hook_is_told_hides_the_secrets_of_the_task_it_is_told_of(name: str) -> None:
+    event = {"task_name": name, "args": ["anna", "hunter-1"], "kwargs": {"password": "hunter-2"}}
+    for text in (
+        shown.json_block(json.dumps({"event": event})),
+        shown.json_block(json.dumps([event])),
+    ):
+        assert ("anna" in text) == (name == KNOWN)
+        assert "hunter-1" not in text and "hunter-2" not in text
+
+
+def test_a_row_of_a_dead_notice_hides_the_secrets_of_the_dead_task() -> None:
+    event = {"task_name": "elsewhere.tasks.run", "args": ["hunter-1"], "kwargs": {"token": "hunter-2"}}
+    name = "django_txtasks.notices.mail_dead_notice"
+    html = page(viewer(), f"{TASKS}{row(task_name=name, args=[event]).pk}/change/")
+    assert "elsewhere.tasks.run" in html and "hunter-1" not in html and "hunter-2" not in html
 
 
 def test_the_parameters_of_a_task_function_leave_its_context_out() -> None:

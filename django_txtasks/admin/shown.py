@@ -78,8 +78,8 @@ def line(value: Any, limit: int = MAX_LINE) -> str:
 
 
 def arguments(text: str | None, task_name: str) -> str:
-    """Return positional arguments as JSON, without those that a parameter's name calls secret."""
-    return _block(text, lambda value: _without_secret_positions(value, task_name))
+    """Return positional arguments as JSON, without those that nobody can judge: see ``_judged``."""
+    return _block(text, lambda value: _judged(value, task_name))
 
 
 def json_block(text: str | None) -> str:
@@ -88,10 +88,16 @@ def json_block(text: str | None) -> str:
 
 
 def redacted(value: Any, depth: int = 0) -> Any:
-    """Return a JSON value without what stands under keys that look secret."""
+    """Return a JSON value without what stands under keys that look secret.
+
+    What a hook or a notice is told, ``{"task_name": …, "args": […]}``, hides the arguments that the page of that
+    task hides.
+    """
     if depth > MAX_DEPTH:
         return "…"
     if isinstance(value, dict):
+        if isinstance(value.get("task_name"), str) and "args" in value:
+            value = {**value, "args": _judged(value["args"], value["task_name"])}
         return {
             key: REDACTED if is_secret(key) else redacted(item, depth + 1)
             for key, item in value.items()
@@ -196,21 +202,28 @@ def _not_shown(error: ValueError) -> SafeString:
     return format_html("<em>{}</em>", _("not shown: %s") % line(str(error)))
 
 
-def _without_secret_positions(value: Any, task_name: str) -> Any:
+def _judged(value: Any, task_name: str) -> Any:
+    """Return positional arguments without those whose parameter is called like a secret, or has no name here.
+
+    It has none if the function is not declared in this code, takes ``*args``, or takes fewer.
+    """
     if not isinstance(value, list):
         return value
-    secret = [is_secret(name) for name in _parameters(task_name)][: len(value)]
-    secret += [False] * (len(value) - len(secret))
-    return [REDACTED if hide else item for item, hide in zip(value, secret, strict=True)]
+    names = _parameters(task_name)
+    open_ = [not is_secret(name) for name in names][: len(value)]
+    open_ += [False] * (len(value) - len(open_))
+    return [item if shown else REDACTED for item, shown in zip(value, open_, strict=True)]
 
 
 def _parameters(task_name: str) -> list[str]:
     """Return the names of a task function's positional parameters, if it is known here."""
     try:
         declaration = registry.get(task_name)
-        names = list(inspect.signature(declaration.function).parameters)
+        parameters = inspect.signature(declaration.function).parameters.values()
     except (UnknownTask, TypeError, ValueError):
         return []
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    names = [one.name for one in parameters if one.kind in kinds]
     return names[1:] if declaration.takes_context else names
 
 
