@@ -115,8 +115,8 @@ def read(kinds: tuple[str, ...], promises: Path, runs: Path) -> Account:
 def wait_for_drain(what: Any = "") -> None:
     """Wait until no task is pending or claimed, and no session holds a lock or an open transaction."""
     open_states = [Status.PENDING, Status.CLAIMED]
-    helpers.wait_until(lambda: not Task.objects.filter(status__in=open_states).exists(), 60, what)
+    helpers.wait_until(lambda: not Task.objects.filter(status__in=open_states).exists(), what=what)
     if connection.vendor == "postgresql":
         helpers.wait_until(
-            lambda: not helpers.execute(NOT_QUIET), 30, lambda: str(helpers.execute(NOT_QUIET))
+            lambda: not helpers.execute(NOT_QUIET), what=lambda: str(helpers.execute(NOT_QUIET))
         )

@@ -20,6 +20,9 @@ import pika
 from django.db import OperationalError, connection, connections, transaction
 
 HERE = Path(__file__).parent
+PATIENCE = (
+    120.0  # seconds, which only a broken run takes: a busy machine needs ten to start a process
+)
 NAMES_OF_TABLES = [
     "txtasks_task",
     "txtasks_finishedtask",
@@ -83,9 +86,9 @@ def counts() -> dict[str, int]:
 
 
 def wait_until(
-    true: Callable[[], Any], seconds: float = 30.0, what: str | Callable[[], str] = ""
+    true: Callable[[], Any], seconds: float = PATIENCE, what: str | Callable[[], str] = ""
 ) -> Any:
-    """Return the first true answer; fail after ``seconds``, which only a broken run takes."""
+    """Return the first true answer; fail after ``seconds``."""
     end = time.monotonic() + seconds
     while not (answer := true()):
         if time.monotonic() > end:
@@ -110,7 +113,7 @@ def second_session(work: Callable[[], None]) -> Iterator[threading.Thread]:
     thread = threading.Thread(target=run)
     thread.start()
     yield thread
-    thread.join(30)
+    thread.join(PATIENCE)
     assert not thread.is_alive()
     if failures:
         raise failures[0]
@@ -125,11 +128,11 @@ def locked(sql: str, *params: Any) -> Iterator[None]:
         with transaction.atomic():
             execute(sql, *params)
             holds.set()
-            release.wait(30)
+            release.wait(PATIENCE)
             transaction.set_rollback(True)
 
     with second_session(hold):
-        assert holds.wait(10)
+        assert holds.wait(PATIENCE)
         try:
             yield
         finally:

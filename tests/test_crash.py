@@ -94,7 +94,7 @@ def test_a_poison_task_is_dead_after_max_crashes_and_its_neighbours_run(processe
     processes.start("runcleaner")
     handle = tasks.die.enqueue()
     neighbours = [tasks.slow_once.enqueue(f"n{number}", seconds=0) for number in range(5)]
-    helpers.wait_until(lambda: helpers.row(handle.id).status == Status.DEAD, 60)
+    helpers.wait_until(lambda: helpers.row(handle.id).status == Status.DEAD)
     dead = helpers.row(handle.id)
     assert (dead.crashes, helpers.runs("die")) == (2, 2)
     for neighbour in neighbours:
@@ -160,7 +160,7 @@ def test_the_first_sigterm_lets_running_tasks_end_and_claims_nothing_more(txtask
     pid_of("running")
     waiting = tasks.note.enqueue("waiting")
     process.terminate()
-    assert process.wait(30) == 0
+    assert process.wait(helpers.PATIENCE) == 0
     assert helpers.finished(running.id).outcome == "succeeded"
     task = helpers.row(waiting.id)
     assert (task.status, task.attempt) == (Status.PENDING, 0)
@@ -180,9 +180,9 @@ def test_the_second_signal_stops_now_and_the_cleaner_recovers_at_once(
     time.sleep(1.2)  # signals within a second count once
     assert process.poll() is None
     process.send_signal(number)
-    assert process.wait(30) == 1
+    assert process.wait(helpers.PATIENCE) == 1
     cleaner = processes.start("runcleaner", "--once")
-    assert cleaner.wait(30) == 0
+    assert cleaner.wait(helpers.PATIENCE) == 0
     task = helpers.row(handle.id)
     assert (task.status, task.crashes) == (Status.PENDING, 1)
 
@@ -194,7 +194,7 @@ def test_a_stop_longer_than_the_grace_cuts_tasks_short(txtasks, workers):
     tasks.slow.enqueue("too long", seconds=60)
     pid_of("too long")
     process.terminate()
-    assert process.wait(30) == 1
+    assert process.wait(helpers.PATIENCE) == 1
 
 
 @pytest.mark.once
@@ -206,16 +206,18 @@ def test_a_burst_of_signals_counts_once(txtasks, workers):
     for _ in range(3):
         process.send_signal(signal.SIGINT)
         os.kill(worker, signal.SIGTERM)
-    assert process.wait(30) == 0
+    assert process.wait(helpers.PATIENCE) == 0
     assert helpers.finished(handle.id).outcome == "succeeded"
 
 
 @pytest.mark.once
 def test_batches_and_max_tasks_end_by_themselves(processes, short_leases):
     enqueue_many((tasks.note, ()) for _ in range(40))
-    assert processes.start("runworkers", "--max-tasks=10", "--processes=3").wait(60) == 0
+    assert (
+        processes.start("runworkers", "--max-tasks=10", "--processes=3").wait(helpers.PATIENCE) == 0
+    )
     assert helpers.runs() == 10
-    assert processes.start("runworkers", "--batch", "--processes=2").wait(60) == 0
+    assert processes.start("runworkers", "--batch", "--processes=2").wait(helpers.PATIENCE) == 0
     assert helpers.runs() == 40
     assert not Worker.objects.exists()
 
@@ -238,7 +240,7 @@ def test_reload_restarts_workers_when_code_changes(processes, workers, tmp_path)
 @pytest.mark.once
 def test_a_wrong_setting_is_an_error_before_anything_starts(processes):
     process = processes.start("runworkers", env={"TXTASKS_SETTINGS": '{"leese": 3}'})
-    assert process.wait(30) == 1
+    assert process.wait(helpers.PATIENCE) == 1
     assert "unknown key 'leese'. Did you mean 'lease'?" in processes.log_of(process)
 
 

@@ -103,7 +103,7 @@ def test_a_database_that_is_away_keeps_no_other_waiting(processes, txtasks):
         helpers.wait_until(lambda: "Cleaner of 'second'" in processes.log_of(cleaner))
         assert all(process.poll() is None for process in started)
         cleaner.send_signal(signal.SIGTERM)
-        assert cleaner.wait(20) == 0
+        assert cleaner.wait(helpers.PATIENCE) == 0
         processes.end()
 
 
@@ -117,7 +117,7 @@ def test_a_database_that_never_answers_keeps_no_other_waiting(processes, txtasks
         cleaner = processes.start("runcleaner", *BOTH, env=env)
         a_task_survives_its_worker()
         cleaner.send_signal(signal.SIGTERM)
-        assert cleaner.wait(30) == 0
+        assert cleaner.wait(helpers.PATIENCE) == 0
 
 
 @pytest.mark.usefixtures("second")
@@ -193,7 +193,7 @@ def test_a_database_from_which_a_router_keeps_tasks_away_is_refused(command, set
 def test_so_many_tasks_of_each_database(start):
     enqueue_many((tasks.give, [number]) for number in range(3))
     enqueue_many((there(tasks.give), [number]) for number in range(3))
-    assert start("runworkers", *BOTH, "--max-tasks=2").wait(60) == 0
+    assert start("runworkers", *BOTH, "--max-tasks=2").wait(helpers.PATIENCE) == 0
     for alias in ("default", "second"):
         assert FinishedTask.objects.using(alias).count() == 2
         assert Task.objects.using(alias).count() == 1

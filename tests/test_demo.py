@@ -92,7 +92,7 @@ def test_with_a_terminal_the_demo_serves_the_admin_until_ctrl_c(demo):
         sheet = re.search(r'href="(/static/[^"]+\.css)"', page)[1]
         assert fetch(address + sheet)
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 0
+        assert process.wait(helpers.PATIENCE) == 0
     os.close(screen)
     assert demo.left_behind() == []
 
@@ -104,7 +104,7 @@ def test_a_demo_that_is_interrupted_twice_leaves_nothing_behind(demo):
         for _ in range(2):
             process.send_signal(signal.SIGINT)
             time.sleep(0.2)
-        assert process.wait(20) == 130
+        assert process.wait(helpers.PATIENCE) == 130
     helpers.wait_until(lambda: not demo.left_behind(), 5, what="nothing left behind")
 
 

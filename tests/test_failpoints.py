@@ -107,12 +107,12 @@ def test_the_account_balances_after(role, point, fault, play):
         helpers.wait_until(lambda: play.marked("went on"), what=play.log)
     hit = -9 if fault == "kill" else None
     if role == "sender":
-        assert sender.wait(60) == (hit or 0), play.log()
+        assert sender.wait(helpers.PATIENCE) == (hit or 0), play.log()
     account.wait_for_drain(play.log)
     assert cleaners[0].poll() == (hit if role == "cleaner" else None), play.log()
     for process in [workers, *cleaners]:
         process.terminate()
-        assert process.wait(30) in (0, hit), play.log()
+        assert process.wait(helpers.PATIENCE) in (0, hit), play.log()
     account.read(KINDS, play.promises, play.runs).balance(
         crashes=role == "cleaner" or fault in ("kill", "stop")
     )

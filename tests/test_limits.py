@@ -47,7 +47,7 @@ def test_an_exception_is_raised_in_the_thread_that_runs_the_task():
             caught.append(True)
 
     with helpers.second_session(run):
-        started.wait(10)
+        started.wait(helpers.PATIENCE)
         overtaken(limit)
     assert caught
 
@@ -321,7 +321,7 @@ def test_an_attempt_has_an_id_of_its_own():
 def test_a_process_is_replaced_after_so_many_tasks_and_nothing_is_lost(processes, quick):
     enqueue_many((tasks.note, ()) for _ in range(30))
     process = processes.start("runworkers", "--max-tasks-per-process=10", "--batch")
-    assert process.wait(60) == 0
+    assert process.wait(helpers.PATIENCE) == 0
     pids = list(Run.objects.values_list("pid", flat=True))
     assert len(pids) == 30
     assert sorted(pids.count(pid) for pid in set(pids)) == [10, 10, 10]

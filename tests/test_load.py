@@ -64,7 +64,7 @@ class Outage:
 
     def run(self, *arguments):
         process = self.processes.start(*arguments, env=self.env)
-        assert process.wait(60) == 0, self.processes.log_of(process)
+        assert process.wait(helpers.PATIENCE) == 0, self.processes.log_of(process)
 
     def query(self, sql):
         import psycopg
@@ -94,7 +94,7 @@ def test_restarts_and_outages_under_load_lose_nothing_and_end_nobody(processes, 
         progress(outage)
         outage.enough.touch()
         for sender in sending:
-            assert sender.wait(60) == 0, processes.log_of(sender)
+            assert sender.wait(helpers.PATIENCE) == 0, processes.log_of(sender)
         keys = keys_of(outage.ledger)
         live = "SELECT count(*) FROM txtasks_task"
         helpers.wait_until(
@@ -114,7 +114,7 @@ def test_restarts_and_outages_under_load_lose_nothing_and_end_nobody(processes, 
 def progress(outage):
     """Wait until the load goes on: some more tasks have run."""
     before = outage.query("SELECT count(*) FROM probe_run")
-    helpers.wait_until(lambda: outage.query("SELECT count(*) FROM probe_run") > before, 60)
+    helpers.wait_until(lambda: outage.query("SELECT count(*) FROM probe_run") > before)
 
 
 def waited(seconds):

@@ -224,7 +224,7 @@ def test_a_run_is_no_longer_than_a_moment_and_what_is_not_tiny_is_alone():
 def test_short_tasks_are_claimed_by_the_hundred_and_each_runs_once():
     enqueue_many((tasks.quick, (f"{number}",)) for number in range(300))
     with helpers.working(threads=2):
-        helpers.wait_until(lambda: FinishedTask.objects.count() == 300, 60)
+        helpers.wait_until(lambda: FinishedTask.objects.count() == 300)
         assert Worker.objects.get().beat < 150  # each turn beats
     assert Run.objects.values("key").distinct().count() == Run.objects.count() == 300
 
@@ -426,9 +426,9 @@ def test_claims_that_have_become_too_old_to_begin_are_given_back():
 def test_a_task_that_needs_a_slot_of_its_own_comes_before_a_backlog_of_short_ones_in_another_queue():
     with helpers.working(threads=1, queues=["default", "mail"]):
         enqueue_many((tasks.quick, (f"{number}",)) for number in range(200))
-        helpers.wait_until(lambda: FinishedTask.objects.count() == 200, 60)
+        helpers.wait_until(lambda: FinishedTask.objects.count() == 200)
         enqueue_many((tasks.quick, (f"{number}",)) for number in range(2000))
-        helpers.wait_until(lambda: FinishedTask.objects.count() > 300, 60)
+        helpers.wait_until(lambda: FinishedTask.objects.count() > 300)
         alone = [tasks.note.using(queue_name="mail").enqueue().id for _ in range(3)]
         helpers.wait_until(lambda: all(helpers.finished(one) for one in alone), 120)
         assert Task.objects.count() > 100

@@ -337,11 +337,11 @@ def test_a_lost_workers_frozen_session_is_ended_and_its_locks_with_it(clock):
                 Run.objects.update(attempt=1)
                 frozen.append(sessions.session_of_thread("default"))
                 held.set()
-                release.wait(10)
+                release.wait(helpers.PATIENCE)
             committed.append("after all")
 
     with helpers.second_session(hold):
-        assert held.wait(10)
+        assert held.wait(helpers.PATIENCE)
         helpers.execute("UPDATE txtasks_worker SET sessions = %s", json.dumps(["", frozen[0]]))
         for _ in range(17):
             cleaner.watch()

@@ -539,8 +539,7 @@ def test_a_storm_that_is_stopped_leaves_nothing_behind(databases, processes):
     process = storm_of(processes, "--tasks=1000", "--seconds=60", "--no-broker")
     helpers.wait_until(
         lambda: "The storm begins" in processes.log_of(process),
-        60,
-        lambda: processes.log_of(process),
+        what=lambda: processes.log_of(process),
     )
     name = scratch_of(processes.log_of(process))
     assert name in databases()
