@@ -485,6 +485,7 @@ def test_where_a_scan_from_the_head_takes_long_it_is_done_seldom(txtasks, monkey
         ledger.write(turn, slots, None)
         return turn
 
+    monkeypatch.setattr("django_txtasks.worker.scans.DEAR", 100.0)
     assert scan().recent is None and scan().recent is None
     monkeypatch.setattr("django_txtasks.worker.scans.DEAR", 0.0)
     monkeypatch.setattr("django_txtasks.worker.scans.SELDOM", 100_000)
