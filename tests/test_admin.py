@@ -32,12 +32,12 @@ KNOWN = "orders.tasks.send_receipt"
 
 # action, the state it starts from, a state it does not start from, what it says
 ARROWS = [
-    ("revive", Status.DEAD, Status.HELD, "1 task revived.", "not dead"),
-    ("discard", Status.DEAD, Status.PENDING, "1 task discarded.", "not dead"),
-    ("hold", Status.PENDING, Status.DEAD, "1 task held.", "not pending"),
-    ("resume", Status.HELD, Status.DEAD, "1 task resumed.", "not held"),
-    ("cancel", Status.PENDING, Status.HELD, "1 task cancelled.", "not pending"),
-    ("run_now", Status.PENDING, Status.CLAIMED, "1 task made due now.", "not pending"),
+    ("revive", Status.DEAD, Status.HELD, "1 task revived.", "no longer dead"),
+    ("discard", Status.DEAD, Status.PENDING, "1 task discarded.", "no longer dead"),
+    ("hold", Status.PENDING, Status.DEAD, "1 task held.", "no longer pending"),
+    ("resume", Status.HELD, Status.DEAD, "1 task resumed.", "no longer held"),
+    ("cancel", Status.PENDING, Status.HELD, "1 task cancelled.", "no longer pending"),
+    ("run_now", Status.PENDING, Status.CLAIMED, "1 task made due now.", "no longer pending"),
 ]
 ACTIONS = [arrow[0] for arrow in ARROWS]
 AFTER = {
@@ -79,7 +79,8 @@ def viewer(*actions: str) -> Client:
 
 def send(client: Client, action: str, *ids: uuid.UUID, query: str = "", **more: str) -> list[str]:
     """Take an action as the list's form does, and return the messages shown."""
-    data = {"action": action, "index": "0", "_selected_action": [str(one) for one in ids], **more}
+    data = {"action": action, "index": "0", "_selected_action": [str(one) for one in ids]}
+    data |= {"confirmed": "yes", **more}  # see test_admin_confirm.py
     response = client.post(f"{TASKS}{query}", data)
     assert response.status_code in (200, 302)
     return [str(message) for message in get_messages(response.wsgi_request)]
@@ -105,10 +106,9 @@ def test_a_permitted_user_moves_the_rows_in_the_state_and_hears_of_the_others(
     action: str, state: str, other: str, done: str, reason: str
 ) -> None:
     task, bystander = row(state), row(other)
-    left = "1 task left as it was, since it was "
     assert send(viewer(action), action, task.pk, bystander.pk) == [
         done,
-        f"{left}{reason} (any more).",
+        f"1 task unchanged: {reason}.",
     ]
     assert Task.objects.get(pk=bystander.pk).status == other
     if action in AFTER:
@@ -215,7 +215,7 @@ def test_a_compensated_task_is_not_revived_and_the_person_hears_why() -> None:
     assert send(viewer("revive"), "revive", task.pk, dead.pk, pending.pk, failed.pk) == [
         "2 tasks revived.",
         "1 task left dead, since its compensation was enqueued: what is undone must not be done after all.",
-        "1 task left as it was, since it was not dead (any more).",
+        "1 task unchanged: no longer dead.",
     ]
     assert Task.objects.get(status=Status.DEAD).pk == task.pk
 
@@ -267,7 +267,7 @@ def test_a_task_that_has_left_the_filtered_list_is_reported() -> None:
     """Somebody else has revived it while the page was open."""
     task = row(Status.PENDING)
     messages = send(viewer("revive"), "revive", task.pk, query="?state=dead")
-    assert messages == ["1 task left as it was, since it was not dead (any more)."]
+    assert messages == ["1 task unchanged: no longer dead."]
 
 
 def test_all_tasks_of_all_pages_move_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,7 +281,7 @@ def test_all_tasks_of_all_pages_move_in_chunks(monkeypatch: pytest.MonkeyPatch) 
     messages = send(client, "revive", one, select_across="1")
     assert messages == [
         "120 tasks revived.",
-        "2 tasks left as they were, since they were not dead (any more).",
+        "2 tasks unchanged: no longer dead.",
     ]
     assert LogEntry.objects.count() == 120
     assert Task.objects.get(pk=bystanders[0].pk).status == Status.HELD
@@ -302,7 +302,7 @@ def test_a_task_that_a_worker_is_just_claiming_is_left_alone(action: str) -> Non
     client = viewer(action)
     with claiming(task):
         messages = send(client, action, task.pk)
-    assert messages == ["1 task left as it was, since it was not pending (any more)."]
+    assert messages == ["1 task unchanged: no longer pending."]
     assert Task.objects.get().status in (Status.PENDING, Status.CLAIMED)
     assert not LogEntry.objects.exists()
 
@@ -427,7 +427,7 @@ def test_no_lookup_but_the_filters_can_be_put_into_the_url(query: str) -> None:
 
 
 def test_a_name_that_no_app_declares_is_visible_as_such() -> None:
-    note = "no worker here knows this name"
+    note = "no task with this name is declared in this code"
     row()
     client = viewer()
     assert note not in page(client, TASKS)
@@ -692,7 +692,9 @@ def test_positional_secrets_are_redacted_by_their_parameters_names() -> None:
 
 @pytest.mark.usefixtures("judged")
 def test_positional_arguments_of_an_unknown_name_are_redacted() -> None:
-    task = row(task_name="elsewhere.tasks.run", args=["hunter-1", {"user": "anna"}], kwargs={"a": "seen"})
+    task = row(
+        task_name="elsewhere.tasks.run", args=["hunter-1", {"user": "anna"}], kwargs={"a": "seen"}
+    )
     html = page(viewer(), f"{TASKS}{task.pk}/change/")
     assert html.count(shown.REDACTED) == 2 and "hunter-1" not in html and "seen" in html
 
@@ -710,7 +712,11 @@ def test_what_a_hook_is_told_hides_the_secrets_of_the_task_it_is_told_of(name: s
 
 
 def test_a_row_of_a_dead_notice_hides_the_secrets_of_the_dead_task() -> None:
-    event = {"task_name": "elsewhere.tasks.run", "args": ["hunter-1"], "kwargs": {"token": "hunter-2"}}
+    event = {
+        "task_name": "elsewhere.tasks.run",
+        "args": ["hunter-1"],
+        "kwargs": {"token": "hunter-2"},
+    }
     name = "django_txtasks.notices.mail_dead_notice"
     html = page(viewer(), f"{TASKS}{row(task_name=name, args=[event]).pk}/change/")
     assert "elsewhere.tasks.run" in html and "hunter-1" not in html and "hunter-2" not in html

@@ -12,11 +12,13 @@ from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.models import CHANGE, DELETION, LogEntry
 from django.db import transaction
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext_lazy
 
 from django_txtasks.admin.bounded import following_indexes
+from django_txtasks.admin.confirming import Chosen
 from django_txtasks.conf import get_config
 from django_txtasks.enqueueing import notify_on_commit
 from django_txtasks.lifecycle import people
@@ -43,6 +45,7 @@ class Act:
         log: what the admin's history says.
         done, left: messages for ``n`` tasks.
         barred: the same for tasks that were compensated, if the arrow is not for them.
+        asks: what a person confirms first, where nothing takes the arrow back.
         hint: whether workers should be told of the moved rows.
         ends: whether the rows leave the live table.
     """
@@ -54,6 +57,7 @@ class Act:
     done: Any
     left: Any
     barred: Any = None
+    asks: Any = None
     hint: bool = False
     ends: bool = False
 
@@ -67,18 +71,18 @@ def _discard(alias: str, ids: list[uuid.UUID]) -> people.Moved:
 
 
 _NOT_DEAD = ngettext_lazy(
-    "%(n)s task left as it was, since it was not dead (any more).",
-    "%(n)s tasks left as they were, since they were not dead (any more).",
+    "%(n)s task unchanged: no longer dead.",
+    "%(n)s tasks unchanged: no longer dead.",
     "n",
 )
 _NOT_HELD = ngettext_lazy(
-    "%(n)s task left as it was, since it was not held (any more).",
-    "%(n)s tasks left as they were, since they were not held (any more).",
+    "%(n)s task unchanged: no longer held.",
+    "%(n)s tasks unchanged: no longer held.",
     "n",
 )
 _NOT_PENDING = ngettext_lazy(
-    "%(n)s task left as it was, since it was not pending (any more).",
-    "%(n)s tasks left as they were, since they were not pending (any more).",
+    "%(n)s task unchanged: no longer pending.",
+    "%(n)s tasks unchanged: no longer pending.",
     "n",
 )
 _COMPENSATED = ngettext_lazy(
@@ -105,6 +109,7 @@ ACTS = {
     "cancel": Act(
         take=_cancel, state=Status.PENDING, ends=True,
         button=_("Cancel"), log=_("Cancelled."), left=_NOT_PENDING,
+        asks=_("A cancelled task never runs, and cannot be brought back: it could only be enqueued anew."),
         done=ngettext_lazy("%(n)s task cancelled.", "%(n)s tasks cancelled.", "n"),
     ),
     "revive": Act(
@@ -115,6 +120,7 @@ ACTS = {
     "discard": Act(
         take=_discard, state=Status.DEAD, ends=True,
         button=_("Discard"), log=_("Discarded."), left=_NOT_DEAD,
+        asks=_("A discarded task is never tried again, and cannot be revived: it could only be enqueued anew."),
         done=ngettext_lazy("%(n)s task discarded.", "%(n)s tasks discarded.", "n"),
     ),
 }  # fmt: skip
@@ -141,9 +147,9 @@ class TaskActions(Base):
         self._act(request, queryset, ACTS["resume"])
 
     @admin.action(permissions=["cancel"], description=_("Cancel selected tasks (pending)"))
-    def cancel(self, request: HttpRequest, queryset: Tasks) -> None:
+    def cancel(self, request: HttpRequest, queryset: Tasks) -> HttpResponse | None:
         """PENDING -> finished as cancelled."""
-        self._act(request, queryset, ACTS["cancel"])
+        return self._act_if_confirmed(request, queryset, "cancel")
 
     @admin.action(permissions=["revive"], description=_("Revive selected tasks (dead)"))
     def revive(self, request: HttpRequest, queryset: Tasks) -> None:
@@ -151,9 +157,9 @@ class TaskActions(Base):
         self._act(request, queryset, ACTS["revive"])
 
     @admin.action(permissions=["discard"], description=_("Discard selected tasks (dead)"))
-    def discard(self, request: HttpRequest, queryset: Tasks) -> None:
+    def discard(self, request: HttpRequest, queryset: Tasks) -> HttpResponse | None:
         """DEAD -> finished as discarded."""
-        self._act(request, queryset, ACTS["discard"])
+        return self._act_if_confirmed(request, queryset, "discard")
 
     # Django asks these for the permissions that the actions name.
     def has_run_now_permission(self, request: HttpRequest) -> bool:
@@ -173,6 +179,23 @@ class TaskActions(Base):
 
     def has_discard_permission(self, request: HttpRequest) -> bool:
         return may(request, "discard")
+
+    def _act_if_confirmed(
+        self, request: HttpRequest, queryset: Tasks, name: str
+    ) -> HttpResponse | None:
+        """Ask first, on a page whose form sends the same action once more; then permissions are asked anew."""
+        act = ACTS[name]
+        if "confirmed" in request.POST:
+            self._act(request, queryset, act)
+            return None
+        chosen = Chosen.of(request, queryset, act.state)
+        context = {
+            **self.admin_site.each_context(request),
+            "title": act.button, "name": name, "act": act, "chosen": chosen, "opts": self.model._meta,
+            "selected": request.POST.getlist(ACTION_CHECKBOX_NAME),
+            "select_across": request.POST.get("select_across", "0"), "back": request.get_full_path(),
+        }  # fmt: skip
+        return TemplateResponse(request, "admin/txtasks/confirm.html", context)
 
     def _act(self, request: HttpRequest, queryset: Tasks, act: Act) -> None:
         taken = take(request, queryset, act)

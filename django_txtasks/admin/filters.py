@@ -66,13 +66,15 @@ class OutcomeFilter(ChoiceFilter):
 class _NamedFilter(ChoiceFilter):
     """A column of names, and one choice for all names that are unknown here."""
 
+    unknown: _StrOrPromise
+
     def known(self) -> Iterable[str]:
         raise NotImplementedError
 
     def lookups(
         self, request: HttpRequest, model_admin: Any
     ) -> Iterable[tuple[str, _StrOrPromise]]:
-        return [*((name, name) for name in self.known()), (UNKNOWN, _("(unknown here)"))]
+        return [*((name, name) for name in self.known()), (UNKNOWN, self.unknown)]
 
     def narrow(self, queryset: QuerySet[Any], value: str) -> QuerySet[Any]:
         if value == UNKNOWN:
@@ -84,6 +86,7 @@ class QueueFilter(_NamedFilter):
     """Tasks by queue, for the queues of TXTASKS."""
 
     title, parameter_name, column = _("queue"), "queue", "queue_name"
+    unknown = _("(not in TXTASKS['queues'])")
 
     def known(self) -> Iterable[str]:
         return get_config().queues
@@ -93,6 +96,7 @@ class TaskFilter(_NamedFilter):
     """Tasks by task function, for the functions that installed apps declare."""
 
     title, parameter_name, column = _("task"), "task", "task_name"
+    unknown = _("(not declared in this code)")
 
     def known(self) -> Iterable[str]:
         return registry.names()
@@ -106,7 +110,7 @@ class RunningFilter(ChoiceFilter):
     def lookups(
         self, request: HttpRequest, model_admin: Any
     ) -> Iterable[tuple[str, _StrOrPromise]]:
-        return [("long", _("for long, without a time limit"))]
+        return [("long", _("running long without a timeout"))]
 
     def narrow(self, queryset: QuerySet[Any], value: str) -> QuerySet[Any]:
         long_ago = DatabaseNow() - get_config().suspect_after

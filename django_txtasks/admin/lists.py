@@ -81,7 +81,7 @@ class TaskAdmin(TaskActions, TaskPages):
     def hook_names(self, task: Any) -> str:
         return shown.hooks(task.texts.get("hooks"))
 
-    @admin.display(description=_("last hint by the cleaner"))
+    @admin.display(description=_("last re-notified"))
     def notified(self, task: Any) -> str:
         return shown.moment(task.notified_at, task.now)
 
@@ -220,11 +220,11 @@ class WorkerAdmin(ReadOnly):
 
     @admin.display(description=_("listening"), boolean=True)
     def hints(self, worker: Any) -> bool | None:
-        """Whether RabbitMQ reaches it; unknown = it works without a broker."""
-        listening: bool | None = worker.listening
+        """Whether RabbitMQ reaches it; unknown = it works without a broker, or it is lost."""
+        listening: bool | None = None if worker.lost else worker.listening
         return listening
 
     @admin.display(description=_("last will"), boolean=True)
     def last_will(self, worker: Any) -> bool | None:
-        """Whether RabbitMQ would tell the cleaners of its end; unknown = it works without a broker."""
-        return None if worker.listening is None else worker.will > 0
+        """Whether RabbitMQ would tell the cleaners of its end; unknown = no broker, or it is lost."""
+        return None if worker.lost or worker.listening is None else worker.will > 0

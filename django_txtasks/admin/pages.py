@@ -120,7 +120,11 @@ class TaskPages(ReadOnly):
     @admin.display(description=_("task"))
     def name(self, task: Any) -> str:
         """The function's name and the id below it."""
-        note = "" if task.task_name in registry.names() else _("no worker here knows this name")
+        note = (
+            ""
+            if task.task_name in registry.names()
+            else _("no task with this name is declared in this code")
+        )
         return render_to_string("admin/txtasks/name.html", {"task": task, "note": note})
 
     @admin.display(description=_("queue"))
@@ -177,7 +181,7 @@ class TaskPages(ReadOnly):
     def late(self, task: Any) -> str:
         return shown.late_finishes(task.texts.get("late_finishes"))
 
-    @admin.display(description=_("done by people"))
+    @admin.display(description=_("admin actions"))
     def history(self, task: Any) -> str:
         """Who revived, held or cancelled it, whichever table it was in then."""
         kinds = ContentType.objects.get_for_models(Task, FinishedTask).values()

@@ -1,0 +1,108 @@
+"""What cannot be taken back is confirmed on a page of its own, which says what will be done."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.test import Client
+
+from django_txtasks.admin import bounded, confirming
+from django_txtasks.models import FinishedTask, Status, Task
+
+pytestmark = pytest.mark.django_db
+
+TASKS = "/admin/txtasks/task/"
+STATES = {"cancel": Status.PENDING, "discard": Status.DEAD}
+
+
+def user(*codes: str) -> tuple[User, Client]:
+    one = User.objects.create(username=uuid.uuid4().hex, is_staff=True)
+    one.user_permissions.set(Permission.objects.filter(codename__in=["view_task", *codes]))
+    client = Client()
+    client.force_login(one)
+    return one, client
+
+
+def task(status: str, **columns: Any) -> Task:
+    return Task.objects.create(
+        id=uuid.uuid4(), status=status, **{"task_name": "orders.tasks.send_receipt", **columns}
+    )
+
+
+def ask(client: Client, action: str, tasks: list[Task], query: str = "", **more: str) -> str:
+    """Send the action as the list does, and return the page that asks."""
+    data = {"action": action, "index": "0", "_selected_action": [str(one.pk) for one in tasks]}
+    response = client.post(f"{TASKS}{query}", {**data, **more})
+    assert response.status_code == 200
+    return response.content.decode()
+
+
+def form_of(html: str) -> dict[str, list[str]]:
+    """What the form of that page would send."""
+    form = html[html.rindex("<form") :]
+    sent: dict[str, list[str]] = {}
+    for name, value in re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', form):
+        sent.setdefault(name, []).append(value)
+    return sent
+
+
+@pytest.mark.parametrize("action", STATES)
+def test_nothing_is_done_before_it_is_confirmed(action: str) -> None:
+    one, other = task(STATES[action]), task(Status.HELD, task_name="orders.tasks.other")
+    _user, client = user(f"{action}_task")
+    html = ask(client, action, [one, other])
+    assert "1 task is chosen." in html and "1 more is not" in html
+    assert str(one.pk) in html and "send_receipt" in html and "orders.tasks.other" not in html
+    assert Task.objects.count() == 2
+    response = client.post(TASKS, form_of(html), follow=True)
+    assert f"1 task {action}" in response.content.decode()
+    assert Task.objects.get().pk == other.pk
+    assert FinishedTask.objects.get().pk == one.pk
+
+
+@pytest.mark.parametrize("action", STATES)
+def test_the_button_of_a_task_asks_too(action: str) -> None:
+    one = task(STATES[action])
+    _user, client = user(f"{action}_task")
+    page = client.get(f"{TASKS}{one.pk}/change/").content.decode()
+    assert f'name="action" value="{action}"' in page
+    html = ask(client, action, [one])
+    assert "1 task is chosen." in html and Task.objects.exists()
+
+
+@pytest.mark.parametrize("action", STATES)
+def test_the_permission_is_asked_again_for_the_confirmed_action(action: str) -> None:
+    one = task(STATES[action])
+    someone, client = user(f"{action}_task")
+    form = form_of(ask(client, action, [one]))
+    someone.user_permissions.set(Permission.objects.filter(codename="view_task"))
+    client.post(TASKS, form)
+    assert Task.objects.get().status == STATES[action]
+    assert "is chosen" not in ask(client, action, [one])
+
+
+def test_all_that_match_a_filter_are_counted_to_a_limit_and_all_are_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bounded, "MOST", 5)
+    monkeypatch.setattr(confirming, "EXAMPLES", 2)
+    tasks = [task(Status.DEAD) for _ in range(7)]
+    elsewhere = task(Status.DEAD, queue_name="mail")
+    _user, client = user("discard_task")
+    query = "?queue=default&state=dead"
+    html = ask(client, "discard", tasks[:1], query, select_across="1")
+    assert "5+ tasks are chosen." in html and html.count("<li>orders.tasks.send_receipt") == 2
+    assert f'href="{TASKS}{query.replace("&", "&amp;")}"' in html
+    assert Task.objects.count() == 8
+    client.post(f"{TASKS}{query}", form_of(html))
+    assert Task.objects.get().pk == elsewhere.pk
+
+
+def test_markup_in_a_name_is_shown_as_text() -> None:
+    _user, client = user("cancel_task")
+    html = ask(client, "cancel", [task(Status.PENDING, task_name="<script>alert(1)</script>")])
+    assert "<script>alert(1)" not in html and "&lt;script&gt;alert(1)" in html
