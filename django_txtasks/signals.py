@@ -19,6 +19,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from django.dispatch import Signal
 
+from django_txtasks import tracebacks
 from django_txtasks.event_queue import EventQueue
 from django_txtasks.exceptions import TimedOut
 
@@ -122,6 +123,8 @@ class _Told(NamedTuple):
         record = logger.makeRecord(
             logger.name, self.level, __file__, _LINE, event.sentence, shown, info, "tell"
         )
+        if error is not None:
+            record.exc_text = tracebacks.for_log(error)
         record.relativeCreated -= (record.created - self.created) * 1000
         record.created, record.msecs = self.created, float(int(self.created % 1 * 1000))
         record.thread, record.threadName = self.thread, self.thread_name
@@ -217,7 +220,7 @@ task_claimed = Event(
 )
 task_finished = Event(logging.INFO, "Task %s (%s) finished at attempt %s.", *_TASK, "attempt")
 task_retried = Event(
-    logging.INFO, "Task %s (%s) failed at attempt %s, next one in %.1f s: %s",
+    logging.WARNING, "Task %s (%s) failed at attempt %s, next one in %.1f s: %s",
     *_TASK, "attempt", "delay", "error",
 )  # fmt: skip
 task_died = Event(
@@ -316,8 +319,9 @@ unknown_claims = Event(
     "worker", "count",
 )  # fmt: skip
 database_failed = Event(
-    logging.WARNING, "%s: the database failed (%s); next try in %.1f s.", "who", "error", "delay"
-)
+    logging.WARNING, "%s: cannot use database '%s' (%s); next try in %.1f s.",
+    "who", "database", "error", "delay",
+)  # fmt: skip
 outcome_refused = Event(
     logging.ERROR,
     "Task %s (%s): its outcome could not be recorded (%s). The task is buried with this reason; if that cannot be "
@@ -328,8 +332,9 @@ outcome_refused = Event(
 
 broker_failed = Event(
     logging.WARNING,
-    "%s: no connection to RabbitMQ at %s (%s); next try in %.1f s. Tasks still run, found by scanning.",
-    "who", "broker", "error", "delay",
+    "%s: no connection to RabbitMQ at %s: %s. Next try %s, then every 30 s at least. Tasks still run, found by "
+    "scanning.",
+    "who", "broker", "error", "when",
 )  # fmt: skip
 broker_connected = Event(logging.INFO, "%s: connected to RabbitMQ at %s.", "who", "broker")
 queue_differs = Event(

@@ -216,6 +216,22 @@ MUTANTS = [
            "test_big_outcomes.py"),
     Mutant("a bad outcome stops no other", "worker/ledger.py",
            {"            self.recorder.careful = True\n": "            pass\n"}, "test_worker.py"),
+    Mutant("no loop waits for the log", "signals.py",
+           {"queue = None if self.in_place else self.queue": "queue = None"}, "test_log_isolation.py"),
+    Mutant("logging that raises ends nothing", "signals.py",
+           {"except Exception as error:": "except ZeroDivisionError as error:"},
+           "test_log_isolation.py"),
+    Mutant("a receiver that leaves Python ends nothing", "event_queue.py",
+           {"suppress(BaseException):  # such as": "suppress(Exception):  # such as"},
+           "test_log_isolation.py"),
+    Mutant("the queue of events is bounded", "event_queue.py",
+           {"if waiting >= (LIMIT if": "if waiting < 0 * (LIMIT if"}, "test_log_isolation.py"),
+    Mutant("a log that hangs is not waited for", "management/console.py",
+           {"if own_process and events is not None and events.is_stuck:": "if False:"}, "test_log_isolation.py"),
+    Mutant("an error that waits holds no variable", "tracebacks.py",
+           {"        frame.clear()\n": "        pass\n"}, "test_log_texts.py"),
+    Mutant("a URL that may hide a password is refused", "conf.py",
+           {' and "@" not in after_host': ""}, "test_log_texts.py"),
 ]  # fmt: skip
 
 

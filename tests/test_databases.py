@@ -100,7 +100,7 @@ def test_a_database_that_is_away_keeps_no_other_waiting(processes, txtasks):
         started = [processes.start(name, *BOTH, env=env) for name in ("runworkers", "runcleaner")]
         a_task_survives_its_worker()
         cleaner = started[1]
-        helpers.wait_until(lambda: "Cleaner of 'second'" in processes.log_of(cleaner))
+        helpers.wait_until(lambda: "Cleaner of 'second': cannot use" in processes.log_of(cleaner))
         assert all(process.poll() is None for process in started)
         cleaner.send_signal(signal.SIGTERM)
         assert cleaner.wait(helpers.PATIENCE) == 0

@@ -62,7 +62,7 @@ def fail_to_log():
 
     def fail(where):
         if where == "factory":
-            logging.setLogRecordFactory(lambda *args, **kwargs: 1 / 0)
+            logging.setLogRecordFactory(lambda *args, **kwargs: _raise(None))
         elif where == "filter":
             LOG.addFilter(_raise)
             undo.append(lambda: LOG.removeFilter(_raise))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from django.db import transaction
 from django.dispatch import Signal
 from django.utils import timezone
 
-from django_txtasks import payload
+from django_txtasks import payload, tracebacks
 from django_txtasks.backends import compat
 from django_txtasks.exceptions import TimedOut, class_path
 from django_txtasks.retry import is_last
@@ -147,7 +146,7 @@ class _Attempt:
             error, failures=self.context.failures, max_attempts=self.context.max_attempts
         ):
             return False
-        text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        text = tracebacks.text_of(error)
         entry = compat.TaskError(exception_class_path=class_path(type(error)), traceback=text)
         self.result.learn(
             errors=[*self.result.errors, entry],

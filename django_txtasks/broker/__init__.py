@@ -4,7 +4,7 @@ Nothing here is imported where there is no broker, nor before a process first ne
 than all the rest of this package.
 
 * ``topology``: names, queues, and the form of a hint
-* ``link``: a connection that comes back
+* ``link``: a connection that comes back; ``failures``: why it does not; ``quiet``: pika's own log lines
 * ``publisher``: sends hints from a thread of its own
 * ``consumer``: receives them for a worker
 * ``will``: a worker's last will, and how a cleaner hears of it

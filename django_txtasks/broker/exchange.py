@@ -8,7 +8,7 @@ from typing import Any
 
 import pika
 
-from django_txtasks.broker import topology
+from django_txtasks.broker import quiet, topology
 from django_txtasks.conf import Config
 
 
@@ -19,6 +19,11 @@ def publish(config: Config, exchange: str, routing_key: str, message: dict[str, 
         pika.exceptions.AMQPError: no broker, no such exchange, no queue bound to it, or it was refused: try
             again later.
     """
+    with quiet.ours():
+        _publish(config, exchange, routing_key, message)
+
+
+def _publish(config: Config, exchange: str, routing_key: str, message: dict[str, Any]) -> None:
     connection = topology.connect(config, f"txtasks exchange {os.getpid()}")
     try:
         channel = connection.channel()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import threading
 import time
@@ -13,7 +14,7 @@ from typing import Any
 import pika
 
 from django_txtasks import signals
-from django_txtasks.broker import topology
+from django_txtasks.broker import failures, quiet, topology
 from django_txtasks.conf import Config
 from django_txtasks.retry import backoff
 
@@ -34,6 +35,7 @@ class Link:
         self.channel: Any = None
         self._failures = 0
         self._ready_at = float("inf")
+        self._warned = False
 
     def open(self) -> pika.BlockingConnection:
         """Connect; ``channel`` is there once the caller has prepared it and set it."""
@@ -44,7 +46,11 @@ class Link:
     def ready(self, channel: Any) -> None:
         """The channel can be used; failures are forgotten once it has lived for a while."""
         self.channel, self._ready_at = channel, time.monotonic()
-        signals.broker_connected.tell(who=self.who, broker=self.config.broker_address)
+        level = logging.INFO if self._warned else logging.DEBUG  # the end of what was warned of
+        self._warned = False
+        address = self.config.broker_address
+        failures.news.forget(address)
+        signals.broker_connected.tell(level=level, who=self.who, broker=address)
 
     def close(self) -> None:
         """Throw the connection away, whatever state it is in."""
@@ -56,20 +62,27 @@ class Link:
     def failed(self, error: Exception) -> float:
         """Throw the connection away; return how many seconds to wait before the next one.
 
-        Zero after the first failure: a connection that was cut is often there again at once.
+        Zero if it was a good one: what was cut is often there again at once.
         """
         self.close()
-        if time.monotonic() - self._ready_at > LIVED:
-            self._failures = 0
+        lived = time.monotonic() - self._ready_at  # minus infinity if it was never ready
         self._ready_at = float("inf")
-        self._failures += 1
+        self._failures = 1 if lived > LIVED else self._failures + 1
         pause = 0.0
-        if self._failures > 1:
+        if lived < 0 or self._failures > 1:
             pause = backoff(
-                self._failures - 1, base=timedelta(seconds=1), ceiling=timedelta(seconds=30)
+                self._failures, base=timedelta(seconds=1), ceiling=timedelta(seconds=30)
             ).total_seconds()
+        address, reason = self.config.broker_address, failures.in_words(error, self.config)
+        is_news = failures.news.is_news(address, reason)
+        self._warned = self._warned or is_news
         signals.broker_failed.tell(
-            who=self.who, broker=self.config.broker_address, error=repr(error), delay=pause
+            level=logging.WARNING if is_news else logging.DEBUG,
+            who=self.who,
+            broker=address,
+            error=reason,
+            delay=pause,
+            when=f"in {pause:.1f} s" if pause else "now",
         )
         return pause
 
@@ -125,6 +138,10 @@ class Listener:
         return self._link.channel
 
     def _run(self) -> None:
+        with quiet.ours():
+            self._follow_for_ever()
+
+    def _follow_for_ever(self) -> None:
         while not self._stopping.is_set():
             try:
                 connection = self._link.open()

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 
 import pika
 
-from django_txtasks.broker import BUFFER, topology
+from django_txtasks.broker import BUFFER, quiet, topology
 from django_txtasks.broker.link import Link
 from django_txtasks.conf import Config
 from django_txtasks.doorbell import Doorbell
@@ -107,6 +107,10 @@ class Publisher:
                 self._thread.start()
 
     def _run(self) -> None:
+        with quiet.ours():
+            self._publish_until_closed()
+
+    def _publish_until_closed(self) -> None:
         while not (self._closing.is_set() and not self._something_waits()):
             try:
                 self._publish_what_waits()

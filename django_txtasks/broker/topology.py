@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import uuid
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -24,11 +23,6 @@ MAX_HINTS = 100_000
 """A queue drops its oldest hints beyond this; the rows are still there."""
 LOST_ARGUMENTS = {"x-max-length": 10_000}
 PRECONDITION_FAILED = 406
-
-_pika_log = logging.getLogger("pika")
-if _pika_log.level == logging.NOTSET:
-    # It logs tracebacks of each failed attempt to connect; one sentence of ours says it better.
-    _pika_log.setLevel(logging.CRITICAL)
 
 
 def hint_queue(config: Config, alias: str, queue: str) -> str:

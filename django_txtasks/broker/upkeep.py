@@ -7,7 +7,7 @@ from typing import Any
 
 from pika.exceptions import AMQPError, ChannelClosedByBroker
 
-from django_txtasks.broker import topology
+from django_txtasks.broker import quiet, topology
 from django_txtasks.conf import Config
 
 NOT_FOUND = 404
@@ -25,7 +25,7 @@ def delete(config: Config, queue: str) -> bool:
 
 def _ask(config: Config, work: Callable[[Any], int]) -> int | None:
     try:
-        with topology.connect(config, "txtasks upkeep") as connection:
+        with quiet.ours(), topology.connect(config, "txtasks upkeep") as connection:
             return work(connection.channel())
     except ChannelClosedByBroker as error:
         if error.reply_code == NOT_FOUND:

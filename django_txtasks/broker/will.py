@@ -41,7 +41,7 @@ class LastWill(Listener):
     """
 
     def __init__(self, config: Config, alias: str, changed: Callable[[], None]) -> None:
-        super().__init__(config, "Last will")
+        super().__init__(config, "Worker (crash-detection connection)")
         self._alias, self._changed = alias, changed
         self._worker: uuid.UUID | None = None
         self._number = 0

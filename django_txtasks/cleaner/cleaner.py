@@ -249,6 +249,7 @@ class Cleaner:
         self._tell(
             signals.database_failed,
             who=f"Cleaner of {self.alias!r}",
+            database=self.alias,
             error=str(error).strip(),
             delay=pause,
         )

@@ -80,6 +80,7 @@ class Ended(NamedTuple):
         delay: until the next attempt, for RETRY.
         error: type, message, traceback and time, for RETRY and BURY.
         recorded: the arrow was taken already, in the task's own transaction.
+        exception: whose traceback the log gets; without local variables.
     """
 
     attempt: Attempt
@@ -88,3 +89,4 @@ class Ended(NamedTuple):
     delay: timedelta = timedelta(0)
     error: Mapping[str, Any] = MappingProxyType({})
     recorded: bool = False
+    exception: BaseException | None = None

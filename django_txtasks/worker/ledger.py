@@ -106,6 +106,11 @@ class Ledger:
         self._cleaner_check = CleanerCheck(self.alias, config.lease)
         self.scans = Scans(subscription, config.poll_interval)
 
+    @property
+    def who(self) -> str:
+        """The worker's name in the log."""
+        return "Worker (not registered yet)" if self.id is None else f"Worker {self.id}"
+
     def note_session(self, session: str) -> None:
         """The calling thread, which runs tasks, has this database session."""
         self.slot_sessions[threading.get_ident()] = session
@@ -189,7 +194,7 @@ class Ledger:
             worker=self.id,
             queues=", ".join(sorted(self.subscription.queues)),
             threads=self.threads,
-            broker={None: "none", True: "connected", False: "not connected yet"}[connected],
+            broker=self.config.broker_address,
         )
 
     def _beat(self, running: int, connected: bool | None) -> None:

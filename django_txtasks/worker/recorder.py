@@ -222,10 +222,12 @@ def tell(one: Ended) -> None:
         return
     facts = one.attempt.facts
     error = f"{one.error.get('type')}: {one.error.get('message')}"
+    raised = one.exception
     if one.arrow is Arrow.RETRY:
-        signals.task_retried.tell(**facts, delay=one.delay.total_seconds(), error=error)
+        delay = one.delay.total_seconds()
+        signals.task_retried.tell(**facts, delay=delay, error=error, exception=raised)
     elif one.arrow is Arrow.BURY:
-        signals.task_died.tell(**facts, error=error)
+        signals.task_died.tell(**facts, error=error, exception=raised)
     else:
         signals.task_released.tell(**facts)
 

@@ -6,7 +6,6 @@ import asyncio
 import functools
 import threading
 import time
-import traceback
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import timedelta
@@ -15,7 +14,7 @@ from typing import Any
 from asgiref.sync import async_to_sync
 from django.db import connections, transaction
 
-from django_txtasks import payload, registry
+from django_txtasks import payload, registry, tracebacks
 from django_txtasks.conf import Config
 from django_txtasks.enqueueing import notify_on_commit
 from django_txtasks.exceptions import Retry, TimedOut, class_path
@@ -63,7 +62,9 @@ class Runner:
             _thread.trusts_until = 0.0
             if type(error) is TimedOut:  # as it was raised from outside, it has no text
                 error = limit.error().with_traceback(error.__traceback__)
-            return failed(attempt, error, self.config)
+            ended = failed(attempt, error, self.config)
+            tracebacks.forget_locals(error)
+            return ended
         finally:
             _end_leftovers()
             current.reset(token)
@@ -150,22 +151,23 @@ def _context(attempt: Attempt, alias: str) -> TaskContext:
 def failed(attempt: Attempt, error: BaseException, config: Config) -> Ended:
     """Choose between RETRY and BURY: this failure counts."""
     entry = describe(error)
+    asked = type(error) is Retry and error.__context__ is None  # which is no error
+    exception = None if asked else error
     if is_last(error, failures=attempt.failures, max_attempts=attempt.max_attempts):
-        return Ended(attempt=attempt, arrow=Arrow.BURY, error=entry)
+        return Ended(attempt=attempt, arrow=Arrow.BURY, error=entry, exception=exception)
     delay = backoff(attempt.failures + 1, base=config.retry_base, ceiling=config.retry_ceiling)
     if isinstance(error, Retry) and error.after is not None:
         delay = max(error.after, timedelta(0))
-    return Ended(attempt=attempt, arrow=Arrow.RETRY, delay=delay, error=entry)
+    return Ended(attempt=attempt, arrow=Arrow.RETRY, delay=delay, error=entry, exception=exception)
 
 
 def describe(error: BaseException) -> dict[str, Any]:
     """Return an error as it is kept in the row: no locals, nothing that a database refuses."""
-    lines = traceback.format_exception(type(error), error, error.__traceback__)
     return {
         "type": type(error).__name__,
         "class": class_path(type(error)),
         "message": payload.clean_text(_text(error), 1000),
-        "traceback": payload.clean_text("".join(lines)),
+        "traceback": payload.clean_text(tracebacks.text_of(error)),
     }
 
 

@@ -179,9 +179,7 @@ class Worker:
             for attempt in self.slots.take_back(stalled=False):
                 signals.claim_lost.tell(**attempt.facts)
         elif delay or not is_repeatable(error):
-            signals.database_failed.tell(
-                who=f"Worker {self.ledger.id}", error=_text(error), delay=delay
-            )
+            self._tell_failure(error, delay)
 
     # -- when -------------------------------------------------------------------------------------
 
@@ -308,10 +306,12 @@ class Worker:
         try:
             self.ledger.leave(cut_short=cut_short)
         except (DatabaseError, InterfaceError) as error:  # the cleaner will find out by the lease
-            signals.database_failed.tell(
-                who=f"Worker {self.ledger.id}", error=_text(error), delay=0.0
-            )
+            self._tell_failure(error, 0.0)
 
-
-def _text(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".strip()
+    def _tell_failure(self, error: Exception, delay: float) -> None:
+        signals.database_failed.tell(
+            who=self.ledger.who,
+            database=self.ledger.alias,
+            error=f"{type(error).__name__}: {error}".strip(),
+            delay=delay,
+        )

@@ -90,6 +90,12 @@ def fail(text="out of paper"):
     raise ValueError(text)
 
 
+@task(max_attempts=1, timeout=60)
+async def fail_async():
+    await asyncio.sleep(0)
+    raise ValueError("async")
+
+
 @task(takes_context=True)
 def fail_until(ctx: TaskContext, attempt):
     ran("fail_until", ctx.attempt)
