@@ -246,8 +246,14 @@ def patiently(work: Callable[[], Any]) -> Any:
 
 
 @contextmanager
-def working(threads: int = 2, queues: list[str] | None = None) -> Iterator[Any]:
-    """A real worker in a thread of this process, with the broker that TXTASKS names; gives the Worker."""
+def working(
+    threads: int = 2, queues: list[str] | None = None, names: list[str] | None = None
+) -> Iterator[Any]:
+    """A real worker in a thread of this process, with the broker that TXTASKS names; gives the Worker.
+
+    Args:
+        names: the task functions that its code declares; None = all.
+    """
     from django_txtasks import registry
     from django_txtasks.broker.consumer import HintConsumer
     from django_txtasks.broker.will import LastWill
@@ -267,7 +273,7 @@ def working(threads: int = 2, queues: list[str] | None = None) -> Iterator[Any]:
     stop = Stop(10, bell.ring)
     worker = Worker(
         config,
-        Subscription("default", queues, registry.names()),
+        Subscription("default", queues, registry.names() if names is None else names),
         threads=threads,
         bell=bell,
         stop=stop,

@@ -64,6 +64,14 @@ class Turn:
             return set()
         return set(self.ids) - {one for one, wait in self.lookup.later.items() if wait <= 0}
 
+    @property
+    def not_ours(self) -> set[uuid.UUID]:
+        """The ids whose rows are there, and not to be claimed here: others have them, or declare them."""
+        if self.lookup is None:
+            return set()
+        ours = {attempt.task_id for attempt in self.claimed}
+        return set(self.ids) - ours - self.lookup.later.keys() - set(self.lookup.absent)
+
 
 class Slots(Protocol):
     """What runs."""

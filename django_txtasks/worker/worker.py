@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 import sys
 import time
+import uuid
 
 from django.db import DatabaseError, InterfaceError
 
@@ -23,6 +24,7 @@ from django_txtasks.worker.ledger import DeclaredLost, LastWill, Ledger
 from django_txtasks.worker.pace import Pace
 from django_txtasks.worker.pulse import Pulse
 from django_txtasks.worker.renewal import Renewal
+from django_txtasks.worker.rerouting import Rerouting
 from django_txtasks.worker.runner import Runner, failed
 from django_txtasks.worker.schedule import Schedule
 from django_txtasks.worker.slots import Running, Slots
@@ -90,6 +92,7 @@ class Worker:
             took=self.pace.took,
         )
         self.schedule = Schedule(config)
+        self.rerouting = Rerouting(config, subscription)
         self.renewal = renewal or Renewal()
         self.pulse = pulse or Pulse(config.lease)
         self.count = 0
@@ -140,6 +143,8 @@ class Worker:
         self.bell.looked_up(turn.settled)
         if turn.scan:
             self.bell.scanned(filled=turn.scan_filled)
+        if elsewhere := turn.not_ours:
+            self._reroute(elsewhere)
         self._renew = self._renew or self.renewal.reason(self.count)
 
     def _try_turn(self) -> None:
@@ -169,6 +174,12 @@ class Worker:
         if attempts:
             self.recorder.add(Ended(attempt=one, arrow=Arrow.RELEASE) for one in attempts)
             self.schedule.look_again()
+
+    def _reroute(self, ids: set[uuid.UUID]) -> None:
+        try:
+            self.rerouting.look_at(ids)
+        except (DatabaseError, InterfaceError) as error:
+            self._heal(error)
 
     def _heal(self, error: Exception) -> None:
         delay = self.schedule.failed(error, time.monotonic())

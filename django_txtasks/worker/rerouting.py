@@ -1,0 +1,81 @@
+"""Hints that met the wrong worker: they go on to one that declares their task, instead of waiting for its scan.
+
+It needs workers of different code on one queue, such as during a deployment. It is not for full workers, which
+give hints back as they came.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from django_txtasks.conf import Config
+from django_txtasks.enqueueing import notify_on_commit
+from django_txtasks.lifecycle.claims import Subscription
+from django_txtasks.models import Status, Task, Worker
+
+MOST = 10_000
+"""Ids that are remembered."""
+
+
+class Rerouting:
+    """Sends hints again for tasks that another living worker declares, and this one does not.
+
+    Each worker does so once for an id, and only where there is somebody to send it to. So a hint goes round at
+    most as often as there are workers.
+    """
+
+    def __init__(self, config: Config, subscription: Subscription) -> None:
+        self._alias, self._names = subscription.alias, frozenset(subscription.names)
+        self._interval = config.poll_interval.total_seconds()
+        self._next_look = 0.0
+        self._elsewhere: set[tuple[str, str]] = set()
+        self._sent: dict[uuid.UUID, None] = {}
+
+    def look_at(self, ids: Collection[uuid.UUID]) -> None:
+        """Send on those that are pending and somebody else's.
+
+        Costs a look at the workers' rows each ``poll_interval``, and a statement only if their code differs.
+
+        Args:
+            ids: of rows that are there, and that this worker could not claim.
+        """
+        fresh = [one for one in ids if one not in self._sent]
+        if fresh and self._declared_elsewhere():
+            self._send(fresh)
+
+    def _send(self, ids: Iterable[uuid.UUID]) -> None:
+        # by primary key alone: no statistics make this a walk over what waits
+        rows = Task.objects.using(self._alias).filter(pk__in=ids)
+        found = [
+            (task_id, queue)
+            for task_id, status, queue, name in rows.values_list(
+                "pk", "status", "queue_name", "task_name"
+            )
+            if status == Status.PENDING and (queue, name) in self._elsewhere
+        ]
+        if len(self._sent) + len(found) > MOST:
+            self._sent.clear()
+        self._sent.update(dict.fromkeys(task_id for task_id, _ in found))
+        notify_on_commit(self._alias, found)
+
+    def _declared_elsewhere(self) -> set[tuple[str, str]]:
+        """Return (queue, name) of what other workers declare and this one does not."""
+        now = time.monotonic()
+        if now >= self._next_look:
+            self._next_look = now + self._interval
+            living = Worker.objects.using(self._alias).filter(lost=False)
+            self._elsewhere = {
+                (queue, name)
+                for queues, names in living.values_list("queues", "task_names")
+                for name in _texts(names) - self._names
+                for queue in _texts(queues)
+            }
+        return self._elsewhere
+
+
+def _texts(value: Any) -> set[str]:
+    """Return the texts of a list; somebody may have written something else into the row."""
+    return {one for one in value if isinstance(one, str)} if isinstance(value, list) else set()
