@@ -21,6 +21,10 @@ from django_txtasks.models import Task
 OLDEST = {"postgresql": (14,), "mariadb": (10, 6), "mysql": (8, 0, 13), "sqlite": (3, 35)}
 
 
+THREADS = 4
+"""Tasks at a time of a worker process that is told nothing else."""
+
+
 @register("txtasks")
 def check_settings(**_: Any) -> list[CheckMessage]:
     """TXTASKS itself, and what task functions ask of it."""
@@ -95,6 +99,10 @@ def check_databases(**_: Any) -> list[CheckMessage]:
                     id="txtasks.E022",
                 )
             )
+        if vendor == "postgresql" and (trouble := pool_is_too_small(alias, THREADS)):
+            found.append(
+                Warning(trouble, hint="Or give runworkers fewer --threads.", id="txtasks.W024")
+            )
         if vendor == "sqlite":
             found += _check_sqlite(alias, entry)
         if vendor == "mysql":
@@ -139,6 +147,22 @@ def check_health(*, databases: Sequence[str] | None = None, **_: Any) -> list[Ch
                     for one in health.findings(alias)
                 ]
     return found
+
+
+def pool_is_too_small(alias: str, threads: int) -> str:
+    """Say so where the threads of a worker process would wait for each other's connections; else be empty."""
+    pool = connections[alias].settings_dict["OPTIONS"].get("pool")
+    if not pool:
+        return ""
+    options = pool if isinstance(pool, dict) else {}
+    most = options.get("max_size") or options.get("min_size", 4)  # as psycopg_pool has it
+    if most >= threads:
+        return ""
+    return (
+        f"The pool of database {alias!r} has at most {most} connection{'s'[: most != 1]}, and a worker process "
+        f"runs {threads} tasks at a time, each of which may need one: some would wait until the pool gives up. "
+        f"Set DATABASES[{alias!r}]['OPTIONS']['pool'] = {{'max_size': {threads}}} or more."
+    )
 
 
 def _check_apart(alias: str) -> Iterable[CheckMessage]:

@@ -219,6 +219,12 @@ task_claimed = Event(
     logging.DEBUG, "Task %s (%s) starts attempt %s at worker %s.", *_TASK, "attempt", "worker"
 )
 task_finished = Event(logging.INFO, "Task %s (%s) finished at attempt %s.", *_TASK, "attempt")
+task_hook_failed = Event(
+    logging.ERROR,
+    "Task %s (%s) has finished and is committed, but a hook that it gave to transaction.on_commit() failed: %s. "
+    "What that hook, and those after it, were to do is not done; the error is kept beside the task.",
+    *_TASK, "error",
+)  # fmt: skip
 task_retried = Event(
     logging.WARNING, "Task %s (%s) failed at attempt %s, next one in %.1f s: %s",
     *_TASK, "attempt", "delay", "error",

@@ -151,17 +151,6 @@ def test_a_worker_that_leaves_leaves_no_limits_behind(ledger):
 
 
 @on_postgres
-def test_a_session_out_of_a_pool_keeps_nothing(ledger, monkeypatch):
-    connection.close()
-    connection.ensure_connection()
-    with monkeypatch.context() as patch:  # for as long as nothing opens or closes it
-        patch.setitem(connection.settings_dict["OPTIONS"], "pool", True)
-        assert hinted(ledger, tasks.note.enqueue()).claimed
-    assert helpers.execute("SELECT count(*) FROM pg_prepared_statements") == [(0,)]
-    assert helpers.execute("SHOW lock_timeout") == [("0",)]
-
-
-@on_postgres
 def test_a_worker_outlives_a_column_that_is_made_wider(ledger):
     """Plans that a session has kept do not fit any more."""
     take(ledger)

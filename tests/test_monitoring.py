@@ -264,7 +264,7 @@ def test_what_is_live_and_what_is_ready(monkeypatch):
         assert ask("/live") == (200, "ok")  # it has just begun
         monkeypatch.setattr("django_txtasks.worker.pulse.PATIENCE", timedelta(seconds=-1000))
         monkeypatch.setattr(pulse, "_lease", -1.0)
-        assert ask("/live") == (503, "the loop does not turn")
+        assert ask("/live")[0] == 503
         monkeypatch.undo()
         pulse.turned()
         assert ask("/live") == (200, "ok")

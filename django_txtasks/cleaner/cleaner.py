@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any, Protocol
 
-from django.db import DatabaseError, InterfaceError, connections
+from django.db import DatabaseError, InterfaceError, connections, reset_queries
 
 from django_txtasks import signals
 from django_txtasks.cleaner.record import Record
@@ -22,7 +22,12 @@ from django_txtasks.conf import Config
 from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import recovery, sessions
 from django_txtasks.lifecycle.attempts import Arrow
-from django_txtasks.lifecycle.dialect import own_transaction
+from django_txtasks.lifecycle.dialect import (
+    is_refusal,
+    is_repeatable,
+    own_transaction,
+    took_too_long,
+)
 from django_txtasks.lifecycle.recovery import Holder, Orphan, Recovered
 from django_txtasks.models import OnCrash
 from django_txtasks.retry import backoff, jitter
@@ -41,6 +46,9 @@ class Pulse(Protocol):
 
     def wrote(self) -> None:
         """A whole pass has ended."""
+
+    def ended(self, *, refused: bool) -> None:
+        """A turn has ended: the database took it, refused it, or is away."""
 
 
 class Cleaner:
@@ -84,21 +92,24 @@ class Cleaner:
             report: gets the counts of each turn that did something.
         """
         failures, stopped = 0, False
+        sessions.leave_pool(self.alias)
         while not stopped:
             try:
                 report(self._turn())
                 failures = 0
+                self._tell_probes(refused=False)
                 pause = 0.0 if self._pass else self.workers.pause(self.config.beat.total_seconds())
             except (DatabaseError, InterfaceError) as error:
                 self._pass = None  # the next one begins in time
                 self.record.failed(str(error).strip())
                 failures += 1
                 pause = self._heal(error, failures)
-            if self.pulse is not None:
-                self.pulse.turned()
+                self._tell_probes(refused=is_refusal(error))
+            reset_queries()  # which Django keeps where DEBUG is set
             stopped = wait(pause)
         with contextlib.suppress(DatabaseError, InterfaceError):  # others remove the row, later
             self.record.leave()
+        reset_queries()
 
     def run_once(self) -> Counter[str]:
         """Do everything once; return what was done, by name.
@@ -196,7 +207,7 @@ class Cleaner:
             try:
                 yield from step()
             except DatabaseError as error:
-                if not self._session_is_alive():
+                if not sessions.can_write(self.alias):
                     raise
                 what = step.__name__.strip("_").replace("_", " ")
                 self._error = f"{what}: {str(error).strip()}"
@@ -221,7 +232,7 @@ class Cleaner:
         except ClaimLost:
             return None  # it ended by itself, or another cleaner was faster
         except DatabaseError as error:
-            if not self._session_is_alive():
+            if not sessions.can_write(self.alias):
                 raise
             self._tell(signals.row_skipped, task_id=task_id, error=str(error).strip())
             return None
@@ -242,8 +253,8 @@ class Cleaner:
 
     def _heal(self, error: Exception, failures: int) -> float:
         """Return the seconds to wait after a database error."""
-        if not self._session_is_alive():
-            connections[self.alias].close()
+        if not (is_repeatable(error) or took_too_long(error)):
+            connections[self.alias].close()  # it may answer and yet be read-only since a failover
         base, ceiling = timedelta(seconds=0.5), timedelta(seconds=5)
         pause = backoff(failures, base=base, ceiling=ceiling).total_seconds()
         self._tell(
@@ -255,9 +266,10 @@ class Cleaner:
         )
         return pause
 
-    def _session_is_alive(self) -> bool:
-        connection = connections[self.alias]
-        return connection.connection is not None and connection.is_usable()
+    def _tell_probes(self, *, refused: bool) -> None:
+        if self.pulse is not None:
+            self.pulse.turned()
+            self.pulse.ended(refused=refused)
 
     def _interval(self) -> float:
         return self.config.clean_interval.total_seconds() * jitter(0.9, 1)

@@ -78,7 +78,8 @@ class Ended(NamedTuple):
     Attributes:
         result: JSON text, for FINISH.
         delay: until the next attempt, for RETRY.
-        error: type, message, traceback and time, for RETRY and BURY.
+        error: type, message, traceback and time, for RETRY and BURY; for FINISH what a commit hook
+            of an atomic task raised.
         recorded: the arrow was taken already, in the task's own transaction.
         exception: whose traceback the log gets; without local variables.
     """

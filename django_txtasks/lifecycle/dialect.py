@@ -155,7 +155,7 @@ def can_run_at_once(alias: str) -> bool:
 
 
 def make_session_own(alias: str, limit: timedelta) -> None:
-    """This thread's session, of PostgreSQL, becomes ours alone until it is closed: see ``close_own_session``.
+    """This thread's session, of PostgreSQL, becomes ours alone until it is closed: its limits are for nobody else.
 
     It has the limits of ``own_transaction`` for good, and keeps the plans of its statements, which take longer
     to make than to carry out. They are made once, for all values and for whatever will be in the tables.
@@ -169,12 +169,6 @@ def make_session_own(alias: str, limit: timedelta) -> None:
         run(alias, (_LIMITS + _IN_ORDER + _ONE_PLAN).replace("true", "false"), **_limits(limit))
         session.prepare_threshold = 0
         _own_cursors[connection] = Cursor(session)
-
-
-def close_own_session(alias: str) -> None:
-    """Close this thread's session if it was made our own: its limits are for nobody else."""
-    if is_own(connections[alias]):
-        connections[alias].close()
 
 
 _own_cursors: WeakKeyDictionary[BaseDatabaseWrapper, Any] = WeakKeyDictionary()
@@ -318,11 +312,35 @@ _MARIADB_LIMIT = "SET SESSION idle_transaction_timeout = %(seconds)s"
 _REPEATABLE = {"40001", "40P01", 1020, 1213, 1205}
 
 
+# query_canceled, lock_not_available; MariaDB and MySQL: too long; SQLite: busy, locked, and the
+# same before Python 3.11
+_TOOK_TOO_LONG = {"57014", "55P03", 1969, 3024, 5, 6, "database is locked"}
+
+
 def is_repeatable(error: Exception) -> bool:
     """Say whether the database asks to run the whole transaction again."""
-    cause = error.__cause__
-    code = getattr(cause, "sqlstate", None) or (cause.args[0] if cause and cause.args else None)
-    return code in _REPEATABLE
+    return _code_of(error) in _REPEATABLE
+
+
+def took_too_long(error: Exception) -> bool:
+    """Say whether a statement met a limit of time, or a lock: in a new session it would, too."""
+    return _code_of(error) in _TOOK_TOO_LONG
+
+
+def is_refusal(error: Exception) -> bool:
+    """Say whether the database has answered: it was reached, and did not end the session."""
+    code = _code_of(error)
+    if isinstance(code, str):
+        return len(code) == 5 and code[:2] not in ("08", "57")
+    return code is not None and code < 2000  # from there on it is the client that complains
+
+
+def _code_of(error: Exception) -> str | int | None:
+    cause: Any = error.__cause__
+    for name in ("sqlstate", "sqlite_errorcode"):
+        if (code := getattr(cause, name, None)) is not None:
+            return code  # type: ignore[no-any-return]
+    return cause.args[0] if cause and cause.args else None
 
 
 def _plain(value: Any) -> Any:

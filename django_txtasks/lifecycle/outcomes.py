@@ -197,6 +197,20 @@ def note_late_finish(alias: str, attempt: Attempt) -> None:
             return
 
 
+def note_hook_error(alias: str, ended: Ended) -> None:
+    """Say beside a finished task that a commit hook of its transaction has failed."""
+    task_id, number, worker = ended.attempt.fence
+    errors = ended.attempt.errors_with({"at": _now(alias), "after_commit": True, **ended.error})
+    run(
+        alias,
+        statements.NOTE_HOOK_ERROR,
+        id=task_id,
+        attempt=number,
+        worker=worker,
+        errors=json.dumps(errors),
+    )
+
+
 def finish_rows(
     alias: str,
     ids: list[uuid.UUID],

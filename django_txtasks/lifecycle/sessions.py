@@ -12,13 +12,14 @@ from datetime import timedelta
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from django.db import DatabaseError, connections
+from django.db import DatabaseError, InterfaceError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.dialect import is_own, make_session_own, run
 
-_known: WeakKeyDictionary[BaseDatabaseWrapper, tuple[Any, str]] = WeakKeyDictionary()
+_known: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+"""The session of each of the driver's connections: a pool hands the same ones out again."""
 
 CLOCK_TOLERANCE = 2.0
 """Seconds by which two readings of MariaDB's start, which it tells as an age in full seconds, may differ."""
@@ -27,26 +28,63 @@ CLOCK_TOLERANCE = 2.0
 def session_of_thread(alias: str) -> str:
     """Return the session of this thread's connection, which is opened if there is none."""
     wrapper = connections[alias]
+    if wrapper.vendor == "sqlite":  # it has none
+        return ""
     wrapper.ensure_connection()
-    raw, session = _known.get(wrapper, (None, ""))
-    if raw is not wrapper.connection:
-        session = _read(alias, wrapper)
-        _known[wrapper] = (wrapper.connection, session)
+    session = _known.get(wrapper.connection)
+    if session is None:
+        session = _known[wrapper.connection] = _read(alias, wrapper)
     return session
 
 
 def own(alias: str, limit: timedelta) -> None:
-    """This thread's session is ours alone from now on, unless a pool or a pooler may give it to others.
+    """This thread's session is ours alone from now on, unless a pooler may give it to others.
 
     Args:
         limit: see ``own_transaction``.
     """
-    connection = connections[alias]
-    if is_own(connection):
+    if is_own(connections[alias]):
         return
-    is_pooled = connection.settings_dict["OPTIONS"].get("pool")
-    if connection.vendor == "postgresql" and session_of_thread(alias) and not is_pooled:
+    leave_pool(alias)
+    if connections[alias].vendor == "postgresql" and session_of_thread(alias):
         make_session_own(alias, limit)
+
+
+def leave_pool(alias: str) -> None:
+    """This thread has a connection of its own from now on, where Django keeps a pool: that is for tasks.
+
+    A session that is now here and now there would tell nothing of this process, and could keep no plans.
+    """
+    wrapper = connections[alias]
+    options = wrapper.settings_dict["OPTIONS"]
+    if options.get("pool") and not wrapper.in_atomic_block:
+        wrapper.close()
+        others = {name: value for name, value in options.items() if name != "pool"}
+        connections[alias] = type(wrapper)({**wrapper.settings_dict, "OPTIONS": others}, alias)
+
+
+def close_own(alias: str) -> None:
+    """Close this thread's session if it was made our own, and go back to the pool."""
+    wrapper = connections[alias]
+    if is_own(wrapper):
+        wrapper.close()
+    if connections.settings[alias]["OPTIONS"].get("pool") and not is_pooled(wrapper):
+        wrapper.close()
+        del connections[alias]
+
+
+def is_pooled(wrapper: BaseDatabaseWrapper) -> bool:
+    """Say whether Django keeps a pool for it, into which it is given back when it is closed."""
+    return bool(wrapper.settings_dict["OPTIONS"].get("pool"))
+
+
+def can_write(alias: str) -> bool:
+    """Say whether this thread's session takes writes: after a failover an old one may only read."""
+    try:
+        run(alias, statements.TRY_TO_WRITE)
+    except (DatabaseError, InterfaceError):
+        return False
+    return True
 
 
 def is_gone(alias: str, session: str) -> bool | None:

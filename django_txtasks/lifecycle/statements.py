@@ -144,9 +144,16 @@ FINISHED_BY = """
     SELECT id FROM txtasks_finishedtask
      WHERE id = %(id)s AND attempt = %(attempt)s AND worker = %(worker)s AND outcome = 'succeeded'
 """
+# W1's slot writes it after the COMMIT that finished the task.
+NOTE_HOOK_ERROR = """
+    UPDATE txtasks_finishedtask SET errors = %(errors)s
+     WHERE id = %(id)s AND attempt = %(attempt)s AND worker = %(worker)s
+"""
 # W1's task was given to W2, or is dead, and W1 finishes it all the same: said beside the task.
 LATE_IN = "SELECT id, late_finishes, errors FROM {table} WHERE id = %(id)s {skip_locked}"
 NOTE_LATE_FINISH = "UPDATE {table} SET late_finishes = %(late)s WHERE id = %(id)s"
+# Nothing is changed, and a session that may not write says so, where SELECT 1 is answered.
+TRY_TO_WRITE = "UPDATE txtasks_worker SET beat = beat WHERE 1 = 0"
 STILL_HELD = """
     SELECT t.id FROM txtasks_task t JOIN txtasks_worker w ON w.id = t.worker
      WHERE t.id = %(id)s AND t.attempt = %(attempt)s AND t.worker = %(worker)s

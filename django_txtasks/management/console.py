@@ -17,6 +17,7 @@ from django.core.management.base import CommandError
 from django.db import connections, router
 
 from django_txtasks import broker, checks, logs, signals
+from django_txtasks.lifecycle import sessions
 from django_txtasks.models import Task
 
 CHECKS = ["txtasks"]
@@ -83,6 +84,8 @@ def served(databases: Sequence[str] | str | None) -> list[str]:
 
     def look(alias: str) -> None:
         try:
+            if alias in connections:
+                sessions.leave_pool(alias)  # which no copy of this process could use
             problems.extend(checks.check_tables(databases=[alias]))
         except Exception as error:  # such as a driver that is not installed
             errors.append(error)

@@ -13,6 +13,8 @@ from typing import Any, Protocol
 
 from django.db import (
     DatabaseError,
+    DataError,
+    IntegrityError,
     InterfaceError,
     NotSupportedError,
     OperationalError,
@@ -22,13 +24,16 @@ from django.db import (
 from django_txtasks import signals
 from django_txtasks.conf import Config
 from django_txtasks.enqueueing import notify_on_commit
+from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import at_once, claims, outcomes, sessions, workers
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.claims import Lookup, Recent, Room, Subscription
-from django_txtasks.lifecycle.dialect import close_own_session, own_transaction
+from django_txtasks.lifecycle.dialect import is_repeatable, own_transaction
 from django_txtasks.worker.cleaner_check import CleanerCheck
 from django_txtasks.worker.recorder import Key, Recorder, key, tell
 from django_txtasks.worker.scans import Scans
+
+_OF_A_ROW = (ClaimLost, DataError, IntegrityError)
 
 
 class DeclaredLost(Exception):
@@ -94,6 +99,9 @@ class Ledger:
 
     Args:
         last_will: None = there is no broker.
+
+    Attributes:
+        can_beat: after a turn that failed: the beat could be written all the same.
     """
 
     def __init__(
@@ -106,6 +114,7 @@ class Ledger:
         self.config, self.subscription, self.threads = config, subscription, threads
         self.alias, self.last_will = subscription.alias, last_will
         self.id: uuid.UUID | None = None
+        self.can_beat = True
         self.recorder = Recorder(self.alias, config)
         self.slot_sessions: dict[int, str] = {}
         self._seen_will = 0
@@ -169,14 +178,11 @@ class Ledger:
             return False
         self._unsure = True  # its COMMIT may have landed
         self.scans.from_head()
-        connection = connections[self.alias]
-        # PostgreSQL's own limits end a session with an InternalError, and a column whose type was changed
-        # is not supported by the plans that a session has kept.
-        if isinstance(error, (OperationalError, InterfaceError, NotSupportedError)) or (
-            connection.connection is not None and not connection.is_usable()
-        ):
-            connection.close()
-        else:
+        # An old session may answer and yet be read-only since a failover, or keep plans for a column whose
+        # type has changed. It is kept where the database asks for the same again, or refuses some value.
+        if not (isinstance(error, _OF_A_ROW) or is_repeatable(error)):
+            connections[self.alias].close()
+        if not isinstance(error, (OperationalError, InterfaceError, NotSupportedError)):
             self.recorder.careful = True
             self._beat_alone()
             return False
@@ -187,7 +193,7 @@ class Ledger:
         if self.id is not None:
             with own_transaction(self.alias, limit=self.config.lease / 2, in_order=True):
                 (workers.give_up if cut_short else workers.unregister)(self.alias, self.id)
-        close_own_session(self.alias)
+        sessions.close_own(self.alias)
 
     def _register(self, connected: bool | None) -> None:
         self.id = workers.register(
@@ -230,15 +236,16 @@ class Ledger:
 
     def _beat_alone(self) -> bool:
         """A turn that fails again and again must not cost a living worker its lease. False = it cannot beat."""
+        self.can_beat = False
         try:
             if self.id is not None:
                 self._beat(0, None)
-                return True
+                self.can_beat = True
         except DeclaredLost:
             pass  # the next turn finds out
         except (DatabaseError, InterfaceError):
             connections[self.alias].close()
-        return False
+        return self.can_beat
 
     @property
     def _check_is_due(self) -> bool:

@@ -15,9 +15,12 @@ TOUCH = 1.0
 PATIENCE = timedelta(seconds=180)
 """A loop that waits for a database that is away is no reason to kill it. libpq gives up connecting after 130 s."""
 
+REFUSED = timedelta(minutes=10)
+"""A database that answers but takes no writes may take those of a new process, perhaps with other credentials."""
+
 
 class Pulse:
-    """When the loop last came by, and when it last wrote what it is there for.
+    """When the loop last came by, when it last wrote what it is there for, and since when the database refuses it.
 
     Args:
         lease: it is ready if it wrote that in this time.
@@ -38,13 +41,14 @@ class Pulse:
         self._lease, self._file = lease.total_seconds(), None if file is None else Path(file)
         self._turned, self._wrote = time.monotonic(), float("-inf")
         self._touched = float("-inf")
+        self._refused_since: float | None = None
         if self._file is not None:
             self._file.touch()
 
     def turned(self) -> None:
         """The loop has come by, whatever its database and its broker do."""
         self._turned = time.monotonic()
-        if self._file is not None and self._turned >= self._touched + TOUCH:
+        if self._file is not None and self._turned >= self._touched + TOUCH and self.is_live():
             self._touched = self._turned
             try:
                 self._file.touch()
@@ -56,10 +60,25 @@ class Pulse:
     def wrote(self) -> None:
         """Of a worker: a turn was committed, and the beat with it. Of a cleaner: a pass has ended."""
         self._wrote = time.monotonic()
+        self._refused_since = None
+
+    def ended(self, *, refused: bool) -> None:
+        """A turn has ended.
+
+        Args:
+            refused: the database has answered, and taken nothing; one that is away is waited for.
+        """
+        if not refused:
+            self._refused_since = None
+        elif self._refused_since is None:
+            self._refused_since = time.monotonic()
 
     def is_live(self) -> bool:
-        """Say whether the loop turns: if not, only a new process helps."""
-        return time.monotonic() < self._turned + max(self._lease * 2, PATIENCE.total_seconds())
+        """Say whether the loop turns and is not refused for long: if not, only a new process helps."""
+        now = time.monotonic()
+        turns = now < self._turned + max(self._lease * 2, PATIENCE.total_seconds())
+        since = self._refused_since
+        return turns and (since is None or now < since + REFUSED.total_seconds())
 
     def is_ready(self) -> bool:
         """Say whether the database has it; RabbitMQ does not matter."""
@@ -130,7 +149,10 @@ class _Server(ThreadingHTTPServer):
 
 def _handler(pulse: Pulse | Pulses) -> type[BaseHTTPRequestHandler]:
     answers = {
-        "/live": (pulse.is_live, "the loop does not turn"),
+        "/live": (
+            pulse.is_live,
+            "the loop does not turn, or the database has refused its beat for long",
+        ),
         "/ready": (pulse.is_ready, pulse.unready),
     }
 

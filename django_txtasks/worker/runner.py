@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import functools
-import threading
-import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from asgiref.sync import async_to_sync
-from django.db import connections, transaction
+from django.db import DatabaseError, InterfaceError, transaction
 
-from django_txtasks import payload, registry, tracebacks
+from django_txtasks import payload, registry, signals, tracebacks
 from django_txtasks.conf import Config
 from django_txtasks.enqueueing import notify_on_commit
 from django_txtasks.exceptions import Retry, TimedOut, class_path
@@ -25,11 +24,8 @@ from django_txtasks.lifecycle.sessions import session_of_thread
 from django_txtasks.logs import current
 from django_txtasks.registry import Declaration
 from django_txtasks.retry import backoff, is_last
+from django_txtasks.worker.connections import after_attempt, before_attempt
 from django_txtasks.worker.limits import TimeLimit
-
-FRESH = 0.1
-"""Seconds for which connections are believed that have just served a task well."""
-_thread = threading.local()
 
 
 @dataclass(frozen=True)
@@ -45,37 +41,66 @@ class Runner:
     note_session: Callable[[str], None]
 
     def run(self, attempt: Attempt, limit: TimeLimit) -> Ended:
-        """Run the task function. Never raises: whatever happens is in the answer."""
-        token = current.set(attempt.facts)
-        if time.monotonic() > getattr(_thread, "trusts_until", 0.0):
-            refresh_connections()
+        """Run the task function. Never raises: whatever happens is in the answer.
+
+        In a context of its own: language, time zone and context variables that it sets end with it.
+        """
+        return contextvars.copy_context().run(self._run_alone, attempt, limit)
+
+    def _run_alone(self, attempt: Attempt, limit: TimeLimit) -> Ended:
+        current.set(attempt.facts)
         try:
-            declaration = registry.get(attempt.task_name)
-            call = call_of(declaration, attempt, self.alias, limit)
-            if declaration.atomic or connections[self.alias].connection is not None:
-                self.note_session(session_of_thread(self.alias))
-            run = self._run_atomic if declaration.atomic else _run
-            ended = run(attempt, call)
-            _thread.trusts_until = time.monotonic() + FRESH
-            return ended
+            before_attempt(self._note_session)
+            ended = self._attempted(attempt, limit)
         except BaseException as error:
-            _thread.trusts_until = 0.0
             if type(error) is TimedOut:  # as it was raised from outside, it has no text
                 error = limit.error().with_traceback(error.__traceback__)
             ended = failed(attempt, error, self.config)
             tracebacks.forget_locals(error)
-            return ended
-        finally:
-            _end_leftovers()
-            current.reset(token)
+        after_attempt(failed=bool(ended.error))
+        if ended.recorded and ended.error:
+            self._keep_error(ended)
+        return ended
+
+    def _attempted(self, attempt: Attempt, limit: TimeLimit) -> Ended:
+        declaration = registry.get(attempt.task_name)
+        call = call_of(declaration, attempt, self.alias, limit)
+        return (self._run_atomic if declaration.atomic else _run)(attempt, call)
 
     def _run_atomic(self, attempt: Attempt, call: Callable[[], Any]) -> Ended:
-        """Commit the effects, the finish and what follows it together, or none of them."""
-        with transaction.atomic(using=self.alias, durable=True):
-            ended = finished(attempt, call())._replace(recorded=True)
-            followers = outcomes.finish(self.alias, ended, config=self.config)
-            notify_on_commit(self.alias, followers)
+        """Commit the effects, the finish and what follows it together, or none of them.
+
+        What a commit hook of the task raises comes after that: the task has finished.
+        """
+        committed: list[bool] = []
+        try:
+            with transaction.atomic(using=self.alias, durable=True):
+                # first of all: it tells a COMMIT that failed from a hook that did
+                transaction.on_commit(lambda: committed.append(True), using=self.alias)
+                ended = finished(attempt, call())._replace(recorded=True)
+                followers = outcomes.finish(self.alias, ended, config=self.config)
+                notify_on_commit(self.alias, followers)
+        except BaseException as error:
+            if not committed:
+                raise
+            entry = describe(error)
+            text = f"{entry['type']}: {entry['message']}"
+            signals.task_hook_failed.tell(exception=error, error=text, **attempt.facts)
+            tracebacks.forget_locals(error)
+            return ended._replace(error=entry)
         return ended
+
+    def _keep_error(self, ended: Ended) -> None:
+        """Keep what a commit hook raised beside the finished task; it is told of in any case."""
+        if self.config.keeps_finished:
+            try:
+                outcomes.note_hook_error(self.alias, ended)
+            except (DatabaseError, InterfaceError):
+                after_attempt(failed=True)
+
+    def _note_session(self, alias: str) -> None:
+        if alias == self.alias:
+            self.note_session(session_of_thread(alias))
 
 
 def call_of(
@@ -176,24 +201,3 @@ def _text(error: BaseException) -> str:
         return str(error)
     except Exception:
         return "(its text cannot be read)"
-
-
-def refresh_connections() -> None:
-    """Close what a restarted server or an earlier task has broken, before the next task needs it."""
-    for connection in connections.all(initialized_only=True):
-        if (
-            connection.connection is not None
-            and not connection.in_atomic_block
-            and not connection.is_usable()
-        ):
-            connection.close()
-
-
-def _end_leftovers() -> None:
-    """A task must not leave its transaction to the next one, not even an atomic block never left."""
-    for connection in connections.all(initialized_only=True):
-        if connection.connection is not None and (
-            connection.in_atomic_block or not connection.autocommit
-        ):
-            connection.close()
-            del connections[connection.alias]  # a block that was never left would stay open in it

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from django.db import connections
 
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
+from django_txtasks.worker.connections import close_old
 from django_txtasks.worker.limits import NEVER, NO_LIMIT, TimeLimit
 
 Fence = tuple[uuid.UUID, int, uuid.UUID]
@@ -218,12 +219,18 @@ class Slots:
             del self._limited[attempt.fence]
 
     def _slot(self) -> None:
-        while (run := self._work.get()) is not None:
+        while (run := self._next()) is not None:
             self._run_all(run)
             with contextlib.suppress(IndexError):  # none is left
                 for _ in range(len(self._line) if run.in_line else 0):  # what comes later waits
                     self._run_all(self._line.popleft())
         connections.close_all()
+
+    def _next(self) -> Run | None:
+        """Wait for work; connections whose age is over end meanwhile."""
+        while True:
+            with contextlib.suppress(queue.Empty):
+                return self._work.get(timeout=close_old())
 
     def _run_all(self, run: Run) -> None:
         run.since, run.begun = time.monotonic(), True

@@ -11,14 +11,14 @@ import sys
 import time
 import uuid
 
-from django.db import DatabaseError, InterfaceError
+from django.db import DatabaseError, InterfaceError, reset_queries
 
 from django_txtasks import signals
 from django_txtasks.conf import Config
 from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.claims import Room, Subscription
-from django_txtasks.lifecycle.dialect import is_repeatable
+from django_txtasks.lifecycle.dialect import is_refusal, is_repeatable
 from django_txtasks.worker.bell import Bell
 from django_txtasks.worker.ledger import DeclaredLost, LastWill, Ledger
 from django_txtasks.worker.pace import Pace
@@ -150,6 +150,7 @@ class Worker:
     def _try_turn(self) -> None:
         self.schedule.expect_retries(self.recorder.waiting, time.monotonic())
         self.turn()
+        reset_queries()
 
     def _start(self, claimed: list[Attempt], now: float) -> None:
         """Hand claims of this moment to slots, at once or not at all."""
@@ -186,6 +187,7 @@ class Worker:
         if self.ledger.failed(error):
             self.schedule.beat_at_once()
             delay = 0.0
+        self.pulse.ended(refused=is_refusal(error) and not self.ledger.can_beat)
         if isinstance(error, DeclaredLost):
             for attempt in self.slots.take_back(stalled=False):
                 signals.claim_lost.tell(**attempt.facts)
@@ -318,6 +320,7 @@ class Worker:
             self.ledger.leave(cut_short=cut_short)
         except (DatabaseError, InterfaceError) as error:  # the cleaner will find out by the lease
             self._tell_failure(error, 0.0)
+        reset_queries()
 
     def _tell_failure(self, error: Exception, delay: float) -> None:
         signals.database_failed.tell(

@@ -15,7 +15,7 @@ from django.db import connection, transaction
 
 from django_txtasks import Reject, Retry, TaskContext, TimedOut, signals, task
 from django_txtasks.management import console
-from probe import framework  # noqa: F401 -- a worker finds tasks in modules called tasks
+from probe import framework, sessions  # noqa: F401 -- a worker finds tasks in modules called tasks
 from probe.models import Run
 
 

@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
 from django.utils.autoreload import get_child_arguments
 
-from django_txtasks import registry
+from django_txtasks import checks, registry
 from django_txtasks.conf import Config, get_config
 from django_txtasks.lifecycle.claims import Subscription
 from django_txtasks.management.console import (
@@ -65,9 +65,9 @@ class Command(BaseCommand):
         parser.add_argument(
             "--threads",
             type=positive,
-            default=4,
+            default=checks.THREADS,
             metavar="N",
-            help="Tasks at a time per process (4).",
+            help=f"Tasks at a time per process ({checks.THREADS}).",
         )
         parser.add_argument(
             "--processes",
@@ -117,6 +117,10 @@ class Command(BaseCommand):
         supervised = obey_supervisor(stop)
         only = options["child_of_database"]
         aliases = served([only] if only else options["databases"])
+        for trouble in filter(
+            None, (checks.pool_is_too_small(one, options["threads"]) for one in aliases)
+        ):
+            raise CommandError(f"{trouble} Or give runworkers fewer --threads.")
         processes = options["processes"] * len(aliases)
         if not only and processes > 1 and (options["liveness_file"] or options["probe_port"]):
             raise CommandError(

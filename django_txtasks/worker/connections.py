@@ -1,0 +1,204 @@
+"""Database connections of the threads that run tasks: what one task may leave in them to the next one.
+
+They live as long as Django lets those of a request live, and never longer than what a task did to their session.
+The loop's own session is none of them: see ``lifecycle.sessions``.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from django.db import DataError, Error, IntegrityError, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.signals import connection_created
+
+from django_txtasks.lifecycle.sessions import is_pooled
+
+LEAST_AGE = 5.0
+"""Seconds that a connection lives where CONN_MAX_AGE is 0: a new one for each task costs more than most tasks."""
+FRESH = 0.1
+"""Seconds for which connections are believed that have just served a task well."""
+LOOKED_AT = 4000
+"""Characters of a statement in which something is sought that outlives it: generated SQL can be very long."""
+
+
+class _Thread(threading.local):
+    """What is known in one thread.
+
+    Attributes:
+        note: told of each new connection; None = this thread runs no tasks.
+        touched: aliases whose session the task has changed, or in which the database refused something.
+        fresh_until: when connections are looked at before they are used, by ``time.monotonic()``.
+    """
+
+    def __init__(self) -> None:
+        self.note: Callable[[str], None] | None = None
+        self.touched: set[str] = set()
+        self.fresh_until = 0.0
+
+
+_thread = _Thread()
+
+
+def before_attempt(note: Callable[[str], None]) -> None:
+    """Close what a restarted server has broken since the last attempt.
+
+    Args:
+        note: told the alias of each connection that this thread opens.
+    """
+    _thread.note = note
+    if time.monotonic() <= _thread.fresh_until:
+        return
+    for connection in connections.all(initialized_only=True):
+        if connection.connection is not None and not connection.in_atomic_block:
+            if connection.is_usable():
+                _asked(connection, done=True)
+            else:
+                _close(connection)
+
+
+def after_attempt(*, failed: bool) -> None:
+    """Leave no transaction to the next task, no session that this one has changed, and no log of its queries.
+
+    Args:
+        failed: close all of them: what a failed attempt leaves, and whether the database still takes writes
+            in this session, is unknown.
+    """
+    now = time.monotonic()
+    for connection in connections.all(initialized_only=True):
+        connection.queries_log.clear()
+        is_open = connection.connection is not None
+        if connection.in_atomic_block or (is_open and not connection.autocommit):
+            _close(connection)
+            del connections[connection.alias]  # a block that was never left would stay open in it
+        elif is_open and (failed or _is_bent(connection)):
+            _discard(connection)
+        elif is_open and now >= _end_of(connection):
+            _close(connection)
+        else:
+            _asked(connection, done=False)
+    _thread.touched.clear()
+    _thread.fresh_until = 0.0 if failed else now + FRESH
+
+
+def close_old() -> float | None:
+    """Close connections of this thread, which has nothing to do, whose age is over.
+
+    Returns:
+        The seconds until the next one's is; None = never.
+    """
+    now, next_one = time.monotonic(), float("inf")
+    for connection in connections.all(initialized_only=True):
+        if connection.connection is not None:
+            if now >= (end := _end_of(connection)):
+                _close(connection)
+            else:
+                next_one = min(next_one, end)
+    return None if next_one == float("inf") else next_one - now
+
+
+def _asked(connection: Any, *, done: bool) -> None:
+    """Say whether the connection was found healthy since the last task: see CONN_HEALTH_CHECKS."""
+    connection.health_check_done = done
+
+
+def _end_of(connection: BaseDatabaseWrapper) -> float:
+    """Return when the age of an open connection is over, by ``time.monotonic()``."""
+    if connection.close_at is None:
+        return float("inf")
+    has_no_age = not connection.settings_dict["CONN_MAX_AGE"] and not is_pooled(connection)
+    return connection.close_at + (LEAST_AGE if has_no_age else 0.0)
+
+
+def _is_bent(connection: BaseDatabaseWrapper) -> bool:
+    """Say whether the task has left something in the session, as far as that is known without asking."""
+    if connection.errors_occurred or connection.alias in _thread.touched:
+        return True
+    raw: Any = connection.connection
+    if connection.vendor == "postgresql":
+        return bool(raw.pgconn.transaction_status)  # 0 = idle; it began one by hand
+    return connection.vendor == "sqlite" and raw.in_transaction
+
+
+def _discard(connection: BaseDatabaseWrapper) -> None:
+    """End the session, also of a connection that would otherwise go back into a pool."""
+    if is_pooled(connection) and connection.connection is not None:
+        connection.connection.close()
+    _close(connection)
+
+
+def _close(connection: BaseDatabaseWrapper) -> None:
+    try:
+        connection.close()
+    except Error:  # a server that is gone cannot be told
+        connection.connection = None
+
+
+# -- what outlives a task -------------------------------------------------------------------------
+
+_BEFORE = r"(?:\s|/\*.*?\*/|--[^\n]*\n|\()*"
+_WORDS = {
+    "postgresql": r"set(?!\s+(?:local|transaction|constraints)\b)|reset|discard|listen|load|do|call|declare"
+    r"|prepare(?!\s+transaction)|create\s+(?:(?:local|global)\s+)?temp(?:orary)?",
+    "mysql": r"set|lock|flush|begin|start\s+transaction|prepare|use|call|xa|handler"
+    r"|create\s+(?:or\s+replace\s+)?temporary",
+    "sqlite": r"pragma|attach|detach|create\s+temp(?:orary)?",
+}
+_STATEMENTS = {
+    vendor: re.compile(rf"{_BEFORE}(?:{words})\b", re.DOTALL) for vendor, words in _WORDS.items()
+}
+_CALLS = {"postgresql": ("advisory_lock", "set_config", " into temp"), "mysql": ("get_lock",)}
+_LOCAL = re.compile(r"set_config\s*\([^()]*,\s*true\s*\)")
+
+
+@functools.lru_cache(maxsize=512)
+def outlives_the_task(vendor: str, sql: str) -> bool:
+    """Say whether a statement may leave a setting, a lock, a temporary table or the like in its session.
+
+    A wrong yes costs a new connection.
+    """
+    text = _LOCAL.sub("", sql.lower())
+    begins = _STATEMENTS.get(vendor)
+    if begins is not None and any(begins.match(part) for part in text.split(";")):
+        return True
+    return any(call in text for call in _CALLS.get(vendor, ()))
+
+
+def _watch(execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: Any) -> Any:
+    """Run a statement of a task; see Django's ``execute_wrapper``."""
+    connection = context["connection"]
+    if outlives_the_task(connection.vendor, _text(sql, connection)[:LOOKED_AT]):
+        _thread.touched.add(connection.alias)
+    try:
+        return execute(sql, params, many, context)
+    except (DataError, IntegrityError):
+        raise
+    except Error:
+        _thread.touched.add(connection.alias)
+        raise
+
+
+def _text(sql: Any, connection: BaseDatabaseWrapper) -> str:
+    if isinstance(sql, str):
+        return sql
+    if hasattr(sql, "as_string"):  # psycopg's sql.Composed
+        return str(sql.as_string(connection.connection))
+    return sql.decode(errors="replace") if isinstance(sql, bytes) else str(sql)
+
+
+def _opened(connection: BaseDatabaseWrapper, **_: Any) -> None:
+    """What was set until here is set in each new connection, by Django or by the project."""
+    if _thread.note is None:
+        return
+    if _watch not in connection.execute_wrappers:
+        connection.execute_wrappers.insert(0, _watch)  # those who come later remove the last one
+    _thread.touched.discard(connection.alias)
+    _thread.note(connection.alias)
+
+
+connection_created.connect(_opened, dispatch_uid="django_txtasks.worker.connections")

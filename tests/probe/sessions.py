@@ -1,0 +1,151 @@
+"""Task functions that do something to their session or their thread, and some that see what was left."""
+
+import os
+from contextvars import ContextVar
+
+from asgiref.sync import sync_to_async
+from django.contrib.auth.models import Permission
+from django.db import DatabaseError, connections, transaction
+from django.utils import timezone, translation
+
+from django_txtasks import task
+from probe.models import Run
+
+tenant = ContextVar("tenant", default="nobody")
+
+
+@task(max_attempts=1)
+def do(*statements, alias="default"):
+    """Run statements through Django's cursor."""
+    with connections[alias].cursor() as cursor:
+        for sql in statements:
+            cursor.execute(sql)
+
+
+@task
+def do_in_transaction(*statements):
+    with transaction.atomic():
+        do(*statements)
+
+
+@task
+def do_beside_django(sql):
+    """Through the driver's own cursor, of which Django knows nothing."""
+    connections["default"].ensure_connection()
+    connections["default"].connection.cursor().execute(sql)
+
+
+@task
+def see(sql, alias="default"):
+    """Return what a statement finds: [row, …]."""
+    with connections[alias].cursor() as cursor:
+        cursor.execute(sql)
+        return [[str(value) for value in row] for row in cursor.fetchall()]
+
+
+@task(max_attempts=1)
+def fail_after(sql):
+    do(sql)
+    raise ValueError("after its query")
+
+
+@task
+def swallow(sql):
+    """Go on after what the database refuses."""
+    try:
+        with transaction.atomic():
+            do(sql)
+    except DatabaseError:
+        pass
+
+
+@task
+def count_queries():
+    """Return how many queries of earlier tasks the thread's log has."""
+    before = len(connections["default"].queries_log)
+    Run.objects.create(key="logged", pid=os.getpid())
+    return before
+
+
+def bend():
+    translation.activate("fr")
+    timezone.activate("Asia/Tokyo")
+    tenant.set("somebody")
+
+
+@task
+def bend_thread():
+    bend()
+
+
+@task
+async def bend_async():
+    bend()
+
+
+@task
+async def bend_from_async():
+    await sync_to_async(bend)()
+
+
+@task(atomic=True)
+def bend_at_commit():
+    transaction.on_commit(bend)
+
+
+@task(max_attempts=1)
+def bend_and_fail():
+    bend()
+    raise ValueError("bent")
+
+
+@task
+def see_thread():
+    return [translation.get_language(), timezone.get_current_timezone_name(), tenant.get()]
+
+
+@task
+async def see_async():
+    return await sync_to_async(see_thread)()
+
+
+@task
+def hear_of_success(event):
+    Run.objects.create(key=f"{event['event']} {event['args'][0]}")
+
+
+@task(atomic=True, max_attempts=3, on_success=hear_of_success)
+def fail_at_commit(key, error="ValueError"):
+    """Do its work, and give the transaction three hooks, of which the second one fails."""
+
+    def note(text):
+        Run.objects.create(key=f"{key} {text}")
+
+    def fail():
+        note("second hook")
+        raise {"ValueError": ValueError, "SystemExit": SystemExit}[error](f"{key} cannot be told")
+
+    note("done")
+    transaction.on_commit(lambda: note("first hook"))
+    transaction.on_commit(fail)
+    transaction.on_commit(lambda: note("third hook"))
+
+
+@task
+def lose_session():
+    """End the session of this thread from another one, and succeed all the same."""
+    mine = {"postgresql": "SELECT pg_backend_pid()", "mysql": "SELECT CONNECTION_ID()"}
+    end = {"postgresql": "SELECT pg_terminate_backend(%s, 5000)", "mysql": "KILL %s"}
+    [[number]] = see(mine[connections["default"].vendor])
+    other = connections["default"].copy()
+    try:
+        with other.cursor() as cursor:
+            cursor.execute(end[other.vendor], [int(number)])
+    finally:
+        other.close()
+
+
+@task(atomic=True, max_attempts=2)
+def break_at_commit(key):
+    Run.objects.create(key=key)
+    Permission.objects.create(name=key, codename=key, content_type_id=2_000_000_000)

@@ -1,0 +1,197 @@
+"""A failover with a moment in which the database only reads: old sessions answer, and can write nothing."""
+
+import threading
+import time
+from collections import Counter
+from contextlib import contextmanager
+
+import helpers
+import pytest
+from django.db import DatabaseError, OperationalError, connection, connections
+from probe import tasks
+
+from django_txtasks import registry, signals
+from django_txtasks.cleaner import Cleaner
+from django_txtasks.conf import get_config
+from django_txtasks.lifecycle import claims, sessions, workers
+from django_txtasks.lifecycle.claims import Room, Subscription
+from django_txtasks.lifecycle.dialect import is_refusal
+from django_txtasks.models import Status, Worker
+from django_txtasks.worker import pulse
+from django_txtasks.worker.bell import Bell
+from django_txtasks.worker.pulse import Pulse
+from django_txtasks.worker.stopping import Stop
+from django_txtasks.worker.worker import Worker as RealWorker
+
+pytestmark = [
+    pytest.mark.usefixtures("rows", "quick"),
+    pytest.mark.skipif(connection.vendor != "postgresql", reason="what PostgreSQL has"),
+]
+
+
+class Failover:
+    """New sessions of the test's database may only read, for a while; this one may write."""
+
+    def __init__(self):
+        self.failures = 0
+
+    def begin(self):
+        self._set("SET default_transaction_read_only = on")
+        helpers.execute(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+
+    def end(self):
+        """Whoever has a session keeps it, as it is."""
+        self._set("RESET default_transaction_read_only")
+
+    def count(self, **facts):
+        self.failures += 1
+
+    def _set(self, change):
+        helpers.execute("SET default_transaction_read_only = off")
+        name = connection.settings_dict["NAME"]
+        helpers.execute(f'ALTER DATABASE "{name}" {change}')
+
+
+@pytest.fixture
+def failover():
+    """Ends what the test has begun."""
+    one = Failover()
+    events = signals.database_failed, signals.row_skipped
+    for event in events:
+        event.connect(one.count)
+    yield one
+    for event in events:
+        event.disconnect(one.count)
+    one.end()
+
+
+def claimed_by(worker):
+    """A task that may run again, claimed by a worker without a process."""
+    handle = tasks.slow_once.enqueue("rescued", 0)
+    subscription = Subscription("default", ["default"], registry.names())
+    assert claims.claim_due(subscription, worker, Room(alone=1))
+    return handle
+
+
+def register(lease):
+    return workers.register(
+        "default", queues=["default"], task_names=[], threads=1, listening=None, lease=lease
+    )
+
+
+@contextmanager
+def cleaning():
+    """A cleaner in a thread."""
+    over = threading.Event()
+    cleaner = Cleaner(get_config())
+    done = Counter()
+    with helpers.second_session(
+        lambda: cleaner.run(lambda seconds: over.wait(min(seconds, 0.1)), done.update)
+    ):
+        try:
+            yield done
+        finally:
+            over.set()
+
+
+@pytest.mark.parametrize("lost_already", [True, False], ids=["recovering", "declaring lost"])
+def test_a_cleaner_recovers_tasks_after_a_read_only_moment(lost_already, failover, txtasks):
+    txtasks(beat=0.05, lease=1)
+    worker = register(get_config().lease)
+    handle = claimed_by(worker)
+    if not lost_already:
+        Worker.objects.filter(pk=worker).update(lease=0.3, sessions=[])  # else ours would be ended
+    failover.begin()
+    if lost_already:
+        workers.give_up("default", worker)
+    with cleaning():
+        helpers.wait_until(lambda: failover.failures)
+        failover.end()
+        helpers.wait_until(lambda: helpers.row(handle.id).status == Status.PENDING)
+
+
+def test_a_worker_that_starts_in_a_read_only_moment_works_after_it(failover):
+    handle = tasks.note.enqueue("after")
+    config, bell = get_config(), Bell()
+    stop = Stop(10, bell.ring)
+    subscription = Subscription("default", list(config.queues), registry.names())
+    worker = RealWorker(config, subscription, threads=1, bell=bell, stop=stop)
+    failover.begin()
+    with helpers.second_session(worker.run):
+        try:
+            helpers.wait_until(lambda: failover.failures)
+            failover.end()
+            helpers.wait_until(lambda: helpers.finished(handle.id))
+        finally:
+            stop.request()
+
+
+def test_a_working_worker_goes_on_after_a_read_only_moment(failover):
+    with helpers.working(threads=1) as worker:
+        me = worker.ledger.id
+        failover.begin()
+        helpers.wait_until(lambda: failover.failures)
+        handle = tasks.note.enqueue("after")
+        failover.end()
+        helpers.wait_until(lambda: helpers.finished(handle.id))
+        assert worker.ledger.id == me
+
+
+def test_one_row_that_the_database_refuses_costs_a_cleaner_no_session():
+    """With a new session it would count the silence of workers from the start, each time."""
+    worker = register(get_config().lease)
+    handle = claimed_by(worker)
+    workers.give_up("default", worker)
+    helpers.execute("UPDATE txtasks_task SET crashes = 2147483647 WHERE id = %s", handle.id.hex)
+    cleaner = Cleaner(get_config())
+    before = sessions.session_of_thread("default")
+    cleaner.run_once()
+    assert sessions.session_of_thread("default") == before
+    assert helpers.row(handle.id).status == Status.CLAIMED
+
+
+@pytest.mark.parametrize(
+    "sql", ["SELECT pg_sleep(10)", "LOCK TABLE probe_run"], ids=["time", "lock"]
+)
+def test_a_statement_that_took_too_long_costs_a_cleaner_no_session(sql):
+    cleaner = Cleaner(get_config())
+    with helpers.locked("UPDATE probe_run SET key = 'x'"):
+        helpers.execute("SET statement_timeout = 50")
+        helpers.execute("SET lock_timeout = 20")
+        with pytest.raises(OperationalError) as caught:
+            helpers.execute(f"BEGIN; {sql}")
+    session = connections["default"].connection
+    cleaner._heal(caught.value, 1)
+    assert connections["default"].connection is session
+    connection.close()
+
+
+@pytest.mark.parametrize("refused", [True, False])
+def test_liveness_ends_where_the_database_answers_and_refuses_the_beat(refused, monkeypatch):
+    """One that is away is waited for."""
+    one, begin = Pulse(get_config().lease), time.monotonic()
+    one.ended(refused=refused)
+    assert one.is_live()
+    monkeypatch.setattr(time, "monotonic", lambda: begin + pulse.REFUSED.total_seconds() + 10)
+    one.turned()
+    one.ended(refused=refused)
+    assert one.is_live() is not refused
+    one.wrote()
+    assert one.is_live()
+
+
+def test_a_read_only_database_refuses_and_one_that_is_away_does_not(failover):
+    failover.begin()
+    other = connection.copy()
+    with pytest.raises(DatabaseError) as caught, other.cursor() as cursor:
+        cursor.execute("DELETE FROM probe_run")
+    other.close()
+    assert is_refusal(caught.value)
+    away = connection.copy()
+    away.settings_dict = {**away.settings_dict, "PORT": "1"}
+    with pytest.raises(OperationalError) as caught:
+        away.ensure_connection()
+    assert not is_refusal(caught.value)
