@@ -78,10 +78,14 @@ def databases() -> Iterator[dict[str, str]]:
 
 def runs(urls: dict[str, str]) -> list[Run]:
     """Return what this environment runs on each database."""
-    if is_newest(os.environ.get("TOX_ENV_NAME", "")):
-        marks = {database: "" if database == "PostgreSQL" else "not once" for database in urls}
-        return [Run(database, url, marks[database], workers=3) for database, url in urls.items()]
-    return [Run(database, url, "smoke and not once", workers=1) for database, url in urls.items()]
+    if not is_newest(os.environ.get("TOX_ENV_NAME", "")):
+        return [Run(name, url, "smoke and not once", workers=1) for name, url in urls.items()]
+    return [
+        Run(name, url, "", workers=4)
+        if name == "PostgreSQL"
+        else Run(name, url, "not once", workers=2)
+        for name, url in urls.items()
+    ]
 
 
 def is_newest(environment: str) -> bool:
