@@ -465,10 +465,17 @@ def report_of(processes, process, code):
 
 
 def test_a_storm_keeps_every_promise_and_leaves_nothing_behind(databases, processes, broker):
-    process = storm_of(processes, "--tasks=300", "--seconds=6")
-    told = report_of(processes, process, 0)
+    for seconds in (
+        6,
+        30,
+        90,
+    ):  # a worker is killed once it has ended a task: a busy machine may need longer
+        process = storm_of(processes, "--tasks=300", f"--seconds={seconds}")
+        told = report_of(processes, process, 0)
+        assert told["ok"]
+        if told["kills"]:
+            break
     figures = told["figures"]
-    assert told["ok"]
     assert figures["committed"] > 100
     assert figures["lost"] == figures["unexpected"] == figures["duplicated"] == figures["left"] == 0
     assert figures["counter"] == figures["increments"] > 0
