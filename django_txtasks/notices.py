@@ -3,22 +3,57 @@ an outage of the mail server or the broker by being tried again for about a week
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from django.core.mail import send_mail
+from django.db import transaction
 
 from django_txtasks.conf import get_config
+from django_txtasks.enqueueing import notify_on_commit
 from django_txtasks.functions import task
+from django_txtasks.lifecycle import followers
+from django_txtasks.models import Status, Task
 
 ATTEMPTS = 200
 """With waits of up to an hour each, on average three quarters of it."""
+
+
+MOST = 100_000
+"""Dead tasks that a digest counts."""
+NAMES_SHOWN = 50
+
+
+@task(idempotent=True, max_attempts=ATTEMPTS)
+def digest_of_the_dead(database: str) -> None:
+    """Tell of all tasks that are dead by now, by name: more have died than are told of one by one."""
+    event = _digest(database)
+    if event["count"]:  # else somebody has looked after them
+        with transaction.atomic(using=database):
+            notify_on_commit(database, followers.digest(database, event, get_config()))
+
+
+def _digest(database: str) -> dict[str, Any]:
+    dead = Task.objects.using(database).in_state(Status.DEAD).order_by("status", "run_after")
+    counts = Counter(dead.values_list("task_name", flat=True)[:MOST])
+    return {
+        "event": "digest",
+        "database": database,
+        "count": counts.total(),
+        "dead": dict(counts.most_common(NAMES_SHOWN)),
+        **dict.fromkeys(followers.OF_ONE_TASK),
+    }
 
 
 @task(idempotent=True, max_attempts=ATTEMPTS)
 def mail_dead_notice(event: dict[str, Any]) -> None:
     """Mail what died, and why, to ``TXTASKS["dead_notices"]["mail"]``."""
     recipients = list(get_config().dead_notices.mail)
-    if recipients:
+    if not recipients:
+        return
+    if event["event"] == "digest":
+        send_mail(f"Dead tasks: {_number(event)}", _text_of_digest(event), None, recipients)
+    else:
         send_mail(f"Dead task: {event['task_name']}"[:200], _text(event), None, recipients)
 
 
@@ -29,7 +64,21 @@ def publish_dead_notice(event: dict[str, Any]) -> None:
     if config.dead_notices.exchange and config.broker_url is not None:
         from django_txtasks.broker import exchange  # it imports pika
 
-        exchange.publish(config, config.dead_notices.exchange, event["queue_name"], event)
+        key = event["queue_name"] or config.queues[0]  # a digest is of all queues
+        exchange.publish(config, config.dead_notices.exchange, key, event)
+
+
+def _number(event: dict[str, Any]) -> str:
+    return f"{MOST} or more" if event["count"] >= MOST else str(event["count"])
+
+
+def _text_of_digest(event: dict[str, Any]) -> str:
+    names = "".join(f"{number:>8}  {name}\n" for name, number in event["dead"].items())
+    return (
+        f"{_number(event)} tasks are dead in database {event['database']!r}. So many died in a short time that "
+        f"most of them are not told of one by one:\n\n{names}\n"
+        "Look at them in the admin: revive them once the cause is mended, or discard them.\n"
+    )
 
 
 def _text(event: dict[str, Any]) -> str:

@@ -10,13 +10,16 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterable, Iterator
+from datetime import timedelta
+from functools import partial
 from typing import Any
 
-from django.db import connections
+from django.db import connections, transaction
 
 from django_txtasks import payload, registry
 from django_txtasks.conf import Config
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
+from django_txtasks.lifecycle.brake import brakes, digest_delay
 from django_txtasks.lifecycle.enqueueing import NewTask, Template, insert, new_id
 from django_txtasks.models import OnCrash
 
@@ -25,7 +28,12 @@ Followers = list[tuple[uuid.UUID, str]]
 
 MAIL = "django_txtasks.notices.mail_dead_notice"
 EXCHANGE = "django_txtasks.notices.publish_dead_notice"
+DIGEST = "django_txtasks.notices.digest_of_the_dead"
 
+OF_ONE_TASK = (
+    "task_id", "task_name", "queue_name", "args", "kwargs", "attempt", "failures", "crashes", "result", "error",
+)  # fmt: skip
+"""What an event says of one task; a digest has them, too, and they are None."""
 _HOOK_OF = {Arrow.FINISH: "on_success", Arrow.RETRY: "on_retry", Arrow.BURY: "on_failure"}
 
 
@@ -37,17 +45,34 @@ def follow(
     Args:
         lost: their worker was lost, and this was the policy.
     """
-    tasks = [
-        task
-        for one in ended
-        if one.arrow is not Arrow.FINISH or one.attempt.hooks != "{}"
-        for task in _tasks(one, config, lost)
-    ]
+    unusual = [one for one in ended if one.arrow is not Arrow.FINISH or one.attempt.hooks != "{}"]
+    tasks = [task for one in unusual for task in _tasks(one, lost)]
+    deaths = [one for one in unusual if one.arrow is Arrow.BURY and _notices(one.attempt, config)]
+    digest: list[NewTask] = []
+    if deaths:
+        singles, pause = brakes[alias].ask(len(deaths))
+        tasks += [
+            _notice(name, _event(one, crashed=lost is not None), config)
+            for one in deaths[:singles]
+            for name in _notices(one.attempt, config)
+        ]
+        if pause is not None:
+            digest = [_notice(DIGEST, json.dumps([alias]), config, delay=digest_delay(pause))]
+            enqueued = partial(brakes[alias].digest_enqueued, pause)
+            transaction.on_commit(enqueued, using=alias, robust=True)
+    insert(connections[alias], [*tasks, *digest])
+    return [(task.task_id, task.template.queue_name) for task in tasks]
+
+
+def digest(alias: str, event: dict[str, Any], config: Config) -> Followers:
+    """Enqueue a digest of dead tasks, for each way in which people are told, in the open transaction."""
+    text = json.dumps([event], separators=(",", ":"))
+    tasks = [_notice(name, text, config) for name in _ways(config)]
     insert(connections[alias], tasks)
     return [(task.task_id, task.template.queue_name) for task in tasks]
 
 
-def _tasks(one: Ended, config: Config, lost: OnCrash | None) -> Iterator[NewTask]:
+def _tasks(one: Ended, lost: OnCrash | None) -> Iterator[NewTask]:
     attempt = one.attempt
     hooks = _hooks(attempt)
     if one.arrow is Arrow.BURY and lost is OnCrash.COMPENSATE and "compensate" in hooks:
@@ -55,12 +80,6 @@ def _tasks(one: Ended, config: Config, lost: OnCrash | None) -> Iterator[NewTask
     name = _HOOK_OF.get(one.arrow)
     if name is not None and name in hooks:
         yield _new(hooks[name], args=_event(one, crashed=lost is not None))
-    if one.arrow is Arrow.BURY:
-        for name in _notices(attempt, config):
-            template = registry.template(name)
-            if template["queue_name"] not in config.queues:
-                template = {**template, "queue_name": config.queues[0]}
-            yield _new(template, args=_event(one, crashed=lost is not None))
 
 
 def _hooks(attempt: Attempt) -> dict[str, Any]:
@@ -76,13 +95,24 @@ def _hooks(attempt: Attempt) -> dict[str, Any]:
 
 def _notices(attempt: Attempt, config: Config) -> list[str]:
     """Return the names of the tasks that tell of a death; the death of a notice is told by the log alone."""
+    ways = _ways(config)
+    return [] if attempt.task_name in (*ways, DIGEST) else ways
+
+
+def _ways(config: Config) -> list[str]:
     asked = config.dead_notices
-    names = [
+    return [
         name
         for name, wanted in ((MAIL, asked.mail), (EXCHANGE, asked.exchange), (asked.task, True))
         if name and wanted
     ]
-    return [] if attempt.task_name in names else names
+
+
+def _notice(name: str, args: str, config: Config, delay: timedelta | None = None) -> NewTask:
+    template = registry.template(name)
+    if template["queue_name"] not in config.queues:
+        template = {**template, "queue_name": config.queues[0]}
+    return _new({**template, "run_after": delay}, args=args)
 
 
 def _new(template: dict[str, Any], *, args: str, kwargs: str = "{}") -> NewTask:
