@@ -150,6 +150,12 @@ MUTANTS = [
             "    connections[target.alias].on_commit(lambda: write(connections[target.alias], task))\n"
             "    written: Any = None\n"},
            "test_enqueueing.py"),
+    Mutant("a rolled-back savepoint takes its hints along", "enqueueing.py",
+           {" and sids == savepoints": ""}, "test_bad_calls.py"),
+    Mutant("a statement ends at so many bytes", "lifecycle/enqueueing.py",
+           {" or size > BYTES_AT_ONCE": ""}, "test_bad_calls.py"),
+    Mutant("a hint is sent on once", "worker/rerouting.py",
+           {" if one not in self._sent": ""}, "test_rerouting.py"),
     Mutant("renotify", "cleaner/cleaner.py", {"            upkeep.renotify,\n": ""}, "test_cleaner.py"),
     Mutant("a claim of a worker that registers meanwhile is none without a worker", "lifecycle/recovery.py",
            {"if is_uuid(low) and not run(alias, statements.HAS_WORKER, worker=as_uuid(low))[1]:":
