@@ -55,6 +55,10 @@ class WorkerLost(TxTasksError):
     """Never raised. It stands among a task's errors for an attempt whose worker was lost."""
 
 
+class WorkerStopped(TxTasksError):
+    """Never raised. It stands among a task's errors for an attempt that its worker's orderly end cut short."""
+
+
 class Retry(TxTasksError):
     """Raise it in a task: this attempt failed, try again after a while.
 

@@ -249,6 +249,11 @@ task_recovered = Event(
     logging.WARNING, "Task %s (%s) was lost at attempt %s with its worker; it runs again.",
     *_TASK, "attempt",
 )  # fmt: skip
+task_cut_short = Event(
+    logging.WARNING,
+    "Task %s (%s) was cut short at attempt %s, since its worker had to end. It runs again; that is no crash.",
+    *_TASK, "attempt",
+)  # fmt: skip
 task_finished_late = Event(
     logging.WARNING,
     "Task %s (%s) finished attempt %s, which was abandoned when its worker was declared lost. It is said beside "
@@ -288,8 +293,8 @@ worker_renewed = Event(
 )
 worker_stuck = Event(
     logging.ERROR,
-    "Worker %s: %s did not end after its timeout. The process is replaced as soon as its %s other "
-    "tasks have ended.",
+    "Worker %s: %s did not end after its timeout. The process is replaced when its %s other tasks "
+    "have ended, or at the end of TXTASKS['grace']: then those that may run again go back, the others are dead.",
     "worker", "tasks", "others",
 )  # fmt: skip
 worker_suspected = Event(
@@ -304,7 +309,8 @@ session_unseen = Event(
 )  # fmt: skip
 worker_cut_short = Event(
     logging.ERROR,
-    "Worker %s ends at once. Tasks cut short: %s; the cleaner will apply each task's crash policy.",
+    "Worker %s ends at once. Tasks cut short: %s. Those that may run again go back, which counts as no crash; "
+    "the others are dead, or compensated.",
     "worker", "running",
 )  # fmt: skip
 worker_was_lost = Event(

@@ -611,7 +611,11 @@ def test_the_page_shows_each_error_with_its_traceback() -> None:
     for text in ("attempt 3", error["at"], error["worker"], "&#x27;a&#x27; is missing"):
         assert text in html
     assert f"<pre>{error['traceback']}</pre>" in html
-    assert "failures 3/5" in html and "crashes 1/3" in html
+    assert (
+        "failures 3/5" in html and "crashes 1<" in html
+    )  # it was dead at the first, whatever max_crashes says
+    task = row(Status.DEAD, errors=[error], attempt=3, crashes=1, on_crash=OnCrash.RETRY)
+    assert "crashes 1/3" in page(viewer(), f"{TASKS}{task.pk}/change/")
 
 
 def test_the_page_shows_what_the_task_declared_and_hook_names_only() -> None:

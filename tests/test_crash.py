@@ -169,9 +169,7 @@ def test_the_first_sigterm_lets_running_tasks_end_and_claims_nothing_more(txtask
 
 @pytest.mark.once
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
-def test_the_second_signal_stops_now_and_the_cleaner_recovers_at_once(
-    number, txtasks, processes, workers
-):
+def test_the_second_signal_stops_now_and_counts_as_no_crash(number, txtasks, workers):
     txtasks(grace=60, lease=600)
     process = workers()
     handle = tasks.slow_once.enqueue("cut short", seconds=60)
@@ -181,10 +179,10 @@ def test_the_second_signal_stops_now_and_the_cleaner_recovers_at_once(
     assert process.poll() is None
     process.send_signal(number)
     assert process.wait(helpers.PATIENCE) == 1
-    cleaner = processes.start("runcleaner", "--once")
-    assert cleaner.wait(helpers.PATIENCE) == 0
     task = helpers.row(handle.id)
-    assert (task.status, task.crashes) == (Status.PENDING, 1)
+    assert (task.status, task.crashes) == (Status.PENDING, 0)
+    assert "a second stop signal" in task.errors[0]["message"]
+    assert not Worker.objects.exists()
 
 
 @pytest.mark.once

@@ -142,7 +142,7 @@ def test_no_statement_of_a_turn_is_compiled(ledger):
 @on_postgres
 def test_a_worker_that_leaves_leaves_no_limits_behind(ledger):
     hinted(ledger, tasks.note.enqueue())
-    ledger.leave(cut_short=False)
+    ledger.leave()
     assert helpers.execute("SHOW statement_timeout") == [("0",)]
     with transaction.atomic():  # as in a test of one's own: this session is somebody else's
         take(new_ledger())

@@ -178,13 +178,11 @@ def test_claims_of_living_workers_are_left_alone():
     assert helpers.row(handle.id).status == Status.CLAIMED
 
 
-def crash(handle, started=True):
+def crash(handle):
     """Claim the task's row and lose the worker."""
     worker = new_worker()
     helpers.execute("UPDATE txtasks_task SET run_after = enqueued_at WHERE status = 'pending'")
     claim_one(worker)
-    if not started:
-        helpers.execute("UPDATE txtasks_task SET started_at = NULL")
     declare_lost(worker)
     counts = clean()
     return counts, helpers.row(handle.id)
@@ -222,12 +220,6 @@ def test_an_idempotent_or_atomic_task_runs_again_at_once_then_later_then_is_dead
     assert counts["buried"] == 1
     assert (task.status, task.crashes) == (Status.DEAD, 3)
     assert "crash 3 of 3" in task.errors[-1]["message"]
-
-
-def test_a_claim_that_had_not_started_is_given_back_free():
-    counts, task = crash(tasks.note.enqueue(), started=False)
-    assert counts["released"] == 1
-    assert (task.status, task.crashes, task.errors) == (Status.PENDING, 0, [])
 
 
 def test_two_cleaners_with_the_same_list_recover_a_claim_once():

@@ -15,7 +15,6 @@ from model.state import DEAD, first
 OURS = Rules()
 FREEZE = Scenario(freezes=1)
 TWO_CLEANERS = Scenario(cleaners=2, crashes=1)
-AHEAD = Scenario(ahead=True, freezes=1)
 BURIED = Scenario(policy=BURY, freezes=1)
 COMPENSATED = Scenario(policy=COMPENSATE, freezes=1)
 ATOMIC = Scenario(atomic=True, freezes=1)
@@ -34,6 +33,10 @@ SCENARIOS = {
     "hinted": Scenario(hints=True, tasks=2, crashes=1, lost_answers=1),
     "claimed ahead": Scenario(ahead=True, crashes=1, freezes=1, releases=1),
     "claimed ahead, with lost answers": Scenario(ahead=True, freezes=1, lost_answers=1, releases=1),
+    "stopped": Scenario(crashes=1, freezes=1, stops=2),
+    "stopped in an atomic task": Scenario(atomic=True, freezes=1, lost_answers=1, stops=2),
+    "stopped in a compensated task": Scenario(policy=COMPENSATE, crashes=1, freezes=1, stops=2),
+    "stopped, claimed ahead": Scenario(ahead=True, crashes=1, lost_answers=1, stops=1),
     "two tasks": Scenario(tasks=2, freezes=1, lost_answers=1),
 }
 
@@ -57,6 +60,9 @@ REACHED = {
     "buried and revived": lambda s: s.past[0].finishes and s.past[0].runs == 2,
     "poison": lambda s: is_dead(s) and s.past[0].runs == 3,
     "claimed ahead": lambda s: is_dead(s) and s.past[0].runs == 0,
+    "stopped": lambda s: s.past[0].finishes and s.past[0].runs == 3 and not s.rows[0],
+    "stopped in an atomic task": lambda s: s.past[0].effects and s.past[0].runs == 3,
+    "stopped in a compensated task": lambda s: is_dead(s) and s.past[0].compensated,
 }
 
 
@@ -148,17 +154,11 @@ OTHERS = {
         protocol.RUNS_BOUNDED,
         18,
     ),
-    "what was claimed ahead is just started": (
-        ("starts_in_a_turn",),
-        AHEAD,
-        arrows.GIVEN_BACK_AFTER_A_RUN,
-        10,
-    ),
-    "a lost worker starts what it had claimed ahead": (
-        ("drops_what_it_claimed_ahead",),
-        AHEAD,
-        arrows.GIVEN_BACK_AFTER_A_RUN,
-        13,
+    "a worker that stops lets go what runs, and is believed": (
+        ("lost_before_it_lets_go",),
+        Scenario(stops=1),
+        arrows.LET_GO_BY_A_BELIEVED_WORKER,
+        5,
     ),
     "a lost worker comes back under its id": (
         ("new_id_when_lost",),

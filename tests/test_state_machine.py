@@ -68,7 +68,7 @@ class Machine(CallersAndWorkers):
         assert {orphan.attempt.fence for orphan in seen} == self.tables.orphans()
         self.old_orphans += seen
         for orphan in seen if at_once else ():
-            self.recover(orphan)
+            self._recover(orphan, stopped=False)
         return multiple(*seen)
 
     @precondition(lambda self: self._busy())
@@ -87,13 +87,26 @@ class Machine(CallersAndWorkers):
     def _busy(self):
         return [key for key in self.tables.workers if self.tables.claims_of(key)]
 
-    @rule(orphan=orphans)
-    def recover(self, orphan):
+    @rule(orphan=orphans, stopped=st.booleans())
+    def recover(self, orphan, stopped):
+        self._recover(orphan, stopped=stopped)
+
+    @precondition(lambda self: self._busy())
+    @rule()
+    def stop(self):
+        """A worker has to end in the midst of its tasks: it lets them go."""
+        worker = self._busy()[0]
+        workers.give_up(ALIAS, worker)
+        self.tables.give_up(worker)
+        for orphan in recovery.orphans(ALIAS, recovery.Holder(worker, "a worker")):
+            self._recover(orphan, stopped=True)
+
+    def _recover(self, orphan, *, stopped):
         try:
-            arrow = self.package.recover(orphan).value
+            arrow = self.package.recover(orphan, stopped=stopped).value
         except ClaimLost:
             arrow = None
-        assert arrow == self.tables.recover(orphan.attempt.fence)
+        assert arrow == self.tables.recover(orphan.attempt.fence, stopped=stopped)
 
     @rule()
     def tidy_up(self):
@@ -142,7 +155,7 @@ class Machine(CallersAndWorkers):
         for orphan in self.old_orphans:
             if not self.tables.holds(orphan.attempt.fence):
                 with pytest.raises(ClaimLost):
-                    self.package.recover(orphan)
+                    self.package.recover(orphan, stopped=False)
 
     @invariant()
     def crashes_are_bounded(self):

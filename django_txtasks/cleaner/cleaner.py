@@ -29,11 +29,10 @@ from django_txtasks.lifecycle.dialect import (
     took_too_long,
 )
 from django_txtasks.lifecycle.recovery import Holder, Orphan, Recovered
-from django_txtasks.models import OnCrash
 from django_txtasks.retry import backoff, jitter
 
-COUNTED = {Arrow.RETRY: "retried", Arrow.BURY: "buried", Arrow.RELEASE: "released"}
-NAMES = ("lost", "retried", "buried", "released", "expired", "renotified", "pruned")
+COUNTED = {Arrow.RETRY: "retried", Arrow.BURY: "buried"}
+NAMES = ("lost", "retried", "buried", "expired", "renotified", "pruned")
 PIECE = 0.25
 """Seconds of work on a pass until it looks at the workers again."""
 
@@ -127,7 +126,7 @@ class Cleaner:
 
     def watch(self) -> Counter[str]:
         """Declare silent workers lost, and give their claims back or bury them."""
-        counts: Counter[str] = Counter(lost=0, retried=0, buried=0, released=0)
+        counts: Counter[str] = Counter(lost=0, retried=0, buried=0)
         for worker, reason in self.workers.lost():
             with own_transaction(self.alias, limit=self.config.lease / 2):
                 lost = recovery.lose(self.alias, worker)
@@ -154,9 +153,9 @@ class Cleaner:
                 recovered = self._recover(orphan)
                 if recovered is None:
                     continue
-                counts[COUNTED[recovered.arrow]] += 1
+                counts[COUNTED[recovered.ended.arrow]] += 1
                 back += recovered.followers
-                if recovered.arrow is not Arrow.BURY:
+                if recovered.ended.arrow is not Arrow.BURY:
                     back.append((orphan.attempt.task_id, orphan.attempt.queue_name))
         if back and self.notify is not None:
             self.notify(back)
@@ -236,20 +235,9 @@ class Cleaner:
                 raise
             self._tell(signals.row_skipped, task_id=task_id, error=str(error).strip())
             return None
-        self._tell_of(orphan, recovered.arrow)
+        for event, facts in recovery.events_of(orphan, recovered.ended):
+            self._tell(event, **facts)
         return recovered
-
-    def _tell_of(self, orphan: Orphan, arrow: Arrow) -> None:
-        facts = orphan.attempt.facts
-        if arrow is Arrow.RETRY:
-            self._tell(signals.task_recovered, **facts)
-        elif arrow is Arrow.RELEASE:
-            self._tell(signals.task_released, **facts)
-        else:
-            error = f"worker lost in mid-task: {orphan.whose}"
-            self._tell(signals.task_died, **facts, error=error)
-            if orphan.on_crash is OnCrash.COMPENSATE:
-                self._tell(signals.task_compensated, **facts)
 
     def _heal(self, error: Exception, failures: int) -> float:
         """Return the seconds to wait after a database error."""

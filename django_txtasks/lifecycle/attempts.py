@@ -72,6 +72,14 @@ class Arrow(enum.Enum):
     RELEASE = "release"
 
 
+class Counted(enum.Enum):
+    """What the end of an attempt counts as. An orderly stop of its worker counts as nothing."""
+
+    FAILURE = "failure"
+    CRASH = "crash"
+    NOTHING = "nothing"
+
+
 class Ended(NamedTuple):
     """An attempt and the arrow that its row takes.
 
@@ -80,6 +88,7 @@ class Ended(NamedTuple):
         delay: until the next attempt, for RETRY.
         error: type, message, traceback and time, for RETRY and BURY; for FINISH what a commit hook
             of an atomic task raised.
+        counted: what RETRY and BURY count it as.
         recorded: the arrow was taken already, in the task's own transaction.
         exception: whose traceback the log gets; without local variables.
     """
@@ -89,5 +98,6 @@ class Ended(NamedTuple):
     result: str | None = None
     delay: timedelta = timedelta(0)
     error: Mapping[str, Any] = MappingProxyType({})
+    counted: Counted = Counted.FAILURE
     recorded: bool = False
     exception: BaseException | None = None

@@ -18,7 +18,7 @@ from django.db import connections, transaction
 
 from django_txtasks import payload, registry
 from django_txtasks.conf import Config
-from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
+from django_txtasks.lifecycle.attempts import Arrow, Attempt, Counted, Ended
 from django_txtasks.lifecycle.brake import brakes, digest_delay
 from django_txtasks.lifecycle.enqueueing import NewTask, Template, insert, new_id
 from django_txtasks.models import OnCrash
@@ -52,7 +52,7 @@ def follow(
     if deaths:
         singles, pause = brakes[alias].ask(len(deaths))
         tasks += [
-            _notice(name, _event(one, crashed=lost is not None), config)
+            _notice(name, _event(one), config)
             for one in deaths[:singles]
             for name in _notices(one.attempt, config)
         ]
@@ -79,7 +79,7 @@ def _tasks(one: Ended, lost: OnCrash | None) -> Iterator[NewTask]:
         yield _new(hooks["compensate"], args=attempt.args, kwargs=attempt.kwargs)
     name = _HOOK_OF.get(one.arrow)
     if name is not None and name in hooks:
-        yield _new(hooks[name], args=_event(one, crashed=lost is not None))
+        yield _new(hooks[name], args=_event(one))
 
 
 def _hooks(attempt: Attempt) -> dict[str, Any]:
@@ -120,9 +120,10 @@ def _new(template: dict[str, Any], *, args: str, kwargs: str = "{}") -> NewTask:
     return NewTask(new_id(), Template(**{**template, "hooks": hooks}), args, kwargs)
 
 
-def _event(one: Ended, *, crashed: bool) -> str:
+def _event(one: Ended) -> str:
     """Return the arguments of a hook: one object that says what happened."""
     attempt = one.attempt
+    failed = one.arrow is not Arrow.FINISH and one.counted is Counted.FAILURE
     event = {
         "event": _HOOK_OF[one.arrow][3:],
         "task_id": str(attempt.task_id),
@@ -131,8 +132,8 @@ def _event(one: Ended, *, crashed: bool) -> str:
         "args": _readable(attempt.args),
         "kwargs": _readable(attempt.kwargs),
         "attempt": attempt.number,
-        "failures": attempt.failures + (one.arrow is not Arrow.FINISH and not crashed),
-        "crashes": attempt.crashes + crashed,
+        "failures": attempt.failures + failed,
+        "crashes": attempt.crashes + (one.counted is Counted.CRASH),
         "result": _readable(one.result),
         "error": {key: one.error.get(key) for key in ("type", "message")} if one.error else None,
     }

@@ -14,7 +14,7 @@ from django.db import DatabaseError, InterfaceError, connections
 from django_txtasks.conf import Config
 from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import statements
-from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended, capped
+from django_txtasks.lifecycle.attempts import Arrow, Attempt, Counted, Ended, capped
 from django_txtasks.lifecycle.claims import read_entries
 from django_txtasks.lifecycle.dialect import as_uuid, run
 from django_txtasks.lifecycle.followers import Followers, follow
@@ -60,7 +60,7 @@ def record(alias: str, ended: Sequence[Ended], *, config: Config) -> Recorded:
 def weight(ended: Ended) -> int:
     """Return about how many bytes an outcome adds to the statements that record it, with what follows it."""
     attempt, size = ended.attempt, len(ended.result or "")
-    if attempt.hooks == "{}" and ended.arrow is Arrow.FINISH:
+    if attempt.hooks == "{}" and ended.arrow is Arrow.FINISH and not ended.error:
         return size
     entries = [*attempt.errors, ended.error]
     texts = sum(len(text) for entry in entries for text in entry.values() if isinstance(text, str))
@@ -247,11 +247,8 @@ def _copy(
     run(alias, sql, ids=ids, status=status.value, outcome=outcome.value, **params)
 
 
-def move(alias: str, ended: Ended, *, crashed: bool = False) -> None:
+def move(alias: str, ended: Ended) -> None:
     """CLAIMED -> PENDING or DEAD: the arrow of one attempt that did not finish.
-
-    Args:
-        crashed: count it as a crash of its worker instead of a failure of the task.
 
     Raises:
         ClaimLost: the row has moved on by itself.
@@ -261,8 +258,8 @@ def move(alias: str, ended: Ended, *, crashed: bool = False) -> None:
         _hit(alias, statements.RELEASE, attempt)
         return
     changes: dict[str, Any] = {
-        "failed": int(not crashed),
-        "crashed": int(crashed),
+        "failed": int(ended.counted is Counted.FAILURE),
+        "crashed": int(ended.counted is Counted.CRASH),
         "errors": json.dumps(attempt.errors_with({"at": _now(alias), **ended.error})),
     }
     if ended.arrow is Arrow.RETRY:

@@ -1,18 +1,22 @@
-"""What a cleaner does to rows: lost workers, their claims, overdue tasks, old history."""
+"""What a cleaner does to rows: lost workers, their claims, overdue tasks, old history.
+
+A worker that must end takes care of its own claims in the same way.
+"""
 
 from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, NamedTuple
 
+from django_txtasks import signals
 from django_txtasks.conf import Config
-from django_txtasks.exceptions import ClaimLost, WorkerLost, class_path
+from django_txtasks.exceptions import ClaimLost, WorkerLost, WorkerStopped, class_path
 from django_txtasks.lifecycle import statements
-from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
+from django_txtasks.lifecycle.attempts import MAX_ERRORS, Arrow, Attempt, Counted, Ended
 from django_txtasks.lifecycle.claims import read_entries
 from django_txtasks.lifecycle.dialect import as_uuid, is_uuid, run
 from django_txtasks.lifecycle.followers import Followers, follow
@@ -22,6 +26,8 @@ from django_txtasks.models import OnCrash, Outcome, Status
 BATCH = 500
 MOST_HELD = 10_000
 """Claims of one worker that are looked at together."""
+STOPS_IN_A_ROW = MAX_ERRORS - 1
+"""Orderly stops of a worker in a row that count as no crash of the task that they cut short."""
 _FIRST_ID, _LAST_ID = uuid.UUID(int=0), uuid.UUID(int=2**128 - 1)
 
 
@@ -54,20 +60,19 @@ class Holder:
 
 @dataclass(frozen=True)
 class Orphan:
-    """A claim whose worker is lost or has no row."""
+    """A claim whose worker is lost, has no row, or is about to end."""
 
     attempt: Attempt
     max_crashes: int
     on_crash: OnCrash
-    started: bool
     whose: str
 
 
 @dataclass(frozen=True)
 class Recovered:
-    """The arrow that a lost claim took, and the tasks that followed it."""
+    """The arrow that a claim took, and the tasks that followed it."""
 
-    arrow: Arrow
+    ended: Ended
     followers: Followers
 
 
@@ -166,36 +171,57 @@ def orphans(alias: str, holder: Holder) -> list[Orphan]:
 
 
 def recover(
-    alias: str, orphan: Orphan, delay: Callable[[int], timedelta], config: Config
+    alias: str,
+    orphan: Orphan,
+    delay: Callable[[int], timedelta],
+    config: Config,
+    *,
+    stopped: str = "",
 ) -> Recovered:
-    """Take a lost claim's own arrow, with the tasks that follow it.
+    """Take a claim's own arrow, with the tasks that follow it.
 
-    Not started: released, counted against nothing. Declared safe to run again: retried at once
-    after the first crash, after ``delay(crashes - 1)`` from the second on, until ``max_crashes``.
-    Else: dead, and compensated if so declared.
+    Declared safe to run again: retried at once after the first crash, after ``delay(crashes - 1)`` from the
+    second on, until ``max_crashes``. Else: dead, and compensated if so declared.
+
+    Args:
+        stopped: why its worker stops in good order. Then what may run again does so at once, and it counts as
+            no crash, unless it has been so ``STOPS_IN_A_ROW`` times: what has itself stopped must end, too.
 
     Raises:
         ClaimLost: the row has moved on by itself, or somebody else has locked it.
     """
-    attempt, crashes = orphan.attempt, orphan.attempt.crashes + 1
+    attempt, policy = orphan.attempt, orphan.on_crash
     if not run(alias, statements.LOCK_CLAIMED, ids=[attempt.task_id])[1]:
         raise ClaimLost(f"task {attempt.task_id} is locked or no longer claimed")
-    if not orphan.started:
-        move(alias, Ended(attempt=attempt, arrow=Arrow.RELEASE))
-        return Recovered(Arrow.RELEASE, [])
-    again = orphan.on_crash is OnCrash.RETRY and crashes < orphan.max_crashes
+    free = bool(stopped) and policy is OnCrash.RETRY and not _is_stopped_too_often(attempt)
+    crashes = attempt.crashes + (not free)
+    again = policy is OnCrash.RETRY and crashes < orphan.max_crashes
+    kind = WorkerStopped if stopped else WorkerLost
     ended = Ended(
         attempt=attempt,
         arrow=Arrow.RETRY if again else Arrow.BURY,
-        delay=delay(crashes - 1) if crashes > 1 else timedelta(0),
+        delay=delay(crashes - 1) if crashes > 1 and not free else timedelta(0),
         error={
-            "type": WorkerLost.__name__,
-            "class": class_path(WorkerLost),
-            "message": _reason(orphan, crashes),
+            "type": kind.__name__,
+            "class": class_path(kind),
+            "message": _reason(orphan, "" if free else f"{crashes}", stopped),
         },
+        counted=Counted.NOTHING if again and free else Counted.CRASH,
     )
-    move(alias, ended, crashed=True)
-    return Recovered(ended.arrow, follow(alias, [ended], config, lost=orphan.on_crash))
+    move(alias, ended)
+    return Recovered(ended, follow(alias, [ended], config, lost=policy))
+
+
+def events_of(orphan: Orphan, ended: Ended) -> Iterator[tuple[signals.Event, dict[str, Any]]]:
+    """Yield what is to be told of a claim that was recovered, each with its facts."""
+    facts = orphan.attempt.facts
+    if ended.arrow is Arrow.RETRY:
+        is_free = ended.counted is Counted.NOTHING
+        yield (signals.task_cut_short if is_free else signals.task_recovered), facts
+        return
+    yield signals.task_died, {**facts, "error": ended.error["message"]}
+    if orphan.on_crash is OnCrash.COMPENSATE:
+        yield signals.task_compensated, facts
 
 
 class Removed(NamedTuple):
@@ -276,7 +302,7 @@ def _since(since: str | None) -> dict[str, str]:
 def _orphan(row: tuple[Any, ...], whose: str) -> Orphan:
     (
         task_id, number, worker, name, queue, args, kwargs, failures, crashes, max_crashes, on_crash,
-        errors, hooks, started,
+        errors, hooks,
     ) = row  # fmt: skip
     attempt = Attempt(
         task_id=as_uuid(task_id),
@@ -292,15 +318,25 @@ def _orphan(row: tuple[Any, ...], whose: str) -> Orphan:
         hooks=hooks,
     )
     policy = OnCrash(on_crash) if on_crash in OnCrash.values else OnCrash.DEAD  # as written by hand
-    return Orphan(attempt, max_crashes, policy, bool(started), whose)
+    return Orphan(attempt, max_crashes, policy, whose)
 
 
-def _reason(orphan: Orphan, crashes: int) -> str:
+def _is_stopped_too_often(attempt: Attempt) -> bool:
+    latest = attempt.errors[-STOPS_IN_A_ROW:]
+    stops = [one for one in latest if one.get("type") == WorkerStopped.__name__]
+    return len(stops) == STOPS_IN_A_ROW
+
+
+def _reason(orphan: Orphan, crash: str, stopped: str) -> str:
+    what = "worker stopped while the task ran" if stopped else "worker lost in mid-task"
+    where = f"{orphan.whose} ({stopped})" if stopped else orphan.whose
     if orphan.on_crash is OnCrash.RETRY:
-        return f"worker lost in mid-task, crash {crashes} of {orphan.max_crashes}: {orphan.whose}"
+        counted = f"crash {crash} of {orphan.max_crashes}" if crash else "counted as no crash"
+        often = f" after {STOPS_IN_A_ROW} stops in a row" if stopped and crash else ""
+        return f"{what}, {counted}{often}: {where}"
     if orphan.on_crash is OnCrash.COMPENSATE:
-        return f"worker lost in mid-task: {orphan.whose}. Its compensation was enqueued in the same transaction."
+        return f"{what}: {where}. Its compensation was enqueued in the same transaction."
     return (
-        f"worker lost in mid-task: {orphan.whose}. The task is declared neither atomic nor idempotent, "
+        f"{what}: {where}. The task is declared neither atomic nor idempotent, "
         "so it may have done part of its work. Check, then revive or discard it."
     )

@@ -335,7 +335,7 @@ HELD_BY = """
 # see the locked row anew but the workers as they were, and reset a live claim.
 ORPHANS = """
     SELECT id, attempt, worker, task_name, queue_name, args, kwargs, failures, crashes,
-           max_crashes, on_crash, errors, hooks, started_at IS NOT NULL
+           max_crashes, on_crash, errors, hooks
       FROM txtasks_task WHERE id {in_ids} AND TRIM(status) = 'claimed' AND worker = %(worker)s
 """
 # What waits for longer than two intervals, whoever can run it: a page of it, from a place in it on.

@@ -188,11 +188,11 @@ class Ledger:
             return False
         return self._beat_alone() and self.recorder.failed(error, alone=self._only_records)
 
-    def leave(self, *, cut_short: bool) -> None:
-        """Remove this worker's row, or leave its claims to the cleaner at once."""
+    def leave(self) -> None:
+        """Remove this worker's row. One that still holds claims stays until its lease is over."""
         if self.id is not None:
             with own_transaction(self.alias, limit=self.config.lease / 2, in_order=True):
-                (workers.give_up if cut_short else workers.unregister)(self.alias, self.id)
+                workers.unregister(self.alias, self.id)
         sessions.close_own(self.alias)
 
     def _register(self, connected: bool | None) -> None:

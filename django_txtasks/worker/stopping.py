@@ -15,12 +15,15 @@ class Stop:
     Args:
         grace: seconds that running tasks may take.
         ring: wakes the loop.
+
+    Attributes:
+        forced: it was requested twice.
     """
 
     def __init__(self, grace: float, ring: Callable[[], None]) -> None:
         self._grace, self._ring = grace, ring
         self._since: float | None = None
-        self._forced = False
+        self.forced = False
 
     def request(self, *_: object) -> None:
         """Ask once more; takes what a signal handler is called with."""
@@ -28,13 +31,13 @@ class Stop:
         if self._since is None:
             self._since = now
         elif now >= self._since + ONE_SIGNAL:
-            self._forced = True
+            self.forced = True
         self._ring()
 
     def force(self) -> None:
         """Stop now."""
         self._since = self._since or time.monotonic()
-        self._forced = True
+        self.forced = True
         self._ring()
 
     @property
@@ -50,4 +53,4 @@ class Stop:
     @property
     def now(self) -> bool:
         """Whether to leave running tasks behind."""
-        return self._forced or time.monotonic() >= self.deadline
+        return self.forced or time.monotonic() >= self.deadline

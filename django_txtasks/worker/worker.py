@@ -10,6 +10,7 @@ import enum
 import sys
 import time
 import uuid
+from collections.abc import Callable
 
 from django.db import DatabaseError, InterfaceError, reset_queries
 
@@ -20,6 +21,7 @@ from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.claims import Room, Subscription
 from django_txtasks.lifecycle.dialect import is_refusal, is_repeatable
 from django_txtasks.worker.bell import Bell
+from django_txtasks.worker.leaving import let_go
 from django_txtasks.worker.ledger import DeclaredLost, LastWill, Ledger
 from django_txtasks.worker.pace import Pace
 from django_txtasks.worker.pulse import Pulse
@@ -36,6 +38,9 @@ HAND_OVER = 0.0001
 """Seconds that the loop leaves Python to the slots that it has woken: otherwise they wait until it rests."""
 LEAST_PATIENCE = 1.0
 """Seconds that a task has for its end after its timeout, and the others then, however short the grace."""
+
+LOG_FIRST = 2.0
+"""Seconds that handlers of the log have before tasks are let go: while they write, these may run twice."""
 
 
 class End(enum.Enum):
@@ -116,8 +121,9 @@ class Worker:
             if self._next_turn() <= time.monotonic():
                 self._try_turn()
             self._wait()
+        self._record_all()
         self.slots.close()
-        self._leave(cut_short=False)
+        self._leave(self.ledger.leave)
         signals.worker_stopped.tell(worker=self.ledger.id, count=self.count)
         return End.RENEW if self._renew and not self.stop.asked else End.DONE
 
@@ -296,28 +302,43 @@ class Worker:
         return self.slots.running == len(stuck) or waited >= self._patience
 
     def _cut_short(self) -> End:
-        """Record what has ended and leave the rest to the cleaner: these tasks die with the process.
+        """Record what has ended, and let the rest go: these tasks die with the process.
 
-        A time-out is a failure, not a crash; it is recorded last, since what is stuck goes on until the end.
+        What is slow, such as a log that is read, comes before: once they are let go, they run elsewhere.
         """
         self._collect()
         self._give_back(self.slots.take_back(stalled=False))
+        self._record_all()
         stuck = self._enforce_limits()
         running = self.slots.running - len(stuck)
-        self.recorder.add(failed(one.attempt, one.limit.error(), self.config) for one in stuck)
-        for _ in range(2):  # what one turn could not record, the next one can, or tells why
-            if self.recorder.waiting:
-                self._try_turn()
-        self._leave(cut_short=True)
         if running:
             signals.worker_cut_short.tell(worker=self.ledger.id, running=running)
+        signals.flush(LOG_FIRST)
+        self._collect()
+        stuck = self._enforce_limits()
+        self.recorder.add(failed(one.attempt, one.limit.error(), self.config) for one in stuck)
+        self._leave(lambda: let_go(self.ledger, self.slots.holds(), self._why()))
         return End.STUCK if stuck and not self.stop.asked else End.CUT_SHORT
 
-    def _leave(self, *, cut_short: bool) -> None:
+    def _why(self) -> str:
+        if not self.stop.asked:
+            return f"its process was replaced: {self._renew}"
+        return "a second stop signal" if self.stop.forced else "the end of TXTASKS['grace']"
+
+    def _record_all(self) -> None:
+        """Record what waits, batch by batch; what fails twice in the same way is left."""
+        self.recorder.try_refused_again(now=True)
+        tries = 2
+        while self.recorder.waiting and tries:
+            before = len(self.recorder.waiting), self.recorder.most
+            self._try_turn()
+            tries -= before == (len(self.recorder.waiting), self.recorder.most)
+
+    def _leave(self, leave: Callable[[], None]) -> None:
         if self._renew:
             signals.worker_renewed.tell(worker=self.ledger.id, reason=self._renew)
         try:
-            self.ledger.leave(cut_short=cut_short)
+            leave()
         except (DatabaseError, InterfaceError) as error:  # the cleaner will find out by the lease
             self._tell_failure(error, 0.0)
         reset_queries()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from model.rules import Case
-from model.state import AHEAD, CLAIMED, DEAD, PENDING, SUCCEEDED, Attempt, Row, State, note, set_row
+from model.rules import COMPENSATE, Case
+from model.state import BACK, CLAIMED, DEAD, PENDING, SUCCEEDED, Attempt, Row, State, note, set_row
 
 MOVED_BY_ANOTHER = "only the attempt that holds a row moves it"
 RESET_UNDER_A_LIVING_WORKER = "a cleaner moves only claims of lost workers"
 LOST_THOUGH_IT_BEAT = "a worker that beats is not declared lost"
-GIVEN_BACK_AFTER_A_RUN = "what has begun to run is not given back free"
+LET_GO_BY_A_BELIEVED_WORKER = "what runs is let go only by a worker that is declared lost"
 
 
 def holds(case: Case, row: Row | None, a: Attempt) -> bool:
@@ -37,7 +37,7 @@ def record(case: Case, s: State, a: Attempt, how: str) -> State:
     s = blame(s, MOVED_BY_ANOTHER, unless=row.claim == a.claim)
     if how == SUCCEEDED:
         return note(set_row(s, a.slot, None), a.instance, finishes=finishes + 1)
-    if how == AHEAD:
+    if how == BACK:
         return set_row(s, a.slot, unclaimed(row))
     failures = row.failures + 1
     if failures < case.scenario.max_attempts:
@@ -46,10 +46,19 @@ def record(case: Case, s: State, a: Attempt, how: str) -> State:
     return note(s, a.instance, dead=True)
 
 
+def bury(case: Case, s: State, a: Attempt) -> State:
+    row, undone = s.rows[a.slot], case.scenario.policy == COMPENSATE
+    assert row is not None
+    return set_row(s, a.slot, unclaimed(row, status=DEAD, compensated=undone))
+
+
+def announce(case: Case, s: State, a: Attempt) -> State:
+    """The notice of a death, or the compensating task, which is a row of the same transaction."""
+    return note(s, a.instance, dead=True, compensated=case.scenario.policy == COMPENSATE)
+
+
 def unclaimed(row: Row, **changes: object) -> Row:
-    return row._replace(
-        **{"status": PENDING, "worker": 0, "started": False, "claim": 0, "ran": False, **changes}
-    )
+    return row._replace(**{"status": PENDING, "worker": 0, "claim": 0, "ran": False, **changes})
 
 
 def blame(s: State, rule: str, *, unless: bool) -> State:

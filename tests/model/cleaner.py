@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from model.arrows import (
-    GIVEN_BACK_AFTER_A_RUN,
     LOST_THOUGH_IT_BEAT,
     RESET_UNDER_A_LIVING_WORKER,
+    announce,
     blame,
+    bury,
     in_fence,
     unclaimed,
 )
-from model.rules import COMPENSATE, RETRY, Case
+from model.rules import RETRY, Case
 from model.state import (
     CLAIMED,
-    DEAD,
     LIVING,
     ORPHAN,
     SILENT,
@@ -25,7 +25,6 @@ from model.state import (
     Sight,
     State,
     is_living,
-    note,
     put,
     set_row,
     set_worker,
@@ -70,7 +69,7 @@ def sights(case: Case, s: State) -> Iterator[tuple[str, Sight]]:
 
 
 def attempt_of(slot: int, row: Row) -> Attempt:
-    return Attempt(slot, row.attempt, row.worker, row.started, row.instance, row.claim)
+    return Attempt(slot, row.attempt, row.worker, row.instance, row.claim)
 
 
 def lose(case: Case, s: State, sight: Sight) -> tuple[str, State]:
@@ -90,24 +89,15 @@ def recover(case: Case, s: State, sight: Sight) -> tuple[str, State]:
         return f"{label}: 0 rows", s
     rightly = row.claim == a.claim and not is_living(s, row.worker)
     s = blame(s, RESET_UNDER_A_LIVING_WORKER, unless=rightly)
-    if not a.started:
-        s = blame(s, GIVEN_BACK_AFTER_A_RUN, unless=not row.ran)
-        return f"{label}: released", set_row(s, a.slot, unclaimed(row))
     if runs_again(case, row):
         crashes = row.crashes + case.rules.crashes_are_counted
         return f"{label}: pending", set_row(s, a.slot, unclaimed(row, crashes=crashes))
-    undone = case.scenario.policy == COMPENSATE
-    s = set_row(s, a.slot, unclaimed(row, status=DEAD, compensated=undone))
+    s = bury(case, s, a)
     return f"{label}: dead", s if sight.kind == TOLD else announce(case, s, a)
 
 
 def runs_again(case: Case, row: Row) -> bool:
     return case.scenario.policy == RETRY and row.crashes + 1 < case.scenario.max_crashes
-
-
-def announce(case: Case, s: State, a: Attempt) -> State:
-    """The notice of a death, or the compensating task, which is a row of the same transaction."""
-    return note(s, a.instance, dead=True, compensated=case.scenario.policy == COMPENSATE)
 
 
 def recover_in_one_statement(case: Case, s: State, sight: Sight) -> Steps:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from model.arrows import (
-    GIVEN_BACK_AFTER_A_RUN,
+    LET_GO_BY_A_BELIEVED_WORKER,
     LOST_THOUGH_IT_BEAT,
     MOVED_BY_ANOTHER,
     RESET_UNDER_A_LIVING_WORKER,
@@ -44,7 +44,7 @@ SEEN_IN_STEPS = (
     MOVED_BY_ANOTHER,
     RESET_UNDER_A_LIVING_WORKER,
     LOST_THOUGH_IT_BEAT,
-    GIVEN_BACK_AFTER_A_RUN,
+    LET_GO_BY_A_BELIEVED_WORKER,
 )
 
 

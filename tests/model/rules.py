@@ -16,7 +16,6 @@ class Rules:
     renotifies: bool = True
     turn_begins_with_beat: bool = True
     attempt_counted_in_claim: bool = True
-    starts_in_a_turn: bool = True
     finish_is_fenced: bool = True
     fence_has_attempt: bool = True
     fence_has_worker: bool = True
@@ -24,7 +23,7 @@ class Rules:
     reconciles: bool = True
     lose_checks_beat: bool = True
     new_id_when_lost: bool = True
-    drops_what_it_claimed_ahead: bool = True
+    lost_before_it_lets_go: bool = True
     recovers_in_two_steps: bool = True
     recover_is_fenced: bool = True
     crashes_are_counted: bool = True
@@ -54,6 +53,7 @@ class Scenario:
     freezes: int = 0
     lost_answers: int = 0
     releases: int = 0
+    stops: int = 0
     revives: int = 0
 
     @property
@@ -61,7 +61,7 @@ class Scenario:
         """One, and one more for each thing that goes wrong."""
         if self.poison:
             return self.max_crashes
-        faults = self.crashes + self.freezes + self.revives
+        faults = self.crashes + self.freezes + self.revives + self.stops
         return 1 + faults + (self.max_attempts - 1) * self.raises
 
 

@@ -16,7 +16,8 @@ LOOKS, LEFT = -2, -1
 """A person who has seen no dead task yet, and one who has clicked; the others remember the task's id."""
 PENDING, CLAIMED, DEAD = "pending", "claimed", "dead"
 SILENT, ORPHAN, TOLD, LIVING = "silent", "orphan", "told", "living"
-AHEAD, READY, INSIDE, SUCCEEDED, RAISED = "ahead", "ready", "inside", "succeeded", "raised"
+AHEAD, BACK, READY, INSIDE = "ahead", "taken back", "ready", "inside"
+SUCCEEDED, RAISED = "succeeded", "raised"
 
 
 class Row(NamedTuple):
@@ -26,7 +27,6 @@ class Row(NamedTuple):
     status: str = PENDING
     attempt: int = 0
     worker: int = 0
-    started: bool = False
     failures: int = 0
     crashes: int = 0
     compensated: bool = False
@@ -57,22 +57,22 @@ class Attempt(NamedTuple):
     slot: int
     number: int
     worker: int
-    started: bool
     instance: int
     claim: int
 
 
-NOTHING = Attempt(-1, 0, 0, False, 0, 0)
+NOTHING = Attempt(-1, 0, 0, 0, 0)
 
 
 class Process(NamedTuple):
-    """A worker process with one slot; ``id`` 0 = it has to register."""
+    """A worker process with one slot; ``id`` 0 = it has to register; ``leaving``: only its slot goes on."""
 
     id: int = 0
     attempt: Attempt = NOTHING
     stage: str = ""
     unsure: bool = False
     frozen: bool = False
+    leaving: bool = False
 
 
 class Left(NamedTuple):
@@ -82,6 +82,7 @@ class Left(NamedTuple):
     freezes: int
     lost_answers: int
     releases: int
+    stops: int
 
     def less(self, name: str) -> Left:
         return self._replace(**{name: getattr(self, name) - 1})
@@ -113,7 +114,13 @@ class State(NamedTuple):
 
 def first(scenario: Scenario) -> State:
     """Nothing is enqueued, nothing runs."""
-    left = Left(scenario.crashes, scenario.freezes, scenario.lost_answers, scenario.releases)
+    left = Left(
+        scenario.crashes,
+        scenario.freezes,
+        scenario.lost_answers,
+        scenario.releases,
+        scenario.stops,
+    )
     return State(
         rows=(None,) * scenario.tasks,
         past=(Past(),) * scenario.tasks,

@@ -13,7 +13,7 @@ Fence = tuple[uuid.UUID, int, uuid.UUID]
 
 @dataclass
 class Row:
-    """A live task; ``runs_again``: after a crash."""
+    """A live task; ``runs_again``: after a crash; ``stops``: of its workers, in a row."""
 
     queue: str
     priority: int
@@ -23,17 +23,17 @@ class Row:
     status: str = "pending"
     attempt: int = 0
     worker: uuid.UUID | None = None
-    started: bool = False
     failures: int = 0
     crashes: int = 0
     errors: int = 0
+    stops: int = 0
 
     @property
     def can_be_claimed(self) -> bool:
         return self.status == "pending" and self.due
 
     def leave(self, status: str) -> None:
-        self.status, self.worker, self.started = status, None, False
+        self.status, self.worker = status, None
 
     def note_error(self) -> None:
         self.errors = min(self.errors + 1, MAX_ERRORS)
@@ -86,9 +86,9 @@ class Tables:
         ids = [key for key, row in self.tasks.items() if row.can_be_claimed and row.queue in queues]
         return sorted(ids, key=lambda key: -self.tasks[key].priority)
 
-    def claim(self, task_id: uuid.UUID, worker: uuid.UUID, *, started: bool) -> Fence:
+    def claim(self, task_id: uuid.UUID, worker: uuid.UUID) -> Fence:
         row = self.tasks[task_id]
-        row.status, row.worker, row.started = "claimed", worker, started
+        row.status, row.worker = "claimed", worker
         row.attempt += 1
         return task_id, row.attempt, worker
 
@@ -114,6 +114,7 @@ class Tables:
             row.due = not later
         if arrow != "release":
             row.failures += 1
+            row.stops = 0
             row.note_error()
         return True
 
@@ -124,20 +125,19 @@ class Tables:
             if row.status == "claimed" and row.worker and not self.believes(row.worker)
         }
 
-    def recover(self, fence: Fence) -> str | None:
-        """Return the arrow of a lost claim: at once after its first crash, later after others."""
+    def recover(self, fence: Fence, *, stopped: bool) -> str | None:
+        """Return the arrow of a lost claim: at once after its first crash or a stop, later after others."""
         if not self.holds(fence):
             return None
         row = self.tasks[fence[0]]
-        if not row.started:
-            row.leave("pending")
-            return "release"
-        row.crashes += 1
+        is_free = stopped and row.runs_again and row.stops < MAX_ERRORS - 1
+        row.stops = min(row.stops + 1, MAX_ERRORS) if stopped else 0
+        row.crashes += not is_free
         row.note_error()
         again = row.runs_again and row.crashes < row.max_crashes
         row.leave("pending" if again else "dead")
         if again:
-            row.due = row.crashes == 1
+            row.due = is_free or row.crashes == 1
         return "retry" if again else "bury"
 
     def unregister(self, worker: uuid.UUID) -> None:

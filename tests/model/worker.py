@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from model.arrows import holds, record, unclaimed
-from model.rules import Case
+from model.arrows import (
+    LET_GO_BY_A_BELIEVED_WORKER,
+    announce,
+    blame,
+    bury,
+    holds,
+    record,
+    unclaimed,
+)
+from model.rules import RETRY, Case
 from model.state import (
     AHEAD,
+    BACK,
     CLAIMED,
     INSIDE,
     NOTHING,
@@ -20,6 +29,7 @@ from model.state import (
     State,
     WorkerRow,
     hinted,
+    is_living,
     new_claim,
     new_worker_id,
     note,
@@ -47,6 +57,11 @@ def process(case: Case, s: State, place: int) -> Steps:
         after = set_process(s, place, me._replace(frozen=True))
         yield f"W{me.id} FREEZES", after._replace(left=left)
     yield from slot_steps(case, s, place)
+    if me.leaving:
+        yield f"W{me.id} exits", set_process(s, place, Process())
+        return
+    if s.left.stops and me.attempt != NOTHING and me.id:
+        yield let_go(case, s, place)
     if not me.id:
         worker = new_worker_id(s)
         after = set_process(s, place, me._replace(id=worker))
@@ -73,17 +88,39 @@ def beat(s: State, worker: int) -> State | None:
 def declared_lost(case: Case, s: State, place: int) -> State:
     me = s.processes[place]
     if case.rules.new_id_when_lost:
-        if me.stage == AHEAD and case.rules.drops_what_it_claimed_ahead:
+        if me.stage in (AHEAD, BACK):
             me = me._replace(attempt=NOTHING, stage="")
         return set_process(s, place, me._replace(id=0, unsure=False))
     return set_worker(s, WorkerRow(me.id))
 
 
+def let_go(case: Case, s: State, place: int) -> tuple[str, State]:
+    """Its last transaction; the slot goes on until the process exits."""
+    me, a = s.processes[place], s.processes[place].attempt
+    label = f"W{me.id} stops and lets {a.slot} go"
+    worker, row = worker_row(s, me.id), s.rows[a.slot]
+    s = s._replace(left=s.left.less("stops"))
+    s = set_process(s, place, me._replace(leaving=True, unsure=False))
+    if worker is not None and case.rules.lost_before_it_lets_go:
+        s = set_worker(s, worker._replace(lost=True))
+    if row is None or not holds(case, row, a):
+        return f"{label}: 0 rows", s
+    is_believed = is_living(s, a.worker)
+    s = blame(s, LET_GO_BY_A_BELIEVED_WORKER, unless=not (row.ran and is_believed))
+    if case.scenario.policy == RETRY:
+        return label, set_row(s, a.slot, unclaimed(row))
+    return f"{label}: dead", announce(case, bury(case, s, a), a)
+
+
 def slot_steps(case: Case, s: State, place: int) -> Steps:
     """The thread that runs the task function; it does not know of beats."""
     me, a = s.processes[place], s.processes[place].attempt
-    if me.stage == AHEAD and not case.rules.starts_in_a_turn:
+    if me.stage == AHEAD:
         yield f"{a.slot} is started", set_process(s, place, me._replace(stage=READY))
+        if s.left.releases:
+            left = s.left.less("releases")
+            after = set_process(s, place, me._replace(stage=BACK))
+            yield f"W{me.id} takes {a.slot} back from its slot", after._replace(left=left)
     elif me.stage == READY:
         begun = run_begun(case, s, a)
         if case.scenario.poison:
@@ -131,17 +168,11 @@ def turn(case: Case, s: State, place: int) -> Steps:
     elif me.stage in (SUCCEEDED, RAISED):
         label = f"W{me.id} records that attempt {a.number} of {a.slot} by W{a.worker} {me.stage}"
         yield from commit(place, label, record(case, s, a, me.stage), idle, unsure)
-    elif me.stage == AHEAD and case.rules.starts_in_a_turn:
-        row = s.rows[a.slot]
-        if holds(case, row, a):
-            after = set_row(s, a.slot, row._replace(started=True))
-            started = me._replace(stage=READY)
-            yield from commit(place, f"W{me.id} starts {a.slot}", after, started, unsure)
+    elif me.stage == BACK:
+        after = record(case, s, a, BACK)
+        yield from commit(place, f"W{me.id} releases {a.slot}", after, idle, unsure)
     elif not me.stage:
         yield from claim(case, s, place)
-    if me.stage == AHEAD and s.left.releases and not me.unsure:
-        after = record(case, s._replace(left=s.left.less("releases")), a, AHEAD)
-        yield from commit(place, f"W{me.id} releases {a.slot}", after, idle, unsure)
 
 
 def commit(place: int, label: str, after: State, knows: Process, unknowing: Process) -> Steps:
@@ -158,15 +189,13 @@ def claim(case: Case, s: State, place: int) -> Steps:
     for slot, row in enumerate(s.rows):
         if not row or row.status != PENDING or not (case.rules.scans or s.hints[slot]):
             continue
-        for started in (True, False) if case.scenario.ahead else (True,):
+        for stage in (READY, AHEAD) if case.scenario.ahead else (READY,):
             number = row.attempt + case.rules.attempt_counted_in_claim
-            a = Attempt(slot, number, me.id, started, row.instance, new_claim(s))
-            claimed = row._replace(
-                status=CLAIMED, attempt=number, worker=me.id, started=started, claim=a.claim
-            )
-            knows = me._replace(attempt=a, stage=READY if started else AHEAD)
+            a = Attempt(slot, number, me.id, row.instance, new_claim(s))
+            claimed = row._replace(status=CLAIMED, attempt=number, worker=me.id, claim=a.claim)
+            knows = me._replace(attempt=a, stage=stage)
             unknowing = me._replace(unsure=case.rules.reconciles)
-            label = f"W{me.id} claims {slot}{'' if started else ' ahead'}, attempt {number}"
+            label = f"W{me.id} claims {slot}{' ahead' if stage == AHEAD else ''}, attempt {number}"
             after = set_row(s, slot, claimed)
             yield from commit(place, label, after, knows, unknowing)
             if s.hints[slot]:  # or the hint is delivered again
@@ -188,7 +217,7 @@ def reconcile(s: State, me: Process) -> State:
 def in_step(s: State, me: Process) -> bool:
     """Whether what I think I hold is in the table; if not, an earlier COMMIT has moved it on."""
     a = me.attempt
-    if me.stage not in (AHEAD, SUCCEEDED, RAISED) or a.worker != me.id:
+    if me.stage not in (AHEAD, BACK, SUCCEEDED, RAISED) or a.worker != me.id:
         return True  # there is none, it runs, or it is of my former id: its fence will tell
     row = s.rows[a.slot]
     return row is not None and (row.worker, row.attempt) == (me.id, a.number)

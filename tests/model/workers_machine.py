@@ -70,7 +70,6 @@ class CallersAndWorkers(RuleBasedStateMachine):
         "queues": queues,
         "limit": limits,
         "keep": st.booleans(),
-        "started": st.booleans(),
         "unanswered": seldom,
     }
 
@@ -155,7 +154,7 @@ class CallersAndWorkers(RuleBasedStateMachine):
         mine = [one for one in held if one.worker == self.processes[place]]
         return self._turn([(one, Arrow.RETRY, False) for one in mine], place=place, **how)
 
-    def _turn(self, ended, *, place, queues, limit, keep, started, unanswered):
+    def _turn(self, ended, *, place, queues, limit, keep, unanswered):
         worker = self.processes[place]
         batch = sorted(map(ended_of, ended), key=lambda one: one.attempt.task_id)
         try:
@@ -171,7 +170,7 @@ class CallersAndWorkers(RuleBasedStateMachine):
         due = self.tables.claimable(queues)[:limit]
         priorities = [self.tables.tasks[attempt.task_id].priority for attempt in claimed]
         assert priorities == [self.tables.tasks[key].priority for key in due]
-        return self._claimed(worker, claimed, started, unanswered)
+        return self._claimed(worker, claimed, unanswered)
 
     @rule(target=attempts, **hinting)
     def claim_hinted(self, **how):
@@ -209,20 +208,16 @@ class CallersAndWorkers(RuleBasedStateMachine):
         assert len(found.claimed) == min(limit, len(due))
         assert set(found.later) == pending - taken
         assert set(found.absent) == set(ids) - known
-        return self._claimed(worker, found.claimed, True, unanswered)
+        return self._claimed(worker, found.claimed, unanswered)
 
-    def _claimed(self, worker, attempts, started, unanswered):
+    def _claimed(self, worker, attempts, unanswered):
         """The turn was committed; perhaps its answer was lost, and the worker knows nothing of it."""
         assert self.tables.beat(worker)
         for attempt in attempts:
-            fence = self.tables.claim(attempt.task_id, worker, started=started)
+            fence = self.tables.claim(attempt.task_id, worker)
             assert attempt.fence == fence
             assert fence not in self.fences
             self.fences.add(fence)
-            if not started:  # claimed ahead
-                helpers.execute(
-                    "UPDATE txtasks_task SET started_at = NULL WHERE id = %s", attempt.task_id.hex
-                )
         self.old_attempts += attempts
         self.something_is_new = True
         if unanswered:

@@ -359,3 +359,16 @@ def hang_the_log():
 
     signals.FLUSH_SECONDS = console.LAST_WORDS = 0.1
     logging.getLogger("django_txtasks").addHandler(Hanging())
+
+
+@task(idempotent=True, on_retry=tell, on_failure=tell)
+def rest(key):
+    """Wait for the test; may run again."""
+    ran(key)
+    released.wait(60)
+
+
+@task(timeout=0.2, max_attempts=1)
+def rest_too_long():
+    """Wait in C code, where no exception gets through."""
+    released.wait(60)

@@ -197,7 +197,7 @@ class Command(BaseCommand):
         """End at once: the tasks that still run are somebody else's by now, and threads cannot be ended."""
         if self._called_from_command_line:
             end_process(1 if end is End.CUT_SHORT else EXIT_CODE)
-        raise CommandError("Tasks were cut short; the cleaner recovers them.")
+        raise CommandError("Tasks were cut short.")
 
     def _supervise(self, aliases: list[str], options: dict[str, Any]) -> Forked | None:
         """Run this same command in child processes, as many for each database, until they have ended.

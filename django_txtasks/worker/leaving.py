@@ -1,0 +1,90 @@
+"""The last transaction of a worker that must end although its tasks still run."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator, Set
+from datetime import timedelta
+
+from django.db import DatabaseError, InterfaceError, OperationalError, connections, transaction
+
+from django_txtasks.exceptions import ClaimLost
+from django_txtasks.lifecycle import outcomes, recovery, sessions, workers
+from django_txtasks.lifecycle.attempts import Arrow, Ended
+from django_txtasks.lifecycle.dialect import own_transaction
+from django_txtasks.lifecycle.recovery import Holder, Orphan
+from django_txtasks.retry import backoff
+from django_txtasks.worker.ledger import Ledger
+from django_txtasks.worker.recorder import Key
+
+Left = list[tuple[Orphan, Ended]]
+
+
+def let_go(ledger: Ledger, running: Set[Key], why: str) -> None:
+    """Declare this worker lost and let its claims take their own arrows, in one transaction.
+
+    The threads that run these tasks end with the process, a moment after it: whoever runs such a task again runs
+    it after its worker was declared lost. No hint is sent, since a scan comes soon enough, and later than that.
+    Outcomes that are still not recorded keep their claims, for the cleaner.
+
+    Args:
+        running: (id, attempt) of what slots hold.
+        why: said among the errors of what was cut short.
+
+    Raises:
+        DatabaseError, InterfaceError: the worker may be declared lost; the cleaner finds its claims.
+    """
+    if ledger.id is None:
+        return
+    try:
+        left = _let_go(ledger, ledger.id, running, why)
+    except (DatabaseError, InterfaceError):
+        connections[ledger.alias].close()
+        with own_transaction(ledger.alias, limit=ledger.config.lease / 2):
+            workers.give_up(ledger.alias, ledger.id)
+        raise
+    for orphan, ended in left:
+        for event, facts in recovery.events_of(orphan, ended):
+            event.tell(**facts)
+    sessions.close_own(ledger.alias)
+
+
+def _let_go(ledger: Ledger, me: uuid.UUID, running: Set[Key], why: str) -> Left:
+    recorder = ledger.recorder
+    recorder.careful = True
+    with own_transaction(ledger.alias, limit=ledger.config.lease / 2, in_order=True):
+        workers.give_up(ledger.alias, me)
+        recorded = recorder.record(me)
+        left = list(_cut_short(ledger, me, running, why))
+        workers.unregister(ledger.alias, me)
+    recorder.settle(recorded, me)
+    return left
+
+
+def _cut_short(
+    ledger: Ledger, me: uuid.UUID, running: Set[Key], why: str
+) -> Iterator[tuple[Orphan, Ended]]:
+    """Move what runs. A claim that is not known here was never begun: the answer to its COMMIT was lost."""
+    alias, config, unrecorded = ledger.alias, ledger.config, ledger.recorder.keys()
+
+    def delay(crashes: int) -> timedelta:
+        return backoff(crashes, base=config.retry_base, ceiling=config.retry_ceiling)
+
+    holder = Holder(me, f"{me} on {workers.host_name()} (pid {os.getpid()})")
+    for orphan in recovery.orphans(alias, holder):
+        attempt = orphan.attempt
+        key = attempt.task_id, attempt.number
+        if key in unrecorded:
+            continue
+        try:
+            with transaction.atomic(using=alias):
+                if key not in running:
+                    outcomes.move(alias, Ended(attempt=attempt, arrow=Arrow.RELEASE))
+                    continue
+                recovered = recovery.recover(alias, orphan, delay, config, stopped=why)
+        except (OperationalError, InterfaceError):
+            raise
+        except (ClaimLost, DatabaseError):
+            continue  # it ends just now, or cannot be moved: the cleaner looks at it
+        yield orphan, recovered.ended

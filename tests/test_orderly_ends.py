@@ -1,0 +1,307 @@
+"""A worker that ends in good order while tasks run lets them go by itself, and counts no crash."""
+
+import contextlib
+import signal
+
+import helpers
+import pytest
+from django.conf import settings as django_settings
+from django.db import OperationalError, connection
+from probe import tasks
+
+from django_txtasks import models, registry, signals
+from django_txtasks.cleaner import Cleaner
+from django_txtasks.conf import get_config
+from django_txtasks.lifecycle.attempts import Arrow, Ended
+from django_txtasks.lifecycle.claims import Room, Subscription
+from django_txtasks.lifecycle.recovery import STOPS_IN_A_ROW
+from django_txtasks.models import Status, Task
+from django_txtasks.worker import worker as worker_module
+from django_txtasks.worker.bell import Bell
+from django_txtasks.worker.leaving import let_go
+from django_txtasks.worker.ledger import Ledger, Turn
+from django_txtasks.worker.recorder import BATCH_BYTES
+from django_txtasks.worker.stopping import Stop
+from django_txtasks.worker.worker import End, Worker
+
+pytestmark = pytest.mark.usefixtures("rows", "quick")
+IS_SQLITE = "sqlite3" in django_settings.DATABASES["default"]["ENGINE"]
+
+
+class Running(set):
+    """What runs in slots: nothing."""
+
+    running = property(len)
+    holds = set.copy
+
+
+def new_ledger():
+    return Ledger(get_config(), Subscription("default", ["default"], registry.names()), threads=4)
+
+
+def claim(ledger, room=4):
+    """Claim what is due; return the keys of the attempts."""
+    turn = Turn(Room(room), [], scan=True)
+    ledger.write(turn, Running(), None)
+    return {(one.task_id, one.number) for one in turn.claimed}
+
+
+def stop(times=1):
+    """A worker claims all that is due, and has to end in the midst of it."""
+    for _ in range(times):
+        ledger = new_ledger()
+        let_go(ledger, claim(ledger), "a second stop signal")
+
+
+@contextlib.contextmanager
+def told(*events):
+    """Collect (event, facts) of what is told."""
+    heard, listeners = [], []
+    for event in events:
+
+        def listen(signal, event=event, **facts):
+            heard.append((event, facts))
+
+        event.connect(listen)
+        listeners.append((event, listen))
+    yield heard
+    for event, listen in listeners:
+        event.disconnect(listen)
+
+
+# -- a deploy, with real processes ----------------------------------------------------------------------
+
+
+def deploy(processes, *keys):
+    """Start a worker, wait until it runs these, and stop it; its grace is over before they end."""
+    process = processes.start("runworkers", "--threads=4")
+    seen = {key: helpers.runs(key) for key in keys}
+    helpers.wait_until(
+        lambda: all(helpers.runs(key) > seen[key] for key in keys),
+        what=lambda: processes.log_of(process),
+    )
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 1
+    return process
+
+
+def test_a_deploy_counts_as_no_crash_and_needs_no_cleaner(processes, txtasks):
+    txtasks(grace=0.3)
+    again = tasks.slow_once.enqueue("again")
+    once = tasks.slow.enqueue("once")
+    paid = tasks.pay.enqueue("paid", amount=7)
+    deploy(processes, "again", "once", "paid")
+    row = helpers.row(again.id)
+    assert (row.status, row.attempt, row.crashes, row.failures) == (Status.PENDING, 1, 0, 0)
+    assert row.errors[0]["type"] == "WorkerStopped"
+    assert "the end of TXTASKS['grace']" in row.errors[0]["message"]
+    dead = helpers.row(once.id)
+    assert (dead.status, dead.errors[0]["type"]) == (Status.DEAD, "WorkerStopped")
+    assert "worker stopped while the task ran" in dead.errors[0]["message"]
+    assert "neither atomic nor idempotent" in dead.errors[0]["message"]
+    assert helpers.row(paid.id).is_compensated
+    assert Task.objects.get(task_name="probe.tasks.undo").status == Status.PENDING
+    assert not models.Worker.objects.exists()
+    processes.start("runworkers", "--batch").wait(30)
+    done = helpers.finished(again.id)
+    assert (done.attempt, done.crashes) == (2, 0)
+    assert (helpers.runs("once"), helpers.runs("undo paid 7")) == (1, 1)
+
+
+@pytest.mark.skipif(
+    IS_SQLITE, reason="there an atomic task holds the only write lock until its process is gone"
+)
+def test_a_deploy_rolls_an_atomic_task_back_and_it_runs_again(processes, txtasks):
+    txtasks(grace=0.3)
+    handle = tasks.atomic_slow.enqueue("effect", 60)
+    process = processes.start("runworkers", "--threads=1")
+    helpers.wait_until(lambda: helpers.row(handle.id).status == Status.CLAIMED)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 1
+    row = helpers.row(handle.id)
+    assert (row.status, row.attempt, row.crashes) == (Status.PENDING, 1, 0)
+    assert helpers.runs("effect") == 0
+
+
+# -- what counts ------------------------------------------------------------------------------------------
+
+
+def test_deploys_bury_no_long_idempotent_task_but_not_for_ever():
+    """What stops its workers by itself, as by a probe that fails, must end, too."""
+    handle = tasks.slow_once.enqueue()
+    stop(STOPS_IN_A_ROW)
+    row = helpers.row(handle.id)
+    assert (row.status, row.attempt, row.crashes) == (Status.PENDING, STOPS_IN_A_ROW, 0)
+    for crashes, status in [(1, Status.PENDING), (2, Status.PENDING), (3, Status.DEAD)]:
+        helpers.execute("UPDATE txtasks_task SET run_after = enqueued_at")
+        stop()
+        row = helpers.row(handle.id)
+        assert (row.crashes, row.status) == (crashes, status)
+    assert "crash 3 of 3 after 9 stops in a row" in row.errors[-1]["message"]
+
+
+def test_another_end_between_begins_the_count_anew():
+    handle = tasks.slow_once.enqueue()
+    stop(STOPS_IN_A_ROW)
+    ledger = new_ledger()
+    claim(ledger)
+    helpers.execute("UPDATE txtasks_worker SET lost = TRUE")
+    Cleaner(get_config()).run_once()
+    stop(2)
+    row = helpers.row(handle.id)
+    assert (row.status, row.crashes) == (Status.PENDING, 1)
+
+
+def test_a_stop_keeps_the_place_in_the_queue():
+    handle = tasks.slow_once.enqueue()
+    before = helpers.row(handle.id).run_after
+    stop()
+    assert helpers.row(handle.id).run_after == before
+
+
+def test_hooks_and_signals_tell_of_a_stop():
+    again, once = tasks.rest.enqueue("again"), tasks.note.enqueue("once")
+    with told(signals.task_cut_short, signals.task_died) as heard:
+        stop()
+    assert {(event, facts["task_id"]) for event, facts in heard} == {
+        (signals.task_cut_short, again.id),
+        (signals.task_died, once.id),
+    }
+    (event,) = Task.objects.get(task_name="probe.tasks.tell").args
+    assert (event["event"], event["failures"], event["crashes"]) == ("retry", 0, 0)
+    assert event["error"]["type"] == "WorkerStopped"
+
+
+# -- in which order -----------------------------------------------------------------------------------------
+
+
+def test_nothing_is_let_go_before_its_worker_is_declared_lost():
+    """Whoever claims it next may meet the end of the first run: not one of a worker that is believed."""
+    handle = tasks.slow_once.enqueue()
+    ledger = new_ledger()
+    running = claim(ledger)
+    seen = []
+
+    def look(execute, sql, params, many, context):
+        if "SET status = 'pending'" in sql:
+            with helpers.second_session(lambda: seen.append(helpers.row(handle.id).status)):
+                pass
+            seen.append(models.Worker.objects.get().lost)
+        return execute(sql, params, many, context)
+
+    with connection.execute_wrapper(look):
+        let_go(ledger, running, "a second stop signal")
+    assert seen == [Status.CLAIMED, True]
+    assert not models.Worker.objects.exists()
+
+
+def test_an_attempt_that_is_let_go_finishes_nothing_any_more():
+    handle = tasks.slow_once.enqueue()
+    ledger = new_ledger()
+    turn = Turn(Room(1), [], scan=True)
+    ledger.write(turn, Running(), None)
+    let_go(ledger, {(handle.id, 1)}, "a second stop signal")
+    other = new_ledger()
+    other.recorder.add([Ended(attempt=turn.claimed[0], arrow=Arrow.FINISH)])
+    claim(other, room=0)
+    assert helpers.row(handle.id).status == Status.PENDING
+
+
+def test_a_worker_that_cannot_let_go_leaves_its_claims_to_the_cleaner():
+    handle = tasks.slow_once.enqueue()
+    ledger = new_ledger()
+    running = claim(ledger)
+
+    def refuse(execute, sql, params, many, context):
+        if "SET status = 'pending'" in sql:
+            raise OperationalError("the connection was cut")
+        return execute(sql, params, many, context)
+
+    with connection.execute_wrapper(refuse), pytest.raises(OperationalError):
+        let_go(ledger, running, "a second stop signal")
+    assert helpers.row(handle.id).status == Status.CLAIMED
+    assert models.Worker.objects.get().lost
+    assert Cleaner(get_config()).run_once()["retried"] == 1
+    assert helpers.row(handle.id).crashes == 1
+
+
+def test_a_claim_that_its_worker_does_not_know_is_given_back():
+    """The answer to its COMMIT was lost: it was never begun, whatever its policy."""
+    handle = tasks.note.enqueue()
+    ledger = new_ledger()
+    claim(ledger)
+    let_go(ledger, set(), "a second stop signal")
+    row = helpers.row(handle.id)
+    assert (row.status, row.errors, row.crashes) == (Status.PENDING, [], 0)
+
+
+def test_an_outcome_that_cannot_be_written_keeps_its_claim():
+    handle, other = tasks.note.enqueue(), tasks.slow_once.enqueue()
+    ledger = new_ledger()
+    turn = Turn(Room(2), [], scan=True)
+    ledger.write(turn, Running(), None)
+    mine = next(one for one in turn.claimed if one.task_id == handle.id)
+    ledger.recorder._put_aside([Ended(attempt=mine, arrow=Arrow.FINISH)])
+    let_go(ledger, {(handle.id, 1), (other.id, 1)}, "a second stop signal")
+    assert helpers.row(handle.id).status == Status.CLAIMED
+    assert helpers.row(other.id).status == Status.PENDING
+    assert models.Worker.objects.get().lost
+
+
+# -- the loop -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def workers():
+    """Make a worker whose tasks may rest until the end of the test; its threads end with it."""
+    made = []
+    tasks.released.clear()
+
+    def make(threads=2):
+        bell, everything = Bell(), Subscription("default", ["default"], registry.names())
+        stop = Stop(60, bell.ring)
+        worker = Worker(get_config(), everything, threads=threads, bell=bell, stop=stop)
+        made.append(worker)
+        return worker
+
+    yield make
+    tasks.released.set()
+    for worker in made:
+        worker.slots.close()
+
+
+def test_what_has_ended_is_recorded_first_however_much_it_is(workers):
+    worker = workers()
+    handles = [tasks.note.enqueue() for _ in range(7)]
+    turn = Turn(Room(7), [], scan=True)
+    worker.ledger.write(turn, Running(), None)
+    result = '"' + "x" * (BATCH_BYTES // 2) + '"'
+    worker.recorder.add(
+        Ended(attempt=one, arrow=Arrow.FINISH, result=result) for one in turn.claimed
+    )
+    worker.stop.force()
+    assert worker.run() is End.CUT_SHORT
+    assert all(helpers.finished(one.id) for one in handles)
+    assert not models.Worker.objects.exists()
+
+
+def test_neighbours_of_a_stuck_task_end_in_good_order(workers, txtasks, monkeypatch):
+    """They have their grace; then what may run again goes back, and the others say what has ended them."""
+    monkeypatch.setattr(worker_module, "LEAST_PATIENCE", 0.1)
+    txtasks(grace=0)
+    again = tasks.rest.enqueue("again")
+    once = tasks.until_released.enqueue("once")
+    worker, ends = workers(threads=3), []
+    with helpers.second_session(lambda: ends.append(worker.run())):
+        helpers.wait_until(lambda: helpers.runs("again") and helpers.runs("once"))
+        stuck = tasks.rest_too_long.enqueue()
+    assert ends == [End.STUCK]
+    dead = helpers.row(stuck.id)
+    assert (dead.status, dead.failures, dead.crashes) == (Status.DEAD, 1, 0)
+    assert dead.errors[0]["type"] == "TimedOut"
+    row = helpers.row(again.id)
+    assert (row.status, row.crashes, row.failures) == (Status.PENDING, 0, 0)
+    assert "replaced: a task did not end after its timeout" in row.errors[0]["message"]
+    assert helpers.row(once.id).status == Status.DEAD
+    assert "replaced: a task did not end" in helpers.row(once.id).errors[0]["message"]
+    assert not models.Worker.objects.exists()
