@@ -13,7 +13,7 @@ from django.db.models import Exists, F, OuterRef, Q
 from django.db.models.functions import Coalesce, Lower
 
 from django_txtasks.conf import Config
-from django_txtasks.lifecycle import cleaners, statements
+from django_txtasks.lifecycle import cleaners, names, statements
 from django_txtasks.lifecycle.dialect import run
 from django_txtasks.models import FinishedTask, Status, Task, Worker
 
@@ -272,6 +272,14 @@ QUESTIONS = (
         "Workers are too few or too slow, or are of an older release that does not know these tasks.",
         "Look at the names in the admin. Known ones: more workers. Unknown ones: deploy the workers.",
         lambda view: view.overdue().filter(queue_name__in=view.served()),
+    ),
+    Question(
+        "undeclared",
+        "names of pending tasks that no living worker declares",
+        "Nobody asks for them: their module is not imported where the workers run, or the workers are of an older "
+        "release.",
+        names.HINT,
+        lambda view: list(names.undeclared(view.alias, view.config.queues)),
     ),
     Question(
         "held_long",

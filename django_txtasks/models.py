@@ -11,26 +11,6 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
 
-class DatabaseNow(Now):
-    """The database's own clock, in UTC.
-
-    Django's Now() follows the session's time zone on MariaDB and MySQL, which is the server's.
-    """
-
-    def as_mysql(self, compiler: Any, connection: Any, **context: Any) -> Any:
-        return self.as_sql(compiler, connection, template="UTC_TIMESTAMP(6)", **context)
-
-
-class TaskId(models.UUIDField):  # type: ignore[type-arg]
-    """A UUID column. PyMySQL cannot send UUID objects, so MariaDB and MySQL get text."""
-
-    def get_db_prep_value(self, value: Any, connection: Any, prepared: bool = False) -> Any:
-        value = self.to_python(value)
-        if value is None or connection.vendor == "postgresql":
-            return value
-        return value.hex
-
-
 class Moment(models.DateTimeField):  # type: ignore[type-arg]
     """A time that any sender may have written: what Python has no datetime for is read as the nearest one.
 
@@ -66,6 +46,28 @@ class Moment(models.DateTimeField):  # type: ignore[type-arg]
         vendors = {"postgresql": self._POSTGRESQL, "mysql": self._MYSQL}
         template = vendors.get(compiler.connection.vendor, self._SQLITE)
         return template.format(sql), tuple(params) * template.count("{0}")
+
+
+class DatabaseNow(Now):
+    """The database's own clock, in UTC.
+
+    Django's Now() follows the session's time zone on MariaDB and MySQL, which is the server's.
+    """
+
+    output_field = Moment()
+
+    def as_mysql(self, compiler: Any, connection: Any, **context: Any) -> Any:
+        return self.as_sql(compiler, connection, template="UTC_TIMESTAMP(6)", **context)
+
+
+class TaskId(models.UUIDField):  # type: ignore[type-arg]
+    """A UUID column. PyMySQL cannot send UUID objects, so MariaDB and MySQL get text."""
+
+    def get_db_prep_value(self, value: Any, connection: Any, prepared: bool = False) -> Any:
+        value = self.to_python(value)
+        if value is None or connection.vendor == "postgresql":
+            return value
+        return value.hex
 
 
 class Status(models.TextChoices):

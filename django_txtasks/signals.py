@@ -281,6 +281,12 @@ worker_started = Event(
     "threads",
     "broker",
 )
+names_undeclared = Event(
+    logging.WARNING,
+    "At least %s pending tasks have names that no living worker declares, nor does this one: %s. See that their "
+    "modules are imported where the workers run (an app's tasks.py, INSTALLED_APPS), and deploy them.",
+    "count", "names",
+)  # fmt: skip
 worker_stopping = Event(
     logging.INFO,
     "Worker %s stops. Tasks still running: %s; a second signal, or the end of its grace, cuts them short.",

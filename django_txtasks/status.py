@@ -9,7 +9,7 @@ from typing import Any
 from django.db.models import Count, Min, Q
 
 from django_txtasks.conf import get_config
-from django_txtasks.lifecycle import cleaners
+from django_txtasks.lifecycle import cleaners, names
 from django_txtasks.models import DatabaseNow, FinishedTask, Outcome, Status, Task, Worker
 
 RECENT = timedelta(minutes=5)
@@ -76,6 +76,7 @@ class Snapshot:
 
     Attributes:
         finished: how many have succeeded in the last 5 minutes; None = they are not kept.
+        undeclared: at least so many pending tasks of each name that no living worker declares.
     """
 
     database: str
@@ -83,6 +84,7 @@ class Snapshot:
     workers: WorkerStatus
     cleaners: CleanerStatus
     finished: int | None = field(default=None)
+    undeclared: dict[str, int] = field(default_factory=dict)
 
     @property
     def dead(self) -> int:
@@ -113,6 +115,7 @@ def snapshot(database: str) -> Snapshot:
         workers=_workers(database),
         cleaners=_cleaners(database),
         finished=_finished(database) if config.keeps_finished else None,
+        undeclared=names.undeclared(database, config.queues),
     )
 
 

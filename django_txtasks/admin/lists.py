@@ -18,6 +18,7 @@ from django_txtasks.admin.bounded import LAST_FINISHED, ReadOrder, order_of_task
 from django_txtasks.admin.columns import json_text
 from django_txtasks.admin.pages import ReadOnly, TaskPages
 from django_txtasks.conf import get_config
+from django_txtasks.lifecycle import names
 from django_txtasks.models import FinishedTask, Outcome, Status, Task, Worker
 
 
@@ -84,6 +85,24 @@ class TaskAdmin(TaskActions, TaskPages):
     @admin.display(description=_("last re-notified"))
     def notified(self, task: Any) -> str:
         return shown.moment(task.notified_at, task.now)
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Say above the list which names wait that no living worker declares."""
+        found = names.undeclared(self.get_queryset(request).db, get_config().queues)
+        warning = names.sentence(found) if found else ""
+        return super().changelist_view(request, {**(extra_context or {}), "warning": warning})
+
+    def get_object(
+        self, request: HttpRequest, object_id: str, from_field: str | None = None
+    ) -> Any:
+        """Return the row; says in ``is_undeclared`` if it waits and no living worker declares its name."""
+        found = super().get_object(request, object_id, from_field)
+        if found is not None and found.status == Status.PENDING:
+            declared = names.declared(found._state.db)
+            found.is_undeclared = declared is not None and found.task_name not in declared
+        return found
 
     def render_change_form(
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any

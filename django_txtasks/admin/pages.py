@@ -120,11 +120,11 @@ class TaskPages(ReadOnly):
     @admin.display(description=_("task"))
     def name(self, task: Any) -> str:
         """The function's name and the id below it."""
-        note = (
-            ""
-            if task.task_name in registry.names()
-            else _("no task with this name is declared in this code")
-        )
+        note: Any = ""
+        if getattr(task, "is_undeclared", False):
+            note = _("no living worker declares this name: the task waits until one does")
+        elif task.task_name not in registry.names():
+            note = _("no task with this name is declared in this code")
         return render_to_string("admin/txtasks/name.html", {"task": task, "note": note})
 
     @admin.display(description=_("queue"))

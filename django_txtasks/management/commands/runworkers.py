@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from argparse import SUPPRESS, ArgumentParser
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
-from django.db import connections
+from django.db import Error, connections
 from django.utils.autoreload import get_child_arguments
 
-from django_txtasks import checks, registry
+from django_txtasks import checks, registry, signals
 from django_txtasks.conf import Config, get_config
+from django_txtasks.lifecycle import names
 from django_txtasks.lifecycle.claims import Subscription
 from django_txtasks.management.console import (
     CHECKS,
@@ -127,7 +129,7 @@ class Command(BaseCommand):
                 "--liveness-file and --probe-port tell of one worker process, and these would be "
                 f"{processes}. Start one command for each process."
             )
-        if all(name.startswith("django_txtasks.") for name in registry.names()):
+        if all(name.startswith("django_txtasks.notices.") for name in registry.names()):
             raise CommandError(
                 "No task function is declared: add @task to a function in an installed app's tasks.py."
             )
@@ -181,6 +183,7 @@ class Command(BaseCommand):
             last_will=last_will,
             pulse=pulse,
         )
+        _say_what_nobody_declares(subscription)
         with stop_signals(stop.request):
             end = worker.run()
         if end in (End.CUT_SHORT, End.STUCK):
@@ -236,6 +239,15 @@ def _assignments(alias: str, options: dict[str, Any]) -> list[Assignment]:
     share, rest = divmod(most, count)
     shares = [share + (number < rest) for number in range(count)]
     return [Assignment([*command, f"--max-tasks={one}"], alias, one) for one in shares if one]
+
+
+def _say_what_nobody_declares(subscription: Subscription) -> None:
+    """Look once at what waits. A database that is away is waited for by the worker, not here."""
+    with contextlib.suppress(Error):
+        found = names.undeclared(subscription.alias, subscription.queues, subscription.names)
+        if found:
+            few = ", ".join(f"{name} ({count})" for name, count in list(found.items())[:10])
+            signals.names_undeclared.tell(count=sum(found.values()), names=few)
 
 
 def _queues(config: Config, wanted: list[str] | None, excluded: list[str]) -> list[str]:

@@ -11,6 +11,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, connections
 
+from django_txtasks.lifecycle import names
 from django_txtasks.management.console import CHECKS, refuse_without_tables
 from django_txtasks.status import CleanerStatus, QueueStatus, Snapshot, snapshot
 
@@ -103,15 +104,15 @@ def _cleaners(now: CleanerStatus) -> str:
 
 
 def _shown(now: Snapshot) -> str:
-    names = ["queue", *(one.name.replace("_", " ") for one in fields(QueueStatus))]
+    heads = ["queue", *(one.name.replace("_", " ") for one in fields(QueueStatus))]
     rows = [[name, *map(str, astuple(queue))] for name, queue in now.queues.items()]
-    widths = [max(len(row[index]) for row in [names, *rows]) for index in range(len(names))]
+    widths = [max(len(row[index]) for row in [heads, *rows]) for index in range(len(heads))]
     lines = [
         "  ".join(
             text.rjust(width) if index else text.ljust(width)
             for index, (text, width) in enumerate(zip(row, widths, strict=True))
         )
-        for row in [names, *rows]
+        for row in [heads, *rows]
     ]
     workers = now.workers
     lines.append(
@@ -119,6 +120,8 @@ def _shown(now: Snapshot) -> str:
         f"{workers.lost} lost; {workers.running} tasks in {workers.threads} slots."
     )
     lines.append(now.cleaners.trouble or _cleaners(now.cleaners))
+    if now.undeclared:
+        lines.append(names.sentence(now.undeclared))
     if now.finished is not None:
         lines.append(f"Succeeded in the last 5 minutes: {now.finished}.")
     return "\n".join(lines)

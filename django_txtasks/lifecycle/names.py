@@ -1,0 +1,92 @@
+"""Names of tasks that wait, and that no living worker declares. Reads a few rows of each queue, never a backlog.
+
+A task whose module nothing imports waits without a word: its row is sound, and no worker asks for its name. Such
+rows grow old, so they stand at the head of their queue and priority, which is where this looks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from datetime import timedelta
+
+from django.db import connections
+
+from django_txtasks.lifecycle import statements
+from django_txtasks.lifecycle.dialect import own_transaction, run
+from django_txtasks.models import DatabaseNow, Worker
+
+ROWS = 200
+"""Of each priority of a queue, the first that are due."""
+PRIORITIES = 10
+"""Of a queue, the highest."""
+WORKERS = 1000
+LIMIT = timedelta(seconds=5)
+HINT = "See that workers import their modules (an app's tasks.py, INSTALLED_APPS), and deploy them."
+
+# What stands in brackets is for PostgreSQL: see dialect.to_queue.
+_HEAD = """
+    SELECT task_name FROM txtasks_task {forced}
+     WHERE status = 'pending' AND queue_name = %(queue)s AND priority = %(priority)s {bounds}
+     ORDER BY run_after, id LIMIT %(limit)s
+"""
+_BOUNDS = """
+       AND (status, queue_name, priority) >= ('pending', %(queue)s, %(priority)s)
+       AND (status, queue_name, priority) <= ('pending', %(queue)s, %(priority)s)
+"""
+
+
+def declared(alias: str) -> set[str] | None:
+    """Return the names that living workers declare; None = there is no worker that says so."""
+    alive = Worker.objects.using(alias).filter(lost=False).annotate(now=DatabaseNow())
+    found = [
+        worker.task_names
+        for worker in alive.only("task_names", "seen_at", "lease")[:WORKERS]
+        if (worker.now - worker.seen_at).total_seconds() <= worker.lease
+    ]
+    if not all(found):  # one of an older release
+        return None
+    return {name for names in found for name in names} if found else None
+
+
+def undeclared(alias: str, queues: Iterable[str], known: Iterable[str] = ()) -> dict[str, int]:
+    """Return how many pending tasks of each name that no living worker declares were seen: at least so many wait.
+
+    Args:
+        known: names of a worker that is about to start.
+    """
+    names = declared(alias)
+    names = set(known) if names is None else names.union(known)
+    if not names:
+        return {}
+    seen = _waiting(alias, queues)
+    return {name: count for name, count in sorted(seen.items()) if name not in names}
+
+
+def sentence(found: dict[str, int]) -> str:
+    """Return what was found, for people."""
+    few = ", ".join(f"{name} ({count})" for name, count in list(found.items())[:10])
+    more = ", …" if len(found) > 10 else ""
+    number = sum(found.values())
+    return f"At least {number} pending tasks have names that no living worker declares: {few}{more}. {HINT}"
+
+
+def _waiting(alias: str, queues: Iterable[str]) -> Counter[str]:
+    vendor = connections[alias].vendor
+    if vendor != "postgresql":  # where a transaction that reads may keep others waiting
+        return _heads(alias, queues, forced="FORCE INDEX (txtasks_pending)" * (vendor == "mysql"))
+    with own_transaction(alias, limit=LIMIT, in_order=True):
+        return _heads(alias, queues, bounds=_BOUNDS)
+
+
+def _heads(
+    alias: str, queues: Iterable[str], *, forced: str = "", bounds: str = ""
+) -> Counter[str]:
+    sql = _HEAD.replace("{forced}", forced).replace("{bounds}", bounds)
+    found: Counter[str] = Counter()
+    for queue in queues:
+        present = run(alias, statements.PENDING_PRIORITIES, queue=queue)[1]
+        for (priority,) in present[:PRIORITIES]:
+            rows = run(alias, sql, queue=queue, priority=priority, limit=ROWS)[1]
+            found.update(name for (name,) in rows)
+    return found

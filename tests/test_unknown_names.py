@@ -1,0 +1,149 @@
+"""A task whose name no living worker declares is told of: at a worker's start, in status, audit and admin."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import uuid
+from datetime import timedelta
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
+from django.db import connection
+from django.test import Client
+from django.utils import timezone
+
+from django_txtasks import registry
+from django_txtasks.lifecycle import names
+from django_txtasks.models import Status, Task, Worker
+
+TASKS = "/admin/txtasks/task/"
+KNOWN, UNKNOWN = "orders.tasks.send_receipt", "reports.jobs.monthly"
+pytestmark = pytest.mark.usefixtures("rows")
+
+
+def task(name: str = UNKNOWN, **columns: Any) -> Task:
+    return Task.objects.create(id=uuid.uuid4(), task_name=name, **columns)
+
+
+def worker(*declared: str, **columns: Any) -> Worker:
+    values = {"host": "h", "pid": 1, "queues": ["default"], "threads": 1, "lease": 15.0, **columns}
+    return Worker.objects.create(id=uuid.uuid4(), task_names=list(declared), **values)
+
+
+def test_a_name_counts_as_declared_while_a_worker_that_declares_it_lives() -> None:
+    task()
+    task()
+    task(KNOWN)
+    assert names.undeclared("default", ["default"]) == {}  # nobody works: that is said otherwise
+    worker(KNOWN)
+    assert names.undeclared("default", ["default"]) == {UNKNOWN: 2}
+    assert names.undeclared("default", ["default"], [UNKNOWN]) == {}
+    other = worker(UNKNOWN)
+    assert names.undeclared("default", ["default"]) == {}
+    Worker.objects.filter(pk=other.pk).update(seen_at=timezone.now() - timedelta(minutes=1))
+    assert names.undeclared("default", ["default"]) == {UNKNOWN: 2}
+    Worker.objects.filter(pk=other.pk).update(seen_at=timezone.now(), lost=True)
+    assert names.undeclared("default", ["default"]) == {UNKNOWN: 2}
+    worker()  # of a release that does not say what it declares
+    assert names.undeclared("default", ["default"]) == {}
+
+
+def test_each_queue_and_priority_is_looked_at_from_its_oldest_row(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(names, "ROWS", 2)
+    worker(KNOWN)
+    old = timezone.now() - timedelta(hours=1)
+    for queue, priority in (("default", 0), ("default", 7), ("mail", -3)):
+        for _ in range(5):
+            task(KNOWN, queue_name=queue, priority=priority)
+            task(f"late.{queue}", queue_name=queue, priority=priority)
+        task(f"{queue}.{priority}", queue_name=queue, priority=priority, run_after=old)
+    task("held", status=Status.HELD)
+    task("elsewhere", queue_name="elsewhere")
+    found = names.undeclared("default", ["default", "mail", "empty"])
+    assert {"default.0", "default.7", "mail.-3"} <= found.keys()
+    assert sum(found.values()) <= 6 and not {"held", "elsewhere"} & found.keys()
+
+
+def test_a_backlog_is_not_read() -> None:
+    """The head of each priority, in the order of its index, whatever the statistics are."""
+    if connection.vendor != "postgresql":
+        pytest.skip("only PostgreSQL says how many rows a statement read")
+    worker(KNOWN)
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE txtasks_task")
+        cursor.execute(
+            "INSERT INTO txtasks_task (id, task_name, queue_name, priority) SELECT gen_random_uuid(), %s,"
+            " CASE WHEN mod(i, 2) = 0 THEN 'mail' ELSE 'default' END, mod(i, 3)"
+            " FROM generate_series(1, 20000) i",
+            [UNKNOWN],
+        )
+    read: list[int] = []
+
+    def explain(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        if "SELECT task_name" in sql:
+            with connection.cursor() as cursor:
+                cursor.cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}", params)
+                scan = cursor.cursor.fetchone()[0][0]["Plan"]["Plans"][0]
+            read.append(scan["Actual Rows"] + scan.get("Rows Removed by Filter", 0))
+        return execute(sql, params, many, context)
+
+    with connection.execute_wrapper(explain):
+        assert names.undeclared("default", ["default", "mail"]) == {UNKNOWN: 6 * names.ROWS}
+    assert len(read) == 6 and max(read) <= names.ROWS
+
+
+def test_status_and_audit_say_so() -> None:
+    worker(KNOWN)
+    task(run_after=timezone.now() + timedelta(hours=1))
+    text, machine, findings = StringIO(), StringIO(), StringIO()
+    call_command("txtasks_status", stdout=text)
+    said = f"At least 1 pending tasks have names that no living worker declares: {UNKNOWN} (1)"
+    assert said in text.getvalue()
+    call_command("txtasks_status", json=True, stdout=machine)
+    assert json.loads(machine.getvalue())["undeclared"] == {UNKNOWN: 1}
+    with pytest.raises(SystemExit):
+        call_command("txtasks_audit", json=True, stdout=findings)
+    found = {one["name"]: one for one in json.loads(findings.getvalue())["findings"]}
+    assert found["undeclared"]["examples"] == [UNKNOWN]
+
+
+def test_the_admin_says_so_above_the_list_and_on_the_page_of_the_task() -> None:
+    waiting, known = task(), task(KNOWN)
+    client = Client()
+    user = User.objects.create_superuser(uuid.uuid4().hex)
+    client.force_login(user)
+    assert "no living worker declares" not in client.get(TASKS).content.decode()
+    worker(KNOWN)
+    assert f"no living worker declares: {UNKNOWN} (1)" in client.get(TASKS).content.decode()
+    note = "no living worker declares this name"
+    assert note in client.get(f"{TASKS}{waiting.pk}/change/").content.decode()
+    assert note not in client.get(f"{TASKS}{known.pk}/change/").content.decode()
+    user.delete()
+
+
+def test_a_worker_says_so_when_it_starts(caplog: pytest.LogCaptureFixture) -> None:
+    task()
+    with caplog.at_level(logging.WARNING, logger="django_txtasks"):
+        call_command("runworkers", batch=True)
+    lines = [one.getMessage() for one in caplog.records if "nor does this one" in one.getMessage()]
+    assert len(lines) == 1 and f"{UNKNOWN} (1)" in lines[0]
+    assert Task.objects.exists()
+
+
+def test_workers_start_for_the_tasks_of_a_storm_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A site without a task function of its own can verify; its plain workers refuse to start."""
+    notices = [name for name in registry.names() if name.startswith("django_txtasks.")]
+    monkeypatch.setattr(registry, "names", lambda: notices)
+    with pytest.raises(CommandError, match="No task function is declared"):
+        call_command("runworkers", batch=True)
+    theirs = dataclasses.replace(registry.get(KNOWN), name="django_txtasks.verify.tasks.work")
+    monkeypatch.setitem(registry._declarations, theirs.name, theirs)
+    monkeypatch.setattr(registry, "names", lambda: [*notices, theirs.name])
+    call_command("runworkers", batch=True)
