@@ -128,7 +128,8 @@ MUTANTS = [
             "        attempt = attempt._replace(number=number, worker=as_uuid(worker))\n"
             "    if not held:\n"}, "test_lifecycle.py", BOTH),
     Mutant("recover takes lost workers' claims only", "lifecycle/statements.py",
-           {"AND (w.id IS NULL OR w.lost)": ""}, "test_lifecycle.py"),
+           {"SELECT id, host, pid FROM txtasks_worker WHERE lost":
+            "SELECT id, host, pid FROM txtasks_worker"}, "test_lifecycle.py"),
     Mutant("an orderly stop is no crash", "lifecycle/recovery.py",
            {"free = bool(stopped) and": "free = False and"}, "test_orderly_ends.py"),
     Mutant("orderly stops in a row end at last", "lifecycle/recovery.py",
@@ -148,7 +149,7 @@ MUTANTS = [
     Mutant("max_crashes", "lifecycle/recovery.py",
            {" and crashes < orphan.max_crashes": ""}, "test_lifecycle.py"),
     Mutant("a default task is never run again silently", "lifecycle/recovery.py",
-           {"orphan.on_crash is OnCrash.RETRY and crashes": "crashes"}, "test_lifecycle.py"),
+           {"again = policy is OnCrash.RETRY and crashes": "again = crashes"}, "test_lifecycle.py"),
     Mutant("an atomic finish of 0 rows rolls back", "lifecycle/outcomes.py",
            {"    _hit(alias, statements.FINISH, attempt)":
             "    task_id, number, worker = attempt.fence\n"
