@@ -125,7 +125,7 @@ class _Rows(BaseTable):
 
     def as_sql(self, compiler: Any, connection: Any) -> tuple[str, tuple[Any, ...]]:
         sql, params = self._order.as_sql(connection, self.table_name, self._columns)
-        return f"({sql}) {compiler.quote_name(self.table_alias)}", tuple(params)
+        return f"({sql}) {connection.ops.quote_name(self.table_alias)}", tuple(params)
 
 
 # that filters and orders name; of another table its id
