@@ -13,8 +13,8 @@ from django_txtasks import registry
 from django_txtasks.cleaner import Cleaner
 from django_txtasks.cleaner.sweep import DEAR, REST, Sweep
 from django_txtasks.conf import get_config
-from django_txtasks.lifecycle import claims, recovery, workers
-from django_txtasks.lifecycle.dialect import run
+from django_txtasks.lifecycle import claims, overdue, recovery, workers
+from django_txtasks.lifecycle.dialect import own_transaction, run
 from django_txtasks.lifecycle.recovery import Removed
 from django_txtasks.models import FinishedTask, Status, Task, Worker
 
@@ -138,6 +138,22 @@ def test_a_pass_reads_few_rows_though_statistics_are_of_empty_tables(txtasks):
         assert (counts["buried"], counts["expired"], counts["pruned"]) == (2, 5, 5)
         assert {one.pk for one in Worker.objects.all()} == {living, lost}
         assert read < 1000, f"{read} rows were read"
+
+
+@counts_rows
+def test_a_batch_reads_few_more_rows_than_it_takes(monkeypatch):
+    monkeypatch.setattr(recovery, "BATCH", 50)
+    write(2000, "txtasks_finishedtask", outcome="'succeeded'", finished_at=ago(8 * 86400))
+    write(2000, expires_at=ago(1), run_after=ago(1000))
+    steps = Cleaner(get_config()).upkeep.remove()
+    with own_transaction("default", limit=timedelta(seconds=60), in_order=True):
+        before = rows_read()
+        walked = 0 if IS_POSTGRES else scanned()
+        done = [next(steps), next(steps)]
+        page = overdue.page("default", "default", 0, timedelta(seconds=60), behind=None, limit=50)
+        read = rows_read() - before + (0 if IS_POSTGRES else scanned() - walked)
+    assert ([dict(one) for one in done], len(page)) == ([{"expired": 50}, {"pruned": 50}], 50)
+    assert read < 700, f"{read} rows were read"
 
 
 @pytest.mark.skipif(connection.vendor != "sqlite", reason="the others count rows, above")

@@ -340,7 +340,7 @@ ORPHANS = """
 """
 # What waits for longer than two intervals, whoever can run it: a page of it, from a place in it on.
 OVERDUE = """
-    SELECT id, task_name, notified_at IS NULL OR notified_at < {ago}, CAST(run_after AS {text})
+    SELECT id, task_name, notified_at IS NULL OR notified_at < {ago}, CAST(run_after AS {text}) AS due_at
       FROM txtasks_task {by_queue}
      WHERE status = 'pending' AND queue_name = %(queue)s AND priority = %(priority)s AND run_after < {ago}
        {sound_id} AND attempt < 2147483647 AND failures < 2147483647 AND crashes < 2147483647 {after}
@@ -349,9 +349,10 @@ OVERDUE = """
 NOTIFIED = (
     "UPDATE txtasks_task SET notified_at = {now} WHERE id {in_ids} AND TRIM(status) = 'pending'"
 )
-# What was removed is still in the index until it is vacuumed, and would be walked past again.
+# What was removed is still in the index until it is vacuumed, and would be walked past again. (A text that kept
+# its column's name would be what is sorted by: all of the table, each time.)
 EXPIRED = """
-    SELECT id, CAST(expires_at AS {text}), task_name, queue_name FROM txtasks_task {by_expiry}
+    SELECT id, CAST(expires_at AS {text}) AS until, task_name, queue_name FROM txtasks_task {by_expiry}
      WHERE status = 'pending' AND expires_at <= {now} {since} {sound_id}
      ORDER BY expires_at LIMIT %(limit)s {skip_locked}
 """
@@ -363,7 +364,7 @@ LONG_CLAIMED = """
      LIMIT %(limit)s
 """
 OLD_FINISHED = """
-    SELECT id, CAST(finished_at AS {text}) FROM txtasks_finishedtask {by_finish}
+    SELECT id, CAST(finished_at AS {text}) AS until FROM txtasks_finishedtask {by_finish}
      WHERE finished_at < {ago} {since} {sound_id}
      ORDER BY finished_at LIMIT %(limit)s {skip_locked}
 """
