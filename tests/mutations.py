@@ -253,6 +253,32 @@ MUTANTS = [
            {"        frame.clear()\n": "        pass\n"}, "test_log_texts.py"),
     Mutant("a URL that may hide a password is refused", "conf.py",
            {' and "@" not in after_host': ""}, "test_log_texts.py"),
+    Mutant("each attempt has a context of its own", "worker/runner.py",
+           {"contextvars.copy_context().run(self._run_alone, attempt, limit)":
+            "self._run_alone(attempt, limit)"}, "test_isolation.py"),
+    Mutant("an error after the COMMIT is no failure", "worker/runner.py",
+           {"            if not committed:\n                raise\n": "            raise\n"},
+           "test_isolation.py"),
+    Mutant("a session that a task has changed is closed", "worker/connections.py",
+           {"        _thread.touched.add(connection.alias)\n    try:": "        pass\n    try:"},
+           "test_sessions_of_slots.py"),
+    Mutant("a failed attempt leaves no session", "worker/connections.py",
+           {"(failed or _is_bent(connection))": "_is_bent(connection)"},
+           "test_sessions_of_slots.py"),
+    Mutant("a transaction begun by hand is not the next task's", "worker/connections.py",
+           {"return bool(raw.pgconn.transaction_status)": "return False and bool(raw)"},
+           "test_sessions_of_slots.py"),
+    Mutant("the loop leaves the pool to tasks", "lifecycle/sessions.py",
+           {'if options.get("pool") and not wrapper.in_atomic_block:': "if False:"},
+           "test_sessions_of_slots.py"),
+    Mutant("a worker closes its session after a failed turn", "worker/ledger.py",
+           {"if not (isinstance(error, _OF_A_ROW) or is_repeatable(error)):\n            connections":
+            "if False:\n            connections"}, "test_failover.py"),
+    Mutant("a cleaner closes its session after a failed turn", "cleaner/cleaner.py",
+           {"if not (is_repeatable(error) or took_too_long(error)):": "if False:"}, "test_failover.py"),
+    Mutant("a cleaner does not skip rows that it could not write", "cleaner/cleaner.py",
+           {"            if not sessions.can_write(self.alias):\n                raise\n            self._tell":
+            "            self._tell"}, "test_failover.py"),
 ]  # fmt: skip
 
 
