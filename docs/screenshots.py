@@ -149,7 +149,7 @@ def _take(chromium: str, url: str, picture: Path, height: int) -> None:
             "--disable-gpu",
             "--hide-scrollbars",
             f"--user-data-dir={profile}",
-            f"--window-size=1280,{height}",
+            f"--window-size=1400,{height}",
             f"--screenshot={picture}",
         ]
         subprocess.run([chromium, *options, url], check=True, timeout=120, capture_output=True)  # noqa: S603
