@@ -260,7 +260,7 @@ def test_a_cleaner_answers_probes(processes, tmp_path, txtasks):
 
 
 def test_a_cleaner_that_achieves_nothing_is_live_and_not_ready(processes, txtasks):
-    txtasks(clean_interval=0.1, lease=0.3, beat=0.1)
+    txtasks(clean_interval=0.1, lease=3)
     port = free_port()
     with hidden("txtasks_finishedtask"):
         processes.start("runcleaner", f"--probe-port={port}")
