@@ -95,6 +95,11 @@ def overdue():
     row(due=timedelta(seconds=65))
 
 
+def undeclared():
+    worker(task_names=["orders.tasks.send_receipt"])
+    row(task_name="reports.jobs.monthly", due=-timedelta(hours=1))
+
+
 def held_long():
     claimed(worker().pk, since=timedelta(minutes=61))
 
@@ -117,8 +122,8 @@ def dead():
     row(status=Status.DEAD)
 
 
-MAKERS = (no_cleaner, silent_workers, not_recovered, overdue_unserved, overdue, held_long, live_and_finished,
-          impossible_counts, unreadable, dead)  # fmt: skip
+MAKERS = (no_cleaner, silent_workers, not_recovered, overdue_unserved, overdue, undeclared, held_long,
+          live_and_finished, impossible_counts, unreadable, dead)  # fmt: skip
 
 
 @pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
