@@ -231,7 +231,7 @@ def test_neither_expiring_nor_pruning_waits_for_the_other(monkeypatch):
 
 @pytest.mark.skipif(not IS_POSTGRES, reason="its dead rows stay in the index")
 def test_a_prune_under_an_old_snapshot_does_not_walk_what_it_removed(monkeypatch):
-    monkeypatch.setattr(recovery, "BATCH", 200)
+    monkeypatch.setattr(recovery, "BATCH", 20)
     write(4000, "txtasks_finishedtask", outcome="'succeeded'",
           finished_at="now() - interval '9 days' + i * interval '1 second'")  # fmt: skip
     looks = []
