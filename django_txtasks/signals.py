@@ -336,6 +336,12 @@ unknown_claims = Event(
     "Worker %s gave back %s claims that it did not know of: the answer to a COMMIT had been lost.",
     "worker", "count",
 )  # fmt: skip
+second_claim = Event(
+    logging.WARNING,
+    "Task %s (%s): attempt %s was claimed by a worker that has the task in hand already, since the database "
+    "lost a commit or a cleaner had declared the worker lost: %s.",
+    "task_id", "task", "attempt", "what",
+)  # fmt: skip
 database_failed = Event(
     logging.WARNING, "%s: cannot use database '%s' (%s); next try in %.1f s.",
     "who", "database", "error", "delay",

@@ -235,7 +235,7 @@ def worker_pids() -> list[int]:
 
 def patiently(work: Callable[[], Any]) -> Any:
     """Run a transaction again when the database asks for it, as workers do."""
-    from django_txtasks.lifecycle.dialect import is_repeatable
+    from django_txtasks.lifecycle.database_errors import is_repeatable
 
     while True:
         try:

@@ -15,7 +15,7 @@ from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config
 from django_txtasks.lifecycle import claims, sessions, workers
 from django_txtasks.lifecycle.claims import Room, Subscription
-from django_txtasks.lifecycle.dialect import is_refusal
+from django_txtasks.lifecycle.database_errors import is_refusal
 from django_txtasks.models import Status, Worker
 from django_txtasks.worker import pulse
 from django_txtasks.worker.bell import Bell

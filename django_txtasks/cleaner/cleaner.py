@@ -22,12 +22,8 @@ from django_txtasks.conf import Config
 from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import recovery, sessions
 from django_txtasks.lifecycle.attempts import Arrow
-from django_txtasks.lifecycle.dialect import (
-    is_refusal,
-    is_repeatable,
-    own_transaction,
-    took_too_long,
-)
+from django_txtasks.lifecycle.database_errors import is_refusal, is_repeatable, took_too_long
+from django_txtasks.lifecycle.dialect import own_transaction
 from django_txtasks.lifecycle.recovery import Holder, Orphan, Recovered
 from django_txtasks.retry import backoff, jitter
 

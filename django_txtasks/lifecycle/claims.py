@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import operator
 import sys
+import time
 import uuid
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,9 @@ from django.db import OperationalError
 from django_txtasks import registry
 from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.attempts import Attempt
+from django_txtasks.lifecycle.database_errors import TookTooLong
 from django_txtasks.lifecycle.dialect import as_uuid, run
+from django_txtasks.lifecycle.time_limits import fetch_within
 
 _INT = operator.attrgetter("int")  # UUIDs compare slowly
 
@@ -91,8 +94,10 @@ class Lookup:
 
 Head = tuple[int, str]
 """A priority and a queue."""
-Marks = dict[Head, tuple[str, uuid.UUID]]
-"""How far scans have come: (run_after, id) of the last row that was claimed."""
+Mark = tuple[str, uuid.UUID]
+"""(run_after, id) of a row that was claimed."""
+Marks = dict[Head, Mark]
+"""How far scans have come: the last row that was claimed."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +119,8 @@ def claim_due(
     room: Room,
     marks: Marks | None = None,
     recent: Recent | None = None,
+    *,
+    seconds: float = sys.maxsize,
 ) -> list[Attempt]:
     """Claim what is due and fits, higher priorities first, then the longest due.
 
@@ -123,16 +130,23 @@ def claim_due(
     Args:
         marks: where to go on, and how far this scan has come; emptied at the end of a backlog.
         recent: look at this only, and keep the marks.
+        seconds: how long looking may take, all in all.
+
+    Raises:
+        TookTooLong, or what the database says: the transaction must roll back; the next scan looks at less.
     """
     claimed: list[Attempt] = []
     marks = {} if marks is None else marks
     began_later = bool(marks)
-    for head in _heads(subscription) if recent is None else recent.heads:
+    until = time.monotonic() + seconds
+    for head in _heads(subscription, until) if recent is None else recent.heads:
         limit = room.width
         if not limit or room.crowded:
             break
-        rows = _choose_due(subscription, head, limit, marks.get(head), recent)
-        taken = _claim(subscription.alias, worker, rows, room)
+        rows = _choose_due(
+            subscription, head, limit, mark=marks.get(head), recent=recent, until=until
+        )
+        taken = claim_rows(subscription.alias, worker, rows, room)
         claimed += taken
         if taken:
             marks[head] = (rows[len(taken) - 1][-2], taken[-1].task_id)
@@ -147,11 +161,12 @@ def _choose_due(
     subscription: Subscription,
     head: Head,
     limit: int,
-    mark: tuple[str, uuid.UUID] | None,
+    *,
+    mark: Mark | None,
     recent: Recent | None,
+    until: float,
 ) -> list[tuple[Any, ...]]:
-    priority, queue = head
-    params: dict[str, Any] = {"queue": queue, "priority": priority, "limit": limit}
+    params: dict[str, Any] = {}
     after = ""
     if mark:
         after = statements.AFTER_MARK
@@ -160,7 +175,21 @@ def _choose_due(
         after = statements.LATELY
         params.update(age=recent.seconds)
     sql = statements.CHOOSE_DUE.replace("{after}", after)
-    return run(subscription.alias, sql, names=subscription.names, **params)[1]
+    params.update(choosing(subscription, head, limit))
+    return fetch_within(subscription.alias, sql, _left(until), **params)
+
+
+def choosing(subscription: Subscription, head: Head, limit: int) -> dict[str, Any]:
+    """Return the parameters of ``statements.CHOOSE_DUE``, beside those that say where it begins and ends."""
+    priority, queue = head
+    return {"queue": queue, "priority": priority, "limit": limit, "names": subscription.names}
+
+
+def _left(until: float) -> float:
+    left = until - time.monotonic()
+    if left <= 0:
+        raise TookTooLong("a scan took longer than it may: the next ones look at less at once")
+    return left
 
 
 def claim_hinted(
@@ -178,7 +207,7 @@ def claim_hinted(
         ids=sorted(set(ids)),
     )[1]
     due = [row for row in rows if row[-1] <= 0][: room.width]
-    claimed = _claim(subscription.alias, worker, due, room)
+    claimed = claim_rows(subscription.alias, worker, due, room)
     known = {as_uuid(row[0]) for row in rows}
     if missing := sorted(set(ids) - known):
         known |= {
@@ -212,18 +241,22 @@ def claims_of(alias: str, worker: uuid.UUID) -> set[tuple[uuid.UUID, int]]:
     return {(as_uuid(task_id), number) for task_id, number in rows}
 
 
-def _heads(subscription: Subscription) -> list[Head]:
+def _heads(subscription: Subscription, until: float) -> list[Head]:
     """Return (priority, queue) pairs that have pending rows, highest priority first."""
+    sql, alias = statements.PENDING_PRIORITIES, subscription.alias
     heads = [
         (priority, queue)
         for queue in subscription.queues
-        for (priority,) in run(subscription.alias, statements.PENDING_PRIORITIES, queue=queue)[1]
+        for (priority,) in fetch_within(alias, sql, _left(until), queue=queue)
         if isinstance(priority, int)  # SQLite takes any text
     ]
     return sorted(heads, key=lambda head: -head[0])
 
 
-def _claim(alias: str, worker: uuid.UUID, rows: list[tuple[Any, ...]], room: Room) -> list[Attempt]:
+def claim_rows(
+    alias: str, worker: uuid.UUID, rows: list[tuple[Any, ...]], room: Room
+) -> list[Attempt]:
+    """PENDING -> CLAIMED for those of the chosen rows that fit."""
     claimed = room.take([read_attempt(row, worker) for row in rows])
     if claimed:
         ids = sorted((attempt.task_id for attempt in claimed), key=_INT)

@@ -32,6 +32,9 @@ class Dialect:
             an index whose condition says the same, and would then walk it from its end; but it
             goes straight to where whole rows compare, be it in another queue.
         beyond_mark: where in that index a scan goes on. MariaDB finds no place by comparing rows.
+        from_id, before_id: in a part of what is due in one microsecond. SQLite keeps text, which may end with
+            milliseconds or microseconds; but it does find its place by comparing rows.
+        utc: what ends the text of a time that is in UTC.
         sound_id: leave out rows whose id is none that can be read back: SQLite takes any text.
         by_worker, by_queue, by_expiry, by_finish: the index to follow, whatever statistics say; PostgreSQL,
             which has no such words, is told by ``own_transaction(in_order=True)``.
@@ -48,6 +51,9 @@ class Dialect:
     to_queue: str = "t.queue_name = %(queue)s"
     below_priority: str = "t.queue_name = %(queue)s AND t.priority < present.priority"
     beyond_mark: str = "(run_after, id) > (%(mark_time)s, %(mark_id)s)"
+    from_id: str = "run_after = %(begin_time)s AND id >= %(begin_id)s"
+    before_id: str = "id < %(end_id)s"
+    utc: str = ""
     text: str = "text"
     name: str = "task_name"
     sound_id: str = ""
@@ -73,6 +79,7 @@ DIALECTS = {
         below_priority="(t.status, t.queue_name, t.priority) < ('pending', %(queue)s, present.priority)",
         json="CAST(",
         end_json=" AS jsonb)",
+        utc="+00",
     ),
     "mysql": Dialect(
         now="UTC_TIMESTAMP(6)",
@@ -94,6 +101,8 @@ DIALECTS = {
         ago=_SQLITE_NOW.format(", -%(age)s || ' seconds'"),
         wait="COALESCE((julianday(run_after) - julianday('now')) * 86400.0, 1e9)",
         skip_locked="",
+        from_id="(run_after, id) >= (%(begin_time)s, %(begin_id)s)",
+        before_id="(run_after, id) < (%(begin_time)s, %(end_id)s)",
         sound_id="AND length(id) = 32 AND id NOT GLOB '*[^0-9a-f]*'",
         by_worker="INDEXED BY txtasks_claimed",
         by_queue="INDEXED BY txtasks_pending",
@@ -307,40 +316,6 @@ _IN_ORDER = """
 _ONE_PLAN = ", set_config('plan_cache_mode', 'force_generic_plan', true)"
 
 _MARIADB_LIMIT = "SET SESSION idle_transaction_timeout = %(seconds)s"
-
-# PostgreSQL: serialization_failure, deadlock_detected; MariaDB: record changed, deadlock, lock wait
-_REPEATABLE = {"40001", "40P01", 1020, 1213, 1205}
-
-
-# query_canceled, lock_not_available; MariaDB and MySQL: too long; SQLite: busy, locked, and the
-# same before Python 3.11
-_TOOK_TOO_LONG = {"57014", "55P03", 1969, 3024, 5, 6, "database is locked"}
-
-
-def is_repeatable(error: Exception) -> bool:
-    """Say whether the database asks to run the whole transaction again."""
-    return _code_of(error) in _REPEATABLE
-
-
-def took_too_long(error: Exception) -> bool:
-    """Say whether a statement met a limit of time, or a lock: in a new session it would, too."""
-    return _code_of(error) in _TOOK_TOO_LONG
-
-
-def is_refusal(error: Exception) -> bool:
-    """Say whether the database has answered: it was reached, and did not end the session."""
-    code = _code_of(error)
-    if isinstance(code, str):
-        return len(code) == 5 and code[:2] not in ("08", "57")
-    return code is not None and code < 2000  # from there on it is the client that complains
-
-
-def _code_of(error: Exception) -> str | int | None:
-    cause: Any = error.__cause__
-    for name in ("sqlstate", "sqlite_errorcode"):
-        if (code := getattr(cause, name, None)) is not None:
-            return code  # type: ignore[no-any-return]
-    return cause.args[0] if cause and cause.args else None
 
 
 def _plain(value: Any) -> Any:

@@ -47,19 +47,33 @@ _CLAIMABLE = """
        AND (expires_at IS NULL OR expires_at > {now})
        AND attempt < 2147483647 AND failures < 2147483647 AND crashes < 2147483647
 """
+DUE = "AND run_after <= {now} {after}"
 # A row that W2 is about to claim is locked and left out. The time is compared in the WHERE, so
 # that rows due later are not read at all.
 CHOOSE_DUE = (
     _CLAIMABLE
-    + """
+    + f"""
        AND status = 'pending' AND queue_name = %(queue)s AND priority = %(priority)s
-       AND run_after <= {now} {after}
-     ORDER BY run_after, id LIMIT %(limit)s {skip_locked}
+       {DUE}
+     ORDER BY run_after, id LIMIT %(limit)s {{skip_locked}}
 """
 )
 # In a backlog: what was claimed is still in the index until it is vacuumed, and would be walked past again.
 AFTER_MARK = "AND {beyond_mark}"
+# A part of what is due, instead of ``DUE``. SQLite knows one end of a range only, and PostgreSQL goes on to the
+# end of a time where the id of several says that the part ends.
+FROM_TIME = "AND run_after >= %(begin_time)s"
+BEFORE_TIME = "AND run_after < %(end_time)s"
+FROM_ID = "AND {from_id}"
+BEFORE_ID = "AND {before_id}"
 LATELY = "AND run_after > {ago}"
+# A priority that is there between two others: a look-up in a range of the index, of which PostgreSQL makes use in
+# all its columns only where rows are locked.
+PRIORITY_BETWEEN = """
+    SELECT priority FROM txtasks_task
+     WHERE status = 'pending' AND queue_name = %(queue)s AND priority > %(low)s AND priority < %(high)s
+     ORDER BY priority LIMIT 1 {skip_locked}
+"""
 CHOOSE_BY_ID = (
     _CLAIMABLE
     + " AND id {in_ids} AND TRIM(status) = 'pending' AND queue_name {in_queues} {skip_locked}"

@@ -27,11 +27,12 @@ from django_txtasks.enqueueing import notify_on_commit
 from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import at_once, claims, outcomes, sessions, workers
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
-from django_txtasks.lifecycle.claims import Lookup, Recent, Room, Subscription
-from django_txtasks.lifecycle.dialect import is_repeatable, own_transaction
+from django_txtasks.lifecycle.claims import Lookup, Room, Subscription
+from django_txtasks.lifecycle.database_errors import is_repeatable, is_timeout
+from django_txtasks.lifecycle.dialect import own_transaction
 from django_txtasks.worker.cleaner_check import CleanerCheck
 from django_txtasks.worker.recorder import Key, Recorder, key, tell
-from django_txtasks.worker.scans import Scans
+from django_txtasks.worker.scans import Scan, Scans
 
 _OF_A_ROW = (ClaimLost, DataError, IntegrityError)
 
@@ -47,13 +48,15 @@ class Turn:
     Attributes:
         ids: look these up.
         scan: look for what is due, too.
-        recent: the scan looked at this only; None = at all that is due.
+        partial: the scan looked at a part of what is due only.
+        unfinished: there are other parts, for the next turns.
     """
 
     room: Room
     ids: list[uuid.UUID]
     scan: bool
-    recent: Recent | None = None
+    partial: bool = False
+    unfinished: bool = False
     claimed: list[Attempt] = field(default_factory=list)
     lookup: Lookup | None = None
 
@@ -121,7 +124,9 @@ class Ledger:
         self._unsure = self._has_unheld = self._only_records = False
         self._next_check = 0.0
         self._cleaner_check = CleanerCheck(self.alias, config.lease)
-        self.scans = Scans(subscription, config.poll_interval)
+        self.scans = Scans(
+            subscription, config.poll_interval, longest=config.lease.total_seconds() / 4
+        )
 
     @property
     def who(self) -> str:
@@ -148,9 +153,12 @@ class Ledger:
         sessions.own(self.alias, self.config.lease / 2)
         if self.id is None:
             self._register(connected)
-        if self._is_usual(turn):
-            self._write_at_once(turn, slots.running, connected)
-            return
+        scan = None
+        if self._is_usual:
+            scan = self._begin_scan(turn)
+            if scan is None or scan.sweep is None:
+                self._write_at_once(turn, scan, slots.running, connected)
+                return
         with own_transaction(self.alias, limit=self.config.lease / 2, in_order=True):
             self._beat(slots.running, connected)
             settled = self._reconcile(slots.holds()) if self._check_is_due else []
@@ -159,7 +167,9 @@ class Ledger:
             if any(one.arrow in (Arrow.RETRY, Arrow.RELEASE) for one in recorded.done):
                 self.scans.from_head()  # it is due at its old place again, or soon
             if turn.room.width:
-                self._claim(turn)
+                scan = scan or self._begin_scan(turn)
+                self._claim(turn, scan)
+        self._scanned(turn, scan)
         self._unsure = self._has_unheld = False
         for one in settled:
             tell(one)
@@ -177,7 +187,7 @@ class Ledger:
             signals.worker_was_lost.tell(worker=previous)
             return False
         self._unsure = True  # its COMMIT may have landed
-        self.scans.from_head()
+        self.scans.failed(too_long=is_timeout(error))
         # An old session may answer and yet be read-only since a failover, or keep plans for a column whose
         # type has changed. It is kept where the database asks for the same again, or refuses some value.
         if not (isinstance(error, _OF_A_ROW) or is_repeatable(error)):
@@ -269,44 +279,47 @@ class Ledger:
         waiting = self.recorder.waiting
         return [one for one in waiting if one.attempt.worker == self.id and key(one) not in there]
 
-    def _is_usual(self, turn: Turn) -> bool:
-        """Say whether one statement can do all of it."""
+    @property
+    def _is_usual(self) -> bool:
+        """Say whether one statement can do all of a turn, but for a sweep."""
         unusual = self._check_is_due or self._has_unheld or self.recorder.careful
         return not unusual and at_once.fits(self.alias, self._me, self.recorder.batch())
 
-    def _write_at_once(self, turn: Turn, running: int, connected: bool | None) -> None:
-        scan = turn.scan and turn.room.width
-        marks = None
-        if scan:
-            marks, turn.recent = self.scans.begin()
+    def _write_at_once(
+        self, turn: Turn, scan: Scan | None, running: int, connected: bool | None
+    ) -> None:
         written = at_once.turn(
             self.subscription,
             self._me,
             workers.state_of(self.alias, **self._state(running, connected)),
             ended=self.recorder.batch(),
             ids=turn.ids if turn.room.width else [],
-            marks=marks,
-            recent=turn.recent,
+            marks=scan.marks if scan else None,
+            recent=scan.recent if scan else None,
             room=turn.room,
-            keep=self.config.keeps_finished,
+            keep=bool(self.config.keep_finished),
             limit=self.config.lease / 2,
         )
         if written is None:
             raise DeclaredLost
         turn.claimed, turn.lookup = written.claimed, written.lookup
-        if scan:
-            self.scans.ended(turn.room)
+        self._scanned(turn, scan)
         self._has_unheld = bool(written.recorded.busy)
         self.recorder.settle(written.recorded, self._me)
 
-    def _claim(self, turn: Turn) -> None:
+    def _begin_scan(self, turn: Turn) -> Scan | None:
+        return self.scans.begin() if turn.scan and turn.room.width else None
+
+    def _claim(self, turn: Turn, scan: Scan | None) -> None:
         """The scan comes first: rows whose hints were lost must not wait behind a stream of hints."""
-        if turn.scan:
-            marks, turn.recent = self.scans.begin()
-            turn.claimed += claims.claim_due(
-                self.subscription, self._me, turn.room, marks, turn.recent
-            )
-            self.scans.ended(turn.room)
+        if scan is not None:
+            longest = self.scans.longest
+            turn.claimed += scan.claim(self.subscription, self._me, turn.room, longest)
         if turn.ids:
             turn.lookup = claims.claim_hinted(self.subscription, self._me, turn.ids, turn.room)
             turn.claimed += turn.lookup.claimed
+
+    def _scanned(self, turn: Turn, scan: Scan | None) -> None:
+        if scan is not None:
+            turn.partial = self.scans.ended(turn.room, claimed=bool(turn.claimed))
+            turn.unfinished = self.scans.is_sweeping

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import uuid
 from collections.abc import Iterable
 from datetime import timedelta
@@ -9,21 +10,35 @@ from datetime import timedelta
 from django_txtasks.conf import Config
 from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.claims import Room
-from django_txtasks.lifecycle.dialect import is_repeatable
+from django_txtasks.lifecycle.database_errors import is_repeatable
 from django_txtasks.retry import backoff, jitter
 from django_txtasks.worker.ledger import Turn
+from django_txtasks.worker.sweep import MOMENT
 from django_txtasks.worker.timers import Timers
 
 BUSY_ROW = 0.05
 """Seconds until an outcome whose row somebody else had locked is tried again."""
 WIDE = 500
 """Ids looked up in a turn after some had no row: real tasks must not wait behind a flood of others."""
+_AGAIN = (Arrow.RETRY, Arrow.RELEASE)
 NEAR = 60.0
 """Seconds ahead that a task is waited for by a timer instead of a scan."""
 
 
+class Kind(enum.Enum):
+    """What a turn does, beside its beat and what it records."""
+
+    LOOK_UP = enum.auto()
+    SCAN = enum.auto()
+
+
 class Schedule:
     """What a worker knows of its near future.
+
+    After a failure the next turn only beats and records. What else the one that failed had done is tried again
+    one by one, since either may fail because of what it meets: a scan because of the rows that are there, both
+    because the tables are not those of this release. Each kind waits the longer the more often it has failed,
+    while beats go on, and what ended is recorded.
 
     Attributes:
         nothing_due: the last scan that had room found nothing.
@@ -39,6 +54,10 @@ class Schedule:
         self._width = 0
         self._backlog = False
         self._failures = 0
+        self._failures_of: dict[Kind, int] = {}
+        self._not_before_of = dict.fromkeys(Kind, 0.0)
+        self._tried: set[Kind] = set()
+        self._looked_up_last = False
         self._earlier = jitter(0, 0.5)  # of an interval: those who began together part
         self._next_beat = self._next_scan = self._not_before = 0.0
 
@@ -48,34 +67,56 @@ class Schedule:
         if unrecorded:
             times.append(0.0)
         if room.width:
-            times.append(0.0 if hinted else self.timers.next())
+            look_up = 0.0 if hinted else self.timers.next()
+            times.append(max(look_up, self._not_before_of[Kind.LOOK_UP]))
         if room.width and not room.enough:
-            times.append(0.0 if more else self._next_scan)
+            scan = 0.0 if more else self._next_scan
+            times.append(max(scan, self._not_before_of[Kind.SCAN]))
         return max(min(times), self._not_before)
 
     def turn(self, room: Room, hinted: list[uuid.UUID], now: float, *, more: bool = False) -> Turn:
-        """Return what to look for now. After a failure only record: what made the claim fail may do so again.
+        """Return what to look for now.
 
         Args:
             more: others wait beside those that are ``hinted``.
         """
-        self._timed = set()
+        self._timed, self._tried = set(), set()
         if self._failures or not room.width:
             return Turn(Room(0), [], scan=False)
         scan = (more or now >= self._next_scan) and not room.enough
-        if scan and (
+        look_up = bool(hinted) or self.timers.next() <= now
+        if self._failures_of:
+            scan, look_up = self._one_of(scan, look_up, now)
+        elif scan and (
             more or self._backlog
         ):  # it finds them in their turn; if it has room, they are next
-            return Turn(room, [], scan=True)
-        width = max(room.width, self._width)
-        timed = self.timers.pop_due(now, width)
-        self._timed = set(timed)
-        ids = timed + hinted[:width]
+            look_up = False
+        if scan:
+            self._tried.add(Kind.SCAN)
+        ids: list[uuid.UUID] = []
+        if look_up:
+            self._tried.add(Kind.LOOK_UP)
+            width = max(room.width, self._width)
+            timed = self.timers.pop_due(now, width)
+            self._timed = set(timed)
+            ids = timed + hinted[:width]
         return Turn(room, ids, scan=scan)
+
+    def _one_of(self, scan: bool, look_up: bool, now: float) -> tuple[bool, bool]:
+        """Choose one kind, by turns, of those that may be tried again by now."""
+        scan = scan and now >= self._not_before_of[Kind.SCAN]
+        look_up = look_up and now >= self._not_before_of[Kind.LOOK_UP]
+        if scan and look_up:
+            scan = self._looked_up_last
+            look_up = not scan
+        self._looked_up_last = look_up
+        return scan, look_up
 
     def written(self, turn: Turn, now: float, *, busy: bool) -> None:
         """A turn has committed: decide what the next ones look for."""
         self._failures = 0
+        for kind in self._tried if self._failures_of else ():
+            self._failures_of.pop(kind, None)
         self._not_before = now + BUSY_ROW if busy else 0.0
         self._next_beat = now + self.config.beat.total_seconds()
         if turn.lookup is not None:
@@ -91,14 +132,15 @@ class Schedule:
         if turn.scan_filled:
             self.timers.pop_due(now)  # a backlog: the scan finds them in their turn
         if turn.scan:
-            self.nothing_due = not (turn.claimed or turn.scan_filled or turn.recent)
+            self.nothing_due = not (turn.claimed or turn.scan_filled or turn.partial)
             poll = self.config.poll_interval.total_seconds() * (1 - self._earlier)
-            self._next_scan = 0.0 if turn.scan_filled else now + poll
+            pause = min(MOMENT, poll) if turn.unfinished else poll  # half of the time is for others
+            self._next_scan = 0.0 if turn.scan_filled else now + pause
             self._backlog = turn.scan_filled
             self._earlier = 0.0
 
     def failed(self, error: Exception, now: float) -> float:
-        """A turn was rolled back: return after how many seconds the next one comes.
+        """A turn was rolled back: return after how many seconds what it did is tried again.
 
         The first one comes at once: a link that was cut is there again in a moment, and a worker that
         is suspected has to beat. All pauses stay well within the lease: a cleaner that is back sooner
@@ -107,14 +149,21 @@ class Schedule:
         self.timers.due_in(dict.fromkeys(self._timed, 0.0), now)
         self._failures += 1
         self._earlier = jitter(0, 0.5)
-        delay = 0.0
-        if self._failures > 1 and not is_repeatable(error):
-            ceiling = min(timedelta(seconds=5), self.config.lease / 5)
-            pause = backoff(self._failures - 1, base=ceiling / 20, ceiling=ceiling)
-            delay = pause.total_seconds()
+        delay = self._pause(self._failures, error)
         self._not_before = now + delay
+        for kind in self._tried:
+            self._failures_of[kind] = failures = self._failures_of.get(kind, 0) + 1
+            pause = self._pause(failures, error)
+            self._not_before_of[kind] = now + pause
+            delay = max(delay, pause)
         self._next_beat = 0.0
         return delay
+
+    def _pause(self, failures: int, error: Exception) -> float:
+        if failures == 1 or is_repeatable(error):
+            return 0.0
+        ceiling = min(timedelta(seconds=5), self.config.lease / 5)
+        return backoff(failures - 1, base=ceiling / 20, ceiling=ceiling).total_seconds()
 
     def beat_at_once(self) -> None:
         """Do not wait for the next beat, nor for the end of a pause."""
@@ -124,11 +173,11 @@ class Schedule:
         """Something may be due that was not."""
         self.nothing_due, self._next_scan = False, 0.0
 
-    def expect_retries(self, ended: Iterable[Ended], now: float) -> None:
-        """A retry that is near is not left to the scan."""
+    def expect_again(self, ended: Iterable[Ended], now: float) -> None:
+        """A retry that is near is not left to the scan, nor what was given back."""
         near = {
             one.attempt.task_id: one.delay.total_seconds()
             for one in ended
-            if one.arrow is Arrow.RETRY and one.delay.total_seconds() < NEAR
+            if one.arrow in _AGAIN and one.delay.total_seconds() < NEAR
         }
         self.timers.due_in(near, now)

@@ -14,11 +14,13 @@ from typing import NamedTuple
 
 from django.db import connections
 
+from django_txtasks import signals
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.worker.connections import close_old
 from django_txtasks.worker.limits import NEVER, NO_LIMIT, TimeLimit
 
 Fence = tuple[uuid.UUID, int, uuid.UUID]
+Key = tuple[uuid.UUID, int]
 STALL = 0.15
 """Seconds that the tasks of a run wait for one of them, or for any slot, before they are taken back."""
 HOLDS_UP = 0.05
@@ -83,6 +85,8 @@ class Slots:
         self._too_old: list[Attempt] = []
         self._count = 0
         self._limited: dict[Fence, Running] = {}
+        self._in_hand: dict[uuid.UUID, Fence] = {}
+        self._kept_back: list[Attempt] = []
         self._threads = [
             threading.Thread(target=self._slot, name=f"txtasks-slot-{number}", daemon=True)
             for number in range(1, count + 1)
@@ -105,9 +109,43 @@ class Slots:
         """Which tasks slots were handed; of tasks that were handed over together the first."""
         return {run.attempts[0].task_name for run in self._runs}
 
-    def holds(self) -> set[tuple[uuid.UUID, int]]:
-        """(id, attempt) of what is running, and of what its slot has run before it."""
-        return {(one.task_id, one.number) for run in self._runs for one in run.attempts}
+    def holds(self) -> set[Key]:
+        """(id, attempt) of what is running, of what its slot has run before it, and of what is kept back."""
+        attempts = [one for run in self._runs for one in run.attempts]
+        return {(one.task_id, one.number) for one in [*attempts, *self._kept_back]}
+
+    def without_second(self, claimed: list[Attempt], unrecorded: set[Key]) -> list[Attempt]:
+        """Return what may start: no task that is in hand already runs a second time beside itself.
+
+        A database that has lost a commit offers such a task again, and so does a cleaner that has declared this
+        worker lost. Its claim is kept, so that nobody else runs it, and given back when the other one has ended.
+
+        Args:
+            unrecorded: (id, attempt) of those that have ended.
+        """
+        unrecorded_ids = {task_id for task_id, _ in unrecorded}
+        may_start = []
+        for one in claimed:
+            in_hand = self._in_hand.get(one.task_id)
+            if in_hand is None and one.task_id not in unrecorded_ids:
+                may_start.append(one)
+            elif in_hand == one.fence or (one.task_id, one.number) in unrecorded:
+                signals.second_claim.tell(**one.facts, what="that one holds its claim again")
+            else:
+                self._kept_back.append(one)
+                signals.second_claim.tell(
+                    **one.facts, what="it is given back when that one has ended"
+                )
+        return may_start
+
+    def take_kept_back(self, unrecorded: set[Key]) -> list[Attempt]:
+        """Return claims that were kept back and whose tasks are in hand no more; forget them."""
+        if not self._kept_back:
+            return []
+        busy = self._in_hand.keys() | {task_id for task_id, _ in unrecorded}
+        back = [one for one in self._kept_back if one.task_id not in busy]
+        self._kept_back = [one for one in self._kept_back if one.task_id in busy]
+        return back
 
     def start(
         self, attempts: list[Attempt], good_until: float = NEVER, *, in_line: bool = False
@@ -123,6 +161,7 @@ class Slots:
             limit = NO_LIMIT if attempt.timeout is None else TimeLimit(attempt.timeout)
             running = Running(attempt, limit)
             left.append(running)
+            self._in_hand[attempt.task_id] = attempt.fence
             if limit is not NO_LIMIT:
                 self._limited[attempt.fence] = running
         run = Run(attempts, left, good_until, in_line)
@@ -215,8 +254,8 @@ class Slots:
 
     def _forget(self, attempt: Attempt) -> None:
         self._count -= 1
-        if attempt.timeout is not None:
-            del self._limited[attempt.fence]
+        self._limited.pop(attempt.fence, None)
+        self._in_hand.pop(attempt.task_id, None)
 
     def _slot(self) -> None:
         while (run := self._next()) is not None:

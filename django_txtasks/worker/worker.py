@@ -19,7 +19,7 @@ from django_txtasks.conf import Config
 from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.claims import Room, Subscription
-from django_txtasks.lifecycle.dialect import is_refusal, is_repeatable
+from django_txtasks.lifecycle.database_errors import is_refusal, is_repeatable, text_of
 from django_txtasks.worker.bell import Bell
 from django_txtasks.worker.leaving import let_go
 from django_txtasks.worker.ledger import DeclaredLost, LastWill, Ledger
@@ -154,12 +154,13 @@ class Worker:
         self._renew = self._renew or self.renewal.reason(self.count)
 
     def _try_turn(self) -> None:
-        self.schedule.expect_retries(self.recorder.waiting, time.monotonic())
+        self.schedule.expect_again(self.recorder.waiting, time.monotonic())
         self.turn()
         reset_queries()
 
     def _start(self, claimed: list[Attempt], now: float) -> None:
         """Hand claims of this moment to slots, at once or not at all."""
+        claimed = self.slots.without_second(claimed, self.recorder.keys())
         self.count += len(claimed)
         self._left -= len(claimed)
         if self.stop.asked:
@@ -240,6 +241,10 @@ class Worker:
         if stalled := self.slots.take_back(stalled=True):
             self._give_back(stalled)
             self._crowded = True
+        if back := self.slots.take_kept_back(self.recorder.keys()):
+            self.count += len(back)
+            self._left -= len(back)
+            self._give_back(back)
         if ended and self.batch:  # they may have enqueued others
             self.schedule.look_again()
 
@@ -347,6 +352,6 @@ class Worker:
         signals.database_failed.tell(
             who=self.ledger.who,
             database=self.ledger.alias,
-            error=f"{type(error).__name__}: {error}".strip(),
+            error=text_of(error),
             delay=delay,
         )

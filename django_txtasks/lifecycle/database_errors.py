@@ -1,0 +1,70 @@
+"""What an error of the database means for the transaction that met it. No SQL."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import OperationalError
+
+# PostgreSQL: serialization_failure, deadlock_detected; MariaDB: record changed, deadlock, lock wait
+_REPEATABLE = {"40001", "40P01", 1020, 1213, 1205}
+# PostgreSQL: query_canceled; MariaDB; MySQL; SQLite, where a progress handler ends a statement
+_TIMEOUT = {"57014", 1969, 3024, "interrupted"}
+# PostgreSQL: lock_not_available; SQLite: busy, locked, and the same before Python 3.11
+_LOCKED = {"55P03", 5, 6, "database is locked"}
+_MIGRATE = "The tables are not those of this release: run 'manage.py migrate', then the worker goes on by itself."
+_GRANT = (
+    "The database user lacks a privilege on the tables of django_txtasks: "
+    "grant it SELECT, INSERT, UPDATE and DELETE, then the worker goes on by itself."
+)
+# PostgreSQL: undefined table, undefined column; MariaDB/MySQL: the same
+_REMEDIES = {
+    **dict.fromkeys(["42P01", "42703", 1146, 1054], _MIGRATE),
+    **dict.fromkeys(["42501", 1142, 1143], _GRANT),
+}
+_SQLITE_REMEDIES = {"no such table": _MIGRATE, "no such column": _MIGRATE}
+
+
+class TookTooLong(OperationalError):
+    """The statements of a scan took longer, together, than a scan may."""
+
+
+def is_repeatable(error: BaseException) -> bool:
+    """Say whether the database asks to run the whole transaction again."""
+    return bool(_codes_of(error) & _REPEATABLE)
+
+
+def is_timeout(error: BaseException) -> bool:
+    """Say whether a statement was ended because it took too long."""
+    return isinstance(error, TookTooLong) or bool(_codes_of(error) & _TIMEOUT)
+
+
+def took_too_long(error: BaseException) -> bool:
+    """Say whether a statement met a limit of time, or a lock: in a new session it would, too."""
+    return is_timeout(error) or bool(_codes_of(error) & _LOCKED)
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Say whether the database has answered: it was reached, and did not end the session."""
+    codes = _codes_of(error)
+    states = [code for code in codes if isinstance(code, str) and len(code) == 5]
+    if states:
+        return states[0][:2] not in ("08", "57")
+    # from 2000 on it is the client that complains
+    return any(isinstance(code, int) and code < 2000 for code in codes)
+
+
+def text_of(error: BaseException) -> str:
+    """Return an error for a person: its type, its text, and what to do, where that is known."""
+    text = f"{type(error).__name__}: {error}".strip()
+    found = [_REMEDIES[code] for code in _codes_of(error) if code in _REMEDIES]
+    found += [remedy for start, remedy in _SQLITE_REMEDIES.items() if start in text]
+    return f"{text.rstrip('.')}. {found[0]}" if found else text
+
+
+def _codes_of(error: BaseException) -> set[str | int]:
+    """Return PostgreSQL's state; MariaDB's number, and its state, which says less; SQLite's number and text."""
+    cause = error.__cause__
+    found: list[Any] = [getattr(cause, name, None) for name in ("sqlstate", "sqlite_errorcode")]
+    found += getattr(cause, "args", ())[:1]
+    return {code for code in found if isinstance(code, (str, int))}

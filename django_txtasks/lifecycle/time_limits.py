@@ -1,0 +1,94 @@
+"""SELECT statements that the database ends after so many seconds.
+
+The limit is said with each statement, so that no session keeps it for others.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from django.db import DatabaseError, connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from django_txtasks.lifecycle.database_errors import is_timeout
+from django_txtasks.lifecycle.dialect import run
+
+OFTEN = 10_000
+"""Steps of SQLite's virtual machine between two looks at the clock: less than a millisecond."""
+LEAST = 0.001
+"""Seconds; zero would mean no limit."""
+
+
+class Tried(NamedTuple):
+    """The rows of a SELECT, None if it took too long, and how many seconds it took."""
+
+    rows: list[tuple[Any, ...]] | None
+    seconds: float
+
+
+def fetch_within(alias: str, sql: str, seconds: float, **params: Any) -> list[tuple[Any, ...]]:
+    """Return the rows of a SELECT. The database ends it, with an error, when it takes longer.
+
+    On PostgreSQL the open transaction has a limit for each of its statements already: see
+    ``own_transaction`` and ``try_within``.
+    """
+    connection, seconds = connections[alias], max(seconds, LEAST)
+    if connection.vendor == "mysql":
+        return run(alias, _with_limit(connection, sql, seconds), **params)[1]
+    if connection.vendor == "sqlite":
+        with _interrupted_after(connection, seconds):
+            return run(alias, sql, **params)[1]
+    return run(alias, sql, **params)[1]
+
+
+def try_within(alias: str, sql: str, seconds: float, **params: Any) -> Tried:
+    """Return the rows of a SELECT, unless it took longer, and how long. The open transaction goes on."""
+    begun = time.monotonic()
+    try:
+        with transaction.atomic(using=alias), _statement_timeout(alias, seconds):
+            begun = time.monotonic()
+            rows = fetch_within(alias, sql, seconds, **params)
+            took = time.monotonic() - begun
+        return Tried(rows, took)
+    except DatabaseError as error:
+        if is_timeout(error):
+            return Tried(None, time.monotonic() - begun)
+        raise
+
+
+def _with_limit(connection: Any, sql: str, seconds: float) -> str:
+    if connection.mysql_is_mariadb:
+        return f"SET STATEMENT max_statement_time = {seconds:.3f} FOR {sql}"
+    hint = f"SELECT /*+ MAX_EXECUTION_TIME({seconds * 1000:.0f}) */"
+    return sql.replace("SELECT", hint, 1)
+
+
+@contextmanager
+def _interrupted_after(connection: BaseDatabaseWrapper, seconds: float) -> Iterator[None]:
+    connection.ensure_connection()
+    raw: Any = connection.connection
+    until = time.monotonic() + seconds
+    raw.set_progress_handler(lambda: time.monotonic() > until, OFTEN)
+    try:
+        yield
+    finally:
+        raw.set_progress_handler(None, 0)
+
+
+@contextmanager
+def _statement_timeout(alias: str, seconds: float) -> Iterator[None]:
+    """PostgreSQL's limit for what follows in this savepoint; then that of the transaction again."""
+    if connections[alias].vendor != "postgresql":
+        yield
+        return
+    milliseconds = str(max(1, int(seconds * 1000)))
+    before = run(alias, _LOWER, limit=milliseconds)[1][0][0]
+    yield
+    run(alias, _RESTORE, limit=before)
+
+
+_RESTORE = "SELECT set_config('statement_timeout', %(limit)s, true)"
+_LOWER = _RESTORE.replace("SELECT", "SELECT current_setting('statement_timeout'),")

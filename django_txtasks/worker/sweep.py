@@ -1,0 +1,279 @@
+"""A pass over all that is due, in parts that each take a moment.
+
+A scan in one statement would walk past all rows that this worker may not take, and all dead ones that an old
+snapshot keeps: millions, in the end, while nothing is claimed or recorded.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from django_txtasks.lifecycle import claims, ranges
+from django_txtasks.lifecycle.attempts import Attempt
+from django_txtasks.lifecycle.claims import Head, Mark, Room, Subscription
+from django_txtasks.lifecycle.ranges import Position
+
+MOMENT = 0.025
+"""Seconds that a turn gives to a sweep: what ended, and hints, wait for so long."""
+QUICK = MOMENT / 2
+"""Seconds; a part that took less is followed by one of twice the size."""
+NOTHING = MOMENT / 8
+"""Seconds that a part takes in which there is nothing."""
+LIMIT = 0.1
+"""Seconds after which a part is given up for a much smaller one; then twice as long, until one succeeds."""
+LAST_SECONDS = 10 * ranges.SECOND
+"""What became due in this time is looked at as one part, unless that takes too long."""
+COARSE = 8
+"""At first a part leaves 1 / 2**8 of the time between where it begins and now."""
+FINER = 6
+"""A part that takes too long is looked at in 2**6 parts; if the first of them does, too, in 2**12, 2**24 …"""
+
+Parts = list[tuple[Position, float]]
+"""Where each part ended, and how many seconds it took."""
+
+
+class Place(NamedTuple):
+    """Where a sweep has come to.
+
+    Attributes:
+        heads: what is left of (priority, queue), the present one first.
+        at: the present part begins behind it.
+        end: of a part that was not looked at to its end, for want of room.
+        mark: the last row that was claimed in that.
+    """
+
+    heads: tuple[Head, ...]
+    at: Position = 0
+    end: Position | None = None
+    mark: Mark | None = None
+
+
+class Gap(NamedTuple):
+    """Priorities between two others of a queue, neither of which is part of it."""
+
+    queue: str
+    low: int
+    high: int
+
+    @property
+    def is_empty(self) -> bool:
+        return self.high - self.low <= 1
+
+
+class Size:
+    """How large the parts of a sweep are: it follows from how long the last ones took.
+
+    Attributes:
+        limit: seconds after which the database ends a part.
+    """
+
+    def __init__(self, longest: float) -> None:
+        self.limit, self._longest = LIMIT, longest
+        self._too_long = 0
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin with large ones."""
+        self._span: Position | None = None
+        self._dense_until, self._finest = 0, 0
+
+    def end_of(self, at: Position, now: Position) -> Position:
+        """Return where a part ends that begins here."""
+        rest = now - at
+        if self._span is not None:
+            return min(now, at + self._span)
+        return now if rest <= LAST_SECONDS else now - (rest >> COARSE)
+
+    def is_smallest(self, at: Position, end: Position) -> bool:
+        """Say whether a part that took too long can be no smaller, and may take no longer."""
+        return ranges.part_end(at, at + 1) == end and self.limit >= self._longest
+
+    def took(self, seconds: float, at: Position, end: Position, now: Position) -> None:
+        """A part has been looked at."""
+        self.succeeded()
+        if seconds > MOMENT:
+            self._span = max(1, (end - at) // 2)
+        elif seconds < QUICK and self._span is not None:
+            self._span *= 2
+            if end < self._dense_until:
+                self._span = min(self._span, self._finest)
+            elif self._span > now - end:
+                self._span = None
+
+    def took_too_long(self, at: Position, end: Position) -> None:
+        """The database has ended a part: somewhere in it there are many rows."""
+        self._dense_until, self._finest = end, max(1, (end - at) >> FINER)
+        self._span = max(1, (end - at) >> (FINER << self._too_long))
+        self.failed()
+
+    def succeeded(self) -> None:
+        """A statement has ended by itself."""
+        self._too_long, self.limit = 0, max(LIMIT, self.limit / 2)
+
+    def failed(self) -> None:
+        """A statement took longer than ``limit``: the next one may take more, lest none succeeds."""
+        self._too_long, self.limit = min(self._too_long + 1, 5), min(2 * self.limit, self._longest)
+
+
+class Sweep:
+    """One pass, from the oldest row to those that are due as it begins; higher priorities first.
+
+    A part takes as long as there are rows in it, dead or alive, which nobody can count. One that takes too long
+    is ended by the database and looked at in much smaller ones; the next pass has the same parts.
+
+    Args:
+        heads: (priority, queue) where rows may be; those that are missing are found.
+        longest: seconds that one statement may take at all.
+        before: the parts of the last pass.
+
+    Attributes:
+        heads: with those that were found.
+        parts: of each of them, so far.
+        began: when, by ``time.monotonic()``.
+        spent: seconds that its turns have taken.
+        waste: seconds that its parts have taken because there was something in them.
+    """
+
+    def __init__(
+        self,
+        subscription: Subscription,
+        heads: Iterable[Head],
+        *,
+        longest: float,
+        before: Mapping[Head, Parts],
+    ) -> None:
+        self._subscription = subscription
+        self.heads = {head for head in heads if head[1] in subscription.queues}
+        self.parts: dict[Head, Parts] = defaultdict(list)
+        self.began = time.monotonic()
+        self.spent = self.waste = 0.0
+        self._known = {head: _joined(parts) for head, parts in before.items()}
+        self._now: Position = 0
+        self._gaps = [gap for queue in subscription.queues for gap in self._gaps_of(queue)]
+        self._place: Place | None = None
+        self._before: Place | None = None
+        self._size = Size(longest)
+
+    @property
+    def is_over(self) -> bool:
+        """Say whether all of it was looked at."""
+        return self._place is not None and not self._place.heads
+
+    def claim(self, worker: uuid.UUID, room: Room) -> list[Attempt]:
+        """Go on for a moment; claim what is found and fits."""
+        self._before = self._place
+        claimed: list[Attempt] = []
+        begun = time.monotonic()
+        while not self.is_over and room.width and not room.crowded:
+            if self._place is None:
+                self._look_for_heads()
+            else:
+                claimed += self._look(self._place, worker, room)
+            if time.monotonic() >= begun + MOMENT:
+                break
+        self.spent += time.monotonic() - begun
+        return claimed
+
+    def rolled_back(self) -> None:
+        """What the last turn claimed is pending again: go on from where it began."""
+        self._place = self._before
+
+    # -- which priorities there are ----------------------------------------------------------------
+
+    def _gaps_of(self, queue: str) -> list[Gap]:
+        known = sorted(priority for priority, of in self.heads if of == queue)
+        edges = [ranges.LOWEST - 1, *known, ranges.HIGHEST + 1]
+        return [Gap(queue, *pair) for pair in itertools.pairwise(edges)]
+
+    def _look_for_heads(self) -> None:
+        """Look into a gap. One that takes too long has dead rows in it: its middle is looked at in parts."""
+        if not self._gaps:
+            self._begin()
+            return
+        queue, low, high = gap = self._gaps.pop()
+        if gap.is_empty:
+            return
+        alias = self._subscription.alias
+        found, seconds = ranges.priority_between(alias, queue, low, high, seconds=self._size.limit)
+        self.waste += max(0.0, seconds - NOTHING)
+        (self._size.failed if found is None else self._size.succeeded)()
+        if found == []:
+            return
+        priority = found[0][0] if found else (low + high) // 2
+        self.heads.add((priority, queue))
+        self._gaps += [gap._replace(high=priority), gap._replace(low=priority)]
+
+    def _begin(self) -> None:
+        order = self._subscription.queues.index
+        self._now = ranges.now(self._subscription.alias)
+        heads = sorted(self.heads, key=lambda head: (-head[0], order(head[1])))
+        self._place = Place(tuple(heads))
+
+    # -- parts -------------------------------------------------------------------------------------
+
+    def _look(self, place: Place, worker: uuid.UUID, room: Room) -> list[Attempt]:
+        width = room.width
+        end = place.end or self._end_of_part(place)
+        rows, seconds = ranges.choose(
+            self._subscription,
+            place.heads[0],
+            width,
+            begin=place.at,
+            end=end if end < self._now else None,
+            mark=place.mark,
+            seconds=self._size.limit,
+        )
+        self.waste += max(0.0, seconds - NOTHING)
+        if rows is None:
+            self._took_too_long(place, end)
+            return []
+        taken = claims.claim_rows(self._subscription.alias, worker, rows, room)
+        if len(rows) == width or room.crowded:
+            room.filled = room.filled or len(rows) == width
+            mark = (rows[len(taken) - 1][-2], taken[-1].task_id) if taken else place.mark
+            self._place = place._replace(end=end, mark=mark)
+        else:
+            self._size.took(seconds, place.at, end, self._now)
+            self.parts[place.heads[0]].append((end, seconds))
+            self._go_on(place, end)
+        return taken
+
+    def _end_of_part(self, place: Place) -> Position:
+        known = self._known.get(place.heads[0], [])
+        while known and known[0] <= place.at:
+            known.pop(0)
+        end = known[0] if known else self._size.end_of(place.at, self._now)
+        return ranges.part_end(place.at, end)
+
+    def _took_too_long(self, place: Place, end: Position) -> None:
+        self._known.pop(place.heads[0], None)
+        self._place = place._replace(end=None)
+        if self._size.is_smallest(place.at, end):
+            self._go_on(place, end)
+        self._size.took_too_long(place.at, end)
+
+    def _go_on(self, place: Place, end: Position) -> None:
+        if end < self._now:
+            self._place = Place(place.heads, at=end)
+        else:
+            self._place = Place(place.heads[1:])
+            self._size.reset()
+
+
+def _joined(parts: Parts) -> list[Position]:
+    """Return where parts end that take a moment, too, made of those that took less."""
+    ends: list[Position] = []
+    total = 0.0
+    for end, seconds in parts:
+        if ends and total + seconds <= MOMENT:
+            ends.pop()
+            total += seconds
+        else:
+            total = seconds
+        ends.append(end)
+    return ends

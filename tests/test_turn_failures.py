@@ -1,0 +1,458 @@
+"""What happens to a worker's turns when one of them fails or takes too long: it goes on with less, never stops."""
+
+import bisect
+import itertools
+import random
+import time
+import uuid
+from contextlib import contextmanager
+from datetime import timedelta
+
+import helpers
+import pytest
+from django.db import DatabaseError, OperationalError, connection, transaction
+from probe import tasks
+
+from django_txtasks import registry, signals
+from django_txtasks.conf import get_config
+from django_txtasks.lifecycle import claims, ranges, workers
+from django_txtasks.lifecycle.claims import Room, Subscription
+from django_txtasks.lifecycle.dialect import own_transaction
+from django_txtasks.lifecycle.time_limits import fetch_within, try_within
+from django_txtasks.models import FinishedTask, Status, Task, Worker
+from django_txtasks.worker.ledger import Ledger, Turn
+from django_txtasks.worker.schedule import Schedule
+from django_txtasks.worker.slots import Slots
+from django_txtasks.worker.sweep import LIMIT, Size, Sweep
+
+pytestmark = pytest.mark.usefixtures("rows")
+on_postgres = pytest.mark.skipif(connection.vendor != "postgresql", reason="PostgreSQL's own way")
+NO_SLOTS = Slots(0, run=None, ring=None, patience=1.0, took=None)
+SLOW = {
+    "postgresql": "SELECT pg_sleep(60)",
+    "mysql": "SELECT count(*) FROM seq_1_to_1000000 a, seq_1_to_1000000 b",
+    "sqlite": "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n",
+}[connection.vendor]
+
+
+def subscription(*queues):
+    return Subscription("default", list(queues or ["default"]), registry.names())
+
+
+def register():
+    return workers.register(
+        "default", queues=["default"], threads=1, listening=None, lease=get_config().lease
+    )
+
+
+def ids(attempts):
+    return [one.task_id for one in attempts]
+
+
+# ---- time limits
+
+
+@pytest.mark.parametrize("seconds", [0.05, 0.0])
+def test_a_statement_that_takes_too_long_ends_and_its_transaction_goes_on(seconds):
+    with own_transaction("default", limit=timedelta(seconds=60)):
+        handle = tasks.note.enqueue()
+        assert try_within("default", SLOW, seconds).rows is None
+        assert try_within("default", "SELECT 1", 30.0).rows == [(1,)]
+    assert helpers.row(handle.id)
+
+
+def test_no_limit_of_a_scan_is_left_to_the_statements_of_others():
+    kept = {"postgresql": "SHOW statement_timeout", "mysql": "SELECT @@max_statement_time"}
+    asked = kept.get(connection.vendor, "SELECT 1")
+    with own_transaction("default", limit=timedelta(seconds=50)):
+        before = helpers.execute(asked)
+        assert fetch_within("default", "SELECT 2", 0.5) == [(2,)]
+        assert try_within("default", "SELECT 1", 0.5).rows == [(1,)]
+        assert try_within("default", SLOW, 0.01).rows is None
+        assert helpers.execute(asked) == before
+    if connection.vendor == "sqlite":  # a handler that was left would end this
+        time.sleep(0.02)
+        counted = SLOW.replace("FROM n)", "FROM n WHERE i < 100000)")
+        assert helpers.execute(counted) == [(100000,)]
+
+
+def test_what_is_no_time_out_is_an_error():
+    with pytest.raises(DatabaseError), transaction.atomic():
+        try_within("default", "SELECT there_is_no_such_column", 5.0)
+
+
+def test_a_scan_of_several_statements_takes_no_longer_than_it_may():
+    tasks.note.enqueue()
+    with pytest.raises(OperationalError), transaction.atomic():
+        claims.claim_due(subscription(), register(), Room(5), seconds=-1.0)
+
+
+# ---- parts of what is due
+
+
+def due_rows(count, **changes):
+    found = sorted(tasks.note.enqueue().id for _ in range(count))
+    Task.objects.filter(pk__in=found).update(**changes)
+    return found
+
+
+@pytest.mark.parametrize("more", [timedelta(0), timedelta(microseconds=123)], ids=str)
+def test_the_parts_of_a_pass_leave_nothing_out_and_take_nothing_twice(more):
+    """Ends of parts at any time and at any id: of 12 rows that are due at the same moment, too."""
+    now = ranges.now("default")
+    of_all = [tasks.note.enqueue().id]
+    helpers.execute("UPDATE txtasks_task SET run_after = '1971-02-03 04:05:06'")
+    moment = (now // ranges.SECOND - 5) * ranges.SECOND + int(
+        more / timedelta(microseconds=1)
+    ) * ranges.MICROSECOND
+    text = ranges._time_at("default", moment)
+    several = sorted(tasks.note.enqueue().id for _ in range(12))
+    for one in several:
+        helpers.execute("UPDATE txtasks_task SET run_after = %s WHERE id = %s", text, one.hex)
+    of_all += [*several, tasks.note.enqueue().id]
+    tasks.note.using(run_after=timedelta(seconds=60)).enqueue()
+    cuts = [0, ranges.SECOND, moment - 7 * ranges.MICROSECOND, moment]
+    cuts += [moment + one.int for one in several[2:9:3]] + [moment + several[-1].int + 1]
+    cuts += [moment + ranges.MICROSECOND, now, None]
+    found = []
+    with transaction.atomic():
+        for begin, end in itertools.pairwise(cuts):
+            rows = ranges.choose(
+                subscription(), (0, "default"), 20, begin=begin, end=end, mark=None, seconds=30.0
+            ).rows
+            found.append([uuid.UUID(str(row[0])) for row in rows])
+    assert [one for part in found for one in part] == of_all
+    assert [len(part) for part in found] == [1, 0, 0, 2, 3, 3, 4, 0, 0, 1]
+
+
+@pytest.mark.once
+def test_a_part_ends_at_a_time_or_lies_within_one():
+    time_, id_ = 5 * ranges.MICROSECOND, 1 << 100
+    for begin, end, expected in [
+        (time_, time_ + id_, time_ + id_),
+        (time_, 9 * ranges.MICROSECOND + id_, 9 * ranges.MICROSECOND),
+        (time_ + id_, 9 * ranges.MICROSECOND, 6 * ranges.MICROSECOND),
+        (time_ + id_, time_ + 2 * id_, time_ + 2 * id_),
+        (0, id_, ranges.MICROSECOND),  # all that is due before 2000
+    ]:
+        assert ranges.part_end(begin, end) == expected
+
+
+def test_a_part_that_did_not_fit_goes_on_behind_what_was_taken():
+    first = due_rows(5)
+    worker, sweep, found = register(), sweep_of(), []
+    while not sweep.is_over:
+        with transaction.atomic():
+            room = Room(2)
+            taken = sweep.claim(worker, room)
+        found += ids(taken)
+        assert len(taken) <= 2 and room.filled is (len(taken) == 2)
+    assert sorted(found) == first and len(found) == 5
+
+
+def sweep_of(*heads, queues=("default",), longest=30.0, before=None):
+    return Sweep(
+        subscription(*queues), heads or [(0, "default")], longest=longest, before=before or {}
+    )
+
+
+def test_a_sweep_finds_priorities_that_nobody_declared_and_takes_the_highest_first():
+    handles = {
+        (queue, priority): tasks.note.using(priority=priority, queue_name=queue).enqueue().id
+        for priority in (100, 3, 0, -1, -100)
+        for queue in ("default", "mail")
+    }
+    helpers.execute("UPDATE txtasks_task SET priority = 32767 WHERE priority = 100")
+    tasks.note.using(priority=50, run_after=timedelta(seconds=60)).enqueue()
+    worker, sweep, found = (
+        register(),
+        sweep_of((0, "mail"), (7, "mail"), queues=("mail", "default")),
+        [],
+    )
+    while not sweep.is_over:
+        with transaction.atomic():
+            found += ids(sweep.claim(worker, Room(50)))
+    expected = [
+        handles[queue, priority]
+        for priority in (100, 3, 0, -1, -100)
+        for queue in ("mail", "default")
+    ]
+    assert found == expected
+    assert {(32767, "mail"), (50, "default"), (7, "mail")} <= sweep.heads
+
+
+def test_what_a_sweep_claimed_in_a_turn_that_was_rolled_back_is_found_again():
+    (handle,) = due_rows(1)
+    worker, sweep, found = register(), sweep_of(), []
+    for fails in (True, False):
+        while not (sweep.is_over or (found and fails)):
+            with transaction.atomic():
+                found += ids(sweep.claim(worker, Room(5)))
+                transaction.set_rollback(bool(found) and fails)
+        sweep.rolled_back()
+    assert found == [handle, handle]
+
+
+# ---- how large a part is
+
+
+def passes(rows, now, *, seconds_per_row=2e-5, limit=3.0):
+    """Look at all of ``rows``, which are positions, in parts; give (ends, time-outs, seconds of each)."""
+    size, at, ends, ended, took = Size(limit), 0, [], 0, []
+    while at < now:
+        end = ranges.part_end(at, size.end_of(at, now))
+        seconds = (bisect.bisect_left(rows, end) - bisect.bisect_left(rows, at)) * seconds_per_row
+        if seconds > size.limit:
+            took.append(size.limit)
+            ended += 1
+            assert not size.is_smallest(at, end)
+            size.took_too_long(at, end)
+        else:
+            took.append(seconds + 0.001)
+            size.took(took[-1], at, end, now)
+            ends.append(end)
+            at = end
+    return ends, ended, took
+
+
+def several_moments(now):
+    def at(age, spread=0):
+        return now - int((age + random.random() * spread) * 1_000_000) * ranges.MICROSECOND
+
+    one_moment = at(600)
+    lately = at(0.001)
+    return {
+        "nothing": [],
+        "hours, evenly": [at(0, 4 * 3600) for _ in range(50_000)],
+        "all at once, random ids": [one_moment + random.getrandbits(128) for _ in range(50_000)],
+        "all at once, ids by time": [
+            one_moment + (0x0199 << 112) + (random.randrange(5000) << 80) + random.getrandbits(74)
+            for _ in range(50_000)
+        ],
+        "a moment ago": [lately + random.getrandbits(128) for _ in range(20_000)],
+        "long ago, and now": [
+            now - 20 * 365 * 86400 * ranges.SECOND + number for number in range(20_000)
+        ]
+        + [at(0, 5) for _ in range(20_000)],
+    }
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("name", list(several_moments(ranges.SECOND * 10**9)))
+def test_wherever_the_rows_are_a_pass_reaches_all_of_them_in_parts_that_take_a_moment(name):
+    """Dead rows cannot be counted: their number in a part shows in its time alone."""
+    now = 26 * 365 * 86400 * ranges.SECOND
+    rows = sorted(several_moments(now)[name])
+    ends, ended, took = passes(rows, now)
+    assert ends[-1] == now and ends == sorted(set(ends))
+    assert ended <= 20 and len(ends) <= 2000
+    assert max(took) <= LIMIT * 4.1 and sum(took) < 2 * len(rows) * 2e-5 + 4.0
+
+
+@pytest.mark.once
+def test_the_next_pass_has_the_parts_of_the_last_one_and_joins_small_ones():
+    at = ranges.SECOND * 10**8
+    parts = [
+        (at + number * ranges.SECOND, seconds)
+        for number, seconds in enumerate([0.001] * 9 + [0.02, 0.02, 0.5])
+    ]
+    sweep = sweep_of(before={(0, "default"): parts})
+    assert sweep._known[0, "default"] == [parts[8][0], *(end for end, _ in parts[9:])]
+
+
+# ---- a scan that took too long
+
+
+def slow_scan(execute, sql, params, many, context):
+    """Do as a database does in which a scan walks past many rows, unless it looks at a part."""
+    is_whole = (
+        "ORDER BY run_after, id" in sql
+        and "begin_time" not in (params or {})
+        and "age" not in (params or {})
+    )
+    if is_whole:
+        with connection.cursor() as cursor, connection.wrap_database_errors:
+            cursor.cursor.execute(_limited(sql))
+    return execute(sql, params, many, context)
+
+
+def _limited(sql):
+    return sql[: sql.index("FOR ") + 4] + SLOW if sql.startswith("SET STATEMENT") else SLOW
+
+
+@contextmanager
+def scans_that_take_too_long():
+    with connection.execute_wrapper(slow_scan):
+        yield
+
+
+@pytest.fixture
+def worker_ledger(txtasks):
+    txtasks(lease=0.9, beat=0.1, poll_interval=0.001)
+    ledger = Ledger(get_config(), subscription(), threads=4)
+    ledger.write(Turn(Room(0), [], scan=False), NO_SLOTS, None)
+    return ledger
+
+
+def write(ledger, *hinted, scan=True):
+    turn = Turn(Room(4), list(hinted), scan=scan)
+    ledger.write(turn, NO_SLOTS, None)
+    return turn
+
+
+def claimed(ledger, *hinted, scan=True):
+    """Write a turn; return what it claimed, None if it failed."""
+    try:
+        return ids(write(ledger, *hinted, scan=scan).claimed)
+    except OperationalError as error:
+        ledger.failed(error)
+
+
+@pytest.mark.skipif(
+    connection.vendor == "sqlite", reason="its statements are ended from Python, below the wrapper"
+)
+def test_after_a_scan_that_took_too_long_the_next_ones_look_at_parts(worker_ledger):
+    ledger, found = worker_ledger, []
+    old = tasks.note.using(run_after=timedelta(seconds=-600)).enqueue().id
+    with scans_that_take_too_long():
+        assert claimed(ledger) is None
+        new = tasks.note.enqueue().id
+        hinted = tasks.note.enqueue().id
+        assert claimed(ledger, hinted, scan=False) == [hinted]
+        while not {old, new} <= set(found):
+            found += claimed(ledger) or []
+    assert sorted(found) == sorted([old, new])
+
+
+def test_after_a_pass_in_parts_that_took_no_time_a_scan_looks_at_all_again(
+    worker_ledger, monkeypatch
+):
+    monkeypatch.setattr("django_txtasks.worker.scans.DEAR", 600.0)  # however slow this machine is
+    ledger = worker_ledger
+    ledger.scans.begin()
+    ledger.scans.failed(too_long=True)
+    turns = [write(ledger)]
+    assert turns[0].partial
+    helpers.wait_until(lambda: not (turns.append(write(ledger)) or turns[-1].partial))
+    late = tasks.note.using(run_after=timedelta(seconds=-1000)).enqueue()
+    found = []
+    helpers.wait_until(lambda: found.extend(ids(write(ledger).claimed)) or found)
+    assert found == [late.id]
+
+
+# ---- a back-off for each kind of turn
+
+
+def kinds(turn):
+    return (bool(turn.ids), turn.scan)
+
+
+@pytest.mark.once
+def test_after_a_failure_what_the_turn_did_is_tried_one_by_one():
+    schedule, hint, now = Schedule(get_config()), uuid.uuid4(), 1.0
+    error = RuntimeError("it took too long")
+    seen = []
+    for fails in (True, False, False, False, False):
+        turn = schedule.turn(Room(3), [hint], now)
+        seen.append(kinds(turn))
+        if fails:
+            schedule.failed(error, now)
+        else:
+            schedule.written(turn, now, busy=False)
+            schedule.look_again()
+    assert seen == [(True, True), (False, False), (True, False), (False, True), (True, True)]
+
+
+@pytest.mark.once
+def test_a_claim_that_always_fails_backs_off_while_beats_go_on():
+    config = get_config()
+    schedule, hint, now = Schedule(config), uuid.uuid4(), 1.0
+    error, tries, beats, gaps = RuntimeError("no such column"), [], [], []
+    while now < 61.0:
+        now = max(now, schedule.next_turn(Room(3), hinted=True, unrecorded=False))
+        turn = schedule.turn(Room(3), [hint], now)
+        now += 0.001
+        if any(kinds(turn)):
+            tries.append(now)
+            schedule.failed(error, now)
+        else:
+            gaps.append(now - beats[-1] if beats else 0.0)
+            beats.append(now)
+            schedule.written(turn, now, busy=False)
+    ceiling = min(5.0, config.lease.total_seconds() / 5)
+    assert len(tries) <= 2 * (60 / (ceiling / 2)) + 20  # of both kinds
+    assert max(gaps) <= config.beat.total_seconds() + 0.1
+    assert max(after - before for before, after in itertools.pairwise(tries)) <= ceiling + 0.1
+
+
+@contextmanager
+def tables_of_an_older_release():
+    rename = "ALTER TABLE txtasks_task RENAME COLUMN {} TO {}"
+    helpers.execute(rename.format("expires_at", "not_there_yet"))
+    try:
+        yield
+    finally:
+        helpers.execute(rename.format("not_there_yet", "expires_at"))
+
+
+def test_before_migrate_a_worker_beats_says_what_to_do_and_does_not_hammer(txtasks):
+    txtasks(lease=3, beat=0.05, poll_interval=0.05)
+    said = []
+
+    def note(error, **_):
+        said.append(error)
+
+    handle = tasks.note.enqueue()
+    signals.database_failed.connect(note)
+    try:
+        with helpers.working(threads=1):
+            helpers.wait_until(lambda: helpers.finished(handle.id))
+            with tables_of_an_older_release():
+                helpers.wait_until(lambda: len(said) > 1)
+                before, count = Worker.objects.get().beat, len(said)
+                helpers.wait_until(lambda: Worker.objects.get().beat > before + 20)
+                tried = len(said) - count
+            second = tasks.note.enqueue()
+            helpers.wait_until(lambda: helpers.finished(second.id))
+    finally:
+        signals.database_failed.disconnect(note)
+    assert tried < 20  # not with each beat
+    assert "run 'manage.py migrate'" in said[0]
+
+
+# ---- no second run beside the first
+
+
+@pytest.mark.parametrize("attempt", ["attempt - 1", "attempt + 5"], ids=["the same", "another"])
+def test_a_task_that_the_database_offers_again_does_not_run_twice_at_once(txtasks, attempt):
+    """As after a failover to a replica that lacks the last commits."""
+    txtasks(poll_interval=0.05)
+    told = []
+
+    def note(what, **_):
+        told.append(what)
+
+    signals.second_claim.connect(note)
+    tasks.DOOR.clear()
+    try:
+        with helpers.working(threads=3):
+            with transaction.atomic():
+                handle = tasks.at_the_door.enqueue("held")
+                Task.objects.filter(pk=handle.id).update(timeout=600)
+            helpers.wait_until(lambda: helpers.runs("held"))
+            helpers.execute(
+                "UPDATE txtasks_task SET status = 'pending', worker = NULL, claimed_at = NULL, started_at = NULL, "
+                f"attempt = {attempt}"
+            )
+            helpers.wait_until(lambda: helpers.row(handle.id).status == Status.CLAIMED)
+            helpers.wait_until(lambda: told)
+            other = tasks.note.enqueue("other")
+            helpers.wait_until(lambda: helpers.finished(other.id))
+            assert helpers.runs("held") == 1
+            tasks.DOOR.set()
+            helpers.wait_until(lambda: helpers.finished(handle.id))
+    finally:
+        tasks.DOOR.set()
+        signals.second_claim.disconnect(note)
+    assert FinishedTask.objects.count() == 2
+    assert helpers.runs("held") == (1 if attempt == "attempt - 1" else 2)
