@@ -408,11 +408,11 @@ def test_before_migrate_a_worker_beats_says_what_to_do_and_does_not_hammer(txtas
         with helpers.working(threads=1):
             helpers.wait_until(lambda: helpers.finished(handle.id))
             with tables_of_an_older_release():
+                second = tasks.note.enqueue()
                 helpers.wait_until(lambda: len(said) > 1)
                 before, count = Worker.objects.get().beat, len(said)
                 helpers.wait_until(lambda: Worker.objects.get().beat > before + 20)
                 tried = len(said) - count
-            second = tasks.note.enqueue()
             helpers.wait_until(lambda: helpers.finished(second.id))
     finally:
         signals.database_failed.disconnect(note)
