@@ -77,6 +77,21 @@ def pace(count: str, seconds: str) -> None:
         records.write(key)
 
 
+def flow(seconds: str, rate: str) -> None:
+    """Enqueue so many no-ops a second for so many seconds, in 100 transactions a second; record each commit."""
+    django.setup()
+    from bench import tasks
+
+    from django_txtasks import enqueue_many
+
+    many = int(rate) // 100
+    for tick in records.ticks(int(float(seconds) * 100), 0.01):
+        keys = range(tick * many, (tick + 1) * many)
+        enqueue_many((tasks.idempotent, [key]) for key in keys)
+        for key in keys:
+            records.write(key)
+
+
 def mix(count: str, seconds: str) -> None:
     """Write so many tasks in a random order, of which those with odd keys sleep; record the order."""
     django.setup()
