@@ -22,6 +22,7 @@ from django_txtasks.functions import task
 from django_txtasks.lifecycle import claims, people, workers
 from django_txtasks.lifecycle.claims import Subscription
 from django_txtasks.models import FinishedTask, Outcome, Status, Worker
+from django_txtasks.worker import renewal
 from django_txtasks.worker.limits import TimeLimit
 from django_txtasks.worker.renewal import Renewal, resident_megabytes
 
@@ -76,6 +77,7 @@ def test_the_exception_comes_once():
 TRACED = """
 import sys, threading, time
 from django_txtasks.exceptions import TimedOut
+from django_txtasks.worker import renewal
 from django_txtasks.worker.limits import TimeLimit
 
 def traced():
@@ -357,7 +359,30 @@ def test_a_renewal_knows_its_reasons():
     assert Renewal(max_tasks=3).reason(3) == "it has run 3 tasks"
     assert not Renewal(max_rss=1).reason(0)
     assert "more than 1" in Renewal(max_rss=1).reason(1)
+    assert not Renewal().reason(10**6, check=0.4)
+    assert not Renewal().reason(10**4, check=4.0)
+    assert "of its 1,000,000 claims" in Renewal().reason(10**6, check=0.6)
     assert 5 < resident_megabytes() < 10_000
+
+
+def test_a_process_whose_claims_are_long_to_look_through_is_replaced(txtasks, monkeypatch):
+    """As under the snapshot of a dump that lasts for hours: it would be held up once a lease, then for good."""
+    txtasks(beat=0.1, lease=0.5, poll_interval=0.05)
+    monkeypatch.setattr(renewal, "MANY_CLAIMS", 3)
+    monkeypatch.setattr(renewal, "DEAR_CHECK", 0.0)
+    reasons = []
+
+    def hear(reason, **_):
+        reasons.append(reason)
+
+    signals.worker_renewed.connect(hear)
+    try:
+        with helpers.working():
+            enqueue_many((tasks.note, ()) for _ in range(3))
+            helpers.wait_until(lambda: reasons)
+    finally:
+        signals.worker_renewed.disconnect(hear)
+    assert "its 3 claims" in reasons[0]
 
 
 def test_a_count_for_good_and_one_for_a_process_exclude_each_other():

@@ -105,6 +105,7 @@ class Ledger:
 
     Attributes:
         can_beat: after a turn that failed: the beat could be written all the same.
+        check_seconds: how long the last look through this worker's claims took.
     """
 
     def __init__(
@@ -117,7 +118,7 @@ class Ledger:
         self.config, self.subscription, self.threads = config, subscription, threads
         self.alias, self.last_will = subscription.alias, last_will
         self.id: uuid.UUID | None = None
-        self.can_beat = True
+        self.can_beat, self.check_seconds = True, 0.0
         self.recorder = Recorder(self.alias, config)
         self.slot_sessions: dict[int, str] = {}
         self._seen_will = 0
@@ -269,7 +270,9 @@ class Ledger:
         """
         self.recorder.try_refused_again()
         self._next_check = time.monotonic() + self.config.lease.total_seconds()
+        began = time.monotonic()
         there = claims.claims_of(self.alias, self._me)
+        self.check_seconds = time.monotonic() - began
         unknown = there - running - self.recorder.keys()
         for task_id, number in sorted(unknown):
             attempt = Attempt(task_id, number, self._me)

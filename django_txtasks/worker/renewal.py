@@ -9,6 +9,11 @@ from pathlib import Path
 EXIT_CODE = 75
 """Tells the supervisor to start a new process at once (EX_TEMPFAIL of sysexits.h)."""
 
+MANY_CLAIMS = 100_000
+"""What fewer claims leave behind is soon looked through."""
+DEAR_CHECK = 0.5
+"""Seconds to look through a worker's own claims: it does so once a lease, and may not be held up by it."""
+
 _STATM = Path("/proc/self/statm")
 
 
@@ -27,12 +32,23 @@ class Renewal:
         """Return how many more tasks this process may claim after ``count``."""
         return sys.maxsize if self.max_tasks is None else self.max_tasks - count
 
-    def reason(self, count: int) -> str:
-        """Return why it is time; empty = it is not."""
+    def reason(self, count: int, check: float = 0.0) -> str:
+        """Return why it is time; empty = it is not.
+
+        Args:
+            count: tasks that this process has claimed.
+            check: seconds that it took to look through its claims. While somebody holds an old snapshot, such as a
+                dump, the database keeps all that it ever had; a new process has a new id, and so none.
+        """
         if self.room(count) <= 0:
             return f"it has run {count} tasks"
         if count and self.max_rss is not None and (used := resident_megabytes()) > self.max_rss:
             return f"it uses {used:.0f} MB, more than {self.max_rss}"
+        if count >= MANY_CLAIMS and check >= DEAR_CHECK:
+            return (
+                f"its database took {check:.1f} s to look through the dead rows of its {count:,} claims, "
+                "which some old snapshot keeps"
+            )
         return ""
 
 

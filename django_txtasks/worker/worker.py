@@ -151,7 +151,7 @@ class Worker:
             self.bell.scanned(filled=turn.scan_filled)
         if elsewhere := turn.not_ours:
             self._reroute(elsewhere)
-        self._renew = self._renew or self.renewal.reason(self.count)
+        self._renew = self._renew or self.renewal.reason(self.count, self.ledger.check_seconds)
 
     def _try_turn(self) -> None:
         self.schedule.expect_again(self.recorder.waiting, time.monotonic())
