@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
+import sys
 import threading
 import time
 from argparse import ArgumentParser
@@ -157,15 +159,21 @@ def events_in_background(*, own_process: bool, by_one_thread: bool = True) -> It
             end_process(code)
 
 
-def end_process(code: int) -> NoReturn:
-    """End at once, whatever other threads do, after the log and unsent hints had their time."""
-    signals.flush()
+def end_process(code: int, *, seconds: float | None = None) -> NoReturn:
+    """End at once, whatever other threads do, after the log and unsent hints had their time.
+
+    Args:
+        seconds: for all of that (FLUSH_SECONDS and LAST_WORDS).
+    """
     thread = threading.Thread(target=_last_words, name="txtasks-last-words", daemon=True)
     thread.start()
-    thread.join(LAST_WORDS)
+    thread.join(signals.FLUSH_SECONDS + LAST_WORDS if seconds is None else seconds)
     os._exit(code)
 
 
 def _last_words() -> None:
+    with contextlib.suppress(AttributeError, OSError, ValueError):  # there is none, or it is closed
+        sys.stdout.flush()  # what tasks have printed
+    signals.flush()
     broker.flush()
     logging.shutdown()

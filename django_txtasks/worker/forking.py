@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import sys
 
 STANDARD = ("0", "1", "2")
 """The file descriptors that a process hands to its children in any case; a log may be read from a socket."""
@@ -25,7 +26,12 @@ class ForkedProcess:
 
     def poll(self) -> int | None:
         """Return the exit code, negative for a signal, once it has ended; None = it runs."""
-        pid, status = os.waitpid(self.pid, os.WNOHANG)
+        try:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+        except (
+            ChildProcessError
+        ):  # it has ended, and SIGCHLD is ignored or somebody else was told its code
+            return 0
         return os.waitstatus_to_exitcode(status) if pid else None
 
 
@@ -44,6 +50,11 @@ def fork() -> ForkedProcess | None:
     Raises:
         OSError: the system has no room for another process.
     """
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(
+            AttributeError, OSError, ValueError
+        ):  # there is none, or it is closed
+            stream.flush()  # else the copy writes it, too
     gc.freeze()  # the copy's garbage collector would write to, and so copy, all that is shared
     if pid := os.fork():
         return ForkedProcess(pid)
