@@ -270,6 +270,8 @@ MUTANTS = [
            "test_log_isolation.py"),
     Mutant("the queue of events is bounded", "event_queue.py",
            {"if waiting >= (LIMIT if": "if waiting < 0 * (LIMIT if"}, "test_log_isolation.py"),
+    Mutant("what was let go ends in a moment", "management/commands/runworkers.py",
+           {", seconds=A_MOMENT": ""}, "test_orderly_ends.py"),
     Mutant("a log that hangs is not waited for", "management/console.py",
            {"if own_process and events is not None and events.is_stuck:": "if False:"}, "test_log_isolation.py"),
     Mutant("an error that waits holds no variable", "tracebacks.py",

@@ -123,6 +123,18 @@ def test_a_deploy_rolls_an_atomic_task_back_and_it_runs_again(processes, txtasks
     assert helpers.runs("effect") == 0
 
 
+def test_what_was_let_go_runs_on_for_a_moment_only_though_the_log_hangs(processes, txtasks):
+    txtasks(grace=0.3)
+    handle = tasks.stay.enqueue()
+    first = processes.start("runworkers", "--threads=1")
+    helpers.wait_until(lambda: helpers.runs("stay"), what=lambda: processes.log_of(first))
+    first.send_signal(signal.SIGTERM)
+    helpers.wait_until(lambda: helpers.row(handle.id).status == Status.PENDING)
+    processes.start("runworkers", "--batch").wait(60)
+    assert first.wait(60) == 1
+    assert (helpers.runs("stay"), helpers.runs("twice at a time")) == (2, 0)
+
+
 # -- what counts ------------------------------------------------------------------------------------------
 
 

@@ -15,6 +15,7 @@ from django.db import connection, transaction
 
 from django_txtasks import Reject, Retry, TaskContext, TimedOut, signals, task
 from django_txtasks.management import console
+from django_txtasks.worker import worker
 from probe import framework, sessions  # noqa: F401 -- a worker finds tasks in modules called tasks
 from probe.models import Run
 
@@ -359,6 +360,18 @@ def hang_the_log():
 
     signals.FLUSH_SECONDS = console.LAST_WORDS = 0.1
     logging.getLogger("django_txtasks").addHandler(Hanging())
+
+
+@task(idempotent=True, takes_context=True)
+def stay(ctx: TaskContext):
+    """Let the log hang, for hours, and note if the next attempt begins while this one goes on."""
+    ran("stay", ctx.attempt)
+    if ctx.attempt == 1:
+        hang_the_log.function()
+        signals.FLUSH_SECONDS, worker.LOG_FIRST = 3600.0, 0.1
+        while not Run.objects.filter(key="stay", attempt=2).exists():
+            time.sleep(0.02)
+        ran("twice at a time")
 
 
 @task(idempotent=True, on_retry=tell, on_failure=tell)

@@ -39,6 +39,9 @@ from django_txtasks.worker.supervisor import (
 )
 from django_txtasks.worker.worker import End, Worker
 
+A_MOMENT = 0.5
+"""Seconds for the last lines and hints after tasks were let go: while these are written, they may run twice."""
+
 
 class Command(BaseCommand):
     """Exit codes: 0 stopped as told; 1 tasks were cut short, or the command could not start.
@@ -199,7 +202,7 @@ class Command(BaseCommand):
     def _cut_short(self, end: End) -> None:
         """End at once: the tasks that still run are somebody else's by now, and threads cannot be ended."""
         if self._called_from_command_line:
-            end_process(1 if end is End.CUT_SHORT else EXIT_CODE)
+            end_process(1 if end is End.CUT_SHORT else EXIT_CODE, seconds=A_MOMENT)
         raise CommandError("Tasks were cut short.")
 
     def _supervise(self, aliases: list[str], options: dict[str, Any]) -> Forked | None:
