@@ -384,7 +384,7 @@ step_failed = Event(
     "database", "error",
 )  # fmt: skip
 row_skipped = Event(
-    logging.ERROR, "Cleaner: task %s could not be recovered and is left for the next turn: %s",
+    logging.ERROR, "Cleaner: task %s cannot be moved on, and is left as it is: %s",
     "task_id", "error",
 )  # fmt: skip
 

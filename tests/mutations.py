@@ -199,7 +199,7 @@ MUTANTS = [
            {"if is_uuid(low) and not run(alias, statements.HAS_WORKER, worker=as_uuid(low))[1]:":
             "if is_uuid(low):"}, "test_cleaner_load.py"),
     Mutant("an expired or old row is removed behind the last one", "cleaner/sweep.py",
-           {"        self._since = until or since\n": "        self._since = None\n"},
+           {"        self._since = removed.until or since\n": "        self._since = None\n"},
            "test_cleaner_load.py"),
     Mutant("names that nobody declares are not renotified", "cleaner/renotifier.py",
            {"if one.untold and _is_in(one.task_name, names)": "if one.untold"}, "test_cleaner_load.py"),
@@ -302,8 +302,15 @@ MUTANTS = [
     Mutant("a cleaner closes its session after a failed turn", "cleaner/cleaner.py",
            {"if not (is_repeatable(error) or took_too_long(error)):": "if False:"}, "test_failover.py"),
     Mutant("a cleaner does not skip rows that it could not write", "cleaner/cleaner.py",
-           {"            if not sessions.can_write(self.alias):\n                raise\n            self._tell":
-            "            self._tell"}, "test_failover.py"),
+           {"if isinstance(error, DatabaseError) and not sessions.can_write(self.alias):": "if False:"},
+           "test_failover.py"),
+    Mutant("a cleaner that recovers for long says that it is there", "cleaner/cleaner.py",
+           {"                self.record.go_on()\n": ""}, "test_cleaner_endures.py"),
+    Mutant("a row that cannot be moved is told of once", "cleaner/cleaner.py",
+           {"if task_id not in self._skipped:": "if True:"}, "test_cleaner_endures.py"),
+    Mutant("a row that cannot expire stops no other", "lifecycle/recovery.py",
+           {"            yield from _finish_expired(alias, [one], keep=keep)\n": "            yield one, error\n"},
+           "test_cleaner_endures.py"),
 ]  # fmt: skip
 
 

@@ -29,6 +29,8 @@ from django_txtasks.retry import backoff, jitter
 
 COUNTED = {Arrow.RETRY: "retried", Arrow.BURY: "buried"}
 NAMES = ("lost", "retried", "buried", "expired", "renotified", "pruned")
+TOGETHER = 100
+"""Claims that are recovered until workers are told, and the cleaner says that it is there."""
 PIECE = 0.25
 """Seconds of work on a pass until it looks at the workers again."""
 
@@ -71,9 +73,12 @@ class Cleaner:
         self.config, self.alias, self.notify, self.quiet = config, alias, notify, quiet
         self.clock, self.pulse = clock, pulse
         self.workers = Watch(config, alias, wills, clock)
-        self.upkeep = Upkeep(config, alias, notify=notify, tell=self._tell, clock=clock)
+        self.upkeep = Upkeep(
+            config, alias, notify=notify, tell=self._tell, skip=self._skip, clock=clock
+        )
         self.record = Record(config, alias, clock)
         self._recovered: set[uuid.UUID] = set()
+        self._skipped: set[uuid.UUID] = set()
         self._pass: Iterator[Counter[str]] | None = None
         self._next_pass = float("-inf")
         self._done: Counter[str] = Counter()
@@ -139,22 +144,14 @@ class Cleaner:
     def recover(self, holders: Iterable[Holder]) -> Counter[str]:
         """Take each lost claim's own arrow; one that cannot be moved does not stop the others."""
         counts: Counter[str] = Counter()
-        back: list[tuple[uuid.UUID, str]] = []
         for holder in holders:
             with self._reading():
                 found = recovery.orphans(self.alias, holder)
             if not found:  # and there will be no more: who is lost claims nothing
                 self._recovered.add(holder.id)
-            for orphan in found:
-                recovered = self._recover(orphan)
-                if recovered is None:
-                    continue
-                counts[COUNTED[recovered.ended.arrow]] += 1
-                back += recovered.followers
-                if recovered.ended.arrow is not Arrow.BURY:
-                    back.append((orphan.attempt.task_id, orphan.attempt.queue_name))
-        if back and self.notify is not None:
-            self.notify(back)
+            for start in range(0, len(found), TOGETHER):
+                self._recover_some(found[start : start + TOGETHER], counts)
+                self.record.go_on()
         return counts
 
     def _turn(self) -> Counter[str]:
@@ -216,6 +213,20 @@ class Cleaner:
     def _reading(self) -> AbstractContextManager[None]:
         return own_transaction(self.alias, limit=self.config.lease / 2, in_order=True)
 
+    def _recover_some(self, orphans: list[Orphan], counts: Counter[str]) -> None:
+        """Recover these, and tell workers of those that may run again, and of what followed."""
+        back: list[tuple[uuid.UUID, str]] = []
+        for orphan in orphans:
+            recovered = self._recover(orphan)
+            if recovered is None:
+                continue
+            counts[COUNTED[recovered.ended.arrow]] += 1
+            back += recovered.followers
+            if recovered.ended.arrow is not Arrow.BURY:
+                back.append((orphan.attempt.task_id, orphan.attempt.queue_name))
+        if back and self.notify is not None:
+            self.notify(back)
+
     def _recover(self, orphan: Orphan) -> Recovered | None:
         def delay(crashes: int) -> timedelta:
             return backoff(crashes, base=self.config.retry_base, ceiling=self.config.retry_ceiling)
@@ -226,14 +237,22 @@ class Cleaner:
                 recovered = recovery.recover(self.alias, orphan, delay, self.config)
         except ClaimLost:
             return None  # it ended by itself, or another cleaner was faster
-        except DatabaseError as error:
-            if not sessions.can_write(self.alias):
+        except InterfaceError:
+            raise
+        except Exception as error:  # somebody has bent the row, be it by hand: it stops no other
+            if isinstance(error, DatabaseError) and not sessions.can_write(self.alias):
                 raise
-            self._tell(signals.row_skipped, task_id=task_id, error=str(error).strip())
+            self._skip(task_id, error)
             return None
         for event, facts in recovery.events_of(orphan, recovered.ended):
             self._tell(event, **facts)
         return recovered
+
+    def _skip(self, task_id: uuid.UUID, error: Exception) -> None:
+        """Tell, once, of a row that cannot be moved; it is tried again all the same."""
+        if task_id not in self._skipped:
+            self._skipped.add(task_id)
+            self._tell(signals.row_skipped, task_id=task_id, error=str(error).strip())
 
     def _heal(self, error: Exception, failures: int) -> float:
         """Return the seconds to wait after a database error."""

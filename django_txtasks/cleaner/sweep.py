@@ -52,16 +52,16 @@ class Sweep:
         """
         since, began = self._since, self._clock()
         try:
-            rows, until = self._remove(since)
+            removed = self._remove(since)
         except DatabaseError:
             if since is not None:
                 raise
             self._leave_oldest_alone()
             return 0, True
-        self._since = until or since
+        self._since = removed.until or since
         if since is None and self._clock() - began > DEAR:
             self._leave_oldest_alone()
-        return len(rows), len(rows) == recovery.BATCH
+        return len(removed.rows), len(removed.rows) + len(removed.stuck) == recovery.BATCH
 
     def _leave_oldest_alone(self) -> None:
         self._rests_until = self._clock() + REST

@@ -27,6 +27,7 @@ class Upkeep:
     Args:
         notify: sends hints for (id, queue) pairs; None = no broker.
         tell: logs an event with its facts.
+        skip: tells of a row that cannot be moved.
         clock: monotonic seconds.
     """
 
@@ -37,9 +38,11 @@ class Upkeep:
         *,
         notify: Notify | None,
         tell: Tell,
+        skip: Callable[[uuid.UUID, Exception], None],
         clock: Callable[[], float],
     ) -> None:
-        self._config, self._alias, self._tell, self._clock = config, alias, tell, clock
+        self._config, self._alias, self._clock = config, alias, clock
+        self._tell, self._skip = tell, skip
         self._renotifier = None if notify is None else Renotifier(config, alias, notify)
         self._sweeps = {"expired": Sweep(self._expire, self._lately, clock)}
         if config.keep_finished is not None:
@@ -93,6 +96,8 @@ class Upkeep:
             removed = recovery.expire(self._alias, keep=self._config.keeps_finished, since=since)
         for task_id, name, queue in removed.rows:
             self._tell(signals.task_expired, task_id=task_id, task=name, queue=queue)
+        for task_id, error in removed.stuck:
+            self._skip(task_id, error)
         return removed
 
     def _prune(self, age: timedelta, since: str | None) -> Removed:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, NamedTuple
+
+from django.db import IntegrityError, transaction
 
 from django_txtasks import signals
 from django_txtasks.conf import Config
@@ -230,10 +232,12 @@ class Removed(NamedTuple):
     Attributes:
         rows: what there is to tell of each, its id first.
         until: the last one's time, as text; None = there was none.
+        stuck: ids of the batch that could not be removed, and why.
     """
 
     rows: list[tuple[Any, ...]]
     until: str | None
+    stuck: Sequence[tuple[uuid.UUID, Exception]] = ()
 
 
 def expire(alias: str, *, keep: bool, since: str | None = None) -> Removed:
@@ -248,9 +252,26 @@ def expire(alias: str, *, keep: bool, since: str | None = None) -> Removed:
     sql = statements.EXPIRED.replace("{since}", statements.SINCE_EXPIRY if since else "")
     found = run(alias, sql, limit=BATCH, **_since(since))[1]
     rows = [(as_uuid(row[0]), row[2], row[3]) for row in found]
-    if rows:
-        finish_rows(alias, [row[0] for row in rows], Status.PENDING, Outcome.EXPIRED, keep=keep)
-    return Removed(rows, found[-1][1] if found else None)
+    stuck = dict(_finish_expired(alias, [row[0] for row in rows], keep=keep))
+    gone = [row for row in rows if row[0] not in stuck]
+    return Removed(gone, found[-1][1] if found else None, list(stuck.items()))
+
+
+def _finish_expired(
+    alias: str, ids: list[uuid.UUID], *, keep: bool
+) -> Iterator[tuple[uuid.UUID, Exception]]:
+    """PENDING -> finished as expired: all in one go, or each that can. Yields those that cannot, and why."""
+    if not ids:
+        return
+    try:
+        with transaction.atomic(using=alias):
+            finish_rows(alias, ids, Status.PENDING, Outcome.EXPIRED, keep=keep)
+    except IntegrityError as error:  # somebody has used the id of a task that has finished
+        if len(ids) == 1:
+            yield ids[0], error
+            return
+        for one in ids:
+            yield from _finish_expired(alias, [one], keep=keep)
 
 
 def prune(alias: str, age: timedelta, *, since: str | None = None) -> Removed:

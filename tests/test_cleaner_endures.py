@@ -1,0 +1,75 @@
+"""Much to recover, and rows that nobody can move, keep a cleaner from nothing else."""
+
+import uuid
+from datetime import timedelta
+
+import helpers
+import pytest
+from django.db import connection
+
+from django_txtasks.cleaner import Cleaner
+from django_txtasks.cleaner import cleaner as module
+from django_txtasks.conf import get_config
+from django_txtasks.models import Cleaner as Row
+from django_txtasks.models import DatabaseNow, FinishedTask, OnCrash, Outcome, Status, Task, Worker
+
+pytestmark = pytest.mark.usefixtures("rows")
+
+
+def claims_of_a_lost_worker(count, **columns):
+    worker = Worker.objects.create(
+        id=uuid.uuid4(), host="web1", pid=7, queues=["default"], threads=1, lease=15, lost=True
+    )
+    return Task.objects.bulk_create(
+        Task(
+            id=uuid.uuid4(), task_name="x", status=Status.CLAIMED, worker=worker.pk, attempt=1,
+            claimed_at=DatabaseNow(), on_crash=OnCrash.RETRY, **columns,
+        )
+        for _ in range(count)
+    )  # fmt: skip
+
+
+def test_a_cleaner_that_recovers_for_long_tells_workers_and_says_that_it_is_there(monkeypatch):
+    monkeypatch.setattr(module, "TOGETHER", 2)
+    claims_of_a_lost_worker(5)
+    now, told, beats = [1000.0], [], []
+
+    def notify(tasks):
+        told.append(len(tasks))
+        beats.append(Row.objects.get().seen_at)
+        now[0] += get_config().lease.total_seconds()
+
+    cleaner = Cleaner(get_config(), notify=notify, clock=lambda: now[0])
+    cleaner.run(lambda seconds: True, lambda counts: None)
+    assert told == [2, 2, 1]
+    assert len(set(beats)) == 3
+
+
+def test_a_cleaner_that_cleans_once_beats_in_no_row():
+    claims_of_a_lost_worker(1)
+    assert Cleaner(get_config()).run_once()["retried"] == 1
+    assert not Row.objects.exists()
+
+
+def test_a_claim_that_cannot_be_counted_stops_no_other_and_is_told_of_once(caplog):
+    """SQLite keeps text in a column of numbers, which Python cannot add to."""
+    bent, sound = claims_of_a_lost_worker(2)
+    crashes = "many" if connection.vendor == "sqlite" else 2147483647
+    helpers.execute("UPDATE txtasks_task SET crashes = %s WHERE id = %s", crashes, bent.pk.hex)
+    cleaner = Cleaner(get_config())
+    assert [cleaner.run_once()["retried"] for _ in range(2)] == [1, 0]
+    assert helpers.row(sound.pk).status == Status.PENDING
+    assert [str(bent.pk) in text for text in caplog.messages].count(True) == 1
+
+
+def test_an_expired_task_whose_id_has_finished_before_stops_no_other(caplog):
+    hour = timedelta(hours=1)
+    bent, *sound = (
+        Task.objects.create(id=uuid.uuid4(), task_name="x", expires_at=DatabaseNow() - hour)
+        for _ in range(4)
+    )
+    FinishedTask.objects.create(id=bent.pk, task_name="x", outcome=Outcome.SUCCEEDED)
+    caplog.set_level("ERROR")
+    assert Cleaner(get_config()).run_once()["expired"] == len(sound)
+    assert [one.pk for one in Task.objects.all()] == [bent.pk]
+    assert [str(bent.pk) in text for text in caplog.messages] == [True]
