@@ -108,7 +108,7 @@ def test_a_row_that_somebody_removed_is_written_anew(txtasks):
 def test_what_fails_stands_in_the_row_until_a_pass_succeeds(monkeypatch, txtasks):
     txtasks(lease=0.3, beat=0.1)
     with monkeypatch.context() as broken:
-        broken.setattr(statements, "EXPIRED", "SELECT nothing FROM nowhere WHERE 1 = 1 {since}")
+        broken.setattr(statements, "EXPIRED", "SELECT 1 FROM nowhere WHERE 1 = 1 {since}")
         failing = clean_for(5)[-2]
     assert failing.error.startswith("remove: ") and "nowhere" in failing.error
     assert failing.passed_at is None
@@ -118,7 +118,7 @@ def test_what_fails_stands_in_the_row_until_a_pass_succeeds(monkeypatch, txtasks
 
 def test_what_fails_before_a_pass_stands_in_the_row_too(monkeypatch, txtasks):
     txtasks(lease=0.3, beat=0.1)
-    monkeypatch.setattr(statements, "LIVING_WORKERS", "SELECT nothing FROM nowhere")
+    monkeypatch.setattr(statements, "LIVING_WORKERS", "SELECT 1 FROM nowhere")
     failing = clean_for(3)[-2]
     assert "nowhere" in failing.error and failing.passed_at is None
 
@@ -141,7 +141,7 @@ def test_cron_leaves_one_record_of_its_last_pass():
 
 def test_a_dry_run_and_a_failed_one_leave_no_record(monkeypatch):
     call_command("runcleaner", dry_run=True, stdout=io.StringIO())
-    monkeypatch.setattr(statements, "EXPIRED", "SELECT nothing FROM nowhere WHERE 1 = 1 {since}")
+    monkeypatch.setattr(statements, "EXPIRED", "SELECT 1 FROM nowhere WHERE 1 = 1 {since}")
     with pytest.raises(CommandError, match="was not cleaned"):
         call_command("runcleaner", once=True, stdout=io.StringIO())
     assert not Cleaner.objects.exists()

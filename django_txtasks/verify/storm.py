@@ -12,12 +12,13 @@ from pathlib import Path
 
 from django_txtasks.broker import topology, upkeep
 from django_txtasks.conf import Config
+from django_txtasks.lifecycle import recovery
 from django_txtasks.verify import journal, plan
 from django_txtasks.verify.crew import Crew, Member
 from django_txtasks.verify.plan import Fault, Kind
 from django_txtasks.verify.project import QUEUE, Scene
 from django_txtasks.verify.proxy import Proxy
-from django_txtasks.verify.scratch import Scratch
+from django_txtasks.verify.scratch import ALIAS, Scratch
 
 Break = Callable[[float], object]
 """Breaks something; gets the fault's ``pick``. None or 0 = there was nothing to break just now."""
@@ -222,6 +223,11 @@ class Storm:
             self.log.drained = not self.scratch.query(
                 "SELECT 1 FROM txtasks_task WHERE status IN ('pending', 'claimed') LIMIT 1"
             )
+        # A worker that was killed with nothing in hand leaves no task, but a row that the cleaner looks at for a
+        # whole lease, which it counts anew after each restart of the database.
+        while recovery.seems_silent(ALIAS) and time.monotonic() - begun < self.options.drain:
+            self.crew.look_after()
+            time.sleep(TICK)
         self.log.drain = time.monotonic() - begun
 
     # -- faults -----------------------------------------------------------------------------------
