@@ -230,7 +230,7 @@ task_retried = Event(
     *_TASK, "attempt", "delay", "error",
 )  # fmt: skip
 task_died = Event(
-    logging.ERROR, "Task %s (%s) is dead after attempt %s: %s. Look at it in the admin; revive or discard it.",
+    logging.ERROR, "Task %s (%s) is dead after attempt %s, until somebody revives or discards it in the admin: %s",
     *_TASK, "attempt", "error",
 )  # fmt: skip
 task_released = Event(logging.INFO, "Task %s (%s) was given back before it started.", *_TASK)

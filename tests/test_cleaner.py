@@ -16,7 +16,7 @@ from probe import tasks
 from django_txtasks import registry, signals
 from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config
-from django_txtasks.lifecycle import claims, workers
+from django_txtasks.lifecycle import claims, recovery, workers
 from django_txtasks.lifecycle.dialect import run
 from django_txtasks.models import FinishedTask, Status, Worker
 
@@ -66,7 +66,11 @@ def look_for(cleaner, clock, seconds):
 def test_a_worker_silent_for_its_lease_is_lost(cleaner, clock, worker):
     assert look_for(cleaner, clock, 15) == 0
     assert look_for(cleaner, clock, 2) == 1
-    assert Worker.objects.get().lost
+    row = Worker.objects.get()
+    assert row.lost
+    # As the log and the errors spell it, on any database.
+    [holder] = recovery.lost_workers("default")
+    assert holder.whose == f"{worker} on {row.host} (pid {row.pid})"
 
 
 def test_a_worker_that_beats_is_not(cleaner, clock, worker):

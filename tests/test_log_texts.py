@@ -25,7 +25,9 @@ from django_txtasks.broker.link import Link
 from django_txtasks.conf import Config, get_config, parse
 from django_txtasks.exceptions import ConfigError
 from django_txtasks.lifecycle.claims import Subscription
-from django_txtasks.worker.ledger import Ledger
+from django_txtasks.worker.bell import Bell
+from django_txtasks.worker.stopping import Stop
+from django_txtasks.worker.worker import End, Worker
 
 pytestmark = pytest.mark.once
 
@@ -48,8 +50,9 @@ def run():
 
 
 def test_each_failed_attempt_has_its_traceback_in_the_log(rows, quick, log):
-    tasks.fail.enqueue("out of paper")
-    run()
+    handle = tasks.fail.enqueue("out of paper")
+    while helpers.row(handle.id).status == "pending":  # a batch may end before a retry is due
+        run()
     records = [one for one in log.records if one.exc_info]
     assert [one.levelname for one in records] == ["WARNING", "WARNING", "ERROR"]
     for record in records:
@@ -161,6 +164,12 @@ def test_a_mail_to_admins_shows_the_traceback(rows, quick, mailoutbox):
 def test_a_crash_has_no_traceback(log):
     signals.task_died.tell(task_id="t", task="x", attempt=1, error="worker lost in mid-task")
     assert [one.exc_info for one in log.records] == [None]
+
+
+def test_the_line_of_a_dead_task_ends_with_its_error(log):
+    """Errors have full stops of their own, or none."""
+    signals.task_died.tell(task_id="t", task="x", attempt=1, error="It broke.")
+    assert log.messages[0].endswith("in the admin: It broke.")
 
 
 def test_text_of_an_error_forges_no_log_line_and_any_file_takes_it(log):
@@ -339,10 +348,14 @@ def test_the_logger_of_pika_is_left_to_the_project(log, caplog):
 
 
 def test_a_worker_that_never_reached_its_database_says_so(rows, quick, log, monkeypatch):
-    ledger = Ledger(get_config(), Subscription("default", ["default"], ["x"]), 1)
-    assert ledger.who == "Worker (not registered yet)"
-    ledger._register(None)
-    assert ledger.who == f"Worker {ledger.id}"
+    """Also in the line of its end: somebody may stop it while it waits for its database, or its broker."""
+    bell = Bell()
+    stop = Stop(1, bell.ring)
+    stop.request()
+    nobody = Subscription("default", ["default"], ["x"])
+    assert Worker(get_config(), nobody, threads=1, bell=bell, stop=stop).run() is End.DONE
+    assert "Worker (not registered yet) stopped. Tasks started: 0." in log.messages
+    assert not any("None" in one for one in log.messages)
 
 
 def test_a_cleaner_logs_its_first_and_its_last_line_and_what_it_does(rows, processes):

@@ -133,7 +133,8 @@ def lost_workers(alias: str) -> list[Holder]:
     """Return the workers that were declared lost."""
     rows = run(alias, statements.LOST_WORKERS)[1]
     return [
-        Holder(as_uuid(worker), f"{worker} on {host} (pid {pid})") for worker, host, pid in rows
+        Holder(as_uuid(worker), f"{as_uuid(worker)} on {host} (pid {pid})")
+        for worker, host, pid in rows
     ]
 
 

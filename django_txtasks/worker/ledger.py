@@ -130,9 +130,9 @@ class Ledger:
         )
 
     @property
-    def who(self) -> str:
-        """The worker's name in the log."""
-        return "Worker (not registered yet)" if self.id is None else f"Worker {self.id}"
+    def name(self) -> uuid.UUID | str:
+        """The worker's id; before it has one, what the log says instead."""
+        return self.id or "(not registered yet)"
 
     def note_session(self, session: str) -> None:
         """The calling thread, which runs tasks, has this database session."""

@@ -114,7 +114,7 @@ class Worker:
             self.pulse.turned()
             if self.stop.asked and not told:
                 told = True
-                signals.worker_stopping.tell(worker=self.ledger.id, running=self.slots.running)
+                signals.worker_stopping.tell(worker=self.ledger.name, running=self.slots.running)
             stuck = self._enforce_limits()
             if self.stop.now or self._lost_patience(stuck):
                 return self._cut_short()
@@ -124,7 +124,7 @@ class Worker:
         self._record_all()
         self.slots.close()
         self._leave(self.ledger.leave)
-        signals.worker_stopped.tell(worker=self.ledger.id, count=self.count)
+        signals.worker_stopped.tell(worker=self.ledger.name, count=self.count)
         return End.RENEW if self._renew and not self.stop.asked else End.DONE
 
     # -- turns ------------------------------------------------------------------------------------
@@ -291,7 +291,7 @@ class Worker:
             self._stuck_since = time.monotonic()
             self._renew = "a task did not end after its timeout"
             signals.worker_stuck.tell(
-                worker=self.ledger.id,
+                worker=self.ledger.name,
                 tasks=", ".join(
                     f"{one.attempt.task_id} ({one.attempt.task_name})" for one in stuck
                 ),
@@ -317,7 +317,7 @@ class Worker:
         stuck = self._enforce_limits()
         running = self.slots.running - len(stuck)
         if running:
-            signals.worker_cut_short.tell(worker=self.ledger.id, running=running)
+            signals.worker_cut_short.tell(worker=self.ledger.name, running=running)
         signals.flush(LOG_FIRST)
         self._collect()
         stuck = self._enforce_limits()
@@ -341,7 +341,7 @@ class Worker:
 
     def _leave(self, leave: Callable[[], None]) -> None:
         if self._renew:
-            signals.worker_renewed.tell(worker=self.ledger.id, reason=self._renew)
+            signals.worker_renewed.tell(worker=self.ledger.name, reason=self._renew)
         try:
             leave()
         except (DatabaseError, InterfaceError) as error:  # the cleaner will find out by the lease
@@ -350,7 +350,7 @@ class Worker:
 
     def _tell_failure(self, error: Exception, delay: float) -> None:
         signals.database_failed.tell(
-            who=self.ledger.who,
+            who=f"Worker {self.ledger.name}",
             database=self.ledger.alias,
             error=text_of(error),
             delay=delay,
