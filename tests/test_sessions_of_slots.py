@@ -1,10 +1,13 @@
 """What a task does to its database session ends with it, and connections live as long as Django's settings say."""
 
+import sys
+
 import helpers
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 from probe import sessions, tasks
+from probe.models import Run
 
 from django_txtasks import checks
 from django_txtasks.worker import connections as slot_connections
@@ -243,3 +246,25 @@ def test_debug_leaks_no_queries_in_a_worker_or_a_cleaner(settings):
     turns = iter([False, False, True])
     Cleaner(get_config()).run(lambda _: next(turns), lambda _: None)
     assert not connection.queries_log
+
+
+@pytest.mark.once
+def test_an_age_that_no_thread_can_wait_for_stops_no_thread(monkeypatch):
+    """People write such a number where they mean None: for ever."""
+    monkeypatch.setitem(connection.settings_dict, "CONN_MAX_AGE", sys.maxsize)
+    ids = run_one_after_the_other(*[(sessions.see, "SELECT 1")] * 3)
+    assert results(ids) == [[["1"]]] * 3
+
+
+@has_sessions
+def test_a_retry_that_a_task_asks_for_keeps_its_session():
+    run_one_after_the_other((sessions.retry_after_query, MINE))
+    assert Run.objects.count() == 2
+    assert Run.objects.values("key").distinct().count() == 1
+
+
+@pytest.mark.once
+def test_tasks_of_a_slot_share_the_connections_of_caches():
+    """They would be opened anew for each task: caches live where contexts do."""
+    ids = run_one_after_the_other(*[(sessions.meet_cache,)] * 3)
+    assert results(ids) == [1, 2, 3]

@@ -1,4 +1,4 @@
-"""Database connections of the threads that run tasks: what one task may leave in them to the next one.
+"""Connections of the threads that run tasks: what one task may leave in those to databases to the next one.
 
 They live as long as Django lets those of a request live, and never longer than what a task did to their session.
 The loop's own session is none of them: see ``lifecycle.sessions``.
@@ -6,6 +6,7 @@ The loop's own session is none of them: see ``lifecycle.sessions``.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 import threading
@@ -13,6 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from django.core.cache import caches
 from django.db import DataError, Error, IntegrityError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
@@ -23,6 +25,8 @@ LEAST_AGE = 5.0
 """Seconds that a connection lives where CONN_MAX_AGE is 0: a new one for each task costs more than most tasks."""
 FRESH = 0.1
 """Seconds for which connections are believed that have just served a task well."""
+LONGEST_REST = 3600.0
+"""Seconds between two looks at a thread's connections: no lock waits for any number of them."""
 LOOKED_AT = 4000
 """Characters of a statement in which something is sought that outlives it: generated SQL can be very long."""
 
@@ -32,17 +36,31 @@ class _Thread(threading.local):
 
     Attributes:
         note: told of each new connection; None = this thread runs no tasks.
+        has_caches: see ``share_caches``.
         touched: aliases whose session the task has changed, or in which the database refused something.
         fresh_until: when connections are looked at before they are used, by ``time.monotonic()``.
     """
 
     def __init__(self) -> None:
         self.note: Callable[[str], None] | None = None
+        self.has_caches = False
         self.touched: set[str] = set()
         self.fresh_until = 0.0
 
 
 _thread = _Thread()
+
+
+def share_caches() -> None:
+    """Make the caches of this thread: each attempt has a context, and one made in it would end with it.
+
+    So would its connections. Django keeps caches in contexts, other than databases.
+    """
+    if not _thread.has_caches:
+        _thread.has_caches = True
+        for alias in caches:
+            with contextlib.suppress(Exception):  # whoever wants it is told
+                caches[alias]
 
 
 def before_attempt(note: Callable[[str], None]) -> None:
@@ -90,7 +108,7 @@ def close_old() -> float | None:
     """Close connections of this thread, which has nothing to do, whose age is over.
 
     Returns:
-        The seconds until the next one's is; None = never.
+        The seconds until it is time to look again; None = there are none.
     """
     now, next_one = time.monotonic(), float("inf")
     for connection in connections.all(initialized_only=True):
@@ -99,7 +117,7 @@ def close_old() -> float | None:
                 _close(connection)
             else:
                 next_one = min(next_one, end)
-    return None if next_one == float("inf") else next_one - now
+    return None if next_one == float("inf") else min(next_one - now, LONGEST_REST)
 
 
 def _asked(connection: Any, *, done: bool) -> None:

@@ -24,7 +24,7 @@ from django_txtasks.lifecycle.sessions import session_of_thread
 from django_txtasks.logs import current
 from django_txtasks.registry import Declaration
 from django_txtasks.retry import backoff, is_last
-from django_txtasks.worker.connections import after_attempt, before_attempt
+from django_txtasks.worker.connections import after_attempt, before_attempt, share_caches
 from django_txtasks.worker.limits import TimeLimit
 
 
@@ -45,6 +45,7 @@ class Runner:
 
         In a context of its own: language, time zone and context variables that it sets end with it.
         """
+        share_caches()
         return contextvars.copy_context().run(self._run_alone, attempt, limit)
 
     def _run_alone(self, attempt: Attempt, limit: TimeLimit) -> Ended:
@@ -57,7 +58,10 @@ class Runner:
                 error = limit.error().with_traceback(error.__traceback__)
             ended = failed(attempt, error, self.config)
             tracebacks.forget_locals(error)
-        after_attempt(failed=bool(ended.error))
+        is_asked = (
+            ended.arrow is not Arrow.FINISH and ended.exception is None
+        )  # a Retry: nothing failed
+        after_attempt(failed=bool(ended.error) and not is_asked)
         if ended.recorded and ended.error:
             self._keep_error(ended)
         return ended

@@ -60,11 +60,16 @@ def _listen(pipe: int, stop: Stop) -> None:
     return _end_at_last(0)
 
 
-def _end_at_last(seconds: float) -> None:
+def end_soon(code: int) -> None:
+    """Let this process, which has done its work, end in any case: Python waits for threads that tasks left."""
+    threading.Thread(target=_end_at_last, args=(0, code), name="txtasks-end", daemon=True).start()
+
+
+def _end_at_last(seconds: float, code: int = 1) -> None:
     """A loop that hangs, in a database that never answers, does not see that it should stop."""
     time.sleep(max(0, seconds) + PATIENCE_WITH_LOOP)
     signals.flush(LAST_WORDS)
-    os._exit(1)
+    os._exit(code)
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,18 @@
 """Task functions that do something to their session or their thread, and some that see what was left."""
 
 import os
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import Permission
+from django.core.cache import caches
 from django.db import DatabaseError, connections, transaction
 from django.utils import timezone, translation
 
-from django_txtasks import task
+from django_txtasks import Retry, task
+from django_txtasks.worker import supervisor
 from probe.models import Run
 
 tenant = ContextVar("tenant", default="nobody")
@@ -149,3 +153,28 @@ def lose_session():
 def break_at_commit(key):
     Run.objects.create(key=key)
     Permission.objects.create(name=key, codename=key, content_type_id=2_000_000_000)
+
+
+@task
+def leave_a_thread():
+    """Leave a thread that Python waits for at its end, which is to have less time than usual."""
+    supervisor.PATIENCE_WITH_LOOP = 0.1
+    ThreadPoolExecutor(1).submit(time.sleep, 3600)
+    Run.objects.create(key="thread", pid=os.getpid())
+
+
+@task
+def meet_cache():
+    """Return how many tasks have met this object of Django's cache."""
+    cache = caches["default"]
+    cache.met = getattr(cache, "met", 0) + 1
+    return cache.met
+
+
+@task(takes_context=True)
+def retry_after_query(ctx, sql):
+    """Ask for another attempt, which is no error; return what the statement finds in both."""
+    found = see.function(sql)
+    Run.objects.create(key=found[0][0], attempt=ctx.attempt, pid=os.getpid())
+    if ctx.attempt == 1:
+        raise Retry("later", after=0)

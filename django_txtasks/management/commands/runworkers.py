@@ -34,6 +34,7 @@ from django_txtasks.worker.supervisor import (
     Assignment,
     Forked,
     Supervisor,
+    end_soon,
     obey,
     obey_supervisor,
 )
@@ -198,6 +199,8 @@ class Command(BaseCommand):
             probes.close()
         if end is End.RENEW and self._called_from_command_line:
             end_process(EXIT_CODE)  # a thread that a task left behind must not keep the process
+        if stop.asked and self._called_from_command_line:
+            end_soon(0)
 
     def _cut_short(self, end: End) -> None:
         """End at once: the tasks that still run are somebody else's by now, and threads cannot be ended."""
