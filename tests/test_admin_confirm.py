@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 import uuid
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import Permission, User
 from django.test import Client
+from django.utils import timezone
 
-from django_txtasks.admin import bounded, confirming
+from django_txtasks.admin import bounded, confirming, filters
 from django_txtasks.models import FinishedTask, Status, Task
 
 pytestmark = pytest.mark.django_db
@@ -95,11 +97,36 @@ def test_all_that_match_a_filter_are_counted_to_a_limit_and_all_are_taken(
     _user, client = user("discard_task")
     query = "?queue=default&state=dead"
     html = ask(client, "discard", tasks[:1], query, select_across="1")
-    assert "5+ tasks are chosen." in html and html.count("<li>orders.tasks.send_receipt") == 2
+    assert "All tasks that match are chosen" in html and "5 of them match" in html
+    assert html.count("<li>orders.tasks.send_receipt") == 2
     assert f'href="{TASKS}{query.replace("&", "&amp;")}"' in html
     assert Task.objects.count() == 8
     client.post(f"{TASKS}{query}", form_of(html))
     assert Task.objects.get().pk == elsewhere.pk
+
+
+@pytest.mark.parametrize("action", STATES)
+@pytest.mark.parametrize(
+    "query", ["?queue=mail", "?queue=mail&state={state}", "?q={id}", "?task=rare"]
+)
+def test_all_that_match_are_never_shown_as_none(
+    monkeypatch: pytest.MonkeyPatch, action: str, query: str
+) -> None:
+    """What was chosen may stand behind the rows that a page looks at."""
+    monkeypatch.setattr(bounded, "MOST", 2)
+    state = STATES[action]
+    later = timezone.now() + timedelta(days=1)
+    for day in range(4):
+        task(state, run_after=later + timedelta(days=day if state == Status.DEAD else -9))
+    one = task(state, queue_name="mail", task_name="rare", run_after=later)
+    monkeypatch.setattr(filters.TaskFilter, "known", lambda self: ["rare"])
+    _user, client = user(f"{action}_task")
+    query = query.format(state=state.value, id=one.pk)
+    html = ask(client, action, [one], query, select_across="1")
+    assert "All tasks that match are chosen" in html or "1 task is chosen." in html
+    assert "0 tasks" not in html
+    client.post(f"{TASKS}{query}", form_of(html))
+    assert FinishedTask.objects.get().pk == one.pk
 
 
 def test_markup_in_a_name_is_shown_as_text() -> None:

@@ -130,6 +130,7 @@ class TaskActions(Base):
     """The actions of the task list. A user sees and may send those he has the permission for."""
 
     actions = tuple(ACTS)
+    is_id: Callable[[str], bool]
 
     @admin.action(permissions=["run_now"], description=_("Run selected tasks now (pending)"))
     def run_now(self, request: HttpRequest, queryset: Tasks) -> None:
@@ -188,7 +189,8 @@ class TaskActions(Base):
         if "confirmed" in request.POST:
             self._act(request, queryset, act)
             return None
-        chosen = Chosen.of(request, queryset, act.state)
+        is_id = self.is_id(request.GET.get("q", ""))
+        chosen = Chosen.of(request, queryset, act.state, is_id=is_id)
         context = {
             **self.admin_site.each_context(request),
             "title": act.button, "name": name, "act": act, "chosen": chosen, "opts": self.model._meta,

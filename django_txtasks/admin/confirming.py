@@ -10,7 +10,6 @@ from django.http import HttpRequest
 
 from django_txtasks.admin import bounded
 from django_txtasks.admin.bounded import (
-    CappedCount,
     first_rows,
     following_indexes,
     order_of_tasks,
@@ -26,30 +25,38 @@ class Chosen:
     """What an action would do: how many tasks it moves, a few of them, and how many it leaves alone.
 
     Attributes:
-        moves: a number, or "at least so many" of all that match a filter.
+        moves: how many; of the rows that were looked at, where there are more.
         leaves: selected ones in another state; None = those of all pages are not counted.
+        looked_at: so many rows were looked at, and there are more; None = all were.
     """
 
     moves: int
     examples: list[Task]
     leaves: int | None
+    looked_at: int | None
 
     @classmethod
-    def of(cls, request: HttpRequest, queryset: QuerySet[Task], state: Status) -> Chosen:
-        """Look at the tasks that were selected, or at the first of all that match."""
+    def of(
+        cls, request: HttpRequest, queryset: QuerySet[Task], state: Status, *, is_id: bool
+    ) -> Chosen:
+        """Look at the tasks that were selected, or at the first of all that match.
+
+        Args:
+            is_id: the list is the result of a search for one id.
+        """
         in_state = queryset.filter(status=state)
         rows = queryset.model._default_manager.using(queryset.db).order_by()
+        leaves = looked_at = None
         with following_indexes(queryset.db):
-            if request.POST.get("select_across") == "1":
-                order = order_of_tasks({"state": state})
+            if request.POST.get("select_across") == "1" and not is_id:
+                order = order_of_tasks({**request.GET.dict(), "state": state})
                 ids = first_rows(in_state, order)
                 found = min(ids.count(), bounded.MOST)
                 if first_rows(rows, order).order_by().count() > bounded.MOST:
-                    found = CappedCount(found)
-                leaves = None
+                    looked_at = bounded.MOST
             else:
                 ids = in_state.order_by("-pk").values_list("pk", flat=True)
                 found = ids.count()
                 leaves = len(set(request.POST.getlist(ACTION_CHECKBOX_NAME))) - found
             examples = rows.filter(pk__in=list(ids[:EXAMPLES])).only("task_name", "queue_name")
-            return cls(found, list(examples), leaves)
+            return cls(found, list(examples), leaves, looked_at)
