@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import helpers
 import pytest
+from django.core import mail
 from django.db import connection, transaction
 from django.test import TestCase
 from probe import framework, tasks
@@ -13,6 +14,7 @@ from probe.models import Run
 
 from django_txtasks import enqueue_task, exceptions, testing
 from django_txtasks.exceptions import NotATask
+from django_txtasks.lifecycle.brake import SINGLES
 from django_txtasks.models import FinishedTask, Status, Task, Worker
 from django_txtasks.testing import assert_enqueued, assert_not_enqueued
 
@@ -148,6 +150,15 @@ def test_hooks_run_too(rolled_back):
     ]
 
 
+def test_each_test_is_told_of_its_own_dead_tasks(rolled_back, txtasks):
+    """However many have died in the tests before it, of the same process and minute."""
+    txtasks(dead_notices={"mail": ["ops@example.com"]})
+    for number in range(SINGLES + 2):
+        tasks.fail_async.enqueue()
+        testing.run_due_tasks(reraise=False)
+        assert len(mail.outbox) == number + 1
+
+
 def test_tasks_that_enqueue_themselves_for_ever_are_an_error(rolled_back):
     tasks.enqueue_itself.enqueue()
     with pytest.raises(AssertionError, match=r"More than 20 attempts.*enqueue_itself"):
@@ -213,6 +224,15 @@ def test_a_real_worker_beside_the_test(rows):
         assert [helpers.runs(f"thread {number}") for number in range(20)] == [1] * 20
         assert all(helpers.finished(handle.id) for handle in handles)
     assert not Worker.objects.exists()
+
+
+def test_a_real_worker_leaves_out_the_exchange_of_dead_notices(rows, txtasks):
+    """It has no broker, whatever the project has."""
+    txtasks(broker_url="amqp://localhost/", dead_notices={"exchange": "ops"})
+    with testing.worker() as running:
+        handle = tasks.note.enqueue()
+        running.wait_until_idle()
+    assert helpers.finished(handle.id)
 
 
 def test_a_worker_that_is_not_idle_in_time_says_what_is_left(rows):

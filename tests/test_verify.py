@@ -15,6 +15,7 @@ import pika
 import pytest
 from django.db import connection, connections
 
+from django_txtasks.conf import DeadNotices, parse
 from django_txtasks.exceptions import ScratchRefused
 from django_txtasks.verify import crew, journal, plan, project, report
 from django_txtasks.verify.account import judge, second_starts
@@ -402,6 +403,15 @@ def test_a_storms_processes_mail_nowhere_in_the_old_way_or_in_the_new_one(mail):
     assert used == "django.core.mail.backends.dummy.EmailBackend"
     assert not (new and "EMAIL_BACKEND" in changed)  # Django refuses both together
     assert "smtp" not in str(changed.get("MAILERS") if new else "")
+
+
+def test_a_storms_dead_tasks_are_told_to_nobody():
+    notices = {"mail": ["a@example.com"], "exchange": "ops", "task": "shop.tasks.page_me"}
+    user = user_settings()
+    user["TXTASKS"] = {**user["TXTASKS"], "dead_notices": notices}
+    for broker in (True, False):
+        changed = project.scratch_settings(user, scene(broker=broker))["TXTASKS"]
+        assert parse(changed).dead_notices == DeadNotices()
 
 
 def test_a_short_lease_shortens_the_timeout_of_sqlite():

@@ -14,6 +14,7 @@ from django.db import connections
 
 from django_txtasks import registry
 from django_txtasks.conf import Config, get_config
+from django_txtasks.lifecycle.brake import brakes
 from django_txtasks.lifecycle.claims import Subscription
 from django_txtasks.models import Status, Task
 from django_txtasks.worker.bell import Bell
@@ -73,7 +74,8 @@ def worker(
             "worker() runs in a thread of its own, and this SQLite database is in memory. "
             f"Give it a file: DATABASES[{using!r}]['TEST'] = {{'NAME': 'test.sqlite3'}}"
         )
-    config = replace(get_config(), broker_url=None, poll_interval=POLL)
+    brakes.pop(using, None)  # what died in other tests keeps no notice back in this one
+    config = _without_broker(get_config())
     thread, stop, failures = _start(config, using, list(queues or config.queues), threads)
     try:
         yield TestWorker(using, thread, failures)
@@ -82,6 +84,11 @@ def worker(
         thread.join()
     if failures:
         raise failures[0]
+
+
+def _without_broker(config: Config) -> Config:
+    notices = replace(config.dead_notices, exchange="")
+    return replace(config, broker_url=None, poll_interval=POLL, dead_notices=notices)
 
 
 def _start(

@@ -81,8 +81,8 @@ def times(config: Config, lease: float | None) -> dict[str, float]:
 def scratch_settings(user: dict[str, Any], scene: Scene) -> dict[str, Any]:
     """Return the user's settings, changed so that nothing of the user's is written to or told.
 
-    Other databases become dummies: a process that asks them anything fails instead. Logs go to
-    stderr and mails nowhere: a storm of lost workers must not wake anybody.
+    Other databases become dummies: a process that asks them anything fails instead. Logs go to stderr, mails and
+    dead notices nowhere: a storm of lost workers must not wake anybody.
     """
     return {
         **user,
@@ -125,6 +125,7 @@ def _txtasks(user: dict[str, Any], scene: Scene) -> dict[str, Any]:
         **user,
         **scene.txtasks,
         "broker_url": through_proxy(broker, scene.proxy) if broker else None,
+        "dead_notices": {},
         "queue_prefix": scene.prefix,
         "queues": list(queues),
     }

@@ -18,7 +18,7 @@ from django.conf import settings
 
 from django_txtasks import audit
 from django_txtasks.broker import topology, upkeep
-from django_txtasks.conf import Config
+from django_txtasks.conf import Config, DeadNotices
 from django_txtasks.verify.account import Verdict, judge
 from django_txtasks.verify.evidence import collect
 from django_txtasks.verify.project import QUEUE, Scene, times
@@ -105,6 +105,7 @@ def open_stage(
         config,
         queue_prefix=f"txtasks-verify-{token}",
         broker_url=config.broker_url if broker else None,
+        dead_notices=DeadNotices(),
         **durations,
     )
     with ExitStack() as stack:
