@@ -356,7 +356,7 @@ outcome_refused = Event(
 
 broker_failed = Event(
     logging.WARNING,
-    "%s: no connection to RabbitMQ at %s: %s. Next try %s, then every 30 s at least. Tasks still run, found by "
+    "%s: no connection to RabbitMQ at %s: %s. Next try %s, then at least every 30 s. Tasks still run, found by "
     "scanning.",
     "who", "broker", "error", "when",
 )  # fmt: skip

@@ -15,7 +15,12 @@ import pytest
 from django.core.management import call_command
 from django.test import override_settings
 from django.utils.log import AdminEmailHandler
-from pika.exceptions import AMQPConnectionError, ConnectionClosedByBroker, IncompatibleProtocolError
+from pika.exceptions import (
+    AMQPConnectionError,
+    ConnectionClosedByBroker,
+    IncompatibleProtocolError,
+    StreamLostError,
+)
 from probe import framework, tasks
 
 from django_txtasks import signals, tracebacks
@@ -275,7 +280,11 @@ def test_a_wrong_broker_url_is_one_line_in_words(link, log, parts, says):
         (IncompatibleProtocolError("x"), "what answers there does not speak AMQP"),
         (SSLError(1, "CERTIFICATE_VERIFY_FAILED"), "TLS failed. Check certificates"),
         (SSLError(1, "CERTIFICATE_VERIFY_FAILED"), "CERTIFICATE_VERIFY_FAILED"),
-        (ConnectionClosedByBroker(320, "CONNECTION_FORCED"), "320 CONNECTION_FORCED"),
+        (
+            ConnectionClosedByBroker(320, "CONNECTION_FORCED"),
+            "it has closed the connection (320 CONNECTION_FORCED)",
+        ),
+        (StreamLostError("reset by peer"), "the connection was cut (reset by peer)"),
         (ValueError("cannot read hunter2/x"), "ValueError: cannot read ***"),
         (ValueError("cannot read hunter2%2Fx"), "ValueError: cannot read ***"),
     ],

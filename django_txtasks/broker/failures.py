@@ -37,9 +37,11 @@ _WORDS: list[tuple[tuple[type[BaseException], ...], str]] = [
         f"it does not answer. Check host and port in {SETTING}, and firewalls",
     ),
     ((ssl.SSLError,), f"TLS failed. Check certificates, and the port in {SETTING}"),
+    ((exceptions.ConnectionClosedByBroker,), "it has closed the connection"),
+    ((exceptions.StreamLostError,), "the connection was cut"),
 ]
-_TOLD_BY_RABBITMQ = (ssl.SSLError,)
-"""Errors whose own text says what to do."""
+_DETAILED = (ssl.SSLError, exceptions.ConnectionClosedByBroker, exceptions.StreamLostError)
+"""Errors whose own text says more."""
 
 
 def in_words(error: BaseException, config: Config) -> str:
@@ -47,7 +49,7 @@ def in_words(error: BaseException, config: Config) -> str:
     error = _inner(error)
     for kinds, words in _WORDS:
         if isinstance(error, kinds):
-            text = f"{words} ({error})" if isinstance(error, _TOLD_BY_RABBITMQ) else words
+            text = f"{words} ({_text(error)})" if isinstance(error, _DETAILED) else words
             break
     else:
         text = f"{type(error).__name__}: {_text(error)}"
