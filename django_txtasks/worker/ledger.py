@@ -155,10 +155,11 @@ class Ledger:
         if self.id is None:
             self._register(connected)
         scan = None
-        if self._is_usual:
+        usual = self._usual_batch()
+        if usual is not None:
             scan = self._begin_scan(turn)
             if scan is None or scan.sweep is None:
-                self._write_at_once(turn, scan, slots.running, connected)
+                self._write_at_once(turn, usual, scan, slots.running, connected)
                 return
         with own_transaction(self.alias, limit=self.config.lease / 2, in_order=True):
             self._beat(slots.running, connected)
@@ -282,20 +283,26 @@ class Ledger:
         waiting = self.recorder.waiting
         return [one for one in waiting if one.attempt.worker == self.id and key(one) not in there]
 
-    @property
-    def _is_usual(self) -> bool:
-        """Say whether one statement can do all of a turn, but for a sweep."""
-        unusual = self._check_is_due or self._has_unheld or self.recorder.careful
-        return not unusual and at_once.fits(self.alias, self._me, self.recorder.batch())
+    def _usual_batch(self) -> list[Ended] | None:
+        """Return what the turn records, if one statement can do all of it, but for a sweep; else None."""
+        if self._check_is_due or self._has_unheld or self.recorder.careful:
+            return None
+        batch = self.recorder.batch()
+        return batch if at_once.fits(self.alias, self._me, batch) else None
 
     def _write_at_once(
-        self, turn: Turn, scan: Scan | None, running: int, connected: bool | None
+        self,
+        turn: Turn,
+        batch: list[Ended],
+        scan: Scan | None,
+        running: int,
+        connected: bool | None,
     ) -> None:
         written = at_once.turn(
             self.subscription,
             self._me,
             workers.state_of(self.alias, **self._state(running, connected)),
-            ended=self.recorder.batch(),
+            ended=batch,
             ids=turn.ids if turn.room.width else [],
             marks=scan.marks if scan else None,
             recent=scan.recent if scan else None,

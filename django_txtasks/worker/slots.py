@@ -138,10 +138,13 @@ class Slots:
                 )
         return may_start
 
+    @property
+    def has_kept_back(self) -> bool:
+        """Whether there are claims that were kept back: see ``without_second``."""
+        return bool(self._kept_back)
+
     def take_kept_back(self, unrecorded: set[Key]) -> list[Attempt]:
         """Return claims that were kept back and whose tasks are in hand no more; forget them."""
-        if not self._kept_back:
-            return []
         busy = self._in_hand.keys() | {task_id for task_id, _ in unrecorded}
         back = [one for one in self._kept_back if one.task_id not in busy]
         self._kept_back = [one for one in self._kept_back if one.task_id in busy]

@@ -241,7 +241,8 @@ class Worker:
         if stalled := self.slots.take_back(stalled=True):
             self._give_back(stalled)
             self._crowded = True
-        if back := self.slots.take_kept_back(self.recorder.keys()):
+        if self.slots.has_kept_back:
+            back = self.slots.take_kept_back(self.recorder.keys())
             self.count += len(back)
             self._left -= len(back)
             self._give_back(back)
@@ -323,7 +324,7 @@ class Worker:
         stuck = self._enforce_limits()
         self.recorder.add(failed(one.attempt, one.limit.error(), self.config) for one in stuck)
         self._leave(lambda: let_go(self.ledger, self.slots.holds(), self._why()))
-        return End.STUCK if stuck and not self.stop.asked else End.CUT_SHORT
+        return End.CUT_SHORT if self.stop.asked else End.STUCK  # be it that the stuck one has ended just now
 
     def _why(self) -> str:
         if not self.stop.asked:
