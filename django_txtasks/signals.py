@@ -283,9 +283,9 @@ worker_started = Event(
 )
 names_undeclared = Event(
     logging.WARNING,
-    "At least %s pending tasks have names that no living worker declares, nor does this one: %s. See that their "
-    "modules are imported where the workers run (an app's tasks.py, INSTALLED_APPS), and deploy them.",
-    "count", "names",
+    "Pending tasks have names that no living worker declares: %s. See that workers import their modules (an app's "
+    "tasks.py, INSTALLED_APPS), and deploy them.",
+    "names",
 )  # fmt: skip
 worker_stopping = Event(
     logging.INFO,

@@ -1,4 +1,4 @@
-"""A task whose name no living worker declares is told of: at a worker's start, in status, audit and admin."""
+"""A task whose name no living worker declares is told of: in the log, in status, audit and admin."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from django.test import Client
 from django.utils import timezone
 
 from django_txtasks import registry
+from django_txtasks.cleaner import Cleaner
+from django_txtasks.conf import get_config
 from django_txtasks.lifecycle import names
 from django_txtasks.models import Status, Task, Worker
 
@@ -104,7 +106,7 @@ def test_status_and_audit_say_so() -> None:
     task(run_after=timezone.now() + timedelta(hours=1))
     text, machine, findings = StringIO(), StringIO(), StringIO()
     call_command("txtasks_status", stdout=text)
-    said = f"At least 1 pending tasks have names that no living worker declares: {UNKNOWN} (1)"
+    said = f"Pending tasks have names that no living worker declares: {UNKNOWN} (1 or more). See"
     assert said in text.getvalue()
     call_command("txtasks_status", json=True, stdout=machine)
     assert json.loads(machine.getvalue())["undeclared"] == {UNKNOWN: 1}
@@ -121,7 +123,7 @@ def test_the_admin_says_so_above_the_list_and_on_the_page_of_the_task() -> None:
     client.force_login(user)
     assert "no living worker declares" not in client.get(TASKS).content.decode()
     worker(KNOWN)
-    assert f"no living worker declares: {UNKNOWN} (1)" in client.get(TASKS).content.decode()
+    assert f"no living worker declares: {UNKNOWN} (1 or more)" in client.get(TASKS).content.decode()
     note = "no living worker declares this name"
     assert note in client.get(f"{TASKS}{waiting.pk}/change/").content.decode()
     assert note not in client.get(f"{TASKS}{known.pk}/change/").content.decode()
@@ -132,9 +134,32 @@ def test_a_worker_says_so_when_it_starts(caplog: pytest.LogCaptureFixture) -> No
     task()
     with caplog.at_level(logging.WARNING, logger="django_txtasks"):
         call_command("runworkers", batch=True)
-    lines = [one.getMessage() for one in caplog.records if "nor does this one" in one.getMessage()]
-    assert len(lines) == 1 and f"{UNKNOWN} (1)" in lines[0]
+    [line] = told(caplog)
+    assert f"{UNKNOWN} (1 or more)" in line
     assert Task.objects.exists()
+
+
+def test_a_cleaner_says_once_what_no_worker_has_declared_for_a_pass(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Workers that run when such a task is enqueued look no more: whoever sees their log waits in silence."""
+    worker(KNOWN)
+    task()
+    task(KNOWN)
+    cleaner = Cleaner(get_config())
+    cleaner.run_once()
+    assert not told(caplog)  # a deploy may be under way
+    cleaner.run_once()
+    cleaner.run_once()
+    assert len(told(caplog)) == 1 and f"declares: {UNKNOWN} (1 or more). See" in told(caplog)[0]
+    task("another")
+    cleaner.run_once()
+    cleaner.run_once()
+    assert len(told(caplog)) == 2 and "declares: another (1 or more). See" in told(caplog)[1]
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [one for one in caplog.messages if "no living worker declares" in one]
 
 
 def test_workers_start_for_the_tasks_of_a_storm_alone(monkeypatch: pytest.MonkeyPatch) -> None:

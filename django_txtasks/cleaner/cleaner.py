@@ -192,6 +192,7 @@ class Cleaner:
             self._recover_without_row,
             upkeep.renotify,
             upkeep.tell_of_long_claims,
+            upkeep.tell_of_undeclared_names,
             upkeep.forget,
             upkeep.remove,
         )

@@ -12,7 +12,7 @@ from django_txtasks import signals
 from django_txtasks.cleaner.renotifier import Notify, Renotifier
 from django_txtasks.cleaner.sweep import Sweep
 from django_txtasks.conf import Config
-from django_txtasks.lifecycle import cleaners, recovery
+from django_txtasks.lifecycle import cleaners, names, recovery
 from django_txtasks.lifecycle.dialect import own_transaction
 from django_txtasks.lifecycle.recovery import Removed
 
@@ -51,6 +51,7 @@ class Upkeep:
                 lambda since: self._prune(keep, since), lambda: self._lately(keep), clock
             )
         self._suspected: set[tuple[uuid.UUID, int]] = set()
+        self._undeclared: dict[str, int] = {}  # by name: the passes in a row that have seen it
 
     def renotify(self) -> Iterator[Counter[str]]:
         """Send hints again for tasks that have been due for two intervals."""
@@ -89,6 +90,14 @@ class Upkeep:
             if (attempt.task_id, attempt.number) not in self._suspected:
                 self._tell(signals.task_suspected, **attempt.facts, where=where)
         self._suspected = {(attempt.task_id, attempt.number) for attempt, _ in found}
+        yield Counter()
+
+    def tell_of_undeclared_names(self) -> Iterator[Counter[str]]:
+        """Tell once of names that no living worker declares: in the second pass, since it may be a deploy."""
+        found = names.undeclared(self._alias, self._config.queues)
+        self._undeclared = {name: self._undeclared.get(name, 0) + 1 for name in found}
+        if new := {name: found[name] for name, passes in self._undeclared.items() if passes == 2}:
+            self._tell(signals.names_undeclared, names=names.listed(new))
         yield Counter()
 
     def _expire(self, since: str | None) -> Removed:

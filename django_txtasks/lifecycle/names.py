@@ -65,10 +65,13 @@ def undeclared(alias: str, queues: Iterable[str], known: Iterable[str] = ()) -> 
 
 def sentence(found: dict[str, int]) -> str:
     """Return what was found, for people."""
-    few = ", ".join(f"{name} ({count})" for name, count in list(found.items())[:10])
-    more = ", …" if len(found) > 10 else ""
-    number = sum(found.values())
-    return f"At least {number} pending tasks have names that no living worker declares: {few}{more}. {HINT}"
+    return f"Pending tasks have names that no living worker declares: {listed(found)}. {HINT}"
+
+
+def listed(found: dict[str, int]) -> str:
+    """Return the first names and how many pending tasks of each were seen, for people."""
+    few = ", ".join(f"{name} ({count} or more)" for name, count in list(found.items())[:10])
+    return f"{few}, …" if len(found) > 10 else few
 
 
 def _waiting(alias: str, queues: Iterable[str]) -> Counter[str]:

@@ -252,8 +252,7 @@ def _say_what_nobody_declares(subscription: Subscription) -> None:
     with contextlib.suppress(Error):
         found = names.undeclared(subscription.alias, subscription.queues, subscription.names)
         if found:
-            few = ", ".join(f"{name} ({count})" for name, count in list(found.items())[:10])
-            signals.names_undeclared.tell(count=sum(found.values()), names=few)
+            signals.names_undeclared.tell(names=names.listed(found))
 
 
 def _queues(config: Config, wanted: list[str] | None, excluded: list[str]) -> list[str]:
