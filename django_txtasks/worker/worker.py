@@ -324,7 +324,9 @@ class Worker:
         stuck = self._enforce_limits()
         self.recorder.add(failed(one.attempt, one.limit.error(), self.config) for one in stuck)
         self._leave(lambda: let_go(self.ledger, self.slots.holds(), self._why()))
-        return End.CUT_SHORT if self.stop.asked else End.STUCK  # be it that the stuck one has ended just now
+        return (
+            End.CUT_SHORT if self.stop.asked else End.STUCK
+        )  # be it that the stuck one has ended just now
 
     def _why(self) -> str:
         if not self.stop.asked:
