@@ -52,7 +52,7 @@ def about_option(name: str, known: Collection[str]) -> str:
 
 def about_name(name: str, known: Collection[str]) -> str:
     """Return a sentence that says which name may have been meant, or which there are."""
-    if near := difflib.get_close_matches(name, known, n=1, cutoff=0.5):
+    if near := difflib.get_close_matches(name, known, n=1, cutoff=0.6):
         return f"Did you mean {near[0]!r}?"
     return f"It has {', '.join(map(repr, known))}." if known else "It has none."
 

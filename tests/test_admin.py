@@ -20,7 +20,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from django_txtasks.admin import actions, bounded, columns, shown
-from django_txtasks.models import FinishedTask, OnCrash, Outcome, Status, Task, Worker
+from django_txtasks.models import Cleaner, FinishedTask, OnCrash, Outcome, Status, Task, Worker
 
 pytestmark = [pytest.mark.django_db, pytest.mark.smoke]
 
@@ -759,10 +759,30 @@ def test_workers_show_their_health() -> None:
     for health in ("alive", "silent", "suspected", "lost"):
         line = next(part for part in html.split("<tr>") if f"{health}-host" in part)
         assert f'txtasks-badge txtasks-{health}"' in line
-        assert "default, mail" in line and "3 / 4" in line
+        assert "default, mail" in line and ("3 / 4" in line) == (health != "lost")
         assert bool(re.search(r"\d s ago</time></small>", line)) == (health == "suspected")
     for worker in Worker.objects.all():
         assert "default, mail" in page(client, f"{WORKERS}{worker.pk}/change/")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("eb-1", {"web-1"}),
+        ("WEB", {"web-1", "web-2"}),
+        ("77", {"web-2", "db-77"}),
+        ("8" * 30, set()),
+    ],
+)
+def test_a_search_finds_processes_by_host_and_process_id(text: str, found: set[str]) -> None:
+    """As the log names them: nobody has a worker's id at hand."""
+    for host, pid in (("web-1", 5), ("web-2", 77), ("db-77", 6)):
+        common: dict[str, Any] = {"host": host, "pid": pid, "lease": 15.0}
+        Worker.objects.create(id=uuid.uuid4(), queues=[], threads=1, **common)
+        Cleaner.objects.create(id=uuid.uuid4(), **common)
+    client = logged_in("view_worker", "view_cleaner")
+    for url in (WORKERS, WORKERS.replace("worker", "cleaner")):
+        assert set(re.findall(r">([\w-]+) pid \d+</a>", page(client, f"{url}?q={text}"))) == found
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,15 @@ def test_nothing_is_done_before_it_is_confirmed(action: str) -> None:
 
 
 @pytest.mark.parametrize("action", STATES)
+def test_nothing_is_asked_where_nothing_would_be_done(action: str) -> None:
+    _user, client = user(f"{action}_task")
+    data = {"action": action, "index": "0", "_selected_action": [str(task(Status.HELD).pk)]}
+    html = client.post(TASKS, data, follow=True).content.decode()
+    assert "1 task unchanged" in html and "tasks are chosen" not in html
+    assert Task.objects.exists()
+
+
+@pytest.mark.parametrize("action", STATES)
 def test_the_button_of_a_task_asks_too(action: str) -> None:
     one = task(STATES[action])
     _user, client = user(f"{action}_task")

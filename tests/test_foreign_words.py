@@ -103,6 +103,7 @@ def test_an_option_of_another_queue_is_answered_with_ours(option, says):
         ),
         (lambda: task(run_after=60), "It is said of one task: fn.using(run_after=…).enqueue(…)."),
         (lambda: task(xyz=1), "It has 'queue_name', 'priority', 'max_attempts'"),
+        (lambda: task(rate_limit="1/s"), "It has 'queue_name', 'priority', 'max_attempts'"),
         (
             lambda: tasks.note.using(priorty=1),
             "probe.tasks.note.using() has no option 'priorty'. Did you mean 'priority'?",
@@ -115,7 +116,7 @@ def test_an_option_of_another_queue_is_answered_with_ours(option, says):
         (lambda: framework.add.using(database="second"), "using(backend=…), with TASKS"),
         (lambda: framework.add.using(takes_context=True), "@task(takes_context=…)"),
     ],
-    ids=range(8),
+    ids=range(9),
 )
 def test_an_option_in_the_wrong_place_or_spelling_is_answered_with_the_right_one(give, says):
     with pytest.raises(UnknownOption) as caught:

@@ -191,6 +191,9 @@ class TaskActions(Base):
             return None
         is_id = self.is_id(request.GET.get("q", ""))
         chosen = Chosen.of(request, queryset, act.state, is_id=is_id)
+        if chosen.leaves and not chosen.moves:  # nothing to confirm
+            self._act(request, queryset.none(), act)
+            return None
         context = {
             **self.admin_site.each_context(request),
             "title": act.button, "name": name, "act": act, "chosen": chosen, "opts": self.model._meta,

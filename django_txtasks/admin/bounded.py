@@ -134,6 +134,8 @@ COLUMNS = {
         "id, task_name, queue_name, priority, status, run_after, started_at, timeout, worker"
     ),
     "txtasks_finishedtask": "id, task_name, queue_name, outcome, finished_at",
+    "txtasks_worker": "id, host, pid",
+    "txtasks_cleaner": "id, host, pid",
 }
 
 

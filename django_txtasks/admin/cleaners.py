@@ -9,13 +9,13 @@ from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
 from django_txtasks.admin import shown
-from django_txtasks.admin.pages import ReadOnly
+from django_txtasks.admin.pages import ProcessPages
 from django_txtasks.lifecycle.cleaners import Seen
 from django_txtasks.models import Cleaner
 
 
 @admin.register(Cleaner)
-class CleanerAdmin(ReadOnly):
+class CleanerAdmin(ProcessPages):
     """Cleaner processes, by their beats and passes."""
 
     ordering = ("-pk",)

@@ -16,7 +16,7 @@ from django_txtasks.admin import filters, shown
 from django_txtasks.admin.actions import ACTS, TaskActions, may
 from django_txtasks.admin.bounded import LAST_FINISHED, ReadOrder, order_of_tasks
 from django_txtasks.admin.columns import json_text
-from django_txtasks.admin.pages import ReadOnly, TaskPages
+from django_txtasks.admin.pages import ProcessPages, TaskPages
 from django_txtasks.conf import get_config
 from django_txtasks.lifecycle import names
 from django_txtasks.models import FinishedTask, Outcome, Status, Task, Worker
@@ -188,7 +188,7 @@ class FinishedTaskAdmin(TaskPages):
 
 
 @admin.register(Worker)
-class WorkerAdmin(ReadOnly):
+class WorkerAdmin(ProcessPages):
     """Worker processes, by their heartbeats."""
 
     json_columns = ("queues", "sessions")
@@ -235,7 +235,8 @@ class WorkerAdmin(ReadOnly):
 
     @admin.display(description=_("running"))
     def load(self, worker: Any) -> str:
-        return f"{worker.running} / {worker.threads}"
+        """Its tasks and its slots; those of a lost worker are its own no more."""
+        return shown.EMPTY if worker.lost else f"{worker.running} / {worker.threads}"
 
     @admin.display(description=_("listening"), boolean=True)
     def hints(self, worker: Any) -> bool | None:

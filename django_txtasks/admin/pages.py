@@ -10,7 +10,7 @@ from django.contrib import admin
 from django.contrib.admin.models import LogEntry
 from django.contrib.admin.utils import flatten_fieldsets
 from django.contrib.contenttypes.models import ContentType
-from django.db.models import Model, OuterRef, QuerySet, Subquery
+from django.db.models import Model, OuterRef, Q, QuerySet, Subquery
 from django.http import HttpRequest
 from django.template.loader import render_to_string
 from django.urls import reverse
@@ -94,6 +94,23 @@ class ReadOnly(ModelAdmin):
         if found is not None and self.json_columns:
             found.texts = _texts(found, self.json_columns)
         return found
+
+
+class ProcessPages(ReadOnly):
+    """What workers and cleaners have in common."""
+
+    search_help_text = _("Search by full id, process id, or a part of the host's name")
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        """Find the row of an id, or processes by what the list and the log show of them."""
+        if self.is_id(search_term) or not (text := search_term.replace("\0", "").strip()):
+            return super().get_search_results(request, queryset, search_term)
+        wanted = Q(host__icontains=text)
+        if text.isdecimal():
+            wanted |= Q(pid=int(text))
+        return queryset.filter(wanted), False
 
 
 class TaskPages(ReadOnly):
