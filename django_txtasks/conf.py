@@ -226,7 +226,9 @@ def _dead_notices(key: str, value: Any) -> DeadNotices:
         )
     _refuse_unknown_keys("TXTASKS['dead_notices']", value, DeadNotices)
     mail, texts = value.get("mail", ()), {}
-    if isinstance(mail, str) or not all(isinstance(one, str) and "@" in one for one in mail):
+    if not isinstance(mail, (list, tuple, set)) or not all(
+        isinstance(one, str) and "@" in one for one in mail
+    ):
         raise ConfigError(
             f"TXTASKS['dead_notices']['mail'] is {mail!r}: it must be a list of addresses."
         )

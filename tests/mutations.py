@@ -312,6 +312,8 @@ MUTANTS = [
            "test_failover.py"),
     Mutant("a cleaner that recovers for long says that it is there", "cleaner/cleaner.py",
            {"                self.record.go_on()\n": ""}, "test_cleaner_endures.py"),
+    Mutant("a cleaner cleans without a row of its own", "cleaner/record.py",
+           {"if not sessions.can_write(self._alias):": "if True:"}, "test_cleaner_endures.py"),
     Mutant("a row that cannot be moved is told of once", "cleaner/cleaner.py",
            {"if task_id not in self._skipped:": "if True:"}, "test_cleaner_endures.py"),
     Mutant("a row that cannot expire stops no other", "lifecycle/recovery.py",

@@ -38,6 +38,13 @@ def test_a_duration_that_no_database_can_reckon_with_is_refused(key, value):
 
 
 @pytest.mark.once
+@pytest.mark.parametrize("mail", [None, 5, "ops@example.com", ["ops"]])
+def test_recipients_that_are_no_list_of_addresses_are_refused(mail):
+    with pytest.raises(ConfigError, match="must be a list of addresses"):
+        parse({"dead_notices": {"mail": mail}})
+
+
+@pytest.mark.once
 def test_only_what_is_kept_may_be_kept_for_ever():
     assert parse({"keep_finished": None}).keep_finished is None
     with pytest.raises(ConfigError, match="use seconds"):

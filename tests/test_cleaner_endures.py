@@ -45,6 +45,21 @@ def test_a_cleaner_that_recovers_for_long_tells_workers_and_says_that_it_is_ther
     assert len(set(beats)) == 3
 
 
+def test_a_cleaner_whose_own_row_cannot_be_written_cleans_all_the_same(caplog, txtasks):
+    """Before ``migrate``, or without a privilege on its table."""
+    txtasks(lease=0.3, beat=0.1)
+    (claim,) = claims_of_a_lost_worker(1)
+    turns = iter(range(5))
+    helpers.execute("ALTER TABLE txtasks_cleaner RENAME TO txtasks_elsewhere")
+    try:
+        Cleaner(get_config()).run(lambda pause: next(turns, None) is None, lambda counts: None)
+    finally:
+        helpers.execute("ALTER TABLE txtasks_elsewhere RENAME TO txtasks_cleaner")
+    assert helpers.row(claim.pk).status == Status.PENDING
+    about = [text for text in caplog.messages if "its own row" in text]
+    assert len(about) == 1 and "manage.py migrate" in about[0]
+
+
 def test_a_cleaner_that_cleans_once_beats_in_no_row():
     claims_of_a_lost_worker(1)
     assert Cleaner(get_config()).run_once()["retried"] == 1

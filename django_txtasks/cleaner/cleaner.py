@@ -22,7 +22,12 @@ from django_txtasks.conf import Config
 from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import recovery, sessions
 from django_txtasks.lifecycle.attempts import Arrow
-from django_txtasks.lifecycle.database_errors import is_refusal, is_repeatable, took_too_long
+from django_txtasks.lifecycle.database_errors import (
+    is_refusal,
+    is_repeatable,
+    text_of,
+    took_too_long,
+)
 from django_txtasks.lifecycle.dialect import own_transaction
 from django_txtasks.lifecycle.recovery import Holder, Orphan, Recovered
 from django_txtasks.retry import backoff, jitter
@@ -76,7 +81,7 @@ class Cleaner:
         self.upkeep = Upkeep(
             config, alias, notify=notify, tell=self._tell, skip=self._skip, clock=clock
         )
-        self.record = Record(config, alias, clock)
+        self.record = Record(config, alias, clock, self._say_unwritten)
         self._recovered: set[uuid.UUID] = set()
         self._skipped: set[uuid.UUID] = set()
         self._pass: Iterator[Counter[str]] | None = None
@@ -203,7 +208,7 @@ class Cleaner:
                 if not sessions.can_write(self.alias):
                     raise
                 what = step.__name__.strip("_").replace("_", " ")
-                self._error = f"{what}: {str(error).strip()}"
+                self._error = f"{what}: {text_of(error)}"
                 self._tell(signals.step_failed, database=self.alias, error=self._error)
 
     def _recover_without_row(self) -> Iterator[Counter[str]]:
@@ -255,6 +260,9 @@ class Cleaner:
             self._skipped.add(task_id)
             self._tell(signals.row_skipped, task_id=task_id, error=str(error).strip())
 
+    def _say_unwritten(self, why: str) -> None:
+        self._tell(signals.step_failed, database=self.alias, error=f"its own row: {why}")
+
     def _heal(self, error: Exception, failures: int) -> float:
         """Return the seconds to wait after a database error."""
         if not (is_repeatable(error) or took_too_long(error)):
@@ -265,7 +273,7 @@ class Cleaner:
             signals.database_failed,
             who=f"Cleaner of {self.alias!r}",
             database=self.alias,
-            error=str(error).strip(),
+            error=text_of(error),
             delay=pause,
         )
         return pause

@@ -5,20 +5,33 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 
+from django.db import DatabaseError
+
 from django_txtasks.conf import Config
-from django_txtasks.lifecycle import cleaners
+from django_txtasks.lifecycle import cleaners, sessions
+from django_txtasks.lifecycle.database_errors import text_of
 from django_txtasks.lifecycle.dialect import own_transaction
 
 
 class Record:
     """Beats three times a lease; says when a pass has ended, and what failed since.
 
+    A row that cannot be written, before ``migrate`` or without a privilege on its table, keeps none from cleaning.
+
     Args:
         clock: monotonic seconds.
+        unwritten: tells why the row cannot be written, each time another reason.
     """
 
-    def __init__(self, config: Config, alias: str, clock: Callable[[], float]) -> None:
-        self._config, self._alias, self._clock = config, alias, clock
+    def __init__(
+        self,
+        config: Config,
+        alias: str,
+        clock: Callable[[], float],
+        unwritten: Callable[[str], None],
+    ) -> None:
+        self._config, self._alias, self._clock, self._unwritten = config, alias, clock, unwritten
+        self._why = ""
         self._id: uuid.UUID | None = None
         self._error = ""
         self._next_beat = float("-inf")
@@ -52,6 +65,24 @@ class Record:
         return cleaners.failed(alias, cleaner, self._error)
 
     def _write(self, change: Callable[[str, uuid.UUID], bool]) -> None:
+        """Change the row, if that can be.
+
+        Raises:
+            DatabaseError: the database takes no writes at all.
+        """
+        try:
+            self._change(change)
+            why = ""
+        except DatabaseError as error:
+            if not sessions.can_write(self._alias):
+                raise
+            why = text_of(error)
+        if why not in ("", self._why):
+            self._unwritten(why)
+        self._why = why
+        self._next_beat = self._clock() + self._config.lease.total_seconds() / 3
+
+    def _change(self, change: Callable[[str, uuid.UUID], bool]) -> None:
         """Change the row; one that somebody has removed is written anew."""
         with own_transaction(self._alias, limit=self._config.lease / 2):
             if self._id is None or not change(self._alias, self._id):
@@ -59,4 +90,3 @@ class Record:
                     self._alias, interval=self._config.clean_interval, lease=self._config.lease
                 )
                 change(self._alias, self._id)
-        self._next_beat = self._clock() + self._config.lease.total_seconds() / 3

@@ -12,10 +12,12 @@ _REPEATABLE = {"40001", "40P01", 1020, 1213, 1205}
 _TIMEOUT = {"57014", 1969, 3024, "interrupted"}
 # PostgreSQL: lock_not_available; SQLite: busy, locked, and the same before Python 3.11
 _LOCKED = {"55P03", 5, 6, "database is locked"}
-_MIGRATE = "The tables are not those of this release: run 'manage.py migrate', then the worker goes on by itself."
+_MIGRATE = (
+    "The tables are not those of this release: run 'manage.py migrate', then it goes on by itself."
+)
 _GRANT = (
     "The database user lacks a privilege on the tables of django_txtasks: "
-    "grant it SELECT, INSERT, UPDATE and DELETE, then the worker goes on by itself."
+    "grant it SELECT, INSERT, UPDATE and DELETE, then it goes on by itself."
 )
 # PostgreSQL: undefined table, undefined column; MariaDB/MySQL: the same
 _REMEDIES = {
