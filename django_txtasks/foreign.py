@@ -9,8 +9,12 @@ _LATER = "fn.using(run_after=…).enqueue(…), with seconds, a timedelta or an 
 _WITH_OPTIONS = "using(run_after=…, queue_name=…, priority=…).enqueue(…)"
 _ATTEMPTS = "@task(max_attempts=…): what raises is tried again by itself, with growing waits"
 _WAITS = "TXTASKS['retry_base'] and TXTASKS['retry_ceiling'], or raise Retry(after=…) in the task"
-_UNIQUE = "missing so far: look in the same transaction for what is there already"
-_PERIODIC = "missing so far: django-crontask (Python 3.12) schedules tasks of Django's own @task"
+_UNIQUE = (
+    "missing so far: ask in the same transaction, before you enqueue, whether it is there already"
+)
+_PERIODIC = (
+    "missing so far: django-crontask (Python 3.12 or newer) schedules tasks of Django's own @task"
+)
 
 OPTIONS = {
     **dict.fromkeys(["countdown", "eta", "delay", "scheduled_at", "schedule_at"], _LATER),
