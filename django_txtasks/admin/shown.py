@@ -30,6 +30,8 @@ MAX_SHOWN = 20_000
 MAX_DEPTH = 50
 MAX_ERRORS = 20
 MAX_LINE = 200
+LISTED_ERROR = 120
+"""Characters of an error in a list: more would make a row as high as the screen."""
 
 
 def span(duration: timedelta) -> str:
@@ -165,7 +167,7 @@ def last_error(text: str | None) -> str:
         parts = [part for part in parse(text) or () if part]
     except ValueError as error:
         return _not_shown(error)
-    return line(": ".join(line(part) for part in parts)) if parts else EMPTY
+    return line(": ".join(line(part) for part in parts), LISTED_ERROR) if parts else EMPTY
 
 
 def _lines(texts: Iterable[str]) -> str:
