@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from django.db import DatabaseError, InterfaceError, OperationalError, connections
+from django.db import DatabaseError, InterfaceError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_txtasks.lifecycle import statements
@@ -46,23 +46,8 @@ def own(alias: str, limit: timedelta) -> None:
     if is_own(connections[alias]):
         return
     leave_pool(alias)
-    connect(alias)
     if connections[alias].vendor == "postgresql" and session_of_thread(alias):
         make_session_own(alias, limit)
-
-
-def connect(alias: str) -> None:
-    """Open this thread's connection, if it is closed.
-
-    Raises:
-        OperationalError: whatever went wrong. A backend may ask others for a password, and raise their errors.
-    """
-    try:
-        connections[alias].ensure_connection()
-    except (DatabaseError, InterfaceError):
-        raise
-    except Exception as error:
-        raise OperationalError(f"no connection: {type(error).__name__}: {error}") from error
 
 
 def leave_pool(alias: str) -> None:

@@ -251,7 +251,6 @@ class Ledger:
         self.can_beat = False
         try:
             if self.id is not None:
-                sessions.connect(self.alias)
                 self._beat(0, None)
                 self.can_beat = True
         except DeclaredLost:
