@@ -456,3 +456,20 @@ def test_a_task_that_the_database_offers_again_does_not_run_twice_at_once(txtask
         signals.second_claim.disconnect(note)
     assert FinishedTask.objects.count() == 2
     assert helpers.runs("held") == (1 if attempt == "attempt - 1" else 2)
+
+
+@pytest.mark.once
+def test_a_database_that_asks_for_the_same_again_for_ever_is_not_asked_without_a_pause():
+    """Such as an isolation level at which some neighbour always wins; the first ones come at once."""
+    schedule, now = Schedule(get_config()), 1.0
+    error = OperationalError("deadlock detected")
+    error.__cause__ = MySQLdb1213()
+    pauses = [schedule.failed(error, now) for _ in range(12)]
+    assert not any(pauses[:9]) and all(pauses[9:])
+
+
+class MySQLdb1213(Exception):
+    """A deadlock, as the drivers of MariaDB tell it."""
+
+    def __init__(self) -> None:
+        super().__init__(1213, "Deadlock found")

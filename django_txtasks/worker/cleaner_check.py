@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import uuid
 from datetime import timedelta
+
+from django.db import DatabaseError, InterfaceError
 
 from django_txtasks import signals
 from django_txtasks.lifecycle import cleaners
@@ -20,5 +23,8 @@ class CleanerCheck:
         """Look, if it is time and was not done yet."""
         if time.monotonic() >= self._due:
             self._due = float("inf")
-            if trouble := cleaners.trouble(cleaners.seen(self._alias)):
-                signals.nobody_cleans.tell(worker=worker, trouble=trouble)
+            with contextlib.suppress(
+                DatabaseError, InterfaceError
+            ):  # what was claimed has to start all the same
+                if trouble := cleaners.trouble(cleaners.seen(self._alias)):
+                    signals.nobody_cleans.tell(worker=worker, trouble=trouble)

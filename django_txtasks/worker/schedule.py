@@ -21,6 +21,8 @@ BUSY_ROW = 0.05
 WIDE = 500
 """Ids looked up in a turn after some had no row: real tasks must not wait behind a flood of others."""
 _AGAIN = (Arrow.RETRY, Arrow.RELEASE)
+AT_ONCE = 10
+"""Failed turns in a row that are repeated at once if the database asks for that; then something is wrong."""
 NEAR = 60.0
 """Seconds ahead that a task is waited for by a timer instead of a scan."""
 
@@ -160,7 +162,7 @@ class Schedule:
         return delay
 
     def _pause(self, failures: int, error: Exception) -> float:
-        if failures == 1 or is_repeatable(error):
+        if failures == 1 or (failures < AT_ONCE and is_repeatable(error)):
             return 0.0
         ceiling = min(timedelta(seconds=5), self.config.lease / 5)
         return backoff(failures - 1, base=ceiling / 20, ceiling=ceiling).total_seconds()
