@@ -307,7 +307,7 @@ class Ledger:
             marks=scan.marks if scan else None,
             recent=scan.recent if scan else None,
             room=turn.room,
-            keep=bool(self.config.keep_finished),
+            keep=self.config.keeps_finished,
             limit=self.config.lease / 2,
         )
         if written is None:
