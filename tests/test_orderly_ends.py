@@ -16,6 +16,7 @@ from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.claims import Room, Subscription
 from django_txtasks.lifecycle.recovery import STOPS_IN_A_ROW
 from django_txtasks.models import Status, Task
+from django_txtasks.models import Worker as WorkerRow
 from django_txtasks.worker import worker as worker_module
 from django_txtasks.worker.bell import Bell
 from django_txtasks.worker.leaving import let_go
@@ -115,7 +116,7 @@ def test_a_deploy_rolls_an_atomic_task_back_and_it_runs_again(processes, txtasks
     txtasks(grace=0.3)
     handle = tasks.atomic_slow.enqueue("effect", 60)
     process = processes.start("runworkers", "--threads=1")
-    helpers.wait_until(lambda: helpers.row(handle.id).status == Status.CLAIMED)
+    helpers.wait_until(WorkerRow.objects.filter(running=1).exists)  # a claim alone has not begun
     process.send_signal(signal.SIGTERM)
     assert process.wait(30) == 1
     row = helpers.row(handle.id)

@@ -26,14 +26,11 @@ LINKS = socket.socketpair()
 
 
 def imported_by(code: str) -> set[str]:
-    """Return the names of the modules that a process has after this code."""
+    """Return the names of the modules that a process of the example project has after this code."""
     shown = f"{code}\nimport sys; print(*sys.modules)"
     path = os.pathsep.join(filter(None, sys.path))
-    return set(
-        subprocess.check_output(
-            [sys.executable, "-c", shown], text=True, env={**os.environ, "PYTHONPATH": path}
-        ).split()
-    )
+    env = {**os.environ, "PYTHONPATH": path, "DJANGO_SETTINGS_MODULE": "settings"}
+    return set(subprocess.check_output([sys.executable, "-c", shown], text=True, env=env).split())
 
 
 def command_of(pid: int) -> str:
