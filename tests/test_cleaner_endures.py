@@ -40,9 +40,35 @@ def test_a_cleaner_that_recovers_for_long_tells_workers_and_says_that_it_is_ther
         now[0] += get_config().lease.total_seconds()
 
     cleaner = Cleaner(get_config(), notify=notify, clock=lambda: now[0])
-    cleaner.run(lambda seconds: True, lambda counts: None)
+    pauses = []
+    cleaner.run(lambda seconds: pauses.append(seconds) or len(told) == 3, lambda counts: None)
     assert told == [2, 2, 1]
+    assert pauses[:2] == [0.0, 0.0]
     assert len(set(beats)) == 3
+
+
+def test_much_to_recover_of_one_worker_keeps_no_other_waiting(monkeypatch):
+    monkeypatch.setattr(module, "TOGETHER", 2)
+    first = {task.pk for task in claims_of_a_lost_worker(5)}
+    told, others = [], set()
+
+    def notify(tasks):
+        told.append({task_id for task_id, _ in tasks})
+        if len(told) == 1:
+            others.update(task.pk for task in claims_of_a_lost_worker(1))
+
+    cleaner = Cleaner(get_config(), notify=notify)
+    cleaner.run(lambda seconds: len(told) == 4, lambda counts: None)
+    assert told.index(others) < 3
+    assert set.union(*told) == first | others
+
+
+def test_one_call_recovers_all_claims_of_lost_workers(monkeypatch):
+    monkeypatch.setattr(module, "TOGETHER", 2)
+    claims_of_a_lost_worker(5)
+    counts = Cleaner(get_config()).run_once()
+    assert counts["retried"] == 5
+    assert not Task.objects.filter(status=Status.CLAIMED).exists()
 
 
 def test_a_cleaner_whose_own_row_cannot_be_written_cleans_all_the_same(caplog, txtasks):

@@ -35,7 +35,7 @@ from django_txtasks.retry import backoff, jitter
 COUNTED = {Arrow.RETRY: "retried", Arrow.BURY: "buried"}
 NAMES = ("lost", "retried", "buried", "expired", "renotified", "pruned")
 TOGETHER = 100
-"""Claims that are recovered until workers are told, and the cleaner says that it is there."""
+"""Claims of one lost worker that are recovered until workers are told, and other lost workers have their turn."""
 PIECE = 0.25
 """Seconds of work on a pass until it looks at the workers again."""
 
@@ -83,6 +83,7 @@ class Cleaner:
         )
         self.record = Record(config, alias, clock, self._say_unwritten)
         self._recovered: set[uuid.UUID] = set()
+        self._left: dict[uuid.UUID, list[Orphan]] = {}
         self._skipped: set[uuid.UUID] = set()
         self._pass: Iterator[Counter[str]] | None = None
         self._next_pass = float("-inf")
@@ -103,9 +104,14 @@ class Cleaner:
                 report(self._turn())
                 failures = 0
                 self._tell_probes(refused=False)
-                pause = 0.0 if self._pass else self.workers.pause(self.config.beat.total_seconds())
+                pause = (
+                    0.0
+                    if self._pass or self._left
+                    else self.workers.pause(self.config.beat.total_seconds())
+                )
             except (DatabaseError, InterfaceError) as error:
                 self._pass = None  # the next one begins in time
+                self._left.clear()
                 self.record.failed(str(error).strip())
                 failures += 1
                 pause = self._heal(error, failures)
@@ -124,6 +130,8 @@ class Cleaner:
         """
         counts: Counter[str] = Counter(dict.fromkeys(NAMES, 0))
         counts.update(self.watch())
+        while self._left:
+            counts.update(self.watch())
         for piece in self._pieces():
             counts.update(piece)
         if self._error:
@@ -131,7 +139,7 @@ class Cleaner:
         return counts
 
     def watch(self) -> Counter[str]:
-        """Declare silent workers lost, and give their claims back or bury them."""
+        """Declare silent workers lost, and give some claims of each back or bury them."""
         counts: Counter[str] = Counter(lost=0, retried=0, buried=0)
         for worker, reason in self.workers.lost():
             with own_transaction(self.alias, limit=self.config.lease / 2):
@@ -147,17 +155,21 @@ class Cleaner:
         return counts
 
     def recover(self, holders: Iterable[Holder]) -> Counter[str]:
-        """Take each lost claim's own arrow; one that cannot be moved does not stop the others."""
+        """Take the own arrow of some lost claims of each; one that cannot be moved does not stop the others."""
         counts: Counter[str] = Counter()
         for holder in holders:
-            with self._reading():
-                found = recovery.orphans(self.alias, holder)
+            found = self._left.pop(holder.id, None) or self._orphans(holder)
             if not found:  # and there will be no more: who is lost claims nothing
                 self._recovered.add(holder.id)
-            for start in range(0, len(found), TOGETHER):
-                self._recover_some(found[start : start + TOGETHER], counts)
-                self.record.go_on()
+            self._recover_some(found[:TOGETHER], counts)
+            if found[TOGETHER:]:
+                self._left[holder.id] = found[TOGETHER:]
+            self.record.go_on()
         return counts
+
+    def _orphans(self, holder: Holder) -> list[Orphan]:
+        with self._reading():
+            return recovery.orphans(self.alias, holder)
 
     def _turn(self) -> Counter[str]:
         """Beat, look at the workers, then work on the pass until it is time to look again."""
@@ -214,7 +226,9 @@ class Cleaner:
     def _recover_without_row(self) -> Iterator[Counter[str]]:
         with self._reading():
             holders = recovery.holders_without_row(self.alias)
-        yield self.recover(holders)
+        while holders:
+            yield self.recover(holders)
+            holders = [one for one in holders if one.id in self._left]
 
     def _reading(self) -> AbstractContextManager[None]:
         return own_transaction(self.alias, limit=self.config.lease / 2, in_order=True)
