@@ -129,6 +129,56 @@ def test_a_worker_that_starts_in_a_read_only_moment_works_after_it(failover):
             stop.request()
 
 
+@pytest.fixture
+def no_password():
+    """Gives what makes this thread's connection unable to open a session twice; such a backend asks a service."""
+    refused = []
+
+    def begin():
+        wrapper = connections["default"]
+        get_params = wrapper.get_connection_params
+
+        def ask():
+            if len(refused) < 2:
+                refused.append(wrapper.alias)
+                raise LookupError("no token to be had")
+            return get_params()
+
+        wrapper.get_connection_params = ask
+
+    begin.refused = refused
+    return begin
+
+
+def test_a_worker_waits_for_a_backend_that_has_no_password(no_password, caplog):
+    handle = tasks.note.enqueue("after")
+    config, bell = get_config(), Bell()
+    subscription = Subscription("default", list(config.queues), registry.names())
+    stop = Stop(10, bell.ring)
+
+    def work():
+        no_password()
+        RealWorker(config, subscription, threads=1, bell=bell, stop=stop, batch=True).run()
+
+    with helpers.second_session(work):
+        helpers.wait_until(lambda: helpers.finished(handle.id))
+    assert len(no_password.refused) == 2
+    assert "it cannot connect: LookupError: no token to be had" in caplog.text
+
+
+def test_a_cleaner_waits_for_a_backend_that_has_no_password(no_password, caplog):
+    ended = []
+
+    def clean():
+        no_password()
+        Cleaner(get_config()).run(lambda pause: bool(ended), ended.append)
+
+    with helpers.second_session(clean):
+        helpers.wait_until(lambda: ended)
+    assert len(no_password.refused) == 2
+    assert "it cannot connect: LookupError: no token to be had" in caplog.text
+
+
 def test_a_working_worker_goes_on_after_a_read_only_moment(failover):
     with helpers.working(threads=1) as worker:
         me = worker.ledger.id

@@ -13,6 +13,7 @@ from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from django.conf import settings
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.views.main import ChangeList
 from django.core.paginator import InvalidPage, Paginator
@@ -164,7 +165,8 @@ class CappedCount(int):
     """A number of rows of which only "at least this many" is known."""
 
     def __str__(self) -> str:
-        return f"{int(self)}+"
+        # Django groups the characters of this text: with a plus among them, in the wrong places.
+        return f"{int(self)}" if settings.USE_THOUSAND_SEPARATOR else f"{int(self)}+"
 
 
 class BoundedPaginator(Paginator):  # type: ignore[type-arg]

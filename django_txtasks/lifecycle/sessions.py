@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from django.db import DatabaseError, InterfaceError, connections
+from django.db import DatabaseError, InterfaceError, OperationalError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_txtasks.lifecycle import statements
@@ -60,7 +60,29 @@ def leave_pool(alias: str) -> None:
     if options.get("pool") and not wrapper.in_atomic_block:
         wrapper.close()
         others = {name: value for name, value in options.items() if name != "pool"}
-        connections[alias] = type(wrapper)({**wrapper.settings_dict, "OPTIONS": others}, alias)
+        wrapper = type(wrapper)({**wrapper.settings_dict, "OPTIONS": others}, alias)
+        connections[alias] = wrapper
+    _fail_as_databases_do(wrapper)
+
+
+def _fail_as_databases_do(wrapper: BaseDatabaseWrapper) -> None:
+    """Have whatever goes wrong while it connects raised as OperationalError: a loop waits for a database then.
+
+    A backend may ask a service for its password, and raise that one's errors.
+    """
+    connect = wrapper.connect
+
+    def connect_or_fail() -> None:
+        try:
+            connect()
+        except (DatabaseError, InterfaceError):
+            raise
+        except Exception as error:
+            text = f"it cannot connect: {type(error).__name__}: {error}"
+            raise OperationalError(text) from error
+
+    if "connect" not in vars(wrapper):  # it has not been done
+        vars(wrapper)["connect"] = connect_or_fail
 
 
 def close_own(alias: str) -> None:

@@ -54,22 +54,29 @@ def _listen(pipe: int, stop: Stop) -> None:
         while (order := orders.read(1)) != b"k":
             if not stop.asked:
                 stop.request()
+                end_soon(1, stop.deadline - time.monotonic())
             if not order:
-                return _end_at_last(stop.deadline - time.monotonic())
+                return
     stop.force()
-    return _end_at_last(0)
+    end_soon(1)
 
 
-def end_soon(code: int) -> None:
-    """Let this process, which has done its work, end in any case: Python waits for threads that tasks left."""
-    threading.Thread(target=_end_at_last, args=(0, code), name="txtasks-end", daemon=True).start()
+def end_soon(code: int, seconds: float = 0.0) -> None:
+    """Let this process end in any case, a while after it was told to stop or has done its work.
 
+    A loop that hangs, in a database that never answers, does not see that it should stop, and Python waits for
+    threads that tasks have left.
 
-def _end_at_last(seconds: float, code: int = 1) -> None:
-    """A loop that hangs, in a database that never answers, does not see that it should stop."""
-    time.sleep(max(0, seconds) + PATIENCE_WITH_LOOP)
-    signals.flush(LAST_WORDS)
-    os._exit(code)
+    Args:
+        seconds: that its tasks may still take.
+    """
+
+    def end() -> None:
+        time.sleep(max(0, seconds) + PATIENCE_WITH_LOOP)
+        signals.flush(LAST_WORDS)
+        os._exit(code)
+
+    threading.Thread(target=end, name="txtasks-end", daemon=True).start()
 
 
 @dataclass(frozen=True)

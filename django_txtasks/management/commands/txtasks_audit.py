@@ -14,6 +14,7 @@ from django.db import DatabaseError, InterfaceError
 
 from django_txtasks.audit import Finding, audit
 from django_txtasks.conf import get_config
+from django_txtasks.lifecycle.database_errors import text_of
 from django_txtasks.management.console import refuse_without_tables
 
 
@@ -46,7 +47,7 @@ class Command(BaseCommand):
                 options["database"], get_config(), timedelta(seconds=options["suspect_after"])
             )
         except (DatabaseError, InterfaceError) as error:
-            raise CommandError(f"The database cannot be asked: {str(error).strip()}") from error
+            raise CommandError(f"The database cannot be asked: {text_of(error)}") from error
         problems = [finding for finding in found if finding.is_problem]
         if options["json"]:
             ok = {"ok": not problems, "findings": [dataclasses.asdict(one) for one in found]}

@@ -9,9 +9,10 @@ from dataclasses import astuple, fields
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
-from django.db import DatabaseError, connections
+from django.db import DatabaseError, InterfaceError, connections
 
 from django_txtasks.lifecycle import names
+from django_txtasks.lifecycle.database_errors import text_of
 from django_txtasks.management.console import CHECKS, refuse_without_tables
 from django_txtasks.status import CleanerStatus, QueueStatus, Snapshot, snapshot
 
@@ -60,9 +61,9 @@ class Command(BaseCommand):
             try:
                 refuse_without_tables(alias)
                 now = snapshot(alias)
-            except DatabaseError as error:
+            except (DatabaseError, InterfaceError) as error:
                 connections[alias].close()
-                text = f"Database {alias!r} cannot be asked: {str(error).strip()}"
+                text = f"Database {alias!r} cannot be asked: {text_of(error)}"
                 if pause is None:
                     raise CommandError(text, returncode=UNREACHABLE) from None
                 self.stderr.write(text)
