@@ -7,8 +7,7 @@ import helpers
 import pytest
 from django.db import connection
 
-from django_txtasks.cleaner import Cleaner
-from django_txtasks.cleaner import cleaner as module
+from django_txtasks.cleaner import Cleaner, rescue
 from django_txtasks.conf import get_config
 from django_txtasks.models import Cleaner as Row
 from django_txtasks.models import DatabaseNow, FinishedTask, OnCrash, Outcome, Status, Task, Worker
@@ -30,7 +29,7 @@ def claims_of_a_lost_worker(count, **columns):
 
 
 def test_a_cleaner_that_recovers_for_long_tells_workers_and_says_that_it_is_there(monkeypatch):
-    monkeypatch.setattr(module, "TOGETHER", 2)
+    monkeypatch.setattr(rescue, "TOGETHER", 2)
     claims_of_a_lost_worker(5)
     now, told, beats = [1000.0], [], []
 
@@ -41,14 +40,14 @@ def test_a_cleaner_that_recovers_for_long_tells_workers_and_says_that_it_is_ther
 
     cleaner = Cleaner(get_config(), notify=notify, clock=lambda: now[0])
     pauses = []
-    cleaner.run(lambda seconds: pauses.append(seconds) or len(told) == 3, lambda counts: None)
+    cleaner.run(lambda seconds: pauses.append(seconds) or len(pauses) == 3, lambda counts: None)
     assert told == [2, 2, 1]
     assert pauses[:2] == [0.0, 0.0]
     assert len(set(beats)) == 3
 
 
 def test_much_to_recover_of_one_worker_keeps_no_other_waiting(monkeypatch):
-    monkeypatch.setattr(module, "TOGETHER", 2)
+    monkeypatch.setattr(rescue, "TOGETHER", 2)
     first = {task.pk for task in claims_of_a_lost_worker(5)}
     told, others = [], set()
 
@@ -57,18 +56,34 @@ def test_much_to_recover_of_one_worker_keeps_no_other_waiting(monkeypatch):
         if len(told) == 1:
             others.update(task.pk for task in claims_of_a_lost_worker(1))
 
-    cleaner = Cleaner(get_config(), notify=notify)
-    cleaner.run(lambda seconds: len(told) == 4, lambda counts: None)
+    cleaner, turns = Cleaner(get_config(), notify=notify), iter(range(3))
+    cleaner.run(lambda seconds: next(turns, None) is None, lambda counts: None)
     assert told.index(others) < 3
     assert set.union(*told) == first | others
 
 
 def test_one_call_recovers_all_claims_of_lost_workers(monkeypatch):
-    monkeypatch.setattr(module, "TOGETHER", 2)
+    monkeypatch.setattr(rescue, "TOGETHER", 2)
     claims_of_a_lost_worker(5)
     counts = Cleaner(get_config()).run_once()
     assert counts["retried"] == 5
     assert not Task.objects.filter(status=Status.CLAIMED).exists()
+
+
+@pytest.mark.once
+def test_claims_that_nobody_can_move_are_tried_once_in_a_round(monkeypatch):
+    """Of two workers, so that there is always one of which some are left."""
+    monkeypatch.setattr(rescue, "TOGETHER", 1)
+    bent = [*claims_of_a_lost_worker(2), *claims_of_a_lost_worker(3)]
+    helpers.execute("UPDATE txtasks_task SET crashes = 2147483647")  # one more is too many
+    skipped = []
+    one = rescue.Rescue(
+        get_config(), "default", notify=None, tell=lambda event, **facts: skipped.append(facts)
+    )
+    for _ in bent:
+        assert not one.recover_lost()
+    assert not one.is_unfinished
+    assert {facts["task_id"] for facts in skipped} == {task.pk for task in bent}
 
 
 def test_a_cleaner_whose_own_row_cannot_be_written_cleans_all_the_same(caplog, txtasks):

@@ -34,6 +34,7 @@ class Failover:
 
     def __init__(self):
         self.failures = 0
+        self.skipped = 0
 
     def begin(self):
         self._set("SET default_transaction_read_only = on")
@@ -49,6 +50,9 @@ class Failover:
     def count(self, **facts):
         self.failures += 1
 
+    def count_skipped(self, **facts):
+        self.skipped += 1
+
     def _set(self, change):
         helpers.execute("SET default_transaction_read_only = off")
         name = connection.settings_dict["NAME"]
@@ -59,12 +63,11 @@ class Failover:
 def failover():
     """Ends what the test has begun."""
     one = Failover()
-    events = signals.database_failed, signals.row_skipped
-    for event in events:
-        event.connect(one.count)
+    signals.database_failed.connect(one.count)
+    signals.row_skipped.connect(one.count_skipped)
     yield one
-    for event in events:
-        event.disconnect(one.count)
+    signals.database_failed.disconnect(one.count)
+    signals.row_skipped.disconnect(one.count_skipped)
     one.end()
 
 
@@ -111,6 +114,17 @@ def test_a_cleaner_recovers_tasks_after_a_read_only_moment(lost_already, failove
         helpers.wait_until(lambda: failover.failures)
         failover.end()
         helpers.wait_until(lambda: helpers.row(handle.id).status == Status.PENDING)
+
+
+def test_a_claim_that_this_session_may_not_write_is_not_skipped(failover):
+    worker = register(get_config().lease)
+    claimed_by(worker)
+    workers.give_up("default", worker)
+    helpers.execute("SET default_transaction_read_only = on")
+    cleaner = Cleaner(get_config())
+    with pytest.raises(DatabaseError):
+        cleaner.rescue.recover_lost()
+    assert not failover.skipped
 
 
 def test_a_worker_that_starts_in_a_read_only_moment_works_after_it(failover):

@@ -1,13 +1,11 @@
-"""The loop of a cleaner, and what it does about lost workers and overlooked tasks."""
+"""The loop of a cleaner: it looks at workers, and works on a pass in between."""
 
 from __future__ import annotations
 
 import contextlib
 import time
-import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -16,12 +14,11 @@ from django.db import DatabaseError, InterfaceError, connections, reset_queries
 from django_txtasks import signals
 from django_txtasks.cleaner.record import Record
 from django_txtasks.cleaner.renotifier import Notify
+from django_txtasks.cleaner.rescue import Rescue
 from django_txtasks.cleaner.upkeep import Upkeep
 from django_txtasks.cleaner.watch import Watch, Wills
 from django_txtasks.conf import Config
-from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import recovery, sessions
-from django_txtasks.lifecycle.attempts import Arrow
 from django_txtasks.lifecycle.database_errors import (
     is_refusal,
     is_repeatable,
@@ -29,13 +26,9 @@ from django_txtasks.lifecycle.database_errors import (
     took_too_long,
 )
 from django_txtasks.lifecycle.dialect import own_transaction
-from django_txtasks.lifecycle.recovery import Holder, Orphan, Recovered
 from django_txtasks.retry import backoff, jitter
 
-COUNTED = {Arrow.RETRY: "retried", Arrow.BURY: "buried"}
 NAMES = ("lost", "retried", "buried", "expired", "renotified", "pruned")
-TOGETHER = 100
-"""Claims of one lost worker that are recovered until workers are told, and other lost workers have their turn."""
 PIECE = 0.25
 """Seconds of work on a pass until it looks at the workers again."""
 
@@ -78,13 +71,11 @@ class Cleaner:
         self.config, self.alias, self.notify, self.quiet = config, alias, notify, quiet
         self.clock, self.pulse = clock, pulse
         self.workers = Watch(config, alias, wills, clock)
+        self.rescue = Rescue(config, alias, notify=notify, tell=self._tell)
         self.upkeep = Upkeep(
-            config, alias, notify=notify, tell=self._tell, skip=self._skip, clock=clock
+            config, alias, notify=notify, tell=self._tell, skip=self.rescue.skip, clock=clock
         )
         self.record = Record(config, alias, clock, self._say_unwritten)
-        self._recovered: set[uuid.UUID] = set()
-        self._left: dict[uuid.UUID, list[Orphan]] = {}
-        self._skipped: set[uuid.UUID] = set()
         self._pass: Iterator[Counter[str]] | None = None
         self._next_pass = float("-inf")
         self._done: Counter[str] = Counter()
@@ -104,14 +95,10 @@ class Cleaner:
                 report(self._turn())
                 failures = 0
                 self._tell_probes(refused=False)
-                pause = (
-                    0.0
-                    if self._pass or self._left
-                    else self.workers.pause(self.config.beat.total_seconds())
-                )
+                is_busy = self._pass is not None or self.rescue.is_unfinished
+                pause = 0.0 if is_busy else self.workers.pause(self.config.beat.total_seconds())
             except (DatabaseError, InterfaceError) as error:
                 self._pass = None  # the next one begins in time
-                self._left.clear()
                 self.record.failed(str(error).strip())
                 failures += 1
                 pause = self._heal(error, failures)
@@ -130,7 +117,7 @@ class Cleaner:
         """
         counts: Counter[str] = Counter(dict.fromkeys(NAMES, 0))
         counts.update(self.watch())
-        while self._left:
+        while self.rescue.is_unfinished:
             counts.update(self.watch())
         for piece in self._pieces():
             counts.update(piece)
@@ -139,7 +126,7 @@ class Cleaner:
         return counts
 
     def watch(self) -> Counter[str]:
-        """Declare silent workers lost, and give some claims of each back or bury them."""
+        """Declare silent workers lost; give some claims of one back, or bury them."""
         counts: Counter[str] = Counter(lost=0, retried=0, buried=0)
         for worker, reason in self.workers.lost():
             with own_transaction(self.alias, limit=self.config.lease / 2):
@@ -150,26 +137,8 @@ class Cleaner:
                 self._tell(signals.worker_lost, **facts, reason=reason)
                 if not self.quiet:
                     sessions.end(self.alias, worker.sessions)
-        lost_workers = recovery.lost_workers(self.alias)
-        counts.update(self.recover(one for one in lost_workers if one.id not in self._recovered))
+        counts.update(self.rescue.recover_lost())
         return counts
-
-    def recover(self, holders: Iterable[Holder]) -> Counter[str]:
-        """Take the own arrow of some lost claims of each; one that cannot be moved does not stop the others."""
-        counts: Counter[str] = Counter()
-        for holder in holders:
-            found = self._left.pop(holder.id, None) or self._orphans(holder)
-            if not found:  # and there will be no more: who is lost claims nothing
-                self._recovered.add(holder.id)
-            self._recover_some(found[:TOGETHER], counts)
-            if found[TOGETHER:]:
-                self._left[holder.id] = found[TOGETHER:]
-            self.record.go_on()
-        return counts
-
-    def _orphans(self, holder: Holder) -> list[Orphan]:
-        with self._reading():
-            return recovery.orphans(self.alias, holder)
 
     def _turn(self) -> Counter[str]:
         """Beat, look at the workers, then work on the pass until it is time to look again."""
@@ -203,10 +172,10 @@ class Cleaner:
     def _pieces(self) -> Iterator[Counter[str]]:
         """Go through a pass, piece by piece. A step that fails does not stop the others."""
         self._error = ""
-        self._recovered.clear()
+        self.rescue.look_again()
         upkeep = self.upkeep
         steps: tuple[Callable[[], Iterator[Counter[str]]], ...] = (
-            self._recover_without_row,
+            self.rescue.recover_without_row,
             upkeep.renotify,
             upkeep.tell_of_long_claims,
             upkeep.tell_of_undeclared_names,
@@ -222,57 +191,6 @@ class Cleaner:
                 what = step.__name__.strip("_").replace("_", " ")
                 self._error = f"{what}: {text_of(error)}"
                 self._tell(signals.step_failed, database=self.alias, error=self._error)
-
-    def _recover_without_row(self) -> Iterator[Counter[str]]:
-        with self._reading():
-            holders = recovery.holders_without_row(self.alias)
-        while holders:
-            yield self.recover(holders)
-            holders = [one for one in holders if one.id in self._left]
-
-    def _reading(self) -> AbstractContextManager[None]:
-        return own_transaction(self.alias, limit=self.config.lease / 2, in_order=True)
-
-    def _recover_some(self, orphans: list[Orphan], counts: Counter[str]) -> None:
-        """Recover these, and tell workers of those that may run again, and of what followed."""
-        back: list[tuple[uuid.UUID, str]] = []
-        for orphan in orphans:
-            recovered = self._recover(orphan)
-            if recovered is None:
-                continue
-            counts[COUNTED[recovered.ended.arrow]] += 1
-            back += recovered.followers
-            if recovered.ended.arrow is not Arrow.BURY:
-                back.append((orphan.attempt.task_id, orphan.attempt.queue_name))
-        if back and self.notify is not None:
-            self.notify(back)
-
-    def _recover(self, orphan: Orphan) -> Recovered | None:
-        def delay(crashes: int) -> timedelta:
-            return backoff(crashes, base=self.config.retry_base, ceiling=self.config.retry_ceiling)
-
-        task_id = orphan.attempt.task_id
-        try:
-            with own_transaction(self.alias, limit=self.config.lease / 2):
-                recovered = recovery.recover(self.alias, orphan, delay, self.config)
-        except ClaimLost:
-            return None  # it ended by itself, or another cleaner was faster
-        except InterfaceError:
-            raise
-        except Exception as error:  # somebody has bent the row, be it by hand: it stops no other
-            if isinstance(error, DatabaseError) and not sessions.can_write(self.alias):
-                raise
-            self._skip(task_id, error)
-            return None
-        for event, facts in recovery.events_of(orphan, recovered.ended):
-            self._tell(event, **facts)
-        return recovered
-
-    def _skip(self, task_id: uuid.UUID, error: Exception) -> None:
-        """Tell, once, of a row that cannot be moved; it is tried again all the same."""
-        if task_id not in self._skipped:
-            self._skipped.add(task_id)
-            self._tell(signals.row_skipped, task_id=task_id, error=str(error).strip())
 
     def _say_unwritten(self, why: str) -> None:
         self._tell(signals.step_failed, database=self.alias, error=f"its own row: {why}")

@@ -41,11 +41,6 @@ class Record:
         if self._clock() >= self._next_beat:
             self._write(self._say_error if self._error else cleaners.beat)
 
-    def go_on(self) -> None:
-        """Beat in the middle of long work, unless it has no row, as where it cleans once."""
-        if self._id is not None:
-            self.beat()
-
     def passed(self) -> None:
         """Say that a whole pass has ended."""
         self._write(cleaners.passed)

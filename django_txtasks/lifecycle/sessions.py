@@ -70,6 +70,8 @@ def _fail_as_databases_do(wrapper: BaseDatabaseWrapper) -> None:
 
     A backend may ask a service for its password, and raise that one's errors.
     """
+    if "connect" in vars(wrapper):  # it does
+        return
     connect = wrapper.connect
 
     def connect_or_fail() -> None:
@@ -81,8 +83,7 @@ def _fail_as_databases_do(wrapper: BaseDatabaseWrapper) -> None:
             text = f"it cannot connect: {type(error).__name__}: {error}"
             raise OperationalError(text) from error
 
-    if "connect" not in vars(wrapper):  # it has not been done
-        vars(wrapper)["connect"] = connect_or_fail
+    vars(wrapper)["connect"] = connect_or_fail
 
 
 def close_own(alias: str) -> None:
