@@ -312,16 +312,21 @@ def claimed(ledger, *hinted, scan=True):
     connection.vendor == "sqlite", reason="its statements are ended from Python, below the wrapper"
 )
 def test_after_a_scan_that_took_too_long_the_next_ones_look_at_parts(worker_ledger):
-    ledger, found = worker_ledger, []
+    ledger, found = worker_ledger, set()
     old = tasks.note.using(run_after=timedelta(seconds=-600)).enqueue().id
     with scans_that_take_too_long():
         assert claimed(ledger) is None
         new = tasks.note.enqueue().id
         hinted = tasks.note.enqueue().id
         assert claimed(ledger, hinted, scan=False) == [hinted]
-        while not {old, new} <= set(found):
-            found += claimed(ledger) or []
-    assert sorted(found) == sorted([old, new])
+        for _ in range(1000):
+            found.update(claimed(ledger) or [])
+            if {old, new} <= found:
+                break
+    assert {
+        old,
+        new,
+    } <= found  # others, too, where a slow machine has let the claims of this test expire
 
 
 @pytest.mark.once
