@@ -3,6 +3,7 @@
 import bisect
 import itertools
 import random
+import threading
 import time
 import uuid
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from probe import tasks
 from django_txtasks import registry, signals
 from django_txtasks.conf import get_config
 from django_txtasks.lifecycle import claims, ranges, workers
+from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.claims import Room, Subscription
 from django_txtasks.lifecycle.dialect import own_transaction
 from django_txtasks.lifecycle.time_limits import fetch_within, try_within
@@ -462,6 +464,25 @@ def test_a_task_that_the_database_offers_again_does_not_run_twice_at_once(txtask
         signals.second_claim.disconnect(note)
     assert FinishedTask.objects.count() == 2
     assert helpers.runs("held") == (1 if attempt == "attempt - 1" else 2)
+
+
+@pytest.mark.once
+def test_a_claim_that_is_kept_back_is_not_given_back_as_unknown():
+    """Another worker would run it beside the first one."""
+    task_id, worker, goes_on = uuid.uuid4(), uuid.uuid4(), threading.Event()
+
+    def run(attempt, limit):
+        goes_on.wait(helpers.PATIENCE)
+        return Ended(attempt=attempt, arrow=Arrow.FINISH)
+
+    slots = Slots(1, run=run, ring=bool, patience=1.0, took=lambda name, seconds: None)
+    try:
+        slots.start([Attempt(task_id, 1, worker)])
+        assert slots.without_second([Attempt(task_id, 6, worker)], set()) == []
+        assert slots.holds() == {(task_id, 1), (task_id, 6)}
+    finally:
+        goes_on.set()
+        slots.close()
 
 
 @pytest.mark.once
