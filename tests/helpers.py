@@ -53,7 +53,11 @@ def orphans(alias: str = "default") -> list[Any]:
     from django_txtasks.lifecycle import recovery
 
     holders = [*recovery.lost_workers(alias), *recovery.holders_without_row(alias)]
-    return [one for holder in holders for one in recovery.orphans(alias, holder)]
+    return [
+        one
+        for holder in holders
+        for one in recovery.orphans(alias, holder, recovery.held_by(alias, holder))
+    ]
 
 
 def row(task_id: uuid.UUID) -> Any:

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 
 import helpers
 import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management import CommandError, call_command
 from django.db import DatabaseError, OperationalError, connection, connections
 from probe import tasks
 
@@ -145,7 +147,7 @@ def test_a_worker_that_starts_in_a_read_only_moment_works_after_it(failover):
 
 @pytest.fixture
 def no_password():
-    """Gives what makes this thread's connection unable to open a session twice; such a backend asks a service."""
+    """Return a function: call it, and the next two attempts of this thread to connect raise LookupError."""
     refused = []
 
     def begin():
@@ -178,6 +180,58 @@ def test_a_worker_waits_for_a_backend_that_has_no_password(no_password, caplog):
         helpers.wait_until(lambda: helpers.finished(handle.id))
     assert len(no_password.refused) == 2
     assert "it cannot connect: LookupError: no token to be had" in caplog.text
+
+
+def test_a_worker_that_starts_without_a_password_waits_for_it(no_password):
+    handle = tasks.note.enqueue("after")
+
+    def work():
+        no_password()
+        call_command("runworkers", batch=True)
+
+    with helpers.second_session(work):
+        helpers.wait_until(lambda: helpers.finished(handle.id))
+    assert len(no_password.refused) == 2
+
+
+def test_a_database_without_a_password_keeps_no_other_one_from_being_cleaned_once(no_password):
+    def clean():
+        no_password()
+        with pytest.raises(
+            CommandError, match=r"'default' was not cleaned: .*LookupError: no token"
+        ):
+            call_command("runcleaner", once=True)
+
+    with helpers.second_session(clean):
+        pass
+
+
+@pytest.mark.parametrize("error", [ImproperlyConfigured("no NAME"), TypeError("no such option")])
+def test_wrong_settings_of_a_database_are_not_waited_for(error):
+    def connect():
+        wrapper = connections["default"]
+        sessions.wait_for_any_backend("default")
+        wrapper.get_connection_params = lambda: (_ for _ in ()).throw(error)
+        with pytest.raises(type(error)):
+            wrapper.ensure_connection()
+
+    with helpers.second_session(connect):
+        pass
+
+
+def test_an_error_of_another_service_has_no_code_of_a_database():
+    """Else a worker that waits for a password would not be live."""
+
+    def connect():
+        wrapper = connections["default"]
+        sessions.wait_for_any_backend("default")
+        wrapper.get_connection_params = lambda: {}["token"]
+        with pytest.raises(OperationalError) as raised:
+            wrapper.ensure_connection()
+        assert not is_refusal(raised.value)
+
+    with helpers.second_session(connect):
+        pass
 
 
 def test_a_cleaner_waits_for_a_backend_that_has_no_password(no_password, caplog):

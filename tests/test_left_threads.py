@@ -27,14 +27,18 @@ from django_txtasks.worker.stopping import Stop
 
 supervisor.PATIENCE_WITH_LOOP = 0.1
 orders, ours = os.pipe()
-os.write(ours, b"s")
-supervisor.obey(orders, Stop(0.1, ring=lambda: None))
+stop = Stop(0.1, ring=lambda: None)
+{before}
+supervisor.obey(orders, stop)
 time.sleep(3600)
 """
 
 
-def test_a_worker_whose_loop_hangs_ends_after_one_order_to_stop():
+@pytest.mark.parametrize("order", ["os.write(ours, b's')", "os.close(ours)"], ids=["order", "end"])
+@pytest.mark.parametrize("signal", ["", "stop.request()"], ids=["alone", "after a signal"])
+def test_a_worker_whose_loop_hangs_ends_after_one_order_to_stop(order, signal):
     """As in a connection whose other end is gone: it never sees that its grace is over."""
+    code = HANGS.format(before=f"{order}\n{signal}")
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    process = subprocess.run([sys.executable, "-c", HANGS], env=env, timeout=60, check=False)
+    process = subprocess.run([sys.executable, "-c", code], env=env, timeout=60, check=False)
     assert process.returncode == 1

@@ -133,7 +133,7 @@ def test_what_was_let_go_runs_on_for_a_moment_only_though_the_log_hangs(processe
     helpers.wait_until(lambda: helpers.row(handle.id).status == Status.PENDING)
     processes.start("runworkers", "--batch").wait(60)
     assert first.wait(60) == 1
-    assert (helpers.runs("stay"), helpers.runs("twice at a time")) == (2, 0)
+    assert (helpers.runs("stay"), helpers.runs("twice for long")) == (2, 0)
 
 
 # -- what counts ------------------------------------------------------------------------------------------

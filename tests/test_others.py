@@ -94,7 +94,7 @@ def test_django_crontask_schedules_tasks_of_this_backend(processes, theirs):
     processes.start("crontask", "--no-heartbeat", env=theirs)
     ours = Task.objects.filter(
         task_name="theirs.tasks.every_second"
-    )  # at a full minute it has one, too
+    )  # it adds one of its own at each full minute
     helpers.wait_until(ours.exists)
     assert ours.first().priority == 3
     processes.start("runworkers", "--threads=1", env=theirs)

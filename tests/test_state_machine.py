@@ -98,7 +98,8 @@ class Machine(CallersAndWorkers):
         worker = self._busy()[0]
         workers.give_up(ALIAS, worker)
         self.tables.give_up(worker)
-        for orphan in recovery.orphans(ALIAS, recovery.Holder(worker, "a worker")):
+        holder = recovery.Holder(worker, "a worker")
+        for orphan in recovery.orphans(ALIAS, holder, recovery.held_by(ALIAS, holder)):
             self._recover(orphan, stopped=True)
 
     def _recover(self, orphan, *, stopped):

@@ -165,7 +165,7 @@ class CappedCount(int):
     """A number of rows of which only "at least this many" is known."""
 
     def __str__(self) -> str:
-        # Django groups the characters of this text: with a plus among them, in the wrong places.
+        # With thousand separators, Django would count the plus as a digit and write 100,00+.
         return f"{int(self)}" if settings.USE_THOUSAND_SEPARATOR else f"{int(self)}+"
 
 

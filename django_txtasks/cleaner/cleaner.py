@@ -71,7 +71,7 @@ class Cleaner:
         self.config, self.alias, self.notify, self.quiet = config, alias, notify, quiet
         self.clock, self.pulse = clock, pulse
         self.workers = Watch(config, alias, wills, clock)
-        self.rescue = Rescue(config, alias, notify=notify, tell=self._tell)
+        self.rescue = Rescue(config, alias, notify=notify, tell=self._tell, clock=clock)
         self.upkeep = Upkeep(
             config, alias, notify=notify, tell=self._tell, skip=self.rescue.skip, clock=clock
         )
@@ -126,7 +126,7 @@ class Cleaner:
         return counts
 
     def watch(self) -> Counter[str]:
-        """Declare silent workers lost; give some claims of one back, or bury them."""
+        """Declare silent workers lost, and recover claims of lost workers for a moment."""
         counts: Counter[str] = Counter(lost=0, retried=0, buried=0)
         for worker, reason in self.workers.lost():
             with own_transaction(self.alias, limit=self.config.lease / 2):
@@ -144,6 +144,8 @@ class Cleaner:
         """Beat, look at the workers, then work on the pass until it is time to look again."""
         self.record.beat()
         counts = self.watch()
+        if self.rescue.is_unfinished:  # it comes before all else
+            return counts
         if self._pass is None and self.clock() >= self._next_pass:
             self._next_pass = self.clock() + self._interval()  # also if it fails half-way
             self._pass, self._done = self._pieces(), Counter()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
 
@@ -17,20 +18,31 @@ from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import recovery, sessions
 from django_txtasks.lifecycle.attempts import Arrow
 from django_txtasks.lifecycle.dialect import own_transaction
-from django_txtasks.lifecycle.recovery import Holder, Orphan, Recovered
+from django_txtasks.lifecycle.recovery import Holder, Orphan
 from django_txtasks.retry import backoff
 
 COUNTED = {Arrow.RETRY: "retried", Arrow.BURY: "buried"}
 TOGETHER = 100
-"""Claims of one holder that are recovered until workers are told, and others have their turn."""
+"""Claims of one worker that are recovered in a row; then hints are sent, and the next lost worker has its turn."""
+READ = 10
+"""Claims that are read at once: their arguments may be large."""
+MOMENT = 0.25
+"""Seconds of recovery until the cleaner looks at the workers again."""
 
 
 class Rescue:
-    """Gives claims of lost workers back, or buries them: ``TOGETHER`` of one of them at a time.
+    """Recovers the claims of lost workers: each is pending again, or dead.
+
+    It keeps no claims from one call to the next: after a failover that lost commits, a worker that was lost may be
+    alive.
 
     Args:
         notify: sends hints for (id, queue) pairs; None = no broker.
         tell: tells an event, with its facts.
+        clock: monotonic seconds.
+
+    Attributes:
+        is_unfinished: the last call has left claims that it did not try.
     """
 
     def __init__(
@@ -40,45 +52,52 @@ class Rescue:
         *,
         notify: Notify | None,
         tell: Callable[..., None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._config, self._alias, self._notify, self._tell = config, alias, notify, tell
-        self._left: dict[uuid.UUID, list[Orphan]] = {}
-        self._read: set[uuid.UUID] = set()
-        self._recovered: set[uuid.UUID] = set()
-        self._skipped: set[uuid.UUID] = set()
-
-    @property
-    def is_unfinished(self) -> bool:
-        """Say whether there are claims left that were found and not yet tried."""
-        return bool(self._left)
-
-    def look_again(self) -> None:
-        """Look again at workers that held nothing any more."""
-        self._recovered.clear()
+        self._clock = clock
+        self.is_unfinished = False
+        self._last = uuid.UUID(int=0)  # the worker that had its turn last
+        self._tried: set[uuid.UUID] = set()  # what could not be moved, until all others were tried
+        self._empty: set[uuid.UUID] = set()  # workers that hold nothing
+        self._skipped: set[uuid.UUID] = set()  # what was told of
 
     def recover_lost(self) -> Counter[str]:
-        """Recover some claims of a lost worker; the next call goes on with those of another one."""
-        if not self._left:
-            self._read.clear()
-        for holder in recovery.lost_workers(self._alias):
-            if holder.id not in self._recovered and holder.id not in self._read:
-                self._read_of(holder)
-        for worker in list(self._left)[:1]:
-            found = self._left.pop(worker)
-            if found[TOGETHER:]:
-                self._left[worker] = found[TOGETHER:]  # behind the others
-            return self._recover_some(found[:TOGETHER])
-        return Counter()
+        """Recover claims of lost workers for a moment; the next call goes on with the next worker."""
+        counts: Counter[str] = Counter()
+        workers = [one for one in recovery.lost_workers(self._alias) if one.id not in self._empty]
+        workers.sort(key=lambda one: (one.id <= self._last, one.id))
+        end, self.is_unfinished = self._clock() + MOMENT, False
+        for worker in workers:
+            if self._clock() >= end:
+                self.is_unfinished = True
+                break
+            self._last = worker.id
+            ids = self._held_by(worker, TOGETHER + len(self._tried))
+            if not ids:  # and there will be no more: who is lost claims nothing
+                self._empty.add(worker.id)
+            ids = [one for one in ids if one not in self._tried][:TOGETHER]
+            is_over = self._recover_all(worker, ids, counts, end)
+            if len(ids) == TOGETHER or not is_over:
+                self.is_unfinished = True
+        if not self.is_unfinished:
+            self._tried.clear()
+        return counts
 
     def recover_without_row(self) -> Iterator[Counter[str]]:
-        """Recover all claims of those who hold some and have no row, piece by piece."""
+        """Recover all claims whose worker has no row, batch by batch."""
         with self._reading():
             holders = recovery.holders_without_row(self._alias)
         for holder in holders:
-            with self._reading():
-                found = recovery.orphans(self._alias, holder)
-            for start in range(0, len(found), TOGETHER):
-                yield self._recover_some(found[start : start + TOGETHER])
+            ids = self._held_by(holder)
+            for start in range(0, len(ids), TOGETHER):
+                counts: Counter[str] = Counter()
+                self._recover_all(holder, ids[start : start + TOGETHER], counts)
+                yield counts
+
+    def look_again(self) -> None:
+        """Forget which workers hold nothing, so that they are looked at again."""
+        self._empty.clear()
 
     def skip(self, task_id: uuid.UUID, error: Exception) -> None:
         """Tell, once, of a row that cannot be moved; it is tried again all the same."""
@@ -86,53 +105,64 @@ class Rescue:
             self._skipped.add(task_id)
             self._tell(signals.row_skipped, task_id=task_id, error=str(error).strip())
 
-    def _read_of(self, holder: Holder) -> None:
-        self._read.add(holder.id)
+    def _held_by(self, holder: Holder, most: int = recovery.MOST_HELD) -> list[uuid.UUID]:
         with self._reading():
-            found = recovery.orphans(self._alias, holder)
-        if found:
-            self._left[holder.id] = found
-        else:  # and there will be no more: who is lost claims nothing
-            self._recovered.add(holder.id)
+            return recovery.held_by(self._alias, holder, most)
 
     def _reading(self) -> AbstractContextManager[None]:
         return own_transaction(self._alias, limit=self._config.lease / 2, in_order=True)
 
-    def _recover_some(self, orphans: list[Orphan]) -> Counter[str]:
-        """Take each claim's own arrow; tell workers of those that may run again, and of what followed.
+    def _recover_all(
+        self,
+        holder: Holder,
+        ids: Sequence[uuid.UUID],
+        counts: Counter[str],
+        end: float = float("inf"),
+    ) -> bool:
+        """Take each claim's own arrow; send hints for what may run again, and for what followed.
 
         One that cannot be moved does not stop the others.
-        """
-        counts: Counter[str] = Counter()
-        back: list[tuple[uuid.UUID, str]] = []
-        for orphan in orphans:
-            recovered = self._recover(orphan)
-            if recovered is None:
-                continue
-            counts[COUNTED[recovered.ended.arrow]] += 1
-            back += recovered.followers
-            if recovered.ended.arrow is not Arrow.BURY:
-                back.append((orphan.attempt.task_id, orphan.attempt.queue_name))
-        if back and self._notify is not None:
-            self._notify(back)
-        return counts
 
-    def _recover(self, orphan: Orphan) -> Recovered | None:
+        Returns:
+            False = some may be left: it was ``end``, by the clock. One was tried in any case.
+        """
+        to_notify: list[tuple[uuid.UUID, str]] = []
+        try:
+            for start in range(0, len(ids), READ):
+                with self._reading():
+                    orphans = recovery.orphans(self._alias, holder, ids[start : start + READ])
+                for orphan in orphans:
+                    to_notify += self._recover(orphan, counts)
+                    if self._clock() >= end:
+                        return False
+        finally:
+            if to_notify and self._notify is not None:
+                self._notify(to_notify)
+        return True
+
+    def _recover(self, orphan: Orphan, counts: Counter[str]) -> list[tuple[uuid.UUID, str]]:
+        """Return what to send hints for."""
+        task_id = orphan.attempt.task_id
+        self._tried.add(task_id)
         try:
             with own_transaction(self._alias, limit=self._config.lease / 2):
                 recovered = recovery.recover(self._alias, orphan, self._delay, self._config)
         except ClaimLost:
-            return None  # it ended by itself, or another cleaner was faster
+            return []  # it ended by itself, or another cleaner was faster
         except InterfaceError:
             raise
         except Exception as error:  # somebody has bent the row, be it by hand: it stops no other
             if isinstance(error, DatabaseError) and not sessions.can_write(self._alias):
                 raise
-            self.skip(orphan.attempt.task_id, error)
-            return None
+            self.skip(task_id, error)
+            return []
+        self._tried.discard(task_id)
         for event, facts in recovery.events_of(orphan, recovered.ended):
             self._tell(event, **facts)
-        return recovered
+        counts[COUNTED[recovered.ended.arrow]] += 1
+        if recovered.ended.arrow is Arrow.BURY:
+            return recovered.followers
+        return [*recovered.followers, (task_id, orphan.attempt.queue_name)]
 
     def _delay(self, crashes: int) -> timedelta:
         return backoff(crashes, base=self._config.retry_base, ceiling=self._config.retry_ceiling)

@@ -159,10 +159,14 @@ def holders_without_row(alias: str) -> list[Holder]:
     return found
 
 
-def orphans(alias: str, holder: Holder) -> list[Orphan]:
-    """Return the claims in his name, at most MOST_HELD, by id."""
-    rows = run(alias, statements.HELD_BY, worker=holder.id, limit=MOST_HELD)[1]
-    ids = sorted(as_uuid(row[0]) for row in rows if is_uuid(row[0]))
+def held_by(alias: str, holder: Holder, most: int = MOST_HELD) -> list[uuid.UUID]:
+    """Return the ids of claims in a holder's name, in order; if there are more than ``most``, any of them."""
+    rows = run(alias, statements.HELD_BY, worker=holder.id, limit=most)[1]
+    return sorted(as_uuid(row[0]) for row in rows if is_uuid(row[0]))
+
+
+def orphans(alias: str, holder: Holder, ids: Sequence[uuid.UUID]) -> list[Orphan]:
+    """Return those of these claims that are still in the holder's name, by id."""
     found: list[Orphan] = []
     for start in range(0, len(ids), BATCH):
         page = ids[start : start + BATCH]

@@ -10,8 +10,9 @@ import contextlib
 from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
+from django.core.exceptions import ImproperlyConfigured
 from django.db import DatabaseError, InterfaceError, OperationalError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
@@ -54,34 +55,40 @@ def leave_pool(alias: str) -> None:
     """This thread has a connection of its own from now on, where Django keeps a pool: that is for tasks.
 
     A session that is now here and now there would tell nothing of this process, and could keep no plans.
+    Errors of connecting are those that ``wait_for_any_backend`` raises.
     """
     wrapper = connections[alias]
     options = wrapper.settings_dict["OPTIONS"]
     if options.get("pool") and not wrapper.in_atomic_block:
         wrapper.close()
         others = {name: value for name, value in options.items() if name != "pool"}
-        wrapper = type(wrapper)({**wrapper.settings_dict, "OPTIONS": others}, alias)
-        connections[alias] = wrapper
-    _fail_as_databases_do(wrapper)
+        connections[alias] = type(wrapper)({**wrapper.settings_dict, "OPTIONS": others}, alias)
+    wait_for_any_backend(alias)
 
 
-def _fail_as_databases_do(wrapper: BaseDatabaseWrapper) -> None:
-    """Have whatever goes wrong while it connects raised as OperationalError: a loop waits for a database then.
+_converted: WeakSet[BaseDatabaseWrapper] = WeakSet()
 
-    A backend may ask a service for its password, and raise that one's errors.
+
+def wait_for_any_backend(alias: str) -> None:
+    """Turn every error of this thread's ``connect()`` into OperationalError, but for those of wrong settings.
+
+    A backend may ask another service for a password, and raise that service's errors. Whoever waits for a database
+    that is away waits after an OperationalError; any other error would end it.
     """
-    if "connect" in vars(wrapper):  # it does
+    wrapper: Any = connections[alias]
+    if wrapper in _converted:
         return
-    connect = wrapper.connect
+    _converted.add(wrapper)
+    connect, theirs = wrapper.connect, wrapper.Database.Error
 
     def connect_or_fail() -> None:
         try:
             connect()
-        except (DatabaseError, InterfaceError):
+        except (theirs, DatabaseError, InterfaceError, ImproperlyConfigured, TypeError):
             raise
-        except Exception as error:
+        except Exception as error:  # not its cause: its arguments are no codes of a database
             text = f"it cannot connect: {type(error).__name__}: {error}"
-            raise OperationalError(text) from error
+            raise OperationalError(text) from None
 
     vars(wrapper)["connect"] = connect_or_fail
 
@@ -89,6 +96,9 @@ def _fail_as_databases_do(wrapper: BaseDatabaseWrapper) -> None:
 def close_own(alias: str) -> None:
     """Close this thread's session if it was made our own, and go back to the pool."""
     wrapper = connections[alias]
+    if wrapper in _converted:
+        _converted.discard(wrapper)
+        del wrapper.connect
     if is_own(wrapper):
         wrapper.close()
     if connections.settings[alias]["OPTIONS"].get("pool") and not is_pooled(wrapper):

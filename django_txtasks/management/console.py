@@ -114,6 +114,8 @@ def served(databases: Sequence[str] | str | None) -> list[str]:
 
 def refuse_without_tables(alias: str) -> None:
     """Raise CommandError if the database can be reached and cannot hold tasks."""
+    if alias in connections:
+        sessions.wait_for_any_backend(alias)
     _refuse(checks.check_tables(databases=[alias]))
 
 

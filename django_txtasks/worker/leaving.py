@@ -72,7 +72,7 @@ def _cut_short(
         return backoff(crashes, base=config.retry_base, ceiling=config.retry_ceiling)
 
     holder = Holder(me, f"{me} on {workers.host_name()} (pid {os.getpid()})")
-    for orphan in recovery.orphans(alias, holder):
+    for orphan in recovery.orphans(alias, holder, recovery.held_by(alias, holder)):
         attempt = orphan.attempt
         key = attempt.task_id, attempt.number
         if key in unrecorded:

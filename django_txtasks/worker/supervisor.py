@@ -28,7 +28,7 @@ from django_txtasks.worker.stopping import Stop
 
 PIPE = "TXTASKS_SUPERVISOR_FD"
 PATIENCE_WITH_LOOP = 10.0
-"""Seconds that a worker told to stop now has for its last words."""
+"""Seconds from the end of the grace, or from an order to stop now, to the forced end of the process."""
 LAST_WORDS = 2.0
 """Seconds for the log of a worker that did not end by itself."""
 HEALTHY_AFTER = 30.0
@@ -50,10 +50,13 @@ def obey(pipe: int, stop: Stop) -> None:
 
 
 def _listen(pipe: int, stop: Stop) -> None:
+    will_end = False
     with os.fdopen(pipe, "rb", buffering=0) as orders:
         while (order := orders.read(1)) != b"k":
-            if not stop.asked:
+            if not stop.asked:  # a signal may have been faster
                 stop.request()
+            if not will_end:
+                will_end = True
                 end_soon(1, stop.deadline - time.monotonic())
             if not order:
                 return
@@ -62,13 +65,13 @@ def _listen(pipe: int, stop: Stop) -> None:
 
 
 def end_soon(code: int, seconds: float = 0.0) -> None:
-    """Let this process end in any case, a while after it was told to stop or has done its work.
+    """End this process after ``seconds`` + PATIENCE_WITH_LOOP, whatever its threads do.
 
-    A loop that hangs, in a database that never answers, does not see that it should stop, and Python waits for
+    A loop that hangs in a database which never answers does not see that it should stop, and Python waits for
     threads that tasks have left.
 
     Args:
-        seconds: that its tasks may still take.
+        seconds: how long running tasks may still take.
     """
 
     def end() -> None:

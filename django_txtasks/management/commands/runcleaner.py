@@ -19,7 +19,8 @@ from django_txtasks.cleaner import Cleaner
 from django_txtasks.cleaner.renotifier import Notify
 from django_txtasks.conf import Config, get_config
 from django_txtasks.doorbell import Doorbell
-from django_txtasks.lifecycle import cleaners, recovery
+from django_txtasks.lifecycle import cleaners, recovery, sessions
+from django_txtasks.lifecycle.database_errors import text_of
 from django_txtasks.lifecycle.dialect import own_transaction
 from django_txtasks.management.console import (
     CHECKS,
@@ -100,11 +101,12 @@ class Command(BaseCommand):
         """Clean one database after the other, also if one of them is away."""
         failed = []
         for alias in aliases:
+            sessions.wait_for_any_backend(alias)
             cleaner = Cleaner(config, alias, notify=_notify(config, alias, dry=dry), quiet=dry)
             try:
                 self._report(alias, _once(cleaner, dry=dry))
             except (DatabaseError, InterfaceError) as error:
-                failed.append(f"Database {alias!r} was not cleaned: {str(error).strip()}")
+                failed.append(f"Database {alias!r} was not cleaned: {text_of(error)}")
         if failed:
             raise CommandError("\n".join(failed))
 

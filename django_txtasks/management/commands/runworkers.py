@@ -13,7 +13,7 @@ from django.utils.autoreload import get_child_arguments
 
 from django_txtasks import checks, registry, signals
 from django_txtasks.conf import Config, get_config
-from django_txtasks.lifecycle import names
+from django_txtasks.lifecycle import names, sessions
 from django_txtasks.lifecycle.claims import Subscription
 from django_txtasks.management.console import (
     CHECKS,
@@ -249,6 +249,7 @@ def _assignments(alias: str, options: dict[str, Any]) -> list[Assignment]:
 
 def _say_what_nobody_declares(subscription: Subscription) -> None:
     """Look once at what waits. A database that is away is waited for by the worker, not here."""
+    sessions.leave_pool(subscription.alias)
     with contextlib.suppress(Error):
         found = names.undeclared(subscription.alias, subscription.queues, subscription.names)
         if found:
