@@ -57,8 +57,10 @@ def hinted(ledger, *handles, room=4):
     return turn
 
 
-def test_a_lost_worker_claims_nothing_and_goes_on_under_a_new_id(ledger):
+@pytest.mark.parametrize("several", [False, True], ids=["at once", "in several statements"])
+def test_a_lost_worker_claims_nothing_and_goes_on_under_a_new_id(ledger, several):
     handle, first = tasks.note.enqueue(), ledger.id
+    ledger.recorder.careful = several
     helpers.execute("UPDATE txtasks_worker SET lost = TRUE")
     with pytest.raises(DeclaredLost) as caught:
         take(ledger)
@@ -192,6 +194,7 @@ def test_a_hinted_turn_tells_what_is_taken_what_is_due_later_and_what_is_not_the
     due = tasks.note.enqueue()
     gone = tasks.note.enqueue()
     helpers.execute("DELETE FROM txtasks_task WHERE id = %s", gone.id.hex)
+    ledger.recorder.careful = room == 1
     turn = hinted(ledger, due, later, gone, room=room)
     assert [(one.task_id, one.number) for one in turn.claimed] == [(due.id, 1)]
     assert list(turn.lookup.later) == [later.id]
