@@ -70,6 +70,20 @@ def test_a_lost_worker_claims_nothing_and_goes_on_under_a_new_id(ledger, several
     assert helpers.row(handle.id).worker == ledger.id != first
 
 
+def test_two_attempts_of_a_task_that_end_together_are_recorded_in_one_turn(ledger):
+    """The first one has lost its claim, to the second."""
+    handle = tasks.note.enqueue()
+    (first,) = take(ledger)
+    helpers.execute(
+        "UPDATE txtasks_task SET status = 'pending', worker = NULL, claimed_at = NULL, started_at = NULL"
+    )
+    (second,) = take(ledger)
+    ledger.recorder.add(Ended(attempt=one, arrow=Arrow.FINISH) for one in (first, second))
+    take(ledger)
+    assert helpers.row(handle.id) is None
+    assert not ledger.recorder.waiting
+
+
 def test_nobody_can_declare_a_worker_lost_between_its_beat_and_the_commit_of_its_claims(ledger):
     tasks.note.enqueue()
     answers = []

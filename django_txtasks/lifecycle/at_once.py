@@ -31,10 +31,16 @@ NO_HOOKS = "{}"
 
 
 def fits(alias: str, worker: uuid.UUID, ended: Sequence[Ended]) -> bool:
-    """Say whether ``turn`` can do it: all that ended is finished, with nothing to follow."""
-    return can_run_at_once(alias) and all(
-        one.arrow is Arrow.FINISH and one.attempt.worker == worker and one.attempt.hooks == NO_HOOKS
-        for one in ended
+    """Say whether ``turn`` can do it: all that ended is finished, each task once, with nothing to follow."""
+    return (
+        can_run_at_once(alias)
+        and all(
+            one.arrow is Arrow.FINISH
+            and one.attempt.worker == worker
+            and one.attempt.hooks == NO_HOOKS
+            for one in ended
+        )
+        and len({one.attempt.task_id for one in ended}) == len(ended)
     )
 
 
