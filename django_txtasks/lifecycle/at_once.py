@@ -40,7 +40,7 @@ def fits(alias: str, worker: uuid.UUID, ended: Sequence[Ended]) -> bool:
             and one.attempt.hooks == NO_HOOKS
             for one in ended
         )
-        and len({one.attempt.task_id for one in ended}) == len(ended)
+        and len({one.attempt.task_id.int for one in ended}) == len(ended)
     )
 
 
@@ -104,7 +104,7 @@ def turn(
     if not answer:
         return None
     finished, attempts, known, *_ = answer[0]
-    recorded = _recorded(ended, set(zip(finished or (), attempts or (), strict=True)))
+    recorded = _recorded(ended, finished or [], attempts or [])
     found = [
         Found(one[3], one[5], one[6:]) for one in answer if len(one) > 3 and one[4] is not None
     ]
@@ -123,8 +123,12 @@ class Found(NamedTuple):
     row: tuple[Any, ...]
 
 
-def _recorded(ended: Sequence[Ended], finished: set[tuple[uuid.UUID, int]]) -> Recorded:
-    recorded = Recorded()
+def _recorded(
+    ended: Sequence[Ended], ids: Sequence[uuid.UUID], attempts: Sequence[int]
+) -> Recorded:
+    if len(ids) == len(ended):
+        return Recorded(done=list(ended))
+    recorded, finished = Recorded(), set(zip(ids, attempts, strict=True))
     for one in ended:
         held = (one.attempt.task_id, one.attempt.number) in finished
         (recorded.done if held else recorded.busy).append(one)

@@ -85,7 +85,7 @@ class Slots:
         self._too_old: list[Attempt] = []
         self._count = 0
         self._limited: dict[Fence, Running] = {}
-        self._in_hand: dict[uuid.UUID, Fence] = {}
+        self._in_hand: dict[int, Attempt] = {}  # by its id as a number, which is quicker to look up
         self._kept_back: list[Attempt] = []
         self._threads = [
             threading.Thread(target=self._slot, name=f"txtasks-slot-{number}", daemon=True)
@@ -123,13 +123,16 @@ class Slots:
         Args:
             unrecorded: (id, attempt) of those that have ended.
         """
+        if not unrecorded and self._in_hand.keys().isdisjoint(one.task_id.int for one in claimed):
+            return claimed  # as nearly always
         unrecorded_ids = {task_id for task_id, _ in unrecorded}
         may_start = []
         for one in claimed:
-            in_hand = self._in_hand.get(one.task_id)
+            in_hand = self._in_hand.get(one.task_id.int)
+            is_again = in_hand is not None and in_hand.fence == one.fence
             if in_hand is None and one.task_id not in unrecorded_ids:
                 may_start.append(one)
-            elif in_hand == one.fence or (one.task_id, one.number) in unrecorded:
+            elif is_again or (one.task_id, one.number) in unrecorded:
                 signals.second_claim.tell(**one.facts, what="that one holds its claim again")
             else:
                 self._kept_back.append(one)
@@ -145,9 +148,9 @@ class Slots:
 
     def take_kept_back(self, unrecorded: set[Key]) -> list[Attempt]:
         """Return claims that were kept back and whose tasks are in hand no more; forget them."""
-        busy = self._in_hand.keys() | {task_id for task_id, _ in unrecorded}
-        back = [one for one in self._kept_back if one.task_id not in busy]
-        self._kept_back = [one for one in self._kept_back if one.task_id in busy]
+        busy = self._in_hand.keys() | {task_id.int for task_id, _ in unrecorded}
+        back = [one for one in self._kept_back if one.task_id.int not in busy]
+        self._kept_back = [one for one in self._kept_back if one.task_id.int in busy]
         return back
 
     def start(
@@ -164,7 +167,7 @@ class Slots:
             limit = NO_LIMIT if attempt.timeout is None else TimeLimit(attempt.timeout)
             running = Running(attempt, limit)
             left.append(running)
-            self._in_hand[attempt.task_id] = attempt.fence
+            self._in_hand[attempt.task_id.int] = attempt
             if limit is not NO_LIMIT:
                 self._limited[attempt.fence] = running
         run = Run(attempts, left, good_until, in_line)
@@ -257,8 +260,9 @@ class Slots:
 
     def _forget(self, attempt: Attempt) -> None:
         self._count -= 1
-        self._limited.pop(attempt.fence, None)
-        self._in_hand.pop(attempt.task_id, None)
+        self._in_hand.pop(attempt.task_id.int, None)
+        if attempt.timeout is not None:
+            self._limited.pop(attempt.fence, None)
 
     def _slot(self) -> None:
         while (run := self._next()) is not None:
