@@ -283,6 +283,10 @@ def working(
         stop=stop,
         last_will=last_will,
     )
+    if (
+        connection.vendor == "sqlite"
+    ):  # beside a busy worker the test waits longer for its turn to write
+        connection.cursor().execute("PRAGMA busy_timeout = 30000")
     with second_session(worker.run):
         try:
             wait_until(

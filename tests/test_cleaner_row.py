@@ -157,7 +157,7 @@ AT_WORK = [
     {"interval": None, "seen": HOUR - 60, "passed": HOUR - 60},
 ]
 NOT = [
-    ({"seen": 20, "passed": 20}, "No cleaner is at work: the last one, on web1 (pid 7), was seen 20 s ago."),
+    ({"seen": 180, "passed": 180}, "No cleaner is at work: the last one, on web1 (pid 7), was seen 3 min ago."),
     ({"seen": 7200, "passed": 7200}, "was seen 2 h ago."),
     ({"passed": 300}, "Cleaner on web1 (pid 7) beats, but has finished no pass for 5 min; its log says why"),
     ({"started": 300, "error": "remove: no"}, "beats, but has finished no pass for 5 min: remove: no"),
