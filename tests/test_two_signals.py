@@ -360,9 +360,11 @@ def endless_leases(broker, txtasks):
 
 
 @pytest.fixture
-def crowd(processes, endless_leases):
+def crowd(processes, endless_leases, broker):
     """A cleaner, and a function that starts a worker: both with their links up."""
     processes.start("runcleaner")
+    # A worker that is killed before the cleaner's own links are there is nothing but silent to it.
+    helpers.wait_until(lambda: listens_for_wills(broker), what="the cleaner's link")
 
     def start(**env):
         before = set(Worker.objects.values_list("pk", flat=True))
@@ -372,6 +374,14 @@ def crowd(processes, endless_leases):
         )
 
     return start
+
+
+def listens_for_wills(broker):
+    not_yet_declared = contextlib.suppress(pika.exceptions.ChannelClosedByBroker)
+    with not_yet_declared, pika.BlockingConnection(pika.URLParameters(broker)) as amqp:
+        queue = amqp.channel().queue_declare(f"{get_config().queue_prefix}.@lost", passive=True)
+        return queue.method.consumer_count > 0
+    return False
 
 
 def pid_of(key):
