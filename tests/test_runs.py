@@ -94,6 +94,14 @@ def patient_line(monkeypatch):
     monkeypatch.setattr("django_txtasks.worker.slots.HOLDS_UP", 600)
 
 
+@pytest.fixture
+def slow_is_short(monkeypatch):
+    """A task that writes one row is short on a machine without time for it, too."""
+    for name in ("TINY", "SHORT", "AHEAD"):
+        monkeypatch.setattr(f"django_txtasks.worker.pace.{name}", 60)
+    monkeypatch.setattr("django_txtasks.worker.slots.STALL", 60)
+
+
 def ids(attempts):
     return [one.task_id for one in attempts]
 
@@ -221,6 +229,7 @@ def test_a_run_is_no_longer_than_a_moment_and_what_is_not_tiny_is_alone():
 # ---- at work
 
 
+@pytest.mark.usefixtures("slow_is_short")
 def test_short_tasks_are_claimed_by_the_hundred_and_each_runs_once():
     enqueue_many((tasks.quick, (f"{number}",)) for number in range(900))
     claimed = []
@@ -231,7 +240,7 @@ def test_short_tasks_are_claimed_by_the_hundred_and_each_runs_once():
 
     with helpers.working(threads=2):
         helpers.wait_until(all_finished)
-    assert max(claimed) > 20, "no more than run, and what has just ended"
+    assert max(claimed) > 100, "no more than run, and what has just ended"
     assert Run.objects.values("key").distinct().count() == Run.objects.count() == 900
 
 
