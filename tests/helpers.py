@@ -263,23 +263,23 @@ def working(
     from django_txtasks.broker.will import LastWill
     from django_txtasks.conf import get_config
     from django_txtasks.lifecycle.claims import Subscription
-    from django_txtasks.worker.bell import Bell
-    from django_txtasks.worker.stopping import Stop
+    from django_txtasks.worker.hint_inbox import HintInbox
+    from django_txtasks.worker.shutdown import Shutdown
     from django_txtasks.worker.worker import Worker
 
-    config, bell, last_will = get_config(), Bell(), None
+    config, inbox, last_will = get_config(), HintInbox(), None
     queues = list(queues or config.queues)
     if config.broker_url is not None:
-        bell.source = HintConsumer(config, "default", queues, bell.deliver)
-        bell.source.start()
-        last_will = LastWill(config, "default", bell.ring)
+        inbox.source = HintConsumer(config, "default", queues, inbox.deliver)
+        inbox.source.start()
+        last_will = LastWill(config, "default", inbox.wake)
         last_will.start()
-    stop = Stop(10, bell.ring)
+    stop = Shutdown(10, inbox.wake)
     worker = Worker(
         config,
         Subscription("default", queues, registry.names() if names is None else names),
         threads=threads,
-        bell=bell,
+        inbox=inbox,
         stop=stop,
         last_will=last_will,
     )
@@ -290,12 +290,12 @@ def working(
     with second_session(worker.run):
         try:
             wait_until(
-                lambda: worker.ledger.id and bell.connected in (None, True),
+                lambda: worker.ledger.id and inbox.connected in (None, True),
                 what="the worker's start",
             )
             yield worker
         finally:
             stop.request()
-    for listener in (bell.source, last_will):
+    for listener in (inbox.source, last_will):
         if listener is not None:
             listener.stop()

@@ -16,7 +16,7 @@ from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.claims import Room, Subscription
 from django_txtasks.models import FinishedTask, Status, Worker
 from django_txtasks.worker.ledger import Ledger, Turn
-from django_txtasks.worker.pace import BATCH, Pace
+from django_txtasks.worker.prefetch import BATCH, PrefetchPolicy
 from django_txtasks.worker.recorder import BATCH_BYTES, TRIES
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
@@ -198,14 +198,14 @@ def test_nothing_is_blamed_while_the_database_is_away(ledger):
 
 def test_fewer_are_claimed_ahead_where_their_arguments_are_big():
     def width(size):
-        pace, claimed = (
-            Pace(4),
+        prefetch, claimed = (
+            PrefetchPolicy(4),
             [Attempt(None, 1, None, "short", may_share=True, args="x" * size)] * 16,
         )
-        pace.took("short", 0.00001)
+        prefetch.took("short", 0.00001)
         for _ in range(9):
-            pace.learn(claimed * 20)
-        return pace.ahead(0)
+            prefetch.learn(claimed * 20)
+        return prefetch.ahead(0)
 
     assert width(2) == BATCH > width(50_000) > width(250_000) > 1
 

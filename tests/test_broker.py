@@ -1,4 +1,4 @@
-"""RabbitMQ rings a bell and is trusted with nothing: dead, deaf, lying or flooded, tasks run."""
+"""RabbitMQ carries hints and is trusted with nothing: dead, deaf, lying or flooded, tasks run."""
 
 import json
 import os
@@ -203,9 +203,9 @@ def test_a_worker_hears_again_after_its_connection_was_cut(broker, txtasks):
     with Proxy(url.host, url.port) as proxy:
         txtasks(broker_url=broker.replace(f":{url.port}/", f":{proxy.port}/"), poll_interval=NEVER)
         with helpers.working() as worker:
-            before = worker.bell.source.generation
+            before = worker.inbox.source.generation
             proxy.cut_all()
-            helpers.wait_until(lambda: worker.bell.source.generation > before)
+            helpers.wait_until(lambda: worker.inbox.source.generation > before)
             tasks.note.enqueue("heard")
             helpers.wait_until(lambda: helpers.runs("heard"))
         publisher.close_all()

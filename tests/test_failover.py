@@ -20,9 +20,9 @@ from django_txtasks.lifecycle.claims import Room, Subscription
 from django_txtasks.lifecycle.database_errors import is_refusal
 from django_txtasks.models import Status, Worker
 from django_txtasks.worker import pulse
-from django_txtasks.worker.bell import Bell
+from django_txtasks.worker.hint_inbox import HintInbox
 from django_txtasks.worker.pulse import Pulse
-from django_txtasks.worker.stopping import Stop
+from django_txtasks.worker.shutdown import Shutdown
 from django_txtasks.worker.worker import Worker as RealWorker
 
 pytestmark = [
@@ -131,10 +131,10 @@ def test_a_claim_that_this_session_may_not_write_is_not_skipped(failover):
 
 def test_a_worker_that_starts_in_a_read_only_moment_works_after_it(failover):
     handle = tasks.note.enqueue("after")
-    config, bell = get_config(), Bell()
-    stop = Stop(10, bell.ring)
+    config, inbox = get_config(), HintInbox()
+    stop = Shutdown(10, inbox.wake)
     subscription = Subscription("default", list(config.queues), registry.names())
-    worker = RealWorker(config, subscription, threads=1, bell=bell, stop=stop)
+    worker = RealWorker(config, subscription, threads=1, inbox=inbox, stop=stop)
     failover.begin()
     with helpers.second_session(worker.run):
         try:
@@ -168,13 +168,13 @@ def no_password():
 
 def test_a_worker_waits_for_a_backend_that_has_no_password(no_password, caplog):
     handle = tasks.note.enqueue("after")
-    config, bell = get_config(), Bell()
+    config, inbox = get_config(), HintInbox()
     subscription = Subscription("default", list(config.queues), registry.names())
-    stop = Stop(10, bell.ring)
+    stop = Shutdown(10, inbox.wake)
 
     def work():
         no_password()
-        RealWorker(config, subscription, threads=1, bell=bell, stop=stop, batch=True).run()
+        RealWorker(config, subscription, threads=1, inbox=inbox, stop=stop, batch=True).run()
 
     with helpers.second_session(work):
         helpers.wait_until(lambda: helpers.finished(handle.id))

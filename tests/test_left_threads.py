@@ -23,11 +23,11 @@ def test_a_thread_that_a_task_has_left_keeps_no_worker_that_is_told_to_stop(proc
 HANGS = """
 import os, time
 from django_txtasks.worker import supervisor
-from django_txtasks.worker.stopping import Stop
+from django_txtasks.worker.shutdown import Shutdown
 
 supervisor.PATIENCE_WITH_LOOP = 0.1
 orders, ours = os.pipe()
-stop = Stop(0.1, ring=lambda: None)
+stop = Shutdown(0.1, wake=lambda: None)
 {before}
 supervisor.obey(orders, stop)
 time.sleep(3600)

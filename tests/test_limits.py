@@ -22,9 +22,9 @@ from django_txtasks.functions import task
 from django_txtasks.lifecycle import claims, people, workers
 from django_txtasks.lifecycle.claims import Subscription
 from django_txtasks.models import FinishedTask, Outcome, Status, Worker
-from django_txtasks.worker import renewal
+from django_txtasks.worker import recycling
 from django_txtasks.worker.limits import TimeLimit
-from django_txtasks.worker.renewal import Renewal, resident_megabytes
+from django_txtasks.worker.recycling import RecyclePolicy, resident_megabytes
 
 pytestmark = pytest.mark.usefixtures("rows")
 
@@ -77,7 +77,7 @@ def test_the_exception_comes_once():
 TRACED = """
 import sys, threading, time
 from django_txtasks.exceptions import TimedOut
-from django_txtasks.worker import renewal
+from django_txtasks.worker import recycling
 from django_txtasks.worker.limits import TimeLimit
 
 def traced():
@@ -355,21 +355,21 @@ def test_running_tasks_end_before_their_process_is_replaced(processes, quick):
 
 
 def test_a_renewal_knows_its_reasons():
-    assert not Renewal().reason(10**9)
-    assert Renewal(max_tasks=3).reason(3) == "it has run 3 tasks"
-    assert not Renewal(max_rss=1).reason(0)
-    assert "more than 1" in Renewal(max_rss=1).reason(1)
-    assert not Renewal().reason(10**6, check=0.4)
-    assert not Renewal().reason(10**4, check=4.0)
-    assert "of its 1,000,000 claims" in Renewal().reason(10**6, check=0.6)
+    assert not RecyclePolicy().reason(10**9)
+    assert RecyclePolicy(max_tasks=3).reason(3) == "it has run 3 tasks"
+    assert not RecyclePolicy(max_rss=1).reason(0)
+    assert "more than 1" in RecyclePolicy(max_rss=1).reason(1)
+    assert not RecyclePolicy().reason(10**6, check=0.4)
+    assert not RecyclePolicy().reason(10**4, check=4.0)
+    assert "of its 1,000,000 claims" in RecyclePolicy().reason(10**6, check=0.6)
     assert 5 < resident_megabytes() < 10_000
 
 
 def test_a_process_whose_claims_are_long_to_look_through_is_replaced(txtasks, monkeypatch):
     """As under the snapshot of a dump that lasts for hours: it would be held up once a lease, then for good."""
     txtasks(beat=0.1, lease=0.5, poll_interval=0.05)
-    monkeypatch.setattr(renewal, "MANY_CLAIMS", 3)
-    monkeypatch.setattr(renewal, "DEAR_CHECK", 0.0)
+    monkeypatch.setattr(recycling, "MANY_CLAIMS", 3)
+    monkeypatch.setattr(recycling, "DEAR_CHECK", 0.0)
     reasons = []
 
     def hear(reason, **_):

@@ -30,8 +30,8 @@ from django_txtasks.broker.link import Link
 from django_txtasks.conf import Config, get_config, parse
 from django_txtasks.exceptions import ConfigError
 from django_txtasks.lifecycle.claims import Subscription
-from django_txtasks.worker.bell import Bell
-from django_txtasks.worker.stopping import Stop
+from django_txtasks.worker.hint_inbox import HintInbox
+from django_txtasks.worker.shutdown import Shutdown
 from django_txtasks.worker.worker import End, Worker
 
 pytestmark = pytest.mark.once
@@ -358,11 +358,11 @@ def test_the_logger_of_pika_is_left_to_the_project(log, caplog):
 
 def test_a_worker_that_never_reached_its_database_says_so(rows, quick, log, monkeypatch):
     """Also in the line of its end: somebody may stop it while it waits for its database, or its broker."""
-    bell = Bell()
-    stop = Stop(1, bell.ring)
+    inbox = HintInbox()
+    stop = Shutdown(1, inbox.wake)
     stop.request()
     nobody = Subscription("default", ["default"], ["x"])
-    assert Worker(get_config(), nobody, threads=1, bell=bell, stop=stop).run() is End.DONE
+    assert Worker(get_config(), nobody, threads=1, inbox=inbox, stop=stop).run() is End.DONE
     assert "Worker (not registered yet) stopped. Tasks started: 0." in log.messages
     assert not any("None" in one for one in log.messages)
 

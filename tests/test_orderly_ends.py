@@ -18,11 +18,11 @@ from django_txtasks.lifecycle.recovery import STOPS_IN_A_ROW
 from django_txtasks.models import Status, Task
 from django_txtasks.models import Worker as WorkerRow
 from django_txtasks.worker import worker as worker_module
-from django_txtasks.worker.bell import Bell
+from django_txtasks.worker.hint_inbox import HintInbox
 from django_txtasks.worker.leaving import let_go
 from django_txtasks.worker.ledger import Ledger, Turn
 from django_txtasks.worker.recorder import BATCH_BYTES
-from django_txtasks.worker.stopping import Stop
+from django_txtasks.worker.shutdown import Shutdown
 from django_txtasks.worker.worker import End, Worker
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
@@ -271,9 +271,9 @@ def workers():
     tasks.released.clear()
 
     def make(threads=2):
-        bell, everything = Bell(), Subscription("default", ["default"], registry.names())
-        stop = Stop(60, bell.ring)
-        worker = Worker(get_config(), everything, threads=threads, bell=bell, stop=stop)
+        inbox, everything = HintInbox(), Subscription("default", ["default"], registry.names())
+        stop = Shutdown(60, inbox.wake)
+        worker = Worker(get_config(), everything, threads=threads, inbox=inbox, stop=stop)
         made.append(worker)
         return worker
 

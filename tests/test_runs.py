@@ -20,12 +20,21 @@ from django_txtasks.lifecycle import at_once, claims, workers
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.claims import Recent, Room, Subscription
 from django_txtasks.models import FinishedTask, Status, Task
-from django_txtasks.worker.bell import Bell
+from django_txtasks.worker.hint_inbox import HintInbox
 from django_txtasks.worker.ledger import Ledger, Turn
-from django_txtasks.worker.pace import AHEAD, BATCH, FIRST, INSTANT, RUN, SHORT, TINY, Pace
+from django_txtasks.worker.prefetch import (
+    AHEAD,
+    BATCH,
+    FIRST,
+    INSTANT,
+    RUN,
+    SHORT,
+    TINY,
+    PrefetchPolicy,
+)
 from django_txtasks.worker.schedule import Schedule
+from django_txtasks.worker.shutdown import Shutdown
 from django_txtasks.worker.slots import LONGEST_WAIT, STALL, Slots
-from django_txtasks.worker.stopping import Stop
 from django_txtasks.worker.worker import Worker as Loop
 
 pytestmark = pytest.mark.usefixtures("rows")
@@ -36,11 +45,11 @@ def attempt(name="short", *, may_share=True):
 
 
 def pace_of(*, threads=1, **means):
-    pace = Pace(threads)
+    prefetch = PrefetchPolicy(threads)
     for name, seconds in means.items():
         for _ in range(50):
-            pace.took(name, seconds)
-    return pace
+            prefetch.took(name, seconds)
+    return prefetch
 
 
 @pytest.fixture(params=["in a transaction", "at once"])
@@ -79,7 +88,7 @@ def held(door):
 
 
 def slots_of(count, run):
-    return Slots(count, run=run, ring=lambda: None, patience=1.0, took=lambda name, seconds: None)
+    return Slots(count, run=run, wake=lambda: None, patience=1.0, took=lambda name, seconds: None)
 
 
 def behind(door, one):
@@ -181,37 +190,37 @@ def test_a_scan_takes_higher_priorities_first_and_then_the_queues_in_their_order
 
 
 def test_nothing_is_claimed_ahead_before_it_is_known_to_be_short():
-    assert Pace(1).ahead(0) == 0
+    assert PrefetchPolicy(1).ahead(0) == 0
     assert pace_of(short=SHORT / 2, long=SHORT * 2).short == {"short"}
 
 
 def test_a_name_that_becomes_slow_is_noticed_at_once():
-    pace = pace_of(short=0.0001)
-    pace.took("short", 1.0)
-    assert not pace.short
+    prefetch = pace_of(short=0.0001)
+    prefetch.took("short", 1.0)
+    assert not prefetch.short
 
 
 def test_so_much_is_claimed_ahead_as_takes_a_moment():
-    pace = pace_of(tiny=TINY / 2)
-    assert pace.ahead(0) == FIRST
+    prefetch = pace_of(tiny=TINY / 2)
+    assert prefetch.ahead(0) == FIRST
     for _ in range(10):
-        pace.learn([attempt("tiny") for _ in range(BATCH)])
-    assert pace.ahead(0) == int(AHEAD / (TINY / 2))
-    assert pace.ahead(BATCH) == 0
-    pace.learn([attempt("tiny", may_share=False)])
-    assert pace.ahead(0) == 1  # each row that is looked at is locked, which is written, too
+        prefetch.learn([attempt("tiny") for _ in range(BATCH)])
+    assert prefetch.ahead(0) == int(AHEAD / (TINY / 2))
+    assert prefetch.ahead(BATCH) == 0
+    prefetch.learn([attempt("tiny", may_share=False)])
+    assert prefetch.ahead(0) == 1  # each row that is looked at is locked, which is written, too
 
 
 def test_slots_that_are_free_in_a_moment_have_their_next_tasks_ready():
     """Else each would be idle for as long as a turn takes, which is a tenth of a short task."""
-    pace = pace_of(short=AHEAD / 3, threads=4)
-    assert [pace.ahead(held) for held in (0, 4, 10, 11)] == [12, 8, 2, 0]
+    prefetch = pace_of(short=AHEAD / 3, threads=4)
+    assert [prefetch.ahead(held) for held in (0, 4, 10, 11)] == [12, 8, 2, 0]
     long = pace_of(short=SHORT * 0.9, threads=4)
     assert [long.ahead(held) for held in (4, 6, 7, 8)] == [2, 0, 0, 0]
 
 
 def test_a_run_is_no_longer_than_a_moment_and_what_is_not_tiny_is_alone():
-    pace = pace_of(tiny=TINY / 2, short=SHORT / 2, long=1.0)
+    prefetch = pace_of(tiny=TINY / 2, short=SHORT / 2, long=1.0)
     each = int(RUN / (TINY / 2))
     waiting = [
         *(attempt("tiny") for _ in range(each + 1)),
@@ -223,7 +232,7 @@ def test_a_run_is_no_longer_than_a_moment_and_what_is_not_tiny_is_alone():
         attempt("tiny"),
         attempt("tiny", may_share=False),
     ]
-    assert [len(run) for run in pace.runs(waiting)] == [each, 1, 1, 2, 1, 1, 1, 1]
+    assert [len(run) for run in prefetch.runs(waiting)] == [each, 1, 1, 2, 1, 1, 1, 1]
 
 
 # ---- at work
@@ -351,17 +360,17 @@ def test_one_in_line_that_hangs_does_not_hold_up_those_that_come_later():
 
 
 def test_only_what_is_instant_throughout_runs_in_line():
-    pace = pace_of(instant=INSTANT / 2, tiny=TINY / 2)
-    assert pace.is_instant([attempt("instant")])
-    assert not pace.is_instant([attempt("instant"), attempt("tiny")])
-    assert not pace.is_instant([attempt("instant", may_share=False)])
-    assert not pace.is_instant([attempt("unknown")])
+    prefetch = pace_of(instant=INSTANT / 2, tiny=TINY / 2)
+    assert prefetch.is_instant([attempt("instant")])
+    assert not prefetch.is_instant([attempt("instant"), attempt("tiny")])
+    assert not prefetch.is_instant([attempt("instant", may_share=False)])
+    assert not prefetch.is_instant([attempt("unknown")])
 
 
 def test_a_worker_with_enough_to_do_looks_up_hints_and_does_not_scan():
-    pace = pace_of(tiny=TINY / 5, threads=4)
-    enough = next(held for held in range(BATCH) if pace.is_enough(held))
-    assert pace.ahead(enough) == 0 < pace.ahead(enough - 1)
+    prefetch = pace_of(tiny=TINY / 5, threads=4)
+    enough = next(held for held in range(BATCH) if prefetch.is_enough(held))
+    assert prefetch.ahead(enough) == 0 < prefetch.ahead(enough - 1)
     schedule, hint = Schedule(get_config()), uuid.uuid4()
     room = Room(3, enough=True)
     assert schedule.next_turn(room, hinted=False, unrecorded=False) == 0  # it has never beaten
@@ -402,21 +411,21 @@ def test_a_hint_of_more_makes_a_worker_with_room_scan_now():
     ("scans", "settled"), [((True,), False), ((True, True), True), ((False,), False)], ids=str
 )
 def test_whom_the_first_scan_fills_leaves_a_hint_of_more_to_others(scans, settled):
-    said, bell = [], Bell()
+    said, inbox = [], HintInbox()
     one = uuid.uuid4()
-    bell.deliver(
+    inbox.deliver(
         Hint([one], True, settle=lambda: said.append("read"), give_back=lambda: said.append("back"))
     )
-    bell.wait(0)
-    assert bell.more
+    inbox.wait(0)
+    assert inbox.more
     for filled in scans:
         assert not said
-        bell.scanned(filled=filled)
+        inbox.scanned(filled=filled)
     assert said == (["read"] if settled else [])
-    assert list(bell.ids) == ([] if settled else [one])
-    bell.give_back()
+    assert list(inbox.ids) == ([] if settled else [one])
+    inbox.give_back()
     assert said == (["read"] if settled else ["back"])
-    assert not bell.more
+    assert not inbox.more
 
 
 def test_claims_that_have_become_too_old_to_begin_are_given_back():
@@ -428,7 +437,7 @@ def test_claims_that_have_become_too_old_to_begin_are_given_back():
         return Ended(attempt=one, arrow=Arrow.FINISH)
 
     rung = threading.Event()
-    slots = Slots(1, run=run, ring=rung.set, patience=1.0, took=lambda name, seconds: None)
+    slots = Slots(1, run=run, wake=rung.set, patience=1.0, took=lambda name, seconds: None)
     old = [attempt(), attempt()]
     slots.start(old, good_until=time.monotonic() - 0.001)
     assert rung.wait(30)
@@ -502,7 +511,7 @@ def test_where_a_scan_from_the_head_takes_long_it_is_done_seldom_and_in_parts(
     txtasks(poll_interval=0.001)
     subscription = Subscription("default", ["default"], registry.names())
     ledger = Ledger(get_config(), subscription, threads=1)
-    slots = Slots(0, run=None, ring=None, patience=1.0, took=None)
+    slots = Slots(0, run=None, wake=None, patience=1.0, took=None)
 
     def scan():
         turn = Turn(Room(9), [], scan=True)
@@ -575,7 +584,7 @@ def test_a_worker_looks_up_no_more_due_tasks_than_it_has_room_for():
 def test_what_is_given_back_in_a_backlog_is_what_the_next_scan_begins_with(txtasks, cheap_head):
     txtasks(poll_interval=60)
     enqueue_many((tasks.quick, ()) for _ in range(5))
-    slots = Slots(0, run=None, ring=None, patience=1.0, took=None)
+    slots = Slots(0, run=None, wake=None, patience=1.0, took=None)
     ledger = Ledger(get_config(), Subscription("default", ["default"], registry.names()), threads=1)
     turns = [Turn(Room(2), [], scan=True) for _ in range(2)]
     for turn in turns:
@@ -586,13 +595,18 @@ def test_what_is_given_back_in_a_backlog_is_what_the_next_scan_begins_with(txtas
 
 def test_a_batch_does_not_end_before_what_was_given_back_behind_the_marks_of_its_scans(txtasks):
     txtasks(poll_interval=60)
-    bell = Bell()
+    inbox = HintInbox()
     subscription = Subscription("default", ["default"], registry.names())
     loop = Loop(
-        get_config(), subscription, threads=1, bell=bell, stop=Stop(10, bell.ring), batch=True
+        get_config(),
+        subscription,
+        threads=1,
+        inbox=inbox,
+        stop=Shutdown(10, inbox.wake),
+        batch=True,
     )
     for _ in range(50):  # so long that a worker which is full claims nothing more before it is idle
-        loop.pace.took("probe.tasks.at_the_door", AHEAD / 2)
+        loop.prefetch.took("probe.tasks.at_the_door", AHEAD / 2)
     width = loop._room().width
     tasks.at_the_door.using(run_after=timedelta(seconds=-1)).enqueue("held")
     enqueue_many((tasks.at_the_door, (f"{number}",)) for number in range(1, width))

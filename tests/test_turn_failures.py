@@ -29,7 +29,7 @@ from django_txtasks.worker.sweep import LIMIT, Size, Sweep
 
 pytestmark = pytest.mark.usefixtures("rows")
 on_postgres = pytest.mark.skipif(connection.vendor != "postgresql", reason="PostgreSQL's own way")
-NO_SLOTS = Slots(0, run=None, ring=None, patience=1.0, took=None)
+NO_SLOTS = Slots(0, run=None, wake=None, patience=1.0, took=None)
 SLOW = {
     "postgresql": "SELECT pg_sleep(60)",
     "mysql": "SELECT count(*) FROM seq_1_to_1000000 a, seq_1_to_1000000 b",
@@ -475,7 +475,7 @@ def test_a_claim_that_is_kept_back_is_not_given_back_as_unknown():
         goes_on.wait(helpers.PATIENCE)
         return Ended(attempt=attempt, arrow=Arrow.FINISH)
 
-    slots = Slots(1, run=run, ring=bool, patience=1.0, took=lambda name, seconds: None)
+    slots = Slots(1, run=run, wake=bool, patience=1.0, took=lambda name, seconds: None)
     try:
         slots.start([Attempt(task_id, 1, worker)])
         assert slots.without_second([Attempt(task_id, 6, worker)], set()) == []

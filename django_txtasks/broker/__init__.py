@@ -1,4 +1,4 @@
-"""RabbitMQ, which rings a bell and is trusted with nothing: the only importers of pika.
+"""RabbitMQ, which carries hints and is trusted with nothing: the only importers of pika.
 
 Nothing here is imported where there is no broker, nor before a process first needs it: pika takes longer to import
 than all the rest of this package.

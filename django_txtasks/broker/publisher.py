@@ -18,7 +18,7 @@ import pika
 from django_txtasks.broker import BUFFER, quiet, topology
 from django_txtasks.broker.link import Link
 from django_txtasks.conf import Config
-from django_txtasks.doorbell import Doorbell
+from django_txtasks.wakeup import WakeEvent
 
 FLUSH_SECONDS = 2.0
 IDLE_SECONDS = 5.0
@@ -65,8 +65,8 @@ class Publisher:
         self.config = config
         self._waiting: dict[str, deque[uuid.UUID]] = {}
         self._more: set[str] = set()
-        self._doorbell = Doorbell()
-        self._rung = False
+        self._wake_event = WakeEvent()
+        self._woken = False
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
@@ -88,13 +88,13 @@ class Publisher:
                 self._more.add(queue)
         if self._thread is None:
             self._start()
-        if not self._rung:
-            self._ring()
+        if not self._woken:
+            self._wake()
 
     def close(self, seconds: float) -> None:
         """Stop, after sending what waits or after ``seconds``, whichever comes first."""
         self._closing.set()
-        self._ring()
+        self._wake()
         if self._thread is not None:
             self._thread.join(seconds)
 
@@ -122,13 +122,13 @@ class Publisher:
                     return
                 self._closing.wait(pause)
             else:
-                self._doorbell.wait(IDLE_SECONDS)
-            self._rung = False  # before looking at what waits: what comes later rings again
+                self._wake_event.wait(IDLE_SECONDS)
+            self._woken = False  # before looking at what waits: what comes later wakes it again
         self._link.close()
 
-    def _ring(self) -> None:
-        self._rung = True
-        self._doorbell.ring()
+    def _wake(self) -> None:
+        self._woken = True
+        self._wake_event.wake()
 
     def _something_waits(self) -> bool:
         return any(self._waiting.values()) or bool(self._more)

@@ -132,13 +132,13 @@ class LastWills(Listener):
     """Receives the last wills of workers, for a cleaner.
 
     Args:
-        ring: called from the thread when one has come.
+        wake: called from the thread when one has come.
     """
 
-    def __init__(self, config: Config, alias: str, ring: Callable[[], None]) -> None:
+    def __init__(self, config: Config, alias: str, wake: Callable[[], None]) -> None:
         super().__init__(config, f"Cleaner of {alias!r}")
         self._queue = topology.lost_queue(config, alias)
-        self._ring = ring
+        self._wake = wake
         self._wills: queue.SimpleQueue[Will] = queue.SimpleQueue()
 
     @property
@@ -176,4 +176,4 @@ class LastWills(Listener):
         self._wills.put(
             Will(worker, number, lambda: self.soon(channel, lambda: channel.basic_ack(tag)))
         )
-        self._ring()
+        self._wake()

@@ -17,8 +17,8 @@ from django_txtasks.conf import Config, get_config
 from django_txtasks.lifecycle.brake import brakes
 from django_txtasks.lifecycle.claims import Subscription
 from django_txtasks.models import Status, Task
-from django_txtasks.worker.bell import Bell
-from django_txtasks.worker.stopping import Stop
+from django_txtasks.worker.hint_inbox import HintInbox
+from django_txtasks.worker.shutdown import Shutdown
 from django_txtasks.worker.worker import Worker
 
 POLL = timedelta(milliseconds=50)
@@ -93,11 +93,13 @@ def _without_broker(config: Config) -> Config:
 
 def _start(
     config: Config, alias: str, queues: list[str], threads: int
-) -> tuple[threading.Thread, Stop, list[BaseException]]:
-    bell = Bell()
-    stop = Stop(config.grace.total_seconds(), bell.ring)
+) -> tuple[threading.Thread, Shutdown, list[BaseException]]:
+    inbox = HintInbox()
+    stop = Shutdown(config.grace.total_seconds(), inbox.wake)
     names = registry.names()
-    real = Worker(config, Subscription(alias, queues, names), threads=threads, bell=bell, stop=stop)
+    real = Worker(
+        config, Subscription(alias, queues, names), threads=threads, inbox=inbox, stop=stop
+    )
     failures: list[BaseException] = []
 
     def run() -> None:

@@ -62,7 +62,7 @@ class Slots:
 
     Args:
         run: runs an attempt to its end and never raises.
-        ring: called from a slot when it is free again.
+        wake: called from a slot when it is free again.
         patience: seconds that an attempt has for its end after TimedOut was raised in it.
         took: told how long a task of a name took.
     """
@@ -72,11 +72,11 @@ class Slots:
         count: int,
         *,
         run: Callable[[Attempt, TimeLimit], Ended],
-        ring: Callable[[], None],
+        wake: Callable[[], None],
         patience: float,
         took: Callable[[str, float], None],
     ) -> None:
-        self._run, self._ring, self._patience, self._took = run, ring, patience, took
+        self._run, self._wake, self._patience, self._took = run, wake, patience, took
         self._work: queue.SimpleQueue[Run | None] = queue.SimpleQueue()
         self._ended: deque[tuple[Ended, float]] = deque()
         self._over: deque[Run] = deque()
@@ -287,7 +287,7 @@ class Slots:
                 ended = self._run_one(running)
                 self._ended.append((ended, time.monotonic() - now))
         self._over.append(run)
-        self._ring()
+        self._wake()
 
     def _run_one(self, running: Running) -> Ended:
         try:

@@ -20,11 +20,11 @@ from pathlib import Path
 from django.utils.autoreload import iter_all_python_module_files
 
 from django_txtasks import signals
-from django_txtasks.doorbell import Doorbell
 from django_txtasks.retry import backoff
+from django_txtasks.wakeup import WakeEvent
 from django_txtasks.worker.forking import ForkedProcess, can_fork, fork
-from django_txtasks.worker.renewal import EXIT_CODE
-from django_txtasks.worker.stopping import Stop
+from django_txtasks.worker.recycling import EXIT_CODE
+from django_txtasks.worker.shutdown import Shutdown
 
 PIPE = "TXTASKS_SUPERVISOR_FD"
 PATIENCE_WITH_LOOP = 10.0
@@ -35,7 +35,7 @@ HEALTHY_AFTER = 30.0
 """Seconds of life after which a child's death counts as its first again."""
 
 
-def obey_supervisor(stop: Stop) -> bool:
+def obey_supervisor(stop: Shutdown) -> bool:
     """In a child: follow the supervisor's orders from now on. False = nobody supervises this process."""
     number = os.environ.pop(PIPE, None)
     if number is None:
@@ -44,12 +44,12 @@ def obey_supervisor(stop: Stop) -> bool:
     return True
 
 
-def obey(pipe: int, stop: Stop) -> None:
+def obey(pipe: int, stop: Shutdown) -> None:
     """Follow the orders that come through this file descriptor, in a thread of their own."""
     threading.Thread(target=_listen, args=(pipe, stop), name="txtasks-orders", daemon=True).start()
 
 
-def _listen(pipe: int, stop: Stop) -> None:
+def _listen(pipe: int, stop: Shutdown) -> None:
     will_end = False
     with os.fdopen(pipe, "rb", buffering=0) as orders:
         while (order := orders.read(1)) != b"k":
@@ -211,8 +211,8 @@ class Supervisor:
         self.finite = finite
         self.children = [Child(assignment) for assignment in assignments]
         self._may_fork = may_fork and not reload
-        self._doorbell = Doorbell()
-        self.stop = Stop(float("inf"), self._doorbell.ring)
+        self._wake_event = WakeEvent()
+        self.stop = Shutdown(float("inf"), self._wake_event.wake)
         self._files = _modified() if reload else None
         self._failed = False
 
@@ -235,7 +235,7 @@ class Supervisor:
                     signals.child_started.tell(pid=child.pid)
             if self._files is not None and not self.stop.asked:
                 self._reload_if_changed()
-            self._doorbell.wait(0.2)
+            self._wake_event.wait(0.2)
         return int(self._failed)
 
     def _order(self, ordered: bytes) -> bytes:

@@ -20,17 +20,17 @@ from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.claims import Room, Subscription
 from django_txtasks.lifecycle.database_errors import is_refusal, is_repeatable, text_of
-from django_txtasks.worker.bell import Bell
+from django_txtasks.worker.hint_inbox import HintInbox
 from django_txtasks.worker.leaving import let_go
 from django_txtasks.worker.ledger import DeclaredLost, LastWill, Ledger
-from django_txtasks.worker.pace import Pace
+from django_txtasks.worker.prefetch import PrefetchPolicy
 from django_txtasks.worker.pulse import Pulse
-from django_txtasks.worker.renewal import Renewal
+from django_txtasks.worker.recycling import RecyclePolicy
 from django_txtasks.worker.rerouting import Rerouting
 from django_txtasks.worker.runner import Runner, failed
 from django_txtasks.worker.schedule import Schedule
+from django_txtasks.worker.shutdown import Shutdown
 from django_txtasks.worker.slots import Running, Slots
-from django_txtasks.worker.stopping import Stop
 
 PATIENCE_WITH_HINTS = 0.05
 """Seconds that a full worker in which nothing ends goes on listening; then it leaves hints to those with room."""
@@ -46,12 +46,12 @@ LOG_FIRST = 2.0
 class End(enum.Enum):
     """How a worker's run ended.
 
-    DONE: as told, or because nothing was left to do. RENEW: a new process should go on. CUT_SHORT
+    DONE: as told, or because nothing was left to do. RECYCLE: a new process should go on. CUT_SHORT
     and STUCK are the same with tasks still running, which die with this process.
     """
 
     DONE = enum.auto()
-    RENEW = enum.auto()
+    RECYCLE = enum.auto()
     CUT_SHORT = enum.auto()
     STUCK = enum.auto()
 
@@ -61,11 +61,11 @@ class Worker:
 
     Args:
         subscription: which tasks it may take.
-        bell: what it waits on; with a source of hints, or without.
+        inbox: what it waits on; with a source of hints, or without.
         stop: how it is told to stop.
         batch: end when nothing is due.
         max_tasks: end after so many tasks.
-        renewal: when to end for a new process.
+        recycling: when to end for a new process.
         last_will: what tells cleaners of its death; None = there is no broker.
         pulse: what tells whoever runs the process that it is alive.
     """
@@ -76,33 +76,33 @@ class Worker:
         subscription: Subscription,
         *,
         threads: int,
-        bell: Bell,
-        stop: Stop,
+        inbox: HintInbox,
+        stop: Shutdown,
         batch: bool = False,
         max_tasks: int | None = None,
-        renewal: Renewal | None = None,
+        recycling: RecyclePolicy | None = None,
         last_will: LastWill | None = None,
         pulse: Pulse | None = None,
     ) -> None:
-        self.config, self.bell, self.stop, self.batch = config, bell, stop, batch
+        self.config, self.inbox, self.stop, self.batch = config, inbox, stop, batch
         self._patience = max(LEAST_PATIENCE, config.grace.total_seconds())
         self.ledger = Ledger(config, subscription, threads, last_will)
         self.recorder = self.ledger.recorder
-        self.pace = Pace(threads)
+        self.prefetch = PrefetchPolicy(threads)
         self.slots = Slots(
             threads,
             run=Runner(subscription.alias, config, self.ledger.note_session).run,
-            ring=bell.ring,
+            wake=inbox.wake,
             patience=self._patience,
-            took=self.pace.took,
+            took=self.prefetch.took,
         )
         self.schedule = Schedule(config)
         self.rerouting = Rerouting(config, subscription)
-        self.renewal = renewal or Renewal()
+        self.recycling = recycling or RecyclePolicy()
         self.pulse = pulse or Pulse(config.lease)
         self.count = 0
         self._left = sys.maxsize if max_tasks is None else max_tasks
-        self._renew = ""
+        self._recycle = ""
         self._crowded = False
         self._stuck_since: float | None = None
         self._full_since: float | None = None
@@ -125,18 +125,18 @@ class Worker:
         self.slots.close()
         self._leave(self.ledger.leave)
         signals.worker_stopped.tell(worker=self.ledger.name, count=self.count)
-        return End.RENEW if self._renew and not self.stop.asked else End.DONE
+        return End.RECYCLE if self._recycle and not self.stop.asked else End.DONE
 
     # -- turns ------------------------------------------------------------------------------------
 
     def turn(self) -> None:
         """Beat, record what ended, claim what fits; then start it."""
-        now, hinted = time.monotonic(), list(self.bell.ids)
+        now, hinted = time.monotonic(), list(self.inbox.ids)
         room = self._room()
         has_room_ahead = bool(room.ahead)
-        turn = self.schedule.turn(room, hinted, now, more=bool(self.bell.more))
+        turn = self.schedule.turn(room, hinted, now, more=bool(self.inbox.more))
         try:
-            self.ledger.write(turn, self.slots, self.bell.connected)
+            self.ledger.write(turn, self.slots, self.inbox.connected)
         except (DatabaseError, InterfaceError, ClaimLost, DeclaredLost) as error:
             self._heal(error)
             return
@@ -144,14 +144,16 @@ class Worker:
         self.pulse.wrote()
         self._crowded = self._crowded or turn.room.crowded
         if turn.claimed and has_room_ahead:
-            self.pace.learn(turn.claimed)
+            self.prefetch.learn(turn.claimed)
         self.schedule.written(turn, time.monotonic(), busy=self.recorder.held_up)
-        self.bell.looked_up(turn.settled)
+        self.inbox.looked_up(turn.settled)
         if turn.scan:
-            self.bell.scanned(filled=turn.scan_filled)
+            self.inbox.scanned(filled=turn.scan_filled)
         if elsewhere := turn.not_ours:
             self._reroute(elsewhere)
-        self._renew = self._renew or self.renewal.reason(self.count, self.ledger.check_seconds)
+        self._recycle = self._recycle or self.recycling.reason(
+            self.count, self.ledger.check_seconds
+        )
 
     def _try_turn(self) -> None:
         self.schedule.expect_again(self.recorder.waiting, time.monotonic())
@@ -166,9 +168,9 @@ class Worker:
         if self.stop.asked:
             self._give_back(claimed)
             return
-        for run in self.pace.runs(claimed):
+        for run in self.prefetch.runs(claimed):
             good_until = now + self.config.lease.total_seconds() / 2
-            self.slots.start(run, good_until, in_line=self.pace.is_instant(run))
+            self.slots.start(run, good_until, in_line=self.prefetch.is_instant(run))
         if claimed:
             time.sleep(HAND_OVER)
         if signals.task_claimed.is_heard:
@@ -204,20 +206,20 @@ class Worker:
     # -- when -------------------------------------------------------------------------------------
 
     def _room(self) -> Room:
-        if self.stop.asked or self._renew:
+        if self.stop.asked or self._recycle:
             return Room(0)
         return Room(
             alone=self.slots.free,
-            ahead=self.pace.ahead(self.slots.running) if self._may_claim_ahead else 0,
-            enough=self.pace.is_enough(self.slots.running),
-            most=int(min(self._left, self.renewal.room(self.count))),
-            short=self.pace.short,
+            ahead=self.prefetch.ahead(self.slots.running) if self._may_claim_ahead else 0,
+            enough=self.prefetch.is_enough(self.slots.running),
+            most=int(min(self._left, self.recycling.room(self.count))),
+            short=self.prefetch.short,
         )
 
     @property
     def _may_claim_ahead(self) -> bool:
         """Not while all slots are taken by long tasks: whoever is idle begins it sooner."""
-        return not self._crowded and bool(self.slots.free or self.pace.short & self.slots.names)
+        return not self._crowded and bool(self.slots.free or self.prefetch.short & self.slots.names)
 
     def _next_turn(self) -> float:
         """When the next turn is due, by ``time.monotonic()``; 0 = now."""
@@ -226,8 +228,8 @@ class Worker:
             self.schedule.beat_at_once()
         return self.schedule.next_turn(
             self._room(),
-            hinted=bool(self.bell.ids),
-            more=bool(self.bell.more),
+            hinted=bool(self.inbox.ids),
+            more=bool(self.inbox.more),
             unrecorded=bool(self.recorder.waiting),
         )
 
@@ -235,7 +237,7 @@ class Worker:
         ended = self.slots.collect()
         self.recorder.add(ended)
         if ended:
-            if len(self.bell.ids) <= self.pace.most:  # they will begin in a moment
+            if len(self.inbox.ids) <= self.prefetch.most:  # they will begin in a moment
                 self._full_since = None
             self._crowded = self._crowded and not self.slots.free
         if stalled := self.slots.take_back(stalled=True):
@@ -256,16 +258,16 @@ class Worker:
             until = min(until, self._stuck_since + self._patience)
         if self._room().width:
             self._full_since = None
-            self.bell.listen(True)
+            self.inbox.listen(True)
         else:
             self._full_since = self._full_since or now
             if now < self._full_since + PATIENCE_WITH_HINTS:
                 until = min(until, self._full_since + PATIENCE_WITH_HINTS)
             else:
-                self.bell.listen(False)
-                self.bell.give_back()
+                self.inbox.listen(False)
+                self.inbox.give_back()
         if not self._finished():
-            self.bell.wait(until - now)
+            self.inbox.wait(until - now)
 
     # -- the end ----------------------------------------------------------------------------------
 
@@ -275,13 +277,13 @@ class Worker:
             return False
         return bool(
             self.stop.asked
-            or self._renew
+            or self._recycle
             or not self._left
             or (
                 self.batch
                 and self.schedule.nothing_due
-                and not self.bell.ids
-                and not self.bell.more
+                and not self.inbox.ids
+                and not self.inbox.more
             )
         )
 
@@ -290,7 +292,7 @@ class Worker:
         stuck = self.slots.enforce_limits()
         if stuck and self._stuck_since is None:
             self._stuck_since = time.monotonic()
-            self._renew = "a task did not end after its timeout"
+            self._recycle = "a task did not end after its timeout"
             signals.worker_stuck.tell(
                 worker=self.ledger.name,
                 tasks=", ".join(
@@ -330,7 +332,7 @@ class Worker:
 
     def _why(self) -> str:
         if not self.stop.asked:
-            return f"its process was replaced: {self._renew}"
+            return f"its process was replaced: {self._recycle}"
         return "a second stop signal" if self.stop.forced else "the end of TXTASKS['grace']"
 
     def _record_all(self) -> None:
@@ -343,8 +345,8 @@ class Worker:
             tries -= before == (len(self.recorder.waiting), self.recorder.most)
 
     def _leave(self, leave: Callable[[], None]) -> None:
-        if self._renew:
-            signals.worker_renewed.tell(worker=self.ledger.name, reason=self._renew)
+        if self._recycle:
+            signals.worker_renewed.tell(worker=self.ledger.name, reason=self._recycle)
         try:
             leave()
         except (DatabaseError, InterfaceError) as error:  # the cleaner will find out by the lease

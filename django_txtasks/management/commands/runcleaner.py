@@ -18,7 +18,6 @@ from django_txtasks import broker, signals
 from django_txtasks.cleaner import Cleaner
 from django_txtasks.cleaner.renotifier import Notify
 from django_txtasks.conf import Config, get_config
-from django_txtasks.doorbell import Doorbell
 from django_txtasks.lifecycle import cleaners, recovery, sessions
 from django_txtasks.lifecycle.database_errors import text_of
 from django_txtasks.lifecycle.dialect import own_transaction
@@ -32,8 +31,9 @@ from django_txtasks.management.console import (
     stop_signals,
 )
 from django_txtasks.management.probing import probe_options, probes_at, pulse_at
+from django_txtasks.wakeup import WakeEvent
 from django_txtasks.worker.pulse import Pulse, Pulses
-from django_txtasks.worker.stopping import Stop
+from django_txtasks.worker.shutdown import Shutdown
 
 PATIENCE = 10.0
 """Seconds that a pass has for its end when the command is told to stop."""
@@ -115,21 +115,21 @@ class Command(BaseCommand):
 
         A thread that breaks takes the others along: whoever runs this process starts all of them again.
         """
-        over, doorbells = Doorbell(), {alias: Doorbell() for alias in pulses}
+        over, wake_events = WakeEvent(), {alias: WakeEvent() for alias in pulses}
         broken: list[BaseException] = []
 
-        def ring() -> None:
-            for doorbell in (over, *doorbells.values()):
-                doorbell.ring()
+        def wake() -> None:
+            for wake_event in (over, *wake_events.values()):
+                wake_event.wake()
 
         def clean(alias: str) -> None:
             try:
-                self._clean(config, alias, doorbells[alias], stop, pulses[alias])
+                self._clean(config, alias, wake_events[alias], stop, pulses[alias])
             except BaseException as error:
                 broken.append(error)
-                over.ring()
+                over.wake()
 
-        stop = Stop(0.0, ring)
+        stop = Shutdown(0.0, wake)
         threads = [
             threading.Thread(
                 target=clean, args=[alias], name=f"txtasks-cleaner-{alias}", daemon=True
@@ -150,19 +150,19 @@ class Command(BaseCommand):
             raise broken[0]
 
     def _clean(
-        self, config: Config, alias: str, doorbell: Doorbell, stop: Stop, pulse: Pulse
+        self, config: Config, alias: str, wake_event: WakeEvent, stop: Shutdown, pulse: Pulse
     ) -> None:
         """Clean until told to stop; a last will wakes it."""
         wills = None
         if config.broker_url is not None:
             from django_txtasks.broker.will import LastWills  # it imports pika
 
-            wills = LastWills(config, alias, doorbell.ring)
+            wills = LastWills(config, alias, wake_event.wake)
             wills.start()
         cleaner = Cleaner(config, alias, notify=_notify(config, alias), wills=wills, pulse=pulse)
 
         def wait(seconds: float) -> bool:
-            doorbell.wait(seconds)
+            wake_event.wait(seconds)
             return stop.asked
 
         signals.cleaner_started.tell(

@@ -26,10 +26,10 @@ from django_txtasks.management.console import (
     stop_signals,
 )
 from django_txtasks.management.probing import positive, probe_options, probes_at, pulse_at
-from django_txtasks.worker.bell import Bell
+from django_txtasks.worker.hint_inbox import HintInbox
 from django_txtasks.worker.pulse import Pulse
-from django_txtasks.worker.renewal import EXIT_CODE, Renewal
-from django_txtasks.worker.stopping import Stop
+from django_txtasks.worker.recycling import EXIT_CODE, RecyclePolicy
+from django_txtasks.worker.shutdown import Shutdown
 from django_txtasks.worker.supervisor import (
     Assignment,
     Forked,
@@ -118,8 +118,8 @@ class Command(BaseCommand):
                 "--max-tasks ends a process for good; --max-tasks-per-process and --max-rss replace it. "
                 "Use one or the other."
             )
-        bell = Bell()
-        stop = Stop(config.grace.total_seconds(), bell.ring)
+        inbox = HintInbox()
+        stop = Shutdown(config.grace.total_seconds(), inbox.wake)
         supervised = obey_supervisor(stop)
         only = options["child_of_database"]
         aliases = served([only] if only else options["databases"])
@@ -150,14 +150,14 @@ class Command(BaseCommand):
             )
         subscription = Subscription(aliases[0], queues, registry.names())
         with events_in_background(own_process=self._called_from_command_line):
-            self._work(config, subscription, bell, stop, options)
+            self._work(config, subscription, inbox, stop, options)
 
     def _work(
         self,
         config: Config,
         subscription: Subscription,
-        bell: Bell,
-        stop: Stop,
+        inbox: HintInbox,
+        stop: Shutdown,
         options: dict[str, Any],
     ) -> None:
         """Run one worker in this process."""
@@ -169,21 +169,21 @@ class Command(BaseCommand):
             from django_txtasks.broker.consumer import HintConsumer  # they import pika
             from django_txtasks.broker.will import LastWill
 
-            bell.source = HintConsumer(
-                config, subscription.alias, list(subscription.queues), bell.deliver
+            inbox.source = HintConsumer(
+                config, subscription.alias, list(subscription.queues), inbox.deliver
             )
-            bell.source.start()
-            last_will = LastWill(config, subscription.alias, bell.ring)
+            inbox.source.start()
+            last_will = LastWill(config, subscription.alias, inbox.wake)
             last_will.start()
         worker = Worker(
             config,
             subscription,
             threads=options["threads"],
-            bell=bell,
+            inbox=inbox,
             stop=stop,
             batch=options["batch"],
             max_tasks=options["max_tasks"],
-            renewal=Renewal(options["max_tasks_per_process"], options["max_rss"]),
+            recycling=RecyclePolicy(options["max_tasks_per_process"], options["max_rss"]),
             last_will=last_will,
             pulse=pulse,
         )
@@ -192,12 +192,12 @@ class Command(BaseCommand):
             end = worker.run()
         if end in (End.CUT_SHORT, End.STUCK):
             self._cut_short(end)
-        for listener in (bell.source, last_will):
+        for listener in (inbox.source, last_will):
             if listener is not None:
                 listener.stop()
         if probes is not None:
             probes.close()
-        if end is End.RENEW and self._called_from_command_line:
+        if end is End.RECYCLE and self._called_from_command_line:
             end_process(EXIT_CODE)  # a thread that a task left behind must not keep the process
         if stop.asked and self._called_from_command_line:
             end_soon(0)

@@ -17,7 +17,7 @@ DEAR_CHECK = 0.5
 _STATM = Path("/proc/self/statm")
 
 
-class Renewal:
+class RecyclePolicy:
     """Says when enough is enough.
 
     Args:

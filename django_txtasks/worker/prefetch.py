@@ -24,7 +24,7 @@ FIRST = 16
 """Tasks that are claimed ahead at first; then twice as many as the last claim has shown to be short."""
 
 
-class Pace:
+class PrefetchPolicy:
     """A moving average for each name of a task. Unknown names are not short: they get a slot of their own.
 
     Attributes:

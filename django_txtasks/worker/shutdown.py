@@ -1,4 +1,4 @@
-"""How a worker is told to stop. Safe to call from a signal handler: it assigns and rings."""
+"""How a worker is told to stop. Safe to call from a signal handler: it assigns and wakes."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ ONE_SIGNAL = 1.0
 """Signals within so many seconds count once: Ctrl-C and service managers reach whole groups."""
 
 
-class Stop:
+class Shutdown:
     """First request: claim nothing more and finish what runs. Second, or ``grace`` later: now.
 
     Args:
         grace: seconds that running tasks may take.
-        ring: wakes the loop.
+        wake: wakes the loop.
 
     Attributes:
         forced: it was requested twice.
     """
 
-    def __init__(self, grace: float, ring: Callable[[], None]) -> None:
-        self._grace, self._ring = grace, ring
+    def __init__(self, grace: float, wake: Callable[[], None]) -> None:
+        self._grace, self._wake = grace, wake
         self._since: float | None = None
         self.forced = False
 
@@ -32,13 +32,13 @@ class Stop:
             self._since = now
         elif now >= self._since + ONE_SIGNAL:
             self.forced = True
-        self._ring()
+        self._wake()
 
     def force(self) -> None:
         """Stop now."""
         self._since = self._since or time.monotonic()
         self.forced = True
-        self._ring()
+        self._wake()
 
     @property
     def asked(self) -> bool:

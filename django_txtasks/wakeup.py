@@ -6,8 +6,8 @@ import contextlib
 import threading
 
 
-class Doorbell:
-    """Rung from any thread and from signal handlers; waited on by one thread.
+class WakeEvent:
+    """Woken from any thread and from signal handlers; waited on by one thread.
 
     The main thread should not wait long at a time: a signal that comes as it begins to wait does not end the wait,
     and its handler runs after it.
@@ -17,14 +17,14 @@ class Doorbell:
     """
 
     def __init__(self) -> None:
-        self._silent = threading.Lock()  # held, unless it was rung
+        self._silent = threading.Lock()  # held until somebody wakes it
         self._silent.acquire()
 
-    def ring(self) -> None:
-        """Wake who waits, or who waits next; rung twice is rung once."""
-        with contextlib.suppress(RuntimeError):  # it was rung before
+    def wake(self) -> None:
+        """Wake who waits, or who waits next; two calls before a wait are one."""
+        with contextlib.suppress(RuntimeError):  # it was woken before
             self._silent.release()
 
     def wait(self, seconds: float) -> None:
-        """Return when rung, or after ``seconds``; at once if they are negative."""
+        """Return when woken, or after ``seconds``; immediately if they are negative."""
         self._silent.acquire(timeout=max(0.0, seconds))

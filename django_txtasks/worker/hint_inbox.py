@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Collection
 from typing import Protocol
 
-from django_txtasks.doorbell import Doorbell
+from django_txtasks.wakeup import WakeEvent
 
 
 class Hint(Protocol):
@@ -28,7 +28,7 @@ class Hint(Protocol):
 
 
 class HintSource(Protocol):
-    """Where hints come from; it delivers them to ``Bell.deliver``."""
+    """Where hints come from; it delivers them to ``HintInbox.deliver``."""
 
     @property
     def connected(self) -> bool: ...
@@ -41,8 +41,8 @@ SCANS = 2
 """That go by a hint of more. Until the last one it can be given back, as by a worker that the first one fills."""
 
 
-class Bell:
-    """Rung from any thread and from signal handlers; waited on by the worker's loop.
+class HintInbox:
+    """Woken from any thread and from signal handlers; waited on by the worker's loop.
 
     Attributes:
         ids: tasks that hints told of and that were not looked up yet.
@@ -56,20 +56,20 @@ class Bell:
         self.more = 0
         self._last: Hint | None = None
         self._came: deque[Hint] = deque()
-        self._doorbell = Doorbell()
+        self._wake_event = WakeEvent()
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Wake the loop."""
-        self._doorbell.ring()
+        self._wake_event.wake()
 
     def deliver(self, hint: Hint) -> None:
         """Wake the loop with a hint."""
         self._came.append(hint)
-        self._doorbell.ring()
+        self._wake_event.wake()
 
     def wait(self, seconds: float) -> None:
-        """Return when rung, or after ``seconds``; hints that came are in ``ids``."""
-        self._doorbell.wait(seconds)
+        """Return when woken, or after ``seconds``; hints that came are in ``ids``."""
+        self._wake_event.wait(seconds)
         with contextlib.suppress(IndexError):  # that was all
             while True:
                 hint = self._came.popleft()

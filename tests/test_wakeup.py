@@ -1,10 +1,10 @@
-"""What every loop waits on: it always returns in time, and never forgets a ring."""
+"""What every loop waits on: it always returns in time, and never forgets a call."""
 
 import threading
 
 import pytest
 
-from django_txtasks.doorbell import Doorbell
+from django_txtasks.wakeup import WakeEvent
 
 PATIENCE = 60.0
 
@@ -14,14 +14,14 @@ PATIENCE = 60.0
 def test_a_deadline_that_passes_during_the_call_ends_the_wait(seconds, is_new):
     # A worker that sleeps on through its lease is declared lost, and its tasks run again.
     def wait_often():
-        bell = Doorbell()
+        inbox = WakeEvent()
         for _ in range(5_000):
             if is_new:
-                bell = Doorbell()
+                inbox = WakeEvent()
             else:
-                bell.ring()
-                bell.wait(PATIENCE)
-            bell.wait(seconds)
+                inbox.wake()
+                inbox.wait(PATIENCE)
+            inbox.wait(seconds)
 
     waiting = threading.Thread(target=wait_often, daemon=True)
     waiting.start()
@@ -30,15 +30,15 @@ def test_a_deadline_that_passes_during_the_call_ends_the_wait(seconds, is_new):
 
 
 def test_a_ring_is_heard_by_the_next_wait_and_once():
-    bell = Doorbell()
-    bell.ring()
-    bell.ring()
+    inbox = WakeEvent()
+    inbox.wake()
+    inbox.wake()
     heard = []
 
     def hear():
-        bell.wait(PATIENCE * 2)
+        inbox.wait(PATIENCE * 2)
         heard.append(1)
-        bell.wait(PATIENCE * 2)
+        inbox.wait(PATIENCE * 2)
         heard.append(2)
 
     hearing = threading.Thread(target=hear, daemon=True)
@@ -47,23 +47,23 @@ def test_a_ring_is_heard_by_the_next_wait_and_once():
         hearing.join(0.01)
     hearing.join(0.1)
     assert heard == [1]
-    bell.ring()
+    inbox.wake()
     hearing.join(PATIENCE)
     assert heard == [1, 2]
 
 
 def test_nothing_that_comes_while_others_are_read_is_overlooked():
-    bell, came, read = Doorbell(), [], []
+    inbox, came, read = WakeEvent(), [], []
 
     def bring():
         for number in range(20_000):
             came.append(number)
-            bell.ring()
+            inbox.wake()
 
     bringing = threading.Thread(target=bring)
     bringing.start()
     while len(read) < 20_000:
-        bell.wait(PATIENCE)
+        inbox.wait(PATIENCE)
         assert came or read, "woken by nothing"
         while came:
             read.append(came.pop(0))
