@@ -290,7 +290,7 @@ def working(
     with second_session(worker.run):
         try:
             wait_until(
-                lambda: worker.ledger.id and inbox.connected in (None, True),
+                lambda: worker.writer.id and inbox.connected in (None, True),
                 what="the worker's start",
             )
             yield worker

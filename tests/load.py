@@ -13,17 +13,17 @@ from probe import tasks
 from promises import promised
 
 
-def send(ledger: str, prefix: str, count: int) -> None:
+def send(writer: str, prefix: str, count: int) -> None:
     """Send so many tasks, as fast as they go."""
-    with Path(ledger).open("a", buffering=1) as lines:
+    with Path(writer).open("a", buffering=1) as lines:
         for number in range(count):
             _send(lines, prefix, number)
 
 
-def send_until(enough: str, ledger: str, prefix: str, pause: float) -> None:
+def send_until(enough: str, writer: str, prefix: str, pause: float) -> None:
     """Send tasks, with pauses of so many seconds, until the file ``enough`` is there."""
     number = 0
-    with Path(ledger).open("a", buffering=1) as lines:
+    with Path(writer).open("a", buffering=1) as lines:
         while not Path(enough).exists():
             _send(lines, prefix, number)
             number += 1

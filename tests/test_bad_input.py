@@ -43,10 +43,10 @@ def worker():
     """A real worker; afterwards the same one is alive and has imported nothing for what it read."""
     with helpers.working(threads=8) as worker:
         assert runs_behind()  # what the first task needs is imported by now
-        first, before = worker.ledger.id, set(sys.modules)
+        first, before = worker.writer.id, set(sys.modules)
         yield worker
         helpers.wait_until(runs_behind, what="the loop to go on")
-        assert worker.ledger.id == first
+        assert worker.writer.id == first
         assert not Worker.objects.filter(lost=True).exists()
         new = {name for name in set(sys.modules) - before if not name.startswith("encodings.")}
         assert new == set()

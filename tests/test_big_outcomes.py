@@ -15,9 +15,9 @@ from django_txtasks.lifecycle import outcomes
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.claims import Room, Subscription
 from django_txtasks.models import FinishedTask, Status, Worker
-from django_txtasks.worker.ledger import Ledger, Turn
+from django_txtasks.worker.outcome_buffer import BATCH_BYTES, TRIES
 from django_txtasks.worker.prefetch import BATCH, PrefetchPolicy
-from django_txtasks.worker.recorder import BATCH_BYTES, TRIES
+from django_txtasks.worker.turn_writer import Turn, TurnWriter
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
 SAYS_TOO_MUCH = {"postgresql": "54000"}.get(connection.vendor, 1153)
@@ -53,43 +53,45 @@ def refusing(code, asked):
 
 
 @pytest.fixture
-def ledger():
-    ledger = Ledger(get_config(), Subscription("default", ["default"], registry.names()), threads=4)
-    write(ledger)
-    return ledger
+def writer():
+    writer = TurnWriter(
+        get_config(), Subscription("default", ["default"], registry.names()), threads=4
+    )
+    write(writer)
+    return writer
 
 
-def write(ledger, room=0):
+def write(writer, room=0):
     turn = Turn(Room(room), [], scan=bool(room))
-    ledger.write(turn, Running(), None)
+    writer.write(turn, Running(), None)
     return turn.claimed
 
 
-def turns(ledger, most=40):
+def turns(writer, most=40):
     """Do as a worker does that has room for nothing, until all is written or waits for better times."""
     for _ in range(most):
-        if not ledger.recorder.waiting:
+        if not writer.buffer.waiting:
             return
         try:
-            write(ledger)
+            write(writer)
         except OperationalError as error:
-            ledger.failed(error)
-    raise AssertionError(f"still waiting: {ledger.recorder.waiting}")
+            writer.failed(error)
+    raise AssertionError(f"still waiting: {writer.buffer.waiting}")
 
 
-def ended(ledger, *results):
+def ended(writer, *results):
     """Claim a task for each of these results, and end it with it; return them with their handles."""
     handles = [tasks.note.enqueue() for _ in results]
-    attempts = {one.task_id: one for one in write(ledger, room=len(results))}
-    ledger.recorder.add(
+    attempts = {one.task_id: one for one in write(writer, room=len(results))}
+    writer.buffer.add(
         Ended(attempt=attempts[handle.id], arrow=Arrow.FINISH, result=json.dumps(result))
         for handle, result in zip(handles, results, strict=True)
     )
     return handles
 
 
-def test_a_turn_writes_no_more_bytes_than_any_server_takes(ledger):
-    ended(ledger, *["x" * (BATCH_BYTES // 3)] * 7)
+def test_a_turn_writes_no_more_bytes_than_any_server_takes(writer):
+    ended(writer, *["x" * (BATCH_BYTES // 3)] * 7)
     sizes = []
 
     def measure(execute, sql, params, many, context):
@@ -98,7 +100,7 @@ def test_a_turn_writes_no_more_bytes_than_any_server_takes(ledger):
         return execute(sql, params, many, context)
 
     with connection.execute_wrapper(measure):
-        turns(ledger)
+        turns(writer)
     assert len(sizes) > 2
     assert max(sizes) < 1.1 * BATCH_BYTES
     assert helpers.counts()["finished"] == 7
@@ -114,10 +116,10 @@ def test_what_follows_counts_too():
     assert outcomes.weight(failed) >= 30_000
 
 
-def test_a_result_that_the_database_cannot_take_leaves_the_task_dead_with_the_reason(ledger):
-    before, huge, after = ended(ledger, "a", "x" * 50_000, "b")
+def test_a_result_that_the_database_cannot_take_leaves_the_task_dead_with_the_reason(writer):
+    before, huge, after = ended(writer, "a", "x" * 50_000, "b")
     with refusing(SAYS_TOO_MUCH, lambda sql, params: len(params) > 40_000):
-        turns(ledger)
+        turns(writer)
     dead = helpers.row(huge.id)
     assert (dead.status, dead.failures, dead.crashes) == (Status.DEAD, 1, 0)
     assert (
@@ -138,8 +140,8 @@ def test_a_session_that_ends_at_more_than_a_packet_says_that_it_was_too_much(cod
     assert outcomes.is_too_much("default", finish._replace(result="x" * 9_000_000), error)
 
 
-def test_an_outcome_that_cannot_be_written_even_as_dead_waits_and_is_tried_once_in_a_lease(ledger):
-    bad, good = ended(ledger, "bad", "good")
+def test_an_outcome_that_cannot_be_written_even_as_dead_waits_and_is_tried_once_in_a_lease(writer):
+    bad, good = ended(writer, "bad", "good")
     refused = []
 
     def names_it(sql, params):
@@ -149,50 +151,50 @@ def test_an_outcome_that_cannot_be_written_even_as_dead_waits_and_is_tried_once_
         return False
 
     with refusing(SAYS_TOO_MUCH, names_it):
-        turns(ledger)
+        turns(writer)
         assert helpers.finished(good.id)
-        assert ledger.recorder.keys() == {(bad.id, 1)}
+        assert writer.buffer.keys() == {(bad.id, 1)}
         refused.clear()
         for _ in range(5):
-            write(ledger)
+            write(writer)
         assert not refused
-        ledger.recorder.try_refused_again(now=True)
-        turns(ledger)
+        writer.buffer.try_refused_again(now=True)
+        turns(writer)
         assert len(refused) == 1
     assert helpers.row(bad.id).status == Status.CLAIMED
-    ledger.recorder.try_refused_again(now=True)
-    turns(ledger)
+    writer.buffer.try_refused_again(now=True)
+    turns(writer)
     assert helpers.row(bad.id).status == Status.DEAD
 
 
 @pytest.mark.parametrize("code", ["55P03", "57014", 1205, 1969], ids=str)
 def test_an_outcome_that_meets_a_lock_or_a_time_limit_is_never_buried_and_holds_up_nobody(
-    code, ledger, txtasks
+    code, writer, txtasks
 ):
-    locked, *others = ended(ledger, "locked", *range(9))
+    locked, *others = ended(writer, "locked", *range(9))
     is_its = lambda sql, params: "txtasks_finishedtask" in sql and locked.id.hex in params  # noqa: E731
     with refusing(code, is_its):
         for _ in range(20):
             try:
-                write(ledger)
+                write(writer)
             except OperationalError as error:
-                ledger.failed(error)
-        assert not ledger.recorder.waiting
+                writer.failed(error)
+        assert not writer.buffer.waiting
     assert helpers.row(locked.id).status == Status.CLAIMED
     assert all(helpers.finished(one.id) for one in others)
-    ledger.recorder.try_refused_again(now=True)
-    turns(ledger)
+    writer.buffer.try_refused_again(now=True)
+    turns(writer)
     assert helpers.finished(locked.id).attempt == 1
 
 
-def test_nothing_is_blamed_while_the_database_is_away(ledger):
-    (handle,) = ended(ledger, "kept")
+def test_nothing_is_blamed_while_the_database_is_away(writer):
+    (handle,) = ended(writer, "kept")
     with refusing(SAYS_TOO_MUCH, lambda sql, params: True):
         for _ in range(2 * TRIES):
             with pytest.raises(OperationalError) as caught:
-                write(ledger)
-            assert not ledger.failed(caught.value)
-    turns(ledger)
+                write(writer)
+            assert not writer.failed(caught.value)
+    turns(writer)
     assert helpers.finished(handle.id).result == "kept"
 
 

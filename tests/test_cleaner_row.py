@@ -207,10 +207,10 @@ def test_a_worker_says_once_after_a_lease_that_nobody_cleans(txtasks, there):
     signals.nobody_cleans.connect(listen)
     try:
         with helpers.working() as worker:
-            check = worker.ledger._cleaner_check
+            check = worker.writer._cleaner_check
             helpers.wait_until(lambda: check._due == float("inf"))
-            first = worker.ledger._next_check
-            helpers.wait_until(lambda: worker.ledger._next_check > first)
+            first = worker.writer._next_check
+            helpers.wait_until(lambda: worker.writer._next_check > first)
     finally:
         signals.nobody_cleans.disconnect(listen)
     assert [text[:22] for text in told] == ([] if there else ["No cleaner is at work."])

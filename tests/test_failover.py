@@ -249,13 +249,13 @@ def test_a_cleaner_waits_for_a_backend_that_has_no_password(no_password, caplog)
 
 def test_a_working_worker_goes_on_after_a_read_only_moment(failover):
     with helpers.working(threads=1) as worker:
-        me = worker.ledger.id
+        me = worker.writer.id
         failover.begin()
         helpers.wait_until(lambda: failover.failures)
         handle = tasks.note.enqueue("after")
         failover.end()
         helpers.wait_until(lambda: helpers.finished(handle.id))
-        assert worker.ledger.id == me
+        assert worker.writer.id == me
 
 
 def test_one_row_that_the_database_refuses_costs_a_cleaner_no_session():

@@ -183,7 +183,7 @@ def test_a_late_finish_of_a_lost_attempt_is_said_beside_the_task(quick):
     tasks.released.clear()
     with helpers.working(threads=1) as worker:
         helpers.wait_until(lambda: helpers.runs("late"))
-        helpers.execute("UPDATE txtasks_worker SET lost = TRUE WHERE id = %s", worker.ledger.id.hex)
+        helpers.execute("UPDATE txtasks_worker SET lost = TRUE WHERE id = %s", worker.writer.id.hex)
         Cleaner(get_config()).run_once()
         tasks.released.set()
         helpers.wait_until(lambda: helpers.row(handle.id).late_finishes)

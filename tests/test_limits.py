@@ -295,7 +295,7 @@ def test_a_task_can_ask_whether_it_still_holds_its_row(quick):
     handle = tasks.check_after.enqueue("lost")
     with helpers.working(threads=1) as worker:
         helpers.wait_until(lambda: helpers.runs("lost"))
-        helpers.execute("UPDATE txtasks_worker SET lost = TRUE WHERE id = %s", worker.ledger.id.hex)
+        helpers.execute("UPDATE txtasks_worker SET lost = TRUE WHERE id = %s", worker.writer.id.hex)
         tasks.released.set()
         helpers.wait_until(lambda: helpers.row(handle.id).status == Status.DEAD)
     assert helpers.runs("lost checked") == 0

@@ -22,10 +22,10 @@ def start(processes, call, env=None):
     return processes.start("shell", "-c", f"import load; load.{call}", env=env)
 
 
-def keys_of(ledger):
+def keys_of(writer):
     """Return the keys by what was promised of them."""
     found = {"committed": set(), "refused": set(), "unknown": set()}
-    for line in ledger.read_text().splitlines():
+    for line in writer.read_text().splitlines():
         kind, key = line.split()
         found[kind].add(key)
     return found
@@ -33,12 +33,12 @@ def keys_of(ledger):
 
 def test_each_committed_task_ran_exactly_once(processes, broker, txtasks, tmp_path):
     """From 4 processes, by 2 workers of 4 threads; one transaction in ten is rolled back."""
-    ledger = tmp_path / "ledger"
+    writer = tmp_path / "ledger"
     processes.start("runworkers", "--processes=2", "--threads=4", "--verbosity=0")
-    calls = [f"send({str(ledger)!r}, 's{number}', {TASKS // 4})" for number in range(4)]
+    calls = [f"send({str(writer)!r}, 's{number}', {TASKS // 4})" for number in range(4)]
     for sender in [start(processes, call) for call in calls]:
         assert sender.wait(600) == 0, processes.log_of(sender)
-    keys = keys_of(ledger)
+    keys = keys_of(writer)
     helpers.wait_until(lambda: helpers.counts()["finished"] >= len(keys["committed"]), 600)
     runs = Counter(Run.objects.values_list("key", flat=True))
     assert set(runs) == keys["committed"]
@@ -53,7 +53,7 @@ class Outage:
 
     def __init__(self, postgres, rabbitmq, processes, tmp_path):
         self.postgres, self.rabbitmq, self.processes = postgres, rabbitmq, processes
-        self.ledger, self.enough = tmp_path / "ledger", tmp_path / "enough"
+        self.writer, self.enough = tmp_path / "ledger", tmp_path / "enough"
         self.env = {
             "TXTASKS_DATABASE_URL": postgres.url,
             "TXTASKS_BROKER_URL": rabbitmq.url,
@@ -73,7 +73,7 @@ class Outage:
             return session.execute(sql).fetchall()
 
     def send(self, prefix):
-        call = f"send_until({str(self.enough)!r}, {str(self.ledger)!r}, {prefix!r}, 0.02)"
+        call = f"send_until({str(self.enough)!r}, {str(self.writer)!r}, {prefix!r}, 0.02)"
         return start(self.processes, call, self.env)
 
 
@@ -95,7 +95,7 @@ def test_restarts_and_outages_under_load_lose_nothing_and_end_nobody(processes, 
         outage.enough.touch()
         for sender in sending:
             assert sender.wait(helpers.PATIENCE) == 0, processes.log_of(sender)
-        keys = keys_of(outage.ledger)
+        keys = keys_of(outage.writer)
         live = "SELECT count(*) FROM txtasks_task"
         helpers.wait_until(
             lambda: outage.query(live) == [(0,)], 300, lambda: processes.log_of(workers)

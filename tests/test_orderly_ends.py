@@ -20,9 +20,9 @@ from django_txtasks.models import Worker as WorkerRow
 from django_txtasks.worker import worker as worker_module
 from django_txtasks.worker.hint_inbox import HintInbox
 from django_txtasks.worker.leaving import let_go
-from django_txtasks.worker.ledger import Ledger, Turn
-from django_txtasks.worker.recorder import BATCH_BYTES
+from django_txtasks.worker.outcome_buffer import BATCH_BYTES
 from django_txtasks.worker.shutdown import Shutdown
+from django_txtasks.worker.turn_writer import Turn, TurnWriter
 from django_txtasks.worker.worker import End, Worker
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
@@ -36,22 +36,24 @@ class Running(set):
     holds = set.copy
 
 
-def new_ledger():
-    return Ledger(get_config(), Subscription("default", ["default"], registry.names()), threads=4)
+def new_writer():
+    return TurnWriter(
+        get_config(), Subscription("default", ["default"], registry.names()), threads=4
+    )
 
 
-def claim(ledger, room=4):
+def claim(writer, room=4):
     """Claim what is due; return the keys of the attempts."""
     turn = Turn(Room(room), [], scan=True)
-    ledger.write(turn, Running(), None)
+    writer.write(turn, Running(), None)
     return {(one.task_id, one.number) for one in turn.claimed}
 
 
 def stop(times=1):
     """A worker claims all that is due, and has to end in the midst of it."""
     for _ in range(times):
-        ledger = new_ledger()
-        let_go(ledger, claim(ledger), "a second stop signal")
+        writer = new_writer()
+        let_go(writer, claim(writer), "a second stop signal")
 
 
 @contextlib.contextmanager
@@ -156,8 +158,8 @@ def test_deploys_bury_no_long_idempotent_task_but_not_for_ever():
 def test_another_end_between_begins_the_count_anew():
     handle = tasks.slow_once.enqueue()
     stop(STOPS_IN_A_ROW)
-    ledger = new_ledger()
-    claim(ledger)
+    writer = new_writer()
+    claim(writer)
     helpers.execute("UPDATE txtasks_worker SET lost = TRUE")
     Cleaner(get_config()).run_once()
     stop(2)
@@ -191,8 +193,8 @@ def test_hooks_and_signals_tell_of_a_stop():
 def test_nothing_is_let_go_before_its_worker_is_declared_lost():
     """Whoever claims it next may meet the end of the first run: not one of a worker that is believed."""
     handle = tasks.slow_once.enqueue()
-    ledger = new_ledger()
-    running = claim(ledger)
+    writer = new_writer()
+    running = claim(writer)
     seen = []
 
     def look(execute, sql, params, many, context):
@@ -203,27 +205,27 @@ def test_nothing_is_let_go_before_its_worker_is_declared_lost():
         return execute(sql, params, many, context)
 
     with connection.execute_wrapper(look):
-        let_go(ledger, running, "a second stop signal")
+        let_go(writer, running, "a second stop signal")
     assert seen == [Status.CLAIMED, True]
     assert not models.Worker.objects.exists()
 
 
 def test_an_attempt_that_is_let_go_finishes_nothing_any_more():
     handle = tasks.slow_once.enqueue()
-    ledger = new_ledger()
+    writer = new_writer()
     turn = Turn(Room(1), [], scan=True)
-    ledger.write(turn, Running(), None)
-    let_go(ledger, {(handle.id, 1)}, "a second stop signal")
-    other = new_ledger()
-    other.recorder.add([Ended(attempt=turn.claimed[0], arrow=Arrow.FINISH)])
+    writer.write(turn, Running(), None)
+    let_go(writer, {(handle.id, 1)}, "a second stop signal")
+    other = new_writer()
+    other.buffer.add([Ended(attempt=turn.claimed[0], arrow=Arrow.FINISH)])
     claim(other, room=0)
     assert helpers.row(handle.id).status == Status.PENDING
 
 
 def test_a_worker_that_cannot_let_go_leaves_its_claims_to_the_cleaner():
     handle = tasks.slow_once.enqueue()
-    ledger = new_ledger()
-    running = claim(ledger)
+    writer = new_writer()
+    running = claim(writer)
 
     def refuse(execute, sql, params, many, context):
         if "SET status = 'pending'" in sql:
@@ -231,7 +233,7 @@ def test_a_worker_that_cannot_let_go_leaves_its_claims_to_the_cleaner():
         return execute(sql, params, many, context)
 
     with connection.execute_wrapper(refuse), pytest.raises(OperationalError):
-        let_go(ledger, running, "a second stop signal")
+        let_go(writer, running, "a second stop signal")
     assert helpers.row(handle.id).status == Status.CLAIMED
     assert models.Worker.objects.get().lost
     assert Cleaner(get_config()).run_once()["retried"] == 1
@@ -241,21 +243,21 @@ def test_a_worker_that_cannot_let_go_leaves_its_claims_to_the_cleaner():
 def test_a_claim_that_its_worker_does_not_know_is_given_back():
     """The answer to its COMMIT was lost: it was never begun, whatever its policy."""
     handle = tasks.note.enqueue()
-    ledger = new_ledger()
-    claim(ledger)
-    let_go(ledger, set(), "a second stop signal")
+    writer = new_writer()
+    claim(writer)
+    let_go(writer, set(), "a second stop signal")
     row = helpers.row(handle.id)
     assert (row.status, row.errors, row.crashes) == (Status.PENDING, [], 0)
 
 
 def test_an_outcome_that_cannot_be_written_keeps_its_claim():
     handle, other = tasks.note.enqueue(), tasks.slow_once.enqueue()
-    ledger = new_ledger()
+    writer = new_writer()
     turn = Turn(Room(2), [], scan=True)
-    ledger.write(turn, Running(), None)
+    writer.write(turn, Running(), None)
     mine = next(one for one in turn.claimed if one.task_id == handle.id)
-    ledger.recorder._put_aside([Ended(attempt=mine, arrow=Arrow.FINISH)])
-    let_go(ledger, {(handle.id, 1), (other.id, 1)}, "a second stop signal")
+    writer.buffer._put_aside([Ended(attempt=mine, arrow=Arrow.FINISH)])
+    let_go(writer, {(handle.id, 1), (other.id, 1)}, "a second stop signal")
     assert helpers.row(handle.id).status == Status.CLAIMED
     assert helpers.row(other.id).status == Status.PENDING
     assert models.Worker.objects.get().lost
@@ -287,11 +289,9 @@ def test_what_has_ended_is_recorded_first_however_much_it_is(workers):
     worker = workers()
     handles = [tasks.note.enqueue() for _ in range(7)]
     turn = Turn(Room(7), [], scan=True)
-    worker.ledger.write(turn, Running(), None)
+    worker.writer.write(turn, Running(), None)
     result = '"' + "x" * (BATCH_BYTES // 2) + '"'
-    worker.recorder.add(
-        Ended(attempt=one, arrow=Arrow.FINISH, result=result) for one in turn.claimed
-    )
+    worker.buffer.add(Ended(attempt=one, arrow=Arrow.FINISH, result=result) for one in turn.claimed)
     worker.stop.force()
     assert worker.run() is End.CUT_SHORT
     assert all(helpers.finished(one.id) for one in handles)

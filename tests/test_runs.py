@@ -21,7 +21,6 @@ from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.claims import Recent, Room, Subscription
 from django_txtasks.models import FinishedTask, Status, Task
 from django_txtasks.worker.hint_inbox import HintInbox
-from django_txtasks.worker.ledger import Ledger, Turn
 from django_txtasks.worker.prefetch import (
     AHEAD,
     BATCH,
@@ -35,6 +34,7 @@ from django_txtasks.worker.prefetch import (
 from django_txtasks.worker.schedule import Schedule
 from django_txtasks.worker.shutdown import Shutdown
 from django_txtasks.worker.slots import LONGEST_WAIT, STALL, Slots
+from django_txtasks.worker.turn_writer import Turn, TurnWriter
 from django_txtasks.worker.worker import Worker as Loop
 
 pytestmark = pytest.mark.usefixtures("rows")
@@ -510,13 +510,13 @@ def test_where_a_scan_from_the_head_takes_long_it_is_done_seldom_and_in_parts(
     """An old snapshot keeps dead rows, which such a scan walks over: millions of them, in the end."""
     txtasks(poll_interval=0.001)
     subscription = Subscription("default", ["default"], registry.names())
-    ledger = Ledger(get_config(), subscription, threads=1)
+    writer = TurnWriter(get_config(), subscription, threads=1)
     slots = Slots(0, run=None, wake=None, patience=1.0, took=None)
 
     def scan():
         turn = Turn(Room(9), [], scan=True)
         time.sleep(0.002)
-        ledger.write(turn, slots, None)
+        writer.write(turn, slots, None)
         return turn
 
     assert not scan().partial and not scan().partial
@@ -531,7 +531,7 @@ def test_where_a_scan_from_the_head_takes_long_it_is_done_seldom_and_in_parts(
     schedule = Schedule(get_config())
     schedule.written(scan(), 0.0, busy=False)
     assert not schedule.nothing_due  # nobody has looked at all
-    ledger.scans._next_head = 0.0  # half a minute later
+    writer.scans._next_head = 0.0  # half a minute later
     monkeypatch.setattr("django_txtasks.worker.scans.DEAR", 600.0)
     found = []
     helpers.wait_until(lambda: found.extend(ids(scan().claimed)) or found)
@@ -585,11 +585,13 @@ def test_what_is_given_back_in_a_backlog_is_what_the_next_scan_begins_with(txtas
     txtasks(poll_interval=60)
     enqueue_many((tasks.quick, ()) for _ in range(5))
     slots = Slots(0, run=None, wake=None, patience=1.0, took=None)
-    ledger = Ledger(get_config(), Subscription("default", ["default"], registry.names()), threads=1)
+    writer = TurnWriter(
+        get_config(), Subscription("default", ["default"], registry.names()), threads=1
+    )
     turns = [Turn(Room(2), [], scan=True) for _ in range(2)]
     for turn in turns:
-        ledger.write(turn, slots, None)
-        ledger.recorder.add(Ended(attempt=one, arrow=Arrow.RELEASE) for one in turn.claimed)
+        writer.write(turn, slots, None)
+        writer.buffer.add(Ended(attempt=one, arrow=Arrow.RELEASE) for one in turn.claimed)
     assert ids(turns[0].claimed) == ids(turns[1].claimed)
 
 

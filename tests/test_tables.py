@@ -21,7 +21,7 @@ from django_txtasks.conf import get_config
 from django_txtasks.lifecycle import workers
 from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.claims import Room, Subscription
-from django_txtasks.worker.ledger import Ledger, Turn
+from django_txtasks.worker.turn_writer import Turn, TurnWriter
 
 IS_POSTGRES = connection.vendor == "postgresql"
 on_postgres = pytest.mark.skipif(not IS_POSTGRES, reason="other databases have no such parameters")
@@ -156,7 +156,7 @@ def test_a_turn_reads_few_rows_though_statistics_are_of_an_empty_table(
     helpers.execute("VACUUM ANALYZE txtasks_task")
     before = rows_read()
     subscription = Subscription("default", ["default"], registry.names())
-    ledger = Ledger(get_config(), subscription, threads=4)
+    writer = TurnWriter(get_config(), subscription, threads=4)
 
     def turns():
         hinted = tasks.note.enqueue()
@@ -166,11 +166,11 @@ def test_a_turn_reads_few_rows_though_statistics_are_of_an_empty_table(
             Turn(Room(1), [hinted.id], scan=False),
             Turn(Room(0), [], scan=False),
         ):
-            ledger.recorder.careful = way == "in a transaction"
-            ledger.write(turn, NothingRuns(), None)
-            ledger.recorder.add(Ended(attempt=one, arrow=Arrow.FINISH) for one in turn.claimed)
+            writer.buffer.one_by_one = way == "in a transaction"
+            writer.write(turn, NothingRuns(), None)
+            writer.buffer.add(Ended(attempt=one, arrow=Arrow.FINISH) for one in turn.claimed)
 
-    ledger.write(Turn(Room(0), [], scan=False), NothingRuns(), None)
+    writer.write(Turn(Room(0), [], scan=False), NothingRuns(), None)
     if "plans" in way:
         for _ in range(6):  # as often as it may take until a plan is kept
             turns()
@@ -179,7 +179,7 @@ def test_a_turn_reads_few_rows_though_statistics_are_of_an_empty_table(
     ):
         pass
     turns()
-    ledger.leave()
+    writer.leave()
     read, deleted = (now - then for now, then in zip(rows_read(), before, strict=True))
     expected = 107 if "plans" in way else 101
     assert (deleted, read < 10 * expected) == (expected, True), f"{read} rows were read"

@@ -22,10 +22,10 @@ from django_txtasks.lifecycle.claims import Room, Subscription
 from django_txtasks.lifecycle.dialect import own_transaction
 from django_txtasks.lifecycle.time_limits import fetch_within, try_within
 from django_txtasks.models import FinishedTask, Status, Task, Worker
-from django_txtasks.worker.ledger import Ledger, Turn
 from django_txtasks.worker.schedule import Schedule
 from django_txtasks.worker.slots import Slots
 from django_txtasks.worker.sweep import LIMIT, Size, Sweep
+from django_txtasks.worker.turn_writer import Turn, TurnWriter
 
 pytestmark = pytest.mark.usefixtures("rows")
 on_postgres = pytest.mark.skipif(connection.vendor != "postgresql", reason="PostgreSQL's own way")
@@ -289,40 +289,40 @@ def scans_that_take_too_long():
 
 
 @pytest.fixture
-def worker_ledger(txtasks):
+def turn_writer(txtasks):
     txtasks(lease=0.9, beat=0.1, poll_interval=0.001)
-    ledger = Ledger(get_config(), subscription(), threads=4)
-    ledger.write(Turn(Room(0), [], scan=False), NO_SLOTS, None)
-    return ledger
+    writer = TurnWriter(get_config(), subscription(), threads=4)
+    writer.write(Turn(Room(0), [], scan=False), NO_SLOTS, None)
+    return writer
 
 
-def write(ledger, *hinted, scan=True):
+def write(writer, *hinted, scan=True):
     turn = Turn(Room(4), list(hinted), scan=scan)
-    ledger.write(turn, NO_SLOTS, None)
+    writer.write(turn, NO_SLOTS, None)
     return turn
 
 
-def claimed(ledger, *hinted, scan=True):
+def claimed(writer, *hinted, scan=True):
     """Write a turn; return what it claimed, None if it failed."""
     try:
-        return ids(write(ledger, *hinted, scan=scan).claimed)
+        return ids(write(writer, *hinted, scan=scan).claimed)
     except OperationalError as error:
-        ledger.failed(error)
+        writer.failed(error)
 
 
 @pytest.mark.skipif(
     connection.vendor == "sqlite", reason="its statements are ended from Python, below the wrapper"
 )
-def test_after_a_scan_that_took_too_long_the_next_ones_look_at_parts(worker_ledger):
-    ledger, found = worker_ledger, set()
+def test_after_a_scan_that_took_too_long_the_next_ones_look_at_parts(turn_writer):
+    writer, found = turn_writer, set()
     old = tasks.note.using(run_after=timedelta(seconds=-600)).enqueue().id
     with scans_that_take_too_long():
-        assert claimed(ledger) is None
+        assert claimed(writer) is None
         new = tasks.note.enqueue().id
         hinted = tasks.note.enqueue().id
-        assert claimed(ledger, hinted, scan=False) == [hinted]
+        assert claimed(writer, hinted, scan=False) == [hinted]
         for _ in range(1000):
-            found.update(claimed(ledger) or [])
+            found.update(claimed(writer) or [])
             if {old, new} <= found:
                 break
     assert {
@@ -333,18 +333,18 @@ def test_after_a_scan_that_took_too_long_the_next_ones_look_at_parts(worker_ledg
 
 @pytest.mark.once
 def test_after_a_pass_in_parts_that_took_no_time_a_scan_looks_at_all_again(
-    worker_ledger, monkeypatch
+    turn_writer, monkeypatch
 ):
     monkeypatch.setattr("django_txtasks.worker.scans.DEAR", 600.0)  # however slow this machine is
-    ledger = worker_ledger
-    ledger.scans.begin()
-    ledger.scans.failed(too_long=True)
-    assert ledger.scans._is_dear  # so that a pass in parts comes, which may end in one turn
-    turns = [write(ledger)]
-    helpers.wait_until(lambda: not (turns.append(write(ledger)) or turns[-1].partial))
+    writer = turn_writer
+    writer.scans.begin()
+    writer.scans.failed(too_long=True)
+    assert writer.scans._is_dear  # so that a pass in parts comes, which may end in one turn
+    turns = [write(writer)]
+    helpers.wait_until(lambda: not (turns.append(write(writer)) or turns[-1].partial))
     late = tasks.note.using(run_after=timedelta(seconds=-1000)).enqueue()
     found = []
-    helpers.wait_until(lambda: found.extend(ids(write(ledger).claimed)) or found)
+    helpers.wait_until(lambda: found.extend(ids(write(writer).claimed)) or found)
     assert found == [late.id]
 
 

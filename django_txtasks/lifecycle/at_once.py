@@ -2,7 +2,7 @@
 
 A turn of several statements costs as many round trips, each task two turns, and after each round trip a busy
 loop waits for Python. What is not usual, a retry, a hook, an outcome whose row is not held, is left to
-them: see ``Ledger.write``.
+them: see ``TurnWriter.write``.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.brake import brakes
 from django_txtasks.lifecycle.claims import Room, Subscription
 from django_txtasks.worker.limits import TimeLimit
-from django_txtasks.worker.recorder import tell
+from django_txtasks.worker.outcome_buffer import tell
 from django_txtasks.worker.runner import call_of, failed, finished
 
 

@@ -15,13 +15,13 @@ from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.dialect import own_transaction
 from django_txtasks.lifecycle.recovery import Holder, Orphan
 from django_txtasks.retry import backoff
-from django_txtasks.worker.ledger import Ledger
-from django_txtasks.worker.recorder import Key
+from django_txtasks.worker.outcome_buffer import Key
+from django_txtasks.worker.turn_writer import TurnWriter
 
 Left = list[tuple[Orphan, Ended]]
 
 
-def let_go(ledger: Ledger, running: Set[Key], why: str) -> None:
+def let_go(writer: TurnWriter, running: Set[Key], why: str) -> None:
     """Declare this worker lost and let its claims take their own arrows, in one transaction.
 
     The threads that run these tasks end with the process, a moment after it: whoever runs such a task again runs
@@ -35,38 +35,38 @@ def let_go(ledger: Ledger, running: Set[Key], why: str) -> None:
     Raises:
         DatabaseError, InterfaceError: the worker may be declared lost; the cleaner finds its claims.
     """
-    if ledger.id is None:
+    if writer.id is None:
         return
     try:
-        left = _let_go(ledger, ledger.id, running, why)
+        left = _let_go(writer, writer.id, running, why)
     except (DatabaseError, InterfaceError):
-        connections[ledger.alias].close()
-        with own_transaction(ledger.alias, limit=ledger.config.lease / 2):
-            workers.give_up(ledger.alias, ledger.id)
+        connections[writer.alias].close()
+        with own_transaction(writer.alias, limit=writer.config.lease / 2):
+            workers.give_up(writer.alias, writer.id)
         raise
     for orphan, ended in left:
         for event, facts in recovery.events_of(orphan, ended):
             event.tell(**facts)
-    sessions.close_own(ledger.alias)
+    sessions.close_own(writer.alias)
 
 
-def _let_go(ledger: Ledger, me: uuid.UUID, running: Set[Key], why: str) -> Left:
-    recorder = ledger.recorder
-    recorder.careful = True
-    with own_transaction(ledger.alias, limit=ledger.config.lease / 2, in_order=True):
-        workers.give_up(ledger.alias, me)
-        recorded = recorder.record(me)
-        left = list(_cut_short(ledger, me, running, why))
-        workers.unregister(ledger.alias, me)
-    recorder.settle(recorded, me)
+def _let_go(writer: TurnWriter, me: uuid.UUID, running: Set[Key], why: str) -> Left:
+    buffer = writer.buffer
+    buffer.one_by_one = True
+    with own_transaction(writer.alias, limit=writer.config.lease / 2, in_order=True):
+        workers.give_up(writer.alias, me)
+        recorded = buffer.record(me)
+        left = list(_cut_short(writer, me, running, why))
+        workers.unregister(writer.alias, me)
+    buffer.committed(recorded, me)
     return left
 
 
 def _cut_short(
-    ledger: Ledger, me: uuid.UUID, running: Set[Key], why: str
+    writer: TurnWriter, me: uuid.UUID, running: Set[Key], why: str
 ) -> Iterator[tuple[Orphan, Ended]]:
     """Move what runs. A claim that is not known here was never begun: the answer to its COMMIT was lost."""
-    alias, config, unrecorded = ledger.alias, ledger.config, ledger.recorder.keys()
+    alias, config, unrecorded = writer.alias, writer.config, writer.buffer.keys()
 
     def delay(crashes: int) -> timedelta:
         return backoff(crashes, base=config.retry_base, ceiling=config.retry_ceiling)

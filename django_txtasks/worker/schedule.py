@@ -12,9 +12,9 @@ from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.claims import Room
 from django_txtasks.lifecycle.database_errors import is_repeatable
 from django_txtasks.retry import backoff, jitter
-from django_txtasks.worker.ledger import Turn
 from django_txtasks.worker.sweep import MOMENT
 from django_txtasks.worker.timers import Timers
+from django_txtasks.worker.turn_writer import Turn
 
 BUSY_ROW = 0.05
 """Seconds until an outcome whose row somebody else had locked is tried again."""

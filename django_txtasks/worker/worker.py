@@ -22,7 +22,6 @@ from django_txtasks.lifecycle.claims import Room, Subscription
 from django_txtasks.lifecycle.database_errors import is_refusal, is_repeatable, text_of
 from django_txtasks.worker.hint_inbox import HintInbox
 from django_txtasks.worker.leaving import let_go
-from django_txtasks.worker.ledger import DeclaredLost, LastWill, Ledger
 from django_txtasks.worker.prefetch import PrefetchPolicy
 from django_txtasks.worker.pulse import Pulse
 from django_txtasks.worker.recycling import RecyclePolicy
@@ -31,6 +30,7 @@ from django_txtasks.worker.runner import Runner, failed
 from django_txtasks.worker.schedule import Schedule
 from django_txtasks.worker.shutdown import Shutdown
 from django_txtasks.worker.slots import Running, Slots
+from django_txtasks.worker.turn_writer import DeclaredLost, LastWill, TurnWriter
 
 PATIENCE_WITH_HINTS = 0.05
 """Seconds that a full worker in which nothing ends goes on listening; then it leaves hints to those with room."""
@@ -86,12 +86,12 @@ class Worker:
     ) -> None:
         self.config, self.inbox, self.stop, self.batch = config, inbox, stop, batch
         self._patience = max(LEAST_PATIENCE, config.grace.total_seconds())
-        self.ledger = Ledger(config, subscription, threads, last_will)
-        self.recorder = self.ledger.recorder
+        self.writer = TurnWriter(config, subscription, threads, last_will)
+        self.buffer = self.writer.buffer
         self.prefetch = PrefetchPolicy(threads)
         self.slots = Slots(
             threads,
-            run=Runner(subscription.alias, config, self.ledger.note_session).run,
+            run=Runner(subscription.alias, config, self.writer.note_session).run,
             wake=inbox.wake,
             patience=self._patience,
             took=self.prefetch.took,
@@ -114,7 +114,7 @@ class Worker:
             self.pulse.turned()
             if self.stop.asked and not told:
                 told = True
-                signals.worker_stopping.tell(worker=self.ledger.name, running=self.slots.running)
+                signals.worker_stopping.tell(worker=self.writer.name, running=self.slots.running)
             stuck = self._enforce_limits()
             if self.stop.now or self._lost_patience(stuck):
                 return self._cut_short()
@@ -123,8 +123,8 @@ class Worker:
             self._wait()
         self._record_all()
         self.slots.close()
-        self._leave(self.ledger.leave)
-        signals.worker_stopped.tell(worker=self.ledger.name, count=self.count)
+        self._leave(self.writer.leave)
+        signals.worker_stopped.tell(worker=self.writer.name, count=self.count)
         return End.RECYCLE if self._recycle and not self.stop.asked else End.DONE
 
     # -- turns ------------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ class Worker:
         has_room_ahead = bool(room.ahead)
         turn = self.schedule.turn(room, hinted, now, more=bool(self.inbox.more))
         try:
-            self.ledger.write(turn, self.slots, self.inbox.connected)
+            self.writer.write(turn, self.slots, self.inbox.connected)
         except (DatabaseError, InterfaceError, ClaimLost, DeclaredLost) as error:
             self._heal(error)
             return
@@ -145,24 +145,24 @@ class Worker:
         self._crowded = self._crowded or turn.room.crowded
         if turn.claimed and has_room_ahead:
             self.prefetch.learn(turn.claimed)
-        self.schedule.written(turn, time.monotonic(), busy=self.recorder.held_up)
+        self.schedule.written(turn, time.monotonic(), busy=self.buffer.held_up)
         self.inbox.looked_up(turn.settled)
         if turn.scan:
             self.inbox.scanned(filled=turn.scan_filled)
         if elsewhere := turn.not_ours:
             self._reroute(elsewhere)
         self._recycle = self._recycle or self.recycling.reason(
-            self.count, self.ledger.check_seconds
+            self.count, self.writer.check_seconds
         )
 
     def _try_turn(self) -> None:
-        self.schedule.expect_again(self.recorder.waiting, time.monotonic())
+        self.schedule.expect_again(self.buffer.waiting, time.monotonic())
         self.turn()
         reset_queries()
 
     def _start(self, claimed: list[Attempt], now: float) -> None:
         """Hand claims of this moment to slots, at once or not at all."""
-        claimed = self.slots.without_second(claimed, self.recorder.keys())
+        claimed = self.slots.without_second(claimed, self.buffer.keys())
         self.count += len(claimed)
         self._left -= len(claimed)
         if self.stop.asked:
@@ -182,7 +182,7 @@ class Worker:
         self.count -= len(attempts)
         self._left += len(attempts)
         if attempts:
-            self.recorder.add(Ended(attempt=one, arrow=Arrow.RELEASE) for one in attempts)
+            self.buffer.add(Ended(attempt=one, arrow=Arrow.RELEASE) for one in attempts)
             self.schedule.look_again()
 
     def _reroute(self, ids: set[uuid.UUID]) -> None:
@@ -193,10 +193,10 @@ class Worker:
 
     def _heal(self, error: Exception) -> None:
         delay = self.schedule.failed(error, time.monotonic())
-        if self.ledger.failed(error):
+        if self.writer.failed(error):
             self.schedule.beat_at_once()
             delay = 0.0
-        self.pulse.ended(refused=is_refusal(error) and not self.ledger.can_beat)
+        self.pulse.ended(refused=is_refusal(error) and not self.writer.can_beat)
         if isinstance(error, DeclaredLost):
             for attempt in self.slots.take_back(stalled=False):
                 signals.claim_lost.tell(**attempt.facts)
@@ -224,18 +224,18 @@ class Worker:
     def _next_turn(self) -> float:
         """When the next turn is due, by ``time.monotonic()``; 0 = now."""
         self._collect()
-        if self.ledger.sees_another_will():
+        if self.writer.sees_another_will():
             self.schedule.beat_at_once()
         return self.schedule.next_turn(
             self._room(),
             hinted=bool(self.inbox.ids),
             more=bool(self.inbox.more),
-            unrecorded=bool(self.recorder.waiting),
+            unrecorded=bool(self.buffer.waiting),
         )
 
     def _collect(self) -> None:
         ended = self.slots.collect()
-        self.recorder.add(ended)
+        self.buffer.add(ended)
         if ended:
             if len(self.inbox.ids) <= self.prefetch.most:  # they will begin in a moment
                 self._full_since = None
@@ -244,7 +244,7 @@ class Worker:
             self._give_back(stalled)
             self._crowded = True
         if self.slots.has_kept_back:
-            back = self.slots.take_kept_back(self.recorder.keys())
+            back = self.slots.take_kept_back(self.buffer.keys())
             self.count += len(back)
             self._left -= len(back)
             self._give_back(back)
@@ -273,7 +273,7 @@ class Worker:
 
     def _finished(self) -> bool:
         self._collect()
-        if self.slots.running or self.recorder.waiting:
+        if self.slots.running or self.buffer.waiting:
             return False
         return bool(
             self.stop.asked
@@ -294,7 +294,7 @@ class Worker:
             self._stuck_since = time.monotonic()
             self._recycle = "a task did not end after its timeout"
             signals.worker_stuck.tell(
-                worker=self.ledger.name,
+                worker=self.writer.name,
                 tasks=", ".join(
                     f"{one.attempt.task_id} ({one.attempt.task_name})" for one in stuck
                 ),
@@ -320,12 +320,12 @@ class Worker:
         stuck = self._enforce_limits()
         running = self.slots.running - len(stuck)
         if running:
-            signals.worker_cut_short.tell(worker=self.ledger.name, running=running)
+            signals.worker_cut_short.tell(worker=self.writer.name, running=running)
         signals.flush(LOG_FIRST)
         self._collect()
         stuck = self._enforce_limits()
-        self.recorder.add(failed(one.attempt, one.limit.error(), self.config) for one in stuck)
-        self._leave(lambda: let_go(self.ledger, self.slots.holds(), self._why()))
+        self.buffer.add(failed(one.attempt, one.limit.error(), self.config) for one in stuck)
+        self._leave(lambda: let_go(self.writer, self.slots.holds(), self._why()))
         return (
             End.CUT_SHORT if self.stop.asked else End.STUCK
         )  # be it that the stuck one has ended just now
@@ -337,16 +337,16 @@ class Worker:
 
     def _record_all(self) -> None:
         """Record what waits, batch by batch; what fails twice in the same way is left."""
-        self.recorder.try_refused_again(now=True)
+        self.buffer.try_refused_again(now=True)
         tries = 2
-        while self.recorder.waiting and tries:
-            before = len(self.recorder.waiting), self.recorder.most
+        while self.buffer.waiting and tries:
+            before = len(self.buffer.waiting), self.buffer.most
             self._try_turn()
-            tries -= before == (len(self.recorder.waiting), self.recorder.most)
+            tries -= before == (len(self.buffer.waiting), self.buffer.most)
 
     def _leave(self, leave: Callable[[], None]) -> None:
         if self._recycle:
-            signals.worker_renewed.tell(worker=self.ledger.name, reason=self._recycle)
+            signals.worker_renewed.tell(worker=self.writer.name, reason=self._recycle)
         try:
             leave()
         except (DatabaseError, InterfaceError) as error:  # the cleaner will find out by the lease
@@ -355,8 +355,8 @@ class Worker:
 
     def _tell_failure(self, error: Exception, delay: float) -> None:
         signals.database_failed.tell(
-            who=f"Worker {self.ledger.name}",
-            database=self.ledger.alias,
+            who=f"Worker {self.writer.name}",
+            database=self.writer.alias,
             error=text_of(error),
             delay=delay,
         )

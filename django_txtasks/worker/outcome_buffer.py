@@ -25,14 +25,14 @@ TRIES = 3
 """Failed turns after which an outcome that was tried alone waits for a lease, so that others are written."""
 
 
-class Recorder:
+class OutcomeBuffer:
     """What ended and is not recorded yet.
 
-    A turn may be rolled back after it has recorded; only ``settle``, called after its COMMIT, believes it.
+    A turn may be rolled back after it has recorded; only ``committed``, called after its COMMIT, believes it.
 
     Attributes:
         waiting: for the next turns.
-        careful: record one by one, since one that the database refuses would stop all others.
+        one_by_one: record one by one, since one that the database refuses would stop all others.
         most: outcomes in the next batch; half as many after each failure, twice as many after a success.
         held_up: all that wait have rows that somebody else has locked.
     """
@@ -40,7 +40,7 @@ class Recorder:
     def __init__(self, alias: str, config: Config) -> None:
         self.alias, self.config = alias, config
         self.waiting: list[Ended] = []
-        self.careful = self.held_up = False
+        self.one_by_one = self.held_up = False
         self.most = MOST
         self._batch: list[Ended] = []
         self._failures = 0
@@ -91,15 +91,15 @@ class Recorder:
             waiting = [one for one in waiting if one not in settled]
         self._refused_now = []
         recorded = outcomes.Recorded()
-        if self.careful:
+        if self.one_by_one:
             for one in waiting:
-                recorded += self._record_carefully(one)
+                recorded += self._record_one(one)
         else:
             recorded += self._record(waiting)
         self._look_again(recorded, me)
         return recorded
 
-    def settle(
+    def committed(
         self, recorded: outcomes.Recorded, me: uuid.UUID, settled: Sequence[Ended] = ()
     ) -> None:
         """The transaction has committed: tell it."""
@@ -110,13 +110,15 @@ class Recorder:
         self.held_up = bool(recorded.busy) and not later
         self._put_aside(self._refused_now)
         self._batch, self._refused_now = [], []
-        self.careful, self._failures = False, 0
+        self.one_by_one, self._failures = False, 0
         self.most = min(2 * self.most, MOST)
         for one in recorded.done:
             tell(one)
         for one in recorded.lost:
             if one.attempt.worker == me:
-                tell(one)  # moved by an earlier COMMIT whose answer was lost: see Ledger._reconcile
+                tell(
+                    one
+                )  # moved by an earlier COMMIT whose answer was lost: see TurnWriter._reconcile
             elif one.arrow is Arrow.FINISH:
                 signals.task_finished_late.tell(**one.attempt.facts)
             else:
@@ -161,7 +163,7 @@ class Recorder:
     def _record(self, batch: list[Ended]) -> outcomes.Recorded:
         return outcomes.record(self.alias, batch, config=self.config)
 
-    def _record_carefully(self, one: Ended) -> outcomes.Recorded:
+    def _record_one(self, one: Ended) -> outcomes.Recorded:
         """One bad outcome must not stop a worker: what the database refuses leaves the task dead.
 
         If it refuses even that, the outcome waits for better times, which are looked for once in a lease.

@@ -31,7 +31,7 @@ from django_txtasks.lifecycle.claims import Lookup, Room, Subscription
 from django_txtasks.lifecycle.database_errors import is_repeatable, is_timeout
 from django_txtasks.lifecycle.dialect import own_transaction
 from django_txtasks.worker.cleaner_check import CleanerCheck
-from django_txtasks.worker.recorder import Key, Recorder, key, tell
+from django_txtasks.worker.outcome_buffer import Key, OutcomeBuffer, key, tell
 from django_txtasks.worker.scans import Scan, Scans
 
 _OF_A_ROW = (ClaimLost, DataError, IntegrityError)
@@ -97,7 +97,7 @@ class LastWill(Protocol):
         """Return the number of the will that is held for this worker; 0 = none yet."""
 
 
-class Ledger:
+class TurnWriter:
     """One worker's rows.
 
     Args:
@@ -119,7 +119,7 @@ class Ledger:
         self.alias, self.last_will = subscription.alias, last_will
         self.id: uuid.UUID | None = None
         self.can_beat, self.check_seconds = True, 0.0
-        self.recorder = Recorder(self.alias, config)
+        self.buffer = OutcomeBuffer(self.alias, config)
         self.slot_sessions: dict[int, str] = {}
         self._seen_will = 0
         self._unsure = self._has_unheld = self._only_records = False
@@ -164,7 +164,7 @@ class Ledger:
         with own_transaction(self.alias, limit=self.config.lease / 2, in_order=True):
             self._beat(slots.running, connected)
             settled = self._reconcile(slots.holds()) if self._check_is_due else []
-            recorded = self.recorder.record(self._me, settled)
+            recorded = self.buffer.record(self._me, settled)
             notify_on_commit(self.alias, recorded.followers)
             if any(one.arrow in (Arrow.RETRY, Arrow.RELEASE) for one in recorded.done):
                 self.scans.from_head()  # it is due at its old place again, or soon
@@ -175,7 +175,7 @@ class Ledger:
         self._unsure = self._has_unheld = False
         for one in settled:
             tell(one)
-        self.recorder.settle(recorded, self._me, settled)
+        self.buffer.committed(recorded, self._me, settled)
         self._cleaner_check.look(self.id)
 
     def failed(self, error: Exception) -> bool:
@@ -195,10 +195,10 @@ class Ledger:
         if not (isinstance(error, _OF_A_ROW) or is_repeatable(error)):
             connections[self.alias].close()
         if not isinstance(error, (OperationalError, InterfaceError, NotSupportedError)):
-            self.recorder.careful = True
+            self.buffer.one_by_one = True
             self._beat_alone()
             return False
-        return self._beat_alone() and self.recorder.failed(error, alone=self._only_records)
+        return self._beat_alone() and self.buffer.failed(error, alone=self._only_records)
 
     def leave(self) -> None:
         """Remove this worker's row. One that still holds claims stays until its lease is over."""
@@ -269,25 +269,25 @@ class Ledger:
         Nobody but this worker moves its claims while its beat is accepted. So an outcome whose row is
         no longer claimed was recorded by then, and a claim that is not known here is given back.
         """
-        self.recorder.try_refused_again()
+        self.buffer.try_refused_again()
         self._next_check = time.monotonic() + self.config.lease.total_seconds()
         began = time.monotonic()
         there = claims.claims_of(self.alias, self._me)
         self.check_seconds = time.monotonic() - began
-        unknown = there - running - self.recorder.keys()
+        unknown = there - running - self.buffer.keys()
         for task_id, number in sorted(unknown):
             attempt = Attempt(task_id, number, self._me)
             outcomes.move(self.alias, Ended(attempt=attempt, arrow=Arrow.RELEASE))
         if unknown:
             signals.unknown_claims.tell(worker=self.id, count=len(unknown))
-        waiting = self.recorder.waiting
+        waiting = self.buffer.waiting
         return [one for one in waiting if one.attempt.worker == self.id and key(one) not in there]
 
     def _usual_batch(self) -> list[Ended] | None:
         """Return what the turn records, if one statement can do all of it, but for a sweep; else None."""
-        if self._check_is_due or self._has_unheld or self.recorder.careful:
+        if self._check_is_due or self._has_unheld or self.buffer.one_by_one:
             return None
-        batch = self.recorder.batch()
+        batch = self.buffer.batch()
         return batch if at_once.fits(self.alias, self._me, batch) else None
 
     def _write_at_once(
@@ -315,7 +315,7 @@ class Ledger:
         turn.claimed, turn.lookup = written.claimed, written.lookup
         self._scanned(turn, scan)
         self._has_unheld = bool(written.recorded.busy)
-        self.recorder.settle(written.recorded, self._me)
+        self.buffer.committed(written.recorded, self._me)
 
     def _begin_scan(self, turn: Turn) -> Scan | None:
         return self.scans.begin() if turn.scan and turn.room.width else None

@@ -16,7 +16,7 @@ from django_txtasks.lifecycle import recovery
 from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.claims import Room, Subscription
 from django_txtasks.models import FinishedTask, Status, Task, Worker
-from django_txtasks.worker.ledger import DeclaredLost, Ledger, Turn
+from django_txtasks.worker.turn_writer import DeclaredLost, Turn, TurnWriter
 
 pytestmark = pytest.mark.usefixtures("rows")
 on_postgres = pytest.mark.skipif(
@@ -25,15 +25,17 @@ on_postgres = pytest.mark.skipif(
 
 
 @pytest.fixture
-def ledger():
+def writer():
     """A registered worker's."""
-    return new_ledger()
+    return new_writer()
 
 
-def new_ledger():
-    ledger = Ledger(get_config(), Subscription("default", ["default"], registry.names()), threads=4)
-    take(ledger, room=0)
-    return ledger
+def new_writer():
+    writer = TurnWriter(
+        get_config(), Subscription("default", ["default"], registry.names()), threads=4
+    )
+    take(writer, room=0)
+    return writer
 
 
 class Running(set):
@@ -43,51 +45,51 @@ class Running(set):
     holds = set.copy
 
 
-def take(ledger, room=4, running=()):
+def take(writer, room=4, running=()):
     """Write a turn that scans; return what it claimed."""
     turn = Turn(Room(room), [], scan=True)
-    ledger.write(turn, Running(running), None)
+    writer.write(turn, Running(running), None)
     return turn.claimed
 
 
-def hinted(ledger, *handles, room=4):
+def hinted(writer, *handles, room=4):
     """Write a turn that has nothing to do but to look up these tasks."""
     turn = Turn(Room(room), [handle.id for handle in handles], scan=False)
-    ledger.write(turn, Running(), None)
+    writer.write(turn, Running(), None)
     return turn
 
 
 @pytest.mark.parametrize("several", [False, True], ids=["at once", "in several statements"])
-def test_a_lost_worker_claims_nothing_and_goes_on_under_a_new_id(ledger, several):
-    handle, first = tasks.note.enqueue(), ledger.id
-    ledger.recorder.careful = several
+def test_a_lost_worker_claims_nothing_and_goes_on_under_a_new_id(writer, several):
+    handle, first = tasks.note.enqueue(), writer.id
+    writer.buffer.one_by_one = several
     helpers.execute("UPDATE txtasks_worker SET lost = TRUE")
     with pytest.raises(DeclaredLost) as caught:
-        take(ledger)
+        take(writer)
     assert helpers.row(handle.id).status == Status.PENDING
-    ledger.failed(caught.value)
-    assert len(take(ledger)) == 1
-    assert helpers.row(handle.id).worker == ledger.id != first
+    writer.failed(caught.value)
+    assert len(take(writer)) == 1
+    assert helpers.row(handle.id).worker == writer.id != first
 
 
-def test_two_attempts_of_a_task_that_end_together_are_recorded_in_one_turn(ledger):
+def test_two_attempts_of_a_task_that_end_together_are_recorded_in_one_turn(writer):
     """The first one has lost its claim, to the second."""
     handle = tasks.note.enqueue()
-    (first,) = take(ledger)
+    (first,) = take(writer)
     helpers.execute(
         "UPDATE txtasks_task SET status = 'pending', worker = NULL, claimed_at = NULL, started_at = NULL"
     )
-    (second,) = take(ledger)
-    ledger.recorder.add(Ended(attempt=one, arrow=Arrow.FINISH) for one in (first, second))
-    take(ledger)
+    (second,) = take(writer)
+    writer.buffer.add(Ended(attempt=one, arrow=Arrow.FINISH) for one in (first, second))
+    take(writer)
     assert helpers.row(handle.id) is None
-    assert not ledger.recorder.waiting
+    assert not writer.buffer.waiting
 
 
-def test_nobody_can_declare_a_worker_lost_between_its_beat_and_the_commit_of_its_claims(ledger):
+def test_nobody_can_declare_a_worker_lost_between_its_beat_and_the_commit_of_its_claims(writer):
     tasks.note.enqueue()
     answers = []
-    ledger.recorder.careful = True  # a turn of several statements
+    writer.buffer.one_by_one = True  # a turn of several statements
 
     def lose():
         with contextlib.suppress(OperationalError), transaction.atomic():  # SQLite: it is locked
@@ -103,21 +105,21 @@ def test_nobody_can_declare_a_worker_lost_between_its_beat_and_the_commit_of_its
         return result
 
     with connection.execute_wrapper(while_claiming):
-        assert len(take(ledger)) == 1
+        assert len(take(writer)) == 1
     assert "asked" in answers
     assert True not in answers
     assert not Worker.objects.filter(lost=True).exists()
 
 
 @pytest.mark.parametrize("scan", [False, True], ids=["hints", "hints and a scan"])
-def test_a_turn_is_one_statement_where_the_database_has_it(ledger, scan):
+def test_a_turn_is_one_statement_where_the_database_has_it(writer, scan):
     handles = [tasks.note.enqueue() for _ in range(3)]
     turn = Turn(Room(3 if scan else 2), [one.id for one in handles[:2]], scan=scan)
     with CaptureQueriesContext(connection) as asked:
-        ledger.write(turn, Running(), None)
+        writer.write(turn, Running(), None)
     expected = {one.id for one in handles[: 3 if scan else 2]}
     assert {attempt.task_id for attempt in turn.claimed} == expected
-    assert {helpers.row(one).worker for one in expected} == {ledger.id}
+    assert {helpers.row(one).worker for one in expected} == {writer.id}
     assert (turn.lookup.later, turn.lookup.absent) == ({}, [])
     if connection.vendor == "postgresql":
         assert len(asked) == 1
@@ -125,16 +127,16 @@ def test_a_turn_is_one_statement_where_the_database_has_it(ledger, scan):
 
 
 @on_postgres
-def test_a_session_of_its_own_keeps_the_plans_of_a_worker_s_statements(ledger):
+def test_a_session_of_its_own_keeps_the_plans_of_a_worker_s_statements(writer):
     for _ in range(2):
-        hinted(ledger, tasks.note.enqueue())
+        hinted(writer, tasks.note.enqueue())
     kept = "SELECT generic_plans, custom_plans FROM pg_prepared_statements WHERE statement LIKE %s"
     assert helpers.execute(kept, "WITH beat AS%") == [(2, 0)]
     assert helpers.execute("SHOW lock_timeout") == [("1s",)]
 
 
 @on_postgres
-def test_no_statement_of_a_turn_is_compiled(ledger):
+def test_no_statement_of_a_turn_is_compiled(writer):
     """What has to be sorted though that is forbidden seems so expensive that it would be: 2 seconds a turn."""
     connection.close()
     seen = []
@@ -147,47 +149,47 @@ def test_no_statement_of_a_turn_is_compiled(ledger):
 
     helpers.execute("SET jit = on")
     for careful in (True, False):
-        ledger.recorder.careful = careful
+        writer.buffer.one_by_one = careful
         tasks.note.enqueue()
         with connection.execute_wrapper(while_asking):
-            assert len(take(ledger)) == 1
+            assert len(take(writer)) == 1
     assert seen
     assert {tuple(one) for one in seen} == {(("off",),)}
 
 
 @on_postgres
-def test_a_worker_that_leaves_leaves_no_limits_behind(ledger):
-    hinted(ledger, tasks.note.enqueue())
-    ledger.leave()
+def test_a_worker_that_leaves_leaves_no_limits_behind(writer):
+    hinted(writer, tasks.note.enqueue())
+    writer.leave()
     assert helpers.execute("SHOW statement_timeout") == [("0",)]
     with transaction.atomic():  # as in a test of one's own: this session is somebody else's
-        take(new_ledger())
+        take(new_writer())
         assert helpers.execute("SHOW statement_timeout") != [("0",)]  # for as long as it lasts
     assert helpers.execute("SHOW statement_timeout") == [("0",)]
 
 
 @on_postgres
-def test_a_worker_outlives_a_column_that_is_made_wider(ledger):
+def test_a_worker_outlives_a_column_that_is_made_wider(writer):
     """Plans that a session has kept do not fit any more."""
-    take(ledger)
+    take(writer)
     tasks.note.enqueue()
     change = "ALTER TABLE txtasks_task ALTER crashes TYPE {}"
     try:
         with helpers.second_session(lambda: helpers.execute(change.format("bigint"))):
             pass
         with pytest.raises(DatabaseError) as caught:
-            take(ledger)
-        ledger.failed(caught.value)
-        assert len(take(ledger)) == 1
+            take(writer)
+        writer.failed(caught.value)
+        assert len(take(writer)) == 1
     finally:
         helpers.execute(change.format("integer"))
 
 
 @pytest.mark.parametrize("ahead", [3, 2], ids=["at once", "in a transaction"])
-def test_what_is_short_waits_for_a_slot_and_what_is_not_is_left_to_others(ledger, ahead):
+def test_what_is_short_waits_for_a_slot_and_what_is_not_is_left_to_others(writer, ahead):
     quick = [tasks.quick.enqueue() for _ in range(2)]
     turn = Turn(Room(0, ahead, short={"probe.tasks.quick"}), [one.id for one in quick], scan=False)
-    ledger.write(turn, Running(), None)
+    writer.write(turn, Running(), None)
     assert sorted(one.task_id for one in turn.claimed) == sorted(one.id for one in quick)
     assert not turn.room.crowded
     alone, again, retried = tasks.note.enqueue(), tasks.quick.enqueue(), tasks.quick.enqueue()
@@ -195,7 +197,7 @@ def test_what_is_short_waits_for_a_slot_and_what_is_not_is_left_to_others(ledger
     turn = Turn(
         Room(0, ahead, short={"probe.tasks.quick"}), [alone.id, again.id, retried.id], scan=False
     )
-    ledger.write(turn, Running(), None)
+    writer.write(turn, Running(), None)
     assert {attempt.task_id for attempt in turn.claimed} <= {again.id}
     assert {alone.id, retried.id}.isdisjoint(turn.settled)
     assert helpers.row(alone.id).status == helpers.row(retried.id).status == Status.PENDING
@@ -203,13 +205,13 @@ def test_what_is_short_waits_for_a_slot_and_what_is_not_is_left_to_others(ledger
 
 
 @pytest.mark.parametrize("room", [4, 1], ids=["at once", "in a transaction"])
-def test_a_hinted_turn_tells_what_is_taken_what_is_due_later_and_what_is_not_there(ledger, room):
+def test_a_hinted_turn_tells_what_is_taken_what_is_due_later_and_what_is_not_there(writer, room):
     later = tasks.note.using(run_after=timedelta(seconds=30)).enqueue()
     due = tasks.note.enqueue()
     gone = tasks.note.enqueue()
     helpers.execute("DELETE FROM txtasks_task WHERE id = %s", gone.id.hex)
-    ledger.recorder.careful = room == 1
-    turn = hinted(ledger, due, later, gone, room=room)
+    writer.buffer.one_by_one = room == 1
+    turn = hinted(writer, due, later, gone, room=room)
     assert [(one.task_id, one.number) for one in turn.claimed] == [(due.id, 1)]
     assert list(turn.lookup.later) == [later.id]
     assert 25 < turn.lookup.later[later.id] <= 30
@@ -218,16 +220,16 @@ def test_a_hinted_turn_tells_what_is_taken_what_is_due_later_and_what_is_not_the
     assert helpers.row(later.id).status == Status.PENDING
 
 
-def test_hints_for_more_tasks_than_there_are_slots_fill_them_and_no_more(ledger):
-    turn = hinted(ledger, *[tasks.note.enqueue() for _ in range(5)], room=3)
+def test_hints_for_more_tasks_than_there_are_slots_fill_them_and_no_more(writer):
+    turn = hinted(writer, *[tasks.note.enqueue() for _ in range(5)], room=3)
     assert (len(turn.claimed), len(turn.lookup.later)) == (3, 2)
 
 
-def test_a_lost_worker_claims_nothing_that_hints_tell_of(ledger):
+def test_a_lost_worker_claims_nothing_that_hints_tell_of(writer):
     handle = tasks.note.enqueue()
     helpers.execute("UPDATE txtasks_worker SET lost = TRUE")
     with pytest.raises(DeclaredLost):
-        hinted(ledger, handle)
+        hinted(writer, handle)
     task = helpers.row(handle.id)
     assert (task.status, task.attempt, Worker.objects.get().beat) == (Status.PENDING, 0, 1)
 
@@ -235,18 +237,18 @@ def test_a_lost_worker_claims_nothing_that_hints_tell_of(ledger):
 @pytest.mark.parametrize("keep_finished", [60, 0], ids=["with history", "without history"])
 def test_a_usual_turn_finishes_what_ended_and_claims_what_hints_tell(txtasks, keep_finished):
     txtasks(keep_finished=keep_finished)
-    ledger = new_ledger()
+    writer = new_writer()
     ended = [
         Ended(attempt=one, arrow=Arrow.FINISH, result=json.dumps(str(one.task_id)))
-        for one in hinted(ledger, *[tasks.note.enqueue() for _ in range(3)]).claimed
+        for one in hinted(writer, *[tasks.note.enqueue() for _ in range(3)]).claimed
     ]
-    ledger.recorder.add([ended[1], ended[2], ended[0]._replace(result=None)])
+    writer.buffer.add([ended[1], ended[2], ended[0]._replace(result=None)])
     last = tasks.note.enqueue()
     with CaptureQueriesContext(connection) as asked:
-        turn = hinted(ledger, last, room=1)
+        turn = hinted(writer, last, room=1)
     assert connection.vendor != "postgresql" or len(asked) == 1
     assert [one.task_id for one in turn.claimed] == [last.id]
-    assert ledger.recorder.waiting == []
+    assert writer.buffer.waiting == []
     assert set(Task.objects.values_list("id", flat=True)) == {last.id}
     kept = {one.id: (one.outcome, one.attempt, one.result) for one in FinishedTask.objects.all()}
     expected = {
@@ -256,31 +258,31 @@ def test_a_usual_turn_finishes_what_ended_and_claims_what_hints_tell(txtasks, ke
     assert kept == (expected if keep_finished else {})
 
 
-def test_an_outcome_whose_row_is_not_held_waits_for_a_turn_that_can_tell_why(ledger):
+def test_an_outcome_whose_row_is_not_held_waits_for_a_turn_that_can_tell_why(writer):
     held, moved = tasks.note.enqueue(), tasks.note.enqueue()
-    attempts = hinted(ledger, held, moved).claimed
-    ledger.recorder.add(Ended(attempt=one, arrow=Arrow.FINISH) for one in attempts)
+    attempts = hinted(writer, held, moved).claimed
+    writer.buffer.add(Ended(attempt=one, arrow=Arrow.FINISH) for one in attempts)
     helpers.execute("UPDATE txtasks_task SET attempt = 7 WHERE id = %s", moved.id.hex)
     for _ in range(2):
-        hinted(ledger)
-    assert ledger.recorder.waiting == []
+        hinted(writer)
+    assert writer.buffer.waiting == []
     assert helpers.finished(held.id)
     assert helpers.row(moved.id).attempt == 7
 
 
 @on_postgres
-def test_a_worker_that_is_declared_lost_while_its_turn_waits_writes_nothing(ledger):
+def test_a_worker_that_is_declared_lost_while_its_turn_waits_writes_nothing(writer):
     """The turn has begun, with a look at a worker that is not lost; then it waits for LOSE to commit."""
     held = tasks.note.enqueue()
-    (attempt,) = hinted(ledger, held).claimed
-    ledger.recorder.add([Ended(attempt=attempt, arrow=Arrow.FINISH)])
+    (attempt,) = hinted(writer, held).claimed
+    writer.buffer.add([Ended(attempt=attempt, arrow=Arrow.FINISH)])
     waiting = tasks.note.enqueue()
     (seen,) = recovery.living_workers("default")
     written = []
 
     def write():
         with pytest.raises(DeclaredLost):
-            hinted(ledger, waiting)
+            hinted(writer, waiting)
         written.append(False)
 
     with contextlib.ExitStack() as session, transaction.atomic():
@@ -294,20 +296,20 @@ def test_a_worker_that_is_declared_lost_while_its_turn_waits_writes_nothing(ledg
 
 
 @on_postgres
-def test_a_turn_that_cannot_look_everywhere_claims_nothing(ledger):
+def test_a_turn_that_cannot_look_everywhere_claims_nothing(writer):
     handle, gone = tasks.note.enqueue(), tasks.note.enqueue()
     helpers.execute("DELETE FROM txtasks_task WHERE id = %s", gone.id.hex)
     lock = "LOCK TABLE txtasks_finishedtask IN ACCESS EXCLUSIVE MODE"
     with helpers.locked(lock), pytest.raises(OperationalError, match="lock timeout"):
-        hinted(ledger, handle, gone)
+        hinted(writer, handle, gone)
     connection.close()
     assert helpers.row(handle.id).status == Status.PENDING
 
 
-def test_an_outcome_that_is_refused_again_and_again_is_kept_once(ledger):
+def test_an_outcome_that_is_refused_again_and_again_is_kept_once(writer):
     handle = tasks.note.enqueue()
-    (attempt,) = hinted(ledger, handle).claimed
-    ledger.recorder.add([Ended(attempt=attempt, arrow=Arrow.FINISH)])
+    (attempt,) = hinted(writer, handle).claimed
+    writer.buffer.add([Ended(attempt=attempt, arrow=Arrow.FINISH)])
 
     def refuse(execute, sql, params, many, context):
         if "DELETE FROM txtasks_task" in sql or "UPDATE txtasks_task" in sql:
@@ -317,24 +319,24 @@ def test_an_outcome_that_is_refused_again_and_again_is_kept_once(ledger):
     with connection.execute_wrapper(refuse):
         for _ in range(2):
             with contextlib.suppress(DataError):
-                hinted(ledger)
-            ledger.failed(DataError("met in a turn, so it is recorded apart"))
-            hinted(ledger)
+                hinted(writer)
+            writer.failed(DataError("met in a turn, so it is recorded apart"))
+            hinted(writer)
             for _ in range(3):
-                hinted(ledger)
-            ledger.recorder.try_refused_again(now=True)
-            assert len(ledger.recorder.waiting) == 1
+                hinted(writer)
+            writer.buffer.try_refused_again(now=True)
+            assert len(writer.buffer.waiting) == 1
 
 
-def test_a_lost_worker_finishes_nothing_in_its_turn(ledger):
+def test_a_lost_worker_finishes_nothing_in_its_turn(writer):
     handle = tasks.note.enqueue()
-    (attempt,) = hinted(ledger, handle).claimed
-    ledger.recorder.add([Ended(attempt=attempt, arrow=Arrow.FINISH)])
+    (attempt,) = hinted(writer, handle).claimed
+    writer.buffer.add([Ended(attempt=attempt, arrow=Arrow.FINISH)])
     helpers.execute("UPDATE txtasks_worker SET lost = TRUE")
     with pytest.raises(DeclaredLost):
-        hinted(ledger)
+        hinted(writer)
     assert helpers.row(handle.id).status == Status.CLAIMED
-    assert len(ledger.recorder.waiting) == 1
+    assert len(writer.buffer.waiting) == 1
 
 
 @on_postgres
@@ -343,65 +345,65 @@ def test_a_lost_worker_finishes_nothing_in_its_turn(ledger):
     ["UPDATE txtasks_worker SET beat = beat", "LOCK TABLE txtasks_task IN ACCESS EXCLUSIVE MODE"],
     ids=["of the worker's row", "of the table of tasks"],
 )
-def test_a_turn_in_one_statement_waits_for_no_lock_for_long(ledger, lock):
+def test_a_turn_in_one_statement_waits_for_no_lock_for_long(writer, lock):
     handle = tasks.note.enqueue()
     with helpers.locked(lock), pytest.raises(OperationalError, match="lock timeout"):
-        hinted(ledger, handle)
+        hinted(writer, handle)
     connection.close()
     assert helpers.row(handle.id).status == Status.PENDING
 
 
 @on_postgres
-def test_where_psycopg_sends_values_apart_from_sql_a_turn_takes_more_statements(ledger):
+def test_where_psycopg_sends_values_apart_from_sql_a_turn_takes_more_statements(writer):
     handle = tasks.note.enqueue()
     connection.close()
     connection.settings_dict["OPTIONS"]["server_side_binding"] = True
     try:
         with CaptureQueriesContext(connection) as asked:
-            assert len(hinted(ledger, handle).claimed) == 1
+            assert len(hinted(writer, handle).claimed) == 1
     finally:
         connection.settings_dict["OPTIONS"].pop("server_side_binding")
         connection.close()
     assert len(asked) > 1
 
 
-@pytest.mark.parametrize("write", [take, lambda ledger: hinted(ledger, *Task.objects.all())],
+@pytest.mark.parametrize("write", [take, lambda writer: hinted(writer, *Task.objects.all())],
                          ids=["scan", "hint"])  # fmt: skip
-def test_claims_whose_commit_went_unanswered_are_given_back_free(write, ledger):
+def test_claims_whose_commit_went_unanswered_are_given_back_free(write, writer):
     handle = tasks.note.enqueue()
-    write(ledger)  # and the loop never learns of it
-    ledger.failed(OperationalError("the connection was cut"))
-    take(ledger, room=0)
+    write(writer)  # and the loop never learns of it
+    writer.failed(OperationalError("the connection was cut"))
+    take(writer, room=0)
     task = helpers.row(handle.id)
     assert (task.status, task.attempt, task.crashes, task.failures) == (Status.PENDING, 1, 0, 0)
 
 
-def test_claims_that_run_are_not_given_back(ledger):
+def test_claims_that_run_are_not_given_back(writer):
     handle = tasks.note.enqueue()
-    (attempt,) = take(ledger)
-    ledger.failed(OperationalError("the connection was cut"))
-    take(ledger, room=0, running=[(attempt.task_id, attempt.number)])
+    (attempt,) = take(writer)
+    writer.failed(OperationalError("the connection was cut"))
+    take(writer, room=0, running=[(attempt.task_id, attempt.number)])
     assert helpers.row(handle.id).status == Status.CLAIMED
 
 
-def test_an_outcome_whose_commit_went_unanswered_is_not_recorded_twice(ledger):
+def test_an_outcome_whose_commit_went_unanswered_is_not_recorded_twice(writer):
     handle = tasks.note.enqueue()
-    (attempt,) = take(ledger)
+    (attempt,) = take(writer)
     done = Ended(attempt=attempt, arrow=Arrow.FINISH)
-    ledger.recorder.add([done])
-    take(ledger)
-    ledger.recorder.add([done])  # the loop never learned that it is recorded
-    ledger.failed(OperationalError("the connection was cut"))
-    take(ledger)
-    assert ledger.recorder.waiting == []
+    writer.buffer.add([done])
+    take(writer)
+    writer.buffer.add([done])  # the loop never learned that it is recorded
+    writer.failed(OperationalError("the connection was cut"))
+    take(writer)
+    assert writer.buffer.waiting == []
     assert helpers.finished(handle.id).attempt == 1
     assert helpers.counts()["finished"] == 1
 
 
-def test_an_outcome_that_failed_to_be_written_is_written_by_the_next_turn(ledger):
+def test_an_outcome_that_failed_to_be_written_is_written_by_the_next_turn(writer):
     handle = tasks.note.enqueue()
-    (attempt,) = take(ledger)
-    ledger.recorder.add([Ended(attempt=attempt, arrow=Arrow.FINISH)])
+    (attempt,) = take(writer)
+    writer.buffer.add([Ended(attempt=attempt, arrow=Arrow.FINISH)])
 
     def refuse(execute, sql, params, many, context):
         if "DELETE FROM txtasks_task" in sql:
@@ -409,16 +411,16 @@ def test_an_outcome_that_failed_to_be_written_is_written_by_the_next_turn(ledger
         return execute(sql, params, many, context)
 
     with connection.execute_wrapper(refuse), pytest.raises(OperationalError) as caught:
-        take(ledger)
-    ledger.failed(caught.value)
-    take(ledger)
+        take(writer)
+    writer.failed(caught.value)
+    take(writer)
     assert helpers.finished(handle.id).attempt == 1
 
 
-def test_an_outcome_refused_in_a_turn_that_was_rolled_back_is_tried_once_in_the_next(ledger):
+def test_an_outcome_refused_in_a_turn_that_was_rolled_back_is_tried_once_in_the_next(writer):
     handle = tasks.note.enqueue()
-    (attempt,) = take(ledger)
-    ledger.recorder.add([Ended(attempt=attempt, arrow=Arrow.FINISH)])
+    (attempt,) = take(writer)
+    writer.buffer.add([Ended(attempt=attempt, arrow=Arrow.FINISH)])
 
     def refuse(execute, sql, params, many, context):
         if "DELETE FROM txtasks_task" in sql or "UPDATE txtasks_task" in sql:
@@ -427,10 +429,10 @@ def test_an_outcome_refused_in_a_turn_that_was_rolled_back_is_tried_once_in_the_
             raise OperationalError("the connection was cut")
         return execute(sql, params, many, context)
 
-    ledger.failed(DataError("an earlier turn met it, so it is recorded apart"))
+    writer.failed(DataError("an earlier turn met it, so it is recorded apart"))
     with connection.execute_wrapper(refuse), pytest.raises(OperationalError) as caught:
-        take(ledger)
-    ledger.failed(caught.value)
-    take(ledger)
-    assert ledger.recorder.waiting == []
+        take(writer)
+    writer.failed(caught.value)
+    take(writer)
+    assert writer.buffer.waiting == []
     assert helpers.finished(handle.id).attempt == 1
