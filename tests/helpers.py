@@ -260,7 +260,7 @@ def working(
     """
     from django_txtasks import registry
     from django_txtasks.broker.consumer import HintConsumer
-    from django_txtasks.broker.will import LastWill
+    from django_txtasks.broker.will import LastWillHolder
     from django_txtasks.conf import get_config
     from django_txtasks.lifecycle.claims import Subscription
     from django_txtasks.worker.hint_inbox import HintInbox
@@ -272,7 +272,7 @@ def working(
     if config.broker_url is not None:
         inbox.source = HintConsumer(config, "default", queues, inbox.deliver)
         inbox.source.start()
-        last_will = LastWill(config, "default", inbox.wake)
+        last_will = LastWillHolder(config, "default", inbox.wake)
         last_will.start()
     stop = Shutdown(10, inbox.wake)
     worker = Worker(

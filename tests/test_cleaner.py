@@ -59,7 +59,7 @@ def look_for(cleaner, clock, seconds):
     lost = 0
     for _ in range(int(seconds)):
         clock.now += 1
-        lost += cleaner.watch()["lost"]
+        lost += cleaner.find_lost()["lost"]
     return lost
 
 
@@ -93,7 +93,7 @@ def test_a_shorter_lease_than_this_cleaners_rhythm_is_noticed_all_the_same(txtas
     lost = 0
     for _ in range(4):
         clock.now += 10
-        lost += cleaner.watch()["lost"]
+        lost += cleaner.find_lost()["lost"]
     assert lost == 1
 
 
@@ -101,7 +101,7 @@ def test_time_in_which_the_cleaner_did_not_look_does_not_count(cleaner, clock, w
     """It was stopped, or its machine slept: the worker may have slept with it."""
     assert look_for(cleaner, clock, 5) == 0
     clock.now += 3600
-    assert cleaner.watch()["lost"] == 0
+    assert cleaner.find_lost()["lost"] == 0
     assert look_for(cleaner, clock, 14) == 0
     assert look_for(cleaner, clock, 3) == 1
 

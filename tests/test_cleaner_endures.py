@@ -86,9 +86,9 @@ def test_claims_of_a_worker_that_is_lost_no_more_are_left_alone(monkeypatch):
     monkeypatch.setattr(rescue, "TOGETHER", 2)
     claims = claims_of_a_lost_worker(5)
     cleaner = Cleaner(get_config())
-    assert cleaner.watch()["retried"] == 2
+    assert cleaner.find_lost()["retried"] == 2
     Worker.objects.update(lost=False)
-    assert cleaner.watch()["retried"] == 0
+    assert cleaner.find_lost()["retried"] == 0
     assert Task.objects.filter(status=Status.CLAIMED).count() == len(claims) - 2
 
 

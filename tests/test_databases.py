@@ -166,7 +166,7 @@ def test_a_thread_that_breaks_ends_the_cleaner(monkeypatch):
     def breaks(self):
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("django_txtasks.cleaner.cleaner.Cleaner.watch", breaks)
+    monkeypatch.setattr("django_txtasks.cleaner.cleaner.Cleaner.find_lost", breaks)
     with pytest.raises(RuntimeError, match="a bug"):
         call_command("runcleaner", *BOTH)
 

@@ -19,9 +19,9 @@ from django_txtasks.lifecycle import claims, sessions, workers
 from django_txtasks.lifecycle.claims import Room, Subscription
 from django_txtasks.lifecycle.database_errors import is_refusal
 from django_txtasks.models import Status, Worker
-from django_txtasks.worker import pulse
+from django_txtasks.worker import probes
 from django_txtasks.worker.hint_inbox import HintInbox
-from django_txtasks.worker.pulse import Pulse
+from django_txtasks.worker.probes import Liveness
 from django_txtasks.worker.shutdown import Shutdown
 from django_txtasks.worker.worker import Worker as RealWorker
 
@@ -290,10 +290,10 @@ def test_a_statement_that_took_too_long_costs_a_cleaner_no_session(sql):
 @pytest.mark.parametrize("refused", [True, False])
 def test_liveness_ends_where_the_database_answers_and_refuses_the_beat(refused, monkeypatch):
     """One that is away is waited for."""
-    one, begin = Pulse(get_config().lease), time.monotonic()
+    one, begin = Liveness(get_config().lease), time.monotonic()
     one.ended(refused=refused)
     assert one.is_live()
-    monkeypatch.setattr(time, "monotonic", lambda: begin + pulse.REFUSED.total_seconds() + 10)
+    monkeypatch.setattr(time, "monotonic", lambda: begin + probes.REFUSED.total_seconds() + 10)
     one.turned()
     one.ended(refused=refused)
     assert one.is_live() is not refused

@@ -22,7 +22,7 @@ from probe import tasks
 from django_txtasks import logs
 from django_txtasks.models import Worker
 from django_txtasks.status import snapshot
-from django_txtasks.worker.pulse import Probes, Pulse
+from django_txtasks.worker.probes import Liveness, Probes
 
 # ---- txtasks_status
 
@@ -234,9 +234,9 @@ named.warning("once")
 
 
 @contextmanager
-def probed(pulse):
-    """Ask for the answers of this pulse."""
-    probes = Probes(pulse, 0)
+def probed(liveness):
+    """Ask for the answers of these probes."""
+    probes = Probes(liveness, 0)
 
     def ask(path):
         return answer(probes.port, path)
@@ -259,26 +259,26 @@ def answer(port, path):
 
 
 def test_what_is_live_and_what_is_ready(monkeypatch):
-    pulse = Pulse(timedelta(seconds=15))
-    with probed(pulse) as ask:
+    liveness = Liveness(timedelta(seconds=15))
+    with probed(liveness) as ask:
         assert ask("/live") == (200, "ok")  # it has just begun
-        monkeypatch.setattr("django_txtasks.worker.pulse.PATIENCE", timedelta(seconds=-1000))
-        monkeypatch.setattr(pulse, "_lease", -1.0)
+        monkeypatch.setattr("django_txtasks.worker.probes.PATIENCE", timedelta(seconds=-1000))
+        monkeypatch.setattr(liveness, "_lease", -1.0)
         assert ask("/live")[0] == 503
         monkeypatch.undo()
-        pulse.turned()
+        liveness.turned()
         assert ask("/live") == (200, "ok")
         assert ask("/ready") == (503, "no beat was written for a lease")
-        pulse.wrote()
+        liveness.wrote()
         assert ask("/ready?verbose") == (200, "ok")
         assert ask("/")[0] == 404
 
 
 def test_a_beat_counts_for_a_lease():
-    pulse = Pulse(timedelta(0))
-    pulse.turned()
-    pulse.wrote()
-    assert pulse.is_live() and not pulse.is_ready()
+    liveness = Liveness(timedelta(0))
+    liveness.turned()
+    liveness.wrote()
+    assert liveness.is_live() and not liveness.is_ready()
 
 
 def test_a_file_that_cannot_be_written_is_said_at_once(tmp_path, rows):
@@ -289,15 +289,15 @@ def test_a_file_that_cannot_be_written_is_said_at_once(tmp_path, rows):
 def test_a_file_that_cannot_be_written_any_more_ends_no_worker(tmp_path):
     place = tmp_path / "place"
     place.mkdir()
-    pulse = Pulse(timedelta(seconds=15), str(place / "alive"))
+    liveness = Liveness(timedelta(seconds=15), str(place / "alive"))
     (place / "alive").unlink()
     place.rmdir()
-    pulse.turned()
-    assert pulse.is_live()
+    liveness.turned()
+    assert liveness.is_live()
 
 
 def test_a_port_that_is_taken_is_said_at_once(rows):
-    taken = Probes(Pulse(timedelta(1)), 0)
+    taken = Probes(Liveness(timedelta(1)), 0)
     with pytest.raises(CommandError, match="--probe-port"):
         call_command("runworkers", batch=True, probe_port=taken.port)
     taken.close()

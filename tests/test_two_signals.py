@@ -18,9 +18,13 @@ from probe import tasks
 from probe.models import Run
 from proxy import Proxy
 
-from django_txtasks.broker.will import LastWill, LastWills
+from django_txtasks.broker.will import LastWillConsumer, LastWillHolder
 from django_txtasks.cleaner import Cleaner
-from django_txtasks.cleaner.watch import SECOND_THOUGHTS, THOUGHTS_AT_HOME, Watch
+from django_txtasks.cleaner.failure_detector import (
+    GRACE_AT_HOME_SECONDS,
+    GRACE_SECONDS,
+    FailureDetector,
+)
 from django_txtasks.conf import get_config
 from django_txtasks.lifecycle import recovery, sessions, workers
 from django_txtasks.models import Status, Worker
@@ -73,16 +77,16 @@ def wills():
 
 
 @pytest.fixture
-def watch(wills, clock):
-    return Watch(get_config(), "default", wills, clock)
+def detector(wills, clock):
+    return FailureDetector(get_config(), "default", wills, clock)
 
 
-def lost(watch, clock, seconds=0.0, step=0.05):
-    """Let time pass under the watch's eyes; return the ids of those that it wants declared lost."""
-    found = {worker.id for worker, _ in watch.lost()}
+def lost(detector, clock, seconds=0.0, step=0.05):
+    """Let time pass under the detector's eyes; return the ids of those that it wants declared lost."""
+    found = {worker.id for worker, _ in detector.lost()}
     for _ in range(round(seconds / step)):
         clock.now += step
-        found |= {worker.id for worker, _ in watch.lost()}
+        found |= {worker.id for worker, _ in detector.lost()}
     return found
 
 
@@ -100,8 +104,8 @@ def beat(worker, will):
         assert workers.beat("default", worker, running=0, listening=True, will=will)
 
 
-def crashed_worker(watch, will=1):
-    """A worker that this watch has seen to beat, and whose database session has ended since."""
+def crashed_worker(detector, will=1):
+    """A worker that this detector has seen to beat, and whose database session has ended since."""
     known = []
 
     def live():
@@ -110,7 +114,7 @@ def crashed_worker(watch, will=1):
 
     with helpers.second_session(live):
         pass
-    list(watch.lost())
+    list(detector.lost())
     with helpers.second_session(lambda: beat(known[0], will)):
         pass
     (session,) = Worker.objects.get(pk=known[0]).sessions
@@ -119,12 +123,12 @@ def crashed_worker(watch, will=1):
 
 
 @on_server
-def test_last_will_and_ended_session_together_are_enough(watch, wills, clock):
-    list(watch.lost())
-    worker = crashed_worker(watch)
+def test_last_will_and_ended_session_together_are_enough(detector, wills, clock):
+    list(detector.lost())
+    worker = crashed_worker(detector)
     wills.deliver(worker, 1)
-    assert lost(watch, clock) == set()
-    assert lost(watch, clock, 2 * SECOND_THOUGHTS) == {worker}
+    assert lost(detector, clock) == set()
+    assert lost(detector, clock, 2 * GRACE_SECONDS) == {worker}
     assert wills.settled == [(worker, 1)]
 
 
@@ -132,10 +136,10 @@ def test_last_will_and_ended_session_together_are_enough(watch, wills, clock):
 @pytest.mark.parametrize(
     ("alive", "expected"), [(True, set()), (False, {1})], ids=["running", "zombie"]
 )
-def test_a_process_that_the_cleaner_can_see_is_believed(alive, expected, watch, wills, clock):
+def test_a_process_that_the_cleaner_can_see_is_believed(alive, expected, detector, wills, clock):
     """Both links were cut, and the machine is too busy to have them back in a moment."""
-    list(watch.lost())
-    worker = crashed_worker(watch)
+    list(detector.lost())
+    worker = crashed_worker(detector)
     process = subprocess.Popen(["sleep", "60" if alive else "0"])
     if not alive:
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
@@ -143,104 +147,104 @@ def test_a_process_that_the_cleaner_can_see_is_believed(alive, expected, watch, 
         "UPDATE txtasks_worker SET host = %s, pid = %s", workers.host_name(), process.pid
     )
     wills.deliver(worker, 1)
-    assert {1 for _ in lost(watch, clock, 2)} == expected
+    assert {1 for _ in lost(detector, clock, 2)} == expected
     process.kill()
     process.wait()
 
 
 @on_server
-def test_a_process_that_is_gone_from_this_machine_is_lost_sooner(watch, wills, clock):
-    list(watch.lost())
-    worker = crashed_worker(watch)
+def test_a_process_that_is_gone_from_this_machine_is_lost_sooner(detector, wills, clock):
+    list(detector.lost())
+    worker = crashed_worker(detector)
     process = subprocess.Popen(["true"])
     process.wait()
     helpers.execute(
         "UPDATE txtasks_worker SET host = %s, pid = %s", workers.host_name(), process.pid
     )
     wills.deliver(worker, 1)
-    assert lost(watch, clock) == set()
-    assert lost(watch, clock, 2 * THOUGHTS_AT_HOME, step=0.01) == {worker}
+    assert lost(detector, clock) == set()
+    assert lost(detector, clock, 2 * GRACE_AT_HOME_SECONDS, step=0.01) == {worker}
 
 
-def test_a_last_will_alone_is_a_suspicion(watch, wills, clock):
-    list(watch.lost())
+def test_a_last_will_alone_is_a_suspicion(detector, wills, clock):
+    list(detector.lost())
     worker = register()  # in this session, which is there
     beat(worker, 1)
     wills.deliver(worker, 1)
-    assert lost(watch, clock, A_BEAT) == set()
+    assert lost(detector, clock, A_BEAT) == set()
     assert Worker.objects.get().suspected_at
 
 
 @on_server
-def test_an_ended_session_alone_is_nothing(watch, clock):
-    list(watch.lost())
-    crashed_worker(watch)
-    assert lost(watch, clock, 14) == set()
-    assert lost(watch, clock, 2)
+def test_an_ended_session_alone_is_nothing(detector, clock):
+    list(detector.lost())
+    crashed_worker(detector)
+    assert lost(detector, clock, 14) == set()
+    assert lost(detector, clock, 2)
 
 
 @on_server
-def test_a_beat_after_both_signals_saves_the_worker(watch, wills, clock):
+def test_a_beat_after_both_signals_saves_the_worker(detector, wills, clock):
     """Both of its links were cut and are there again."""
-    list(watch.lost())
-    worker = crashed_worker(watch)
+    list(detector.lost())
+    worker = crashed_worker(detector)
     wills.deliver(worker, 1)
-    assert lost(watch, clock, SECOND_THOUGHTS / 2, step=0.01) == set()
+    assert lost(detector, clock, GRACE_SECONDS / 2, step=0.01) == set()
     beat(worker, 2)
-    assert lost(watch, clock, 5) == set()
+    assert lost(detector, clock, 5) == set()
     assert Worker.objects.get().suspected_at is None
 
 
 @on_server
-def test_a_beat_under_the_old_will_delays_the_verdict(watch, wills, clock):
+def test_a_beat_under_the_old_will_delays_the_verdict(detector, wills, clock):
     """It has not noticed yet that its connection to RabbitMQ is gone."""
-    list(watch.lost())
-    worker = crashed_worker(watch)
+    list(detector.lost())
+    worker = crashed_worker(detector)
     wills.deliver(worker, 1)
-    assert lost(watch, clock, SECOND_THOUGHTS / 2, step=0.01) == set()
+    assert lost(detector, clock, GRACE_SECONDS / 2, step=0.01) == set()
     with helpers.second_session(lambda: beat(worker, 1)):
         pass
     (session,) = Worker.objects.get().sessions
     helpers.wait_until(lambda: sessions.is_gone("default", session) is not False)
     assert Worker.objects.get().suspected_at
-    assert lost(watch, clock, SECOND_THOUGHTS * 0.8, step=0.01) == set()
-    assert lost(watch, clock, SECOND_THOUGHTS) == {worker}
+    assert lost(detector, clock, GRACE_SECONDS * 0.8, step=0.01) == set()
+    assert lost(detector, clock, GRACE_SECONDS) == {worker}
 
 
 @on_server
 def test_a_worker_not_seen_to_beat_since_the_cleaners_links_are_there_has_its_lease(
-    watch, wills, clock
+    detector, wills, clock
 ):
     """What cut the cleaner's links may have cut the worker's, too."""
-    worker = crashed_worker(Watch(get_config(), "default", wills, clock))
-    list(watch.lost())
+    worker = crashed_worker(FailureDetector(get_config(), "default", wills, clock))
+    list(detector.lost())
     wills.deliver(worker, 1)
-    assert lost(watch, clock, 14) == set()
-    assert lost(watch, clock, 2) == {worker}
+    assert lost(detector, clock, 14) == set()
+    assert lost(detector, clock, 2) == {worker}
 
 
 @on_server
 @pytest.mark.parametrize("link", ["database", "rabbitmq"])
-def test_a_cleaner_that_lost_a_link_itself_counts_anew(link, watch, wills, clock):
-    list(watch.lost())
-    worker = crashed_worker(watch)
+def test_a_cleaner_that_lost_a_link_itself_counts_anew(link, detector, wills, clock):
+    list(detector.lost())
+    worker = crashed_worker(detector)
     wills.deliver(worker, 1)
-    list(watch.lost())
+    list(detector.lost())
     if link == "database":
         connection.close()
     else:
         wills.unbroken = 2
-    assert lost(watch, clock, 10) == set()
+    assert lost(detector, clock, 10) == set()
 
 
 @on_server
-def test_without_its_own_link_to_rabbitmq_a_cleaner_waits_for_the_lease(watch, wills, clock):
-    list(watch.lost())
-    worker = crashed_worker(watch)
+def test_without_its_own_link_to_rabbitmq_a_cleaner_waits_for_the_lease(detector, wills, clock):
+    list(detector.lost())
+    worker = crashed_worker(detector)
     wills.deliver(worker, 1)
-    list(watch.lost())
+    list(detector.lost())
     wills.unbroken = 0
-    assert lost(watch, clock, 10) == set()
+    assert lost(detector, clock, 10) == set()
 
 
 @pytest.mark.parametrize("number", [0, 2, 7])
@@ -253,49 +257,49 @@ def test_a_will_of_another_number_is_void(number):
 
 
 @on_server
-def test_a_will_of_a_worker_whose_row_is_locked_waits(watch, wills, clock):
+def test_a_will_of_a_worker_whose_row_is_locked_waits(detector, wills, clock):
     """A slow turn of its own, which ends in a moment."""
-    list(watch.lost())
+    list(detector.lost())
     worker = register()
     beat(worker, 1)
     wills.deliver(worker, 1)
     with helpers.locked("UPDATE txtasks_worker SET beat = beat + 1"):
-        list(watch.lost())
+        list(detector.lost())
         assert wills.settled == []
-    list(watch.lost())
+    list(detector.lost())
     assert wills.settled == [(worker, 1)]
     assert Worker.objects.get().suspected_at
 
 
 def test_where_the_database_cannot_tell_two_beats_of_silence_are_the_second_signal(
-    watch, wills, clock
+    detector, wills, clock
 ):
     """SQLite, or a pooler in between."""
-    list(watch.lost())
+    list(detector.lost())
     worker = register()
     beat(worker, 1)
     helpers.execute("UPDATE txtasks_worker SET sessions = %s", json.dumps([""]))
-    assert lost(watch, clock, 5) == set()
+    assert lost(detector, clock, 5) == set()
     wills.deliver(worker, 1)
     beat(worker, 1)
     helpers.execute("UPDATE txtasks_worker SET sessions = %s", json.dumps([""]))
-    assert lost(watch, clock, 2 * A_BEAT - 0.1) == set()
-    assert lost(watch, clock, 2 * SECOND_THOUGHTS) == {worker}
+    assert lost(detector, clock, 2 * A_BEAT - 0.1) == set()
+    assert lost(detector, clock, 2 * GRACE_SECONDS) == {worker}
 
 
-def test_suspects_are_looked_at_often_and_others_every_beat(watch, wills, clock):
-    list(watch.lost())
+def test_suspects_are_looked_at_often_and_others_every_beat(detector, wills, clock):
+    list(detector.lost())
     worker = register()
     beat(worker, 1)
-    assert watch.pause(A_BEAT) == A_BEAT
+    assert detector.pause(A_BEAT) == A_BEAT
     wills.deliver(worker, 1)
     pauses = []
     for _ in range(6):
-        list(watch.lost())
-        pauses.append(watch.pause(A_BEAT))
+        list(detector.lost())
+        pauses.append(detector.pause(A_BEAT))
     assert pauses == [0.02, 0.05, 0.1, 0.1, 0.1, 0.1]
     clock.now += 20
-    assert watch.pause(A_BEAT) == A_BEAT
+    assert detector.pause(A_BEAT) == A_BEAT
 
 
 @on_server
@@ -344,7 +348,7 @@ def test_a_lost_workers_frozen_session_is_ended_and_its_locks_with_it(clock):
         assert held.wait(helpers.PATIENCE)
         helpers.execute("UPDATE txtasks_worker SET sessions = %s", json.dumps(["", frozen[0]]))
         for _ in range(17):
-            cleaner.watch()
+            cleaner.find_lost()
             clock.now += 1
         assert Worker.objects.get(pk=worker).lost
         Run.objects.update(attempt=2)
@@ -467,7 +471,7 @@ def test_a_worker_that_stops_in_good_order_leaves_no_suspicion(crowd, processes,
 def test_a_will_is_renewed_before_rabbitmq_runs_out_of_patience(broker, txtasks, monkeypatch):
     """A delivery that is not acknowledged for half an hour costs the channel."""
     me = uuid.uuid4()
-    will = LastWill(get_config(), "default", lambda: None)
+    will = LastWillHolder(get_config(), "default", lambda: None)
     will.start()
     helpers.wait_until(lambda: will.number_for(me) == 1)
     monkeypatch.setattr("django_txtasks.broker.will.RENEW_AFTER", 1.0)
@@ -482,7 +486,7 @@ def test_a_will_is_renewed_before_rabbitmq_runs_out_of_patience(broker, txtasks,
 
 @pytest.mark.once
 def test_a_worker_with_a_new_id_has_a_new_will(broker):
-    will = LastWill(get_config(), "default", lambda: None)
+    will = LastWillHolder(get_config(), "default", lambda: None)
     will.start()
     first, second = uuid.uuid4(), uuid.uuid4()
     helpers.wait_until(lambda: will.number_for(first) == 1)
@@ -492,7 +496,7 @@ def test_a_worker_with_a_new_id_has_a_new_will(broker):
 
 @pytest.mark.once
 def test_what_is_no_will_is_dropped(broker):
-    wills = LastWills(get_config(), "default", lambda: None)
+    wills = LastWillConsumer(get_config(), "default", lambda: None)
     wills.start()
     helpers.wait_until(lambda: wills.unbroken)
     good = {"worker": str(uuid.uuid4()), "will": 3}

@@ -30,7 +30,7 @@ PATIENCE = 2.0
 """Seconds after which a will that did not come back is written anew."""
 
 
-class LastWill(Listener):
+class LastWillHolder(Listener):
     """Holds one message un-acknowledged in this worker's name.
 
     Each connection, each worker id and each renewal has a will of a new number, in a queue of its own: a
@@ -116,7 +116,7 @@ class LastWill(Listener):
 
 
 @dataclass(frozen=True)
-class Will:
+class DeliveredWill:
     """One last will that RabbitMQ has delivered.
 
     Attributes:
@@ -128,7 +128,7 @@ class Will:
     settle: Callable[[], None]
 
 
-class LastWills(Listener):
+class LastWillConsumer(Listener):
     """Receives the last wills of workers, for a cleaner.
 
     Args:
@@ -139,16 +139,16 @@ class LastWills(Listener):
         super().__init__(config, f"Cleaner of {alias!r}")
         self._queue = topology.lost_queue(config, alias)
         self._wake = wake
-        self._wills: queue.SimpleQueue[Will] = queue.SimpleQueue()
+        self._wills: queue.SimpleQueue[DeliveredWill] = queue.SimpleQueue()
 
     @property
     def unbroken(self) -> int:
         """Return a number that changes whenever the connection does; 0 = there is none now."""
         return self.generation if self.connected else 0
 
-    def take(self) -> list[Will]:
+    def take(self) -> list[DeliveredWill]:
         """Return what has come since the last call."""
-        wills: list[Will] = []
+        wills: list[DeliveredWill] = []
         with contextlib.suppress(queue.Empty):
             while True:
                 wills.append(self._wills.get_nowait())
@@ -174,6 +174,8 @@ class LastWills(Listener):
             signals.hint_refused.tell(queue=self._queue, error=error)
             return
         self._wills.put(
-            Will(worker, number, lambda: self.soon(channel, lambda: channel.basic_ack(tag)))
+            DeliveredWill(
+                worker, number, lambda: self.soon(channel, lambda: channel.basic_ack(tag))
+            )
         )
         self._wake()

@@ -1,6 +1,6 @@
 """Notices what was overlooked or has crashed. Any number of cleaners at once is harmless.
 
-* ``watch``: which workers are lost
+* ``failure_detector``: which workers are lost
 * ``cleaner``: the loop, and what it does about them
 * ``upkeep``: the steps of a pass over tasks; ``renotifier`` and ``sweep`` are two of them
 * ``record``: its own row

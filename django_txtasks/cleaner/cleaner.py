@@ -12,11 +12,11 @@ from typing import Any, Protocol
 from django.db import DatabaseError, InterfaceError, connections, reset_queries
 
 from django_txtasks import signals
+from django_txtasks.cleaner.failure_detector import FailureDetector, LastWills
 from django_txtasks.cleaner.record import Record
 from django_txtasks.cleaner.renotifier import Notify
 from django_txtasks.cleaner.rescue import Rescue
 from django_txtasks.cleaner.upkeep import Upkeep
-from django_txtasks.cleaner.watch import Watch, Wills
 from django_txtasks.conf import Config
 from django_txtasks.lifecycle import recovery, sessions
 from django_txtasks.lifecycle.database_errors import (
@@ -33,7 +33,7 @@ PIECE = 0.25
 """Seconds of work on a pass until it looks at the workers again."""
 
 
-class Pulse(Protocol):
+class Liveness(Protocol):
     """Signs of life for whoever runs the process."""
 
     def turned(self) -> None:
@@ -52,7 +52,7 @@ class Cleaner:
     Args:
         notify: sends hints for (id, queue) pairs; None = no broker.
         wills: the last wills that RabbitMQ delivers; None = no broker, the lease decides.
-        pulse: what tells whoever runs the process that it achieves something.
+        liveness: what tells whoever runs the process that it achieves something.
         quiet: tell nobody what is done, since it will be rolled back.
         clock: monotonic seconds.
     """
@@ -63,14 +63,14 @@ class Cleaner:
         alias: str = "default",
         *,
         notify: Notify | None = None,
-        wills: Wills | None = None,
-        pulse: Pulse | None = None,
+        wills: LastWills | None = None,
+        liveness: Liveness | None = None,
         quiet: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.config, self.alias, self.notify, self.quiet = config, alias, notify, quiet
-        self.clock, self.pulse = clock, pulse
-        self.workers = Watch(config, alias, wills, clock)
+        self.clock, self.liveness = clock, liveness
+        self.workers = FailureDetector(config, alias, wills, clock)
         self.rescue = Rescue(config, alias, notify=notify, tell=self._tell, clock=clock)
         self.upkeep = Upkeep(
             config, alias, notify=notify, tell=self._tell, skip=self.rescue.skip, clock=clock
@@ -116,16 +116,16 @@ class Cleaner:
             DatabaseError: something could not be done. The rest was.
         """
         counts: Counter[str] = Counter(dict.fromkeys(NAMES, 0))
-        counts.update(self.watch())
+        counts.update(self.find_lost())
         while self.rescue.is_unfinished:
-            counts.update(self.watch())
+            counts.update(self.find_lost())
         for piece in self._pieces():
             counts.update(piece)
         if self._error:
             raise DatabaseError(self._error)
         return counts
 
-    def watch(self) -> Counter[str]:
+    def find_lost(self) -> Counter[str]:
         """Declare silent workers lost, and recover claims of lost workers for a moment."""
         counts: Counter[str] = Counter(lost=0, retried=0, buried=0)
         for worker, reason in self.workers.lost():
@@ -143,7 +143,7 @@ class Cleaner:
     def _turn(self) -> Counter[str]:
         """Beat, look at the workers, then work on the pass until it is time to look again."""
         self.record.beat()
-        counts = self.watch()
+        counts = self.find_lost()
         if self.rescue.is_unfinished:  # it comes before all else
             return counts
         if self._pass is None and self.clock() >= self._next_pass:
@@ -167,8 +167,8 @@ class Cleaner:
             self.record.failed(self._error)
             return self._done
         self.record.passed()
-        if self.pulse is not None:
-            self.pulse.wrote()
+        if self.liveness is not None:
+            self.liveness.wrote()
         return self._done
 
     def _pieces(self) -> Iterator[Counter[str]]:
@@ -213,9 +213,9 @@ class Cleaner:
         return pause
 
     def _tell_probes(self, *, refused: bool) -> None:
-        if self.pulse is not None:
-            self.pulse.turned()
-            self.pulse.ended(refused=refused)
+        if self.liveness is not None:
+            self.liveness.turned()
+            self.liveness.ended(refused=refused)
 
     def _interval(self) -> float:
         return self.config.clean_interval.total_seconds() * jitter(0.9, 1)

@@ -8,9 +8,9 @@ from typing import TypeVar
 
 from django.core.management.base import CommandError
 
-from django_txtasks.worker.pulse import Probes, Pulse, Pulses
+from django_txtasks.worker.probes import Liveness, LivenessOfAll, Probes
 
-P = TypeVar("P", Pulse, Pulses)
+P = TypeVar("P", Liveness, LivenessOfAll)
 
 
 def probe_options(parser: ArgumentParser) -> None:
@@ -24,7 +24,7 @@ def probe_options(parser: ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def pulse_at(file: str | None, make: Callable[[], P]) -> P:
+def liveness_at(file: str | None, make: Callable[[], P]) -> P:
     """Return signs of life that ``make`` makes. CommandError if the file cannot be written."""
     try:
         return make()
@@ -32,10 +32,10 @@ def pulse_at(file: str | None, make: Callable[[], P]) -> P:
         raise CommandError(f"--liveness-file {file} cannot be written: {error.strerror}.") from None
 
 
-def probes_at(port: int | None, pulse: Pulse | Pulses) -> Probes | None:
+def probes_at(port: int | None, liveness: Liveness | LivenessOfAll) -> Probes | None:
     """Answer at this port, if there is one. CommandError if it cannot be used."""
     try:
-        return Probes(pulse, port) if port else None
+        return Probes(liveness, port) if port else None
     except (OSError, OverflowError) as error:
         raise CommandError(f"--probe-port {port} cannot be used: {error}.") from None
 

@@ -90,7 +90,7 @@ class Slots(Protocol):
         """Return (id, attempt) of each."""
 
 
-class LastWill(Protocol):
+class LastWillHolder(Protocol):
     """What RabbitMQ tells the cleaners by itself when this process is gone."""
 
     def number_for(self, worker: uuid.UUID) -> int:
@@ -113,7 +113,7 @@ class TurnWriter:
         config: Config,
         subscription: Subscription,
         threads: int,
-        last_will: LastWill | None = None,
+        last_will: LastWillHolder | None = None,
     ) -> None:
         self.config, self.subscription, self.threads = config, subscription, threads
         self.alias, self.last_will = subscription.alias, last_will

@@ -23,14 +23,14 @@ from django_txtasks.lifecycle.database_errors import is_refusal, is_repeatable, 
 from django_txtasks.worker.hint_inbox import HintInbox
 from django_txtasks.worker.leaving import let_go
 from django_txtasks.worker.prefetch import PrefetchPolicy
-from django_txtasks.worker.pulse import Pulse
+from django_txtasks.worker.probes import Liveness
 from django_txtasks.worker.recycling import RecyclePolicy
 from django_txtasks.worker.rerouting import Rerouting
 from django_txtasks.worker.runner import Runner, failed
 from django_txtasks.worker.schedule import Schedule
 from django_txtasks.worker.shutdown import Shutdown
 from django_txtasks.worker.slots import Running, Slots
-from django_txtasks.worker.turn_writer import DeclaredLost, LastWill, TurnWriter
+from django_txtasks.worker.turn_writer import DeclaredLost, LastWillHolder, TurnWriter
 
 PATIENCE_WITH_HINTS = 0.05
 """Seconds that a full worker in which nothing ends goes on listening; then it leaves hints to those with room."""
@@ -67,7 +67,7 @@ class Worker:
         max_tasks: end after so many tasks.
         recycling: when to end for a new process.
         last_will: what tells cleaners of its death; None = there is no broker.
-        pulse: what tells whoever runs the process that it is alive.
+        liveness: what tells whoever runs the process that it is alive.
     """
 
     def __init__(
@@ -81,8 +81,8 @@ class Worker:
         batch: bool = False,
         max_tasks: int | None = None,
         recycling: RecyclePolicy | None = None,
-        last_will: LastWill | None = None,
-        pulse: Pulse | None = None,
+        last_will: LastWillHolder | None = None,
+        liveness: Liveness | None = None,
     ) -> None:
         self.config, self.inbox, self.stop, self.batch = config, inbox, stop, batch
         self._patience = max(LEAST_PATIENCE, config.grace.total_seconds())
@@ -99,7 +99,7 @@ class Worker:
         self.schedule = Schedule(config)
         self.rerouting = Rerouting(config, subscription)
         self.recycling = recycling or RecyclePolicy()
-        self.pulse = pulse or Pulse(config.lease)
+        self.liveness = liveness or Liveness(config.lease)
         self.count = 0
         self._left = sys.maxsize if max_tasks is None else max_tasks
         self._recycle = ""
@@ -111,7 +111,7 @@ class Worker:
         """Work until stopped, then until what runs has ended."""
         told = False
         while not self._finished():
-            self.pulse.turned()
+            self.liveness.turned()
             if self.stop.asked and not told:
                 told = True
                 signals.worker_stopping.tell(worker=self.writer.name, running=self.slots.running)
@@ -141,7 +141,7 @@ class Worker:
             self._heal(error)
             return
         self._start(turn.claimed, now)  # before all else: they have waited long enough
-        self.pulse.wrote()
+        self.liveness.wrote()
         self._crowded = self._crowded or turn.room.crowded
         if turn.claimed and has_room_ahead:
             self.prefetch.learn(turn.claimed)
@@ -196,7 +196,7 @@ class Worker:
         if self.writer.failed(error):
             self.schedule.beat_at_once()
             delay = 0.0
-        self.pulse.ended(refused=is_refusal(error) and not self.writer.can_beat)
+        self.liveness.ended(refused=is_refusal(error) and not self.writer.can_beat)
         if isinstance(error, DeclaredLost):
             for attempt in self.slots.take_back(stalled=False):
                 signals.claim_lost.tell(**attempt.facts)

@@ -30,9 +30,9 @@ from django_txtasks.management.console import (
     show_log,
     stop_signals,
 )
-from django_txtasks.management.probing import probe_options, probes_at, pulse_at
+from django_txtasks.management.probing import liveness_at, probe_options, probes_at
 from django_txtasks.wakeup import WakeEvent
-from django_txtasks.worker.pulse import Pulse, Pulses
+from django_txtasks.worker.probes import Liveness, LivenessOfAll
 from django_txtasks.worker.shutdown import Shutdown
 
 PATIENCE = 10.0
@@ -88,11 +88,11 @@ class Command(BaseCommand):
                 )
             self._once(config, aliases, dry=dry)
             return
-        pulses = {alias: _pulse(config) for alias in aliases}
-        together = pulse_at(file, lambda: Pulses(list(pulses.values()), file))
+        livenesses = {alias: _pulse(config) for alias in aliases}
+        together = liveness_at(file, lambda: LivenessOfAll(list(livenesses.values()), file))
         probes = probes_at(port, together)
         try:
-            self._run(config, pulses, together)
+            self._run(config, livenesses, together)
         finally:
             if probes is not None:
                 probes.close()
@@ -110,12 +110,14 @@ class Command(BaseCommand):
         if failed:
             raise CommandError("\n".join(failed))
 
-    def _run(self, config: Config, pulses: dict[str, Pulse], together: Pulses) -> None:
+    def _run(
+        self, config: Config, livenesses: dict[str, Liveness], together: LivenessOfAll
+    ) -> None:
         """Clean each database in a thread of its own: one that is down or slow keeps none waiting.
 
         A thread that breaks takes the others along: whoever runs this process starts all of them again.
         """
-        over, wake_events = WakeEvent(), {alias: WakeEvent() for alias in pulses}
+        over, wake_events = WakeEvent(), {alias: WakeEvent() for alias in livenesses}
         broken: list[BaseException] = []
 
         def wake() -> None:
@@ -124,7 +126,7 @@ class Command(BaseCommand):
 
         def clean(alias: str) -> None:
             try:
-                self._clean(config, alias, wake_events[alias], stop, pulses[alias])
+                self._clean(config, alias, wake_events[alias], stop, livenesses[alias])
             except BaseException as error:
                 broken.append(error)
                 over.wake()
@@ -134,7 +136,7 @@ class Command(BaseCommand):
             threading.Thread(
                 target=clean, args=[alias], name=f"txtasks-cleaner-{alias}", daemon=True
             )
-            for alias in pulses
+            for alias in livenesses
         ]
         with stop_signals(stop.request):
             for thread in threads:
@@ -150,16 +152,18 @@ class Command(BaseCommand):
             raise broken[0]
 
     def _clean(
-        self, config: Config, alias: str, wake_event: WakeEvent, stop: Shutdown, pulse: Pulse
+        self, config: Config, alias: str, wake_event: WakeEvent, stop: Shutdown, liveness: Liveness
     ) -> None:
         """Clean until told to stop; a last will wakes it."""
         wills = None
         if config.broker_url is not None:
-            from django_txtasks.broker.will import LastWills  # it imports pika
+            from django_txtasks.broker.will import LastWillConsumer  # it imports pika
 
-            wills = LastWills(config, alias, wake_event.wake)
+            wills = LastWillConsumer(config, alias, wake_event.wake)
             wills.start()
-        cleaner = Cleaner(config, alias, notify=_notify(config, alias), wills=wills, pulse=pulse)
+        cleaner = Cleaner(
+            config, alias, notify=_notify(config, alias), wills=wills, liveness=liveness
+        )
 
         def wait(seconds: float) -> bool:
             wake_event.wait(seconds)
@@ -201,10 +205,10 @@ def _text(counts: Counter[str]) -> str:
     return ", ".join(f"{name} {number}" for name, number in counts.items())
 
 
-def _pulse(config: Config) -> Pulse:
+def _pulse(config: Config) -> Liveness:
     """Return the signs of life of one database's cleaner: it is ready if it has finished a pass lately."""
     patience = cleaners.INTERVALS * config.clean_interval + config.lease
-    return Pulse(patience, unready="no pass has ended for three intervals; the log says why")
+    return Liveness(patience, unready="no pass has ended for three intervals; the log says why")
 
 
 def _notify(config: Config, alias: str, *, dry: bool = False) -> Notify | None:

@@ -25,9 +25,9 @@ from django_txtasks.management.console import (
     show_log,
     stop_signals,
 )
-from django_txtasks.management.probing import positive, probe_options, probes_at, pulse_at
+from django_txtasks.management.probing import liveness_at, positive, probe_options, probes_at
 from django_txtasks.worker.hint_inbox import HintInbox
-from django_txtasks.worker.pulse import Pulse
+from django_txtasks.worker.probes import Liveness
 from django_txtasks.worker.recycling import EXIT_CODE, RecyclePolicy
 from django_txtasks.worker.shutdown import Shutdown
 from django_txtasks.worker.supervisor import (
@@ -162,18 +162,18 @@ class Command(BaseCommand):
     ) -> None:
         """Run one worker in this process."""
         file = options["liveness_file"]
-        pulse = pulse_at(file, lambda: Pulse(config.lease, file))
-        probes = probes_at(options["probe_port"], pulse)
+        liveness = liveness_at(file, lambda: Liveness(config.lease, file))
+        probes = probes_at(options["probe_port"], liveness)
         last_will = None
         if config.broker_url is not None:
             from django_txtasks.broker.consumer import HintConsumer  # they import pika
-            from django_txtasks.broker.will import LastWill
+            from django_txtasks.broker.will import LastWillHolder
 
             inbox.source = HintConsumer(
                 config, subscription.alias, list(subscription.queues), inbox.deliver
             )
             inbox.source.start()
-            last_will = LastWill(config, subscription.alias, inbox.wake)
+            last_will = LastWillHolder(config, subscription.alias, inbox.wake)
             last_will.start()
         worker = Worker(
             config,
@@ -185,7 +185,7 @@ class Command(BaseCommand):
             max_tasks=options["max_tasks"],
             recycling=RecyclePolicy(options["max_tasks_per_process"], options["max_rss"]),
             last_will=last_will,
-            pulse=pulse,
+            liveness=liveness,
         )
         _say_what_nobody_declares(subscription)
         with stop_signals(stop.request):

@@ -3,7 +3,7 @@
 Silence for a whole lease is enough. Where there is a broker it goes quicker, but it takes two signals:
 RabbitMQ has delivered the worker's last will, and the database has ended its session (or, where the
 database cannot tell, it was silent for two beats). Either alone is a suspicion: a link that was cut.
-Both may be cut at once, hence the second thoughts, and the look at the process itself where it is near.
+Both may be cut at once, hence the grace, and the look at the process itself where it is near.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from django_txtasks.lifecycle.workers import host_name
 
 LOOKS = (0.01, 0.02, 0.05, 0.1)
 """Seconds between looks at a suspect; the last one is repeated until its lease is over."""
-SECOND_THOUGHTS = 0.5
+GRACE_SECONDS = 0.5
 """Seconds that a worker has to beat after the second signal: both of its links may just have been cut."""
-THOUGHTS_AT_HOME = 0.1
+GRACE_AT_HOME_SECONDS = 0.1
 """The same for a worker of this machine, whose process is gone, too."""
 
 
-class Will(Protocol):
+class DeliveredWill(Protocol):
     """A last will that RabbitMQ has delivered."""
 
     @property
@@ -44,14 +44,14 @@ class Will(Protocol):
     def settle(self) -> Callable[[], None]: ...
 
 
-class Wills(Protocol):
+class LastWills(Protocol):
     """Where last wills come from."""
 
     @property
     def unbroken(self) -> int:
         """A number that changes whenever the connection does; 0 = there is none."""
 
-    def take(self) -> Sequence[Will]:
+    def take(self) -> Sequence[DeliveredWill]:
         """Return what has come since the last call."""
 
 
@@ -70,7 +70,7 @@ def lives_here(worker: LivingWorker) -> bool:
 
 
 @dataclass
-class _Sight:
+class _Observation:
     """A beat, and since when this cleaner has seen no other."""
 
     beat: int
@@ -82,24 +82,24 @@ class _Suspicion:
     """A suspect at one beat.
 
     Attributes:
-        thoughts: seconds from the second signal to the verdict.
+        grace: seconds from the second signal to the verdict.
         gone: since when that one has been there, too.
     """
 
     beat: int
     since: float
-    thoughts: float
+    grace: float
     looks: int = 0
     gone: float | None = None
 
     def pause(self, now: float) -> float:
         """Return the seconds until the next look."""
         if self.gone is not None:
-            return max(0.001, self.gone + self.thoughts - now)
+            return max(0.001, self.gone + self.grace - now)
         return LOOKS[min(self.looks, len(LOOKS) - 1)]
 
 
-class Watch:
+class FailureDetector:
     """What one cleaner has seen of the workers.
 
     Args:
@@ -111,13 +111,13 @@ class Watch:
         self,
         config: Config,
         alias: str,
-        wills: Wills | None = None,
+        wills: LastWills | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.config, self.alias, self.wills, self.clock = config, alias, wills, clock
-        self._sights: dict[uuid.UUID, _Sight] = {}
+        self._sights: dict[uuid.UUID, _Observation] = {}
         self._suspicions: dict[uuid.UUID, _Suspicion] = {}
-        self._delivered: list[Will] = []
+        self._delivered: list[DeliveredWill] = []
         self._links: tuple[Any, int] = (None, 0)
         self._first_beats: dict[uuid.UUID, int] = {}
         self._unseen: set[uuid.UUID] = set()
@@ -142,7 +142,7 @@ class Watch:
 
     @property
     def looked_for(self) -> float:
-        """For how many seconds this watch has looked without a gap."""
+        """For how many seconds this detector has looked without a gap."""
         return self.clock() - self._began
 
     def pause(self, usual: float) -> float:
@@ -187,7 +187,7 @@ class Watch:
         for worker in living:
             sight = self._sights.get(worker.id)
             if sight is None or sight.beat != worker.beat:
-                self._sights[worker.id] = _Sight(worker.beat, now)
+                self._sights[worker.id] = _Observation(worker.beat, now)
 
     def _forget_the_others(self, living: list[LivingWorker]) -> None:
         ids = {worker.id for worker in living}
@@ -206,8 +206,8 @@ class Watch:
         suspicion = self._suspicions.get(worker.id)
         if suspicion is None or suspicion.beat != worker.beat:
             since = now if suspicion is None else suspicion.since
-            thoughts = THOUGHTS_AT_HOME if worker.host == host_name() else SECOND_THOUGHTS
-            suspicion = self._suspicions[worker.id] = _Suspicion(worker.beat, since, thoughts)
+            grace = GRACE_AT_HOME_SECONDS if worker.host == host_name() else GRACE_SECONDS
+            suspicion = self._suspicions[worker.id] = _Suspicion(worker.beat, since, grace)
         suspicion.looks += 1
         if not self._links[1] or worker.beat <= self._first_beats.get(worker.id, -1):
             return False
@@ -215,7 +215,7 @@ class Watch:
             suspicion.gone = None
         elif suspicion.gone is None:
             suspicion.gone = now
-        return suspicion.gone is not None and now - suspicion.gone >= suspicion.thoughts
+        return suspicion.gone is not None and now - suspicion.gone >= suspicion.grace
 
     def _session_is_gone(self, worker: LivingWorker, silence: float) -> bool:
         session = worker.sessions[0] if worker.sessions else ""

@@ -19,7 +19,7 @@ REFUSED = timedelta(minutes=10)
 """A database that answers but takes no writes may take those of a new process, perhaps with other credentials."""
 
 
-class Pulse:
+class Liveness:
     """When the loop last came by, when it last wrote what it is there for, and since when the database refuses it.
 
     Args:
@@ -85,16 +85,16 @@ class Pulse:
         return time.monotonic() < self._wrote + self._lease
 
 
-class Pulses:
+class LivenessOfAll:
     """Several loops of one process: what holds must hold for all of them.
 
     Args:
         file: touched by ``turned`` while all of them turn.
     """
 
-    def __init__(self, pulses: Sequence[Pulse], file: str | None = None) -> None:
-        self._all, self._own = pulses, Pulse(timedelta(0), file)
-        self.unready = pulses[0].unready
+    def __init__(self, livenesses: Sequence[Liveness], file: str | None = None) -> None:
+        self._all, self._own = livenesses, Liveness(timedelta(0), file)
+        self.unready = livenesses[0].unready
 
     def turned(self) -> None:
         """Whoever looks after the loops has come by."""
@@ -103,11 +103,11 @@ class Pulses:
 
     def is_live(self) -> bool:
         """Say whether all loops turn."""
-        return all(pulse.is_live() for pulse in self._all)
+        return all(liveness.is_live() for liveness in self._all)
 
     def is_ready(self) -> bool:
         """Say whether each of them is ready."""
-        return all(pulse.is_ready() for pulse in self._all)
+        return all(liveness.is_ready() for liveness in self._all)
 
 
 class Probes:
@@ -117,8 +117,8 @@ class Probes:
         OSError: the port is taken.
     """
 
-    def __init__(self, pulse: Pulse | Pulses, port: int) -> None:
-        self._server = _Server(("", port), _handler(pulse))
+    def __init__(self, liveness: Liveness | LivenessOfAll, port: int) -> None:
+        self._server = _Server(("", port), _handler(liveness))
         threading.Thread(
             target=self._server.serve_forever, name="txtasks-probes", daemon=True
         ).start()
@@ -147,13 +147,13 @@ class _Server(ThreadingHTTPServer):
         """Say nothing of a client that hung up."""
 
 
-def _handler(pulse: Pulse | Pulses) -> type[BaseHTTPRequestHandler]:
+def _handler(liveness: Liveness | LivenessOfAll) -> type[BaseHTTPRequestHandler]:
     answers = {
         "/live": (
-            pulse.is_live,
+            liveness.is_live,
             "the loop does not turn, or the database has refused its beat for long",
         ),
-        "/ready": (pulse.is_ready, pulse.unready),
+        "/ready": (liveness.is_ready, liveness.unready),
     }
 
     class Handler(BaseHTTPRequestHandler):
