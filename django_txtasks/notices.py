@@ -12,7 +12,7 @@ from django.db import transaction
 from django_txtasks.conf import get_config
 from django_txtasks.enqueueing import notify_on_commit
 from django_txtasks.functions import task
-from django_txtasks.lifecycle import followers
+from django_txtasks.lifecycle import follow_ups
 from django_txtasks.models import Status, Task
 
 ATTEMPTS = 200
@@ -30,7 +30,7 @@ def digest_of_the_dead(database: str) -> None:
     event = _digest(database)
     if event["count"]:  # else somebody has looked after them
         with transaction.atomic(using=database):
-            notify_on_commit(database, followers.digest(database, event, get_config()))
+            notify_on_commit(database, follow_ups.digest(database, event, get_config()))
 
 
 def _digest(database: str) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def _digest(database: str) -> dict[str, Any]:
         "database": database,
         "count": counts.total(),
         "dead": dict(counts.most_common(NAMES_SHOWN)),
-        **dict.fromkeys(followers.OF_ONE_TASK),
+        **dict.fromkeys(follow_ups.OF_ONE_TASK),
     }
 
 

@@ -84,7 +84,7 @@ def _scene() -> Iterator[dict[str, str]]:
     from orders.models import Order
     from orders.tasks import charge_card, print_receipt, send_receipt
 
-    from django_txtasks.lifecycle import people
+    from django_txtasks.lifecycle import operators
     from django_txtasks.models import Status, Task
 
     call_command("migrate", verbosity=0)
@@ -97,7 +97,7 @@ def _scene() -> Iterator[dict[str, str]]:
             charge_card.enqueue(number)
     call_command("runworkers", batch=True, verbosity=0)
     held = print_receipt.enqueue(orders[0].pk)
-    people.hold("default", [held.id])
+    operators.hold("default", [held.id])
     for hours, order in enumerate(orders, start=1):
         send_receipt.using(run_after=timedelta(hours=hours)).enqueue(order.pk)
     for order in orders[:3]:

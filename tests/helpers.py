@@ -50,13 +50,13 @@ def execute(sql: str, *params: Any) -> list[tuple[Any, ...]]:
 
 def orphans(alias: str = "default") -> list[Any]:
     """Return the claims that a cleaner would recover."""
-    from django_txtasks.lifecycle import recovery
+    from django_txtasks.lifecycle import cleaning
 
-    holders = [*recovery.lost_workers(alias), *recovery.holders_without_row(alias)]
+    holders = [*cleaning.lost_workers(alias), *cleaning.holders_without_row(alias)]
     return [
         one
         for holder in holders
-        for one in recovery.orphans(alias, holder, recovery.held_by(alias, holder))
+        for one in cleaning.orphans(alias, holder, cleaning.held_by(alias, holder))
     ]
 
 

@@ -146,7 +146,7 @@ MUTANTS = [
            "test_turn_writer.py"),
     Mutant("what runs is not given back", "worker/turn_writer.py",
            {"unknown = there - running - ": "unknown = there - "}, "test_turn_writer.py"),
-    Mutant("recover is fenced by what was seen", "lifecycle/recovery.py",
+    Mutant("recover is fenced by what was seen", "lifecycle/cleaning.py",
            {"    if not run(alias, statements.LOCK_CLAIMED, ids=[attempt.task_id])[1]:\n":
             "    held = run(alias, statements.LOCK_CLAIMED, ids=[attempt.task_id])[1]\n"
             "    for _, number, worker in held:\n"
@@ -155,11 +155,11 @@ MUTANTS = [
     Mutant("recover takes lost workers' claims only", "lifecycle/statements.py",
            {"SELECT id, host, pid FROM txtasks_worker WHERE lost":
             "SELECT id, host, pid FROM txtasks_worker"}, "test_lifecycle.py"),
-    Mutant("an orderly stop is no crash", "lifecycle/recovery.py",
+    Mutant("an orderly stop is no crash", "lifecycle/cleaning.py",
            {"free = bool(stopped) and": "free = False and"}, "test_orderly_ends.py"),
-    Mutant("orderly stops in a row end at last", "lifecycle/recovery.py",
+    Mutant("orderly stops in a row end at last", "lifecycle/cleaning.py",
            {" and not _is_stopped_too_often(attempt)": ""}, "test_orderly_ends.py"),
-    Mutant("a default task that is stopped runs again for nobody", "lifecycle/recovery.py",
+    Mutant("a default task that is stopped runs again for nobody", "lifecycle/cleaning.py",
            {"policy is OnCrash.RETRY and not _is": "not _is",
             "again = policy is OnCrash.RETRY and": "again ="}, "test_orderly_ends.py"),
     Mutant("what runs is let go by a lost worker only", "worker/leaving.py",
@@ -171,9 +171,9 @@ MUTANTS = [
            {"        self._give_back(self.slots.take_back(stalled=False))\n        self._record_all()\n":
             "        self._give_back(self.slots.take_back(stalled=False))\n"},
            "test_orderly_ends.py"),
-    Mutant("max_crashes", "lifecycle/recovery.py",
+    Mutant("max_crashes", "lifecycle/cleaning.py",
            {" and crashes < orphan.max_crashes": ""}, "test_lifecycle.py"),
-    Mutant("a default task is never run again silently", "lifecycle/recovery.py",
+    Mutant("a default task is never run again silently", "lifecycle/cleaning.py",
            {"again = policy is OnCrash.RETRY and crashes": "again = crashes"}, "test_lifecycle.py"),
     Mutant("an atomic finish of 0 rows rolls back", "lifecycle/outcomes.py",
            {"    _hit(alias, statements.FINISH, attempt)":
@@ -197,7 +197,7 @@ MUTANTS = [
     Mutant("a hint is sent on once", "worker/rerouting.py",
            {" if one not in self._sent": ""}, "test_rerouting.py"),
     Mutant("renotify", "cleaner/cleaner.py", {"            upkeep.renotify,\n": ""}, "test_cleaner.py"),
-    Mutant("a claim of a worker that registers meanwhile is none without a worker", "lifecycle/recovery.py",
+    Mutant("a claim of a worker that registers meanwhile is none without a worker", "lifecycle/cleaning.py",
            {"if is_uuid(low) and not run(alias, statements.HAS_WORKER, worker=as_uuid(low))[1]:":
             "if is_uuid(low):"}, "test_cleaner_load.py"),
     Mutant("an expired or old row is removed behind the last one", "cleaner/sweep.py",
@@ -240,7 +240,7 @@ MUTANTS = [
            "test_two_signals.py"),
     Mutant("a lost worker's frozen sessions are ended", "cleaner/cleaner.py",
            {"sessions.end(self.alias, worker.sessions)": "pass"}, "test_two_signals.py"),
-    Mutant("what was compensated is not revived", "lifecycle/people.py",
+    Mutant("what was compensated is not revived", "lifecycle/operators.py",
            {"lock=statements.LOCK_REVIVABLE": "lock=statements.LOCK_IN_STATE"}, "test_hooks.py"),
     Mutant("what expired does not start", "lifecycle/statements.py",
            {"AND (expires_at IS NULL OR expires_at > {now})": ""}, "test_limits.py"),
@@ -314,8 +314,8 @@ MUTANTS = [
            "test_failover.py"),
     Mutant("a cleaner that recovers for long looks at the others", "cleaner/rescue.py",
            {"if one not in self._tried][:TOGETHER]": "if one not in self._tried]",
-            "TOGETHER + len(self._tried))": "recovery.MOST_HELD)"}, "test_cleaner_endures.py"),
-    Mutant("recovery lasts for a moment", "cleaner/rescue.py",
+            "TOGETHER + len(self._tried))": "cleaning.MOST_HELD)"}, "test_cleaner_endures.py"),
+    Mutant("cleaning lasts for a moment", "cleaner/rescue.py",
            {"                    if self._clock() >= end:\n                        return False\n": ""},
            "test_cleaner_endures.py"),
     Mutant("each lost worker has its turn", "cleaner/rescue.py",
@@ -334,7 +334,7 @@ MUTANTS = [
            {"ImproperlyConfigured, TypeError)": ")"}, "test_failover.py"),
     Mutant("a row that cannot be moved is told of once", "cleaner/rescue.py",
            {"if task_id not in self._skipped:": "if True:"}, "test_cleaner_endures.py"),
-    Mutant("a row that cannot expire stops no other", "lifecycle/recovery.py",
+    Mutant("a row that cannot expire stops no other", "lifecycle/cleaning.py",
            {"            yield from _finish_expired(alias, [one], keep=keep)\n": "            yield one, error\n"},
            "test_cleaner_endures.py"),
 ]  # fmt: skip

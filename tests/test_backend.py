@@ -441,11 +441,11 @@ def test_a_time_out_is_a_failure_of_the_task():
 
 @pytest.mark.parametrize("held", [False, True])
 def test_a_cancelled_or_held_task(held):
-    from django_txtasks.lifecycle import people
+    from django_txtasks.lifecycle import operators
 
     result = framework.add.enqueue(1)
     ids = [uuid.UUID(result.id)]
-    people.hold("default", ids) if held else people.cancel("default", ids, keep=True)
+    operators.hold("default", ids) if held else operators.cancel("default", ids, keep=True)
     result.refresh()
     assert result.status == (TaskResultStatus.READY if held else TaskResultStatus.FAILED)
     assert result.is_finished is not held

@@ -182,7 +182,7 @@ NAMES = {
     "a module that nobody has imported": "antigravity",
     "a function of such a module": "turtle.Turtle",
     "a function that is no task": "probe.tasks.ran",
-    "one of ours": "django_txtasks.lifecycle.people.discard",
+    "one of ours": "django_txtasks.lifecycle.operators.discard",
     "a path": "../../../../etc/passwd",
     "nothing": "",
     "NUL": "probe.tasks.note\x00",

@@ -16,7 +16,7 @@ from probe import tasks
 from django_txtasks import registry, signals
 from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config
-from django_txtasks.lifecycle import claims, recovery, workers
+from django_txtasks.lifecycle import claims, cleaning, workers
 from django_txtasks.lifecycle.dialect import run
 from django_txtasks.models import FinishedTask, Status, Worker
 
@@ -69,7 +69,7 @@ def test_a_worker_silent_for_its_lease_is_lost(cleaner, clock, worker):
     row = Worker.objects.get()
     assert row.lost
     # As the log and the errors spell it, on any database.
-    [holder] = recovery.lost_workers("default")
+    [holder] = cleaning.lost_workers("default")
     assert holder.whose == f"{worker} on {row.host} (pid {row.pid})"
 
 

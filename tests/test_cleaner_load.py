@@ -13,9 +13,9 @@ from django_txtasks import registry
 from django_txtasks.cleaner import Cleaner
 from django_txtasks.cleaner.sweep import DEAR, REST, Sweep
 from django_txtasks.conf import get_config
-from django_txtasks.lifecycle import claims, overdue, recovery, workers
+from django_txtasks.lifecycle import claims, cleaning, overdue, workers
+from django_txtasks.lifecycle.cleaning import Removed
 from django_txtasks.lifecycle.dialect import own_transaction, run
-from django_txtasks.lifecycle.recovery import Removed
 from django_txtasks.models import FinishedTask, Status, Task, Worker
 
 pytestmark = pytest.mark.usefixtures("rows")
@@ -142,7 +142,7 @@ def test_a_pass_reads_few_rows_though_statistics_are_of_empty_tables(txtasks):
 
 @counts_rows
 def test_a_batch_reads_few_more_rows_than_it_takes(monkeypatch):
-    monkeypatch.setattr(recovery, "BATCH", 50)
+    monkeypatch.setattr(cleaning, "BATCH", 50)
     write(2000, "txtasks_finishedtask", outcome="'succeeded'", finished_at=ago(8 * 86400))
     write(2000, expires_at=ago(1), run_after=ago(1000))
     steps = Cleaner(get_config()).upkeep.remove()
@@ -180,7 +180,7 @@ def test_a_cleaner_follows_the_indexes_it_names():
 
 
 def test_a_pass_goes_on_while_there_is_more_to_remove(monkeypatch):
-    monkeypatch.setattr(recovery, "BATCH", 5)
+    monkeypatch.setattr(cleaning, "BATCH", 5)
     write(600, "txtasks_finishedtask", outcome="'succeeded'", finished_at=ago(8 * 86400))
     write(600, expires_at=ago(1))
     counts = Cleaner(get_config()).run_once()
@@ -188,7 +188,7 @@ def test_a_pass_goes_on_while_there_is_more_to_remove(monkeypatch):
 
 
 def test_a_pass_ends_after_an_interval_and_the_next_one_goes_on(monkeypatch):
-    monkeypatch.setattr(recovery, "BATCH", 5)
+    monkeypatch.setattr(cleaning, "BATCH", 5)
     clock, passes = Clock(), []
     write(100, "txtasks_finishedtask", outcome="'succeeded'", finished_at=ago(8 * 86400))
     cleaner = Cleaner(get_config(), clock=clock)
@@ -205,7 +205,7 @@ def test_a_pass_ends_after_an_interval_and_the_next_one_goes_on(monkeypatch):
 
 def test_workers_are_watched_while_a_long_prune_goes_on(monkeypatch, txtasks):
     txtasks(clean_interval=1000)
-    monkeypatch.setattr(recovery, "BATCH", 5)
+    monkeypatch.setattr(cleaning, "BATCH", 5)
     monkeypatch.setattr("django_txtasks.cleaner.cleaner.PIECE", 0)
     write(500, "txtasks_finishedtask", outcome="'succeeded'", finished_at=ago(8 * 86400))
     worker(lease=15)
@@ -221,7 +221,7 @@ def test_workers_are_watched_while_a_long_prune_goes_on(monkeypatch, txtasks):
 
 
 def test_neither_expiring_nor_pruning_waits_for_the_other(monkeypatch):
-    monkeypatch.setattr(recovery, "BATCH", 5)
+    monkeypatch.setattr(cleaning, "BATCH", 5)
     write(50, "txtasks_finishedtask", outcome="'succeeded'", finished_at=ago(8 * 86400))
     write(50, expires_at=ago(1))
     steps = Cleaner(get_config()).upkeep.remove()
@@ -231,7 +231,7 @@ def test_neither_expiring_nor_pruning_waits_for_the_other(monkeypatch):
 
 @pytest.mark.skipif(not IS_POSTGRES, reason="its dead rows stay in the index")
 def test_a_prune_under_an_old_snapshot_does_not_walk_what_it_removed(monkeypatch):
-    monkeypatch.setattr(recovery, "BATCH", 20)
+    monkeypatch.setattr(cleaning, "BATCH", 20)
     write(4000, "txtasks_finishedtask", outcome="'succeeded'",
           finished_at="now() - interval '9 days' + i * interval '1 second'")  # fmt: skip
     looks = []
@@ -415,7 +415,7 @@ def test_claims_without_a_workers_row_are_found_between_those_of_others():
 
 def test_a_worker_that_registers_while_a_cleaner_looks_keeps_its_claims(monkeypatch):
     """Its row was not there when the workers were read, and its claim is there now."""
-    real = recovery.run
+    real = cleaning.run
 
     def register_late(alias, sql, **params):
         found = real(alias, sql, **params)
@@ -424,8 +424,8 @@ def test_a_worker_that_registers_while_a_cleaner_looks_keeps_its_claims(monkeypa
             claim(worker())
         return found
 
-    monkeypatch.setattr(recovery, "run", register_late)
-    assert recovery.holders_without_row("default") == []
+    monkeypatch.setattr(cleaning, "run", register_late)
+    assert cleaning.holders_without_row("default") == []
     assert Task.objects.get().status == Status.CLAIMED
 
 

@@ -19,7 +19,7 @@ from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config, parse
 from django_txtasks.exceptions import ClaimLost, ConfigError, InvalidDeclaration
 from django_txtasks.functions import task
-from django_txtasks.lifecycle import claims, outcomes, people, workers
+from django_txtasks.lifecycle import claims, operators, outcomes, workers
 from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.claims import Subscription
 from django_txtasks.models import FinishedTask, Status, Task
@@ -163,9 +163,9 @@ def test_a_crash_is_compensated_with_the_same_arguments(quick):
 def test_a_compensated_task_cannot_be_revived():
     handle = tasks.pay.enqueue("order 1", amount=5)
     crash(handle)
-    assert people.revive("default", [handle.id]) == []
+    assert operators.revive("default", [handle.id]) == []
     assert helpers.row(handle.id).status == Status.DEAD
-    assert people.discard("default", [handle.id], keep=True)
+    assert operators.discard("default", [handle.id], keep=True)
 
 
 def test_a_failure_is_not_compensated(quick):
@@ -175,7 +175,7 @@ def test_a_failure_is_not_compensated(quick):
     work(handle)
     assert helpers.row(handle.id).status == Status.DEAD
     assert not Task.objects.filter(task_name="probe.tasks.undo").exists()
-    assert people.revive("default", [handle.id])
+    assert operators.revive("default", [handle.id])
 
 
 def test_a_late_finish_of_a_lost_attempt_is_said_beside_the_task(quick):

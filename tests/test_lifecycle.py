@@ -12,7 +12,7 @@ from django_txtasks import enqueue_many, enqueue_task, registry
 from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config
 from django_txtasks.exceptions import ClaimLost
-from django_txtasks.lifecycle import claims, outcomes, people, recovery, statements, workers
+from django_txtasks.lifecycle import claims, cleaning, operators, outcomes, statements, workers
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended, capped
 from django_txtasks.lifecycle.claims import Subscription
 from django_txtasks.lifecycle.dialect import own_transaction, run
@@ -146,11 +146,11 @@ def test_a_worker_that_was_declared_lost_cannot_beat():
 
 def test_a_worker_that_beats_in_between_is_not_declared_lost():
     worker = new_worker()
-    (seen,) = recovery.living_workers("default")
+    (seen,) = cleaning.living_workers("default")
     with transaction.atomic():
         workers.beat("default", worker, running=0, listening=None)
     with transaction.atomic():
-        assert not recovery.lose("default", seen)
+        assert not cleaning.lose("default", seen)
     assert not Worker.objects.get().lost
 
 
@@ -229,10 +229,10 @@ def test_two_cleaners_with_the_same_list_recover_a_claim_once():
     declare_lost(worker)
     (orphan,) = helpers.orphans()
     with transaction.atomic():
-        recovery.recover("default", orphan, lambda _: None, get_config())
+        cleaning.recover("default", orphan, lambda _: None, get_config())
     current = claim_one(new_worker())
     with pytest.raises(ClaimLost), transaction.atomic():
-        recovery.recover("default", orphan, lambda _: None, get_config())
+        cleaning.recover("default", orphan, lambda _: None, get_config())
     assert helpers.row(handle.id).worker == current.worker
 
 
@@ -247,7 +247,7 @@ def test_errors_are_capped_to_the_first_and_the_newest():
 def in_state(state):
     handle = enqueue_task(tasks.note, state)
     if state == "held":
-        people.hold("default", [handle.id])
+        operators.hold("default", [handle.id])
     if state in ("claimed", "dead"):
         attempt = claim_one(new_worker())
         if state == "dead":
@@ -256,18 +256,18 @@ def in_state(state):
 
 
 def cancel(alias, ids):
-    return people.cancel(alias, ids, keep=True)
+    return operators.cancel(alias, ids, keep=True)
 
 
 def discard(alias, ids):
-    return people.discard(alias, ids, keep=True)
+    return operators.discard(alias, ids, keep=True)
 
 
 PERSON = {
-    "hold": (people.hold, "pending", Status.HELD),
-    "resume": (people.resume, "held", Status.PENDING),
-    "run now": (people.run_now, "pending", Status.PENDING),
-    "revive": (people.revive, "dead", Status.PENDING),
+    "hold": (operators.hold, "pending", Status.HELD),
+    "resume": (operators.resume, "held", Status.PENDING),
+    "run now": (operators.run_now, "pending", Status.PENDING),
+    "revive": (operators.revive, "dead", Status.PENDING),
     "cancel": (cancel, "pending", Outcome.CANCELLED),
     "discard": (discard, "dead", Outcome.DISCARDED),
 }
@@ -291,7 +291,7 @@ def test_a_person_moves_rows_of_the_right_state_only(name):
 
 def test_a_revived_task_has_its_failures_forgiven_and_its_errors_kept():
     task_id = in_state("dead")
-    people.revive("default", [task_id])
+    operators.revive("default", [task_id])
     task = helpers.row(task_id)
     assert (task.failures, task.crashes, len(task.errors)) == (0, 0, 1)
     assert claim_one(new_worker()).number == 2
@@ -299,7 +299,7 @@ def test_a_revived_task_has_its_failures_forgiven_and_its_errors_kept():
 
 def test_run_now_makes_a_later_task_due():
     handle = tasks.note.using(run_after=tasks.timedelta(hours=1)).enqueue()
-    people.run_now("default", [handle.id])
+    operators.run_now("default", [handle.id])
     assert claim_one(new_worker()).task_id == handle.id
 
 
@@ -347,15 +347,15 @@ def test_an_outcome_whose_row_is_locked_waits_for_the_next_turn():
 
 def test_a_worker_whose_turn_is_frozen_is_not_waited_for():
     worker = new_worker()
-    (seen,) = recovery.living_workers("default")
+    (seen,) = cleaning.living_workers("default")
     if not on_sqlite():
         with (
             helpers.locked("UPDATE txtasks_worker SET beat = beat + 1 WHERE id = %s", worker.hex),
             transaction.atomic(),
         ):
-            assert not recovery.lose("default", seen)
+            assert not cleaning.lose("default", seen)
     with transaction.atomic():
-        assert recovery.lose("default", seen)
+        assert cleaning.lose("default", seen)
 
 
 def test_a_turn_limits_how_long_it_may_freeze_with_its_locks():
@@ -408,7 +408,7 @@ def test_the_priorities_of_a_queue_are_found_highest_first():
     ):
         tasks.note.using(priority=priority, queue_name=queue).enqueue("x")
     held = tasks.note.using(priority=9).enqueue("held")
-    people.hold("default", [held.id])
+    operators.hold("default", [held.id])
     found = {
         queue: [row[0] for row in run("default", statements.PENDING_PRIORITIES, queue=queue)[1]]
         for queue in ("default", "mail", "a", "zebra")

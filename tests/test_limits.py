@@ -19,7 +19,7 @@ from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config
 from django_txtasks.exceptions import ClaimLost, InvalidDeclaration, InvalidOption, TimedOut
 from django_txtasks.functions import task
-from django_txtasks.lifecycle import claims, people, workers
+from django_txtasks.lifecycle import claims, operators, workers
 from django_txtasks.lifecycle.claims import Subscription
 from django_txtasks.models import FinishedTask, Outcome, Status, Worker
 from django_txtasks.worker import recycling
@@ -393,7 +393,7 @@ def test_a_count_for_good_and_one_for_a_process_exclude_each_other():
 def test_a_task_that_somebody_revives_no_longer_expires():
     handle = tasks.note.using(expires=timedelta(hours=1)).enqueue("revived")
     helpers.execute("UPDATE txtasks_task SET status = 'dead', expires_at = enqueued_at")
-    assert people.revive("default", [handle.id])
+    assert operators.revive("default", [handle.id])
     assert not Cleaner(get_config()).run_once()["expired"]
     row = helpers.row(handle.id)
     assert (row.status, row.expires_at) == (Status.PENDING, None)

@@ -12,7 +12,7 @@ from probe import tasks
 from django_txtasks.conf import get_config
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.brake import LONGEST, MINUTE, SINGLES, Brake, brakes
-from django_txtasks.lifecycle.followers import DIGEST, MAIL, follow
+from django_txtasks.lifecycle.follow_ups import DIGEST, MAIL, follow
 from django_txtasks.models import FinishedTask, Status, Task
 
 pytestmark = pytest.mark.usefixtures("rows")

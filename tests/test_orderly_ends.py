@@ -14,7 +14,7 @@ from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config
 from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.claims import Room, Subscription
-from django_txtasks.lifecycle.recovery import STOPS_IN_A_ROW
+from django_txtasks.lifecycle.cleaning import STOPS_IN_A_ROW
 from django_txtasks.models import Status, Task
 from django_txtasks.models import Worker as WorkerRow
 from django_txtasks.worker import worker as worker_module

@@ -32,7 +32,7 @@ from model.tables import PERSON
 from model.workers_machine import CallersAndWorkers, ended_of
 
 from django_txtasks.exceptions import ClaimLost
-from django_txtasks.lifecycle import overdue, recovery, workers
+from django_txtasks.lifecycle import cleaning, overdue, workers
 from django_txtasks.lifecycle.attempts import Arrow
 
 ANY_AGE = timedelta(seconds=-1)
@@ -48,7 +48,7 @@ class Machine(CallersAndWorkers):
 
     @rule(target=sights)
     def see_workers(self):
-        seen = recovery.living_workers(ALIAS)
+        seen = cleaning.living_workers(ALIAS)
         assert {worker.id: worker.beat for worker in seen} == {
             key: row.beat for key, row in self.tables.workers.items() if not row.lost
         }
@@ -98,8 +98,8 @@ class Machine(CallersAndWorkers):
         worker = self._busy()[0]
         workers.give_up(ALIAS, worker)
         self.tables.give_up(worker)
-        holder = recovery.Holder(worker, "a worker")
-        for orphan in recovery.orphans(ALIAS, holder, recovery.held_by(ALIAS, holder)):
+        holder = cleaning.Holder(worker, "a worker")
+        for orphan in cleaning.orphans(ALIAS, holder, cleaning.held_by(ALIAS, holder)):
             self._recover(orphan, stopped=True)
 
     def _recover(self, orphan, *, stopped):
@@ -111,9 +111,9 @@ class Machine(CallersAndWorkers):
 
     @rule()
     def tidy_up(self):
-        recovery.forget_lost_workers(ALIAS, ANY_AGE)
+        cleaning.forget_lost_workers(ALIAS, ANY_AGE)
         self.tables.forget_lost_workers()
-        recovery.prune(ALIAS, ANY_AGE)
+        cleaning.prune(ALIAS, ANY_AGE)
         self.tables.finished.clear()
         for queue in ("default", "mail"):
             found = [

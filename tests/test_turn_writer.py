@@ -12,7 +12,7 @@ from probe import tasks
 
 from django_txtasks import registry
 from django_txtasks.conf import get_config
-from django_txtasks.lifecycle import recovery
+from django_txtasks.lifecycle import cleaning
 from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.claims import Room, Subscription
 from django_txtasks.models import FinishedTask, Status, Task, Worker
@@ -93,8 +93,8 @@ def test_nobody_can_declare_a_worker_lost_between_its_beat_and_the_commit_of_its
 
     def lose():
         with contextlib.suppress(OperationalError), transaction.atomic():  # SQLite: it is locked
-            (seen,) = recovery.living_workers("default")
-            answers.append(recovery.lose("default", seen))
+            (seen,) = cleaning.living_workers("default")
+            answers.append(cleaning.lose("default", seen))
 
     def while_claiming(execute, sql, params, many, context):
         result = execute(sql, params, many, context)
@@ -277,7 +277,7 @@ def test_a_worker_that_is_declared_lost_while_its_turn_waits_writes_nothing(writ
     (attempt,) = hinted(writer, held).claimed
     writer.buffer.add([Ended(attempt=attempt, arrow=Arrow.FINISH)])
     waiting = tasks.note.enqueue()
-    (seen,) = recovery.living_workers("default")
+    (seen,) = cleaning.living_workers("default")
     written = []
 
     def write():
@@ -286,7 +286,7 @@ def test_a_worker_that_is_declared_lost_while_its_turn_waits_writes_nothing(writ
         written.append(False)
 
     with contextlib.ExitStack() as session, transaction.atomic():
-        assert recovery.lose("default", seen)
+        assert cleaning.lose("default", seen)
         session.enter_context(helpers.second_session(write))
         blocked = "SELECT 1 FROM pg_locks WHERE NOT granted"
         helpers.wait_until(lambda: helpers.execute(blocked))

@@ -26,7 +26,7 @@ from django_txtasks.cleaner.failure_detector import (
     FailureDetector,
 )
 from django_txtasks.conf import get_config
-from django_txtasks.lifecycle import recovery, sessions, workers
+from django_txtasks.lifecycle import cleaning, sessions, workers
 from django_txtasks.models import Status, Worker
 
 pytestmark = pytest.mark.usefixtures("rows")
@@ -251,9 +251,9 @@ def test_without_its_own_link_to_rabbitmq_a_cleaner_waits_for_the_lease(detector
 def test_a_will_of_another_number_is_void(number):
     worker = register()
     beat(worker, 1)
-    assert not recovery.suspect("default", worker, number)
-    assert recovery.suspect("default", worker, 1)
-    assert not recovery.suspect("default", uuid.uuid4(), 1)
+    assert not cleaning.suspect("default", worker, number)
+    assert cleaning.suspect("default", worker, 1)
+    assert not cleaning.suspect("default", uuid.uuid4(), 1)
 
 
 @on_server

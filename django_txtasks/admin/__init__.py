@@ -1,6 +1,6 @@
 """The admin's pages: tasks, finished tasks and workers to look at, and a person's arrows to take.
 
-Nothing here writes a task: each action calls ``lifecycle.people``, which checks under a lock what
+Nothing here writes a task: each action calls ``lifecycle.operators``, which checks under a lock what
 state the row is in.
 
 * ``lists``, ``cleaners``: the models' pages; ``pages``: what they have in common

@@ -1,4 +1,4 @@
-"""A person's arrows as admin actions, each with its own permission; ``people`` takes them."""
+"""A person's arrows as admin actions, each with its own permission; ``operators`` takes them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from django_txtasks.admin.bounded import following_indexes
 from django_txtasks.admin.confirming import Chosen
 from django_txtasks.conf import get_config
 from django_txtasks.enqueueing import notify_on_commit
-from django_txtasks.lifecycle import people
+from django_txtasks.lifecycle import operators
 from django_txtasks.lifecycle.dialect import as_uuid
 from django_txtasks.models import FinishedTask, Status, Task
 
@@ -50,7 +50,7 @@ class Act:
         ends: whether the rows leave the live table.
     """
 
-    take: Callable[[str, list[uuid.UUID]], people.Moved]
+    take: Callable[[str, list[uuid.UUID]], operators.Moved]
     state: Status
     button: Any
     log: Any
@@ -62,12 +62,12 @@ class Act:
     ends: bool = False
 
 
-def _cancel(alias: str, ids: list[uuid.UUID]) -> people.Moved:
-    return people.cancel(alias, ids, keep=_keeps())
+def _cancel(alias: str, ids: list[uuid.UUID]) -> operators.Moved:
+    return operators.cancel(alias, ids, keep=_keeps())
 
 
-def _discard(alias: str, ids: list[uuid.UUID]) -> people.Moved:
-    return people.discard(alias, ids, keep=_keeps())
+def _discard(alias: str, ids: list[uuid.UUID]) -> operators.Moved:
+    return operators.discard(alias, ids, keep=_keeps())
 
 
 _NOT_DEAD = ngettext_lazy(
@@ -92,17 +92,17 @@ _COMPENSATED = ngettext_lazy(
 )
 ACTS = {
     "run_now": Act(
-        take=people.run_now, state=Status.PENDING, hint=True,
+        take=operators.run_now, state=Status.PENDING, hint=True,
         button=_("Run now"), log=_("Made due at once."), left=_NOT_PENDING,
         done=ngettext_lazy("%(n)s task made due now.", "%(n)s tasks made due now.", "n"),
     ),
     "hold": Act(
-        take=people.hold, state=Status.PENDING,
+        take=operators.hold, state=Status.PENDING,
         button=_("Hold"), log=_("Held."), left=_NOT_PENDING,
         done=ngettext_lazy("%(n)s task held.", "%(n)s tasks held.", "n"),
     ),
     "resume": Act(
-        take=people.resume, state=Status.HELD, hint=True,
+        take=operators.resume, state=Status.HELD, hint=True,
         button=_("Resume"), log=_("Resumed."), left=_NOT_HELD,
         done=ngettext_lazy("%(n)s task resumed.", "%(n)s tasks resumed.", "n"),
     ),
@@ -113,7 +113,7 @@ ACTS = {
         done=ngettext_lazy("%(n)s task cancelled.", "%(n)s tasks cancelled.", "n"),
     ),
     "revive": Act(
-        take=people.revive, state=Status.DEAD, hint=True,
+        take=operators.revive, state=Status.DEAD, hint=True,
         button=_("Revive"), log=_("Revived."), left=_NOT_DEAD, barred=_COMPENSATED,
         done=ngettext_lazy("%(n)s task revived.", "%(n)s tasks revived.", "n"),
     ),

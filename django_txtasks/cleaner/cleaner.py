@@ -18,7 +18,7 @@ from django_txtasks.cleaner.renotifier import Notify
 from django_txtasks.cleaner.rescue import Rescue
 from django_txtasks.cleaner.upkeep import Upkeep
 from django_txtasks.conf import Config
-from django_txtasks.lifecycle import recovery, sessions
+from django_txtasks.lifecycle import cleaning, sessions
 from django_txtasks.lifecycle.database_errors import (
     is_refusal,
     is_repeatable,
@@ -130,7 +130,7 @@ class Cleaner:
         counts: Counter[str] = Counter(lost=0, retried=0, buried=0)
         for worker, reason in self.workers.lost():
             with own_transaction(self.alias, limit=self.config.lease / 2):
-                lost = recovery.lose(self.alias, worker)
+                lost = cleaning.lose(self.alias, worker)
             if lost:
                 counts["lost"] += 1
                 facts = {"worker": worker.id, "host": worker.host, "pid": worker.pid}

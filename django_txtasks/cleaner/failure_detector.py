@@ -20,9 +20,9 @@ from django.db import connections
 
 from django_txtasks import signals
 from django_txtasks.conf import Config
-from django_txtasks.lifecycle import recovery, sessions
+from django_txtasks.lifecycle import cleaning, sessions
+from django_txtasks.lifecycle.cleaning import LivingWorker
 from django_txtasks.lifecycle.dialect import own_transaction
-from django_txtasks.lifecycle.recovery import LivingWorker
 from django_txtasks.lifecycle.workers import host_name
 
 LOOKS = (0.01, 0.02, 0.05, 0.1)
@@ -128,7 +128,7 @@ class FailureDetector:
         """Yield the workers that should be declared lost now, and why."""
         self._write_suspicions_down()
         unbroken = self.wills.unbroken if self.wills is not None else 0
-        living = recovery.living_workers(self.alias)
+        living = cleaning.living_workers(self.alias)
         now = self.clock()
         self._mind_gaps(living, now, unbroken)
         self._forget_the_others(living)
@@ -157,7 +157,7 @@ class FailureDetector:
             self._delivered += self.wills.take()
         for will in list(self._delivered):
             with own_transaction(self.alias, limit=self.config.lease / 2):
-                written = recovery.suspect(self.alias, will.worker, will.number)
+                written = cleaning.suspect(self.alias, will.worker, will.number)
             if written is None:
                 continue  # its row is locked: at the next look
             self._delivered.remove(will)

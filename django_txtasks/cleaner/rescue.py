@@ -15,10 +15,10 @@ from django_txtasks import signals
 from django_txtasks.cleaner.renotifier import Notify
 from django_txtasks.conf import Config
 from django_txtasks.exceptions import ClaimLost
-from django_txtasks.lifecycle import recovery, sessions
+from django_txtasks.lifecycle import cleaning, sessions
 from django_txtasks.lifecycle.attempts import Arrow
+from django_txtasks.lifecycle.cleaning import Holder, Orphan
 from django_txtasks.lifecycle.dialect import own_transaction
-from django_txtasks.lifecycle.recovery import Holder, Orphan
 from django_txtasks.retry import backoff
 
 COUNTED = {Arrow.RETRY: "retried", Arrow.BURY: "buried"}
@@ -65,7 +65,7 @@ class Rescue:
     def recover_lost(self) -> Counter[str]:
         """Recover claims of lost workers for a moment; the next call goes on with the next worker."""
         counts: Counter[str] = Counter()
-        workers = [one for one in recovery.lost_workers(self._alias) if one.id not in self._empty]
+        workers = [one for one in cleaning.lost_workers(self._alias) if one.id not in self._empty]
         workers.sort(key=lambda one: (one.id <= self._last, one.id))
         end, self.is_unfinished = self._clock() + MOMENT, False
         for worker in workers:
@@ -87,7 +87,7 @@ class Rescue:
     def recover_without_row(self) -> Iterator[Counter[str]]:
         """Recover all claims whose worker has no row, batch by batch."""
         with self._reading():
-            holders = recovery.holders_without_row(self._alias)
+            holders = cleaning.holders_without_row(self._alias)
         for holder in holders:
             ids = self._held_by(holder)
             for start in range(0, len(ids), TOGETHER):
@@ -105,9 +105,9 @@ class Rescue:
             self._skipped.add(task_id)
             self._tell(signals.row_skipped, task_id=task_id, error=str(error).strip())
 
-    def _held_by(self, holder: Holder, most: int = recovery.MOST_HELD) -> list[uuid.UUID]:
+    def _held_by(self, holder: Holder, most: int = cleaning.MOST_HELD) -> list[uuid.UUID]:
         with self._reading():
-            return recovery.held_by(self._alias, holder, most)
+            return cleaning.held_by(self._alias, holder, most)
 
     def _reading(self) -> AbstractContextManager[None]:
         return own_transaction(self._alias, limit=self._config.lease / 2, in_order=True)
@@ -130,7 +130,7 @@ class Rescue:
         try:
             for start in range(0, len(ids), READ):
                 with self._reading():
-                    orphans = recovery.orphans(self._alias, holder, ids[start : start + READ])
+                    orphans = cleaning.orphans(self._alias, holder, ids[start : start + READ])
                 for orphan in orphans:
                     to_notify += self._recover(orphan, counts)
                     if self._clock() >= end:
@@ -146,7 +146,7 @@ class Rescue:
         self._tried.add(task_id)
         try:
             with own_transaction(self._alias, limit=self._config.lease / 2):
-                recovered = recovery.recover(self._alias, orphan, self._delay, self._config)
+                recovered = cleaning.recover(self._alias, orphan, self._delay, self._config)
         except ClaimLost:
             return []  # it ended by itself, or another cleaner was faster
         except InterfaceError:
@@ -157,12 +157,12 @@ class Rescue:
             self.skip(task_id, error)
             return []
         self._tried.discard(task_id)
-        for event, facts in recovery.events_of(orphan, recovered.ended):
+        for event, facts in cleaning.events_of(orphan, recovered.ended):
             self._tell(event, **facts)
         counts[COUNTED[recovered.ended.arrow]] += 1
         if recovered.ended.arrow is Arrow.BURY:
-            return recovered.followers
-        return [*recovered.followers, (task_id, orphan.attempt.queue_name)]
+            return recovered.follow_ups
+        return [*recovered.follow_ups, (task_id, orphan.attempt.queue_name)]
 
     def _delay(self, crashes: int) -> timedelta:
         return backoff(crashes, base=self._config.retry_base, ceiling=self._config.retry_ceiling)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from django.db import DatabaseError
 
-from django_txtasks.lifecycle import recovery
-from django_txtasks.lifecycle.recovery import Removed
+from django_txtasks.lifecycle import cleaning
+from django_txtasks.lifecycle.cleaning import Removed
 
 DEAR = 0.5
 """Seconds: a look at the oldest rows that takes longer walks past too many that are removed already."""
@@ -61,7 +61,7 @@ class Sweep:
         self._since = removed.until or since
         if since is None and self._clock() - began > DEAR:
             self._leave_oldest_alone()
-        return len(removed.rows), len(removed.rows) + len(removed.stuck) == recovery.BATCH
+        return len(removed.rows), len(removed.rows) + len(removed.stuck) == cleaning.BATCH
 
     def _leave_oldest_alone(self) -> None:
         self._rests_until = self._clock() + REST

@@ -12,9 +12,9 @@ from django_txtasks import signals
 from django_txtasks.cleaner.renotifier import Notify, Renotifier
 from django_txtasks.cleaner.sweep import Sweep
 from django_txtasks.conf import Config
-from django_txtasks.lifecycle import cleaners, names, recovery
+from django_txtasks.lifecycle import cleaners, cleaning, names
+from django_txtasks.lifecycle.cleaning import Removed
 from django_txtasks.lifecycle.dialect import own_transaction
-from django_txtasks.lifecycle.recovery import Removed
 
 KEEP_LOST_WORKERS = timedelta(days=1)
 
@@ -78,14 +78,14 @@ class Upkeep:
     def forget(self) -> Iterator[Counter[str]]:
         """Delete the rows of workers that were lost, and of cleaners that were killed, a while ago."""
         with self._transaction():
-            recovery.forget_lost_workers(self._alias, KEEP_LOST_WORKERS)
+            cleaning.forget_lost_workers(self._alias, KEEP_LOST_WORKERS)
         cleaners.forget_gone(self._alias)
         yield Counter()
 
     def tell_of_long_claims(self) -> Iterator[Counter[str]]:
         """Tell once of each claim without a time limit that a living worker has held for too long."""
         with self._transaction():
-            found = recovery.long_claimed(self._alias, self._config.suspect_after)
+            found = cleaning.long_claimed(self._alias, self._config.suspect_after)
         for attempt, where in found:
             if (attempt.task_id, attempt.number) not in self._suspected:
                 self._tell(signals.task_suspected, **attempt.facts, where=where)
@@ -102,7 +102,7 @@ class Upkeep:
 
     def _expire(self, since: str | None) -> Removed:
         with self._transaction():
-            removed = recovery.expire(self._alias, keep=self._config.keeps_finished, since=since)
+            removed = cleaning.expire(self._alias, keep=self._config.keeps_finished, since=since)
         for task_id, name, queue in removed.rows:
             self._tell(signals.task_expired, task_id=task_id, task=name, queue=queue)
         for task_id, error in removed.stuck:
@@ -111,11 +111,11 @@ class Upkeep:
 
     def _prune(self, age: timedelta, since: str | None) -> Removed:
         with self._transaction():
-            return recovery.prune(self._alias, age, since=since)
+            return cleaning.prune(self._alias, age, since=since)
 
     def _lately(self, age: timedelta = timedelta(0)) -> str:
         """Return the time behind which lie the rows that have come of age since the last two passes."""
-        return recovery.time_ago(self._alias, age + 2 * self._config.clean_interval)
+        return cleaning.time_ago(self._alias, age + 2 * self._config.clean_interval)
 
     def _transaction(self) -> Any:
         return own_transaction(self._alias, limit=self._config.lease / 2, in_order=True)

@@ -5,6 +5,6 @@ differently; the other files are the arrows, by who takes them:
 
 * ``enqueueing``: the caller's transaction
 * ``claims``, ``outcomes``, ``workers``: a worker's turn
-* ``recovery``: a cleaner's turn
-* ``people``: the admin
+* ``cleaning``: a cleaner's turn
+* ``operators``: the admin
 """

@@ -17,7 +17,7 @@ from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Counted, Ended, capped
 from django_txtasks.lifecycle.claims import read_entries
 from django_txtasks.lifecycle.dialect import as_uuid, run
-from django_txtasks.lifecycle.followers import Followers, follow
+from django_txtasks.lifecycle.follow_ups import FollowUps, follow
 from django_txtasks.models import Outcome, Status
 
 
@@ -27,19 +27,19 @@ class Recorded:
 
     Attributes:
         busy: their rows are locked by somebody, try again.
-        followers: tasks to tell of: enqueued along with the arrows, or given back.
+        to_notify: tasks to tell of: enqueued along with the arrows, or given back.
     """
 
     done: list[Ended] = field(default_factory=list)
     lost: list[Ended] = field(default_factory=list)
     busy: list[Ended] = field(default_factory=list)
-    followers: Followers = field(default_factory=list)
+    to_notify: FollowUps = field(default_factory=list)
 
     def __iadd__(self, other: Recorded) -> Recorded:
         self.done += other.done
         self.lost += other.lost
         self.busy += other.busy
-        self.followers += other.followers
+        self.to_notify += other.to_notify
         return self
 
 
@@ -50,10 +50,10 @@ def record(alias: str, ended: Sequence[Ended], *, config: Config) -> Recorded:
         ended = _finish_many(alias, ended, recorded, keep=keep)
     if ended:
         recorded += _record(alias, ended, keep=keep)
-    recorded.followers = follow(alias, recorded.done, config)
+    recorded.to_notify = follow(alias, recorded.done, config)
     for one in recorded.done:
         if one.arrow is Arrow.RELEASE:
-            recorded.followers.append((one.attempt.task_id, one.attempt.queue_name))
+            recorded.to_notify.append((one.attempt.task_id, one.attempt.queue_name))
     return recorded
 
 
@@ -150,7 +150,7 @@ def _record(alias: str, ended: Sequence[Ended], *, keep: bool) -> Recorded:
     return recorded
 
 
-def finish(alias: str, ended: Ended, *, config: Config) -> Followers:
+def finish(alias: str, ended: Ended, *, config: Config) -> FollowUps:
     """CLAIMED -> finished, inside the transaction of the task's own effects.
 
     Returns:

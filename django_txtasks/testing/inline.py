@@ -135,6 +135,6 @@ def _release(savepoint: Any, alias: str) -> bool:
 def _record(ended: Ended, alias: str) -> None:
     with transaction.atomic(using=alias):
         recorded = outcomes.record(alias, [ended], config=get_config())
-        notify_on_commit(alias, recorded.followers)
+        notify_on_commit(alias, recorded.to_notify)
     for one in recorded.done:
         tell(one)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from django_txtasks.broker import topology, upkeep
 from django_txtasks.conf import Config
-from django_txtasks.lifecycle import recovery
+from django_txtasks.lifecycle import cleaning
 from django_txtasks.verify import journal, plan
 from django_txtasks.verify.crew import Crew, Member
 from django_txtasks.verify.plan import Fault, Kind
@@ -225,7 +225,7 @@ class Storm:
             )
         # A worker that was killed with nothing in hand leaves no task, but a row that the cleaner looks at for a
         # whole lease, which it counts anew after each restart of the database.
-        while recovery.seems_silent(ALIAS) and time.monotonic() - begun < self.options.drain:
+        while cleaning.seems_silent(ALIAS) and time.monotonic() - begun < self.options.drain:
             self.crew.look_after()
             time.sleep(TICK)
         self.log.drain = time.monotonic() - begun

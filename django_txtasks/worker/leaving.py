@@ -10,10 +10,10 @@ from datetime import timedelta
 from django.db import DatabaseError, InterfaceError, OperationalError, connections, transaction
 
 from django_txtasks.exceptions import ClaimLost
-from django_txtasks.lifecycle import outcomes, recovery, sessions, workers
+from django_txtasks.lifecycle import cleaning, outcomes, sessions, workers
 from django_txtasks.lifecycle.attempts import Arrow, Ended
+from django_txtasks.lifecycle.cleaning import Holder, Orphan
 from django_txtasks.lifecycle.dialect import own_transaction
-from django_txtasks.lifecycle.recovery import Holder, Orphan
 from django_txtasks.retry import backoff
 from django_txtasks.worker.outcome_buffer import Key
 from django_txtasks.worker.turn_writer import TurnWriter
@@ -45,7 +45,7 @@ def let_go(writer: TurnWriter, running: Set[Key], why: str) -> None:
             workers.give_up(writer.alias, writer.id)
         raise
     for orphan, ended in left:
-        for event, facts in recovery.events_of(orphan, ended):
+        for event, facts in cleaning.events_of(orphan, ended):
             event.tell(**facts)
     sessions.close_own(writer.alias)
 
@@ -72,7 +72,7 @@ def _cut_short(
         return backoff(crashes, base=config.retry_base, ceiling=config.retry_ceiling)
 
     holder = Holder(me, f"{me} on {workers.host_name()} (pid {os.getpid()})")
-    for orphan in recovery.orphans(alias, holder, recovery.held_by(alias, holder)):
+    for orphan in cleaning.orphans(alias, holder, cleaning.held_by(alias, holder)):
         attempt = orphan.attempt
         key = attempt.task_id, attempt.number
         if key in unrecorded:
@@ -82,7 +82,7 @@ def _cut_short(
                 if key not in running:
                     outcomes.move(alias, Ended(attempt=attempt, arrow=Arrow.RELEASE))
                     continue
-                recovered = recovery.recover(alias, orphan, delay, config, stopped=why)
+                recovered = cleaning.recover(alias, orphan, delay, config, stopped=why)
         except (OperationalError, InterfaceError):
             raise
         except (ClaimLost, DatabaseError):

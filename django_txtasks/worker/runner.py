@@ -82,8 +82,8 @@ class Runner:
                 # first of all: it tells a COMMIT that failed from a hook that did
                 transaction.on_commit(lambda: committed.append(True), using=self.alias)
                 ended = finished(attempt, call())._replace(recorded=True)
-                followers = outcomes.finish(self.alias, ended, config=self.config)
-                notify_on_commit(self.alias, followers)
+                follow_ups = outcomes.finish(self.alias, ended, config=self.config)
+                notify_on_commit(self.alias, follow_ups)
         except BaseException as error:
             if not committed:
                 raise

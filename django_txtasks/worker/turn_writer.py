@@ -165,7 +165,7 @@ class TurnWriter:
             self._beat(slots.running, connected)
             settled = self._reconcile(slots.holds()) if self._check_is_due else []
             recorded = self.buffer.record(self._me, settled)
-            notify_on_commit(self.alias, recorded.followers)
+            notify_on_commit(self.alias, recorded.to_notify)
             if any(one.arrow in (Arrow.RETRY, Arrow.RELEASE) for one in recorded.done):
                 self.scans.from_head()  # it is due at its old place again, or soon
             if turn.room.width:

@@ -11,7 +11,7 @@ from probe import tasks as functions
 
 from django_txtasks import registry
 from django_txtasks.conf import get_config
-from django_txtasks.lifecycle import at_once, claims, outcomes, people, recovery, workers
+from django_txtasks.lifecycle import at_once, claims, cleaning, operators, outcomes, workers
 from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.claims import Subscription
 from django_txtasks.models import FinishedTask, Task, Worker
@@ -102,19 +102,19 @@ class Package:
 
     def lose(self, sight):
         with transaction.atomic():
-            return recovery.lose(ALIAS, sight)
+            return cleaning.lose(ALIAS, sight)
 
     def recover(self, orphan, *, stopped):
         why = "a second stop signal" if stopped else ""
         with transaction.atomic():
-            recovered = recovery.recover(
+            recovered = cleaning.recover(
                 ALIAS, orphan, lambda crashes: LATER, self.keeping, stopped=why
             )
         return recovered.ended.arrow
 
     def by_person(self, name, ids):
         more = {"keep": True} if name in ("cancel", "discard") else {}
-        return getattr(people, name)(ALIAS, ids, **more)
+        return getattr(operators, name)(ALIAS, ids, **more)
 
     def _config(self, keep):
         return self.keeping if keep else self.forgetting

@@ -66,7 +66,7 @@ def _steps(case: Case, s: State) -> Steps:
         yield from process(case, s, place)
     for place in _different(s.cleaners):
         yield from cleaner(case, s, place)
-    for place in _different(s.people):
+    for place in _different(s.operators):
         yield from person(case, s, place)
 
 
@@ -95,13 +95,16 @@ def hints(case: Case, s: State) -> Steps:
 
 def person(case: Case, s: State, place: int) -> Steps:
     """Sees a dead task on a page, and revives it some time later."""
-    slot = s.people[place]
+    slot = s.operators[place]
     if slot == LOOKS:
         for slot, row in enumerate(s.rows):
             if row and row.status == DEAD:
-                yield f"a person sees {slot} dead", s._replace(people=put(s.people, place, slot))
+                yield (
+                    f"a person sees {slot} dead",
+                    s._replace(operators=put(s.operators, place, slot)),
+                )
     elif slot != LEFT:
-        yield revive(case, s._replace(people=put(s.people, place, LEFT)), slot)
+        yield revive(case, s._replace(operators=put(s.operators, place, LEFT)), slot)
 
 
 def revive(case: Case, s: State, slot: int) -> tuple[str, State]:

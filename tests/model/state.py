@@ -108,7 +108,7 @@ class State(NamedTuple):
     cleaners: tuple[Sight, ...]
     hints: tuple[bool, ...]
     left: Left
-    people: tuple[int, ...]
+    operators: tuple[int, ...]
     broken: frozenset[str] = frozenset()
 
 
@@ -129,7 +129,7 @@ def first(scenario: Scenario) -> State:
         cleaners=(Sight(),) * scenario.cleaners,
         hints=(False,) * scenario.tasks,
         left=left,
-        people=(LOOKS,) * scenario.revives,
+        operators=(LOOKS,) * scenario.revives,
     )
 
 
@@ -196,5 +196,5 @@ def tidy(s: State) -> State:
         workers=tuple(w for w in s.workers if not w.lost or w.id in held),
         processes=tuple(sorted(s.processes)),
         cleaners=tuple(sorted(s.cleaners)),
-        people=tuple(sorted(s.people)),
+        operators=tuple(sorted(s.operators)),
     )

@@ -18,7 +18,7 @@ from django_txtasks import broker, signals
 from django_txtasks.cleaner import Cleaner
 from django_txtasks.cleaner.renotifier import Notify
 from django_txtasks.conf import Config, get_config
-from django_txtasks.lifecycle import cleaners, recovery, sessions
+from django_txtasks.lifecycle import cleaners, cleaning, sessions
 from django_txtasks.lifecycle.database_errors import text_of
 from django_txtasks.lifecycle.dialect import own_transaction
 from django_txtasks.management.console import (
@@ -230,8 +230,8 @@ def _config(interval: float | None) -> Config:
 def _once(cleaner: Cleaner, *, dry: bool) -> Counter[str]:
     """One pass; if some worker looks silent, watch it for a lease first."""
     list(cleaner.workers.lost())
-    if recovery.seems_silent(cleaner.alias):
-        lease = max(worker.lease for worker in recovery.living_workers(cleaner.alias))
+    if cleaning.seems_silent(cleaner.alias):
+        lease = max(worker.lease for worker in cleaning.living_workers(cleaner.alias))
         while cleaner.workers.looked_for < lease:
             time.sleep(cleaner.config.beat.total_seconds())
             list(cleaner.workers.lost())

@@ -21,7 +21,7 @@ from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.attempts import MAX_ERRORS, Arrow, Attempt, Counted, Ended
 from django_txtasks.lifecycle.claims import read_entries
 from django_txtasks.lifecycle.dialect import as_uuid, is_uuid, run
-from django_txtasks.lifecycle.followers import Followers, follow
+from django_txtasks.lifecycle.follow_ups import FollowUps, follow
 from django_txtasks.lifecycle.outcomes import finish_rows, move
 from django_txtasks.models import OnCrash, Outcome, Status
 
@@ -75,7 +75,7 @@ class Recovered:
     """The arrow that a claim took, and the tasks that followed it."""
 
     ended: Ended
-    followers: Followers
+    follow_ups: FollowUps
 
 
 def living_workers(alias: str) -> list[LivingWorker]:

@@ -23,7 +23,7 @@ from django_txtasks.lifecycle.brake import brakes, digest_delay
 from django_txtasks.lifecycle.enqueueing import NewTask, Template, insert, new_id
 from django_txtasks.models import OnCrash
 
-Followers = list[tuple[uuid.UUID, str]]
+FollowUps = list[tuple[uuid.UUID, str]]
 """(id, queue name) of each task that was enqueued."""
 
 MAIL = "django_txtasks.notices.mail_dead_notice"
@@ -39,7 +39,7 @@ _HOOK_OF = {Arrow.FINISH: "on_success", Arrow.RETRY: "on_retry", Arrow.BURY: "on
 
 def follow(
     alias: str, ended: Iterable[Ended], config: Config, *, lost: OnCrash | None = None
-) -> Followers:
+) -> FollowUps:
     """Enqueue what these arrows ask for, in the transaction that takes them.
 
     Args:
@@ -64,7 +64,7 @@ def follow(
     return [(task.task_id, task.template.queue_name) for task in tasks]
 
 
-def digest(alias: str, event: dict[str, Any], config: Config) -> Followers:
+def digest(alias: str, event: dict[str, Any], config: Config) -> FollowUps:
     """Enqueue a digest of dead tasks, for each way in which people are told, in the open transaction."""
     text = json.dumps([event], separators=(",", ":"))
     tasks = [_notice(name, text, config) for name in _ways(config)]
