@@ -226,9 +226,9 @@ def _tell(alias: str, handles: Sequence[TaskHandle], targets: Sequence[Target]) 
             if _is_near(target.template.run_after)
         ),
     )
-    if signals.task_enqueued.is_heard:
+    if signals.task_enqueued.has_observers:
         for handle in handles:
-            signals.task_enqueued.tell(
+            signals.task_enqueued.emit(
                 task_id=handle.id, task=handle.task_name, queue=handle.queue_name
             )
 

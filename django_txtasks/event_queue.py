@@ -21,7 +21,7 @@ WITH_EXCEPTION = 1_000
 
 
 class QueuedEvent(Protocol):
-    """What one call of ``Event.tell`` said."""
+    """What one call of ``Event.emit`` said."""
 
     @property
     def level(self) -> int:

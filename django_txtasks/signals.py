@@ -37,7 +37,7 @@ class Event(Signal):
     """A signal that also writes one log line with the facts it names.
 
     Args:
-        in_place: its receivers run in the transaction of the code that tells it, in a worker, too.
+        in_place: its receivers run in the transaction of the code that emits it, in a worker, too.
 
     Attributes:
         queue: where events of this process go, inside ``in_background``.
@@ -50,11 +50,11 @@ class Event(Signal):
         self.level, self.sentence, self.names, self.in_place = level, sentence, names, in_place
 
     @property
-    def is_heard(self) -> bool:
-        """Whether anybody would notice; saves the telling where there is much to tell."""
+    def has_observers(self) -> bool:
+        """Whether anybody would notice; saves the work where there are many events."""
         return bool(self.receivers) or logger.isEnabledFor(self.level)
 
-    def tell(
+    def emit(
         self, *, level: int | None = None, exception: BaseException | None = None, **facts: Any
     ) -> None:
         """Log the sentence and send the signal: at once, or by a thread inside ``in_background``.
@@ -70,16 +70,16 @@ class Event(Signal):
         if not (self.receivers or logger.isEnabledFor(level)):
             return
         thread = threading.current_thread()
-        told = _Told(self, level, facts, exception, time.time(), thread.ident, thread.name)
+        emission = _Emission(self, level, facts, exception, time.time(), thread.ident, thread.name)
         queue = None if self.in_place else self.queue
         if queue is None:
-            told.deliver()
+            emission.deliver()
         else:
-            queue.put(told)
+            queue.put(emission)
 
 
-class _Told(NamedTuple):
-    """One call of ``Event.tell``.
+class _Emission(NamedTuple):
+    """One call of ``Event.emit``.
 
     Attributes:
         created: when it was called, as ``time.time()``.
@@ -94,7 +94,7 @@ class _Told(NamedTuple):
     thread: int | None
     thread_name: str
 
-    def without_exception(self) -> _Told:
+    def without_exception(self) -> _Emission:
         return self if self.exception is None else self._replace(exception=None)
 
     def deliver(self) -> None:
@@ -102,7 +102,7 @@ class _Told(NamedTuple):
         for step in (self._log, self._send):
             try:
                 step()
-            except TimedOut:  # raised from outside, in the task that tells this
+            except TimedOut:  # raised from outside, in the task that emits this
                 raise
             except Exception as error:
                 _complain(self.event, error)
@@ -121,7 +121,7 @@ class _Told(NamedTuple):
         shown = tuple([_one_line(self.facts.get(name)) for name in event.names])
         info = None if error is None else (type(error), error, error.__traceback__)
         record = logger.makeRecord(
-            logger.name, self.level, __file__, _LINE, event.sentence, shown, info, "tell"
+            logger.name, self.level, __file__, _LINE, event.sentence, shown, info, "emit"
         )
         if error is not None:
             record.exc_text = tracebacks.for_log(error)
@@ -141,7 +141,7 @@ class _Told(NamedTuple):
                     raise answer
 
 
-_LINE = Event.tell.__code__.co_firstlineno
+_LINE = Event.emit.__code__.co_firstlineno
 
 
 @contextmanager
@@ -163,7 +163,7 @@ def in_background(
             flush(seconds)
         return
     queue = Event.queue = EventQueue(
-        lambda count: events_dropped.tell(count=count), by_one_thread=by_one_thread
+        lambda count: events_dropped.emit(count=count), by_one_thread=by_one_thread
     )
     try:
         yield queue
@@ -241,7 +241,7 @@ task_compensated = Event(
 task_expired = Event(logging.WARNING, "Task %s (%s) has expired and is cancelled.", *_TASK)
 task_held = Event(logging.INFO, "Task %s was held.", "task_id", in_place=True)
 task_resumed = Event(logging.INFO, "Task %s was resumed.", "task_id", in_place=True)
-task_hastened = Event(logging.INFO, "Task %s was told to run now.", "task_id", in_place=True)
+task_run_now = Event(logging.INFO, "Task %s was told to run now.", "task_id", in_place=True)
 task_revived = Event(logging.INFO, "Task %s was revived.", "task_id", in_place=True)
 task_cancelled = Event(logging.INFO, "Task %s was cancelled.", "task_id", in_place=True)
 task_discarded = Event(logging.INFO, "Task %s was discarded.", "task_id", in_place=True)
@@ -260,7 +260,7 @@ task_finished_late = Event(
     "the task; if that has run again since, its effects outside the database may have happened twice.",
     *_TASK, "attempt",
 )  # fmt: skip
-task_suspected = Event(
+task_running_long = Event(
     logging.ERROR,
     "Task %s (%s) has been running attempt %s for longer than TXTASKS['suspect_after'] on %s, which is alive. "
     "Nothing ends it by itself: look at that process, and consider a timeout= for this task.",
@@ -294,7 +294,7 @@ worker_stopping = Event(
     "running",
 )
 worker_stopped = Event(logging.INFO, "Worker %s stopped. Tasks started: %s.", "worker", "count")
-worker_renewed = Event(
+worker_recycled = Event(
     logging.INFO, "Worker %s makes room for a new process: %s.", "worker", "reason"
 )
 worker_stuck = Event(

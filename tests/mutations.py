@@ -332,7 +332,7 @@ MUTANTS = [
            "test_failover.py"),
     Mutant("wrong settings are not waited for", "lifecycle/sessions.py",
            {"ImproperlyConfigured, TypeError)": ")"}, "test_failover.py"),
-    Mutant("a row that cannot be moved is told of once", "cleaner/rescue.py",
+    Mutant("a row that cannot be moved is emission of once", "cleaner/rescue.py",
            {"if task_id not in self._skipped:": "if True:"}, "test_cleaner_endures.py"),
     Mutant("a row that cannot expire stops no other", "lifecycle/cleaning.py",
            {"            yield from _finish_expired(alias, [one], keep=keep)\n": "            yield one, error\n"},

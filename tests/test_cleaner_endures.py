@@ -70,7 +70,7 @@ def test_many_lost_workers_have_their_turns(monkeypatch):
     def tell(event, **facts):
         now[0] += rescue.MOMENT
 
-    one = rescue.Rescue(get_config(), "default", notify=None, tell=tell, clock=lambda: now[0])
+    one = rescue.Rescue(get_config(), "default", notify=None, emit=tell, clock=lambda: now[0])
     turns = []
     for _ in range(3):
         held = set(Task.objects.filter(status=Status.CLAIMED).values_list("pk", "worker"))
@@ -111,7 +111,7 @@ def test_claims_that_nobody_can_move_are_tried_once_in_a_round(monkeypatch):
     def tell(event, **facts):
         skipped.append(facts)
 
-    one = rescue.Rescue(get_config(), "default", notify=None, tell=tell, clock=lambda: 0.0)
+    one = rescue.Rescue(get_config(), "default", notify=None, emit=tell, clock=lambda: 0.0)
     unfinished = []
     for _ in range(4):
         assert not one.recover_lost()

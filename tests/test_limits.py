@@ -281,11 +281,11 @@ def test_a_long_claim_without_a_limit_is_told_of_once_and_left_alone(txtasks):
             Subscription("default", ["default"], registry.names()), worker, claims.Room(2)
         )
     helpers.execute("UPDATE txtasks_task SET started_at = '2001-01-01 00:00:00'")
-    signals.task_suspected.connect(listen)
+    signals.task_running_long.connect(listen)
     cleaner = Cleaner(get_config())
     cleaner.run_once()
     cleaner.run_once()
-    signals.task_suspected.disconnect(listen)
+    signals.task_running_long.disconnect(listen)
     assert told == [handle.id]
     assert helpers.row(handle.id).status == helpers.row(limited.id).status == Status.CLAIMED
 
@@ -375,13 +375,13 @@ def test_a_process_whose_claims_are_long_to_look_through_is_replaced(txtasks, mo
     def hear(reason, **_):
         reasons.append(reason)
 
-    signals.worker_renewed.connect(hear)
+    signals.worker_recycled.connect(hear)
     try:
         with helpers.working():
             enqueue_many((tasks.note, ()) for _ in range(3))
             helpers.wait_until(lambda: reasons)
     finally:
-        signals.worker_renewed.disconnect(hear)
+        signals.worker_recycled.disconnect(hear)
     assert "its 3 claims" in reasons[0]
 
 

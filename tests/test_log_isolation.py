@@ -142,7 +142,7 @@ def test_logging_that_raises_is_reported_on_stderr_once(fail_to_log, capsys, mon
     monkeypatch.setattr(signals._Complaint, "next_at", 0.0)
     fail_to_log("filter")
     for _ in range(3):
-        signals.worker_suspected.tell(worker="w")
+        signals.worker_suspected.emit(worker="w")
     said = capsys.readouterr().err
     assert said.count("KeyError: 'from logging'") == 1
     assert "Logging 'Worker %s: RabbitMQ has lost" in said
@@ -203,7 +203,7 @@ def records_of(event, **facts):
     handler = logging.Handler()
     handler.emit = found.append
     with attached(handler):
-        event.tell(**facts)
+        event.emit(**facts)
     return found
 
 
@@ -228,7 +228,7 @@ def test_facts_that_a_record_factory_has_set_are_left_as_they_are():
 
 def test_a_record_is_of_the_moment_and_the_thread_that_told_it(held):
     def tell():
-        signals.worker_lost.tell(worker="w", host="h", pid=1, reason="silent")
+        signals.worker_lost.emit(worker="w", host="h", pid=1, reason="silent")
 
     with signals.in_background():
         before = time.time()
@@ -298,7 +298,7 @@ def test_a_dropped_event_is_logged():
 
 def test_a_handler_that_hangs_is_waited_for_a_limited_time(held):
     with signals.in_background(0.01) as events:
-        signals.worker_lost.tell(worker="w", host="h", pid=1, reason="silent")
+        signals.worker_lost.emit(worker="w", host="h", pid=1, reason="silent")
         assert held.reached.wait(30)
     assert events.is_stuck and signals.Event.queue is None
 
@@ -333,7 +333,7 @@ def test_a_process_that_forks_has_a_thread_only_while_there_is_something_to_tell
         for _ in range(2):
             held.reached.clear()
             held.release.clear()
-            signals.worker_lost.tell(worker="w", host="h", pid=1, reason="silent")
+            signals.worker_lost.emit(worker="w", host="h", pid=1, reason="silent")
             assert held.reached.wait(30)
             [thread] = [one for one in threading.enumerate() if one.name == "txtasks-events"]
             held.release.set()

@@ -81,7 +81,7 @@ class HintConsumer(Listener):
             ids, more = topology.decode_hint(body)
         except ValueError as error:
             channel.basic_ack(tag)
-            signals.hint_refused.tell(queue=queue, error=error)
+            signals.hint_refused.emit(queue=queue, error=error)
             return
         self._deliver(
             Hint(

@@ -50,7 +50,7 @@ class Link:
         self._warned = False
         address = self.config.broker_address
         failures.news.forget(address)
-        signals.broker_connected.tell(level=level, who=self.who, broker=address)
+        signals.broker_connected.emit(level=level, who=self.who, broker=address)
 
     def close(self) -> None:
         """Throw the connection away, whatever state it is in."""
@@ -76,7 +76,7 @@ class Link:
         address, reason = self.config.broker_address, failures.in_words(error, self.config)
         is_news = failures.news.is_news(address, reason)
         self._warned = self._warned or is_news
-        signals.broker_failed.tell(
+        signals.broker_failed.emit(
             level=logging.WARNING if is_news else logging.DEBUG,
             who=self.who,
             broker=address,

@@ -126,7 +126,7 @@ def declare(
     except ChannelClosedByBroker as error:
         if error.reply_code != PRECONDITION_FAILED:
             raise
-        signals.queue_differs.tell(queue=name, error=error.reply_text)
+        signals.queue_differs.emit(queue=name, error=error.reply_text)
         return channel.connection.channel()
     return channel
 

@@ -171,7 +171,7 @@ class LastWillConsumer(Listener):
             worker, number = topology.decode_will(body)
         except ValueError as error:
             channel.basic_ack(tag)
-            signals.hint_refused.tell(queue=self._queue, error=error)
+            signals.hint_refused.emit(queue=self._queue, error=error)
             return
         self._wills.put(
             DeliveredWill(

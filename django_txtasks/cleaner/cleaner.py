@@ -71,9 +71,9 @@ class Cleaner:
         self.config, self.alias, self.notify, self.quiet = config, alias, notify, quiet
         self.clock, self.liveness = clock, liveness
         self.workers = FailureDetector(config, alias, wills, clock)
-        self.rescue = Rescue(config, alias, notify=notify, tell=self._tell, clock=clock)
+        self.rescue = Rescue(config, alias, notify=notify, emit=self._emit, clock=clock)
         self.upkeep = Upkeep(
-            config, alias, notify=notify, tell=self._tell, skip=self.rescue.skip, clock=clock
+            config, alias, notify=notify, emit=self._emit, skip=self.rescue.skip, clock=clock
         )
         self.record = Record(config, alias, clock, self._say_unwritten)
         self._pass: Iterator[Counter[str]] | None = None
@@ -134,7 +134,7 @@ class Cleaner:
             if lost:
                 counts["lost"] += 1
                 facts = {"worker": worker.id, "host": worker.host, "pid": worker.pid}
-                self._tell(signals.worker_lost, **facts, reason=reason)
+                self._emit(signals.worker_lost, **facts, reason=reason)
                 if not self.quiet:
                     sessions.end(self.alias, worker.sessions)
         counts.update(self.rescue.recover_lost())
@@ -192,10 +192,10 @@ class Cleaner:
                     raise
                 what = step.__name__.strip("_").replace("_", " ")
                 self._error = f"{what}: {text_of(error)}"
-                self._tell(signals.step_failed, database=self.alias, error=self._error)
+                self._emit(signals.step_failed, database=self.alias, error=self._error)
 
     def _say_unwritten(self, why: str) -> None:
-        self._tell(signals.step_failed, database=self.alias, error=f"its own row: {why}")
+        self._emit(signals.step_failed, database=self.alias, error=f"its own row: {why}")
 
     def _heal(self, error: Exception, failures: int) -> float:
         """Return the seconds to wait after a database error."""
@@ -203,7 +203,7 @@ class Cleaner:
             connections[self.alias].close()  # it may answer and yet be read-only since a failover
         base, ceiling = timedelta(seconds=0.5), timedelta(seconds=5)
         pause = backoff(failures, base=base, ceiling=ceiling).total_seconds()
-        self._tell(
+        self._emit(
             signals.database_failed,
             who=f"Cleaner of {self.alias!r}",
             database=self.alias,
@@ -220,6 +220,6 @@ class Cleaner:
     def _interval(self) -> float:
         return self.config.clean_interval.total_seconds() * jitter(0.9, 1)
 
-    def _tell(self, event: signals.Event, **facts: Any) -> None:
+    def _emit(self, event: signals.Event, **facts: Any) -> None:
         if not self.quiet:
-            event.tell(**facts)
+            event.emit(**facts)

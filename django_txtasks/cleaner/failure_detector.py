@@ -163,7 +163,7 @@ class FailureDetector:
             self._delivered.remove(will)
             will.settle()
             if written:
-                signals.worker_suspected.tell(worker=will.worker)
+                signals.worker_suspected.emit(worker=will.worker)
 
     def _mind_gaps(self, living: list[LivingWorker], now: float, unbroken: int) -> None:
         """Time in which this cleaner did not look does not count.
@@ -224,5 +224,5 @@ class FailureDetector:
             return gone
         if session and worker.id not in self._unseen:
             self._unseen.add(worker.id)
-            signals.session_unseen.tell(worker=worker.id)
+            signals.session_unseen.emit(worker=worker.id)
         return silence >= 2 * self.config.beat.total_seconds()

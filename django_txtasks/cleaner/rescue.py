@@ -38,7 +38,7 @@ class Rescue:
 
     Args:
         notify: sends hints for (id, queue) pairs; None = no broker.
-        tell: tells an event, with its facts.
+        emit: emits an event, with its facts.
         clock: monotonic seconds.
 
     Attributes:
@@ -51,10 +51,10 @@ class Rescue:
         alias: str,
         *,
         notify: Notify | None,
-        tell: Callable[..., None],
+        emit: Callable[..., None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._config, self._alias, self._notify, self._tell = config, alias, notify, tell
+        self._config, self._alias, self._notify, self._emit = config, alias, notify, emit
         self._clock = clock
         self.is_unfinished = False
         self._last = uuid.UUID(int=0)  # the worker that had its turn last
@@ -103,7 +103,7 @@ class Rescue:
         """Tell, once, of a row that cannot be moved; it is tried again all the same."""
         if task_id not in self._skipped:
             self._skipped.add(task_id)
-            self._tell(signals.row_skipped, task_id=task_id, error=str(error).strip())
+            self._emit(signals.row_skipped, task_id=task_id, error=str(error).strip())
 
     def _held_by(self, holder: Holder, most: int = cleaning.MOST_HELD) -> list[uuid.UUID]:
         with self._reading():
@@ -158,7 +158,7 @@ class Rescue:
             return []
         self._tried.discard(task_id)
         for event, facts in cleaning.events_of(orphan, recovered.ended):
-            self._tell(event, **facts)
+            self._emit(event, **facts)
         counts[COUNTED[recovered.ended.arrow]] += 1
         if recovered.ended.arrow is Arrow.BURY:
             return recovered.follow_ups

@@ -18,7 +18,7 @@ from django_txtasks.lifecycle.dialect import own_transaction
 
 KEEP_LOST_WORKERS = timedelta(days=1)
 
-Tell = Callable[..., None]
+Emit = Callable[..., None]
 
 
 class Upkeep:
@@ -26,7 +26,7 @@ class Upkeep:
 
     Args:
         notify: sends hints for (id, queue) pairs; None = no broker.
-        tell: logs an event with its facts.
+        emit: logs an event with its facts.
         skip: tells of a row that cannot be moved.
         clock: monotonic seconds.
     """
@@ -37,12 +37,12 @@ class Upkeep:
         alias: str,
         *,
         notify: Notify | None,
-        tell: Tell,
+        emit: Emit,
         skip: Callable[[uuid.UUID, Exception], None],
         clock: Callable[[], float],
     ) -> None:
         self._config, self._alias, self._clock = config, alias, clock
-        self._tell, self._skip = tell, skip
+        self._emit, self._skip = emit, skip
         self._renotifier = None if notify is None else Renotifier(config, alias, notify)
         self._sweeps = {"expired": Sweep(self._expire, self._lately, clock)}
         if config.keep_finished is not None:
@@ -50,7 +50,7 @@ class Upkeep:
             self._sweeps["pruned"] = Sweep(
                 lambda since: self._prune(keep, since), lambda: self._lately(keep), clock
             )
-        self._suspected: set[tuple[uuid.UUID, int]] = set()
+        self._running_long: set[tuple[uuid.UUID, int]] = set()
         self._undeclared: dict[str, int] = {}  # by name: the passes in a row that have seen it
 
     def renotify(self) -> Iterator[Counter[str]]:
@@ -87,9 +87,9 @@ class Upkeep:
         with self._transaction():
             found = cleaning.long_claimed(self._alias, self._config.suspect_after)
         for attempt, where in found:
-            if (attempt.task_id, attempt.number) not in self._suspected:
-                self._tell(signals.task_suspected, **attempt.facts, where=where)
-        self._suspected = {(attempt.task_id, attempt.number) for attempt, _ in found}
+            if (attempt.task_id, attempt.number) not in self._running_long:
+                self._emit(signals.task_running_long, **attempt.facts, where=where)
+        self._running_long = {(attempt.task_id, attempt.number) for attempt, _ in found}
         yield Counter()
 
     def tell_of_undeclared_names(self) -> Iterator[Counter[str]]:
@@ -97,14 +97,14 @@ class Upkeep:
         found = names.undeclared(self._alias, self._config.queues)
         self._undeclared = {name: self._undeclared.get(name, 0) + 1 for name in found}
         if new := {name: found[name] for name, passes in self._undeclared.items() if passes == 2}:
-            self._tell(signals.names_undeclared, names=names.listed(new))
+            self._emit(signals.names_undeclared, names=names.listed(new))
         yield Counter()
 
     def _expire(self, since: str | None) -> Removed:
         with self._transaction():
             removed = cleaning.expire(self._alias, keep=self._config.keeps_finished, since=since)
         for task_id, name, queue in removed.rows:
-            self._tell(signals.task_expired, task_id=task_id, task=name, queue=queue)
+            self._emit(signals.task_expired, task_id=task_id, task=name, queue=queue)
         for task_id, error in removed.stuck:
             self._skip(task_id, error)
         return removed

@@ -28,7 +28,7 @@ def resume(alias: str, ids: Iterable[uuid.UUID]) -> Moved:
 
 def run_now(alias: str, ids: Iterable[uuid.UUID]) -> Moved:
     """PENDING, due now instead of later."""
-    return _update(alias, ids, Status.PENDING, statements.RUN_NOW, signals.task_hastened)
+    return _update(alias, ids, Status.PENDING, statements.RUN_NOW, signals.task_run_now)
 
 
 def revive(alias: str, ids: Iterable[uuid.UUID]) -> Moved:
@@ -87,7 +87,7 @@ def _finish(
 
 def _told(moved: Moved, event: Event) -> Moved:
     for task_id, queue in moved:
-        event.tell(task_id=task_id, queue=queue)
+        event.emit(task_id=task_id, queue=queue)
     return moved
 
 

@@ -17,7 +17,7 @@ from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.brake import brakes
 from django_txtasks.lifecycle.claims import Room, Subscription
 from django_txtasks.worker.limits import TimeLimit
-from django_txtasks.worker.outcome_buffer import tell
+from django_txtasks.worker.outcome_buffer import emit
 from django_txtasks.worker.runner import call_of, failed, finished
 
 
@@ -137,4 +137,4 @@ def _record(ended: Ended, alias: str) -> None:
         recorded = outcomes.record(alias, [ended], config=get_config())
         notify_on_commit(alias, recorded.to_notify)
     for one in recorded.done:
-        tell(one)
+        emit(one)

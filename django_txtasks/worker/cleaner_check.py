@@ -27,4 +27,4 @@ class CleanerCheck:
                 DatabaseError, InterfaceError
             ):  # what was claimed has to start all the same
                 if trouble := cleaners.trouble(cleaners.seen(self._alias)):
-                    signals.nobody_cleans.tell(worker=worker, trouble=trouble)
+                    signals.nobody_cleans.emit(worker=worker, trouble=trouble)

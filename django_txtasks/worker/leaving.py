@@ -46,7 +46,7 @@ def let_go(writer: TurnWriter, running: Set[Key], why: str) -> None:
         raise
     for orphan, ended in left:
         for event, facts in cleaning.events_of(orphan, ended):
-            event.tell(**facts)
+            event.emit(**facts)
     sessions.close_own(writer.alias)
 
 

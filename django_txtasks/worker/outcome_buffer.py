@@ -52,7 +52,7 @@ class OutcomeBuffer:
         """These attempts ended; those of atomic tasks are recorded already."""
         for one in ended:
             if one.recorded:
-                tell(one)
+                emit(one)
             else:
                 self.waiting.append(one)
 
@@ -113,16 +113,16 @@ class OutcomeBuffer:
         self.one_by_one, self._failures = False, 0
         self.most = min(2 * self.most, MOST)
         for one in recorded.done:
-            tell(one)
+            emit(one)
         for one in recorded.lost:
             if one.attempt.worker == me:
-                tell(
+                emit(
                     one
                 )  # moved by an earlier COMMIT whose answer was lost: see TurnWriter._reconcile
             elif one.arrow is Arrow.FINISH:
-                signals.task_finished_late.tell(**one.attempt.facts)
+                signals.task_finished_late.emit(**one.attempt.facts)
             else:
-                signals.claim_lost.tell(**one.attempt.facts)
+                signals.claim_lost.emit(**one.attempt.facts)
 
     def failed(self, error: Exception, *, alone: bool) -> bool:
         """A turn has failed though the database can be written: repeat nothing as it was.
@@ -148,7 +148,7 @@ class OutcomeBuffer:
             return False
         one = self.waiting.pop(0)
         self._failures, self.most = 0, 1
-        signals.outcome_refused.tell(**one.attempt.facts, error=str(error))
+        signals.outcome_refused.emit(**one.attempt.facts, error=str(error))
         if too_much and one.arrow is not Arrow.BURY:
             self.waiting.insert(0, unrecorded(one, error))
         else:
@@ -178,7 +178,7 @@ class OutcomeBuffer:
             except ClaimLost:
                 return outcomes.Recorded(lost=[one])
             except DatabaseError as error:
-                signals.outcome_refused.tell(**one.attempt.facts, error=str(error))
+                signals.outcome_refused.emit(**one.attempt.facts, error=str(error))
                 refused = unrecorded(one, error)
         self._refused_now.append(one)
         return outcomes.Recorded()
@@ -200,7 +200,7 @@ class OutcomeBuffer:
         except (OperationalError, InterfaceError):
             raise
         except DatabaseError as error:
-            signals.outcome_refused.tell(**attempt.facts, error=str(error))
+            signals.outcome_refused.emit(**attempt.facts, error=str(error))
 
 
 def unrecorded(one: Ended, error: Exception) -> Ended:
@@ -216,22 +216,22 @@ def unrecorded(one: Ended, error: Exception) -> Ended:
     return Ended(attempt=one.attempt, arrow=Arrow.BURY, error=entry)
 
 
-def tell(one: Ended) -> None:
+def emit(one: Ended) -> None:
     """Send the signal of an arrow that was taken."""
     if one.arrow is Arrow.FINISH:
-        if signals.task_finished.is_heard:
-            signals.task_finished.tell(**one.attempt.facts)
+        if signals.task_finished.has_observers:
+            signals.task_finished.emit(**one.attempt.facts)
         return
     facts = one.attempt.facts
     error = f"{one.error.get('type')}: {one.error.get('message')}"
     raised = one.exception
     if one.arrow is Arrow.RETRY:
         delay = one.delay.total_seconds()
-        signals.task_retried.tell(**facts, delay=delay, error=error, exception=raised)
+        signals.task_retried.emit(**facts, delay=delay, error=error, exception=raised)
     elif one.arrow is Arrow.BURY:
-        signals.task_died.tell(**facts, error=error, exception=raised)
+        signals.task_died.emit(**facts, error=error, exception=raised)
     else:
-        signals.task_released.tell(**facts)
+        signals.task_released.emit(**facts)
 
 
 def key(one: Ended) -> Key:

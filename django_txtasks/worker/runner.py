@@ -89,7 +89,7 @@ class Runner:
                 raise
             entry = describe(error)
             text = f"{entry['type']}: {entry['message']}"
-            signals.task_hook_failed.tell(exception=error, error=text, **attempt.facts)
+            signals.task_hook_failed.emit(exception=error, error=text, **attempt.facts)
             tracebacks.forget_locals(error)
             return ended._replace(error=entry)
         return ended

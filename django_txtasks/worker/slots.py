@@ -133,10 +133,10 @@ class Slots:
             if in_hand is None and one.task_id not in unrecorded_ids:
                 may_start.append(one)
             elif is_again or (one.task_id, one.number) in unrecorded:
-                signals.second_claim.tell(**one.facts, what="that one holds its claim again")
+                signals.second_claim.emit(**one.facts, what="that one holds its claim again")
             else:
                 self._kept_back.append(one)
-                signals.second_claim.tell(
+                signals.second_claim.emit(
                     **one.facts, what="it is given back when that one has ended"
                 )
         return may_start

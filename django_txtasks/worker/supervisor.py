@@ -187,7 +187,7 @@ class Child:
         self._failures = self._failures + 1 if young else 1
         pause = backoff(self._failures, base=timedelta(seconds=0.2), ceiling=timedelta(seconds=30))
         self.start_at = time.monotonic() + pause.total_seconds()
-        signals.child_died.tell(pid=self.pid, status=how, delay=pause.total_seconds())
+        signals.child_died.emit(pid=self.pid, status=how, delay=pause.total_seconds())
 
 
 class Supervisor:
@@ -232,7 +232,7 @@ class Supervisor:
                 child
             ) in self.children:  # not in between: a log has threads, and forks must have none
                 if child.running and child.pid not in before:
-                    signals.child_started.tell(pid=child.pid)
+                    signals.child_started.emit(pid=child.pid)
             if self._files is not None and not self.stop.asked:
                 self._reload_if_changed()
             self._wake_event.wait(0.2)
@@ -270,7 +270,7 @@ class Supervisor:
             path for path, modified in self._files.items() if before.get(path, modified) != modified
         ]
         if changed:
-            signals.reloading.tell(path=changed[0])
+            signals.reloading.emit(path=changed[0])
             for child in self.children:
                 child.renew = True
                 child.order(b"s")

@@ -31,7 +31,7 @@ from django_txtasks.lifecycle.claims import Lookup, Room, Subscription
 from django_txtasks.lifecycle.database_errors import is_repeatable, is_timeout
 from django_txtasks.lifecycle.dialect import own_transaction
 from django_txtasks.worker.cleaner_check import CleanerCheck
-from django_txtasks.worker.outcome_buffer import Key, OutcomeBuffer, key, tell
+from django_txtasks.worker.outcome_buffer import Key, OutcomeBuffer, emit, key
 from django_txtasks.worker.scans import Scan, Scans
 
 _OF_A_ROW = (ClaimLost, DataError, IntegrityError)
@@ -174,7 +174,7 @@ class TurnWriter:
         self._scanned(turn, scan)
         self._unsure = self._has_unheld = False
         for one in settled:
-            tell(one)
+            emit(one)
         self.buffer.committed(recorded, self._me, settled)
         self._cleaner_check.look(self.id)
 
@@ -186,7 +186,7 @@ class TurnWriter:
         """
         if isinstance(error, DeclaredLost):
             previous, self.id = self.id, None
-            signals.worker_was_lost.tell(worker=previous)
+            signals.worker_was_lost.emit(worker=previous)
             return False
         self._unsure = True  # its COMMIT may have landed
         self.scans.failed(too_long=is_timeout(error))
@@ -216,7 +216,7 @@ class TurnWriter:
             listening=connected,
             lease=self.config.lease,
         )
-        signals.worker_started.tell(
+        signals.worker_started.emit(
             worker=self.id,
             queues=", ".join(sorted(self.subscription.queues)),
             threads=self.threads,
@@ -279,7 +279,7 @@ class TurnWriter:
             attempt = Attempt(task_id, number, self._me)
             outcomes.move(self.alias, Ended(attempt=attempt, arrow=Arrow.RELEASE))
         if unknown:
-            signals.unknown_claims.tell(worker=self.id, count=len(unknown))
+            signals.unknown_claims.emit(worker=self.id, count=len(unknown))
         waiting = self.buffer.waiting
         return [one for one in waiting if one.attempt.worker == self.id and key(one) not in there]
 

@@ -114,7 +114,7 @@ class Worker:
             self.liveness.turned()
             if self.stop.asked and not told:
                 told = True
-                signals.worker_stopping.tell(worker=self.writer.name, running=self.slots.running)
+                signals.worker_stopping.emit(worker=self.writer.name, running=self.slots.running)
             stuck = self._enforce_limits()
             if self.stop.now or self._lost_patience(stuck):
                 return self._cut_short()
@@ -124,7 +124,7 @@ class Worker:
         self._record_all()
         self.slots.close()
         self._leave(self.writer.leave)
-        signals.worker_stopped.tell(worker=self.writer.name, count=self.count)
+        signals.worker_stopped.emit(worker=self.writer.name, count=self.count)
         return End.RECYCLE if self._recycle and not self.stop.asked else End.DONE
 
     # -- turns ------------------------------------------------------------------------------------
@@ -173,9 +173,9 @@ class Worker:
             self.slots.start(run, good_until, in_line=self.prefetch.is_instant(run))
         if claimed:
             time.sleep(HAND_OVER)
-        if signals.task_claimed.is_heard:
+        if signals.task_claimed.has_observers:
             for attempt in claimed:
-                signals.task_claimed.tell(**attempt.facts)
+                signals.task_claimed.emit(**attempt.facts)
 
     def _give_back(self, attempts: list[Attempt]) -> None:
         """They have not begun: another slot, or another worker, may begin them at once."""
@@ -199,7 +199,7 @@ class Worker:
         self.liveness.ended(refused=is_refusal(error) and not self.writer.can_beat)
         if isinstance(error, DeclaredLost):
             for attempt in self.slots.take_back(stalled=False):
-                signals.claim_lost.tell(**attempt.facts)
+                signals.claim_lost.emit(**attempt.facts)
         elif delay or not is_repeatable(error):
             self._tell_failure(error, delay)
 
@@ -293,7 +293,7 @@ class Worker:
         if stuck and self._stuck_since is None:
             self._stuck_since = time.monotonic()
             self._recycle = "a task did not end after its timeout"
-            signals.worker_stuck.tell(
+            signals.worker_stuck.emit(
                 worker=self.writer.name,
                 tasks=", ".join(
                     f"{one.attempt.task_id} ({one.attempt.task_name})" for one in stuck
@@ -320,7 +320,7 @@ class Worker:
         stuck = self._enforce_limits()
         running = self.slots.running - len(stuck)
         if running:
-            signals.worker_cut_short.tell(worker=self.writer.name, running=running)
+            signals.worker_cut_short.emit(worker=self.writer.name, running=running)
         signals.flush(LOG_FIRST)
         self._collect()
         stuck = self._enforce_limits()
@@ -346,7 +346,7 @@ class Worker:
 
     def _leave(self, leave: Callable[[], None]) -> None:
         if self._recycle:
-            signals.worker_renewed.tell(worker=self.writer.name, reason=self._recycle)
+            signals.worker_recycled.emit(worker=self.writer.name, reason=self._recycle)
         try:
             leave()
         except (DatabaseError, InterfaceError) as error:  # the cleaner will find out by the lease
@@ -354,7 +354,7 @@ class Worker:
         reset_queries()
 
     def _tell_failure(self, error: Exception, delay: float) -> None:
-        signals.database_failed.tell(
+        signals.database_failed.emit(
             who=f"Worker {self.writer.name}",
             database=self.writer.alias,
             error=text_of(error),

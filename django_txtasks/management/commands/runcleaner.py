@@ -169,7 +169,7 @@ class Command(BaseCommand):
             wake_event.wait(seconds)
             return stop.asked
 
-        signals.cleaner_started.tell(
+        signals.cleaner_started.emit(
             database=alias,
             beat=config.beat.total_seconds(),
             interval=config.clean_interval.total_seconds(),
@@ -179,7 +179,7 @@ class Command(BaseCommand):
             cleaner.run(wait, lambda counts: self._tell(alias, counts))
         finally:
             connections.close_all()
-        signals.cleaner_stopped.tell(database=alias)
+        signals.cleaner_stopped.emit(database=alias)
         if wills is not None:
             wills.stop()
 
@@ -190,7 +190,7 @@ class Command(BaseCommand):
         if self.as_json:
             self._report(alias, counts)
         else:
-            signals.cleaned.tell(database=alias, done=_text(+counts), counts=dict(counts))
+            signals.cleaned.emit(database=alias, done=_text(+counts), counts=dict(counts))
 
     def _report(self, alias: str, counts: Counter[str]) -> None:
         if self.as_json:

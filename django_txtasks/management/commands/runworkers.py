@@ -253,7 +253,7 @@ def _say_what_nobody_declares(subscription: Subscription) -> None:
     with contextlib.suppress(Error):
         found = names.undeclared(subscription.alias, subscription.queues, subscription.names)
         if found:
-            signals.names_undeclared.tell(names=names.listed(found))
+            signals.names_undeclared.emit(names=names.listed(found))
 
 
 def _queues(config: Config, wanted: list[str] | None, excluded: list[str]) -> list[str]:
