@@ -12,7 +12,7 @@ from django_txtasks import foreign, payload
 from django_txtasks.conf import get_config
 from django_txtasks.declaring import OF_TASK, OF_USING, check_priority, from_now
 from django_txtasks.exceptions import InvalidArguments, InvalidOption, NotATask, UnknownQueue
-from django_txtasks.lifecycle.enqueueing import NewTask, Template, new_id, new_ids
+from django_txtasks.lifecycle.enqueueing import NewTask, RowDefaults, new_id, new_ids
 from django_txtasks.registry import Declaration, Options
 
 TOGETHER = 250
@@ -21,39 +21,46 @@ TOGETHER = 250
 FARTHEST = timedelta(days=36525)
 
 
-class Target(NamedTuple):
-    """Where the calls of one function, with its options, go. It keeps the function, and so its id."""
+class BoundFunction(NamedTuple):
+    """A function with what all its calls share: database, declaration, row defaults.
+
+    It keeps the function, and so its ``id()``.
+    """
 
     function: Any
     alias: str
     declaration: Declaration
-    template: Template
+    defaults: RowDefaults
 
 
-Call: TypeAlias = tuple[Target, Sequence[Any], Mapping[str, Any]]
-"""A function's target, and what it is to be called with."""
+Call: TypeAlias = tuple[BoundFunction, Sequence[Any], Mapping[str, Any]]
+"""A bound function, and what it is to be called with."""
 _NO_KWARGS: Mapping[str, Any] = MappingProxyType({})
 
 
-def read_call(call: Sequence[Any], targets: dict[int, Target]) -> Call:
-    """Return what one call of ``enqueue_many`` wants; ``targets`` has those found before, by id of function."""
+def read_call(call: Sequence[Any], bound_functions: dict[int, BoundFunction]) -> Call:
+    """Return what one call of ``enqueue_many`` wants.
+
+    Args:
+        bound_functions: those found before, by id of the function; a new one is added.
+    """
     if isinstance(call, (tuple, list)) and 1 <= len(call) <= 3:
         args = call[1] if len(call) > 1 else ()
         kwargs = call[2] if len(call) > 2 else _NO_KWARGS
         if isinstance(args, (tuple, list)) and (
             kwargs is _NO_KWARGS or isinstance(kwargs, Mapping)
         ):
-            target = targets.get(id(call[0]))
-            if target is None:
-                target = targets[id(call[0])] = target_of(call[0])
-            return target, args, kwargs
+            bound = bound_functions.get(id(call[0]))
+            if bound is None:
+                bound = bound_functions[id(call[0])] = bind(call[0])
+            return bound, args, kwargs
     raise InvalidArguments(
         f"enqueue_many() got {str(call)[:200]}; each call is (function, args) or (function, args, kwargs), "
         "with a tuple or list and a dict."
     )
 
 
-def target_of(function: Any) -> Target:
+def bind(function: Any) -> BoundFunction:
     """Return what all calls of this function share, validated. No SQL is run before it is there."""
     declaration = getattr(function, "declaration", None)
     if not isinstance(declaration, Declaration):
@@ -63,7 +70,7 @@ def target_of(function: Any) -> Target:
     options: Options = function.options
     priority = declaration.priority if options.priority is None else options.priority
     check_priority(priority, declaration.name)
-    template = Template(
+    defaults = RowDefaults(
         task_name=declaration.name,
         queue_name=_queue(options.queue_name or declaration.queue_name),
         priority=priority,
@@ -77,41 +84,41 @@ def target_of(function: Any) -> Target:
         timeout=declaration.timeout,
         hooks=declaration.hooks_text,
     )
-    return Target(function, options.using or "default", declaration, template)
+    return BoundFunction(function, options.using or "default", declaration, defaults)
 
 
-def row_of(call: Call) -> NewTask:
+def to_row(call: Call) -> NewTask:
     """Return the validated row of one call."""
-    target, args, kwargs = call
-    return _row(target, args, kwargs, payload.encode(args, name="args"), new_id())
+    bound, args, kwargs = call
+    return _row(bound, args, kwargs, payload.encode(args, name="args"), new_id())
 
 
-def rows_of(calls: Sequence[Call]) -> Iterator[NewTask]:
+def to_rows(calls: Sequence[Call]) -> Iterator[NewTask]:
     """Yield the validated row of each of many calls; ids rise in the order of the calls."""
     ids = new_ids(len(calls))
     for start in range(0, len(calls), TOGETHER):
         some = calls[start : start + TOGETHER]
         encoded = payload.encode_each([args for _, args, _ in some], name="args")
-        for (target, args, kwargs), text in zip(some, encoded, strict=True):
-            yield _row(target, args, kwargs, text, next(ids))
+        for (bound, args, kwargs), text in zip(some, encoded, strict=True):
+            yield _row(bound, args, kwargs, text, next(ids))
 
 
 def _row(
-    target: Target,
+    bound: BoundFunction,
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     encoded_args: str,
     task_id: uuid.UUID,
 ) -> NewTask:
-    if kwargs or len(args) not in target.declaration.lengths:
-        _check_call(target.declaration, args, kwargs)
+    if kwargs or len(args) not in bound.declaration.lengths:
+        _check_call(bound.declaration, args, kwargs)
     encoded_kwargs = payload.encode(dict(kwargs), name="kwargs") if kwargs else "{}"
     if len(encoded_args) + len(encoded_kwargs) > payload.MAX_BYTES:
         raise InvalidArguments(
             f"args and kwargs are more than {payload.MAX_BYTES:,} bytes of JSON together. "
             "Store the data in a model or a file and pass its id."
         )
-    return NewTask(task_id, target.template, encoded_args, encoded_kwargs)
+    return NewTask(task_id, bound.defaults, encoded_args, encoded_kwargs)
 
 
 def _check_call(declaration: Declaration, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:

@@ -70,7 +70,7 @@ def declaration_of(
         timeout=_seconds(timeout, name),
         expires=_expires(expires, name),
         hooks={
-            option: _template(hook, option, name)
+            option: _spec_of_hook(hook, option, name)
             for option, hook in hooks.items()
             if hook is not None
         },
@@ -134,7 +134,7 @@ def _expires(expires: Any, name: str) -> timedelta | None:
     return expires
 
 
-def _template(hook: Any, option: str, name: str) -> dict[str, Any]:
+def _spec_of_hook(hook: Any, option: str, name: str) -> dict[str, Any]:
     declaration = getattr(hook, "declaration", None)
     if not isinstance(declaration, Declaration):
         raise InvalidDeclaration(
@@ -144,7 +144,7 @@ def _template(hook: Any, option: str, name: str) -> dict[str, Any]:
         raise InvalidDeclaration(
             f"{name} has {option}={hook!r} with using(): a hook is enqueued as it was declared. Declare it so."
         )
-    return declaration.template
+    return declaration.task_spec
 
 
 def _refuse_contradictions(declaration: Declaration) -> None:

@@ -17,7 +17,7 @@ from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_txtasks import broker, signals
-from django_txtasks.calls import Call, Target, read_call, row_of, rows_of, target_of
+from django_txtasks.calls import BoundFunction, Call, bind, read_call, to_row, to_rows
 from django_txtasks.conf import Config, get_config
 from django_txtasks.lifecycle.enqueueing import (
     NewTask,
@@ -95,11 +95,12 @@ def enqueue_many(calls: Iterable[Sequence[Any]]) -> list[TaskHandle]:
     Raises:
         As ``enqueue_task``; what was written before is rolled back to a savepoint.
     """
-    targets: dict[int, Target] = {}
-    wanted = [read_call(call, targets) for call in calls]  # all first: this may use the database
+    bound_functions: dict[int, BoundFunction] = {}
+    # All first: this may use the database.
+    wanted = [read_call(call, bound_functions) for call in calls]
     parts = {
         alias: [one for one in wanted if one[0].alias == alias]
-        for alias in sorted({target.alias for target in targets.values()})
+        for alias in sorted({bound.alias for bound in bound_functions.values()})
     }
     for alias in parts:
         _warn_if_apart(alias)
@@ -108,9 +109,9 @@ def enqueue_many(calls: Iterable[Sequence[Any]]) -> list[TaskHandle]:
             stack.enter_context(transaction.atomic(using=alias))
         written = {alias: _insert_many(alias, part) for alias, part in parts.items()}
     for alias, part in parts.items():
-        _tell(alias, written[alias], [target for target, _, _ in part])
+        _tell(alias, written[alias], [bound for bound, _, _ in part])
     in_order = {alias: iter(handles) for alias, handles in written.items()}
-    return [next(in_order[target.alias]) for target, _, _ in wanted]
+    return [next(in_order[bound.alias]) for bound, _, _ in wanted]
 
 
 async def aenqueue_task(
@@ -190,12 +191,12 @@ def _enqueue(
     write: Callable[[BaseDatabaseWrapper, NewTask], T],
 ) -> tuple[TaskHandle, T]:
     """Validate a call, write its row, and have it told; return what ``write`` did, too."""
-    target = target_of(function)
-    task = row_of((target, args, kwargs))
-    _warn_if_apart(target.alias)
-    written = write(connections[target.alias], task)
-    handle = _handle(target, task)
-    _tell(target.alias, [handle], [target])
+    bound = bind(function)
+    task = to_row((bound, args, kwargs))
+    _warn_if_apart(bound.alias)
+    written = write(connections[bound.alias], task)
+    handle = _handle(bound, task)
+    _tell(bound.alias, [handle], [bound])
     return handle, written
 
 
@@ -208,22 +209,24 @@ def _insert_many(alias: str, wanted: Sequence[Call]) -> list[TaskHandle]:
     handles = []
 
     def noted() -> Iterator[NewTask]:
-        for (target, _, _), task in zip(wanted, rows_of(wanted), strict=True):
-            handles.append(_handle(target, task))
+        for (bound, _, _), task in zip(wanted, to_rows(wanted), strict=True):
+            handles.append(_handle(bound, task))
             yield task
 
-    insert_as_made(connections[alias], [target.template for target, _, _ in wanted], noted())
+    insert_as_made(connections[alias], [bound.defaults for bound, _, _ in wanted], noted())
     return handles
 
 
-def _tell(alias: str, handles: Sequence[TaskHandle], targets: Sequence[Target]) -> None:
+def _tell(
+    alias: str, handles: Sequence[TaskHandle], bound_functions: Sequence[BoundFunction]
+) -> None:
     """Have the hints sent after the commit, and tell who listens."""
     notify_on_commit(
         alias,
         (
             (handle.id, handle.queue_name)
-            for handle, target in zip(handles, targets, strict=True)
-            if _is_near(target.template.run_after)
+            for handle, bound in zip(handles, bound_functions, strict=True)
+            if _is_near(bound.defaults.run_after)
         ),
     )
     if signals.task_enqueued.has_observers:
@@ -233,9 +236,9 @@ def _tell(alias: str, handles: Sequence[TaskHandle], targets: Sequence[Target]) 
             )
 
 
-def _handle(target: Target, task: NewTask) -> TaskHandle:
+def _handle(bound: BoundFunction, task: NewTask) -> TaskHandle:
     return TaskHandle(
-        task.task_id, target.template.task_name, target.template.queue_name, target.alias
+        task.task_id, bound.defaults.task_name, bound.defaults.queue_name, bound.alias
     )
 
 

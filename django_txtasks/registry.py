@@ -24,7 +24,7 @@ class Declaration:
     Attributes:
         expires: None = never.
         timeout: seconds; None = no limit.
-        hooks: templates of the tasks that its arrows enqueue, by the option's name.
+        hooks: specs of the tasks that its arrows enqueue, by the option's name.
     """
 
     function: Callable[..., Any]
@@ -49,7 +49,7 @@ class Declaration:
         return "compensate" if "compensate" in self.hooks else "dead"
 
     @cached_property
-    def template(self) -> dict[str, Any]:
+    def task_spec(self) -> dict[str, Any]:
         """What a row of this function says, whatever its arguments; JSON."""
         return {
             "task_name": self.name,
@@ -129,14 +129,14 @@ def find(name: str) -> Declaration | None:
     return _declarations.get(name)
 
 
-def template(name: str) -> dict[str, Any]:
+def task_spec(name: str) -> dict[str, Any]:
     """Return what a row of this name says; for a name that nobody declares here, the defaults."""
-    return (find(name) or Declaration(function=print, name=name)).template
+    return (find(name) or Declaration(function=print, name=name)).task_spec
 
 
-def is_template(value: Any) -> bool:
+def is_task_spec(value: Any) -> bool:
     """Say whether it is what a declaration writes into rows: somebody may have written something else."""
-    if not isinstance(value, dict) or value.keys() != template("").keys():
+    if not isinstance(value, dict) or value.keys() != task_spec("").keys():
         return False
     return (
         _is_text(value["task_name"], 200)
@@ -147,7 +147,7 @@ def is_template(value: Any) -> bool:
         and value["on_crash"] in ("dead", "retry", "compensate")
         and (value["timeout"] is None or is_time_limit(value["timeout"]))
         and isinstance(value["hooks"], dict)
-        and all(is_template(hook) for hook in value["hooks"].values())
+        and all(is_task_spec(hook) for hook in value["hooks"].values())
     )
 
 

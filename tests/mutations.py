@@ -186,8 +186,8 @@ MUTANTS = [
     Mutant("hints are sent after the commit", "enqueueing.py",
            {"connection.on_commit(hook, robust=True)": "hook()"}, "test_enqueueing.py"),
     Mutant("the row is written in the transaction", "enqueueing.py",
-           {"    written = write(connections[target.alias], task)\n":
-            "    connections[target.alias].on_commit(lambda: write(connections[target.alias], task))\n"
+           {"    written = write(connections[bound.alias], task)\n":
+            "    connections[bound.alias].on_commit(lambda: write(connections[bound.alias], task))\n"
             "    written: Any = None\n"},
            "test_enqueueing.py"),
     Mutant("a rolled-back savepoint takes its hints along", "enqueueing.py",

@@ -15,7 +15,13 @@ from probe import tasks
 from django_txtasks import enqueue_many, enqueue_task
 from django_txtasks.broker import BUFFER
 from django_txtasks.enqueueing import NotTransactionalWarning, _CommitHook
-from django_txtasks.lifecycle.enqueueing import BYTES_AT_ONCE, NewTask, Template, _batches, insert
+from django_txtasks.lifecycle.enqueueing import (
+    BYTES_AT_ONCE,
+    NewTask,
+    RowDefaults,
+    _batches,
+    insert,
+)
 from django_txtasks.models import Task
 
 pytestmark = pytest.mark.usefixtures("rows")
@@ -37,7 +43,7 @@ def test_a_statement_is_bounded_by_bytes_as_well_as_by_rows():
 
 def test_rows_that_no_packet_would_take_together_are_written():
     large = f'["{"x" * 250_000}"]'
-    template = Template("probe.tasks.note")
+    template = RowDefaults("probe.tasks.note")
     with transaction.atomic():
         insert(connection, [NewTask(uuid.uuid4(), template, large) for _ in range(70)])
     assert Task.objects.count() == 70
@@ -49,7 +55,7 @@ def test_rows_that_no_packet_would_take_together_are_written():
     [(100, 3, [3, 3, 1]), (300_000, 500, [4, 3]), (2_000_000, 500, [1] * 7), (0, 7, [7])],
 )
 def test_a_batch_ends_at_so_many_rows_or_bytes_and_leaves_none_out(size, most, lengths):
-    rows = [NewTask(uuid.uuid4(), Template("any"), "x" * size) for _ in range(7)]
+    rows = [NewTask(uuid.uuid4(), RowDefaults("any"), "x" * size) for _ in range(7)]
     batches = list(_batches(rows, most))
     assert [len(batch) for batch in batches] == lengths
     assert [row for batch in batches for row in batch] == rows

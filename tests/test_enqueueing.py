@@ -26,7 +26,7 @@ from django_txtasks.exceptions import (
     TxTasksError,
     UnknownQueue,
 )
-from django_txtasks.lifecycle.enqueueing import NewTask, Template, insert, new_id
+from django_txtasks.lifecycle.enqueueing import NewTask, RowDefaults, insert, new_id
 from django_txtasks.models import Status, Task
 
 pytestmark = [pytest.mark.usefixtures("rows"), pytest.mark.smoke]
@@ -78,13 +78,13 @@ def test_what_the_statement_leaves_out_is_what_the_columns_are_by_default():
     name = "probe.tasks.note"
     helpers.execute("INSERT INTO txtasks_task (id, task_name) VALUES (%s, %s)", by_hand.hex, name)
     for number in (1, 2, 50):
-        insert(connection, [NewTask(new_id(), Template(name)) for _ in range(number)])
-    for column in (*NewTask._fields[2:], *Template._fields):
+        insert(connection, [NewTask(new_id(), RowDefaults(name)) for _ in range(number)])
+    for column in (*NewTask._fields[2:], *RowDefaults._fields):
         if column != "run_after":
             assert len({str(value) for value in Task.objects.values_list(column, flat=True)}) == 1
     assert not Task.objects.exclude(run_after=F("enqueued_at")).exists()
     said = helpers.row(by_hand)
-    assert {**NewTask._field_defaults, **Template._field_defaults} == {
+    assert {**NewTask._field_defaults, **RowDefaults._field_defaults} == {
         "queue_name": said.queue_name,
         "priority": said.priority,
         "args": json.dumps(said.args),
@@ -347,8 +347,8 @@ def test_rows_of_many_are_the_same_as_those_of_one(options):
 
 
 def many(number=50):
-    template = Template("probe.tasks.note")
-    return [NewTask(new_id(), template, args=f"[{index}]") for index in range(number)]
+    defaults = RowDefaults("probe.tasks.note")
+    return [NewTask(new_id(), defaults, args=f"[{index}]") for index in range(number)]
 
 
 def test_many_tasks_go_with_their_savepoint_and_leave_the_transaction_usable():
@@ -380,9 +380,9 @@ def test_many_tasks_are_written_whatever_the_connection_is_like(option):
     try:
         with other.cursor() as cursor:
             insert(other, many())
-            later = Template("later", run_after=timedelta(1))
+            later = RowDefaults("later", run_after=timedelta(1))
             insert(other, [NewTask(new_id(), later)])
-            insert(other, [task._replace(template=later) for task in many()])
+            insert(other, [task._replace(defaults=later) for task in many()])
             cursor.execute("SELECT count(*) FROM txtasks_task")
             assert cursor.fetchone()[0] == 101
     finally:

@@ -19,7 +19,7 @@ from django_txtasks.models import FinishedTask, OnCrash, Status, Task
 
 pytestmark = pytest.mark.usefixtures("rows")
 
-SOUND = registry.template("probe.tasks.give")
+SOUND = registry.task_spec("probe.tasks.give")
 UNSOUND = [
     None,
     "probe.tasks.note",

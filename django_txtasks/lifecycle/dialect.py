@@ -139,7 +139,7 @@ def run_at_once(alias: str, sql: str, *, limit: timedelta, **params: Any) -> lis
     connection = connections[alias]
     text, values = _bound(connection, sql, params)
     with _cursor(connection) as cursor:
-        if is_own(connection):
+        if is_dedicated(connection):
             cursor.execute(text, values)
         else:
             cursor.execute(f"{_LIMITS + _IN_ORDER};{text}", {**_limits(limit), **values})
@@ -156,14 +156,14 @@ def can_run_at_once(alias: str) -> bool:
     connection: Any = connections[alias]
     if connection.vendor != "postgresql" or not connection.get_autocommit():
         return False
-    if is_own(connection):
+    if is_dedicated(connection):
         return True
     from psycopg import ClientCursor  # where there is PostgreSQL, it can be imported
 
     return issubclass(connection.connection.cursor_factory, ClientCursor)
 
 
-def make_session_own(alias: str, limit: timedelta) -> None:
+def dedicate_session(alias: str, limit: timedelta) -> None:
     """This thread's session, of PostgreSQL, becomes ours alone until it is closed: its limits are for nobody else.
 
     It has the limits of ``own_transaction`` for good, and keeps the plans of its statements, which take longer
@@ -177,26 +177,26 @@ def make_session_own(alias: str, limit: timedelta) -> None:
     if is_free and isinstance(session, Connection):
         run(alias, (_LIMITS + _IN_ORDER + _ONE_PLAN).replace("true", "false"), **_limits(limit))
         session.prepare_threshold = 0
-        _own_cursors[connection] = Cursor(session)
+        _dedicated_cursors[connection] = Cursor(session)
 
 
-_own_cursors: WeakKeyDictionary[BaseDatabaseWrapper, Any] = WeakKeyDictionary()
+_dedicated_cursors: WeakKeyDictionary[BaseDatabaseWrapper, Any] = WeakKeyDictionary()
 
 
-def is_own(connection: BaseDatabaseWrapper) -> bool:
-    """Say whether this session was made our own: see ``make_session_own``."""
-    return _own_cursor(connection) is not None
+def is_dedicated(connection: BaseDatabaseWrapper) -> bool:
+    """Say whether this session was dedicated: see ``dedicate_session``."""
+    return _dedicated_cursor(connection) is not None
 
 
-def _own_cursor(connection: BaseDatabaseWrapper) -> Any:
-    cursor = _own_cursors.get(connection)
+def _dedicated_cursor(connection: BaseDatabaseWrapper) -> Any:
+    cursor = _dedicated_cursors.get(connection)
     is_there = cursor is not None and cursor.connection is connection.connection
     return cursor if is_there else None
 
 
 def _cursor(connection: Any) -> AbstractContextManager[Any]:
-    """Return a cursor for one statement, as Django wraps it; that of a session of our own is kept open."""
-    own = _own_cursor(connection)
+    """Return a cursor for one statement, as Django wraps it; that of a dedicated session is kept open."""
+    own = _dedicated_cursor(connection)
     if own is None:
         return connection.cursor()  # type: ignore[no-any-return]
     wrapper = connection.make_debug_cursor if connection.queries_logged else connection.make_cursor
@@ -291,7 +291,7 @@ def own_transaction(
 
 
 def _lacks_limits(connection: BaseDatabaseWrapper) -> bool:
-    return connection.vendor == "postgresql" and not is_own(connection)
+    return connection.vendor == "postgresql" and not is_dedicated(connection)
 
 
 def _limits(limit: timedelta) -> dict[str, str]:

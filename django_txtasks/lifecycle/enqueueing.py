@@ -21,7 +21,7 @@ BYTES_AT_ONCE = 1_000_000
 """Of arguments, after which a statement ends. Quoting may double them; packets are limited (MariaDB: 16 MB)."""
 
 
-class Template(NamedTuple):
+class RowDefaults(NamedTuple):
     """What all rows of one function, with the same options, share; ``hooks`` is JSON, ``timeout`` in seconds.
 
     The defaults are those of the columns: a column that all rows leave as it is, is not in the statement.
@@ -43,7 +43,7 @@ class NewTask(NamedTuple):
     """A validated row to be; ``args`` and ``kwargs`` are JSON."""
 
     task_id: uuid.UUID
-    template: Template
+    defaults: RowDefaults
     args: str = "[]"
     kwargs: str = "{}"
 
@@ -86,17 +86,17 @@ def _this_moment() -> int:
 
 
 _OWN = {"args": "[]", "kwargs": "{}"}
-_DEFAULTS = {name: Template._field_defaults.get(name) for name in Template._fields}
+_DEFAULTS = {name: RowDefaults._field_defaults.get(name) for name in RowDefaults._fields}
 
 
 def insert(connection: BaseDatabaseWrapper, tasks: Sequence[NewTask]) -> None:
     """-> PENDING. Writes the rows in the connection's open transaction, few statements for many."""
-    insert_as_made(connection, [task.template for task in tasks], tasks)
+    insert_as_made(connection, [task.defaults for task in tasks], tasks)
 
 
 def insert_and_read(connection: BaseDatabaseWrapper, task: NewTask) -> Times:
     """-> PENDING, as ``insert``. Returns what the database made of the row's times."""
-    said = _said(_DEFAULTS, [task.template])
+    said = _said(_DEFAULTS, [task.defaults])
     if connection.features.can_return_columns_from_insert:
         times = _insert(connection, said, [task], f" RETURNING {statements.TIMES_OF_TASK}")
     else:  # MySQL
@@ -108,18 +108,20 @@ def insert_and_read(connection: BaseDatabaseWrapper, task: NewTask) -> Times:
 
 
 def insert_as_made(
-    connection: BaseDatabaseWrapper, templates: Sequence[Template], tasks: Iterable[NewTask]
+    connection: BaseDatabaseWrapper,
+    defaults_of_all: Sequence[RowDefaults],
+    tasks: Iterable[NewTask],
 ) -> None:
     """-> PENDING, as ``insert``. PostgreSQL writes the first rows while the next ones are made.
 
     Args:
-        templates: of each task; a statement has its columns before its first row.
+        defaults_of_all: of each task; a statement has its columns before its first row.
         tasks: making them must not use the connection. If it raises, the caller rolls back.
     """
-    distinct = list({id(one): one for one in templates}.values())
+    distinct = list({id(one): one for one in defaults_of_all}.values())
     said = _said(_DEFAULTS, distinct)
     rest = iter(tasks)
-    if connection.vendor == "postgresql" and len(templates) >= ROWS_WORTH_A_COPY:
+    if connection.vendor == "postgresql" and len(defaults_of_all) >= ROWS_WORTH_A_COPY:
         _copy(connection, distinct, said, rest)
         return
     for some in _batches(rest, ROWS_PER_STATEMENT):
@@ -149,7 +151,7 @@ def _insert(
     later = dialect_of(connection).later.replace("%(delay)s", "%s")
     rows, params = [], []
     for task in tasks:
-        values = [task.task_id.hex, *_values(task, own), *_values(task.template, said)]
+        values = [task.task_id.hex, *_values(task, own), *_values(task.defaults, said)]
         places = [later if isinstance(value, timedelta) else "%s" for value in values]
         rows.append(f"({', '.join(places)})")
         params += [_stored(connection, value) for value in values]
@@ -162,7 +164,10 @@ def _insert(
 
 
 def _copy(
-    connection: Any, templates: Sequence[Template], said: list[str], tasks: Iterator[NewTask]
+    connection: Any,
+    defaults_of_all: Sequence[RowDefaults],
+    said: list[str],
+    tasks: Iterator[NewTask],
 ) -> None:
     """Stream the rows. Django wraps no COPY, so we do what it does around a statement.
 
@@ -174,13 +179,13 @@ def _copy(
         now = _now(cursor) if {"run_after", "expires_at"} & set(said) else None
         ends = {
             id(one): "\t".join([_text(value, now) for value in _values(one, said)])
-            for one in templates
+            for one in defaults_of_all
         }
         with cursor.copy(statements.COPY_TASKS.format(columns=columns)) as copy:
             for some in _batches(tasks, ROWS_PER_WRITE):
                 lines = [
-                    f"{task_id.hex}\t{args}\t{kwargs}\t{ends[id(template)]}\n"
-                    for task_id, template, args, kwargs in some
+                    f"{task_id.hex}\t{args}\t{kwargs}\t{ends[id(defaults)]}\n"
+                    for task_id, defaults, args, kwargs in some
                 ]
                 copy.write("".join(lines).replace("\\", "\\\\"))
 

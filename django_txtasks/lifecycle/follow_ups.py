@@ -20,7 +20,7 @@ from django_txtasks import payload, registry
 from django_txtasks.conf import Config
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Counted, Ended
 from django_txtasks.lifecycle.brake import brakes, digest_delay
-from django_txtasks.lifecycle.enqueueing import NewTask, Template, insert, new_id
+from django_txtasks.lifecycle.enqueueing import NewTask, RowDefaults, insert, new_id
 from django_txtasks.models import OnCrash
 
 FollowUps = list[tuple[uuid.UUID, str]]
@@ -61,7 +61,7 @@ def follow(
             enqueued = partial(brakes[alias].digest_enqueued, pause)
             transaction.on_commit(enqueued, using=alias, robust=True)
     insert(connections[alias], [*tasks, *digest])
-    return [(task.task_id, task.template.queue_name) for task in tasks]
+    return [(task.task_id, task.defaults.queue_name) for task in tasks]
 
 
 def digest(alias: str, event: dict[str, Any], config: Config) -> FollowUps:
@@ -69,7 +69,7 @@ def digest(alias: str, event: dict[str, Any], config: Config) -> FollowUps:
     text = json.dumps([event], separators=(",", ":"))
     tasks = [_notice(name, text, config) for name in _ways(config)]
     insert(connections[alias], tasks)
-    return [(task.task_id, task.template.queue_name) for task in tasks]
+    return [(task.task_id, task.defaults.queue_name) for task in tasks]
 
 
 def _tasks(one: Ended, lost: OnCrash | None) -> Iterator[NewTask]:
@@ -88,7 +88,7 @@ def _hooks(attempt: Attempt) -> dict[str, Any]:
         return {}
     try:
         hooks = json.loads(attempt.hooks)
-        return {name: hook for name, hook in hooks.items() if registry.is_template(hook)}
+        return {name: hook for name, hook in hooks.items() if registry.is_task_spec(hook)}
     except (ValueError, AttributeError, RecursionError):
         return {}
 
@@ -109,15 +109,15 @@ def _ways(config: Config) -> list[str]:
 
 
 def _notice(name: str, args: str, config: Config, delay: timedelta | None = None) -> NewTask:
-    template = registry.template(name)
-    if template["queue_name"] not in config.queues:
-        template = {**template, "queue_name": config.queues[0]}
-    return _new({**template, "run_after": delay}, args=args)
+    task_spec = registry.task_spec(name)
+    if task_spec["queue_name"] not in config.queues:
+        task_spec = {**task_spec, "queue_name": config.queues[0]}
+    return _new({**task_spec, "run_after": delay}, args=args)
 
 
-def _new(template: dict[str, Any], *, args: str, kwargs: str = "{}") -> NewTask:
-    hooks = json.dumps(template["hooks"], separators=(",", ":"))
-    return NewTask(new_id(), Template(**{**template, "hooks": hooks}), args, kwargs)
+def _new(task_spec: dict[str, Any], *, args: str, kwargs: str = "{}") -> NewTask:
+    hooks = json.dumps(task_spec["hooks"], separators=(",", ":"))
+    return NewTask(new_id(), RowDefaults(**{**task_spec, "hooks": hooks}), args, kwargs)
 
 
 def _event(one: Ended) -> str:

@@ -17,7 +17,7 @@ from django.db import DatabaseError, InterfaceError, OperationalError, connectio
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_txtasks.lifecycle import statements
-from django_txtasks.lifecycle.dialect import is_own, make_session_own, run
+from django_txtasks.lifecycle.dialect import dedicate_session, is_dedicated, run
 
 _known: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 """The session of each of the driver's connections: a pool hands the same ones out again."""
@@ -38,17 +38,17 @@ def session_of_thread(alias: str) -> str:
     return session
 
 
-def own(alias: str, limit: timedelta) -> None:
+def dedicate(alias: str, limit: timedelta) -> None:
     """This thread's session is ours alone from now on, unless a pooler may give it to others.
 
     Args:
         limit: see ``own_transaction``.
     """
-    if is_own(connections[alias]):
+    if is_dedicated(connections[alias]):
         return
     leave_pool(alias)
     if connections[alias].vendor == "postgresql" and session_of_thread(alias):
-        make_session_own(alias, limit)
+        dedicate_session(alias, limit)
 
 
 def leave_pool(alias: str) -> None:
@@ -93,13 +93,13 @@ def wait_for_any_backend(alias: str) -> None:
     vars(wrapper)["connect"] = connect_or_fail
 
 
-def close_own(alias: str) -> None:
-    """Close this thread's session if it was made our own, and go back to the pool."""
+def close_dedicated(alias: str) -> None:
+    """Close this thread's session if it was dedicated, and go back to the pool."""
     wrapper = connections[alias]
     if wrapper in _converted:
         _converted.discard(wrapper)
         del wrapper.connect
-    if is_own(wrapper):
+    if is_dedicated(wrapper):
         wrapper.close()
     if connections.settings[alias]["OPTIONS"].get("pool") and not is_pooled(wrapper):
         wrapper.close()
@@ -139,9 +139,9 @@ def is_gone(alias: str, session: str) -> bool | None:
 
 def end(alias: str, sessions: Iterable[str]) -> None:
     """End what is left of a lost worker's sessions: a frozen one may hold locks that others wait for."""
-    own = session_of_thread(alias)
+    ours = session_of_thread(alias)
     for session in sessions:
-        if session != own and is_gone(alias, session) is False:
+        if session != ours and is_gone(alias, session) is False:
             number, started, _ = session.split(" ", 2)
             with contextlib.suppress(DatabaseError):  # it ended by itself, or this role may not
                 if connections[alias].vendor == "postgresql":

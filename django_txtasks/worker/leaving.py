@@ -47,7 +47,7 @@ def let_go(writer: TurnWriter, running: Set[Key], why: str) -> None:
     for orphan, ended in left:
         for event, facts in cleaning.events_of(orphan, ended):
             event.emit(**facts)
-    sessions.close_own(writer.alias)
+    sessions.close_dedicated(writer.alias)
 
 
 def _let_go(writer: TurnWriter, me: uuid.UUID, running: Set[Key], why: str) -> Left:

@@ -151,7 +151,7 @@ class TurnWriter:
             DatabaseError, InterfaceError, ClaimLost: see ``failed``.
         """
         self._only_records = not turn.room.width
-        sessions.own(self.alias, self.config.lease / 2)
+        sessions.dedicate(self.alias, self.config.lease / 2)
         if self.id is None:
             self._register(connected)
         scan = None
@@ -205,7 +205,7 @@ class TurnWriter:
         if self.id is not None:
             with own_transaction(self.alias, limit=self.config.lease / 2, in_order=True):
                 workers.unregister(self.alias, self.id)
-        sessions.close_own(self.alias)
+        sessions.close_dedicated(self.alias)
 
     def _register(self, connected: bool | None) -> None:
         self.id = workers.register(
