@@ -42,7 +42,9 @@ def main() -> int:
     with services.Postgres() as postgres, Path(arguments.log).open("w+b") as log:
         os.environ["DJANGO_SETTINGS_MODULE"] = "settings_for_tests"
         os.environ["TXTASKS_DATABASE_URL"] = postgres.url
-        os.environ["TXTASKS_SETTINGS"] = json.dumps({"lease": arguments.lease, "beat": 0.5})
+        os.environ["TXTASKS_SETTINGS"] = json.dumps(
+            {"lease": arguments.lease, "heartbeat_interval": 0.5}
+        )
         import django
         from django.core.management import call_command
 

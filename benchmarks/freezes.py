@@ -31,7 +31,7 @@ def main() -> int:
     parser.add_argument("--lease", type=float, default=3.0)
     parser.add_argument("--broker", choices=["rabbitmq", "none"], default="rabbitmq")
     arguments = parser.parse_args()
-    times = {"lease": arguments.lease, "beat": arguments.lease / 15}
+    times = {"lease": arguments.lease, "heartbeat_interval": arguments.lease / 15}
     with stage.project(
         broker=arguments.broker != "none", poll_interval=0.2, retry_base=0.1, **times
     ):

@@ -71,7 +71,7 @@ class View:
 
     alias: str
     config: Config
-    suspect_after: timedelta
+    long_running_after: timedelta
     now: datetime
     workers: tuple[Worker, ...]
 
@@ -102,22 +102,22 @@ class View:
 
 
 def audit(
-    alias: str, config: Config, suspect_after: timedelta = timedelta(hours=1)
+    alias: str, config: Config, long_running_after: timedelta = timedelta(hours=1)
 ) -> list[Finding]:
     """Return what was found, problems first.
 
     Args:
-        suspect_after: a claim held for longer than this by a living worker is suspicious.
+        long_running_after: a claim held for longer than this by a living worker is suspicious.
     """
     with _reading(alias):
-        view = _view(alias, config, suspect_after)
+        view = _view(alias, config, long_running_after)
     found = [finding for question in QUESTIONS if (finding := _answer(question, view))]
     return sorted(found, key=lambda finding: not finding.is_problem)
 
 
-def _view(alias: str, config: Config, suspect_after: timedelta) -> View:
+def _view(alias: str, config: Config, long_running_after: timedelta) -> View:
     workers = tuple(Worker.objects.using(alias).order_by("id")[:MOST])
-    return View(alias, config, suspect_after, _now(alias), workers)
+    return View(alias, config, long_running_after, _now(alias), workers)
 
 
 def _now(alias: str) -> datetime:
@@ -206,7 +206,7 @@ def _not_recovered(view: View) -> models.QuerySet[Any]:
 
 def _held_long(view: View) -> models.QuerySet[Any]:
     alive = Worker.objects.using(view.alias).filter(pk=OuterRef("worker"), lost=False)
-    return _claimed(view, view.suspect_after).filter(Exists(alive))
+    return _claimed(view, view.long_running_after).filter(Exists(alive))
 
 
 def _impossible_counts(view: View) -> models.QuerySet[Any]:

@@ -43,16 +43,16 @@ class Config:
         queues: the queues that may be enqueued to; a worker serves all of them by default.
         queue_prefix: first part of RabbitMQ's queue names, to share a broker between sites.
         poll_interval: how often a worker scans for due rows that no hint told it of.
-        beat: how often a worker renews its lease.
+        heartbeat_interval: how often a worker renews its lease.
         lease: silence after which a worker may be declared lost; at least 3 beats.
         clean_interval: how often a cleaner renotifies and prunes.
         keep_finished: how long finished tasks stay in their table; 0 = they are not kept, None = for ever.
         grace: how long running tasks may go on after the first stop signal.
-        retry_time: when a hint's row is not there yet, look again after this.
-        giveup_time: and forget the hint after this.
+        hint_retry_interval: when a hint's row is not there yet, look again after this.
+        hint_give_up_after: and forget the hint after this.
         retry_base: wait after the first failure; doubles with each further one.
         retry_ceiling: the longest wait between two attempts.
-        suspect_after: a claim without a time limit that is older is shown and reported.
+        long_running_after: a claim without a time limit that is older is shown and reported.
         dead_notices: who is notified about each task that dies.
     """
 
@@ -60,16 +60,16 @@ class Config:
     queues: tuple[str, ...] = ("default",)
     queue_prefix: str = "txtasks"
     poll_interval: timedelta = timedelta(seconds=1)
-    beat: timedelta = timedelta(seconds=1)
+    heartbeat_interval: timedelta = timedelta(seconds=1)
     lease: timedelta = timedelta(seconds=15)
     clean_interval: timedelta = timedelta(seconds=30)
     keep_finished: timedelta | None = timedelta(days=7)
     grace: timedelta = timedelta(seconds=30)
-    retry_time: timedelta = timedelta(seconds=2)
-    giveup_time: timedelta = timedelta(seconds=10)
+    hint_retry_interval: timedelta = timedelta(seconds=2)
+    hint_give_up_after: timedelta = timedelta(seconds=10)
     retry_base: timedelta = timedelta(seconds=5)
     retry_ceiling: timedelta = timedelta(hours=1)
-    suspect_after: timedelta = timedelta(hours=1)
+    long_running_after: timedelta = timedelta(hours=1)
     dead_notices: DeadNotices = DeadNotices()
 
     @property
@@ -84,15 +84,16 @@ class Config:
         return f"{parts.scheme}://{parts.hostname or 'localhost'}:{parts.port or usual}{parts.path}"
 
     def __post_init__(self) -> None:
-        if self.lease < 3 * self.beat:
+        if self.lease < 3 * self.heartbeat_interval:
             raise ConfigError(
-                f"TXTASKS['lease'] is {self.lease}, TXTASKS['beat'] is {self.beat}: a lease shorter "
-                "than 3 beats declares living workers lost. Lengthen the lease or beat more often."
+                f"TXTASKS['lease'] is {self.lease}, TXTASKS['heartbeat_interval'] is {self.heartbeat_interval}: "
+                "a lease shorter than 3 beats declares living workers lost. Lengthen the lease or beat more often."
             )
-        if self.giveup_time < self.retry_time:
+        if self.hint_give_up_after < self.hint_retry_interval:
             raise ConfigError(
-                f"TXTASKS['giveup_time'] is {self.giveup_time}, shorter than TXTASKS['retry_time'] "
-                f"({self.retry_time}): a hint would be forgotten before its row is looked up again."
+                f"TXTASKS['hint_give_up_after'] is {self.hint_give_up_after}, shorter than "
+                f"TXTASKS['hint_retry_interval'] ({self.hint_retry_interval}): a hint would be forgotten before "
+                "its row is looked up again."
             )
         if self.retry_ceiling < self.retry_base:
             raise ConfigError(

@@ -262,8 +262,8 @@ task_finished_late = Event(
 )  # fmt: skip
 task_running_long = Event(
     logging.ERROR,
-    "Task %s (%s) has been running attempt %s for longer than TXTASKS['suspect_after'] on %s, which is alive. "
-    "Nothing ends it by itself: look at that process, and consider a timeout= for this task.",
+    "Task %s (%s) has been running attempt %s for longer than TXTASKS['long_running_after'] on %s, which is alive."
+    " Nothing ends it by itself: look at that process, and consider a timeout= for this task.",
     *_TASK, "attempt", "where",
 )  # fmt: skip
 claim_lost = Event(

@@ -25,7 +25,13 @@ from typing import Any
 
 HERE = Path(__file__).parent
 SOURCES = ("django_txtasks", "testproject")
-QUICK = {"retry_base": 0.01, "retry_ceiling": 0.01, "lease": 4, "beat": 0.3, "grace": 1}
+QUICK = {
+    "retry_base": 0.01,
+    "retry_ceiling": 0.01,
+    "lease": 4,
+    "heartbeat_interval": 0.3,
+    "grace": 1,
+}
 HEIGHTS = {"tasks": 760, "dead-task": 1500, "workers": 560}
 
 

@@ -182,7 +182,7 @@ def test_arguments_that_cannot_be_passed_are_found(wrong):
 def test_how_long_a_claim_is_beyond_suspicion_can_be_said():
     claimed(worker().pk, since=timedelta(minutes=10))
     assert found() == {}
-    assert found(suspect_after=timedelta(minutes=5)) == {"held_long": 1}
+    assert found(long_running_after=timedelta(minutes=5)) == {"held_long": 1}
 
 
 def test_nothing_is_counted_beyond_a_limit():
@@ -255,6 +255,6 @@ def test_problems_come_first():
 
 def test_wrong_options_are_refused():
     with pytest.raises(CommandError, match="more than 0"):
-        call_command("txtasks_audit", "--suspect-after=0")
+        call_command("txtasks_audit", "--long-running-after=0")
     with pytest.raises(CommandError, match="not in DATABASES"):
         call_command("txtasks_audit", "--database=nowhere")

@@ -295,7 +295,7 @@ def test_any_text_is_cleaned_into_what_databases_store(text, limit):
 @pytest.fixture
 def short_lease(txtasks):
     """What was refused is tried again once in a lease."""
-    txtasks(lease=2, beat=0.2)
+    txtasks(lease=2, heartbeat_interval=0.2)
 
 
 @pytest.mark.skipif(connection.vendor == "sqlite", reason="SQLite's numbers have no end")

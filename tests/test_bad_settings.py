@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("key", ["keep_finished", "lease", "suspect_after"])
+@pytest.mark.parametrize("key", ["keep_finished", "lease", "long_running_after"])
 @pytest.mark.parametrize(
     "value",
     [timedelta.max, timedelta(days=36526), 1e20, -1e20, float("inf"), float("nan")],

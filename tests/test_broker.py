@@ -36,7 +36,7 @@ NEVER = 600  # a poll interval that no test lives to see: what runs was told by 
 @pytest.fixture
 def hints_only(broker, txtasks):
     """Tasks run by hints alone: workers scan once when they start."""
-    txtasks(poll_interval=NEVER, retry_time=0.2, giveup_time=5)
+    txtasks(poll_interval=NEVER, hint_retry_interval=0.2, hint_give_up_after=5)
     return broker
 
 
@@ -127,7 +127,7 @@ def test_a_hint_that_comes_before_its_row_is_committed_is_looked_up_again(hints_
 
 
 def test_an_absent_row_is_forgotten_after_the_giveup_time(hints_only, txtasks):
-    txtasks(retry_time=0.05, giveup_time=0.2)
+    txtasks(hint_retry_interval=0.05, hint_give_up_after=0.2)
     with helpers.working(threads=1) as worker:
         send(hints_only, hint(uuid.uuid4()))
         helpers.wait_until(lambda: worker.schedule.timers.next() < float("inf"))

@@ -88,7 +88,7 @@ def test_each_workers_own_lease_counts(cleaner, clock):
 def test_a_shorter_lease_than_this_cleaners_rhythm_is_noticed_all_the_same(txtasks, clock):
     """A worker that was started before the settings changed."""
     workers.register("default", queues=[], threads=1, listening=None, lease=timedelta(seconds=15))
-    txtasks(beat=10, lease=60)
+    txtasks(heartbeat_interval=10, lease=60)
     cleaner = Cleaner(get_config(), clock=clock)
     lost = 0
     for _ in range(4):
@@ -238,7 +238,7 @@ def test_a_dry_run_says_what_it_would_do_and_changes_nothing():
 
 
 def test_once_looks_twice_a_lease_apart_at_a_worker_that_seems_silent(txtasks):
-    txtasks(lease=1.5, beat=0.1)
+    txtasks(lease=1.5, heartbeat_interval=0.1)
     worker = workers.register(
         "default", queues=[], threads=1, listening=None, lease=timedelta(seconds=1.5)
     )
@@ -249,7 +249,7 @@ def test_once_looks_twice_a_lease_apart_at_a_worker_that_seems_silent(txtasks):
 
 def test_once_watches_for_a_whole_lease_after_it_was_asleep_itself(txtasks, monkeypatch):
     """A pause of this process says nothing of the workers, and must not end the watch without a verdict."""
-    txtasks(lease=1.5, beat=0.1)
+    txtasks(lease=1.5, heartbeat_interval=0.1)
     worker = workers.register(
         "default", queues=[], threads=1, listening=None, lease=timedelta(seconds=1.5)
     )

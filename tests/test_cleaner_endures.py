@@ -122,7 +122,7 @@ def test_claims_that_nobody_can_move_are_tried_once_in_a_round(monkeypatch):
 
 def test_a_cleaner_whose_own_row_cannot_be_written_cleans_all_the_same(caplog, txtasks):
     """Before ``migrate``, or without a privilege on its table."""
-    txtasks(lease=0.3, beat=0.1)
+    txtasks(lease=0.3, heartbeat_interval=0.1)
     (claim,) = claims_of_a_lost_worker(1)
     turns = iter(range(5))
     helpers.execute("ALTER TABLE txtasks_cleaner RENAME TO txtasks_elsewhere")

@@ -111,7 +111,7 @@ def statistics_of_empty_tables():
 
 @counts_rows
 def test_a_pass_reads_few_rows_though_statistics_are_of_empty_tables(txtasks):
-    txtasks(suspect_after=60)
+    txtasks(long_running_after=60)
     with statistics_of_empty_tables():
         living, lost, gone, old = worker(), worker(), worker(), worker()
         for holder in (living, lost, gone):

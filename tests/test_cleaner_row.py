@@ -94,7 +94,7 @@ def test_a_cleaner_beats_three_times_a_lease():
 
 
 def test_a_row_that_somebody_removed_is_written_anew(txtasks):
-    txtasks(lease=0.3, beat=0.1)
+    txtasks(lease=0.3, heartbeat_interval=0.1)
     pks = []
 
     def wait(seconds):
@@ -106,7 +106,7 @@ def test_a_row_that_somebody_removed_is_written_anew(txtasks):
 
 
 def test_what_fails_stands_in_the_row_until_a_pass_succeeds(monkeypatch, txtasks):
-    txtasks(lease=0.3, beat=0.1)
+    txtasks(lease=0.3, heartbeat_interval=0.1)
     with monkeypatch.context() as broken:
         broken.setattr(statements, "EXPIRED", "SELECT 1 FROM nowhere WHERE 1 = 1 {since}")
         failing = clean_for(5)[-2]
@@ -117,7 +117,7 @@ def test_what_fails_stands_in_the_row_until_a_pass_succeeds(monkeypatch, txtasks
 
 
 def test_what_fails_before_a_pass_stands_in_the_row_too(monkeypatch, txtasks):
-    txtasks(lease=0.3, beat=0.1)
+    txtasks(lease=0.3, heartbeat_interval=0.1)
     monkeypatch.setattr(statements, "LIVING_WORKERS", "SELECT 1 FROM nowhere")
     failing = clean_for(3)[-2]
     assert "nowhere" in failing.error and failing.passed_at is None
@@ -196,7 +196,7 @@ def test_without_any_cleaner_it_says_what_to_start():
 
 @pytest.mark.parametrize("there", [False, True])
 def test_a_worker_says_once_after_a_lease_that_nobody_cleans(txtasks, there):
-    txtasks(lease=0.5, beat=0.1, poll_interval=0.05)
+    txtasks(lease=0.5, heartbeat_interval=0.1, poll_interval=0.05)
     told = []
 
     def listen(**facts):

@@ -31,7 +31,12 @@ on_server = pytest.mark.skipif(
 def short_leases(txtasks):
     """Times that fit a test, and that every machine keeps."""
     txtasks(
-        beat=0.2, lease=3, poll_interval=0.1, clean_interval=1, retry_base=0.01, retry_ceiling=0.01
+        heartbeat_interval=0.2,
+        lease=3,
+        poll_interval=0.1,
+        clean_interval=1,
+        retry_base=0.01,
+        retry_ceiling=0.01,
     )
 
 

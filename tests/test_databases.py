@@ -94,7 +94,7 @@ def test_one_command_serves_both_and_one_cleaner_recovers_in_both(start):
 
 
 def test_a_database_that_is_away_keeps_no_other_waiting(processes, txtasks):
-    txtasks(lease=4, beat=0.1)
+    txtasks(lease=4, heartbeat_interval=0.1)
     nowhere = {"NAME": "/nowhere/at/all"} if connection.vendor == "sqlite" else {"PORT": "1"}
     with helpers.second_alias(**nowhere) as env:
         started = [processes.start(name, *BOTH, env=env) for name in ("runworkers", "runcleaner")]
@@ -109,7 +109,7 @@ def test_a_database_that_is_away_keeps_no_other_waiting(processes, txtasks):
 
 @pytest.mark.skipif(connection.vendor == "sqlite", reason="a file has no network")
 def test_a_database_that_never_answers_keeps_no_other_waiting(processes, txtasks):
-    txtasks(lease=4, beat=0.1)
+    txtasks(lease=4, heartbeat_interval=0.1)
     server = connection.settings_dict
     hole = Proxy(server["HOST"], int(server["PORT"]), swallow=True)
     with hole, helpers.second_alias(HOST="127.0.0.1", PORT=str(hole.port)) as env:

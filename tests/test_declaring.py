@@ -126,11 +126,16 @@ def test_errors_are_also_the_builtin_they_are():
 def test_defaults_are_those_of_the_documentation():
     config = parse({})
     assert config == Config()
-    assert (config.lease, config.beat) == (timedelta(seconds=15), timedelta(seconds=1))
+    assert (config.lease, config.heartbeat_interval) == (
+        timedelta(seconds=15),
+        timedelta(seconds=1),
+    )
 
 
 def test_numbers_are_seconds():
-    assert parse({"lease": 20, "beat": timedelta(seconds=2)}).lease == timedelta(seconds=20)
+    assert parse({"lease": 20, "heartbeat_interval": timedelta(seconds=2)}).lease == timedelta(
+        seconds=20
+    )
 
 
 @pytest.mark.parametrize(
@@ -141,10 +146,10 @@ def test_numbers_are_seconds():
         ([], "TXTASKS is list"),
         ({"lease": "15"}, "use seconds"),
         ({"lease": True}, "use seconds"),
-        ({"beat": 0}, "longer than zero"),
-        ({"beat": -1}, "longer than zero"),
+        ({"heartbeat_interval": 0}, "longer than zero"),
+        ({"heartbeat_interval": -1}, "longer than zero"),
         ({"lease": 2}, "a lease shorter than 3 beats"),
-        ({"giveup_time": 1}, "shorter than TXTASKS['retry_time']"),
+        ({"hint_give_up_after": 1}, "shorter than TXTASKS['hint_retry_interval']"),
         ({"retry_ceiling": 1}, "shorter than TXTASKS['retry_base']"),
         ({"queues": "default"}, "must be a list"),
         ({"queues": []}, "at least one"),

@@ -104,7 +104,7 @@ def cleaning():
 
 @pytest.mark.parametrize("lost_already", [True, False], ids=["recovering", "declaring lost"])
 def test_a_cleaner_recovers_tasks_after_a_read_only_moment(lost_already, failover, txtasks):
-    txtasks(beat=0.05, lease=1)
+    txtasks(heartbeat_interval=0.05, lease=1)
     worker = register(get_config().lease)
     handle = claimed_by(worker)
     if not lost_already:

@@ -26,7 +26,7 @@ pytestmark = [
 FAULTS = ["raise", "kill", "stop", "cut"]
 KINDS = ("default", "idempotent", "atomic")
 QUICK = {
-    "beat": 0.2,
+    "heartbeat_interval": 0.2,
     "lease": 3,
     "poll_interval": 0.5,
     "clean_interval": 1,

@@ -265,7 +265,7 @@ def test_a_naive_expiry_is_refused():
 
 
 def test_a_long_claim_without_a_limit_is_told_of_once_and_left_alone(txtasks):
-    txtasks(suspect_after=60)
+    txtasks(long_running_after=60)
     told = []
 
     def listen(**facts):
@@ -367,7 +367,7 @@ def test_a_renewal_knows_its_reasons():
 
 def test_a_process_whose_claims_are_long_to_look_through_is_replaced(txtasks, monkeypatch):
     """As under the snapshot of a dump that lasts for hours: it would be held up once a lease, then for good."""
-    txtasks(beat=0.1, lease=0.5, poll_interval=0.05)
+    txtasks(heartbeat_interval=0.1, lease=0.5, poll_interval=0.05)
     monkeypatch.setattr(recycling, "MANY_CLAIMS", 3)
     monkeypatch.setattr(recycling, "DEAR_CHECK", 0.0)
     reasons = []

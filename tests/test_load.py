@@ -58,7 +58,7 @@ class Outage:
             "TXTASKS_DATABASE_URL": postgres.url,
             "TXTASKS_BROKER_URL": rabbitmq.url,
             "TXTASKS_IN_TEST_DATABASE": "postgres",
-            "TXTASKS_SETTINGS": '{"beat": 0.2, "lease": 3, "clean_interval": 1, "retry_base": 0.2}',
+            "TXTASKS_SETTINGS": '{"heartbeat_interval": 0.2, "lease": 3, "clean_interval": 1, "retry_base": 0.2}',
         }
         self.run("migrate", "--run-syncdb", "--verbosity=0")
 

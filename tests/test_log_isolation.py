@@ -95,7 +95,7 @@ def receiving(event, receiver):
 
 
 def test_a_stuck_log_handler_stops_neither_beat_nor_tasks(rows, quick, txtasks, held):
-    txtasks(beat=0.05)
+    txtasks(heartbeat_interval=0.05)
     tasks.reject.enqueue()
     worker = threading.Thread(
         target=call_command, args=["runworkers"], kwargs={"max_tasks": 2}, daemon=True

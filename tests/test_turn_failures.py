@@ -290,7 +290,7 @@ def scans_that_take_too_long():
 
 @pytest.fixture
 def turn_writer(txtasks):
-    txtasks(lease=0.9, beat=0.1, poll_interval=0.001)
+    txtasks(lease=0.9, heartbeat_interval=0.1, poll_interval=0.001)
     writer = TurnWriter(get_config(), subscription(), threads=4)
     writer.write(Turn(Room(0), [], scan=False), NO_SLOTS, None)
     return writer
@@ -389,7 +389,7 @@ def test_a_claim_that_always_fails_backs_off_while_beats_go_on():
             schedule.written(turn, now, busy=False)
     ceiling = min(5.0, config.lease.total_seconds() / 5)
     assert len(tries) <= 2 * (60 / (ceiling / 2)) + 20  # of both kinds
-    assert max(gaps) <= config.beat.total_seconds() + 0.1
+    assert max(gaps) <= config.heartbeat_interval.total_seconds() + 0.1
     assert max(after - before for before, after in itertools.pairwise(tries)) <= ceiling + 0.1
 
 
@@ -404,7 +404,7 @@ def tables_of_an_older_release():
 
 
 def test_before_migrate_a_worker_beats_says_what_to_do_and_does_not_hammer(txtasks):
-    txtasks(lease=3, beat=0.05, poll_interval=0.05)
+    txtasks(lease=3, heartbeat_interval=0.05, poll_interval=0.05)
     said = []
 
     def note(error, **_):

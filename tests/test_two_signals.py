@@ -360,7 +360,7 @@ def test_a_lost_workers_frozen_session_is_ended_and_its_locks_with_it(clock):
 @pytest.fixture
 def endless_leases(broker, txtasks):
     """Only two signals can tell of a crash, and only hints of a task."""
-    txtasks(beat=0.5, lease=NEVER, poll_interval=NEVER, clean_interval=NEVER)
+    txtasks(heartbeat_interval=0.5, lease=NEVER, poll_interval=NEVER, clean_interval=NEVER)
 
 
 @pytest.fixture
@@ -416,7 +416,12 @@ def links(broker, txtasks):
     amqp, rows_ = urlsplit(broker), urlsplit(os.environ["TXTASKS_DATABASE_URL"])
     with Proxy(amqp.hostname, amqp.port) as to_broker, Proxy(rows_.hostname, rows_.port) as to_rows:
         settings = {**django_settings.TXTASKS, "broker_url": through(broker, to_broker), "grace": 1}
-        settings |= {"beat": 0.5, "lease": NEVER, "poll_interval": NEVER, "clean_interval": NEVER}
+        settings |= {
+            "heartbeat_interval": 0.5,
+            "lease": NEVER,
+            "poll_interval": NEVER,
+            "clean_interval": NEVER,
+        }
         env = {
             "TXTASKS_SETTINGS": json.dumps(settings),
             "TXTASKS_DATABASE_URL": through(os.environ["TXTASKS_DATABASE_URL"], to_rows),

@@ -113,7 +113,7 @@ class RunningFilter(ChoiceFilter):
         return [("long", _("running long without a timeout"))]
 
     def narrow(self, queryset: QuerySet[Any], value: str) -> QuerySet[Any]:
-        long_ago = DatabaseNow() - get_config().suspect_after
+        long_ago = DatabaseNow() - get_config().long_running_after
         return queryset.filter(status=Status.CLAIMED, timeout__isnull=True, started_at__lt=long_ago)
 
 

@@ -122,7 +122,7 @@ def _runs_for_long(task: Any) -> bool:
     """Say whether it is one of those that the filter *running* finds."""
     if task.status != Status.CLAIMED or task.timeout is not None or task.started_at is None:
         return False
-    return bool(task.now - task.started_at > get_config().suspect_after)
+    return bool(task.now - task.started_at > get_config().long_running_after)
 
 
 @admin.register(FinishedTask)

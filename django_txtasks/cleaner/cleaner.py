@@ -96,7 +96,8 @@ class Cleaner:
                 failures = 0
                 self._tell_probes(refused=False)
                 is_busy = self._pass is not None or self.rescue.is_unfinished
-                pause = 0.0 if is_busy else self.workers.pause(self.config.beat.total_seconds())
+                interval = self.config.heartbeat_interval.total_seconds()
+                pause = 0.0 if is_busy else self.workers.pause(interval)
             except (DatabaseError, InterfaceError) as error:
                 self._pass = None  # the next one begins in time
                 self.record.failed(str(error).strip())
@@ -149,7 +150,8 @@ class Cleaner:
         if self._pass is None and self.clock() >= self._next_pass:
             self._next_pass = self.clock() + self._interval()  # also if it fails half-way
             self._pass, self._done = self._pieces(), Counter()
-        end = self.clock() + min(PIECE, self.workers.pause(self.config.beat.total_seconds()))
+        interval = self.config.heartbeat_interval.total_seconds()
+        end = self.clock() + min(PIECE, self.workers.pause(interval))
         while self._pass is not None:
             piece = next(self._pass, None)
             if piece is None:

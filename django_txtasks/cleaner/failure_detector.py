@@ -175,7 +175,7 @@ class FailureDetector:
         """
         session = connections[self.alias].connection
         shortest = min([self.config.lease.total_seconds(), *(worker.lease for worker in living)])
-        rhythm = max(shortest / 2, 3 * self.config.beat.total_seconds())
+        rhythm = max(shortest / 2, 3 * self.config.heartbeat_interval.total_seconds())
         slept = self._looked_at is not None and now - self._looked_at > rhythm
         if slept or session is not self._links[0]:
             self._sights.clear()
@@ -225,4 +225,4 @@ class FailureDetector:
         if session and worker.id not in self._unseen:
             self._unseen.add(worker.id)
             signals.session_unseen.emit(worker=worker.id)
-        return silence >= 2 * self.config.beat.total_seconds()
+        return silence >= 2 * self.config.heartbeat_interval.total_seconds()

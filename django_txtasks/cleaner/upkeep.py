@@ -85,7 +85,7 @@ class Upkeep:
     def tell_of_long_claims(self) -> Iterator[Counter[str]]:
         """Tell once of each claim without a time limit that a living worker has held for too long."""
         with self._transaction():
-            found = cleaning.long_claimed(self._alias, self._config.suspect_after)
+            found = cleaning.long_claimed(self._alias, self._config.long_running_after)
         for attempt, where in found:
             if (attempt.task_id, attempt.number) not in self._running_long:
                 self._emit(signals.task_running_long, **attempt.facts, where=where)

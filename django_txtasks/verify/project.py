@@ -73,7 +73,7 @@ def times(config: Config, lease: float | None) -> dict[str, float]:
     }
     if lease is not None:
         changed["lease"] = lease
-        changed["beat"] = min(config.beat.total_seconds(), lease / 10)
+        changed["heartbeat_interval"] = min(config.heartbeat_interval.total_seconds(), lease / 10)
         changed["clean_interval"] = min(config.clean_interval.total_seconds(), lease)
     return changed
 

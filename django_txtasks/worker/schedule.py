@@ -50,7 +50,8 @@ class Schedule:
         self.config = config
         self.nothing_due = False
         self.timers = Timers(
-            retry=config.retry_time.total_seconds(), giveup=config.giveup_time.total_seconds()
+            retry=config.hint_retry_interval.total_seconds(),
+            giveup=config.hint_give_up_after.total_seconds(),
         )
         self._timed: set[uuid.UUID] = set()
         self._width = 0
@@ -120,7 +121,7 @@ class Schedule:
         for kind in self._tried if self._failures_of else ():
             self._failures_of.pop(kind, None)
         self._not_before = now + BUSY_ROW if busy else 0.0
-        self._next_beat = now + self.config.beat.total_seconds()
+        self._next_beat = now + self.config.heartbeat_interval.total_seconds()
         if turn.lookup is not None:
             self.timers.found(set(turn.ids) - set(turn.lookup.absent))
             near = {

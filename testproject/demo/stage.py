@@ -28,7 +28,7 @@ ROOM = "TXTASKS_DEMO_ROOM"
 
 QUICK = {
     "poll_interval": 0.2,
-    "beat": 0.5,
+    "heartbeat_interval": 0.5,
     "lease": 4,
     "clean_interval": 1,
     "grace": 1,

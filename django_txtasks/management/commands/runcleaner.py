@@ -171,7 +171,7 @@ class Command(BaseCommand):
 
         signals.cleaner_started.emit(
             database=alias,
-            beat=config.beat.total_seconds(),
+            beat=config.heartbeat_interval.total_seconds(),
             interval=config.clean_interval.total_seconds(),
             broker=config.broker_address,
         )
@@ -233,7 +233,7 @@ def _once(cleaner: Cleaner, *, dry: bool) -> Counter[str]:
     if cleaning.seems_silent(cleaner.alias):
         lease = max(worker.lease for worker in cleaning.living_workers(cleaner.alias))
         while cleaner.workers.looked_for < lease:
-            time.sleep(cleaner.config.beat.total_seconds())
+            time.sleep(cleaner.config.heartbeat_interval.total_seconds())
             list(cleaner.workers.lost())
     if not dry:
         counts = cleaner.run_once()

@@ -25,7 +25,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(
-            "--suspect-after",
+            "--long-running-after",
             type=float,
             default=3600.0,
             metavar="S",
@@ -37,14 +37,14 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        if options["suspect_after"] <= 0:
+        if options["long_running_after"] <= 0:
             raise CommandError(
-                f"--suspect-after is {options['suspect_after']}; it must be more than 0 seconds."
+                f"--long-running-after is {options['long_running_after']}; it must be more than 0 seconds."
             )
         refuse_without_tables(options["database"])
         try:
             found = audit(
-                options["database"], get_config(), timedelta(seconds=options["suspect_after"])
+                options["database"], get_config(), timedelta(seconds=options["long_running_after"])
             )
         except (DatabaseError, InterfaceError) as error:
             raise CommandError(f"The database cannot be asked: {text_of(error)}") from error
