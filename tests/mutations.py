@@ -168,8 +168,8 @@ MUTANTS = [
     Mutant("an outcome that is not recorded keeps its claim", "worker/leaving.py",
            {"        if key in unrecorded:\n": "        if False:\n"}, "test_orderly_ends.py"),
     Mutant("all that has ended is recorded before the rest is let go", "worker/worker.py",
-           {"        self._give_back(self.slots.take_back(stalled=False))\n        self._record_all()\n":
-            "        self._give_back(self.slots.take_back(stalled=False))\n"},
+           {"        self._release(self.slots.release(stalled=False))\n        self._record_all()\n":
+            "        self._release(self.slots.release(stalled=False))\n"},
            "test_orderly_ends.py"),
     Mutant("max_crashes", "lifecycle/cleaning.py",
            {" and crashes < orphan.max_crashes": ""}, "test_lifecycle.py"),

@@ -154,14 +154,14 @@ def test_what_finds_no_room_is_overtaken_by_none():
     room = Room(alone=1, ahead=5, short={"short"})
     waiting = [attempt(), attempt("long"), attempt(), attempt("long"), attempt()]
     assert room.take(waiting) == waiting[:3]
-    assert room.crowded
+    assert room.blocked
 
 
 def test_a_short_task_without_a_shared_place_takes_one_of_its_own():
     room = Room(alone=2, ahead=1, short={"short"})
     waiting = [attempt(), attempt(), attempt()]
     assert room.take(waiting) == waiting
-    assert not room.crowded
+    assert not room.blocked
 
 
 def test_a_scan_leaves_what_is_due_later(claim):
@@ -232,7 +232,7 @@ def test_a_run_is_no_longer_than_a_moment_and_what_is_not_tiny_is_alone():
         attempt("tiny"),
         attempt("tiny", may_share=False),
     ]
-    assert [len(run) for run in prefetch.runs(waiting)] == [each, 1, 1, 2, 1, 1, 1, 1]
+    assert [len(run) for run in prefetch.batches(waiting)] == [each, 1, 1, 2, 1, 1, 1, 1]
 
 
 # ---- at work
@@ -301,15 +301,15 @@ def test_what_takes_no_time_runs_in_line_and_leaves_the_other_slots_to_others(pa
         return behind(door, one)
 
     slots = slots_of(3, run)
-    runs = [[attempt(), attempt()] for _ in range(3)]
-    for one in runs:
+    batches = [[attempt(), attempt()] for _ in range(3)]
+    for one in batches:
         slots.start(one, in_line=True)
     helpers.wait_until(lambda: order)
     assert (slots.running, slots.free) == (6, 2)
     assert slots.next_look < time.monotonic() + STALL + 1  # nor do they wait longer than others
     door.set()
     helpers.wait_until(lambda: len(slots.collect()) == 0 and slots.running == 0)
-    assert order == [one for several in runs for one in several]
+    assert order == [one for several in batches for one in several]
     assert len(threads) == 1
     slots.start([attempt()], in_line=True)  # the line is not left waiting for a slot that has gone
     helpers.wait_until(lambda: slots.collect() != [])
@@ -329,7 +329,7 @@ def test_those_in_line_behind_one_that_takes_long_are_given_back(patient_line):
     slots.start([third], in_line=True)
     assert begun.wait(30)
     back = []
-    helpers.wait_until(lambda: back.extend(slots.take_back(stalled=True)) or len(back) == 2)
+    helpers.wait_until(lambda: back.extend(slots.release(stalled=True)) or len(back) == 2)
     assert sorted(back) == sorted([second, third])
     door.set()
     helpers.wait_until(lambda: slots.collect() != [])
@@ -414,7 +414,7 @@ def test_whom_the_first_scan_fills_leaves_a_hint_of_more_to_others(scans, settle
     said, inbox = [], HintInbox()
     one = uuid.uuid4()
     inbox.deliver(
-        Hint([one], True, settle=lambda: said.append("read"), give_back=lambda: said.append("back"))
+        Hint([one], True, settle=lambda: said.append("read"), release=lambda: said.append("back"))
     )
     inbox.wait(0)
     assert inbox.more
@@ -423,7 +423,7 @@ def test_whom_the_first_scan_fills_leaves_a_hint_of_more_to_others(scans, settle
         inbox.scanned(filled=filled)
     assert said == (["read"] if settled else [])
     assert list(inbox.ids) == ([] if settled else [one])
-    inbox.give_back()
+    inbox.release()
     assert said == (["read"] if settled else ["back"])
     assert not inbox.more
 
@@ -442,7 +442,7 @@ def test_claims_that_have_become_too_old_to_begin_are_given_back():
     slots.start(old, good_until=time.monotonic() - 0.001)
     assert rung.wait(30)
     assert slots.collect() == []
-    assert sorted(slots.take_back(stalled=True)) == sorted(old)
+    assert sorted(slots.release(stalled=True)) == sorted(old)
     slots.close()
     assert (begun, slots.running) == ([], 0)
 

@@ -191,7 +191,7 @@ def test_what_is_short_waits_for_a_slot_and_what_is_not_is_left_to_others(writer
     turn = Turn(Room(0, ahead, short={"probe.tasks.quick"}), [one.id for one in quick], scan=False)
     writer.write(turn, Running(), None)
     assert sorted(one.task_id for one in turn.claimed) == sorted(one.id for one in quick)
-    assert not turn.room.crowded
+    assert not turn.room.blocked
     alone, again, retried = tasks.note.enqueue(), tasks.quick.enqueue(), tasks.quick.enqueue()
     Task.objects.filter(pk=retried.id).update(crashes=1)  # what may have crashed a worker is alone
     turn = Turn(
@@ -201,7 +201,7 @@ def test_what_is_short_waits_for_a_slot_and_what_is_not_is_left_to_others(writer
     assert {attempt.task_id for attempt in turn.claimed} <= {again.id}
     assert {alone.id, retried.id}.isdisjoint(turn.settled)
     assert helpers.row(alone.id).status == helpers.row(retried.id).status == Status.PENDING
-    assert (turn.room.crowded, turn.room.crowded_queue) == (True, "default")
+    assert (turn.room.blocked, turn.room.blocked_queue) == (True, "default")
 
 
 @pytest.mark.parametrize("room", [4, 1], ids=["at once", "in a transaction"])

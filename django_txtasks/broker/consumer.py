@@ -23,13 +23,13 @@ class Hint:
     Attributes:
         more: others wait that no hint names.
         settle: it and those before it have been read; RabbitMQ forgets them.
-        give_back: leave it and those before it to a worker that has room.
+        release: leave it and those before it to a worker that has room.
     """
 
     ids: list[uuid.UUID]
     more: bool
     settle: Callable[[], None]
-    give_back: Callable[[], None]
+    release: Callable[[], None]
 
 
 class HintConsumer(Listener):
@@ -88,7 +88,7 @@ class HintConsumer(Listener):
                 ids,
                 more,
                 settle=lambda: self.soon(channel, lambda: channel.basic_ack(tag, multiple=True)),
-                give_back=lambda: self.soon(
+                release=lambda: self.soon(
                     channel, lambda: channel.basic_nack(tag, multiple=True, requeue=True)
                 ),
             )

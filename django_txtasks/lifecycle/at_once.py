@@ -109,7 +109,7 @@ def turn(
         Found(one[3], one[5], one[6:]) for one in answer if len(one) > 3 and one[4] is not None
     ]
     claimed = room.take(read_attempt(one.row, worker) for one in found if one.is_taken)
-    _note_crowd(room, found)
+    _note_blocked(room, found)
     if marks is not None:
         _note_scan(marks, room, width, found, is_recent=bool(recent))
     return Written(recorded, claimed, _lookup(ids, known, found, claimed) if ids else None)
@@ -135,13 +135,13 @@ def _recorded(
     return recorded
 
 
-def _note_crowd(room: Room, found: Sequence[Found]) -> None:
+def _note_blocked(room: Room, found: Sequence[Found]) -> None:
     """Say so if one that was due found no slot, and whose turn it is then."""
     if not room.width:
         return
     for one in found:
         if not one.is_taken and one.row[-1] <= 0:
-            room.crowded, room.crowded_queue = True, one.row[2]
+            room.blocked, room.blocked_queue = True, one.row[2]
             return
 
 
@@ -194,6 +194,6 @@ def _note_scan(
         if one.is_taken and one.head is not None:
             marks[one.head, one.row[2]] = (one.row[-2], one.row[0])
     room.filled = len(scanned) == width
-    if not (room.filled or room.crowded or is_recent):
+    if not (room.filled or room.blocked or is_recent):
         marks.clear()
         room.filled = began_later

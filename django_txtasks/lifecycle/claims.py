@@ -42,8 +42,8 @@ class Room:
         enough: short ones wait already: there is room for what hints tell, but no need to scan.
         most: of both together.
         short: names of tasks that take so little time here that they may wait for a slot.
-        crowded: one that needs a slot of its own found none.
-        crowded_queue: that one's queue.
+        blocked: one that needs a slot of its own found none.
+        blocked_queue: that one's queue.
         filled: there may be more than was looked at.
     """
 
@@ -52,8 +52,8 @@ class Room:
     enough: bool = False
     most: int = sys.maxsize
     short: Collection[str] = ()
-    crowded: bool = False
-    crowded_queue: str = ""
+    blocked: bool = False
+    blocked_queue: str = ""
     filled: bool = False
 
     @property
@@ -70,7 +70,7 @@ class Room:
             elif self.alone:
                 self.alone -= 1
             else:
-                self.crowded, self.crowded_queue = True, attempt.queue_name
+                self.blocked, self.blocked_queue = True, attempt.queue_name
                 break
             taken.append(attempt)
         self.most -= len(taken)
@@ -141,7 +141,7 @@ def claim_due(
     until = time.monotonic() + seconds
     for head in _heads(subscription, until) if recent is None else recent.heads:
         limit = room.width
-        if not limit or room.crowded:
+        if not limit or room.blocked:
             break
         rows = _choose_due(
             subscription, head, limit, mark=marks.get(head), recent=recent, until=until
@@ -151,7 +151,7 @@ def claim_due(
         if taken:
             marks[head] = (rows[len(taken) - 1][-2], taken[-1].task_id)
         room.filled = room.filled or len(rows) == limit
-    if not (room.filled or room.crowded or recent):
+    if not (room.filled or room.blocked or recent):
         marks.clear()
         room.filled = began_later  # there may be more before the marks
     return claimed

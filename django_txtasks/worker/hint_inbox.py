@@ -24,7 +24,7 @@ class Hint(Protocol):
     @property
     def settle(self) -> Callable[[], None]: ...
     @property
-    def give_back(self) -> Callable[[], None]: ...
+    def release(self) -> Callable[[], None]: ...
 
 
 class HintSource(Protocol):
@@ -89,11 +89,11 @@ class HintInbox:
         self.more = max(0, self.more - 1) if filled else 0
         self.looked_up(set(self.ids) if filled and not self.more else set())
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Leave unread hints to workers that have room."""
         self.ids.clear()
         self.more = 0
-        self._end(lambda hint: hint.give_back())
+        self._end(lambda hint: hint.release())
 
     def listen(self, on: bool) -> None:
         """Take new hints, or leave them to others."""

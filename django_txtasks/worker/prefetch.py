@@ -64,27 +64,27 @@ class PrefetchPolicy:
         """Return how many tasks are worth holding, with those that run."""
         return min(2 * BATCH, int(AHEAD * self._threads / max(self._mean or 0.0, 1e-9)))
 
-    def runs(self, claimed: Sequence[Attempt]) -> Iterator[list[Attempt]]:
+    def batches(self, claimed: Sequence[Attempt]) -> Iterator[list[Attempt]]:
         """Yield what slots are handed at once: tiny tasks together, each other one alone."""
-        run: list[Attempt] = []
+        batch: list[Attempt] = []
         work = 0.0
         for attempt in claimed:
             mean = self._means.get(attempt.task_name, SHORT) if attempt.may_share else SHORT
-            if run and (mean >= TINY or work >= RUN or len(run) >= BATCH / 2):
-                yield run
-                run, work = [], 0.0
+            if batch and (mean >= TINY or work >= RUN or len(batch) >= BATCH / 2):
+                yield batch
+                batch, work = [], 0.0
             if mean >= TINY:
                 yield [attempt]
             else:
-                run.append(attempt)
+                batch.append(attempt)
                 work += mean
-        if run:
-            yield run
+        if batch:
+            yield batch
 
-    def is_instant(self, run: Sequence[Attempt]) -> bool:
+    def is_instant(self, batch: Sequence[Attempt]) -> bool:
         """Say whether these, which a slot is handed at once, should not run beside others like them."""
-        names = {attempt.task_name for attempt in run}
-        return run[0].may_share and all(self._means.get(name, SHORT) < INSTANT for name in names)
+        names = {attempt.task_name for attempt in batch}
+        return batch[0].may_share and all(self._means.get(name, SHORT) < INSTANT for name in names)
 
     def learn(self, claimed: Iterable[Attempt]) -> None:
         """These were claimed where there was room ahead: what is looked at beyond that is locked in vain."""

@@ -115,7 +115,7 @@ class Scans:
             self._note_sweep(scan.sweep)
             return self.is_sweeping or self._has_claimed
         if scan.recent is not None:
-            self._note_recent(scan, took, is_all=not (room.filled or room.crowded))
+            self._note_recent(scan, took, is_all=not (room.filled or room.blocked))
             return True
         if scan.is_from_head:
             self._looked_until = scan.began
@@ -183,6 +183,6 @@ class Scans:
         """Let another queue come first in the next scan: none starves another."""
         queues = self._subscription.queues
         queues.append(queues.pop(0))
-        if room.crowded_queue in queues:  # whose turn it is until its task has a slot
-            queues.remove(room.crowded_queue)
-            queues.insert(0, room.crowded_queue)
+        if room.blocked_queue in queues:  # whose turn it is until its task has a slot
+            queues.remove(room.blocked_queue)
+            queues.insert(0, room.blocked_queue)

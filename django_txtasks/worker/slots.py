@@ -22,11 +22,11 @@ from django_txtasks.worker.limits import NEVER, NO_LIMIT, TimeLimit
 Fence = tuple[uuid.UUID, int, uuid.UUID]
 Key = tuple[uuid.UUID, int]
 STALL = 0.15
-"""Seconds that the tasks of a run wait for one of them, or for any slot, before they are taken back."""
+"""Seconds that the tasks of a batch wait for one of them, or for any slot, before they are released."""
 HOLDS_UP = 0.05
 """Seconds after which those in line no longer wait for one of them if there is another slot."""
 LONGEST_WAIT = 0.5
-"""Seconds that a run waits for a slot while others go on: more than is ever claimed ahead on purpose."""
+"""Seconds that a batch waits for a slot while others go on: more than is ever claimed ahead on purpose."""
 
 
 class Running(NamedTuple):
@@ -37,16 +37,16 @@ class Running(NamedTuple):
 
 
 @dataclass(eq=False)
-class Run:
+class Batch:
     """Attempts that one slot runs one after the other.
 
     Attributes:
         attempts: all of them.
         left: those that have not begun; a slot takes them from one end, the loop from the other.
         good_until: when their claim is too old to begin, by ``time.monotonic()``.
-        in_line: no other such run runs beside it.
+        in_line: no other such batch runs beside it.
         begun: a slot has taken it.
-        since: when its last attempt began, or the run was handed over, by the same clock.
+        since: when its last attempt began, or the batch was handed over, by the same clock.
     """
 
     attempts: list[Attempt]
@@ -77,11 +77,11 @@ class Slots:
         took: Callable[[str, float], None],
     ) -> None:
         self._run, self._wake, self._patience, self._took = run, wake, patience, took
-        self._work: queue.SimpleQueue[Run | None] = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
         self._ended: deque[tuple[Ended, float]] = deque()
-        self._over: deque[Run] = deque()
-        self._line: deque[Run] = deque()
-        self._runs: set[Run] = set()
+        self._over: deque[Batch] = deque()
+        self._line: deque[Batch] = deque()
+        self._batches: set[Batch] = set()
         self._too_old: list[Attempt] = []
         self._count = 0
         self._limited: dict[Fence, Running] = {}
@@ -102,16 +102,16 @@ class Slots:
     @property
     def free(self) -> int:
         """How many slots have nothing to do."""
-        return max(0, len(self._threads) - len(self._runs) + len(self._line))
+        return max(0, len(self._threads) - len(self._batches) + len(self._line))
 
     @property
     def names(self) -> set[str]:
         """Which tasks slots were handed; of tasks that were handed over together the first."""
-        return {run.attempts[0].task_name for run in self._runs}
+        return {batch.attempts[0].task_name for batch in self._batches}
 
     def holds(self) -> set[Key]:
         """(id, attempt) of what is running, of what its slot has run before it, and of what is kept back."""
-        attempts = [one for run in self._runs for one in run.attempts]
+        attempts = [one for batch in self._batches for one in batch.attempts]
         return {(one.task_id, one.number) for one in [*attempts, *self._kept_back]}
 
     def without_second(self, claimed: list[Attempt], unrecorded: set[Key]) -> list[Attempt]:
@@ -146,7 +146,7 @@ class Slots:
         """Whether there are claims that were kept back: see ``without_second``."""
         return bool(self._kept_back)
 
-    def take_kept_back(self, unrecorded: set[Key]) -> list[Attempt]:
+    def release_kept_back(self, unrecorded: set[Key]) -> list[Attempt]:
         """Return claims that were kept back and whose tasks are in hand no more; forget them."""
         busy = self._in_hand.keys() | {task_id.int for task_id, _ in unrecorded}
         back = [one for one in self._kept_back if one.task_id.int not in busy]
@@ -170,16 +170,16 @@ class Slots:
             self._in_hand[attempt.task_id.int] = attempt
             if limit is not NO_LIMIT:
                 self._limited[attempt.fence] = running
-        run = Run(attempts, left, good_until, in_line)
+        batch = Batch(attempts, left, good_until, in_line)
         self._count += len(attempts)
         if in_line:
-            self._line.append(run)
+            self._line.append(batch)
             self._move_up()
         else:
-            self._work.put(run)
-        self._runs.add(run)
+            self._work.put(batch)
+        self._batches.add(batch)
 
-    def take_back(self, *, stalled: bool) -> list[Attempt]:
+    def release(self, *, stalled: bool) -> list[Attempt]:
         """Return attempts that have not begun, and forget them.
 
         Args:
@@ -187,9 +187,9 @@ class Slots:
         """
         back, self._too_old = self._too_old, []
         now = time.monotonic()
-        for run in self._waiting():
-            if not stalled or now >= self._stalls(run):
-                back += _emptied(run.left)
+        for batch in self._waiting():
+            if not stalled or now >= self._stalls(batch):
+                back += _emptied(batch.left)
         for attempt in back:
             self._forget(attempt)
         return back
@@ -203,10 +203,12 @@ class Slots:
 
     @property
     def next_look(self) -> float:
-        """When to enforce limits or to take back again, by ``time.monotonic()``."""
+        """When to enforce limits or to release again, by ``time.monotonic()``."""
         limits = (one.limit.next(self._patience) for one in self._limited.values())
-        stalls = (self._stalls(run) for run in self._waiting())
-        line = (run.since + HOLDS_UP for run in self._ahead_of_line() if self._line and self.free)
+        stalls = (self._stalls(batch) for batch in self._waiting())
+        line = (
+            batch.since + HOLDS_UP for batch in self._ahead_of_line() if self._line and self.free
+        )
         return min(min(limits, default=NEVER), min(stalls, default=NEVER), min(line, default=NEVER))
 
     def collect(self) -> list[Ended]:
@@ -218,9 +220,9 @@ class Slots:
             self._forget(one.attempt)
             self._took(one.attempt.task_name, seconds)
             ended.append(one)
-        self._runs.difference_update(over)
-        for run in over:
-            self._too_old += _emptied(run.left)
+        self._batches.difference_update(over)
+        for batch in over:
+            self._too_old += _emptied(batch.left)
         self._move_up()
         return ended
 
@@ -237,26 +239,32 @@ class Slots:
             with contextlib.suppress(IndexError):
                 self._work.put(self._line.popleft())
 
-    def _ahead_of_line(self) -> list[Run]:
-        """Return the runs on their way whose slots will come for the line in a moment."""
+    def _ahead_of_line(self) -> list[Batch]:
+        """Return the batches on their way whose slots will come for the line in a moment."""
         late = time.monotonic() - HOLDS_UP
         return [
-            run
-            for run in self._runs
-            if run.in_line and run not in self._line and not (run.begun and run.since < late)
+            batch
+            for batch in self._batches
+            if batch.in_line
+            and batch not in self._line
+            and not (batch.begun and batch.since < late)
         ]
 
-    def _waiting(self) -> list[Run]:
-        """Return the runs that wait for a slot or for one of their own; an idle slot takes one at once."""
-        full = len(self._runs) - len(self._line) > len(self._threads)
-        return [run for run in self._runs if run.left and (run.begun or full or run in self._line)]
+    def _waiting(self) -> list[Batch]:
+        """Return the batches that wait for a slot or for one of their own; an idle slot takes one at once."""
+        full = len(self._batches) - len(self._line) > len(self._threads)
+        return [
+            batch
+            for batch in self._batches
+            if batch.left and (batch.begun or full or batch in self._line)
+        ]
 
-    def _stalls(self, run: Run) -> float:
-        """Return when a waiting run has waited for too long; a queue that moves on is no stall."""
-        if run.begun:
-            return run.since + STALL
-        moved = max((one.since for one in self._runs if one.begun), default=run.since)
-        return min(max(run.since, moved) + STALL, run.since + LONGEST_WAIT)
+    def _stalls(self, batch: Batch) -> float:
+        """Return when a waiting batch has waited for too long; a queue that moves on is no stall."""
+        if batch.begun:
+            return batch.since + STALL
+        moved = max((one.since for one in self._batches if one.begun), default=batch.since)
+        return min(max(batch.since, moved) + STALL, batch.since + LONGEST_WAIT)
 
     def _forget(self, attempt: Attempt) -> None:
         self._count -= 1
@@ -265,28 +273,28 @@ class Slots:
             self._limited.pop(attempt.fence, None)
 
     def _slot(self) -> None:
-        while (run := self._next()) is not None:
-            self._run_all(run)
+        while (batch := self._next()) is not None:
+            self._run_batch(batch)
             with contextlib.suppress(IndexError):  # none is left
-                for _ in range(len(self._line) if run.in_line else 0):  # what comes later waits
-                    self._run_all(self._line.popleft())
+                for _ in range(len(self._line) if batch.in_line else 0):  # what comes later waits
+                    self._run_batch(self._line.popleft())
         connections.close_all()
 
-    def _next(self) -> Run | None:
+    def _next(self) -> Batch | None:
         """Wait for work; connections whose age is over end meanwhile."""
         while True:
             with contextlib.suppress(queue.Empty):
                 return self._work.get(timeout=close_old())
 
-    def _run_all(self, run: Run) -> None:
-        run.since, run.begun = time.monotonic(), True
-        with contextlib.suppress(IndexError):  # none is left, or they were taken back
-            while (now := time.monotonic()) < run.good_until:
-                running = run.left.popleft()
-                run.since = now
+    def _run_batch(self, batch: Batch) -> None:
+        batch.since, batch.begun = time.monotonic(), True
+        with contextlib.suppress(IndexError):  # none is left, or they were released
+            while (now := time.monotonic()) < batch.good_until:
+                running = batch.left.popleft()
+                batch.since = now
                 ended = self._run_one(running)
                 self._ended.append((ended, time.monotonic() - now))
-        self._over.append(run)
+        self._over.append(batch)
         self._wake()
 
     def _run_one(self, running: Running) -> Ended:

@@ -169,7 +169,7 @@ class Sweep:
         self._before = self._place
         claimed: list[Attempt] = []
         begun = time.monotonic()
-        while not self.is_over and room.width and not room.crowded:
+        while not self.is_over and room.width and not room.blocked:
             if self._place is None:
                 self._look_for_heads()
             else:
@@ -233,7 +233,7 @@ class Sweep:
             self._took_too_long(place, end)
             return []
         taken = claims.claim_rows(self._subscription.alias, worker, rows, room)
-        if len(rows) == width or room.crowded:
+        if len(rows) == width or room.blocked:
             room.filled = room.filled or len(rows) == width
             mark = (rows[len(taken) - 1][-2], taken[-1].task_id) if taken else place.mark
             self._place = place._replace(end=end, mark=mark)

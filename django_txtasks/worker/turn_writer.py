@@ -63,7 +63,7 @@ class Turn:
     @property
     def scan_filled(self) -> bool:
         """The scan found as many as there was room for, so there may be more."""
-        return self.scan and (self.room.filled or self.room.crowded)
+        return self.scan and (self.room.filled or self.room.blocked)
 
     @property
     def settled(self) -> set[uuid.UUID]:

@@ -103,7 +103,7 @@ class Worker:
         self.count = 0
         self._left = sys.maxsize if max_tasks is None else max_tasks
         self._recycle = ""
-        self._crowded = False
+        self._blocked = False
         self._stuck_since: float | None = None
         self._full_since: float | None = None
 
@@ -116,7 +116,7 @@ class Worker:
                 told = True
                 signals.worker_stopping.emit(worker=self.writer.name, running=self.slots.running)
             stuck = self._enforce_limits()
-            if self.stop.now or self._lost_patience(stuck):
+            if self.stop.now or self._is_stuck_too_long(stuck):
                 return self._cut_short()
             if self._next_turn() <= time.monotonic():
                 self._try_turn()
@@ -142,7 +142,7 @@ class Worker:
             return
         self._start(turn.claimed, now)  # before all else: they have waited long enough
         self.liveness.wrote()
-        self._crowded = self._crowded or turn.room.crowded
+        self._blocked = self._blocked or turn.room.blocked
         if turn.claimed and has_room_ahead:
             self.prefetch.learn(turn.claimed)
         self.schedule.written(turn, time.monotonic(), busy=self.buffer.held_up)
@@ -166,9 +166,9 @@ class Worker:
         self.count += len(claimed)
         self._left -= len(claimed)
         if self.stop.asked:
-            self._give_back(claimed)
+            self._release(claimed)
             return
-        for run in self.prefetch.runs(claimed):
+        for run in self.prefetch.batches(claimed):
             good_until = now + self.config.lease.total_seconds() / 2
             self.slots.start(run, good_until, in_line=self.prefetch.is_instant(run))
         if claimed:
@@ -177,7 +177,7 @@ class Worker:
             for attempt in claimed:
                 signals.task_claimed.emit(**attempt.facts)
 
-    def _give_back(self, attempts: list[Attempt]) -> None:
+    def _release(self, attempts: list[Attempt]) -> None:
         """They have not begun: another slot, or another worker, may begin them at once."""
         self.count -= len(attempts)
         self._left += len(attempts)
@@ -198,7 +198,7 @@ class Worker:
             delay = 0.0
         self.liveness.ended(refused=is_refusal(error) and not self.writer.can_beat)
         if isinstance(error, DeclaredLost):
-            for attempt in self.slots.take_back(stalled=False):
+            for attempt in self.slots.release(stalled=False):
                 signals.claim_lost.emit(**attempt.facts)
         elif delay or not is_repeatable(error):
             self._tell_failure(error, delay)
@@ -219,7 +219,7 @@ class Worker:
     @property
     def _may_claim_ahead(self) -> bool:
         """Not while all slots are taken by long tasks: whoever is idle begins it sooner."""
-        return not self._crowded and bool(self.slots.free or self.prefetch.short & self.slots.names)
+        return not self._blocked and bool(self.slots.free or self.prefetch.short & self.slots.names)
 
     def _next_turn(self) -> float:
         """When the next turn is due, by ``time.monotonic()``; 0 = now."""
@@ -239,15 +239,15 @@ class Worker:
         if ended:
             if len(self.inbox.ids) <= self.prefetch.most:  # they will begin in a moment
                 self._full_since = None
-            self._crowded = self._crowded and not self.slots.free
-        if stalled := self.slots.take_back(stalled=True):
-            self._give_back(stalled)
-            self._crowded = True
+            self._blocked = self._blocked and not self.slots.free
+        if stalled := self.slots.release(stalled=True):
+            self._release(stalled)
+            self._blocked = True
         if self.slots.has_kept_back:
-            back = self.slots.take_kept_back(self.buffer.keys())
+            back = self.slots.release_kept_back(self.buffer.keys())
             self.count += len(back)
             self._left -= len(back)
-            self._give_back(back)
+            self._release(back)
         if ended and self.batch:  # they may have enqueued others
             self.schedule.look_again()
 
@@ -265,7 +265,7 @@ class Worker:
                 until = min(until, self._full_since + PATIENCE_WITH_HINTS)
             else:
                 self.inbox.listen(False)
-                self.inbox.give_back()
+                self.inbox.release()
         if not self._finished():
             self.inbox.wait(until - now)
 
@@ -302,7 +302,7 @@ class Worker:
             )
         return stuck
 
-    def _lost_patience(self, stuck: list[Running]) -> bool:
+    def _is_stuck_too_long(self, stuck: list[Running]) -> bool:
         """Say whether the others have had their time to end, too."""
         if not stuck or self._stuck_since is None:
             return False
@@ -315,7 +315,7 @@ class Worker:
         What is slow, such as a log that is read, comes before: once they are let go, they run elsewhere.
         """
         self._collect()
-        self._give_back(self.slots.take_back(stalled=False))
+        self._release(self.slots.release(stalled=False))
         self._record_all()
         stuck = self._enforce_limits()
         running = self.slots.running - len(stuck)
