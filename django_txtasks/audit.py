@@ -17,10 +17,10 @@ from django_txtasks.lifecycle import cleaners, names, statements
 from django_txtasks.lifecycle.dialect import run
 from django_txtasks.models import FinishedTask, Status, Task, Worker
 
-MOST = 1000
+MAX_COUNTED_ROWS = 1000
 """Nothing is counted beyond this."""
-EXAMPLES = 3
-PATIENCE = timedelta(seconds=10)
+MAX_EXAMPLES = 3
+STATEMENT_TIMEOUT = timedelta(seconds=10)
 """For one question, on PostgreSQL."""
 
 
@@ -45,7 +45,7 @@ class Finding:
     @property
     def shown_count(self) -> str:
         """The count for people: ``17`` or ``1000+``."""
-        return f"{MOST}+" if self.count > MOST else str(self.count)
+        return f"{MAX_COUNTED_ROWS}+" if self.count > MAX_COUNTED_ROWS else str(self.count)
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def audit(
 
 
 def _view(alias: str, config: Config, long_running_after: timedelta) -> View:
-    workers = tuple(Worker.objects.using(alias).order_by("id")[:MOST])
+    workers = tuple(Worker.objects.using(alias).order_by("id")[:MAX_COUNTED_ROWS])
     return View(alias, config, long_running_after, _now(alias), workers)
 
 
@@ -138,7 +138,7 @@ def _answer(question: Question, view: View) -> Finding | None:
         return None
     return Finding(
         question.name, question.title, question.meaning, question.action,
-        len(found), tuple(found[:EXAMPLES]), question.is_problem,
+        len(found), tuple(found[:MAX_EXAMPLES]), question.is_problem,
     )  # fmt: skip
 
 
@@ -150,7 +150,7 @@ def _unanswered(question: Question, error: DatabaseError) -> Finding:
 
 def _ids(rows: models.QuerySet[Any]) -> list[str]:
     """Return ids, at most one more than are counted."""
-    return [str(pk) for pk in rows.order_by().values_list("pk", flat=True)[: MOST + 1]]
+    return [str(pk) for pk in rows.order_by().values_list("pk", flat=True)[: MAX_COUNTED_ROWS + 1]]
 
 
 @contextmanager
@@ -164,7 +164,9 @@ def _reading(alias: str) -> Iterator[None]:
     with transaction.atomic(using=alias):
         with connection.cursor() as cursor:
             cursor.execute("SET TRANSACTION READ ONLY")
-            cursor.execute(f"SET LOCAL statement_timeout = {PATIENCE // timedelta(milliseconds=1)}")
+            cursor.execute(
+                f"SET LOCAL statement_timeout = {STATEMENT_TIMEOUT // timedelta(milliseconds=1)}"
+            )
         yield
 
 

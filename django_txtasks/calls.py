@@ -15,7 +15,7 @@ from django_txtasks.exceptions import InvalidArguments, InvalidOption, NotATask,
 from django_txtasks.lifecycle.enqueueing import NewTask, RowDefaults, new_id, new_ids
 from django_txtasks.registry import Declaration, Options
 
-TOGETHER = 250
+TASKS_PER_ENCODING = 250
 """Tasks whose arguments are encoded in one go."""
 
 FARTHEST = timedelta(days=36525)
@@ -96,8 +96,8 @@ def to_row(call: Call) -> NewTask:
 def to_rows(calls: Sequence[Call]) -> Iterator[NewTask]:
     """Yield the validated row of each of many calls; ids rise in the order of the calls."""
     ids = new_ids(len(calls))
-    for start in range(0, len(calls), TOGETHER):
-        some = calls[start : start + TOGETHER]
+    for start in range(0, len(calls), TASKS_PER_ENCODING):
+        some = calls[start : start + TASKS_PER_ENCODING]
         encoded = payload.encode_each([args for _, args, _ in some], name="args")
         for (bound, args, kwargs), text in zip(some, encoded, strict=True):
             yield _row(bound, args, kwargs, text, next(ids))

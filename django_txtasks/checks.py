@@ -21,7 +21,7 @@ from django_txtasks.models import Task
 OLDEST = {"postgresql": (14,), "mariadb": (10, 6), "mysql": (8, 0, 13), "sqlite": (3, 35)}
 
 
-THREADS = 4
+DEFAULT_THREADS = 4
 """Tasks at a time of a worker process that is told nothing else."""
 
 
@@ -99,7 +99,7 @@ def check_databases(**_: Any) -> list[CheckMessage]:
                     id="txtasks.E022",
                 )
             )
-        if vendor == "postgresql" and (trouble := pool_is_too_small(alias, THREADS)):
+        if vendor == "postgresql" and (trouble := pool_is_too_small(alias, DEFAULT_THREADS)):
             found.append(
                 Warning(trouble, hint="Or give runworkers fewer --threads.", id="txtasks.W024")
             )

@@ -15,7 +15,7 @@ from django.core.signals import setting_changed
 
 from django_txtasks.exceptions import ConfigError
 
-LONGEST = timedelta(days=36525)
+LONGEST_DURATION = timedelta(days=36525)
 """The longest duration of a setting: databases add it to the time of day, or take it from that."""
 
 
@@ -160,7 +160,7 @@ def _duration(key: str, value: Any) -> timedelta:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         with contextlib.suppress(OverflowError, ValueError):  # such as of NaN
             value = timedelta(seconds=value)
-    if not isinstance(value, timedelta) or value > LONGEST:
+    if not isinstance(value, timedelta) or value > LONGEST_DURATION:
         raise ConfigError(
             f"{what}: use seconds (a number) or a datetime.timedelta, of 100 years at most"
             f"{', or None to keep them for ever' if key == 'keep_finished' else ''}."

@@ -165,7 +165,7 @@ class _CommitHook:
         """Keep what hints will name; the first one beyond them says that there are more."""
         for task in tasks:
             number = self.numbers.get(task[1], 0)
-            if number <= broker.BUFFER:
+            if number <= broker.BUFFER_IDS:
                 self.numbers[task[1]] = number + 1
                 self.tasks.append(task)
 

@@ -14,9 +14,9 @@ from typing import Protocol
 
 from django.db import connections
 
-LIMIT = 10_000
+MAX_EVENTS = 10_000
 """Events that may wait; of those at WARNING and above twice as many."""
-WITH_EXCEPTION = 1_000
+MAX_EVENTS_WITH_TRACEBACK = 1_000
 """While more than this many wait, an exception is put in without its traceback, which takes some 10 kB."""
 
 
@@ -59,9 +59,9 @@ class EventQueue:
     def put(self, event: QueuedEvent) -> None:
         """Have it delivered later."""
         waiting = self._waiting.qsize()
-        if waiting >= WITH_EXCEPTION:
+        if waiting >= MAX_EVENTS_WITH_TRACEBACK:
             event = event.without_exception()
-            if waiting >= (LIMIT if event.level < logging.WARNING else 2 * LIMIT):
+            if waiting >= (MAX_EVENTS if event.level < logging.WARNING else 2 * MAX_EVENTS):
                 with self._lock:
                     self._dropped += 1
                 return
@@ -99,7 +99,7 @@ class EventQueue:
                 continue
             with contextlib.suppress(BaseException):  # such as SystemExit: a receiver ends nothing
                 event.deliver()
-            if self._waiting.qsize() < LIMIT // 2:
+            if self._waiting.qsize() < MAX_EVENTS // 2:
                 self._count_dropped()
             if self._waiting.empty():
                 _close_connections()

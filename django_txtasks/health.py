@@ -18,7 +18,7 @@ from django_txtasks.models import Task
 
 DEAD_ROWS = 100_000
 """Fewer of them slow nothing down."""
-VACUUM_PATIENCE = timedelta(minutes=5)
+VACUUM_TIMEOUT = timedelta(minutes=5)
 """Dead rows are normal for as long as PostgreSQL may take to come: it looks once a minute by default."""
 BLOATED_BYTES = 1024**3
 """Smaller files are small, however empty."""
@@ -31,7 +31,7 @@ SNAPSHOT_TRANSACTIONS = 1000
 """Counts where the database does not tell since when: so many have begun after it."""
 UNDO_RECORDS = 1_000_000
 """MariaDB: changes of any table whose old versions are still kept."""
-PATIENCE = timedelta(seconds=10)
+STATEMENT_TIMEOUT = timedelta(seconds=10)
 
 NAME = Task._meta.db_table
 REASON = "no version of a row that died since can be removed. The table grows, and scans walk over the dead."
@@ -137,7 +137,7 @@ def findings(alias: str) -> list[Finding]:
     """
     vendor = connections[alias].vendor
     if vendor == "postgresql":
-        with own_transaction(alias, limit=PATIENCE):
+        with own_transaction(alias, limit=STATEMENT_TIMEOUT):
             return list(_on_postgresql(alias))
     return list(_on_mariadb(alias)) if vendor == "mysql" else []
 
@@ -186,7 +186,7 @@ def _on_postgresql(alias: str) -> Iterator[Finding]:
 
 
 def _bloat(table: Table) -> Iterator[Finding]:
-    waited = table.vacuumed is None or table.vacuumed >= VACUUM_PATIENCE.total_seconds()
+    waited = table.vacuumed is None or table.vacuumed >= VACUUM_TIMEOUT.total_seconds()
     if table.dead >= max(DEAD_ROWS, table.live) and waited:
         last = "never" if table.vacuumed is None else f"last {_span(table.vacuumed)} ago"
         yield Finding(

@@ -15,16 +15,16 @@ from django_txtasks.functions import task
 from django_txtasks.lifecycle import follow_ups
 from django_txtasks.models import Status, Task
 
-ATTEMPTS = 200
+MAX_ATTEMPTS = 200
 """With waits of up to an hour each, on average three quarters of it."""
 
 
-MOST = 100_000
+MAX_COUNTED_TASKS = 100_000
 """Dead tasks that a digest counts."""
-NAMES_SHOWN = 50
+MAX_LISTED_NAMES = 50
 
 
-@task(idempotent=True, max_attempts=ATTEMPTS)
+@task(idempotent=True, max_attempts=MAX_ATTEMPTS)
 def digest_of_the_dead(database: str) -> None:
     """Tell of all tasks that are dead by now, by name: more have died than are told of one by one."""
     event = _digest(database)
@@ -35,17 +35,17 @@ def digest_of_the_dead(database: str) -> None:
 
 def _digest(database: str) -> dict[str, Any]:
     dead = Task.objects.using(database).in_state(Status.DEAD).order_by("status", "run_after")
-    counts = Counter(dead.values_list("task_name", flat=True)[:MOST])
+    counts = Counter(dead.values_list("task_name", flat=True)[:MAX_COUNTED_TASKS])
     return {
         "event": "digest",
         "database": database,
         "count": counts.total(),
-        "dead": dict(counts.most_common(NAMES_SHOWN)),
+        "dead": dict(counts.most_common(MAX_LISTED_NAMES)),
         **dict.fromkeys(follow_ups.OF_ONE_TASK),
     }
 
 
-@task(idempotent=True, max_attempts=ATTEMPTS)
+@task(idempotent=True, max_attempts=MAX_ATTEMPTS)
 def mail_dead_notice(event: dict[str, Any]) -> None:
     """Mail what died, and why, to ``TXTASKS["dead_notices"]["mail"]``."""
     recipients = list(get_config().dead_notices.mail)
@@ -57,7 +57,7 @@ def mail_dead_notice(event: dict[str, Any]) -> None:
         send_mail(f"Dead task: {event['task_name']}"[:200], _text(event), None, recipients)
 
 
-@task(idempotent=True, max_attempts=ATTEMPTS)
+@task(idempotent=True, max_attempts=MAX_ATTEMPTS)
 def publish_dead_notice(event: dict[str, Any]) -> None:
     """Publish what died, and why, to the exchange ``TXTASKS["dead_notices"]["exchange"]``."""
     config = get_config()
@@ -69,7 +69,11 @@ def publish_dead_notice(event: dict[str, Any]) -> None:
 
 
 def _number(event: dict[str, Any]) -> str:
-    return f"{MOST} or more" if event["count"] >= MOST else str(event["count"])
+    return (
+        f"{MAX_COUNTED_TASKS} or more"
+        if event["count"] >= MAX_COUNTED_TASKS
+        else str(event["count"])
+    )
 
 
 def _text_of_digest(event: dict[str, Any]) -> str:

@@ -15,9 +15,9 @@ from typing import Any, TypeAlias
 from django_txtasks.exceptions import InvalidArguments
 
 MAX_BYTES = 256 * 1024
-MAX_DEPTH = 20  # MariaDB's JSON functions stop at 32 levels
+MAX_DEPTH_LEVELS = 20  # MariaDB's JSON functions stop at 32 levels
 MAX_DIGITS = 300
-LONG = 1_000
+LONG_TEXT_CHARACTERS = 1_000
 """Characters of a text that is looked at, and encoded, by itself."""
 
 _LARGE_FLOAT = re.compile(r'"(?:[^"\\]|\\.)*"|-?[\d.]+e\+\d+')
@@ -105,9 +105,9 @@ def _refuse_what_is_too_long(text: str, name: str) -> str:
 
 
 def _refuse_what_json_cannot_keep(value: Any, path: Path, depth: int) -> None:
-    if depth > MAX_DEPTH:
+    if depth > MAX_DEPTH_LEVELS:
         raise InvalidArguments(
-            f"{_shown(path)[:200]} is nested more than {MAX_DEPTH} levels deep. Flatten it."
+            f"{_shown(path)[:200]} is nested more than {MAX_DEPTH_LEVELS} levels deep. Flatten it."
         )
     if isinstance(value, str):
         _refuse_text(value, path)
@@ -135,7 +135,7 @@ def _is_plain(value: Any) -> bool:
     if kind is int:
         return bool(-(2**63) <= value < 2**63)
     if kind is str:
-        return len(value) < LONG and value.isascii() and "\0" not in value
+        return len(value) < LONG_TEXT_CHARACTERS and value.isascii() and "\0" not in value
     return value is None or kind is bool
 
 

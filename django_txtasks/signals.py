@@ -27,7 +27,7 @@ logger = logging.getLogger("django_txtasks")
 
 FLUSH_SECONDS = 10.0
 """Seconds that handlers and receivers have for what is under way when a process ends."""
-COMPLAIN_EVERY = 60.0
+COMPLAIN_EVERY_SECONDS = 60.0
 """Seconds between two reports to stderr that the log itself has failed."""
 _NOT_ATTRIBUTES = {"message", "asctime"}
 """Names that formatters write on a record themselves."""
@@ -197,7 +197,7 @@ def _complain(event: Event, error: Exception) -> None:
     """Report on stderr what the log cannot: that it failed. As ``logging.Handler.handleError``, but seldom."""
     now = time.monotonic()
     if logging.raiseExceptions and sys.stderr and now >= _Complaint.next_at:
-        _Complaint.next_at = now + COMPLAIN_EVERY
+        _Complaint.next_at = now + COMPLAIN_EVERY_SECONDS
         with contextlib.suppress(Exception):
             said = "".join(traceback.format_exception(type(error), error, error.__traceback__))
             print(f"Logging {event.sentence!r} failed:\n{said}", file=sys.stderr, flush=True)

@@ -271,7 +271,7 @@ def test_a_task_that_has_left_the_filtered_list_is_reported() -> None:
 
 
 def test_all_tasks_of_all_pages_move_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(actions, "CHUNK", 50)
+    monkeypatch.setattr(actions, "ROWS_PER_CHUNK", 50)
     Task.objects.bulk_create(
         Task(id=uuid.uuid4(), task_name=KNOWN, status=Status.DEAD) for _ in range(120)
     )
@@ -437,7 +437,7 @@ def test_a_name_that_no_app_declares_is_visible_as_such() -> None:
 
 
 def test_a_list_looks_at_so_many_rows_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounded, "MOST", 60)
+    monkeypatch.setattr(bounded, "MAX_ROWS", 60)
     Task.objects.bulk_create(Task(id=uuid.uuid4(), task_name=KNOWN) for _ in range(60))
     client = viewer("hold")
     html = page(client, TASKS)
@@ -587,7 +587,7 @@ def test_huge_texts_are_cut() -> None:
 
 
 def test_json_beyond_the_limit_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columns, "MAX_JSON", 1000)
+    monkeypatch.setattr(columns, "MAX_JSON_CHARACTERS", 1000)
     task = row(kwargs={"password": "hunter2", "filler": "x" * 2000})
     detail = page(viewer(), f"{TASKS}{task.pk}/change/")
     assert "not shown: more than 1,000 characters of JSON" in detail

@@ -108,7 +108,7 @@ def test_no_page_reads_a_table_of_200_000_rows(
     admin: User, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither with the statistics of an empty table nor with fresh ones."""
-    monkeypatch.setattr(bounded, "MOST", MOST - 100)
+    monkeypatch.setattr(bounded, "MAX_ROWS", MOST - 100)
     with connection.cursor() as cursor:
         for table in ("txtasks_task", "txtasks_finishedtask"):
             cursor.execute(f"ALTER TABLE {table} SET (autovacuum_enabled = off)")
@@ -201,7 +201,7 @@ def handler_reads() -> int:
 def test_lists_do_the_same_work_for_five_times_as_many_rows(
     admin: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bounded, "MOST", 60)
+    monkeypatch.setattr(bounded, "MAX_ROWS", 60)
     many_rows(600)
     the_list(admin, Task, "")
     lists = [(model, query) for model, query in LISTS if "p=" not in query]
@@ -243,7 +243,7 @@ def test_a_search_finds_tasks_by_a_part_of_their_name(client: Client) -> None:
 def test_an_id_is_found_wherever_its_row_stands(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bounded, "MOST", 2)
+    monkeypatch.setattr(bounded, "MAX_ROWS", 2)
     for _ in range(5):
         task()
     *others, last = Task.objects.order_by("-pk").values_list("pk", flat=True)
@@ -255,7 +255,7 @@ def test_each_state_is_read_in_its_own_order_whatever_else_there_is(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The newest rows of all would show none of these."""
-    monkeypatch.setattr(bounded, "MOST", 2)
+    monkeypatch.setattr(bounded, "MAX_ROWS", 2)
     now = timezone.now()
     times = [now + timedelta(hours=hours) for hours in (-3, -2, 5, 6)]
     early, due, later, last = (task(run_after=when, queue_name="mail") for when in times)

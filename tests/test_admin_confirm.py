@@ -99,8 +99,8 @@ def test_the_permission_is_asked_again_for_the_confirmed_action(action: str) -> 
 def test_all_that_match_a_filter_are_counted_to_a_limit_and_all_are_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(bounded, "MOST", 5)
-    monkeypatch.setattr(confirming, "EXAMPLES", 2)
+    monkeypatch.setattr(bounded, "MAX_ROWS", 5)
+    monkeypatch.setattr(confirming, "MAX_LISTED_TASKS", 2)
     tasks = [task(Status.DEAD) for _ in range(7)]
     elsewhere = task(Status.DEAD, queue_name="mail")
     _user, client = user("discard_task")
@@ -122,7 +122,7 @@ def test_all_that_match_are_never_shown_as_none(
     monkeypatch: pytest.MonkeyPatch, action: str, query: str
 ) -> None:
     """What was chosen may stand behind the rows that a page looks at."""
-    monkeypatch.setattr(bounded, "MOST", 2)
+    monkeypatch.setattr(bounded, "MAX_ROWS", 2)
     state = STATES[action]
     later = timezone.now() + timedelta(days=1)
     for day in range(4):

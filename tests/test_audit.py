@@ -15,7 +15,7 @@ from django.utils import timezone
 from probe import tasks
 
 from django_txtasks import enqueue_many
-from django_txtasks.audit import MOST, QUESTIONS, _answer, _reading, _view, audit
+from django_txtasks.audit import MAX_COUNTED_ROWS, QUESTIONS, _answer, _reading, _view, audit
 from django_txtasks.conf import get_config
 from django_txtasks.models import Cleaner, FinishedTask, Status, Task, Worker
 
@@ -186,10 +186,10 @@ def test_how_long_a_claim_is_beyond_suspicion_can_be_said():
 
 
 def test_nothing_is_counted_beyond_a_limit():
-    enqueue_many([(tasks.note, ["x"])] * (MOST + 5))
+    enqueue_many([(tasks.note, ["x"])] * (MAX_COUNTED_ROWS + 5))
     helpers.execute("UPDATE txtasks_task SET status = 'dead'")
     (finding,) = audit("default", get_config())
-    assert (finding.count, finding.shown_count) == (MOST + 1, f"{MOST}+")
+    assert (finding.count, finding.shown_count) == (MAX_COUNTED_ROWS + 1, f"{MAX_COUNTED_ROWS}+")
 
 
 def test_an_audit_waits_for_no_lock_and_only_reads():

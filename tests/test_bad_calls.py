@@ -13,10 +13,10 @@ from django.test.utils import CaptureQueriesContext
 from probe import tasks
 
 from django_txtasks import enqueue_many, enqueue_task
-from django_txtasks.broker import BUFFER
+from django_txtasks.broker import BUFFER_IDS
 from django_txtasks.enqueueing import NotTransactionalWarning, _CommitHook
 from django_txtasks.lifecycle.enqueueing import (
-    BYTES_AT_ONCE,
+    BYTES_PER_STATEMENT,
     NewTask,
     RowDefaults,
     _batches,
@@ -37,7 +37,7 @@ def test_a_statement_is_bounded_by_bytes_as_well_as_by_rows():
         enqueue_many((tasks.note, [large]) for _ in range(19))
     sizes = [len(one["sql"]) for one in captured if "INSERT" in one["sql"]]
     assert len(sizes) == 4
-    assert max(sizes) < 4 * BYTES_AT_ONCE
+    assert max(sizes) < 4 * BYTES_PER_STATEMENT
     assert [args for (args,) in Task.objects.values_list("args")] == [[large]] * 19
 
 
@@ -79,17 +79,17 @@ def far_broker(txtasks):
 def test_a_transaction_holds_no_more_ids_than_hints_name():
     mail = tasks.note.using(queue_name="mail")
     with transaction.atomic():
-        enqueue_many((one,) for one in [mail, tasks.note] * (BUFFER - 1))
+        enqueue_many((one,) for one in [mail, tasks.note] * (BUFFER_IDS - 1))
         first = list(hooks()[0].tasks)
-        assert len(first) == 2 * (BUFFER - 1)
+        assert len(first) == 2 * (BUFFER_IDS - 1)
         for _ in range(5):
             enqueue_task(tasks.note)
         enqueue_many([(mail,)] * 500)
         (hook,) = hooks()
         assert hook.tasks[: len(first)] == first
         # one more than hints name says to the publisher that there are more
-        assert [name for _, name in hook.tasks].count("default") == BUFFER + 1
-        assert [name for _, name in hook.tasks].count("mail") == BUFFER + 1
+        assert [name for _, name in hook.tasks].count("default") == BUFFER_IDS + 1
+        assert [name for _, name in hook.tasks].count("mail") == BUFFER_IDS + 1
         transaction.set_rollback(True)
 
 

@@ -15,8 +15,8 @@ from django_txtasks.lifecycle import outcomes
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.claims import Room, Subscription
 from django_txtasks.models import FinishedTask, Status, Worker
-from django_txtasks.worker.outcome_buffer import BATCH_BYTES, TRIES
-from django_txtasks.worker.prefetch import BATCH, PrefetchPolicy
+from django_txtasks.worker.outcome_buffer import BATCH_BYTES, MAX_FAILED_TURNS
+from django_txtasks.worker.prefetch import CLAIM_TASKS, PrefetchPolicy
 from django_txtasks.worker.turn_writer import Turn, TurnWriter
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
@@ -190,7 +190,7 @@ def test_an_outcome_that_meets_a_lock_or_a_time_limit_is_never_buried_and_holds_
 def test_nothing_is_blamed_while_the_database_is_away(writer):
     (handle,) = ended(writer, "kept")
     with refusing(SAYS_TOO_MUCH, lambda sql, params: True):
-        for _ in range(2 * TRIES):
+        for _ in range(2 * MAX_FAILED_TURNS):
             with pytest.raises(OperationalError) as caught:
                 write(writer)
             assert not writer.failed(caught.value)
@@ -209,7 +209,7 @@ def test_fewer_are_claimed_ahead_where_their_arguments_are_big():
             prefetch.learn(claimed * 20)
         return prefetch.ahead(0)
 
-    assert width(2) == BATCH > width(50_000) > width(250_000) > 1
+    assert width(2) == CLAIM_TASKS > width(50_000) > width(250_000) > 1
 
 
 def test_outcomes_too_many_for_one_statement_are_written_in_smaller_ones_and_others_go_on():

@@ -304,7 +304,7 @@ def test_the_buffer_keeps_the_first_ids_while_rabbitmq_is_away(broker, txtasks):
 
 def test_what_no_hint_names_is_found_at_once(hints_only, monkeypatch):
     """One worker takes all of it, in several turns."""
-    monkeypatch.setattr(publisher, "BUFFER", 100)
+    monkeypatch.setattr(publisher, "BUFFER_IDS", 100)
     number = publisher.BUFFER + 150
     with helpers.working():
         enqueue_many((tasks.note, ()) for _ in range(number))

@@ -155,7 +155,7 @@ def test_without_a_broker_nobody_is_told(cleaner):
 
 
 def test_renotifying_is_capped(monkeypatch, worker):
-    monkeypatch.setattr("django_txtasks.cleaner.renotifier.RENOTIFY_AT_MOST", 3)
+    monkeypatch.setattr("django_txtasks.cleaner.renotifier.MAX_RENOTIFIED_TASKS", 3)
     told = []
     for _ in range(5):
         tasks.note.enqueue()

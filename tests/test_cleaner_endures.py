@@ -29,7 +29,7 @@ def claims_of_a_lost_worker(count, **columns):
 
 
 def test_a_cleaner_that_recovers_for_long_tells_workers_and_says_that_it_is_there(monkeypatch):
-    monkeypatch.setattr(rescue, "TOGETHER", 2)
+    monkeypatch.setattr(rescue, "CLAIMS_PER_WORKER", 2)
     claims_of_a_lost_worker(5)
     now, told, beats = [1000.0], [], []
 
@@ -47,7 +47,7 @@ def test_a_cleaner_that_recovers_for_long_tells_workers_and_says_that_it_is_ther
 
 
 def test_much_to_recover_of_one_worker_keeps_no_other_waiting(monkeypatch):
-    monkeypatch.setattr(rescue, "TOGETHER", 2)
+    monkeypatch.setattr(rescue, "CLAIMS_PER_WORKER", 2)
     first = {task.pk for task in claims_of_a_lost_worker(5)}
     told, others = [], set()
 
@@ -68,7 +68,7 @@ def test_many_lost_workers_have_their_turns(monkeypatch):
     lost = {claims_of_a_lost_worker(2)[0].worker for _ in range(3)}
 
     def tell(event, **facts):
-        now[0] += rescue.MOMENT
+        now[0] += rescue.TURN_SECONDS
 
     one = rescue.Rescue(get_config(), "default", notify=None, emit=tell, clock=lambda: now[0])
     turns = []
@@ -83,7 +83,7 @@ def test_many_lost_workers_have_their_turns(monkeypatch):
 
 def test_claims_of_a_worker_that_is_lost_no_more_are_left_alone(monkeypatch):
     """A replica that lacks the last commits was promoted: it lives."""
-    monkeypatch.setattr(rescue, "TOGETHER", 2)
+    monkeypatch.setattr(rescue, "CLAIMS_PER_WORKER", 2)
     claims = claims_of_a_lost_worker(5)
     cleaner = Cleaner(get_config())
     assert cleaner.find_lost()["retried"] == 2
@@ -93,7 +93,7 @@ def test_claims_of_a_worker_that_is_lost_no_more_are_left_alone(monkeypatch):
 
 
 def test_one_call_recovers_all_claims_of_lost_workers(monkeypatch):
-    monkeypatch.setattr(rescue, "TOGETHER", 2)
+    monkeypatch.setattr(rescue, "CLAIMS_PER_WORKER", 2)
     claims_of_a_lost_worker(5)
     counts = Cleaner(get_config()).run_once()
     assert counts["retried"] == 5
@@ -103,7 +103,7 @@ def test_one_call_recovers_all_claims_of_lost_workers(monkeypatch):
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="others count further")
 def test_claims_that_nobody_can_move_are_tried_once_in_a_round(monkeypatch):
     """Of two workers, so that there is always one of which some are left."""
-    monkeypatch.setattr(rescue, "TOGETHER", 1)
+    monkeypatch.setattr(rescue, "CLAIMS_PER_WORKER", 1)
     bent = [*claims_of_a_lost_worker(2), *claims_of_a_lost_worker(3)]
     helpers.execute("UPDATE txtasks_task SET crashes = 2147483647")  # one more is too many
     skipped = []

@@ -11,7 +11,7 @@ from probe import tasks
 
 from django_txtasks import registry
 from django_txtasks.cleaner import Cleaner
-from django_txtasks.cleaner.sweep import DEAR, REST, Sweep
+from django_txtasks.cleaner.sweep import REST_SECONDS, SLOW_LOOK_SECONDS, Sweep
 from django_txtasks.conf import get_config
 from django_txtasks.lifecycle import claims, cleaning, overdue, workers
 from django_txtasks.lifecycle.cleaning import Removed
@@ -142,7 +142,7 @@ def test_a_pass_reads_few_rows_though_statistics_are_of_empty_tables(txtasks):
 
 @counts_rows
 def test_a_batch_reads_few_more_rows_than_it_takes(monkeypatch):
-    monkeypatch.setattr(cleaning, "BATCH", 50)
+    monkeypatch.setattr(cleaning, "BATCH_ROWS", 50)
     write(2000, "txtasks_finishedtask", outcome="'succeeded'", finished_at=ago(8 * 86400))
     write(2000, expires_at=ago(1), run_after=ago(1000))
     steps = Cleaner(get_config()).upkeep.remove()
@@ -180,7 +180,7 @@ def test_a_cleaner_follows_the_indexes_it_names():
 
 
 def test_a_pass_goes_on_while_there_is_more_to_remove(monkeypatch):
-    monkeypatch.setattr(cleaning, "BATCH", 5)
+    monkeypatch.setattr(cleaning, "BATCH_ROWS", 5)
     write(600, "txtasks_finishedtask", outcome="'succeeded'", finished_at=ago(8 * 86400))
     write(600, expires_at=ago(1))
     counts = Cleaner(get_config()).run_once()
@@ -188,11 +188,11 @@ def test_a_pass_goes_on_while_there_is_more_to_remove(monkeypatch):
 
 
 def test_a_pass_ends_after_an_interval_and_the_next_one_goes_on(monkeypatch):
-    monkeypatch.setattr(cleaning, "BATCH", 5)
+    monkeypatch.setattr(cleaning, "BATCH_ROWS", 5)
     clock, passes = Clock(), []
     write(100, "txtasks_finishedtask", outcome="'succeeded'", finished_at=ago(8 * 86400))
     cleaner = Cleaner(get_config(), clock=clock)
-    monkeypatch.setattr("django_txtasks.cleaner.cleaner.PIECE", 0)
+    monkeypatch.setattr("django_txtasks.cleaner.cleaner.PIECE_SECONDS", 0)
 
     def wait(seconds):
         clock.now += 10
@@ -205,8 +205,8 @@ def test_a_pass_ends_after_an_interval_and_the_next_one_goes_on(monkeypatch):
 
 def test_workers_are_watched_while_a_long_prune_goes_on(monkeypatch, txtasks):
     txtasks(clean_interval=1000)
-    monkeypatch.setattr(cleaning, "BATCH", 5)
-    monkeypatch.setattr("django_txtasks.cleaner.cleaner.PIECE", 0)
+    monkeypatch.setattr(cleaning, "BATCH_ROWS", 5)
+    monkeypatch.setattr("django_txtasks.cleaner.cleaner.PIECE_SECONDS", 0)
     write(500, "txtasks_finishedtask", outcome="'succeeded'", finished_at=ago(8 * 86400))
     worker(lease=15)
     clock = Clock()
@@ -221,7 +221,7 @@ def test_workers_are_watched_while_a_long_prune_goes_on(monkeypatch, txtasks):
 
 
 def test_neither_expiring_nor_pruning_waits_for_the_other(monkeypatch):
-    monkeypatch.setattr(cleaning, "BATCH", 5)
+    monkeypatch.setattr(cleaning, "BATCH_ROWS", 5)
     write(50, "txtasks_finishedtask", outcome="'succeeded'", finished_at=ago(8 * 86400))
     write(50, expires_at=ago(1))
     steps = Cleaner(get_config()).upkeep.remove()
@@ -231,7 +231,7 @@ def test_neither_expiring_nor_pruning_waits_for_the_other(monkeypatch):
 
 @pytest.mark.skipif(not IS_POSTGRES, reason="its dead rows stay in the index")
 def test_a_prune_under_an_old_snapshot_does_not_walk_what_it_removed(monkeypatch):
-    monkeypatch.setattr(cleaning, "BATCH", 20)
+    monkeypatch.setattr(cleaning, "BATCH_ROWS", 20)
     write(4000, "txtasks_finishedtask", outcome="'succeeded'",
           finished_at="now() - interval '9 days' + i * interval '1 second'")  # fmt: skip
     looks = []
@@ -270,7 +270,7 @@ def test_the_oldest_rows_are_left_alone_for_a_while_once_they_are_dear():
     def remove(since):
         asked.append(since)
         if since is None and dear[0]:
-            clock.now += 2 * DEAR
+            clock.now += 2 * SLOW_LOOK_SECONDS
         return Removed([], None)
 
     sweep = Sweep(remove, lambda: "recent", clock)
@@ -278,7 +278,7 @@ def test_the_oldest_rows_are_left_alone_for_a_while_once_they_are_dear():
         sweep.begin()
         assert sweep.batch() == (0, False)
     dear[0] = False
-    clock.now += REST
+    clock.now += REST_SECONDS
     for _ in range(2):
         sweep.begin()
         sweep.batch()
@@ -330,8 +330,8 @@ def test_a_step_that_fails_does_not_stop_the_others(monkeypatch):
 
 @pytest.fixture
 def told(monkeypatch):
-    monkeypatch.setattr("django_txtasks.cleaner.renotifier.RENOTIFY_AT_MOST", 2)
-    monkeypatch.setattr("django_txtasks.cleaner.renotifier.PAGE", 2)
+    monkeypatch.setattr("django_txtasks.cleaner.renotifier.MAX_RENOTIFIED_TASKS", 2)
+    monkeypatch.setattr("django_txtasks.cleaner.renotifier.ROWS_PER_PAGE", 2)
     return []
 
 
@@ -371,7 +371,7 @@ def test_a_worker_that_says_no_names_may_know_all(told):
 
 
 def test_a_pass_looks_at_a_part_of_a_backlog_and_the_next_one_goes_on(told, monkeypatch):
-    monkeypatch.setattr("django_txtasks.cleaner.renotifier.LOOK_AT_MOST", 4)
+    monkeypatch.setattr("django_txtasks.cleaner.renotifier.MAX_SEEN_TASKS", 4)
     worker(names=["probe.tasks.note"])
     for _ in range(6):
         overdue_task("no.longer.there", 200)

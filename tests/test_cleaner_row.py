@@ -124,7 +124,7 @@ def test_what_fails_before_a_pass_stands_in_the_row_too(monkeypatch, txtasks):
 
 
 def test_a_killed_cleaners_row_is_removed_by_another_after_a_while():
-    gone = row(seen=cleaners.KEEP.total_seconds() + 60)
+    gone = row(seen=cleaners.KEEP_KILLED.total_seconds() + 60)
     silent = row(seen=60)
     clean_for(2)
     assert not Cleaner.objects.filter(pk=gone.pk).exists()

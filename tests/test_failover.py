@@ -293,7 +293,9 @@ def test_liveness_ends_where_the_database_answers_and_refuses_the_beat(refused, 
     one, begin = Liveness(get_config().lease), time.monotonic()
     one.ended(refused=refused)
     assert one.is_live()
-    monkeypatch.setattr(time, "monotonic", lambda: begin + probes.REFUSED.total_seconds() + 10)
+    monkeypatch.setattr(
+        time, "monotonic", lambda: begin + probes.REFUSAL_TIMEOUT.total_seconds() + 10
+    )
     one.turned()
     one.ended(refused=refused)
     assert one.is_live() is not refused

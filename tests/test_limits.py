@@ -369,7 +369,7 @@ def test_a_process_whose_claims_are_long_to_look_through_is_replaced(txtasks, mo
     """As under the snapshot of a dump that lasts for hours: it would be held up once a lease, then for good."""
     txtasks(heartbeat_interval=0.1, lease=0.5, poll_interval=0.05)
     monkeypatch.setattr(recycling, "MANY_CLAIMS", 3)
-    monkeypatch.setattr(recycling, "DEAR_CHECK", 0.0)
+    monkeypatch.setattr(recycling, "SLOW_CHECK_SECONDS", 0.0)
     reasons = []
 
     def hear(reason, **_):

@@ -273,8 +273,8 @@ go_on = threading.Event()
 def test_a_full_queue_keeps_the_order_counts_what_it_drops_and_never_waits(monkeypatch):
     said.clear()
     go_on.clear()
-    monkeypatch.setattr(event_queue, "LIMIT", 4)
-    monkeypatch.setattr(event_queue, "WITH_EXCEPTION", 2)
+    monkeypatch.setattr(event_queue, "MAX_EVENTS", 4)
+    monkeypatch.setattr(event_queue, "MAX_EVENTS_WITH_TRACEBACK", 2)
     dropped = []
     events = event_queue.EventQueue(dropped.append)
     events.put(Said("wait"))

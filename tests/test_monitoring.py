@@ -262,7 +262,7 @@ def test_what_is_live_and_what_is_ready(monkeypatch):
     liveness = Liveness(timedelta(seconds=15))
     with probed(liveness) as ask:
         assert ask("/live") == (200, "ok")  # it has just begun
-        monkeypatch.setattr("django_txtasks.worker.probes.PATIENCE", timedelta(seconds=-1000))
+        monkeypatch.setattr("django_txtasks.worker.probes.TURN_TIMEOUT", timedelta(seconds=-1000))
         monkeypatch.setattr(liveness, "_lease", -1.0)
         assert ask("/live")[0] == 503
         monkeypatch.undo()

@@ -11,7 +11,13 @@ from probe import tasks
 
 from django_txtasks.conf import get_config
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
-from django_txtasks.lifecycle.brake import LONGEST, MINUTE, SINGLES, Brake, brakes
+from django_txtasks.lifecycle.brake import (
+    DEATHS_PER_MINUTE,
+    LONGEST_PAUSE_SECONDS,
+    MINUTE_SECONDS,
+    Brake,
+    brakes,
+)
 from django_txtasks.lifecycle.follow_ups import DIGEST, MAIL, follow
 from django_txtasks.models import FinishedTask, Status, Task
 
@@ -38,31 +44,31 @@ def storm(count):
 
 def test_a_storm_is_told_of_by_ten_mails_and_a_digest(quick, txtasks):
     txtasks(dead_notices={"mail": ["ops@example.com"]})
-    storm(SINGLES + 15)
-    assert len(mail.outbox) == SINGLES
+    storm(DEATHS_PER_MINUTE + 15)
+    assert len(mail.outbox) == DEATHS_PER_MINUTE
     (digest,) = Task.objects.filter(task_name=DIGEST)
-    assert digest.run_after - digest.enqueued_at > timedelta(seconds=MINUTE)
+    assert digest.run_after - digest.enqueued_at > timedelta(seconds=MINUTE_SECONDS)
     helpers.execute("UPDATE txtasks_task SET run_after = enqueued_at WHERE task_name = %s", DIGEST)
     call_command("runworkers", batch=True, verbosity=0)
-    assert len(mail.outbox) == SINGLES + 1
-    assert mail.outbox[-1].subject == f"Dead tasks: {SINGLES + 15}"
-    assert f"{SINGLES + 15}  probe.tasks.fail\n" in mail.outbox[-1].body
+    assert len(mail.outbox) == DEATHS_PER_MINUTE + 1
+    assert mail.outbox[-1].subject == f"Dead tasks: {DEATHS_PER_MINUTE + 15}"
+    assert f"{DEATHS_PER_MINUTE + 15}  probe.tasks.fail\n" in mail.outbox[-1].body
 
 
 def test_a_digest_of_tasks_that_somebody_has_looked_after_is_not_sent(quick, txtasks):
     txtasks(dead_notices={"mail": ["ops@example.com"]})
     tasks_of_ours = Task.objects.filter(task_name=DIGEST)
-    storm(SINGLES + 1)
+    storm(DEATHS_PER_MINUTE + 1)
     assert tasks_of_ours.exists()
     Task.objects.in_state(Status.DEAD).delete()
     helpers.execute("UPDATE txtasks_task SET run_after = enqueued_at")
     call_command("runworkers", batch=True, verbosity=0)
-    assert len(mail.outbox) == SINGLES
+    assert len(mail.outbox) == DEATHS_PER_MINUTE
 
 
 def test_every_way_of_telling_gets_the_digest(quick, txtasks):
     txtasks(dead_notices={"task": "probe.tasks.give"})
-    storm(SINGLES + 1)
+    storm(DEATHS_PER_MINUTE + 1)
     helpers.execute("UPDATE txtasks_task SET run_after = enqueued_at WHERE task_name = %s", DIGEST)
     call_command("runworkers", batch=True, verbosity=0)
     (event,) = [
@@ -70,7 +76,10 @@ def test_every_way_of_telling_gets_the_digest(quick, txtasks):
         for one in FinishedTask.objects.filter(task_name="probe.tasks.give")
         if one.result["event"] == "digest"
     ]
-    assert (event["count"], event["dead"]) == (SINGLES + 1, {"probe.tasks.fail": SINGLES + 1})
+    assert (event["count"], event["dead"]) == (
+        DEATHS_PER_MINUTE + 1,
+        {"probe.tasks.fail": DEATHS_PER_MINUTE + 1},
+    )
     assert (event["database"], event["task_id"], event["error"]) == ("default", None, None)
 
 
@@ -81,7 +90,7 @@ def died():
 
 def test_a_digest_that_was_rolled_back_is_enqueued_by_the_next_death(txtasks):
     txtasks(dead_notices={"mail": ["ops@example.com"]})
-    deaths = [died() for _ in range(SINGLES + 1)]
+    deaths = [died() for _ in range(DEATHS_PER_MINUTE + 1)]
     with transaction.atomic():
         follow("default", deaths, get_config())
         transaction.set_rollback(True)
@@ -104,8 +113,8 @@ def test_while_a_storm_lasts_digests_come_at_growing_intervals_and_nothing_else(
     clock = Clock()
     brake = Brake(clock)
     assert brake.ask(4) == (4, None)
-    assert brake.ask(SINGLES) == (SINGLES - 4, MINUTE)
-    brake.digest_enqueued(MINUTE)
+    assert brake.ask(DEATHS_PER_MINUTE) == (DEATHS_PER_MINUTE - 4, MINUTE_SECONDS)
+    brake.digest_enqueued(MINUTE_SECONDS)
     pauses = []
     for _ in range(6 * 3600):  # one death a second, for a night
         clock.now += 1
@@ -114,7 +123,7 @@ def test_while_a_storm_lasts_digests_come_at_growing_intervals_and_nothing_else(
         if pause is not None:
             pauses.append(pause)
             brake.digest_enqueued(pause)
-    assert pauses[:7] == [120, 240, 480, 960, 1920, LONGEST, LONGEST]
+    assert pauses[:7] == [120, 240, 480, 960, 1920, LONGEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS]
     assert len(pauses) < 12
 
 
@@ -122,9 +131,9 @@ def test_while_a_storm_lasts_digests_come_at_growing_intervals_and_nothing_else(
 def test_after_a_quiet_while_deaths_are_told_of_one_by_one_again():
     clock = Clock()
     brake = Brake(clock)
-    brake.ask(SINGLES + 1)
-    brake.digest_enqueued(MINUTE)
-    clock.now += 2 * MINUTE
+    brake.ask(DEATHS_PER_MINUTE + 1)
+    brake.digest_enqueued(MINUTE_SECONDS)
+    clock.now += 2 * MINUTE_SECONDS
     assert brake.ask(2) == (2, None)
 
 
@@ -133,5 +142,5 @@ def test_ten_deaths_in_each_minute_need_no_digest():
     clock = Clock()
     brake = Brake(clock)
     for _ in range(5):
-        assert brake.ask(SINGLES) == (SINGLES, None)
-        clock.now += MINUTE
+        assert brake.ask(DEATHS_PER_MINUTE) == (DEATHS_PER_MINUTE, None)
+        clock.now += MINUTE_SECONDS

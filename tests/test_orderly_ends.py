@@ -300,7 +300,7 @@ def test_what_has_ended_is_recorded_first_however_much_it_is(workers):
 
 def test_neighbours_of_a_stuck_task_end_in_good_order(workers, txtasks, monkeypatch):
     """They have their grace; then what may run again goes back, and the others say what has ended them."""
-    monkeypatch.setattr(worker_module, "LEAST_PATIENCE", 0.1)
+    monkeypatch.setattr(worker_module, "LEAST_END_SECONDS", 0.1)
     txtasks(grace=0)
     again = tasks.rest.enqueue("again")
     once = tasks.until_released.enqueue("once")

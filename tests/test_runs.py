@@ -22,18 +22,18 @@ from django_txtasks.lifecycle.claims import Recent, Room, Subscription
 from django_txtasks.models import FinishedTask, Status, Task
 from django_txtasks.worker.hint_inbox import HintInbox
 from django_txtasks.worker.prefetch import (
-    AHEAD,
-    BATCH,
-    FIRST,
-    INSTANT,
-    RUN,
-    SHORT,
-    TINY,
+    AHEAD_SECONDS,
+    BATCH_SECONDS,
+    CLAIM_TASKS,
+    FIRST_TASKS,
+    INSTANT_SECONDS,
+    SHORT_SECONDS,
+    TINY_SECONDS,
     PrefetchPolicy,
 )
 from django_txtasks.worker.schedule import Schedule
 from django_txtasks.worker.shutdown import Shutdown
-from django_txtasks.worker.slots import LONGEST_WAIT, STALL, Slots
+from django_txtasks.worker.slots import LONGEST_WAIT_SECONDS, STALL_SECONDS, Slots
 from django_txtasks.worker.turn_writer import Turn, TurnWriter
 from django_txtasks.worker.worker import Worker as Loop
 
@@ -100,15 +100,15 @@ def behind(door, one):
 @pytest.fixture
 def patient_line(monkeypatch):
     """One in line that hangs is waited for by the others, however slow this machine is."""
-    monkeypatch.setattr("django_txtasks.worker.slots.HOLDS_UP", 600)
+    monkeypatch.setattr("django_txtasks.worker.slots.HOLD_UP_SECONDS", 600)
 
 
 @pytest.fixture
 def slow_is_short(monkeypatch):
     """A task that writes one row is short on a machine without time for it, too."""
-    for name in ("TINY", "SHORT", "AHEAD"):
+    for name in ("TINY_SECONDS", "SHORT_SECONDS", "AHEAD_SECONDS"):
         monkeypatch.setattr(f"django_txtasks.worker.pace.{name}", 60)
-    monkeypatch.setattr("django_txtasks.worker.slots.STALL", 60)
+    monkeypatch.setattr("django_txtasks.worker.slots.STALL_SECONDS", 60)
 
 
 def ids(attempts):
@@ -191,7 +191,7 @@ def test_a_scan_takes_higher_priorities_first_and_then_the_queues_in_their_order
 
 def test_nothing_is_claimed_ahead_before_it_is_known_to_be_short():
     assert PrefetchPolicy(1).ahead(0) == 0
-    assert pace_of(short=SHORT / 2, long=SHORT * 2).short == {"short"}
+    assert pace_of(short=SHORT_SECONDS / 2, long=SHORT_SECONDS * 2).short == {"short"}
 
 
 def test_a_name_that_becomes_slow_is_noticed_at_once():
@@ -201,27 +201,27 @@ def test_a_name_that_becomes_slow_is_noticed_at_once():
 
 
 def test_so_much_is_claimed_ahead_as_takes_a_moment():
-    prefetch = pace_of(tiny=TINY / 2)
-    assert prefetch.ahead(0) == FIRST
+    prefetch = pace_of(tiny=TINY_SECONDS / 2)
+    assert prefetch.ahead(0) == FIRST_TASKS
     for _ in range(10):
-        prefetch.learn([attempt("tiny") for _ in range(BATCH)])
-    assert prefetch.ahead(0) == int(AHEAD / (TINY / 2))
-    assert prefetch.ahead(BATCH) == 0
+        prefetch.learn([attempt("tiny") for _ in range(CLAIM_TASKS)])
+    assert prefetch.ahead(0) == int(AHEAD_SECONDS / (TINY_SECONDS / 2))
+    assert prefetch.ahead(CLAIM_TASKS) == 0
     prefetch.learn([attempt("tiny", may_share=False)])
     assert prefetch.ahead(0) == 1  # each row that is looked at is locked, which is written, too
 
 
 def test_slots_that_are_free_in_a_moment_have_their_next_tasks_ready():
     """Else each would be idle for as long as a turn takes, which is a tenth of a short task."""
-    prefetch = pace_of(short=AHEAD / 3, threads=4)
+    prefetch = pace_of(short=AHEAD_SECONDS / 3, threads=4)
     assert [prefetch.ahead(held) for held in (0, 4, 10, 11)] == [12, 8, 2, 0]
-    long = pace_of(short=SHORT * 0.9, threads=4)
+    long = pace_of(short=SHORT_SECONDS * 0.9, threads=4)
     assert [long.ahead(held) for held in (4, 6, 7, 8)] == [2, 0, 0, 0]
 
 
 def test_a_run_is_no_longer_than_a_moment_and_what_is_not_tiny_is_alone():
-    prefetch = pace_of(tiny=TINY / 2, short=SHORT / 2, long=1.0)
-    each = int(RUN / (TINY / 2))
+    prefetch = pace_of(tiny=TINY_SECONDS / 2, short=SHORT_SECONDS / 2, long=1.0)
+    each = int(BATCH_SECONDS / (TINY_SECONDS / 2))
     waiting = [
         *(attempt("tiny") for _ in range(each + 1)),
         attempt("long"),
@@ -288,7 +288,7 @@ def test_a_queue_of_runs_that_moves_on_is_no_stall():
         looks.append(slots.next_look)
     door.set()
     slots.close()
-    assert looks == [1000.0 + STALL, 1000.3 + STALL, 1000.0 + LONGEST_WAIT]
+    assert looks == [1000.0 + STALL_SECONDS, 1000.3 + STALL_SECONDS, 1000.0 + LONGEST_WAIT_SECONDS]
 
 
 def test_what_takes_no_time_runs_in_line_and_leaves_the_other_slots_to_others(patient_line):
@@ -306,7 +306,9 @@ def test_what_takes_no_time_runs_in_line_and_leaves_the_other_slots_to_others(pa
         slots.start(one, in_line=True)
     helpers.wait_until(lambda: order)
     assert (slots.running, slots.free) == (6, 2)
-    assert slots.next_look < time.monotonic() + STALL + 1  # nor do they wait longer than others
+    assert (
+        slots.next_look < time.monotonic() + STALL_SECONDS + 1
+    )  # nor do they wait longer than others
     door.set()
     helpers.wait_until(lambda: len(slots.collect()) == 0 and slots.running == 0)
     assert order == [one for several in batches for one in several]
@@ -352,7 +354,7 @@ def test_one_in_line_that_hangs_does_not_hold_up_those_that_come_later():
     others = [attempt(), attempt()]
     for one in others:
         slots.start([one], in_line=True)
-    assert slots.next_look < time.monotonic() + STALL
+    assert slots.next_look < time.monotonic() + STALL_SECONDS
     helpers.wait_until(lambda: slots.collect() and begun[1:] == others)
     door.set()
     helpers.wait_until(lambda: not slots.collect() and slots.free == 2)
@@ -360,7 +362,7 @@ def test_one_in_line_that_hangs_does_not_hold_up_those_that_come_later():
 
 
 def test_only_what_is_instant_throughout_runs_in_line():
-    prefetch = pace_of(instant=INSTANT / 2, tiny=TINY / 2)
+    prefetch = pace_of(instant=INSTANT_SECONDS / 2, tiny=TINY_SECONDS / 2)
     assert prefetch.is_instant([attempt("instant")])
     assert not prefetch.is_instant([attempt("instant"), attempt("tiny")])
     assert not prefetch.is_instant([attempt("instant", may_share=False)])
@@ -368,8 +370,8 @@ def test_only_what_is_instant_throughout_runs_in_line():
 
 
 def test_a_worker_with_enough_to_do_looks_up_hints_and_does_not_scan():
-    prefetch = pace_of(tiny=TINY / 5, threads=4)
-    enough = next(held for held in range(BATCH) if prefetch.is_enough(held))
+    prefetch = pace_of(tiny=TINY_SECONDS / 5, threads=4)
+    enough = next(held for held in range(CLAIM_TASKS) if prefetch.is_enough(held))
     assert prefetch.ahead(enough) == 0 < prefetch.ahead(enough - 1)
     schedule, hint = Schedule(get_config()), uuid.uuid4()
     room = Room(3, enough=True)
@@ -501,7 +503,7 @@ def test_a_scan_of_what_is_recent_looks_no_further_back(claim):
 @pytest.fixture
 def cheap_head(monkeypatch):
     """A scan takes no long time, however slow this machine is."""
-    monkeypatch.setattr("django_txtasks.worker.scans.DEAR", 600.0)
+    monkeypatch.setattr("django_txtasks.worker.scans.SLOW_SCAN_SECONDS", 600.0)
 
 
 def test_where_a_scan_from_the_head_takes_long_it_is_done_seldom_and_in_parts(
@@ -520,8 +522,8 @@ def test_where_a_scan_from_the_head_takes_long_it_is_done_seldom_and_in_parts(
         return turn
 
     assert not scan().partial and not scan().partial
-    monkeypatch.setattr("django_txtasks.worker.scans.DEAR", -1.0)
-    monkeypatch.setattr("django_txtasks.worker.scans.SELDOM", 100_000)
+    monkeypatch.setattr("django_txtasks.worker.scans.SLOW_SCAN_SECONDS", -1.0)
+    monkeypatch.setattr("django_txtasks.worker.scans.PAUSE_PER_SECOND", 100_000)
     assert not scan().partial
     assert scan().partial
     new = tasks.quick.enqueue()
@@ -532,7 +534,7 @@ def test_where_a_scan_from_the_head_takes_long_it_is_done_seldom_and_in_parts(
     schedule.written(scan(), 0.0, busy=False)
     assert not schedule.nothing_due  # nobody has looked at all
     writer.scans._next_head = 0.0  # half a minute later
-    monkeypatch.setattr("django_txtasks.worker.scans.DEAR", 600.0)
+    monkeypatch.setattr("django_txtasks.worker.scans.SLOW_SCAN_SECONDS", 600.0)
     found = []
     helpers.wait_until(lambda: found.extend(ids(scan().claimed)) or found)
     assert found == [late.id]
@@ -608,7 +610,7 @@ def test_a_batch_does_not_end_before_what_was_given_back_behind_the_marks_of_its
         batch=True,
     )
     for _ in range(50):  # so long that a worker which is full claims nothing more before it is idle
-        loop.prefetch.took("probe.tasks.at_the_door", AHEAD / 2)
+        loop.prefetch.took("probe.tasks.at_the_door", AHEAD_SECONDS / 2)
     width = loop._room().width
     tasks.at_the_door.using(run_after=timedelta(seconds=-1)).enqueue("held")
     enqueue_many((tasks.at_the_door, (f"{number}",)) for number in range(1, width))

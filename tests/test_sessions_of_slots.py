@@ -145,7 +145,7 @@ def test_a_connection_lives_as_long_as_conn_max_age_says(age, kept, monkeypatch)
 @pytest.mark.parametrize("age", [0.05, 0])
 def test_an_idle_thread_closes_a_connection_whose_age_is_over(age, monkeypatch):
     monkeypatch.setitem(connection.settings_dict, "CONN_MAX_AGE", age)
-    monkeypatch.setattr(slot_connections, "LEAST_AGE", 0.05)
+    monkeypatch.setattr(slot_connections, "LEAST_AGE_SECONDS", 0.05)
     listed = {
         "postgresql": "SELECT 1 FROM pg_stat_activity WHERE pid = %s",
         "mysql": "SELECT 1 FROM information_schema.processlist WHERE id = %s",

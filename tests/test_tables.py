@@ -219,7 +219,7 @@ def unwatched(rows, monkeypatch):
     """A task table that autovacuum leaves alone, and thresholds that two thousand rows exceed."""
     monkeypatch.setattr(health, "DEAD_ROWS", ROWS)
     monkeypatch.setattr(health, "SNAPSHOT_AGE", timedelta(0))
-    monkeypatch.setattr(health, "VACUUM_PATIENCE", timedelta(0))
+    monkeypatch.setattr(health, "VACUUM_TIMEOUT", timedelta(0))
     if IS_POSTGRES:
         helpers.execute("VACUUM txtasks_task")
         helpers.execute("ALTER TABLE txtasks_task SET (autovacuum_enabled = off)")

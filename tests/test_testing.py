@@ -14,7 +14,7 @@ from probe.models import Run
 
 from django_txtasks import enqueue_task, exceptions, testing
 from django_txtasks.exceptions import NotATask
-from django_txtasks.lifecycle.brake import SINGLES
+from django_txtasks.lifecycle.brake import DEATHS_PER_MINUTE
 from django_txtasks.models import FinishedTask, Status, Task, Worker
 from django_txtasks.testing import assert_enqueued, assert_not_enqueued
 
@@ -153,7 +153,7 @@ def test_hooks_run_too(rolled_back):
 def test_each_test_is_told_of_its_own_dead_tasks(rolled_back, txtasks):
     """However many have died in the tests before it, of the same process and minute."""
     txtasks(dead_notices={"mail": ["ops@example.com"]})
-    for number in range(SINGLES + 2):
+    for number in range(DEATHS_PER_MINUTE + 2):
         tasks.fail_async.enqueue()
         testing.run_due_tasks(reraise=False)
         assert len(mail.outbox) == number + 1

@@ -24,7 +24,7 @@ from django_txtasks.lifecycle.time_limits import fetch_within, try_within
 from django_txtasks.models import FinishedTask, Status, Task, Worker
 from django_txtasks.worker.schedule import Schedule
 from django_txtasks.worker.slots import Slots
-from django_txtasks.worker.sweep import LIMIT, Size, Sweep
+from django_txtasks.worker.sweep import PART_LIMIT_SECONDS, Size, Sweep
 from django_txtasks.worker.turn_writer import Turn, TurnWriter
 
 pytestmark = pytest.mark.usefixtures("rows")
@@ -248,7 +248,7 @@ def test_wherever_the_rows_are_a_pass_reaches_all_of_them_in_parts_that_take_a_m
     ends, ended, took = passes(rows, now)
     assert ends[-1] == now and ends == sorted(set(ends))
     assert ended <= 20 and len(ends) <= 2000
-    assert max(took) <= LIMIT * 4.1 and sum(took) < 2 * len(rows) * 2e-5 + 4.0
+    assert max(took) <= PART_LIMIT_SECONDS * 4.1 and sum(took) < 2 * len(rows) * 2e-5 + 4.0
 
 
 @pytest.mark.once
@@ -335,7 +335,9 @@ def test_after_a_scan_that_took_too_long_the_next_ones_look_at_parts(turn_writer
 def test_after_a_pass_in_parts_that_took_no_time_a_scan_looks_at_all_again(
     turn_writer, monkeypatch
 ):
-    monkeypatch.setattr("django_txtasks.worker.scans.DEAR", 600.0)  # however slow this machine is
+    monkeypatch.setattr(
+        "django_txtasks.worker.scans.SLOW_SCAN_SECONDS", 600.0
+    )  # however slow this machine is
     writer = turn_writer
     writer.scans.begin()
     writer.scans.failed(too_long=True)

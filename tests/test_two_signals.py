@@ -479,7 +479,7 @@ def test_a_will_is_renewed_before_rabbitmq_runs_out_of_patience(broker, txtasks,
     will = LastWillHolder(get_config(), "default", lambda: None)
     will.start()
     helpers.wait_until(lambda: will.number_for(me) == 1)
-    monkeypatch.setattr("django_txtasks.broker.will.RENEW_AFTER", 1.0)
+    monkeypatch.setattr("django_txtasks.broker.will.RENEW_AFTER_SECONDS", 1.0)
     helpers.wait_until(lambda: will.number_for(me) == 2)
     will.stop()
     with pika.BlockingConnection(pika.URLParameters(broker)) as amqp:

@@ -58,7 +58,7 @@ def test_a_name_counts_as_declared_while_a_worker_that_declares_it_lives() -> No
 def test_each_queue_and_priority_is_looked_at_from_its_oldest_row(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(names, "ROWS", 2)
+    monkeypatch.setattr(names, "ROWS_PER_PRIORITY", 2)
     worker(KNOWN)
     old = timezone.now() - timedelta(hours=1)
     for queue, priority in (("default", 0), ("default", 7), ("mail", -3)):
@@ -97,8 +97,10 @@ def test_a_backlog_is_not_read() -> None:
         return execute(sql, params, many, context)
 
     with connection.execute_wrapper(explain):
-        assert names.undeclared("default", ["default", "mail"]) == {UNKNOWN: 6 * names.ROWS}
-    assert len(read) == 6 and max(read) <= names.ROWS
+        assert names.undeclared("default", ["default", "mail"]) == {
+            UNKNOWN: 6 * names.ROWS_PER_PRIORITY
+        }
+    assert len(read) == 6 and max(read) <= names.ROWS_PER_PRIORITY
 
 
 def test_status_and_audit_say_so() -> None:

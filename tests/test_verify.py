@@ -526,7 +526,7 @@ DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('dea
 
 @pytest.mark.once
 def test_what_does_not_stop_shows_where_it_hangs(monkeypatch, tmp_path):
-    monkeypatch.setattr(crew, "PATIENCE", 1.0)
+    monkeypatch.setattr(crew, "STOP_TIMEOUT_SECONDS", 1.0)
     log = tmp_path / "cleaner-0.log"
     sleep = ["timeit", "--number=1", "--repeat=1", "--setup", DEAF, "__import__('time').sleep(600)"]
     ship = crew.Crew(scene(), tmp_path, cleaners=[crew.Member(sleep, scene(), log)])

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 else:
     Base = object
 
-CHUNK = 500
+ROWS_PER_CHUNK = 500
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,7 +259,7 @@ def _chunks(queryset: Tasks) -> Iterator[dict[uuid.UUID, str]]:
 
 def _first(queryset: Tasks) -> list[tuple[Any, str]]:
     with following_indexes(queryset.db):
-        return list(queryset.order_by("pk").values_list("pk", "task_name")[:CHUNK])
+        return list(queryset.order_by("pk").values_list("pk", "task_name")[:ROWS_PER_CHUNK])
 
 
 def _log(request: HttpRequest, act: Act, names: dict[uuid.UUID, str]) -> None:

@@ -1,4 +1,4 @@
-"""Lists that read at most ``MOST`` rows, whatever the table holds and whatever is filtered or searched.
+"""Lists that read at most ``MAX_ROWS`` rows, whatever the table holds and whatever is filtered or searched.
 
 Each list chooses an index to follow, takes the first rows of it, and filters, counts and sorts these alone. That
 holds by the shape of the statement, ``FROM (SELECT … ORDER BY <index> LIMIT n)``, not by a planner's statistics.
@@ -29,9 +29,9 @@ from django_txtasks.models import Status
 if TYPE_CHECKING:
     from django.utils.functional import _StrOrPromise
 
-MOST = 10_000
+MAX_ROWS = 10_000
 """Rows that one list looks at."""
-LIMIT = timedelta(seconds=20)
+STATEMENT_TIMEOUT = timedelta(seconds=20)
 
 
 @dataclass(frozen=True)
@@ -54,13 +54,13 @@ class ReadOrder:
     queue: str | None = None
 
     def as_sql(self, connection: Any, table: str, columns: str) -> tuple[str, list[Any]]:
-        """Return the SELECT of at most one row more than ``MOST``."""
+        """Return the SELECT of at most one row more than ``MAX_ROWS``."""
         conditions, params = self._conditions(connection.vendor)
         order = ", ".join(
             f"{name.lstrip('-')} DESC" if name.startswith("-") else name for name in self.order
         )
         forced = f" FORCE INDEX ({self.index})" if connection.vendor == "mysql" else ""
-        sql = f"SELECT {columns} FROM {table}{forced}{conditions} ORDER BY {order} LIMIT {MOST + 1}"  # noqa: S608
+        sql = f"SELECT {columns} FROM {table}{forced}{conditions} ORDER BY {order} LIMIT {MAX_ROWS + 1}"  # noqa: S608
         return sql, params
 
     def _conditions(self, vendor: str) -> tuple[str, list[Any]]:
@@ -156,7 +156,7 @@ def following_indexes(alias: str) -> Iterator[None]:
     if connections[alias].vendor != "postgresql":
         yield
         return
-    with own_transaction(alias, limit=LIMIT, in_order=True):
+    with own_transaction(alias, limit=STATEMENT_TIMEOUT, in_order=True):
         yield
         transaction.set_rollback(True, using=alias)  # a savepoint's settings end with it
 
@@ -179,19 +179,19 @@ class BoundedPaginator(Paginator):  # type: ignore[type-arg]
     @cached_property
     def count(self) -> int:
         """The number of rows found, or "at least so many"."""
-        found = min(self.ids.count(), MOST)
+        found = min(self.ids.count(), MAX_ROWS)
         return CappedCount(found) if self.is_cut else found
 
 
 class BoundedList(ChangeList):
-    """A list in the admin that looks at ``MOST`` rows."""
+    """A list in the admin that looks at ``MAX_ROWS`` rows."""
 
     note: _StrOrPromise = ""
 
     @property
     def most(self) -> int:
         """Rows that were looked at, if there are more."""
-        return MOST
+        return MAX_ROWS
 
     def get_results(self, request: HttpRequest) -> None:
         """Find, count and read one page; says in ``note`` if there are rows that were not looked at."""
@@ -211,7 +211,7 @@ class BoundedList(ChangeList):
             ids = self.queryset.order_by("-pk").values_list("pk", flat=True)
             return BoundedPaginator(ids, self.list_per_page)
         order = pages.read_order(self._chosen())
-        is_cut = first_rows(self.root_queryset, order).order_by().count() > MOST
+        is_cut = first_rows(self.root_queryset, order).order_by().count() > MAX_ROWS
         self.note = order.note if is_cut else ""
         return BoundedPaginator(first_rows(self.queryset, order), self.list_per_page, is_cut=is_cut)
 
@@ -222,7 +222,7 @@ class BoundedList(ChangeList):
 
     def _ids(self, paginator: BoundedPaginator) -> list[Any]:
         if not self.multi_page or (self.show_all and self.can_show_all):
-            return list(paginator.ids[:MOST])
+            return list(paginator.ids[:MAX_ROWS])
         try:
             return list(paginator.page(self.page_num).object_list)
         except InvalidPage:

@@ -12,7 +12,7 @@ from typing import Any
 from django.db.models import CharField, F, Func, TextField
 from django.db.models.functions import Cast, Left
 
-MAX_JSON = 1_000_000
+MAX_JSON_CHARACTERS = 1_000_000
 """Longer values are not parsed, and hence not shown: what is not parsed cannot be redacted."""
 
 
@@ -40,7 +40,7 @@ class LastError(Func):
 
 def json_text(column: str) -> Left:
     """A JSON column as text, cut just above what is shown at all."""
-    return Left(Cast(F(column), TextField()), MAX_JSON + 1, output_field=CharField())
+    return Left(Cast(F(column), TextField()), MAX_JSON_CHARACTERS + 1, output_field=CharField())
 
 
 def parse(text: str | None) -> Any:
@@ -51,8 +51,8 @@ def parse(text: str | None) -> Any:
     """
     if text is None:
         return None
-    if len(text) > MAX_JSON:
-        raise ValueError(f"more than {MAX_JSON:,} characters of JSON")
+    if len(text) > MAX_JSON_CHARACTERS:
+        raise ValueError(f"more than {MAX_JSON_CHARACTERS:,} characters of JSON")
     try:
         return json.loads(text)
     except RecursionError:

@@ -16,7 +16,7 @@ from django_txtasks.admin.bounded import (
 )
 from django_txtasks.models import Status, Task
 
-EXAMPLES = 20
+MAX_LISTED_TASKS = 20
 """Tasks that are listed."""
 
 
@@ -51,12 +51,14 @@ class Chosen:
             if request.POST.get("select_across") == "1" and not is_id:
                 order = order_of_tasks({**request.GET.dict(), "state": state})
                 ids = first_rows(in_state, order)
-                found = min(ids.count(), bounded.MOST)
-                if first_rows(rows, order).order_by().count() > bounded.MOST:
-                    looked_at = bounded.MOST
+                found = min(ids.count(), bounded.MAX_ROWS)
+                if first_rows(rows, order).order_by().count() > bounded.MAX_ROWS:
+                    looked_at = bounded.MAX_ROWS
             else:
                 ids = in_state.order_by("-pk").values_list("pk", flat=True)
                 found = ids.count()
                 leaves = len(set(request.POST.getlist(ACTION_CHECKBOX_NAME))) - found
-            examples = rows.filter(pk__in=list(ids[:EXAMPLES])).only("task_name", "queue_name")
+            examples = rows.filter(pk__in=list(ids[:MAX_LISTED_TASKS])).only(
+                "task_name", "queue_name"
+            )
             return cls(found, list(examples), leaves, looked_at)

@@ -26,11 +26,11 @@ SECRET_WORDS = (
     "authorization", "cookie", "credential", "key", "passphrase", "passw", "pwd", "secret",
     "session", "signature", "token",
 )  # fmt: skip
-MAX_SHOWN = 20_000
-MAX_DEPTH = 50
+MAX_SHOWN_CHARACTERS = 20_000
+MAX_DEPTH_LEVELS = 50
 MAX_ERRORS = 20
-MAX_LINE = 200
-LISTED_ERROR = 120
+MAX_LINE_CHARACTERS = 200
+MAX_LISTED_ERROR_CHARACTERS = 120
 """Characters of an error in a list: more would make a row as high as the screen."""
 
 
@@ -73,7 +73,7 @@ def badge(kind: str, label: Any) -> str:
     return format_html('<span class="txtasks-badge txtasks-{}">{}</span>', kind, label)
 
 
-def line(value: Any, limit: int = MAX_LINE) -> str:
+def line(value: Any, limit: int = MAX_LINE_CHARACTERS) -> str:
     """Return a value as one short line of text."""
     text = " ".join(_text(value).split())
     return text if len(text) <= limit else f"{text[:limit]}…"
@@ -95,7 +95,7 @@ def redacted(value: Any, depth: int = 0) -> Any:
     What a hook or a notice is told, ``{"task_name": …, "args": […]}``, hides the arguments that the page of that
     task hides.
     """
-    if depth > MAX_DEPTH:
+    if depth > MAX_DEPTH_LEVELS:
         return "…"
     if isinstance(value, dict):
         if isinstance(value.get("task_name"), str) and "args" in value:
@@ -167,7 +167,11 @@ def last_error(text: str | None) -> str:
         parts = [part for part in parse(text) or () if part]
     except ValueError as error:
         return _not_shown(error)
-    return line(": ".join(line(part) for part in parts), LISTED_ERROR) if parts else EMPTY
+    return (
+        line(": ".join(line(part) for part in parts), MAX_LISTED_ERROR_CHARACTERS)
+        if parts
+        else EMPTY
+    )
 
 
 def _lines(texts: Iterable[str]) -> str:
@@ -197,7 +201,7 @@ def _pretty(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
     if len(text) > 80:
         text = json.dumps(value, ensure_ascii=False, indent=2)
-    return clean_text(text, MAX_SHOWN)
+    return clean_text(text, MAX_SHOWN_CHARACTERS)
 
 
 def _not_shown(error: ValueError) -> SafeString:
@@ -231,11 +235,14 @@ def _parameters(task_name: str) -> list[str]:
 
 def _error(entry: Any) -> dict[str, str]:
     if not isinstance(entry, dict):
-        return {"message": clean_text(_text(entry), MAX_SHOWN)}
+        return {"message": clean_text(_text(entry), MAX_SHOWN_CHARACTERS)}
     entry = {
         key: entry.get(key) for key in ("attempt", "at", "worker", "type", "message", "traceback")
     }
-    long = {key: clean_text(_text(entry.pop(key)), MAX_SHOWN) for key in ("message", "traceback")}
+    long = {
+        key: clean_text(_text(entry.pop(key)), MAX_SHOWN_CHARACTERS)
+        for key in ("message", "traceback")
+    }
     return {**{key: line(value) for key, value in entry.items()}, **long}
 
 
@@ -244,4 +251,4 @@ def _text(value: Any) -> str:
     if value is None:
         return ""
     text = value if isinstance(value, str) else json.dumps(redacted(value), default=str)
-    return clean_text(text, MAX_SHOWN)
+    return clean_text(text, MAX_SHOWN_CHARACTERS)

@@ -19,7 +19,7 @@ from collections.abc import Iterable
 
 from django_txtasks.conf import Config
 
-BUFFER = 1_000
+BUFFER_IDS = 1_000
 """Ids that may wait for a queue; of those beyond them hints say no more than that there are more."""
 
 

@@ -13,7 +13,7 @@ from django_txtasks.broker import topology
 from django_txtasks.broker.link import Listener, refuse_silence
 from django_txtasks.conf import Config
 
-PREFETCH = 10
+PREFETCH_HINTS = 10
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class HintConsumer(Listener):
         """Declare the hint queues."""
         for queue in self._queues:
             channel = topology.declare(channel, queue)
-        channel.basic_qos(prefetch_count=PREFETCH)
+        channel.basic_qos(prefetch_count=PREFETCH_HINTS)
         self._tags = []
         return channel
 

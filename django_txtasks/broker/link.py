@@ -18,7 +18,7 @@ from django_txtasks.broker import failures, quiet, topology
 from django_txtasks.conf import Config
 from django_txtasks.retry import backoff
 
-LIVED = 3.0
+STABLE_AFTER_SECONDS = 3.0
 """Seconds after which a connection was a good one: what ends it then is a new failure, not the same."""
 
 
@@ -67,7 +67,7 @@ class Link:
         self.close()
         lived = time.monotonic() - self._ready_at  # minus infinity if it was never ready
         self._ready_at = float("inf")
-        self._failures = 1 if lived > LIVED else self._failures + 1
+        self._failures = 1 if lived > STABLE_AFTER_SECONDS else self._failures + 1
         pause = 0.0
         if lived < 0 or self._failures > 1:
             pause = backoff(

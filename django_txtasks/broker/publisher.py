@@ -15,7 +15,7 @@ from collections.abc import Iterable
 
 import pika
 
-from django_txtasks.broker import BUFFER, quiet, topology
+from django_txtasks.broker import BUFFER_IDS, quiet, topology
 from django_txtasks.broker.link import Link
 from django_txtasks.conf import Config
 from django_txtasks.wakeup import WakeEvent
@@ -82,7 +82,7 @@ class Publisher:
         for name, ids in of_queue.items():
             queue = topology.hint_queue(self.config, alias, name)
             waiting = self._waiting.setdefault(queue, deque())
-            room = max(0, BUFFER - len(waiting))
+            room = max(0, BUFFER_IDS - len(waiting))
             waiting.extend(ids[:room])
             if len(ids) > room:
                 self._more.add(queue)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pika.adapters.blocking_connection import BlockingChannel
 
 IDS_PER_HINT = 100
-MAX_BODY = 64 * 1024
+MAX_BODY_BYTES = 64 * 1024
 MAX_HINTS = 100_000
 """A queue drops its oldest hints beyond this; the rows are still there."""
 LOST_ARGUMENTS = {"x-max-length": 10_000}
@@ -67,8 +67,8 @@ def decode_will(body: bytes) -> tuple[uuid.UUID, int]:
     Raises:
         ValueError: the body is no last will.
     """
-    if len(body) > MAX_BODY:
-        raise ValueError(f"{len(body):,} bytes, more than {MAX_BODY:,}")
+    if len(body) > MAX_BODY_BYTES:
+        raise ValueError(f"{len(body):,} bytes, more than {MAX_BODY_BYTES:,}")
     try:
         will = json.loads(body)
         number = will["will"]
@@ -92,8 +92,8 @@ def decode_hint(body: bytes) -> tuple[list[uuid.UUID], bool]:
     Raises:
         ValueError: the body is not a hint, or is too large to be looked at.
     """
-    if len(body) > MAX_BODY:
-        raise ValueError(f"{len(body):,} bytes, more than {MAX_BODY:,}")
+    if len(body) > MAX_BODY_BYTES:
+        raise ValueError(f"{len(body):,} bytes, more than {MAX_BODY_BYTES:,}")
     try:
         said = json.loads(body)
         return [uuid.UUID(task_id) for task_id in said["ids"]], said.get("more") is True

@@ -23,10 +23,10 @@ from django_txtasks.broker import topology
 from django_txtasks.broker.link import Listener, refuse_silence
 from django_txtasks.conf import Config
 
-RENEW_AFTER = 300.0
+RENEW_AFTER_SECONDS = 300.0
 """Seconds after which a new will takes its place: RabbitMQ closes channels that do not acknowledge for 30 min."""
-PREFETCH = 100
-PATIENCE = 2.0
+PREFETCH_WILLS = 100
+RETURN_TIMEOUT_SECONDS = 2.0
 """Seconds after which a will that did not come back is written anew."""
 
 
@@ -68,7 +68,7 @@ class LastWillHolder(Listener):
     def follow(self) -> None:
         """Write a will for the present worker, if there is none, or if it is getting old."""
         refuse_silence(self.channel, self._written is not None)
-        limit = RENEW_AFTER if self._held is not None else PATIENCE
+        limit = RENEW_AFTER_SECONDS if self._held is not None else RETURN_TIMEOUT_SECONDS
         old = time.monotonic() - self._written_at > limit
         if self._worker is not None and (
             self._written is None or self._written[0] != self._worker or old
@@ -157,7 +157,7 @@ class LastWillConsumer(Listener):
     def prepare(self, channel: Any) -> Any:
         """Declare the queue, and consume."""
         channel = topology.declare(channel, self._queue, topology.LOST_ARGUMENTS)
-        channel.basic_qos(prefetch_count=PREFETCH)
+        channel.basic_qos(prefetch_count=PREFETCH_WILLS)
         channel.basic_consume(self._queue, self._receive)
         return channel
 

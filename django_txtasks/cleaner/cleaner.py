@@ -29,7 +29,7 @@ from django_txtasks.lifecycle.dialect import own_transaction
 from django_txtasks.retry import backoff, jitter
 
 NAMES = ("lost", "retried", "buried", "expired", "renotified", "pruned")
-PIECE = 0.25
+PIECE_SECONDS = 0.25
 """Seconds of work on a pass until it looks at the workers again."""
 
 
@@ -151,7 +151,7 @@ class Cleaner:
             self._next_pass = self.clock() + self._interval()  # also if it fails half-way
             self._pass, self._done = self._pieces(), Counter()
         interval = self.config.heartbeat_interval.total_seconds()
-        end = self.clock() + min(PIECE, self.workers.pause(interval))
+        end = self.clock() + min(PIECE_SECONDS, self.workers.pause(interval))
         while self._pass is not None:
             piece = next(self._pass, None)
             if piece is None:

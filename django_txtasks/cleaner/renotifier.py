@@ -15,11 +15,11 @@ from django_txtasks.lifecycle.overdue import Overdue
 
 Notify = Callable[[Iterable[tuple[uuid.UUID, str]]], None]
 
-RENOTIFY_AT_MOST = 1000
+MAX_RENOTIFIED_TASKS = 1000
 """Overdue tasks renotified per queue and pass; the scan of any idle worker finds the others."""
-LOOK_AT_MOST = 100_000
+MAX_SEEN_TASKS = 100_000
 """Overdue tasks looked at per queue and pass; the next pass goes on behind them."""
-PAGE = 1000
+ROWS_PER_PAGE = 1000
 
 
 @dataclass(frozen=True)
@@ -63,16 +63,16 @@ class Renotifier:
             while found := self._page(queue, priority, behind):
                 behind = found[-1]
                 wanted = [one for one in found if one.untold and _is_in(one.task_name, names)]
-                wanted = wanted[: RENOTIFY_AT_MOST - told]
-                if len(wanted) == RENOTIFY_AT_MOST - told:
+                wanted = wanted[: MAX_RENOTIFIED_TASKS - told]
+                if len(wanted) == MAX_RENOTIFIED_TASKS - told:
                     behind = wanted[-1]
                 count = self._tell(queue, wanted)
                 yield count
                 looked, told = looked + len(found), told + len(wanted)
-                if looked >= LOOK_AT_MOST or told >= RENOTIFY_AT_MOST:
+                if looked >= MAX_SEEN_TASKS or told >= MAX_RENOTIFIED_TASKS:
                     self._places[queue] = _Place(priority, behind)
                     return
-                if len(found) < PAGE:
+                if len(found) < ROWS_PER_PAGE:
                     break
 
     def _priorities(self, queue: str) -> list[int]:
@@ -83,7 +83,7 @@ class Renotifier:
         with self._transaction():
             return overdue.page(
                 self._alias, queue, priority, 2 * self._config.clean_interval,
-                behind=behind, limit=PAGE,
+                behind=behind, limit=ROWS_PER_PAGE,
             )  # fmt: skip
 
     def _tell(self, queue: str, tasks: list[Overdue]) -> int:

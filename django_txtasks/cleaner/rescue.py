@@ -22,11 +22,11 @@ from django_txtasks.lifecycle.dialect import own_transaction
 from django_txtasks.retry import backoff
 
 COUNTED = {Arrow.RETRY: "retried", Arrow.BURY: "buried"}
-TOGETHER = 100
+CLAIMS_PER_WORKER = 100
 """Claims of one worker that are recovered in a row; then hints are sent, and the next lost worker has its turn."""
-READ = 10
+CLAIMS_PER_READ = 10
 """Claims that are read at once: their arguments may be large."""
-MOMENT = 0.25
+TURN_SECONDS = 0.25
 """Seconds of recovery until the cleaner looks at the workers again."""
 
 
@@ -67,18 +67,18 @@ class Rescue:
         counts: Counter[str] = Counter()
         workers = [one for one in cleaning.lost_workers(self._alias) if one.id not in self._empty]
         workers.sort(key=lambda one: (one.id <= self._last, one.id))
-        end, self.is_unfinished = self._clock() + MOMENT, False
+        end, self.is_unfinished = self._clock() + TURN_SECONDS, False
         for worker in workers:
             if self._clock() >= end:
                 self.is_unfinished = True
                 break
             self._last = worker.id
-            ids = self._held_by(worker, TOGETHER + len(self._tried))
+            ids = self._held_by(worker, CLAIMS_PER_WORKER + len(self._tried))
             if not ids:  # and there will be no more: who is lost claims nothing
                 self._empty.add(worker.id)
-            ids = [one for one in ids if one not in self._tried][:TOGETHER]
+            ids = [one for one in ids if one not in self._tried][:CLAIMS_PER_WORKER]
             is_over = self._recover_all(worker, ids, counts, end)
-            if len(ids) == TOGETHER or not is_over:
+            if len(ids) == CLAIMS_PER_WORKER or not is_over:
                 self.is_unfinished = True
         if not self.is_unfinished:
             self._tried.clear()
@@ -90,9 +90,9 @@ class Rescue:
             holders = cleaning.holders_without_row(self._alias)
         for holder in holders:
             ids = self._held_by(holder)
-            for start in range(0, len(ids), TOGETHER):
+            for start in range(0, len(ids), CLAIMS_PER_WORKER):
                 counts: Counter[str] = Counter()
-                self._recover_all(holder, ids[start : start + TOGETHER], counts)
+                self._recover_all(holder, ids[start : start + CLAIMS_PER_WORKER], counts)
                 yield counts
 
     def look_again(self) -> None:
@@ -105,7 +105,7 @@ class Rescue:
             self._skipped.add(task_id)
             self._emit(signals.row_skipped, task_id=task_id, error=str(error).strip())
 
-    def _held_by(self, holder: Holder, most: int = cleaning.MOST_HELD) -> list[uuid.UUID]:
+    def _held_by(self, holder: Holder, most: int = cleaning.MAX_HELD_CLAIMS) -> list[uuid.UUID]:
         with self._reading():
             return cleaning.held_by(self._alias, holder, most)
 
@@ -128,9 +128,11 @@ class Rescue:
         """
         to_notify: list[tuple[uuid.UUID, str]] = []
         try:
-            for start in range(0, len(ids), READ):
+            for start in range(0, len(ids), CLAIMS_PER_READ):
                 with self._reading():
-                    orphans = cleaning.orphans(self._alias, holder, ids[start : start + READ])
+                    orphans = cleaning.orphans(
+                        self._alias, holder, ids[start : start + CLAIMS_PER_READ]
+                    )
                 for orphan in orphans:
                     to_notify += self._recover(orphan, counts)
                     if self._clock() >= end:

@@ -9,9 +9,9 @@ from django.db import DatabaseError
 from django_txtasks.lifecycle import cleaning
 from django_txtasks.lifecycle.cleaning import Removed
 
-DEAR = 0.5
+SLOW_LOOK_SECONDS = 0.5
 """Seconds: a look at the oldest rows that takes longer walks past too many that are removed already."""
-REST = 600.0
+REST_SECONDS = 600.0
 """Seconds for which it is left alone then."""
 
 
@@ -59,10 +59,10 @@ class Sweep:
             self._leave_oldest_alone()
             return 0, True
         self._since = removed.until or since
-        if since is None and self._clock() - began > DEAR:
+        if since is None and self._clock() - began > SLOW_LOOK_SECONDS:
             self._leave_oldest_alone()
-        return len(removed.rows), len(removed.rows) + len(removed.stuck) == cleaning.BATCH
+        return len(removed.rows), len(removed.rows) + len(removed.stuck) == cleaning.BATCH_ROWS
 
     def _leave_oldest_alone(self) -> None:
-        self._rests_until = self._clock() + REST
+        self._rests_until = self._clock() + REST_SECONDS
         self._since = self._since or self._recent()

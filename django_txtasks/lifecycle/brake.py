@@ -8,12 +8,12 @@ from collections import defaultdict
 from collections.abc import Callable
 from datetime import timedelta
 
-SINGLES = 10
+DEATHS_PER_MINUTE = 10
 """Deaths in a minute that are told one by one."""
-MINUTE = 60.0
-LONGEST = 3600.0
+MINUTE_SECONDS = 60.0
+LONGEST_PAUSE_SECONDS = 3600.0
 """Seconds between two digests at most: they double from a minute on while tasks go on dying."""
-MARGIN = 5.0
+MARGIN_SECONDS = 5.0
 """Seconds from the end of such a time to its digest, which is for all that died in it."""
 
 
@@ -31,7 +31,7 @@ class Brake:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._lock = clock, threading.Lock()
         self._count, self._minute_ends = 0, float("-inf")
-        self._pause, self._digest_at = MINUTE, float("-inf")
+        self._pause, self._digest_at = MINUTE_SECONDS, float("-inf")
 
     def ask(self, deaths: int) -> tuple[int, float | None]:
         """Return how many of these may be told of one by one, and in how many seconds a digest tells of the rest.
@@ -43,12 +43,12 @@ class Brake:
             if now < self._digest_at:
                 return 0, None
             if now < self._digest_at + self._pause:
-                return 0, min(2 * self._pause, LONGEST)
+                return 0, min(2 * self._pause, LONGEST_PAUSE_SECONDS)
             if now >= self._minute_ends:
-                self._count, self._minute_ends = 0, now + MINUTE
-            singles = min(deaths, SINGLES - self._count)
+                self._count, self._minute_ends = 0, now + MINUTE_SECONDS
+            singles = min(deaths, DEATHS_PER_MINUTE - self._count)
             self._count += singles
-            return singles, MINUTE if singles < deaths else None
+            return singles, MINUTE_SECONDS if singles < deaths else None
 
     def digest_enqueued(self, pause: float) -> None:
         """Say that the transaction with the digest was committed."""
@@ -62,4 +62,4 @@ brakes: defaultdict[str, Brake] = defaultdict(Brake)
 
 def digest_delay(pause: float) -> timedelta:
     """Return how long after now the digest of such a time runs."""
-    return timedelta(seconds=pause + MARGIN)
+    return timedelta(seconds=pause + MARGIN_SECONDS)

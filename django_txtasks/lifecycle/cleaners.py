@@ -14,13 +14,13 @@ from django.db.models.functions import Coalesce
 from django_txtasks.lifecycle.workers import host_name
 from django_txtasks.models import Cleaner, DatabaseNow
 
-INTERVALS = 3
+MAX_SILENT_INTERVALS = 3
 """So many of its intervals without a whole pass, and a cleaner achieves nothing."""
 ONCE_COUNTS = timedelta(hours=1)
 """For so long a pass by ``runcleaner --once`` counts: cron starts it now and then, and nobody says how often."""
-KEEP = timedelta(hours=1)
+KEEP_KILLED = timedelta(hours=1)
 """For so long the row of a cleaner that was killed is kept, and shown."""
-MOST = 1000
+MAX_ROWS = 1000
 HOW = "Start manage.py runcleaner, and keep it running."
 
 
@@ -68,7 +68,7 @@ class Seen:
         """Whether it is there and has finished a pass lately, or was started a short while ago."""
         if not self.is_there or self.interval is None:
             return self.is_there
-        return self._since_pass <= INTERVALS * self.interval + self.lease
+        return self._since_pass <= MAX_SILENT_INTERVALS * self.interval + self.lease
 
     @property
     def where(self) -> str:
@@ -127,13 +127,13 @@ def note_once(alias: str, *, lease: timedelta) -> None:
 
 def forget_gone(alias: str) -> None:
     """Remove the rows of cleaners that were killed a while ago."""
-    Cleaner.objects.using(alias).filter(seen_at__lt=DatabaseNow() - KEEP).delete()
+    Cleaner.objects.using(alias).filter(seen_at__lt=DatabaseNow() - KEEP_KILLED).delete()
 
 
 def seen(alias: str) -> list[Seen]:
     """Return the cleaners that have rows, those seen last first."""
     rows = Cleaner.objects.using(alias).annotate(now=Coalesce(DatabaseNow(), F("seen_at")))
-    return [Seen.of(one) for one in rows.order_by("-seen_at", "id")[:MOST]]
+    return [Seen.of(one) for one in rows.order_by("-seen_at", "id")[:MAX_ROWS]]
 
 
 def trouble(cleaners: list[Seen]) -> str:

@@ -25,8 +25,8 @@ from django_txtasks.lifecycle.follow_ups import FollowUps, follow
 from django_txtasks.lifecycle.outcomes import finish_rows, move
 from django_txtasks.models import OnCrash, Outcome, Status
 
-BATCH = 500
-MOST_HELD = 10_000
+BATCH_ROWS = 500
+MAX_HELD_CLAIMS = 10_000
 """Claims of one worker that are looked at together."""
 STOPS_IN_A_ROW = MAX_ERRORS - 1
 """Orderly stops of a worker in a row that count as no crash of the task that they cut short."""
@@ -147,7 +147,7 @@ def holders_without_row(alias: str) -> list[Holder]:
     known = [row[0] for row in run(alias, statements.ALL_WORKERS)[1]]
     low: Any = _FIRST_ID
     for high in [*known, _LAST_ID]:
-        while len(found) < BATCH:
+        while len(found) < BATCH_ROWS:
             rows = run(alias, statements.HOLDER_BETWEEN, low=low, high=high)[1]
             if not rows:
                 break
@@ -159,7 +159,7 @@ def holders_without_row(alias: str) -> list[Holder]:
     return found
 
 
-def held_by(alias: str, holder: Holder, most: int = MOST_HELD) -> list[uuid.UUID]:
+def held_by(alias: str, holder: Holder, most: int = MAX_HELD_CLAIMS) -> list[uuid.UUID]:
     """Return the ids of claims in a holder's name, in order; if there are more than ``most``, any of them."""
     rows = run(alias, statements.HELD_BY, worker=holder.id, limit=most)[1]
     return sorted(as_uuid(row[0]) for row in rows if is_uuid(row[0]))
@@ -168,8 +168,8 @@ def held_by(alias: str, holder: Holder, most: int = MOST_HELD) -> list[uuid.UUID
 def orphans(alias: str, holder: Holder, ids: Sequence[uuid.UUID]) -> list[Orphan]:
     """Return those of these claims that are still in the holder's name, by id."""
     found: list[Orphan] = []
-    for start in range(0, len(ids), BATCH):
-        page = ids[start : start + BATCH]
+    for start in range(0, len(ids), BATCH_ROWS):
+        page = ids[start : start + BATCH_ROWS]
         rows = run(alias, statements.ORPHANS, ids=page, worker=holder.id)[1]
         found += sorted(
             (_orphan(row, holder.whose) for row in rows), key=lambda one: one.attempt.task_id
@@ -255,7 +255,7 @@ def expire(alias: str, *, keep: bool, since: str | None = None) -> Removed:
         (id, task name, queue name) of each.
     """
     sql = statements.EXPIRED.replace("{since}", statements.SINCE_EXPIRY if since else "")
-    found = run(alias, sql, limit=BATCH, **_since(since))[1]
+    found = run(alias, sql, limit=BATCH_ROWS, **_since(since))[1]
     rows = [(as_uuid(row[0]), row[2], row[3]) for row in found]
     stuck = dict(_finish_expired(alias, [row[0] for row in rows], keep=keep))
     gone = [row for row in rows if row[0] not in stuck]
@@ -282,7 +282,7 @@ def _finish_expired(
 def prune(alias: str, age: timedelta, *, since: str | None = None) -> Removed:
     """Delete a batch of tasks that finished longer than ``age`` ago, not those of before ``since``."""
     sql = statements.OLD_FINISHED.replace("{since}", statements.SINCE_FINISH if since else "")
-    found = run(alias, sql, age=age.total_seconds(), limit=BATCH, **_since(since))[1]
+    found = run(alias, sql, age=age.total_seconds(), limit=BATCH_ROWS, **_since(since))[1]
     rows = [(as_uuid(row[0]),) for row in found]
     if rows:
         run(alias, statements.PRUNE, ids=sorted(row[0] for row in rows))
@@ -301,7 +301,7 @@ def long_claimed(alias: str, age: timedelta) -> list[tuple[Attempt, str]]:
         return []
     rows = run(
         alias, statements.LONG_CLAIMED,
-        workers=sorted(living), age=age.total_seconds(), limit=BATCH,
+        workers=sorted(living), age=age.total_seconds(), limit=BATCH_ROWS,
     )[1]  # fmt: skip
     found = []
     for task_id, number, worker_id, name, queue in rows:

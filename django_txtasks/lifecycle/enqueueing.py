@@ -15,9 +15,9 @@ from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.dialect import dialect_of
 
 ROWS_PER_STATEMENT = 500
-ROWS_WORTH_A_COPY = 20
+LEAST_ROWS_FOR_COPY = 20
 ROWS_PER_WRITE = 250
-BYTES_AT_ONCE = 1_000_000
+BYTES_PER_STATEMENT = 1_000_000
 """Of arguments, after which a statement ends. Quoting may double them; packets are limited (MariaDB: 16 MB)."""
 
 
@@ -121,7 +121,7 @@ def insert_as_made(
     distinct = list({id(one): one for one in defaults_of_all}.values())
     said = _said(_DEFAULTS, distinct)
     rest = iter(tasks)
-    if connection.vendor == "postgresql" and len(defaults_of_all) >= ROWS_WORTH_A_COPY:
+    if connection.vendor == "postgresql" and len(defaults_of_all) >= LEAST_ROWS_FOR_COPY:
         _copy(connection, distinct, said, rest)
         return
     for some in _batches(rest, ROWS_PER_STATEMENT):
@@ -135,7 +135,7 @@ def _batches(tasks: Iterable[NewTask], most: int) -> Iterator[list[NewTask]]:
     for task in tasks:
         batch.append(task)
         size += len(task.args) + len(task.kwargs)
-        if len(batch) == most or size > BYTES_AT_ONCE:
+        if len(batch) == most or size > BYTES_PER_STATEMENT:
             yield batch
             batch, size = [], 0
     if batch:

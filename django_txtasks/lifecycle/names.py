@@ -16,12 +16,12 @@ from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.dialect import own_transaction, run
 from django_txtasks.models import DatabaseNow, Worker
 
-ROWS = 200
+ROWS_PER_PRIORITY = 200
 """Of each priority of a queue, the first that are due."""
-PRIORITIES = 10
+MAX_PRIORITIES = 10
 """Of a queue, the highest."""
-WORKERS = 1000
-LIMIT = timedelta(seconds=5)
+MAX_WORKERS = 1000
+STATEMENT_TIMEOUT = timedelta(seconds=5)
 HINT = "See that workers import their modules (an app's tasks.py, INSTALLED_APPS), and deploy them."
 
 # What stands in brackets is for PostgreSQL: see dialect.to_queue.
@@ -41,7 +41,7 @@ def declared(alias: str) -> set[str] | None:
     alive = Worker.objects.using(alias).filter(lost=False).annotate(now=DatabaseNow())
     found = [
         worker.task_names
-        for worker in alive.only("task_names", "seen_at", "lease")[:WORKERS]
+        for worker in alive.only("task_names", "seen_at", "lease")[:MAX_WORKERS]
         if (worker.now - worker.seen_at).total_seconds() <= worker.lease
     ]
     if not all(found):  # one of an older release
@@ -78,7 +78,7 @@ def _waiting(alias: str, queues: Iterable[str]) -> Counter[str]:
     vendor = connections[alias].vendor
     if vendor != "postgresql":  # where a transaction that reads may keep others waiting
         return _heads(alias, queues, forced="FORCE INDEX (txtasks_pending)" * (vendor == "mysql"))
-    with own_transaction(alias, limit=LIMIT, in_order=True):
+    with own_transaction(alias, limit=STATEMENT_TIMEOUT, in_order=True):
         return _heads(alias, queues, bounds=_BOUNDS)
 
 
@@ -89,7 +89,7 @@ def _heads(
     found: Counter[str] = Counter()
     for queue in queues:
         present = run(alias, statements.PENDING_PRIORITIES, queue=queue)[1]
-        for (priority,) in present[:PRIORITIES]:
-            rows = run(alias, sql, queue=queue, priority=priority, limit=ROWS)[1]
+        for (priority,) in present[:MAX_PRIORITIES]:
+            rows = run(alias, sql, queue=queue, priority=priority, limit=ROWS_PER_PRIORITY)[1]
             found.update(name for (name,) in rows)
     return found

@@ -22,7 +22,7 @@ from django_txtasks.lifecycle.dialect import dedicate_session, is_dedicated, run
 _known: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 """The session of each of the driver's connections: a pool hands the same ones out again."""
 
-CLOCK_TOLERANCE = 2.0
+CLOCK_TOLERANCE_SECONDS = 2.0
 """Seconds by which two readings of MariaDB's start, which it tells as an age in full seconds, may differ."""
 
 
@@ -132,7 +132,7 @@ def is_gone(alias: str, session: str) -> bool | None:
             return None  # somebody else's session: this role may not see since when it is there
         return not rows or rows[0][0] != started
     me, since = _mysql_user(alias), _mysql_start(alias)
-    if me != user or abs(since - float(started)) > CLOCK_TOLERANCE:
+    if me != user or abs(since - float(started)) > CLOCK_TOLERANCE_SECONDS:
         return None
     return not run(alias, statements.MYSQL_SESSION, id=int(number))[1]
 

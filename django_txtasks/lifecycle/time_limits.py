@@ -16,9 +16,9 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django_txtasks.lifecycle.database_errors import is_timeout
 from django_txtasks.lifecycle.dialect import run
 
-OFTEN = 10_000
+STEPS_PER_LOOK = 10_000
 """Steps of SQLite's virtual machine between two looks at the clock: less than a millisecond."""
-LEAST = 0.001
+LEAST_SECONDS = 0.001
 """Seconds; zero would mean no limit."""
 
 
@@ -35,7 +35,7 @@ def fetch_within(alias: str, sql: str, seconds: float, **params: Any) -> list[tu
     On PostgreSQL the open transaction has a limit for each of its statements already: see
     ``own_transaction`` and ``try_within``.
     """
-    connection, seconds = connections[alias], max(seconds, LEAST)
+    connection, seconds = connections[alias], max(seconds, LEAST_SECONDS)
     if connection.vendor == "mysql":
         return run(alias, _with_limit(connection, sql, seconds), **params)[1]
     if connection.vendor == "sqlite":
@@ -71,7 +71,7 @@ def _interrupted_after(connection: BaseDatabaseWrapper, seconds: float) -> Itera
     connection.ensure_connection()
     raw: Any = connection.connection
     until = time.monotonic() + seconds
-    raw.set_progress_handler(lambda: time.monotonic() > until, OFTEN)
+    raw.set_progress_handler(lambda: time.monotonic() > until, STEPS_PER_LOOK)
     try:
         yield
     finally:

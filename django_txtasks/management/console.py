@@ -25,9 +25,9 @@ from django_txtasks.models import Task
 CHECKS = ["txtasks"]
 """What a long-running command checks as it starts. Of the project's other checks some ask the database, and take
 a lock that somebody holds for a missing feature (Django 6.1 on SQLite: fields.E180); they belong to ``check``."""
-PATIENCE = 5.0
+CONNECT_TIMEOUT_SECONDS = 5.0
 """Seconds for a look at databases; a server whose packets are dropped answers after minutes, if at all."""
-LAST_WORDS = 3.0
+LAST_WORDS_SECONDS = 3.0
 """Seconds that log handlers and unsent hints have when a process ends without waiting for its threads."""
 LEVELS = {0: logging.WARNING, 1: logging.INFO}
 
@@ -103,7 +103,7 @@ def served(databases: Sequence[str] | str | None) -> list[str]:
     threads = [threading.Thread(target=look, args=[alias], daemon=True) for alias in aliases]
     for thread in threads:
         thread.start()
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + CONNECT_TIMEOUT_SECONDS
     for thread in threads:
         thread.join(max(0.0, end - time.monotonic()))
     if errors:
@@ -169,7 +169,7 @@ def end_process(code: int, *, seconds: float | None = None) -> NoReturn:
     """
     thread = threading.Thread(target=_last_words, name="txtasks-last-words", daemon=True)
     thread.start()
-    thread.join(signals.FLUSH_SECONDS + LAST_WORDS if seconds is None else seconds)
+    thread.join(signals.FLUSH_SECONDS + LAST_WORDS_SECONDS if seconds is None else seconds)
     os._exit(code)
 
 

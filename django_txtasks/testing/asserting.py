@@ -11,7 +11,7 @@ from django_txtasks.exceptions import NotATask
 from django_txtasks.models import FinishedTask, Task, TaskColumns
 from django_txtasks.registry import Declaration
 
-SHOWN = 20
+MAX_SHOWN_TASKS = 20
 
 
 def assert_enqueued(
@@ -44,7 +44,9 @@ def assert_enqueued(
     if not others:
         raise AssertionError(f"{wanted} was not enqueued, nor was anything else.")
     what = "it was enqueued as" if rows else "there are"
-    raise AssertionError("\n  ".join([f"{wanted} was not enqueued; {what}:", *others[:SHOWN]]))
+    raise AssertionError(
+        "\n  ".join([f"{wanted} was not enqueued; {what}:", *others[:MAX_SHOWN_TASKS]])
+    )
 
 
 def assert_not_enqueued(

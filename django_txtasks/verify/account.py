@@ -15,7 +15,7 @@ from statistics import median
 from django_txtasks.verify.evidence import Evidence, Row
 
 ATOMIC = ("atomic", "increment")
-EXAMPLES = 5
+MAX_EXAMPLES = 5
 
 
 @dataclass(frozen=True)
@@ -221,7 +221,7 @@ def second_starts(evidence: Evidence) -> list[float]:
 
 def _check(number: int, sentence: str, wrong: Iterable[str]) -> Check:
     found = sorted(wrong)
-    return Check(number, sentence, len(found), tuple(found[:EXAMPLES]))
+    return Check(number, sentence, len(found), tuple(found[:MAX_EXAMPLES]))
 
 
 def _flat(groups: Iterable[Iterable[str]]) -> set[str]:

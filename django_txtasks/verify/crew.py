@@ -16,11 +16,11 @@ from django_txtasks.verify.project import QUEUE, Scene
 from django_txtasks.worker.supervisor import PIPE
 
 THREADS = 4
-PATIENCE = 30.0
+STOP_TIMEOUT_SECONDS = 30.0
 """Seconds for a process to end when asked to."""
-LAST_WORDS = 5.0
+LAST_WORDS_SECONDS = 5.0
 """Seconds for a process that did not to show where its threads are."""
-SHOWN = 40
+SHOWN_LINES = 40
 """Lines of its log that tell of that."""
 
 
@@ -101,11 +101,11 @@ class Member:
     def end(self) -> bool:
         """Wait for the end after ``stop``; False = it had to be killed, and its log shows where it hung."""
         try:
-            self.process.wait(PATIENCE)
+            self.process.wait(STOP_TIMEOUT_SECONDS)
         except subprocess.TimeoutExpired:
             self.process.send_signal(signal.SIGABRT)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(LAST_WORDS)
+                self.process.wait(LAST_WORDS_SECONDS)
             self.kill()
             return False
         finally:
@@ -183,9 +183,9 @@ class Crew:
             member.stop()
         for member in everybody:
             if not member.end():
-                last = "\n".join(member.last_lines(SHOWN))
+                last = "\n".join(member.last_lines(SHOWN_LINES))
                 self.surprises.append(
-                    f"{member.log.stem} did not stop within {PATIENCE:g} s:\n{last}"
+                    f"{member.log.stem} did not stop within {STOP_TIMEOUT_SECONDS:g} s:\n{last}"
                 )
 
     def dismiss_senders(self) -> None:

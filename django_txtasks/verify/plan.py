@@ -13,11 +13,11 @@ KINDS = {"plain": 27, "flaky": 5, "idempotent": 18, "atomic": 30, "increment": 2
 """Percent of the tasks. The last two, half of all, are atomic."""
 SIZES = {1: 50, 4: 30, 12: 15, 60: 5}
 """How many tasks a transaction has at most, and in how many of a hundred."""
-ROLLED_BACK = 0.1
+ROLLED_BACK_SHARE = 0.1
 """Of the transactions."""
-SHORTEST, LONGEST = 0.1, 0.8
+SHORTEST_SECONDS, LONGEST_SECONDS = 0.1, 0.8
 """Seconds that a slow task takes, so that faults meet it half-way."""
-MOST_SLOW = 0.25
+MAX_SLOW_SHARE = 0.25
 """Of the tasks."""
 
 
@@ -63,7 +63,7 @@ class Fault:
 
 
 def transactions(
-    seed: int, sender: str, tasks: int, *, rolled_back: float = ROLLED_BACK, slow: float = 0.0
+    seed: int, sender: str, tasks: int, *, rolled_back: float = ROLLED_BACK_SHARE, slow: float = 0.0
 ) -> Iterator[Transaction]:
     """Yield the transactions of one sender, with so many tasks in all.
 
@@ -96,13 +96,17 @@ def share(total: int, parts: int) -> list[int]:
 
 def slow_share(tasks: int, seconds: float, slots: int) -> float:
     """Return the share of slow tasks that keeps half of all slots busy."""
-    return min(MOST_SLOW, 0.5 * slots * seconds / (tasks * (SHORTEST + LONGEST) / 2))
+    return min(
+        MAX_SLOW_SHARE, 0.5 * slots * seconds / (tasks * (SHORTEST_SECONDS + LONGEST_SECONDS) / 2)
+    )
 
 
 def _task(dice: random.Random, key: str, slow: float) -> Planned:
     kind = dice.choices([*KINDS], [*KINDS.values()])[0]
     is_slow = dice.random() < slow and kind != "increment"
-    return Planned(key, kind, round(dice.uniform(SHORTEST, LONGEST), 3) if is_slow else 0.0)
+    return Planned(
+        key, kind, round(dice.uniform(SHORTEST_SECONDS, LONGEST_SECONDS), 3) if is_slow else 0.0
+    )
 
 
 def _stream(seed: int, kind: Kind, seconds: float) -> Iterator[Fault]:

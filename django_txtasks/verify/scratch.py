@@ -20,7 +20,7 @@ from django_txtasks.exceptions import ScratchRefused
 ALIAS = "txtasks_verify"
 """Under which this process knows it; nothing in the user's settings has this name."""
 NAME = re.compile(r"txtasks_verify_[0-9a-f]{12}")
-PATIENCE = 60.0
+DROP_TIMEOUT_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class Scratch:
         return rows
 
     def _ask(self, alias: str, sql: str, params: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + DROP_TIMEOUT_SECONDS
         while True:
             try:
                 with connections[alias].cursor() as cursor:

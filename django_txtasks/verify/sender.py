@@ -15,7 +15,7 @@ from django.db import DatabaseError, InterfaceError, connections, transaction
 from django_txtasks.verify import journal, plan
 from django_txtasks.verify.project import Scene
 
-PAUSE = 0.2
+PAUSE_SECONDS = 0.2
 """Seconds between two looks at a database that is away."""
 
 
@@ -71,7 +71,7 @@ def _wait_for(alias: str, patience: float = 120.0) -> bool:
         try:
             connections[alias].ensure_connection()
         except (DatabaseError, InterfaceError):
-            time.sleep(PAUSE)
+            time.sleep(PAUSE_SECONDS)
         else:
             return True
     return False

@@ -23,10 +23,10 @@ from django_txtasks.verify.scratch import ALIAS, Scratch
 Break = Callable[[float], object]
 """Breaks something; gets the fault's ``pick``. None or 0 = there was nothing to break just now."""
 
-TICK = 0.05
+TICK_SECONDS = 0.05
 CLEANERS = 2
-AWAY = 3.0
-BURST = 300
+AWAY_SECONDS = 3.0
+BURST_TASKS = 300
 """Tasks of a storm of rolled-back transactions."""
 RARER = {
     "kill a worker": 2,
@@ -183,7 +183,7 @@ class Storm:
             if dead or time.monotonic() > end:
                 text = (dead or self.crew.workers)[0].log.read_text(errors="replace")
                 raise StormFailed(f"The workers did not start:\n{text[-3000:]}")
-            time.sleep(TICK)
+            time.sleep(TICK_SECONDS)
 
     def _registered(self) -> int:
         return int(self.scratch.query("SELECT COUNT(*) FROM txtasks_worker")[0][0])
@@ -197,7 +197,7 @@ class Storm:
                     self.options.seed,
                     tasks,
                     self.options.seconds * 0.9,
-                    plan.ROLLED_BACK,
+                    plan.ROLLED_BACK_SHARE,
                     self.options.slow,
                 )
 
@@ -211,7 +211,7 @@ class Storm:
             while faults and time.monotonic() - begun >= faults[0].at:
                 self._break(faults.pop(0))
                 self.crew.look_after()
-            time.sleep(TICK)
+            time.sleep(TICK_SECONDS)
         self.crew.dismiss_senders()
         self.log.storm = time.monotonic() - begun
 
@@ -219,7 +219,7 @@ class Storm:
         begun = time.monotonic()
         while not self.log.drained and time.monotonic() - begun < self.options.drain:
             self.crew.look_after()
-            time.sleep(TICK)
+            time.sleep(TICK_SECONDS)
             self.log.drained = not self.scratch.query(
                 "SELECT 1 FROM txtasks_task WHERE status IN ('pending', 'claimed') LIMIT 1"
             )
@@ -227,7 +227,7 @@ class Storm:
         # whole lease, which it counts anew after each restart of the database.
         while cleaning.seems_silent(ALIAS) and time.monotonic() - begun < self.options.drain:
             self.crew.look_after()
-            time.sleep(TICK)
+            time.sleep(TICK_SECONDS)
         self.log.drain = time.monotonic() - begun
 
     # -- faults -----------------------------------------------------------------------------------
@@ -279,11 +279,11 @@ class Storm:
 
     def _cut_off(self, pick: float) -> int:
         """Half of the times just once, so that it is back at once; else for up to AWAY seconds."""
-        return self.proxy.cut(max(0.0, pick - 0.5) * 2 * AWAY) if self.proxy else 0
+        return self.proxy.cut(max(0.0, pick - 0.5) * 2 * AWAY_SECONDS) if self.proxy else 0
 
     def _roll_back(self, _: float) -> bool:
         self._bursts += 1
-        self.crew.send(f"b{self._bursts}", self.options.seed, BURST, 0.0, 1.0, 0.0)
+        self.crew.send(f"b{self._bursts}", self.options.seed, BURST_TASKS, 0.0, 1.0, 0.0)
         return True
 
     def _productive(self) -> list[Member]:

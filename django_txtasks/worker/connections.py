@@ -21,13 +21,13 @@ from django.db.backends.signals import connection_created
 
 from django_txtasks.lifecycle.sessions import is_pooled
 
-LEAST_AGE = 5.0
+LEAST_AGE_SECONDS = 5.0
 """Seconds that a connection lives where CONN_MAX_AGE is 0: a new one for each task costs more than most tasks."""
-FRESH = 0.1
+FRESH_SECONDS = 0.1
 """Seconds for which connections are believed that have just served a task well."""
-LONGEST_REST = 3600.0
+LONGEST_REST_SECONDS = 3600.0
 """Seconds between two looks at a thread's connections: no lock waits for any number of them."""
-LOOKED_AT = 4000
+SEARCHED_CHARACTERS = 4000
 """Characters of a statement in which something is sought that outlives it: generated SQL can be very long."""
 
 
@@ -101,7 +101,7 @@ def after_attempt(*, failed: bool) -> None:
         else:
             _asked(connection, done=False)
     _thread.touched.clear()
-    _thread.fresh_until = 0.0 if failed else now + FRESH
+    _thread.fresh_until = 0.0 if failed else now + FRESH_SECONDS
 
 
 def close_old() -> float | None:
@@ -117,7 +117,7 @@ def close_old() -> float | None:
                 _close(connection)
             else:
                 next_one = min(next_one, end)
-    return None if next_one == float("inf") else min(next_one - now, LONGEST_REST)
+    return None if next_one == float("inf") else min(next_one - now, LONGEST_REST_SECONDS)
 
 
 def _asked(connection: Any, *, done: bool) -> None:
@@ -130,7 +130,7 @@ def _end_of(connection: BaseDatabaseWrapper) -> float:
     if connection.close_at is None:
         return float("inf")
     has_no_age = not connection.settings_dict["CONN_MAX_AGE"] and not is_pooled(connection)
-    return connection.close_at + (LEAST_AGE if has_no_age else 0.0)
+    return connection.close_at + (LEAST_AGE_SECONDS if has_no_age else 0.0)
 
 
 def _is_bent(connection: BaseDatabaseWrapper) -> bool:
@@ -190,7 +190,7 @@ def outlives_the_task(vendor: str, sql: str) -> bool:
 def _watch(execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: Any) -> Any:
     """Run a statement of a task; see Django's ``execute_wrapper``."""
     connection = context["connection"]
-    if outlives_the_task(connection.vendor, _text(sql, connection)[:LOOKED_AT]):
+    if outlives_the_task(connection.vendor, _text(sql, connection)[:SEARCHED_CHARACTERS]):
         _thread.touched.add(connection.alias)
     try:
         return execute(sql, params, many, context)

@@ -37,7 +37,7 @@ class HintSource(Protocol):
     def listen(self, on: bool) -> None: ...
 
 
-SCANS = 2
+SCANS_PER_OVERFLOW = 2
 """That go by a hint of more. Until the last one it can be given back, as by a worker that the first one fills."""
 
 
@@ -74,7 +74,7 @@ class HintInbox:
             while True:
                 hint = self._came.popleft()
                 self.ids.extend(hint.ids)
-                self.more = SCANS if hint.more else self.more
+                self.more = SCANS_PER_OVERFLOW if hint.more else self.more
                 self._last = hint
 
     def looked_up(self, ids: Collection[uuid.UUID]) -> None:

@@ -19,9 +19,9 @@ Key = tuple[uuid.UUID, int]
 
 BATCH_BYTES = 1024 * 1024
 """Bytes of outcomes that one turn writes: far below what a server takes in one packet (MariaDB: 16 MB)."""
-MOST = 10_000
+BATCH_OUTCOMES = 10_000
 """Outcomes that one turn writes, where they are small."""
-TRIES = 3
+MAX_FAILED_TURNS = 3
 """Failed turns after which an outcome that was tried alone waits for a lease, so that others are written."""
 
 
@@ -41,7 +41,7 @@ class OutcomeBuffer:
         self.alias, self.config = alias, config
         self.waiting: list[Ended] = []
         self.one_by_one = self.held_up = False
-        self.most = MOST
+        self.most = BATCH_OUTCOMES
         self._batch: list[Ended] = []
         self._failures = 0
         self._refused: list[Ended] = []
@@ -78,7 +78,7 @@ class OutcomeBuffer:
         if self._refused and (now or time.monotonic() >= self._again_at):
             self.waiting = self._refused + self.waiting
             self._refused = []
-            self.most, self._failures = 1, TRIES - 1
+            self.most, self._failures = 1, MAX_FAILED_TURNS - 1
 
     def keys(self) -> set[Key]:
         """(id, attempt) of all that is known here and may still be claimed in the table."""
@@ -111,7 +111,7 @@ class OutcomeBuffer:
         self._put_aside(self._refused_now)
         self._batch, self._refused_now = [], []
         self.one_by_one, self._failures = False, 0
-        self.most = min(2 * self.most, MOST)
+        self.most = min(2 * self.most, BATCH_OUTCOMES)
         for one in recorded.done:
             emit(one)
         for one in recorded.lost:
@@ -144,7 +144,7 @@ class OutcomeBuffer:
             return False
         self._failures += 1
         too_much = outcomes.is_too_much(self.alias, batch[0], error)
-        if not too_much and self._failures < TRIES:
+        if not too_much and self._failures < MAX_FAILED_TURNS:
             return False
         one = self.waiting.pop(0)
         self._failures, self.most = 0, 1

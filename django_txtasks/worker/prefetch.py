@@ -6,21 +6,21 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from django_txtasks.lifecycle.attempts import Attempt
 
-SHORT = 0.1
+SHORT_SECONDS = 0.1
 """Seconds: what usually takes less may be claimed before a slot is free for it."""
-AHEAD = 0.15
+AHEAD_SECONDS = 0.15
 """Seconds of work that may be claimed ahead: long enough for a turn, too short to be missed elsewhere."""
-RUN = 0.02
+BATCH_SECONDS = 0.02
 """Seconds of work that one slot is handed at once."""
-TINY = 0.005
+TINY_SECONDS = 0.005
 """Seconds: what usually takes less may be handed to a slot together with others."""
-INSTANT = 0.0001
+INSTANT_SECONDS = 0.0001
 """Seconds: what takes less, one slot runs as fast as it is claimed; two would take Python from each other."""
-BATCH = 500
+CLAIM_TASKS = 500
 """Tasks that are claimed at once, at most."""
-BATCH_BYTES = 4 * 1024 * 1024
+CLAIM_BYTES = 4 * 1024 * 1024
 """Bytes of arguments that are claimed ahead at once, about: 500 tasks may have 250 MB of them."""
-FIRST = 16
+FIRST_TASKS = 16
 """Tasks that are claimed ahead at first; then twice as many as the last claim has shown to be short."""
 
 
@@ -36,13 +36,13 @@ class PrefetchPolicy:
         self._threads = threads
         self._means: dict[str, float] = {}
         self._mean: float | None = None
-        self._width = FIRST
+        self._width = FIRST_TASKS
 
     def took(self, name: str, seconds: float) -> None:
         """A task of this name took so long."""
         mean = self._means.get(name, seconds)
         self._means[name] = mean + (seconds - mean) * 0.3
-        if self._means[name] >= SHORT:
+        if self._means[name] >= SHORT_SECONDS:
             self.short.discard(name)
         else:
             self.short.add(name)
@@ -53,7 +53,7 @@ class PrefetchPolicy:
         """Return how many short tasks may be claimed beyond one for each free slot, where so many are held."""
         if self._mean is None or self.is_enough(held):
             return 0
-        return max(0, min(self.most - held, self._width, BATCH))
+        return max(0, min(self.most - held, self._width, CLAIM_TASKS))
 
     def is_enough(self, held: int) -> bool:
         """Say whether it is better to claim many again later than a few now."""
@@ -62,18 +62,26 @@ class PrefetchPolicy:
     @property
     def most(self) -> int:
         """Return how many tasks are worth holding, with those that run."""
-        return min(2 * BATCH, int(AHEAD * self._threads / max(self._mean or 0.0, 1e-9)))
+        return min(
+            2 * CLAIM_TASKS, int(AHEAD_SECONDS * self._threads / max(self._mean or 0.0, 1e-9))
+        )
 
     def batches(self, claimed: Sequence[Attempt]) -> Iterator[list[Attempt]]:
         """Yield what slots are handed at once: tiny tasks together, each other one alone."""
         batch: list[Attempt] = []
         work = 0.0
         for attempt in claimed:
-            mean = self._means.get(attempt.task_name, SHORT) if attempt.may_share else SHORT
-            if batch and (mean >= TINY or work >= RUN or len(batch) >= BATCH / 2):
+            mean = (
+                self._means.get(attempt.task_name, SHORT_SECONDS)
+                if attempt.may_share
+                else SHORT_SECONDS
+            )
+            if batch and (
+                mean >= TINY_SECONDS or work >= BATCH_SECONDS or len(batch) >= CLAIM_TASKS / 2
+            ):
                 yield batch
                 batch, work = [], 0.0
-            if mean >= TINY:
+            if mean >= TINY_SECONDS:
                 yield [attempt]
             else:
                 batch.append(attempt)
@@ -84,7 +92,9 @@ class PrefetchPolicy:
     def is_instant(self, batch: Sequence[Attempt]) -> bool:
         """Say whether these, which a slot is handed at once, should not run beside others like them."""
         names = {attempt.task_name for attempt in batch}
-        return batch[0].may_share and all(self._means.get(name, SHORT) < INSTANT for name in names)
+        return batch[0].may_share and all(
+            self._means.get(name, SHORT_SECONDS) < INSTANT_SECONDS for name in names
+        )
 
     def learn(self, claimed: Iterable[Attempt]) -> None:
         """These were claimed where there was room ahead: what is looked at beyond that is locked in vain."""
@@ -93,5 +103,5 @@ class PrefetchPolicy:
             count += 1
             short += attempt.may_share and attempt.task_name in self.short
             size += len(attempt.args) + len(attempt.kwargs)
-        fit = BATCH_BYTES * count // size if size > BATCH_BYTES // BATCH else BATCH
-        self._width = max(1, min(BATCH, fit, max(FIRST, 2 * short))) if short else 1
+        fit = CLAIM_BYTES * count // size if size > CLAIM_BYTES // CLAIM_TASKS else CLAIM_TASKS
+        self._width = max(1, min(CLAIM_TASKS, fit, max(FIRST_TASKS, 2 * short))) if short else 1

@@ -10,12 +10,12 @@ from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-TOUCH = 1.0
+TOUCH_SECONDS = 1.0
 """Seconds between two touches of the file."""
-PATIENCE = timedelta(seconds=180)
+TURN_TIMEOUT = timedelta(seconds=180)
 """A loop that waits for a database that is away is no reason to kill it. libpq gives up connecting after 130 s."""
 
-REFUSED = timedelta(minutes=10)
+REFUSAL_TIMEOUT = timedelta(minutes=10)
 """A database that answers but takes no writes may take those of a new process, perhaps with other credentials."""
 
 
@@ -48,7 +48,11 @@ class Liveness:
     def turned(self) -> None:
         """The loop has come by, whatever its database and its broker do."""
         self._turned = time.monotonic()
-        if self._file is not None and self._turned >= self._touched + TOUCH and self.is_live():
+        if (
+            self._file is not None
+            and self._turned >= self._touched + TOUCH_SECONDS
+            and self.is_live()
+        ):
             self._touched = self._turned
             try:
                 self._file.touch()
@@ -76,9 +80,9 @@ class Liveness:
     def is_live(self) -> bool:
         """Say whether the loop turns and is not refused for long: if not, only a new process helps."""
         now = time.monotonic()
-        turns = now < self._turned + max(self._lease * 2, PATIENCE.total_seconds())
+        turns = now < self._turned + max(self._lease * 2, TURN_TIMEOUT.total_seconds())
         since = self._refused_since
-        return turns and (since is None or now < since + REFUSED.total_seconds())
+        return turns and (since is None or now < since + REFUSAL_TIMEOUT.total_seconds())
 
     def is_ready(self) -> bool:
         """Say whether the database has it; RabbitMQ does not matter."""

@@ -11,7 +11,7 @@ EXIT_CODE = 75
 
 MANY_CLAIMS = 100_000
 """What fewer claims leave behind is soon looked through."""
-DEAR_CHECK = 0.5
+SLOW_CHECK_SECONDS = 0.5
 """Seconds to look through a worker's own claims: it does so once a lease, and may not be held up by it."""
 
 _STATM = Path("/proc/self/statm")
@@ -44,7 +44,7 @@ class RecyclePolicy:
             return f"it has run {count} tasks"
         if count and self.max_rss is not None and (used := resident_megabytes()) > self.max_rss:
             return f"it uses {used:.0f} MB, more than {self.max_rss}"
-        if count >= MANY_CLAIMS and check >= DEAR_CHECK:
+        if count >= MANY_CLAIMS and check >= SLOW_CHECK_SECONDS:
             return (
                 f"its database took {check:.1f} s to look through the dead rows of its {count:,} claims, "
                 "which some old snapshot keeps"

@@ -16,7 +16,7 @@ from django_txtasks.enqueueing import notify_on_commit
 from django_txtasks.lifecycle.claims import Subscription
 from django_txtasks.models import Status, Task, Worker
 
-MOST = 10_000
+MAX_IDS = 10_000
 """Ids that are remembered."""
 
 
@@ -56,7 +56,7 @@ class Rerouting:
             )
             if status == Status.PENDING and (queue, name) in self._elsewhere
         ]
-        if len(self._sent) + len(found) > MOST:
+        if len(self._sent) + len(found) > MAX_IDS:
             self._sent.clear()
         self._sent.update(dict.fromkeys(task_id for task_id, _ in found))
         notify_on_commit(self._alias, found)

@@ -13,15 +13,15 @@ from django_txtasks.lifecycle.attempts import Attempt
 from django_txtasks.lifecycle.claims import Head, Marks, Recent, Room, Subscription
 from django_txtasks.worker.sweep import Parts, Sweep
 
-DEAR = 0.1
+SLOW_SCAN_SECONDS = 0.1
 """Seconds; if a turn that scans from the head takes longer, there are rows to walk past that none may take."""
-SELDOM = 20
+PAUSE_PER_SECOND = 20
 """Then the head is looked at again after so many times as long as it took: a twentieth of the worker's time."""
-LONGEST_PAUSE = 30.0
+LONGEST_PAUSE_SECONDS = 30.0
 """Seconds; and not later, whatever it takes: what such scans alone can find has waited long enough."""
-SOONER = 0.2
+SOONER_SHARE = 0.2
 """Part of such a pause after which it is done where something is known to be due at its old place."""
-LATE_COMMIT = 10.0
+LATE_COMMIT_SECONDS = 10.0
 """Seconds by which scans in between look further back than the last one, where they have no mark."""
 
 
@@ -83,7 +83,7 @@ class Scans:
         self._parts: dict[Head, Parts] = {}
         self._scan: Scan | None = None
         self._looked_until = self._skipped_until = 0.0
-        self._look_back = LATE_COMMIT
+        self._look_back = LATE_COMMIT_SECONDS
 
     @property
     def is_sweeping(self) -> bool:
@@ -165,19 +165,19 @@ class Scans:
     def _note_recent(self, scan: Scan, took: float, *, is_all: bool) -> None:
         if is_all:
             self._looked_until = scan.began
-        if took < DEAR / 4:
-            self._look_back = min(LATE_COMMIT, max(DEAR, 2 * self._look_back))
-        elif took > DEAR:
+        if took < SLOW_SCAN_SECONDS / 4:
+            self._look_back = min(LATE_COMMIT_SECONDS, max(SLOW_SCAN_SECONDS, 2 * self._look_back))
+        elif took > SLOW_SCAN_SECONDS:
             self._look_back /= 2
             self._marks = {} if is_all else self._marks
 
     def _note_cost(self, seconds: float, *, waste: float) -> None:
         """It took so long to look at all that is due: say when to do it again."""
-        self._is_dear = waste > DEAR
+        self._is_dear = waste > SLOW_SCAN_SECONDS
         now = time.monotonic()
-        seldom = min(seconds * SELDOM, LONGEST_PAUSE) if self._is_dear else 0.0
+        seldom = min(seconds * PAUSE_PER_SECOND, LONGEST_PAUSE_SECONDS) if self._is_dear else 0.0
         self._next_head = now + max(self._pause, seldom)
-        self._soon = now + seldom * SOONER
+        self._soon = now + seldom * SOONER_SHARE
 
     def _take_turns(self, room: Room) -> None:
         """Let another queue come first in the next scan: none starves another."""

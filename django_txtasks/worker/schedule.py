@@ -12,18 +12,18 @@ from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.claims import Room
 from django_txtasks.lifecycle.database_errors import is_repeatable
 from django_txtasks.retry import backoff, jitter
-from django_txtasks.worker.sweep import MOMENT
+from django_txtasks.worker.sweep import TURN_SECONDS
 from django_txtasks.worker.timers import Timers
 from django_txtasks.worker.turn_writer import Turn
 
-BUSY_ROW = 0.05
+BUSY_ROW_SECONDS = 0.05
 """Seconds until an outcome whose row somebody else had locked is tried again."""
-WIDE = 500
+WIDE_LOOK_UP_IDS = 500
 """Ids looked up in a turn after some had no row: real tasks must not wait behind a flood of others."""
 _AGAIN = (Arrow.RETRY, Arrow.RELEASE)
-AT_ONCE = 10
+MAX_IMMEDIATE_REPEATS = 10
 """Failed turns in a row that are repeated at once if the database asks for that; then something is wrong."""
-NEAR = 60.0
+NEAR_SECONDS = 60.0
 """Seconds ahead that a task is waited for by a timer instead of a scan."""
 
 
@@ -120,24 +120,26 @@ class Schedule:
         self._failures = 0
         for kind in self._tried if self._failures_of else ():
             self._failures_of.pop(kind, None)
-        self._not_before = now + BUSY_ROW if busy else 0.0
+        self._not_before = now + BUSY_ROW_SECONDS if busy else 0.0
         self._next_beat = now + self.config.heartbeat_interval.total_seconds()
         if turn.lookup is not None:
             self.timers.found(set(turn.ids) - set(turn.lookup.absent))
             near = {
                 task_id: wait
                 for task_id, wait in turn.lookup.later.items()
-                if 0 < wait < NEAR or task_id in self._timed
+                if 0 < wait < NEAR_SECONDS or task_id in self._timed
             }
             self.timers.due_in(near, now)
             self.timers.absent(turn.lookup.absent, now)
-            self._width = WIDE if turn.lookup.absent else 0
+            self._width = WIDE_LOOK_UP_IDS if turn.lookup.absent else 0
         if turn.scan_filled:
             self.timers.pop_due(now)  # a backlog: the scan finds them in their turn
         if turn.scan:
             self.nothing_due = not (turn.claimed or turn.scan_filled or turn.partial)
             poll = self.config.poll_interval.total_seconds() * (1 - self._earlier)
-            pause = min(MOMENT, poll) if turn.unfinished else poll  # half of the time is for others
+            pause = (
+                min(TURN_SECONDS, poll) if turn.unfinished else poll
+            )  # half of the time is for others
             self._next_scan = 0.0 if turn.scan_filled else now + pause
             self._backlog = turn.scan_filled
             self._earlier = 0.0
@@ -163,7 +165,7 @@ class Schedule:
         return delay
 
     def _pause(self, failures: int, error: Exception) -> float:
-        if failures == 1 or (failures < AT_ONCE and is_repeatable(error)):
+        if failures == 1 or (failures < MAX_IMMEDIATE_REPEATS and is_repeatable(error)):
             return 0.0
         ceiling = min(timedelta(seconds=5), self.config.lease / 5)
         return backoff(failures - 1, base=ceiling / 20, ceiling=ceiling).total_seconds()
@@ -181,6 +183,6 @@ class Schedule:
         near = {
             one.attempt.task_id: one.delay.total_seconds()
             for one in ended
-            if one.arrow in _AGAIN and one.delay.total_seconds() < NEAR
+            if one.arrow in _AGAIN and one.delay.total_seconds() < NEAR_SECONDS
         }
         self.timers.due_in(near, now)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-ONE_SIGNAL = 1.0
+ONE_SIGNAL_SECONDS = 1.0
 """Signals within so many seconds count once: Ctrl-C and service managers reach whole groups."""
 
 
@@ -30,7 +30,7 @@ class Shutdown:
         now = time.monotonic()
         if self._since is None:
             self._since = now
-        elif now >= self._since + ONE_SIGNAL:
+        elif now >= self._since + ONE_SIGNAL_SECONDS:
             self.forced = True
         self._wake()
 

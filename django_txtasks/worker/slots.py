@@ -21,11 +21,11 @@ from django_txtasks.worker.limits import NEVER, NO_LIMIT, TimeLimit
 
 Fence = tuple[uuid.UUID, int, uuid.UUID]
 Key = tuple[uuid.UUID, int]
-STALL = 0.15
+STALL_SECONDS = 0.15
 """Seconds that the tasks of a batch wait for one of them, or for any slot, before they are released."""
-HOLDS_UP = 0.05
+HOLD_UP_SECONDS = 0.05
 """Seconds after which those in line no longer wait for one of them if there is another slot."""
-LONGEST_WAIT = 0.5
+LONGEST_WAIT_SECONDS = 0.5
 """Seconds that a batch waits for a slot while others go on: more than is ever claimed ahead on purpose."""
 
 
@@ -207,7 +207,9 @@ class Slots:
         limits = (one.limit.next(self._patience) for one in self._limited.values())
         stalls = (self._stalls(batch) for batch in self._waiting())
         line = (
-            batch.since + HOLDS_UP for batch in self._ahead_of_line() if self._line and self.free
+            batch.since + HOLD_UP_SECONDS
+            for batch in self._ahead_of_line()
+            if self._line and self.free
         )
         return min(min(limits, default=NEVER), min(stalls, default=NEVER), min(line, default=NEVER))
 
@@ -241,7 +243,7 @@ class Slots:
 
     def _ahead_of_line(self) -> list[Batch]:
         """Return the batches on their way whose slots will come for the line in a moment."""
-        late = time.monotonic() - HOLDS_UP
+        late = time.monotonic() - HOLD_UP_SECONDS
         return [
             batch
             for batch in self._batches
@@ -262,9 +264,9 @@ class Slots:
     def _stalls(self, batch: Batch) -> float:
         """Return when a waiting batch has waited for too long; a queue that moves on is no stall."""
         if batch.begun:
-            return batch.since + STALL
+            return batch.since + STALL_SECONDS
         moved = max((one.since for one in self._batches if one.begun), default=batch.since)
-        return min(max(batch.since, moved) + STALL, batch.since + LONGEST_WAIT)
+        return min(max(batch.since, moved) + STALL_SECONDS, batch.since + LONGEST_WAIT_SECONDS)
 
     def _forget(self, attempt: Attempt) -> None:
         self._count -= 1

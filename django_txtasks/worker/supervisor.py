@@ -27,11 +27,11 @@ from django_txtasks.worker.recycling import EXIT_CODE
 from django_txtasks.worker.shutdown import Shutdown
 
 PIPE = "TXTASKS_SUPERVISOR_FD"
-PATIENCE_WITH_LOOP = 10.0
+LOOP_END_SECONDS = 10.0
 """Seconds from the end of the grace, or from an order to stop now, to the forced end of the process."""
-LAST_WORDS = 2.0
+LAST_WORDS_SECONDS = 2.0
 """Seconds for the log of a worker that did not end by itself."""
-HEALTHY_AFTER = 30.0
+HEALTHY_AFTER_SECONDS = 30.0
 """Seconds of life after which a child's death counts as its first again."""
 
 
@@ -75,8 +75,8 @@ def end_soon(code: int, seconds: float = 0.0) -> None:
     """
 
     def end() -> None:
-        time.sleep(max(0, seconds) + PATIENCE_WITH_LOOP)
-        signals.flush(LAST_WORDS)
+        time.sleep(max(0, seconds) + LOOP_END_SECONDS)
+        signals.flush(LAST_WORDS_SECONDS)
         os._exit(code)
 
     threading.Thread(target=end, name="txtasks-end", daemon=True).start()
@@ -183,7 +183,7 @@ class Child:
 
     def start_later(self, how: str) -> None:
         """Start again after a pause that grows while it dies young."""
-        young = time.monotonic() - self._started < HEALTHY_AFTER
+        young = time.monotonic() - self._started < HEALTHY_AFTER_SECONDS
         self._failures = self._failures + 1 if young else 1
         pause = backoff(self._failures, base=timedelta(seconds=0.2), ceiling=timedelta(seconds=30))
         self.start_at = time.monotonic() + pause.total_seconds()

@@ -18,19 +18,19 @@ from django_txtasks.lifecycle.attempts import Attempt
 from django_txtasks.lifecycle.claims import Head, Mark, Room, Subscription
 from django_txtasks.lifecycle.ranges import Position
 
-MOMENT = 0.025
+TURN_SECONDS = 0.025
 """Seconds that a turn gives to a sweep: what ended, and hints, wait for so long."""
-QUICK = MOMENT / 2
+QUICK_PART_SECONDS = TURN_SECONDS / 2
 """Seconds; a part that took less is followed by one of twice the size."""
-NOTHING = MOMENT / 8
+EMPTY_PART_SECONDS = TURN_SECONDS / 8
 """Seconds that a part takes in which there is nothing."""
-LIMIT = 0.1
+PART_LIMIT_SECONDS = 0.1
 """Seconds after which a part is given up for a much smaller one; then twice as long, until one succeeds."""
-LAST_SECONDS = 10 * ranges.SECOND
+LAST_PART = 10 * ranges.SECOND
 """What became due in this time is looked at as one part, unless that takes too long."""
-COARSE = 8
+COARSE_BITS = 8
 """At first a part leaves 1 / 2**8 of the time between where it begins and now."""
-FINER = 6
+FINER_BITS = 6
 """A part that takes too long is looked at in 2**6 parts; if the first of them does, too, in 2**12, 2**24 …"""
 
 Parts = list[tuple[Position, float]]
@@ -73,7 +73,7 @@ class Size:
     """
 
     def __init__(self, longest: float) -> None:
-        self.limit, self._longest = LIMIT, longest
+        self.limit, self._longest = PART_LIMIT_SECONDS, longest
         self._too_long = 0
         self.reset()
 
@@ -87,7 +87,7 @@ class Size:
         rest = now - at
         if self._span is not None:
             return min(now, at + self._span)
-        return now if rest <= LAST_SECONDS else now - (rest >> COARSE)
+        return now if rest <= LAST_PART else now - (rest >> COARSE_BITS)
 
     def is_smallest(self, at: Position, end: Position) -> bool:
         """Say whether a part that took too long can be no smaller, and may take no longer."""
@@ -96,9 +96,9 @@ class Size:
     def took(self, seconds: float, at: Position, end: Position, now: Position) -> None:
         """A part has been looked at."""
         self.succeeded()
-        if seconds > MOMENT:
+        if seconds > TURN_SECONDS:
             self._span = max(1, (end - at) // 2)
-        elif seconds < QUICK and self._span is not None:
+        elif seconds < QUICK_PART_SECONDS and self._span is not None:
             self._span *= 2
             if end < self._dense_until:
                 self._span = min(self._span, self._finest)
@@ -107,13 +107,13 @@ class Size:
 
     def took_too_long(self, at: Position, end: Position) -> None:
         """The database has ended a part: somewhere in it there are many rows."""
-        self._dense_until, self._finest = end, max(1, (end - at) >> FINER)
-        self._span = max(1, (end - at) >> (FINER << self._too_long))
+        self._dense_until, self._finest = end, max(1, (end - at) >> FINER_BITS)
+        self._span = max(1, (end - at) >> (FINER_BITS << self._too_long))
         self.failed()
 
     def succeeded(self) -> None:
         """A statement has ended by itself."""
-        self._too_long, self.limit = 0, max(LIMIT, self.limit / 2)
+        self._too_long, self.limit = 0, max(PART_LIMIT_SECONDS, self.limit / 2)
 
     def failed(self) -> None:
         """A statement took longer than ``limit``: the next one may take more, lest none succeeds."""
@@ -174,7 +174,7 @@ class Sweep:
                 self._look_for_heads()
             else:
                 claimed += self._look(self._place, worker, room)
-            if time.monotonic() >= begun + MOMENT:
+            if time.monotonic() >= begun + TURN_SECONDS:
                 break
         self.spent += time.monotonic() - begun
         return claimed
@@ -200,7 +200,7 @@ class Sweep:
             return
         alias = self._subscription.alias
         found, seconds = ranges.priority_between(alias, queue, low, high, seconds=self._size.limit)
-        self.waste += max(0.0, seconds - NOTHING)
+        self.waste += max(0.0, seconds - EMPTY_PART_SECONDS)
         (self._size.failed if found is None else self._size.succeeded)()
         if found == []:
             return
@@ -228,7 +228,7 @@ class Sweep:
             mark=place.mark,
             seconds=self._size.limit,
         )
-        self.waste += max(0.0, seconds - NOTHING)
+        self.waste += max(0.0, seconds - EMPTY_PART_SECONDS)
         if rows is None:
             self._took_too_long(place, end)
             return []
@@ -270,7 +270,7 @@ def _joined(parts: Parts) -> list[Position]:
     ends: list[Position] = []
     total = 0.0
     for end, seconds in parts:
-        if ends and total + seconds <= MOMENT:
+        if ends and total + seconds <= TURN_SECONDS:
             ends.pop()
             total += seconds
         else:

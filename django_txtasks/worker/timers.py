@@ -6,7 +6,7 @@ import heapq
 import uuid
 from collections.abc import Iterable, Mapping
 
-MOST = 1000
+MAX_IDS = 1000
 """Ids that may wait here; the scan finds what is due beyond them."""
 
 
@@ -38,7 +38,7 @@ class Timers:
             else:
                 self._until.pop(task_id, None)
 
-    def pop_due(self, now: float, most: int = MOST) -> list[uuid.UUID]:
+    def pop_due(self, now: float, most: int = MAX_IDS) -> list[uuid.UUID]:
         """Return ids whose time has come, the earliest first."""
         due: list[uuid.UUID] = []
         while len(due) < most and self.next() <= now:
@@ -60,7 +60,7 @@ class Timers:
 
     def _set(self, task_id: uuid.UUID, at: float) -> bool:
         """False = too many wait already."""
-        if len(self._at) >= MOST:
+        if len(self._at) >= MAX_IDS:
             return False
         self._at[task_id] = at
         heapq.heappush(self._heap, (at, task_id))

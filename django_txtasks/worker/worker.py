@@ -32,14 +32,14 @@ from django_txtasks.worker.shutdown import Shutdown
 from django_txtasks.worker.slots import Running, Slots
 from django_txtasks.worker.turn_writer import DeclaredLost, LastWillHolder, TurnWriter
 
-PATIENCE_WITH_HINTS = 0.05
+LISTEN_WHEN_FULL_SECONDS = 0.05
 """Seconds that a full worker in which nothing ends goes on listening; then it leaves hints to those with room."""
-HAND_OVER = 0.0001
+HAND_OVER_SECONDS = 0.0001
 """Seconds that the loop leaves Python to the slots that it has woken: otherwise they wait until it rests."""
-LEAST_PATIENCE = 1.0
+LEAST_END_SECONDS = 1.0
 """Seconds that a task has for its end after its timeout, and the others then, however short the grace."""
 
-LOG_FIRST = 2.0
+LOG_FIRST_SECONDS = 2.0
 """Seconds that handlers of the log have before tasks are let go: while they write, these may run twice."""
 
 
@@ -85,7 +85,7 @@ class Worker:
         liveness: Liveness | None = None,
     ) -> None:
         self.config, self.inbox, self.stop, self.batch = config, inbox, stop, batch
-        self._patience = max(LEAST_PATIENCE, config.grace.total_seconds())
+        self._patience = max(LEAST_END_SECONDS, config.grace.total_seconds())
         self.writer = TurnWriter(config, subscription, threads, last_will)
         self.buffer = self.writer.buffer
         self.prefetch = PrefetchPolicy(threads)
@@ -172,7 +172,7 @@ class Worker:
             good_until = now + self.config.lease.total_seconds() / 2
             self.slots.start(run, good_until, in_line=self.prefetch.is_instant(run))
         if claimed:
-            time.sleep(HAND_OVER)
+            time.sleep(HAND_OVER_SECONDS)
         if signals.task_claimed.has_observers:
             for attempt in claimed:
                 signals.task_claimed.emit(**attempt.facts)
@@ -261,8 +261,8 @@ class Worker:
             self.inbox.listen(True)
         else:
             self._full_since = self._full_since or now
-            if now < self._full_since + PATIENCE_WITH_HINTS:
-                until = min(until, self._full_since + PATIENCE_WITH_HINTS)
+            if now < self._full_since + LISTEN_WHEN_FULL_SECONDS:
+                until = min(until, self._full_since + LISTEN_WHEN_FULL_SECONDS)
             else:
                 self.inbox.listen(False)
                 self.inbox.release()
@@ -321,7 +321,7 @@ class Worker:
         running = self.slots.running - len(stuck)
         if running:
             signals.worker_cut_short.emit(worker=self.writer.name, running=running)
-        signals.flush(LOG_FIRST)
+        signals.flush(LOG_FIRST_SECONDS)
         self._collect()
         stuck = self._enforce_limits()
         self.buffer.add(failed(one.attempt, one.limit.error(), self.config) for one in stuck)

@@ -158,7 +158,7 @@ def break_at_commit(key):
 @task
 def leave_a_thread():
     """Leave a thread that Python waits for at its end, which is to have less time than usual."""
-    supervisor.PATIENCE_WITH_LOOP = 0.1
+    supervisor.LOOP_END_SECONDS = 0.1
     ThreadPoolExecutor(1).submit(time.sleep, 3600)
     Run.objects.create(key="thread", pid=os.getpid())
 

@@ -358,7 +358,7 @@ def hang_the_log():
         def emit(self, record):
             threading.Event().wait()
 
-    signals.FLUSH_SECONDS = console.LAST_WORDS = 0.1
+    signals.FLUSH_SECONDS = console.LAST_WORDS_SECONDS = 0.1
     logging.getLogger("django_txtasks").addHandler(Hanging())
 
 
@@ -368,7 +368,7 @@ def stay(ctx: TaskContext):
     ran("stay", ctx.attempt)
     if ctx.attempt == 1:
         hang_the_log.function()
-        signals.FLUSH_SECONDS, worker.LOG_FIRST = 3600.0, 0.1
+        signals.FLUSH_SECONDS, worker.LOG_FIRST_SECONDS = 3600.0, 0.1
         while not Run.objects.filter(key="stay", attempt=2).exists():
             time.sleep(0.02)
         time.sleep(2.0)  # more than that moment

@@ -35,9 +35,9 @@ from django_txtasks.wakeup import WakeEvent
 from django_txtasks.worker.probes import Liveness, LivenessOfAll
 from django_txtasks.worker.shutdown import Shutdown
 
-PATIENCE = 10.0
+STOP_TIMEOUT_SECONDS = 10.0
 """Seconds that a pass has for its end when the command is told to stop."""
-DEAF = 1.0
+DEAF_SECONDS = 1.0
 """Seconds that a signal may go unseen: Python's handlers run in the main thread, and one that comes as that thread
 begins to wait, or to another thread, does not wake it."""
 
@@ -143,9 +143,9 @@ class Command(BaseCommand):
                 thread.start()
             while not (stop.asked or broken):
                 together.turned()
-                over.wait(DEAF)
+                over.wait(DEAF_SECONDS)
             stop.request()
-            end = time.monotonic() + PATIENCE
+            end = time.monotonic() + STOP_TIMEOUT_SECONDS
             for thread in threads:  # one whose database does not answer is left behind
                 thread.join(max(0.0, end - time.monotonic()))
         if broken:
@@ -207,7 +207,7 @@ def _text(counts: Counter[str]) -> str:
 
 def _pulse(config: Config) -> Liveness:
     """Return the signs of life of one database's cleaner: it is ready if it has finished a pass lately."""
-    patience = cleaners.INTERVALS * config.clean_interval + config.lease
+    patience = cleaners.MAX_SILENT_INTERVALS * config.clean_interval + config.lease
     return Liveness(patience, unready="no pass has ended for three intervals; the log says why")
 
 

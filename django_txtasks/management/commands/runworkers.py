@@ -40,7 +40,7 @@ from django_txtasks.worker.supervisor import (
 )
 from django_txtasks.worker.worker import End, Worker
 
-A_MOMENT = 0.5
+LAST_LINES_SECONDS = 0.5
 """Seconds for the last lines and hints after tasks were let go: while these are written, they may run twice."""
 
 
@@ -71,9 +71,9 @@ class Command(BaseCommand):
         parser.add_argument(
             "--threads",
             type=positive,
-            default=checks.THREADS,
+            default=checks.DEFAULT_THREADS,
             metavar="N",
-            help=f"Tasks at a time per process ({checks.THREADS}).",
+            help=f"Tasks at a time per process ({checks.DEFAULT_THREADS}).",
         )
         parser.add_argument(
             "--processes",
@@ -205,7 +205,7 @@ class Command(BaseCommand):
     def _cut_short(self, end: End) -> None:
         """End at once: the tasks that still run are somebody else's by now, and threads cannot be ended."""
         if self._called_from_command_line:
-            end_process(1 if end is End.CUT_SHORT else EXIT_CODE, seconds=A_MOMENT)
+            end_process(1 if end is End.CUT_SHORT else EXIT_CODE, seconds=LAST_LINES_SECONDS)
         raise CommandError("Tasks were cut short.")
 
     def _supervise(self, aliases: list[str], options: dict[str, Any]) -> Forked | None:

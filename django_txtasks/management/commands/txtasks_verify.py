@@ -25,7 +25,7 @@ from django_txtasks.verify.storm import Options, StormFailed, usual_kinds
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 SENDERS = 3
-SLOW_ON_SQLITE = 0.01
+SLOW_SHARE_ON_SQLITE = 0.01
 """Share of slow tasks: an atomic one holds the only write lock."""
 
 
@@ -104,7 +104,7 @@ def _storm_options(stage: Stage, seed: int, options: dict[str, Any]) -> Options:
 
 def _slow_share(stage: Stage, options: dict[str, Any]) -> float:
     if not stage.scratch.is_server:
-        return SLOW_ON_SQLITE
+        return SLOW_SHARE_ON_SQLITE
     return slow_share(options["tasks"], options["seconds"], options["workers"] * THREADS)
 
 
