@@ -134,7 +134,7 @@ def use_servers_of_the_tests(settings):
     else:
         database.update(json.loads(os.environ["SERVERS_OF_THE_TESTS"])[kind])
     txtasks = settings.setdefault("TXTASKS", {})
-    txtasks.update(lease=4, beat=0.5, poll_interval=0.2, grace=1, clean_interval=1)
+    txtasks.update(lease=4, heartbeat_interval=0.5, poll_interval=0.2, grace=1, clean_interval=1)
     if txtasks.get("broker_url"):
         txtasks["queue_prefix"] = os.environ["PREFIX_OF_THE_TESTS"]
 '''

@@ -311,7 +311,7 @@ logging.basicConfig(format="%(message)s")
 with signals.in_background():
     child = os.fork()
     if not child:
-        signals.worker_suspected.tell(worker="of the child")
+        signals.worker_suspected.emit(worker="of the child")
         os._exit(0)
     os.waitpid(child, 0)
 """

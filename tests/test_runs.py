@@ -107,7 +107,7 @@ def patient_line(monkeypatch):
 def slow_is_short(monkeypatch):
     """A task that writes one row is short on a machine without time for it, too."""
     for name in ("TINY_SECONDS", "SHORT_SECONDS", "AHEAD_SECONDS"):
-        monkeypatch.setattr(f"django_txtasks.worker.pace.{name}", 60)
+        monkeypatch.setattr(f"django_txtasks.worker.prefetch.{name}", 60)
     monkeypatch.setattr("django_txtasks.worker.slots.STALL_SECONDS", 60)
 
 
@@ -281,7 +281,7 @@ def test_a_queue_of_runs_that_moves_on_is_no_stall():
     slots.start([attempt()])
     assert begun.wait(30)
     slots.start([attempt()])
-    busy, waits = sorted(slots._runs, key=lambda one: not one.begun)
+    busy, waits = sorted(slots._batches, key=lambda one: not one.begun)
     waits.since = 1000.0
     looks = []
     for busy.since in (999.0, 1000.3, 1060.0):
