@@ -201,7 +201,7 @@ class Steps:
 
     def beat(self) -> None:
         from django_txtasks.lifecycle import workers
-        from django_txtasks.lifecycle.dialect import own_transaction
+        from django_txtasks.lifecycle.transactions import own_transaction
 
         for _ in range(self.tasks):
             with own_transaction("default", limit=timedelta(seconds=7)):

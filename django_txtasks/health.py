@@ -13,7 +13,8 @@ from typing import Any
 
 from django.db import DatabaseError, connections
 
-from django_txtasks.lifecycle.dialect import own_transaction, run
+from django_txtasks.lifecycle.execute import fetch
+from django_txtasks.lifecycle.transactions import own_transaction
 from django_txtasks.models import Task
 
 DEAD_ROWS = 100_000
@@ -176,10 +177,10 @@ OLDEST_SNAPSHOT = """
 
 
 def _on_postgresql(alias: str) -> Iterator[Finding]:
-    for row in run(alias, TABLE, name=NAME)[1]:
+    for row in fetch(alias, TABLE, name=NAME):
         table = Table(*row)
         yield from _bloat(table)
-        for holder in (Holder(*row) for row in run(alias, OLDEST_SNAPSHOT)[1]):
+        for holder in (Holder(*row) for row in fetch(alias, OLDEST_SNAPSHOT)):
             if table.dead >= DEAD_ROWS and holder.is_old:
                 text = f"{NAME} has {table.dead:,} dead rows. {holder}: {REASON}"
                 yield Finding("snapshot", text, holder.action)
@@ -222,7 +223,7 @@ OLDEST_TRANSACTION = """
 
 def _on_mariadb(alias: str) -> Iterator[Finding]:
     """MySQL has no such status, and gets no finding."""
-    for _, records in run(alias, UNDO)[1]:
+    for _, records in fetch(alias, UNDO):
         holder = _oldest_transaction(alias) if int(records) >= UNDO_RECORDS else None
         if holder is not None and holder.is_old:
             text = f"InnoDB keeps old versions of {int(records):,} changes. {holder}: {REASON}"
@@ -231,7 +232,7 @@ def _on_mariadb(alias: str) -> Iterator[Finding]:
 
 def _oldest_transaction(alias: str) -> Holder | None:
     try:
-        rows = run(alias, OLDEST_TRANSACTION)[1]
+        rows = fetch(alias, OLDEST_TRANSACTION)
     except DatabaseError:  # it wants PROCESS
         return Holder("hidden", transactions=SNAPSHOT_TRANSACTIONS)
     for thread, started, seconds in rows:

@@ -106,7 +106,7 @@ MUTANTS = [
     Mutant("a task that may not run again shares no slot", "lifecycle/statements.py",
            {"on_crash = 'retry' AND crashes": "crashes"}, "test_runs.py"),
     Mutant("a claim that is too old does not begin", "worker/slots.py",
-           {"while (now := time.monotonic()) < run.good_until:":
+           {"while (now := time.monotonic()) < batch.good_until:":
             "while (now := time.monotonic()) or True:"}, "test_runs.py"),
     Mutant("SKIP LOCKED on PostgreSQL", "lifecycle/dialect.py",
            {'skip_locked="FOR NO KEY UPDATE SKIP LOCKED"': 'skip_locked="FOR NO KEY UPDATE"'},
@@ -147,8 +147,8 @@ MUTANTS = [
     Mutant("what runs is not given back", "worker/turn_writer.py",
            {"unknown = there - running - ": "unknown = there - "}, "test_turn_writer.py"),
     Mutant("recover is fenced by what was seen", "lifecycle/cleaning.py",
-           {"    if not run(alias, statements.LOCK_CLAIMED, ids=[attempt.task_id])[1]:\n":
-            "    held = run(alias, statements.LOCK_CLAIMED, ids=[attempt.task_id])[1]\n"
+           {"    if not fetch(alias, statements.LOCK_CLAIMED, ids=[attempt.task_id]):\n":
+            "    held = fetch(alias, statements.LOCK_CLAIMED, ids=[attempt.task_id])\n"
             "    for _, number, worker in held:\n"
             "        attempt = attempt._replace(number=number, worker=as_uuid(worker))\n"
             "    if not held:\n"}, "test_lifecycle.py", BOTH),
@@ -178,7 +178,7 @@ MUTANTS = [
     Mutant("an atomic finish of 0 rows rolls back", "lifecycle/outcomes.py",
            {"    _hit(alias, statements.FINISH, attempt)":
             "    task_id, number, worker = attempt.fence\n"
-            "    run(alias, statements.FINISH, id=task_id, attempt=number, worker=worker)"},
+            "    execute(alias, statements.FINISH, id=task_id, attempt=number, worker=worker)"},
            "test_lifecycle.py"),
     Mutant("an atomic task is one transaction", "worker/runner.py",
            {"        with transaction.atomic(using=self.alias, durable=True):\n":
@@ -198,7 +198,7 @@ MUTANTS = [
            {" if one not in self._sent": ""}, "test_rerouting.py"),
     Mutant("renotify", "cleaner/cleaner.py", {"            upkeep.renotify,\n": ""}, "test_cleaner.py"),
     Mutant("a claim of a worker that registers meanwhile is none without a worker", "lifecycle/cleaning.py",
-           {"if is_uuid(low) and not run(alias, statements.HAS_WORKER, worker=as_uuid(low))[1]:":
+           {"if is_uuid(low) and not fetch(alias, statements.HAS_WORKER, worker=as_uuid(low)):":
             "if is_uuid(low):"}, "test_cleaner_load.py"),
     Mutant("an expired or old row is removed behind the last one", "cleaner/sweep.py",
            {"        self._since = removed.until or since\n": "        self._since = None\n"},

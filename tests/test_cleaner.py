@@ -17,7 +17,7 @@ from django_txtasks import registry, signals
 from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config
 from django_txtasks.lifecycle import claims, cleaning, workers
-from django_txtasks.lifecycle.dialect import run
+from django_txtasks.lifecycle.execute import execute
 from django_txtasks.models import FinishedTask, Status, Worker
 
 pytestmark = pytest.mark.usefixtures("rows")
@@ -133,7 +133,7 @@ def test_a_lost_workers_tasks_are_told_to_workers(clock, worker):
 
 
 def make_overdue(seconds):
-    run("default", "UPDATE txtasks_task SET run_after = {ago}, notified_at = NULL", age=seconds)
+    execute("default", "UPDATE txtasks_task SET run_after = {ago}, notified_at = NULL", age=seconds)
 
 
 def test_overdue_tasks_are_told_again_once_in_two_intervals(worker):
@@ -169,7 +169,7 @@ def finish_some(count, age):
     for _ in range(count):
         tasks.note.enqueue()
     call_command("runworkers", batch=True, verbosity=0)
-    run("default", "UPDATE txtasks_finishedtask SET finished_at = {ago}", age=age)
+    execute("default", "UPDATE txtasks_finishedtask SET finished_at = {ago}", age=age)
 
 
 def test_old_finished_tasks_are_pruned_and_young_ones_kept(cleaner):
@@ -242,7 +242,7 @@ def test_once_looks_twice_a_lease_apart_at_a_worker_that_seems_silent(txtasks):
     worker = workers.register(
         "default", queues=[], threads=1, listening=None, lease=timedelta(seconds=1.5)
     )
-    run("default", "UPDATE txtasks_worker SET seen_at = {ago}", age=60)
+    execute("default", "UPDATE txtasks_worker SET seen_at = {ago}", age=60)
     call_command("runcleaner", once=True, stdout=StringIO())
     assert Worker.objects.get(pk=worker).lost
 
@@ -253,7 +253,7 @@ def test_once_watches_for_a_whole_lease_after_it_was_asleep_itself(txtasks, monk
     worker = workers.register(
         "default", queues=[], threads=1, listening=None, lease=timedelta(seconds=1.5)
     )
-    run("default", "UPDATE txtasks_worker SET seen_at = {ago}", age=60)
+    execute("default", "UPDATE txtasks_worker SET seen_at = {ago}", age=60)
     naps = iter([0.1, 0.1, 1.4])
     sleep = time.sleep
     monkeypatch.setattr(time, "sleep", lambda seconds: sleep(next(naps, seconds)))

@@ -15,7 +15,8 @@ from django_txtasks.cleaner.sweep import REST_SECONDS, SLOW_LOOK_SECONDS, Sweep
 from django_txtasks.conf import get_config
 from django_txtasks.lifecycle import claims, cleaning, overdue, workers
 from django_txtasks.lifecycle.cleaning import Removed
-from django_txtasks.lifecycle.dialect import own_transaction, run
+from django_txtasks.lifecycle.execute import execute
+from django_txtasks.lifecycle.transactions import own_transaction
 from django_txtasks.models import FinishedTask, Status, Task, Worker
 
 pytestmark = pytest.mark.usefixtures("rows")
@@ -435,7 +436,7 @@ def test_a_lost_workers_claims_are_looked_for_again_in_the_next_pass():
     cleaner = Cleaner(get_config())
     cleaner.run_once()
     handle = tasks.slow_once.enqueue("x")
-    run("default",
+    execute("default",
         "UPDATE txtasks_task SET status = 'claimed', worker = %(worker)s, claimed_at = {now}, started_at = {now}",
         worker=lost)  # fmt: skip
     assert cleaner.run_once()["retried"] == 1

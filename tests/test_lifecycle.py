@@ -15,7 +15,8 @@ from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import claims, cleaning, operators, outcomes, statements, workers
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended, capped
 from django_txtasks.lifecycle.claims import Subscription
-from django_txtasks.lifecycle.dialect import own_transaction, run
+from django_txtasks.lifecycle.execute import fetch
+from django_txtasks.lifecycle.transactions import own_transaction
 from django_txtasks.models import Outcome, Status, Task, Worker
 
 pytestmark = pytest.mark.usefixtures("rows")
@@ -394,7 +395,7 @@ def test_looking_for_priorities_does_not_walk_the_backlog():
     helpers.execute("VACUUM ANALYZE txtasks_task")  # dead rows of earlier tests are no backlog
     for name in ("default", "mail"):
         explain = f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statements.PENDING_PRIORITIES}"
-        plan = run("default", explain, queue=name)[1][0][0][0]["Plan"]
+        plan = fetch("default", explain, queue=name)[0][0][0]["Plan"]
         assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] < 20
 
 
@@ -410,7 +411,7 @@ def test_the_priorities_of_a_queue_are_found_highest_first():
     held = tasks.note.using(priority=9).enqueue("held")
     operators.hold("default", [held.id])
     found = {
-        queue: [row[0] for row in run("default", statements.PENDING_PRIORITIES, queue=queue)[1]]
+        queue: [row[0] for row in fetch("default", statements.PENDING_PRIORITIES, queue=queue)]
         for queue in ("default", "mail", "a", "zebra")
     }
     assert found == {"default": [3, -7], "mail": [5, 0], "a": [], "zebra": []}

@@ -19,8 +19,8 @@ from django_txtasks.conf import get_config
 from django_txtasks.lifecycle import claims, ranges, workers
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.claims import Room, Subscription
-from django_txtasks.lifecycle.dialect import own_transaction
 from django_txtasks.lifecycle.time_limits import fetch_within, try_within
+from django_txtasks.lifecycle.transactions import own_transaction
 from django_txtasks.models import FinishedTask, Status, Task, Worker
 from django_txtasks.worker.schedule import Schedule
 from django_txtasks.worker.slots import Slots

@@ -22,7 +22,7 @@ from django_txtasks.admin.confirming import Chosen
 from django_txtasks.conf import get_config
 from django_txtasks.enqueueing import notify_on_commit
 from django_txtasks.lifecycle import operators
-from django_txtasks.lifecycle.dialect import as_uuid
+from django_txtasks.lifecycle.execute import as_uuid
 from django_txtasks.models import FinishedTask, Status, Task
 
 if TYPE_CHECKING:

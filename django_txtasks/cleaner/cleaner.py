@@ -25,7 +25,7 @@ from django_txtasks.lifecycle.database_errors import (
     text_of,
     took_too_long,
 )
-from django_txtasks.lifecycle.dialect import own_transaction
+from django_txtasks.lifecycle.transactions import own_transaction
 from django_txtasks.retry import backoff, jitter
 
 NAMES = ("lost", "retried", "buried", "expired", "renotified", "pruned")

@@ -22,7 +22,7 @@ from django_txtasks import signals
 from django_txtasks.conf import Config
 from django_txtasks.lifecycle import cleaning, sessions
 from django_txtasks.lifecycle.cleaning import LivingWorker
-from django_txtasks.lifecycle.dialect import own_transaction
+from django_txtasks.lifecycle.transactions import own_transaction
 from django_txtasks.lifecycle.workers import host_name
 
 LOOKS = (0.01, 0.02, 0.05, 0.1)

@@ -10,7 +10,7 @@ from django.db import DatabaseError
 from django_txtasks.conf import Config
 from django_txtasks.lifecycle import cleaners, sessions
 from django_txtasks.lifecycle.database_errors import text_of
-from django_txtasks.lifecycle.dialect import own_transaction
+from django_txtasks.lifecycle.transactions import own_transaction
 
 
 class Record:

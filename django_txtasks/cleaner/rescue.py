@@ -18,7 +18,7 @@ from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import cleaning, sessions
 from django_txtasks.lifecycle.attempts import Arrow
 from django_txtasks.lifecycle.cleaning import Holder, Orphan
-from django_txtasks.lifecycle.dialect import own_transaction
+from django_txtasks.lifecycle.transactions import own_transaction
 from django_txtasks.retry import backoff
 
 COUNTED = {Arrow.RETRY: "retried", Arrow.BURY: "buried"}

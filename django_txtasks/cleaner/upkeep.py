@@ -14,7 +14,7 @@ from django_txtasks.cleaner.sweep import Sweep
 from django_txtasks.conf import Config
 from django_txtasks.lifecycle import cleaners, cleaning, names
 from django_txtasks.lifecycle.cleaning import Removed
-from django_txtasks.lifecycle.dialect import own_transaction
+from django_txtasks.lifecycle.transactions import own_transaction
 
 KEEP_LOST_WORKERS = timedelta(days=1)
 

@@ -24,8 +24,8 @@ from django_txtasks.lifecycle.claims import (
     read_attempt,
     read_lookup,
 )
-from django_txtasks.lifecycle.dialect import can_run_at_once, run_at_once
 from django_txtasks.lifecycle.outcomes import Recorded, finishing
+from django_txtasks.lifecycle.transactions import can_use_one_statement, fetch_in_one_statement
 
 NO_HOOKS = "{}"
 
@@ -33,7 +33,7 @@ NO_HOOKS = "{}"
 def fits(alias: str, worker: uuid.UUID, ended: Sequence[Ended]) -> bool:
     """Say whether ``turn`` can do it: all that ended is finished, each task once, with nothing to follow."""
     return (
-        can_run_at_once(alias)
+        can_use_one_statement(alias)
         and all(
             one.arrow is Arrow.FINISH
             and one.attempt.worker == worker
@@ -91,7 +91,7 @@ def turn(
         asked.update(_scanning(marks, recent, width))
     if ids:
         asked.update(hinted=ids)
-    answer = run_at_once(
+    answer = fetch_in_one_statement(
         subscription.alias,
         statements.at_once(
             finish=bool(ended), keep=keep, scan=scan, recent=bool(recent), hints=bool(ids)

@@ -17,7 +17,7 @@ from django_txtasks import registry
 from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.attempts import Attempt
 from django_txtasks.lifecycle.database_errors import TookTooLong
-from django_txtasks.lifecycle.dialect import as_uuid, run
+from django_txtasks.lifecycle.execute import as_uuid, execute, fetch
 from django_txtasks.lifecycle.time_limits import fetch_within
 
 _INT = operator.attrgetter("int")  # UUIDs compare slowly
@@ -199,19 +199,19 @@ def claim_hinted(
 
     Must run in a transaction that began with the worker's beat.
     """
-    rows = run(
+    rows = fetch(
         subscription.alias,
         statements.CHOOSE_BY_ID,
         queues=subscription.queues,
         names=subscription.names,
         ids=sorted(set(ids)),
-    )[1]
+    )
     due = [row for row in rows if row[-1] <= 0][: room.width]
     claimed = claim_rows(subscription.alias, worker, due, room)
     known = {as_uuid(row[0]) for row in rows}
     if missing := sorted(set(ids) - known):
         known |= {
-            as_uuid(row[0]) for row in run(subscription.alias, statements.KNOWN_IDS, ids=missing)[1]
+            as_uuid(row[0]) for row in fetch(subscription.alias, statements.KNOWN_IDS, ids=missing)
         }
     return read_lookup(ids, rows, claimed, known)
 
@@ -232,12 +232,12 @@ def read_lookup(
 def still_holds(alias: str, attempt: Attempt) -> bool:
     """Say whether the row is still this attempt's and its worker is believed."""
     task_id, number, worker = attempt.fence
-    return bool(run(alias, statements.STILL_HELD, id=task_id, attempt=number, worker=worker)[1])
+    return bool(fetch(alias, statements.STILL_HELD, id=task_id, attempt=number, worker=worker))
 
 
 def claims_of(alias: str, worker: uuid.UUID) -> set[tuple[uuid.UUID, int]]:
     """Return (id, attempt) of every row that says this worker holds it."""
-    rows = run(alias, statements.CLAIMS_OF_WORKER, worker=worker)[1]
+    rows = fetch(alias, statements.CLAIMS_OF_WORKER, worker=worker)
     return {(as_uuid(task_id), number) for task_id, number in rows}
 
 
@@ -260,7 +260,7 @@ def claim_rows(
     claimed = room.take([read_attempt(row, worker) for row in rows])
     if claimed:
         ids = sorted((attempt.task_id for attempt in claimed), key=_INT)
-        count, _ = run(alias, statements.CLAIM, worker=worker, ids=ids)
+        count = execute(alias, statements.CLAIM, worker=worker, ids=ids)
         if count != len(ids):  # SQLite without BEGIN IMMEDIATE: somebody was faster
             raise OperationalError(
                 f"{count} rows were claimed instead of {len(ids)}: repeat the turn"

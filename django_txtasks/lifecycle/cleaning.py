@@ -20,7 +20,7 @@ from django_txtasks.exceptions import ClaimLost, WorkerLost, WorkerStopped, clas
 from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.attempts import MAX_ERRORS, Arrow, Attempt, Counted, Ended
 from django_txtasks.lifecycle.claims import read_entries
-from django_txtasks.lifecycle.dialect import as_uuid, is_uuid, run
+from django_txtasks.lifecycle.execute import as_uuid, execute, fetch, is_uuid
 from django_txtasks.lifecycle.follow_ups import FollowUps, follow
 from django_txtasks.lifecycle.outcomes import finish_rows, move
 from django_txtasks.models import OnCrash, Outcome, Status
@@ -80,7 +80,7 @@ class Recovered:
 
 def living_workers(alias: str) -> list[LivingWorker]:
     """Return the workers that are believed, with the beat that each has reached."""
-    rows = run(alias, statements.LIVING_WORKERS)[1]
+    rows = fetch(alias, statements.LIVING_WORKERS)
     return [
         LivingWorker(as_uuid(worker), beat, lease, host, pid, json.loads(sessions), bool(suspected))
         for worker, beat, lease, host, pid, sessions, suspected in rows
@@ -93,7 +93,7 @@ def abilities(alias: str) -> dict[str, set[str] | None]:
     A worker of a release that did not write them down may declare any.
     """
     able: dict[str, set[str] | None] = {}
-    for queues, names in run(alias, statements.ABILITIES)[1]:
+    for queues, names in fetch(alias, statements.ABILITIES):
         declared = set(json.loads(names))
         for queue in json.loads(queues):
             others = able.get(queue, set())
@@ -106,15 +106,15 @@ def suspect(alias: str, worker: uuid.UUID, will: int) -> bool | None:
 
     False = it is void: the worker is lost, gone, or has a new one. None = the worker's row is locked.
     """
-    if not run(alias, statements.LOCK_WORKER, worker=worker)[1]:
-        return None if run(alias, statements.HAS_WORKER, worker=worker)[1] else False
-    return run(alias, statements.SUSPECT, worker=worker, will=will)[0] == 1
+    if not fetch(alias, statements.LOCK_WORKER, worker=worker):
+        return None if fetch(alias, statements.HAS_WORKER, worker=worker) else False
+    return execute(alias, statements.SUSPECT, worker=worker, will=will) == 1
 
 
 def seems_silent(alias: str) -> bool:
     """Say whether some worker's last beat is older than its lease, by the database's clock."""
     return any(
-        run(alias, statements.SILENT_WORKERS, age=worker.lease)[1]
+        fetch(alias, statements.SILENT_WORKERS, age=worker.lease)
         for worker in living_workers(alias)
     )
 
@@ -124,14 +124,14 @@ def lose(alias: str, worker: LivingWorker) -> bool:
 
     False = it lives, or its row is locked, by itself or by another cleaner.
     """
-    if not run(alias, statements.LOCK_WORKER, worker=worker.id)[1]:
+    if not fetch(alias, statements.LOCK_WORKER, worker=worker.id):
         return False
-    return run(alias, statements.LOSE, worker=worker.id, beat=worker.beat)[0] == 1
+    return execute(alias, statements.LOSE, worker=worker.id, beat=worker.beat) == 1
 
 
 def lost_workers(alias: str) -> list[Holder]:
     """Return the workers that were declared lost."""
-    rows = run(alias, statements.LOST_WORKERS)[1]
+    rows = fetch(alias, statements.LOST_WORKERS)
     return [
         Holder(as_uuid(worker), f"{as_uuid(worker)} on {host} (pid {pid})")
         for worker, host, pid in rows
@@ -144,16 +144,16 @@ def holders_without_row(alias: str) -> list[Holder]:
     One look between each two workers that have one.
     """
     found: list[Holder] = []
-    known = [row[0] for row in run(alias, statements.ALL_WORKERS)[1]]
+    known = [row[0] for row in fetch(alias, statements.ALL_WORKERS)]
     low: Any = _FIRST_ID
     for high in [*known, _LAST_ID]:
         while len(found) < BATCH_ROWS:
-            rows = run(alias, statements.HOLDER_BETWEEN, low=low, high=high)[1]
+            rows = fetch(alias, statements.HOLDER_BETWEEN, low=low, high=high)
             if not rows:
                 break
             low = rows[0][0]
             # W1 has registered and claimed since the workers were read: its row is older than its claim
-            if is_uuid(low) and not run(alias, statements.HAS_WORKER, worker=as_uuid(low))[1]:
+            if is_uuid(low) and not fetch(alias, statements.HAS_WORKER, worker=as_uuid(low)):
                 found.append(Holder(as_uuid(low), f"{as_uuid(low)}, which has no row"))
         low = high
     return found
@@ -161,7 +161,7 @@ def holders_without_row(alias: str) -> list[Holder]:
 
 def held_by(alias: str, holder: Holder, most: int = MAX_HELD_CLAIMS) -> list[uuid.UUID]:
     """Return the ids of claims in a holder's name, in order; if there are more than ``most``, any of them."""
-    rows = run(alias, statements.HELD_BY, worker=holder.id, limit=most)[1]
+    rows = fetch(alias, statements.HELD_BY, worker=holder.id, limit=most)
     return sorted(as_uuid(row[0]) for row in rows if is_uuid(row[0]))
 
 
@@ -170,7 +170,7 @@ def orphans(alias: str, holder: Holder, ids: Sequence[uuid.UUID]) -> list[Orphan
     found: list[Orphan] = []
     for start in range(0, len(ids), BATCH_ROWS):
         page = ids[start : start + BATCH_ROWS]
-        rows = run(alias, statements.ORPHANS, ids=page, worker=holder.id)[1]
+        rows = fetch(alias, statements.ORPHANS, ids=page, worker=holder.id)
         found += sorted(
             (_orphan(row, holder.whose) for row in rows), key=lambda one: one.attempt.task_id
         )
@@ -198,7 +198,7 @@ def recover(
         ClaimLost: the row has moved on by itself, or somebody else has locked it.
     """
     attempt, policy = orphan.attempt, orphan.on_crash
-    if not run(alias, statements.LOCK_CLAIMED, ids=[attempt.task_id])[1]:
+    if not fetch(alias, statements.LOCK_CLAIMED, ids=[attempt.task_id]):
         raise ClaimLost(f"task {attempt.task_id} is locked or no longer claimed")
     free = bool(stopped) and policy is OnCrash.RETRY and not _is_stopped_too_often(attempt)
     crashes = attempt.crashes + (not free)
@@ -255,7 +255,7 @@ def expire(alias: str, *, keep: bool, since: str | None = None) -> Removed:
         (id, task name, queue name) of each.
     """
     sql = statements.EXPIRED.replace("{since}", statements.SINCE_EXPIRY if since else "")
-    found = run(alias, sql, limit=BATCH_ROWS, **_since(since))[1]
+    found = fetch(alias, sql, limit=BATCH_ROWS, **_since(since))
     rows = [(as_uuid(row[0]), row[2], row[3]) for row in found]
     stuck = dict(_finish_expired(alias, [row[0] for row in rows], keep=keep))
     gone = [row for row in rows if row[0] not in stuck]
@@ -282,16 +282,16 @@ def _finish_expired(
 def prune(alias: str, age: timedelta, *, since: str | None = None) -> Removed:
     """Delete a batch of tasks that finished longer than ``age`` ago, not those of before ``since``."""
     sql = statements.OLD_FINISHED.replace("{since}", statements.SINCE_FINISH if since else "")
-    found = run(alias, sql, age=age.total_seconds(), limit=BATCH_ROWS, **_since(since))[1]
+    found = fetch(alias, sql, age=age.total_seconds(), limit=BATCH_ROWS, **_since(since))
     rows = [(as_uuid(row[0]),) for row in found]
     if rows:
-        run(alias, statements.PRUNE, ids=sorted(row[0] for row in rows))
+        execute(alias, statements.PRUNE, ids=sorted(row[0] for row in rows))
     return Removed(rows, found[-1][1] if found else None)
 
 
 def time_ago(alias: str, age: timedelta) -> str:
     """Return what time it was ``age`` ago, by the database's clock."""
-    return str(run(alias, statements.TIME_AGO, age=age.total_seconds())[1][0][0])
+    return str(fetch(alias, statements.TIME_AGO, age=age.total_seconds())[0][0])
 
 
 def long_claimed(alias: str, age: timedelta) -> list[tuple[Attempt, str]]:
@@ -299,10 +299,10 @@ def long_claimed(alias: str, age: timedelta) -> list[tuple[Attempt, str]]:
     living = {worker.id: worker for worker in living_workers(alias)}
     if not living:
         return []
-    rows = run(
+    rows = fetch(
         alias, statements.LONG_CLAIMED,
         workers=sorted(living), age=age.total_seconds(), limit=BATCH_ROWS,
-    )[1]  # fmt: skip
+    )  # fmt: skip
     found = []
     for task_id, number, worker_id, name, queue in rows:
         worker = living[as_uuid(worker_id)]
@@ -315,10 +315,10 @@ def forget_lost_workers(alias: str, age: timedelta) -> int:
     """Delete the rows of lost workers that hold nothing and were last seen ``age`` ago."""
     old = [
         as_uuid(row[0])
-        for row in run(alias, statements.OLD_LOST_WORKERS, age=age.total_seconds())[1]
+        for row in fetch(alias, statements.OLD_LOST_WORKERS, age=age.total_seconds())
     ]
-    free = [one for one in old if not run(alias, statements.HELD_BY, worker=one, limit=1)[1]]
-    return run(alias, statements.FORGET_WORKERS, ids=sorted(free))[0] if free else 0
+    free = [one for one in old if not fetch(alias, statements.HELD_BY, worker=one, limit=1)]
+    return execute(alias, statements.FORGET_WORKERS, ids=sorted(free)) if free else 0
 
 
 def _since(since: str | None) -> dict[str, str]:

@@ -13,7 +13,8 @@ from datetime import timedelta
 from django.db import connections
 
 from django_txtasks.lifecycle import statements
-from django_txtasks.lifecycle.dialect import own_transaction, run
+from django_txtasks.lifecycle.execute import fetch
+from django_txtasks.lifecycle.transactions import own_transaction
 from django_txtasks.models import DatabaseNow, Worker
 
 ROWS_PER_PRIORITY = 200
@@ -88,8 +89,8 @@ def _heads(
     sql = _HEAD.replace("{forced}", forced).replace("{bounds}", bounds)
     found: Counter[str] = Counter()
     for queue in queues:
-        present = run(alias, statements.PENDING_PRIORITIES, queue=queue)[1]
+        present = fetch(alias, statements.PENDING_PRIORITIES, queue=queue)
         for (priority,) in present[:MAX_PRIORITIES]:
-            rows = run(alias, sql, queue=queue, priority=priority, limit=ROWS_PER_PRIORITY)[1]
+            rows = fetch(alias, sql, queue=queue, priority=priority, limit=ROWS_PER_PRIORITY)
             found.update(name for (name,) in rows)
     return found

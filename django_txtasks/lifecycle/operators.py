@@ -7,8 +7,9 @@ from collections.abc import Iterable
 
 from django_txtasks import signals
 from django_txtasks.lifecycle import statements
-from django_txtasks.lifecycle.dialect import as_uuid, own_transaction, run
+from django_txtasks.lifecycle.execute import as_uuid, execute, fetch
 from django_txtasks.lifecycle.outcomes import finish_rows
+from django_txtasks.lifecycle.transactions import own_transaction
 from django_txtasks.models import Outcome, Status
 from django_txtasks.signals import Event
 
@@ -65,7 +66,7 @@ def _update(
     with own_transaction(alias):
         moved = _lock(alias, ids, status, lock)
         if moved:
-            run(alias, sql, ids=sorted(task_id for task_id, _ in moved))
+            execute(alias, sql, ids=sorted(task_id for task_id, _ in moved))
     return _told(moved, event)
 
 
@@ -96,5 +97,5 @@ def _lock(alias: str, ids: Iterable[uuid.UUID], status: Status, sql: str) -> Mov
     wanted = sorted(set(ids))
     if not wanted:
         return []
-    rows = run(alias, sql, ids=wanted, status=status.value)[1]
+    rows = fetch(alias, sql, ids=wanted, status=status.value)
     return [(as_uuid(task_id), queue) for task_id, queue in rows]

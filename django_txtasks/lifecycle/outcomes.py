@@ -16,7 +16,7 @@ from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Counted, Ended, capped
 from django_txtasks.lifecycle.claims import read_entries
-from django_txtasks.lifecycle.dialect import as_uuid, run
+from django_txtasks.lifecycle.execute import as_uuid, execute, fetch
 from django_txtasks.lifecycle.follow_ups import FollowUps, follow
 from django_txtasks.models import Outcome, Status
 
@@ -77,7 +77,7 @@ def is_too_much(alias: str, ended: Ended, error: Exception) -> bool:
     code = getattr(cause, "sqlstate", None) or (cause.args[0] if cause and cause.args else None)
     if code in _SESSION_ENDED and connections[alias].vendor == "mysql":
         try:
-            ((most,),) = run(alias, statements.MYSQL_PACKET)[1]
+            ((most,),) = fetch(alias, statements.MYSQL_PACKET)
         except (DatabaseError, InterfaceError):
             return False
         return 2 * weight(ended) >= int(most)
@@ -98,12 +98,12 @@ def _finish_many(
         return ended
     worker = finished[0].attempt.worker
     finished = [one for one in finished if one.attempt.worker == worker]
-    held = run(
+    held = fetch(
         alias,
         statements.FINISH_AND_KEEP_MANY if keep else statements.FINISH_MANY,
         worker=worker,
         **finishing(finished),
-    )[1]
+    )
     if len(held) == len(finished) == len(ended):
         recorded.done += finished
         return []
@@ -129,10 +129,10 @@ def _record(alias: str, ended: Sequence[Ended], *, keep: bool) -> Recorded:
     """The same for each arrow and on all databases: lock the rows that are held, then move them."""
     recorded = Recorded()
     ids = sorted({one.attempt.task_id for one in ended})
-    held = _fences(run(alias, statements.LOCK_CLAIMED, ids=ids)[1])
+    held = _fences(fetch(alias, statements.LOCK_CLAIMED, ids=ids))
     seen = held
     if len(held) < len(ids):
-        seen = _fences(run(alias, statements.SEE_CLAIMED, ids=ids)[1])
+        seen = _fences(fetch(alias, statements.SEE_CLAIMED, ids=ids))
     for one in ended:
         fence = one.attempt.fence
         group = (
@@ -170,7 +170,7 @@ def finish(alias: str, ended: Ended, *, config: Config) -> FollowUps:
 def finished_by(alias: str, attempt: Attempt) -> bool:
     """Say whether this very attempt has finished the task: by a COMMIT whose answer was lost."""
     task_id, number, worker = attempt.fence
-    return bool(run(alias, statements.FINISHED_BY, id=task_id, attempt=number, worker=worker)[1])
+    return bool(fetch(alias, statements.FINISHED_BY, id=task_id, attempt=number, worker=worker))
 
 
 def note_late_finish(alias: str, attempt: Attempt) -> None:
@@ -180,7 +180,7 @@ def note_late_finish(alias: str, attempt: Attempt) -> None:
     """
     for table in ("txtasks_task", "txtasks_finishedtask"):
         sql = statements.LATE_IN.replace("{table}", table)
-        for _, late, errors in run(alias, sql, id=attempt.task_id)[1]:
+        for _, late, errors in fetch(alias, sql, id=attempt.task_id):
             lost = [one for one in read_entries(errors) if one.get("attempt") == attempt.number]
             entry = {
                 "attempt": attempt.number,
@@ -188,7 +188,7 @@ def note_late_finish(alias: str, attempt: Attempt) -> None:
                 "abandoned_at": lost[-1].get("at") if lost else None,
                 "finished_at": _now(alias),
             }
-            run(
+            execute(
                 alias,
                 statements.NOTE_LATE_FINISH.replace("{table}", table),
                 id=attempt.task_id,
@@ -201,7 +201,7 @@ def note_hook_error(alias: str, ended: Ended) -> None:
     """Say beside a finished task that a commit hook of its transaction has failed."""
     task_id, number, worker = ended.attempt.fence
     errors = ended.attempt.errors_with({"at": _now(alias), "after_commit": True, **ended.error})
-    run(
+    execute(
         alias,
         statements.NOTE_HOOK_ERROR,
         id=task_id,
@@ -224,7 +224,7 @@ def finish_rows(
     ids = sorted(ids)
     if keep:
         _copy(alias, ids, status, outcome, results or {})
-    count, _ = run(alias, statements.DELETE_TASKS, ids=ids, status=status.value)
+    count = execute(alias, statements.DELETE_TASKS, ids=ids, status=status.value)
     if count != len(ids):
         raise ClaimLost(f"{count} of {len(ids)} locked rows were still there; nothing was recorded")
 
@@ -244,7 +244,7 @@ def _copy(
         for n, (task_id, result) in enumerate(results.items()):
             params.update({f"key{n}": task_id, f"result{n}": result})
     sql = statements.COPY_TO_FINISHED.replace("{result}", case)
-    run(alias, sql, ids=ids, status=status.value, outcome=outcome.value, **params)
+    execute(alias, sql, ids=ids, status=status.value, outcome=outcome.value, **params)
 
 
 def move(alias: str, ended: Ended) -> None:
@@ -270,14 +270,14 @@ def move(alias: str, ended: Ended) -> None:
 
 def _now(alias: str) -> str:
     """Return the database's clock as text; whose clock it is matters more than microseconds."""
-    now = run(alias, statements.NOW)[1][0][0]
+    now = fetch(alias, statements.NOW)[0][0]
     if isinstance(now, datetime):  # SQLite has text, to the millisecond
         now = now.replace(tzinfo=None).isoformat(" ", "milliseconds")
     return f"{now}Z"
 
 
 def _hit(alias: str, sql: str, attempt: Attempt, **changes: Any) -> None:
-    count, _ = run(
+    count = execute(
         alias, sql, id=attempt.task_id, attempt=attempt.number, worker=attempt.worker, **changes
     )
     if not count:

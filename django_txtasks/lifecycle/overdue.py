@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from django_txtasks.lifecycle import statements
-from django_txtasks.lifecycle.dialect import as_uuid, run
+from django_txtasks.lifecycle.execute import as_uuid, execute, fetch
 from django_txtasks.models import Status
 
 
@@ -27,7 +27,7 @@ class Overdue(NamedTuple):
 
 def priorities(alias: str, queue: str) -> list[int]:
     """Return the priorities of a queue's pending tasks, highest first."""
-    return [row[0] for row in run(alias, statements.PENDING_PRIORITIES, queue=queue)[1]]
+    return [row[0] for row in fetch(alias, statements.PENDING_PRIORITIES, queue=queue)]
 
 
 def page(
@@ -48,10 +48,10 @@ def page(
     if behind is not None:
         after = statements.AFTER_MARK
         mark = {"mark_time": behind.due_at, "mark_id": behind.task_id}
-    rows = run(
+    rows = fetch(
         alias, statements.OVERDUE.replace("{after}", after),
         queue=queue, priority=priority, age=age.total_seconds(), limit=limit, **mark,
-    )[1]  # fmt: skip
+    )  # fmt: skip
     return [Overdue(as_uuid(row[0]), row[1], bool(row[2]), row[3]) for row in rows]
 
 
@@ -60,8 +60,8 @@ def mark_notified(alias: str, ids: list[uuid.UUID]) -> list[uuid.UUID]:
     if not ids:
         return []
     sql = statements.LOCK_IN_STATE
-    rows = run(alias, sql, ids=sorted(ids), status=Status.PENDING.value)[1]
+    rows = fetch(alias, sql, ids=sorted(ids), status=Status.PENDING.value)
     waiting = {as_uuid(row[0]) for row in rows}
     if waiting:
-        run(alias, statements.NOTIFIED, ids=sorted(waiting))
+        execute(alias, statements.NOTIFIED, ids=sorted(waiting))
     return [one for one in ids if one in waiting]

@@ -16,7 +16,8 @@ from django.db import connections
 
 from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.claims import Head, Mark, Subscription, choosing
-from django_txtasks.lifecycle.dialect import dialect_of, run
+from django_txtasks.lifecycle.dialect import dialect_of
+from django_txtasks.lifecycle.execute import fetch
 from django_txtasks.lifecycle.time_limits import Tried, try_within
 
 Position = int
@@ -32,7 +33,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 def now(alias: str) -> Position:
     """Return the position of the database's time."""
-    found: Any = run(alias, statements.NOW)[1][0][0]
+    found: Any = fetch(alias, statements.NOW)[0][0]
     moment = found if isinstance(found, datetime) else datetime.fromisoformat(found)
     if moment.tzinfo is not None:
         moment = moment.astimezone(timezone.utc).replace(tzinfo=None)

@@ -17,7 +17,8 @@ from django.db import DatabaseError, InterfaceError, OperationalError, connectio
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_txtasks.lifecycle import statements
-from django_txtasks.lifecycle.dialect import dedicate_session, is_dedicated, run
+from django_txtasks.lifecycle.execute import execute, fetch, is_dedicated
+from django_txtasks.lifecycle.transactions import dedicate_session
 
 _known: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 """The session of each of the driver's connections: a pool hands the same ones out again."""
@@ -114,7 +115,7 @@ def is_pooled(wrapper: BaseDatabaseWrapper) -> bool:
 def can_write(alias: str) -> bool:
     """Say whether this thread's session takes writes: after a failover an old one may only read."""
     try:
-        run(alias, statements.TRY_TO_WRITE)
+        execute(alias, statements.TRY_TO_WRITE)
     except (DatabaseError, InterfaceError):
         return False
     return True
@@ -127,14 +128,14 @@ def is_gone(alias: str, session: str) -> bool | None:
         return None
     number, started, user = session.split(" ", 2)
     if vendor == "postgresql":
-        rows = run(alias, statements.POSTGRES_SESSION, pid=int(number))[1]
+        rows = fetch(alias, statements.POSTGRES_SESSION, pid=int(number))
         if rows and rows[0][0] is None:
             return None  # somebody else's session: this role may not see since when it is there
         return not rows or rows[0][0] != started
     me, since = _mysql_user(alias), _mysql_start(alias)
     if me != user or abs(since - float(started)) > CLOCK_TOLERANCE_SECONDS:
         return None
-    return not run(alias, statements.MYSQL_SESSION, id=int(number))[1]
+    return not fetch(alias, statements.MYSQL_SESSION, id=int(number))
 
 
 def end(alias: str, sessions: Iterable[str]) -> None:
@@ -145,28 +146,28 @@ def end(alias: str, sessions: Iterable[str]) -> None:
             number, started, _ = session.split(" ", 2)
             with contextlib.suppress(DatabaseError):  # it ended by itself, or this role may not
                 if connections[alias].vendor == "postgresql":
-                    run(alias, statements.POSTGRES_TERMINATE, pid=int(number), started=started)
+                    execute(alias, statements.POSTGRES_TERMINATE, pid=int(number), started=started)
                 else:
-                    run(alias, statements.MYSQL_KILL, id=int(number))
+                    execute(alias, statements.MYSQL_KILL, id=int(number))
 
 
 def _read(alias: str, wrapper: BaseDatabaseWrapper) -> str:
     raw: Any = wrapper.connection
     if wrapper.vendor == "postgresql":
-        pid, started, user = run(alias, statements.POSTGRES_OWN_SESSION)[1][0]
+        pid, started, user = fetch(alias, statements.POSTGRES_OWN_SESSION)[0]
         return f"{pid} {started} {user}" if pid == raw.info.backend_pid else ""
     if wrapper.vendor == "mysql":
-        number = run(alias, statements.MYSQL_OWN_SESSION)[1][0][0]
+        number = fetch(alias, statements.MYSQL_OWN_SESSION)[0][0]
         if number == raw.thread_id():
             return f"{number} {_mysql_start(alias):.0f} {_mysql_user(alias)}"
     return ""
 
 
 def _mysql_user(alias: str) -> str:
-    return str(run(alias, statements.MYSQL_USER)[1][0][0])
+    return str(fetch(alias, statements.MYSQL_USER)[0][0])
 
 
 def _mysql_start(alias: str) -> float:
     """Return when the server was started, by its own clock: after that its session numbers begin anew."""
-    now = run(alias, statements.MYSQL_CLOCK)[1][0][0]
-    return float(now) - float(run(alias, statements.MYSQL_UPTIME)[1][0][1])
+    now = fetch(alias, statements.MYSQL_CLOCK)[0][0]
+    return float(now) - float(fetch(alias, statements.MYSQL_UPTIME)[0][1])

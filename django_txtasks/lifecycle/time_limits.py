@@ -14,7 +14,7 @@ from django.db import DatabaseError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_txtasks.lifecycle.database_errors import is_timeout
-from django_txtasks.lifecycle.dialect import run
+from django_txtasks.lifecycle.execute import execute, fetch
 
 STEPS_PER_LOOK = 10_000
 """Steps of SQLite's virtual machine between two looks at the clock: less than a millisecond."""
@@ -37,11 +37,11 @@ def fetch_within(alias: str, sql: str, seconds: float, **params: Any) -> list[tu
     """
     connection, seconds = connections[alias], max(seconds, LEAST_SECONDS)
     if connection.vendor == "mysql":
-        return run(alias, _with_limit(connection, sql, seconds), **params)[1]
+        return fetch(alias, _with_limit(connection, sql, seconds), **params)
     if connection.vendor == "sqlite":
         with _interrupted_after(connection, seconds):
-            return run(alias, sql, **params)[1]
-    return run(alias, sql, **params)[1]
+            return fetch(alias, sql, **params)
+    return fetch(alias, sql, **params)
 
 
 def try_within(alias: str, sql: str, seconds: float, **params: Any) -> Tried:
@@ -85,9 +85,9 @@ def _statement_timeout(alias: str, seconds: float) -> Iterator[None]:
         yield
         return
     milliseconds = str(max(1, int(seconds * 1000)))
-    before = run(alias, _LOWER, limit=milliseconds)[1][0][0]
+    before = fetch(alias, _LOWER, limit=milliseconds)[0][0]
     yield
-    run(alias, _RESTORE, limit=before)
+    execute(alias, _RESTORE, limit=before)
 
 
 _RESTORE = "SELECT set_config('statement_timeout', %(limit)s, true)"

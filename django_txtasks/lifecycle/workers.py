@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 from django_txtasks.lifecycle import statements
-from django_txtasks.lifecycle.dialect import run
+from django_txtasks.lifecycle.execute import execute, fetch
 from django_txtasks.lifecycle.sessions import session_of_thread
 
 
@@ -30,7 +30,7 @@ def register(
         task_names: the task functions that its code declares.
     """
     worker = uuid.uuid4()
-    run(
+    execute(
         alias,
         statements.REGISTER,
         worker=worker,
@@ -69,7 +69,7 @@ def beat(
     state = state_of(
         alias, running=running, listening=listening, will=will, slot_sessions=slot_sessions
     )
-    return run(alias, statements.BEAT, worker=worker, **state)[0] == 1
+    return execute(alias, statements.BEAT, worker=worker, **state) == 1
 
 
 def state_of(
@@ -87,10 +87,10 @@ def state_of(
 
 def unregister(alias: str, worker: uuid.UUID) -> None:
     """Remove the row of a worker that stops, unless it still holds claims."""
-    if not run(alias, statements.HELD_BY, worker=worker, limit=1)[1]:
-        run(alias, statements.UNREGISTER, worker=worker)
+    if not fetch(alias, statements.HELD_BY, worker=worker, limit=1):
+        execute(alias, statements.UNREGISTER, worker=worker)
 
 
 def give_up(alias: str, worker: uuid.UUID) -> None:
     """Declare oneself lost: a worker that must stop now leaves its claims to the cleaner."""
-    run(alias, statements.MARK_LOST, worker=worker)
+    execute(alias, statements.MARK_LOST, worker=worker)

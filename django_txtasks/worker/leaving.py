@@ -13,7 +13,7 @@ from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import cleaning, outcomes, sessions, workers
 from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.cleaning import Holder, Orphan
-from django_txtasks.lifecycle.dialect import own_transaction
+from django_txtasks.lifecycle.transactions import own_transaction
 from django_txtasks.retry import backoff
 from django_txtasks.worker.outcome_buffer import Key
 from django_txtasks.worker.turn_writer import TurnWriter

@@ -29,7 +29,7 @@ from django_txtasks.lifecycle import at_once, claims, outcomes, sessions, worker
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.claims import Lookup, Room, Subscription
 from django_txtasks.lifecycle.database_errors import is_repeatable, is_timeout
-from django_txtasks.lifecycle.dialect import own_transaction
+from django_txtasks.lifecycle.transactions import own_transaction
 from django_txtasks.worker.cleaner_check import CleanerCheck
 from django_txtasks.worker.outcome_buffer import Key, OutcomeBuffer, emit, key
 from django_txtasks.worker.scans import Scan, Scans

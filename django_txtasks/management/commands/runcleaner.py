@@ -20,7 +20,7 @@ from django_txtasks.cleaner.renotifier import Notify
 from django_txtasks.conf import Config, get_config
 from django_txtasks.lifecycle import cleaners, cleaning, sessions
 from django_txtasks.lifecycle.database_errors import text_of
-from django_txtasks.lifecycle.dialect import own_transaction
+from django_txtasks.lifecycle.transactions import own_transaction
 from django_txtasks.management.console import (
     CHECKS,
     database_option,

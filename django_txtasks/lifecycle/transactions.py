@@ -1,0 +1,115 @@
+"""Transactions and sessions of ours alone, with limits: a frozen process must not keep rows locked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+from django.db import connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from django_txtasks.lifecycle.execute import bound, cursor_of, execute, is_dedicated, keep_cursor
+
+
+@contextmanager
+def own_transaction(
+    alias: str, *, limit: timedelta | None = None, in_order: bool = False
+) -> Iterator[None]:
+    """A transaction of ours alone.
+
+    Args:
+        limit: how long its client may freeze inside it, and, on PostgreSQL, twice the longest
+            statement: a stopped process must not keep rows locked for the cleaner. MySQL, unlike
+            MariaDB, has no such limit.
+        in_order: with ``limit``, for PostgreSQL: read what waits in the order of its index, a few rows, even
+            if statistics of a table that was empty make it seem as cheap to sort all of them.
+    """
+    with transaction.atomic(using=alias):
+        if limit is not None and getattr(connections[alias], "mysql_is_mariadb", False):
+            execute(alias, _MARIADB_LIMIT, seconds=max(1, math.ceil(limit.total_seconds())))
+        if limit is not None and _lacks_limits(connections[alias]):
+            execute(alias, _LIMITS + _IN_ORDER if in_order else _LIMITS, **_limits(limit))
+        yield
+
+
+def _lacks_limits(connection: BaseDatabaseWrapper) -> bool:
+    return connection.vendor == "postgresql" and not is_dedicated(connection)
+
+
+def _limits(limit: timedelta) -> dict[str, str]:
+    milliseconds = max(1, int(limit.total_seconds() * 1000))
+    return {
+        "idle": str(milliseconds),
+        "statement": str(max(1, milliseconds // 2)),
+        "lock": "1000",
+    }
+
+
+_LIMITS = """
+    SELECT set_config('idle_in_transaction_session_timeout', %(idle)s, true),
+           set_config('statement_timeout', %(statement)s, true),
+           set_config('lock_timeout', %(lock)s, true)
+"""
+# What it is forbidden to do becomes so expensive, where it has to be done, that it would be compiled first.
+_IN_ORDER = """
+         , set_config('enable_sort', 'off', true), set_config('enable_bitmapscan', 'off', true),
+           set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true)
+"""
+_ONE_PLAN = ", set_config('plan_cache_mode', 'force_generic_plan', true)"
+
+_MARIADB_LIMIT = "SET SESSION idle_transaction_timeout = %(seconds)s"
+
+
+def fetch_in_one_statement(
+    alias: str, sql: str, *, limit: timedelta, **params: Any
+) -> list[tuple[Any, ...]]:
+    """Run one statement as a transaction of its own, within the limits of ``own_transaction``; return its rows.
+
+    It takes one round trip: its limits are the session's or travel with it, so that they hold before it asks
+    for its first lock. See ``can_use_one_statement``.
+    """
+    connection = connections[alias]
+    text, values = bound(connection, sql, params)
+    with cursor_of(connection) as cursor:
+        if is_dedicated(connection):
+            cursor.execute(text, values)
+        else:
+            cursor.execute(f"{_LIMITS + _IN_ORDER};{text}", {**_limits(limit), **values})
+            cursor.nextset()
+        return list(cursor.fetchall())
+
+
+def can_use_one_statement(alias: str) -> bool:
+    """Say whether ``fetch_in_one_statement`` can: PostgreSQL and no open transaction.
+
+    In a session that is not ours alone, psycopg must write values into the SQL, as it does unless Django is
+    told to bind them on the server.
+    """
+    connection: Any = connections[alias]
+    if connection.vendor != "postgresql" or not connection.get_autocommit():
+        return False
+    if is_dedicated(connection):
+        return True
+    from psycopg import ClientCursor  # where there is PostgreSQL, it can be imported
+
+    return issubclass(connection.connection.cursor_factory, ClientCursor)
+
+
+def dedicate_session(alias: str, limit: timedelta) -> None:
+    """This thread's session, of PostgreSQL, becomes ours alone until it is closed: its limits are for nobody else.
+
+    It has the limits of ``own_transaction`` for good, and keeps the plans of its statements, which take longer
+    to make than to carry out. They are made once, for all values and for whatever will be in the tables.
+    """
+    from psycopg import Connection, Cursor
+
+    connection: Any = connections[alias]
+    session = connection.connection
+    is_free = connection.get_autocommit() and not connection.in_atomic_block
+    if is_free and isinstance(session, Connection):
+        execute(alias, (_LIMITS + _IN_ORDER + _ONE_PLAN).replace("true", "false"), **_limits(limit))
+        session.prepare_threshold = 0
+        keep_cursor(connection, Cursor(session))
