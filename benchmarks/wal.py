@@ -132,10 +132,10 @@ class Steps:
         from django_txtasks import registry
         from django_txtasks.conf import get_config
         from django_txtasks.lifecycle import workers
-        from django_txtasks.lifecycle.claims import Subscription
+        from django_txtasks.lifecycle.turn import Subscription
 
         self.tasks, self.function, self.config = tasks, give, get_config()
-        self.subscription = Subscription("default", ["default"], registry.names())
+        self.subscription = Subscription("default", ("default",), tuple(registry.names()))
         lease = timedelta(hours=1)
         self.worker = workers.register(
             "default", queues=["default"], threads=4, listening=True, lease=lease
@@ -164,16 +164,16 @@ class Steps:
     def claim(self, size: int) -> None:
         from django.db import transaction
 
-        from django_txtasks.lifecycle import claims
+        from django_txtasks.lifecycle import engines
+        from django_txtasks.lifecycle.turn import Capacity, TurnRequest
         from django_txtasks.models import Task
 
         ids = list(Task.objects.order_by("enqueued_at", "id").values_list("id", flat=True))
         self.claimed = []
         for start in range(0, self.tasks, size):
             with transaction.atomic():
-                found = claims.claim_hinted(
-                    self.subscription, self.worker, ids[start : start + size], claims.Room(size)
-                )
+                request = TurnRequest(Capacity(size), ids[start : start + size])
+                found = engines.claim(self.subscription, self.worker, request)
             self.claimed += found.claimed
         assert len(self.claimed) == self.tasks
 

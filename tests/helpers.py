@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -249,6 +249,31 @@ def patiently(work: Callable[[], Any]) -> Any:
                 raise
 
 
+def subscription(*queues: str, names: Sequence[str] | None = None) -> Any:
+    """What a worker takes: tasks of these queues, or of "default"; names = all that are declared here."""
+    from django_txtasks import registry
+    from django_txtasks.lifecycle.turn import Subscription
+
+    declared = registry.names() if names is None else names
+    return Subscription("default", queues or ("default",), tuple(declared))
+
+
+def claim(
+    worker: uuid.UUID,
+    room: int = 1,
+    *queues: str,
+    hinted: Sequence[uuid.UUID] = (),
+    **scan: Any,
+) -> Any:
+    """Claim what is due, or what is hinted, in the open transaction; give the result of the turn."""
+    from django_txtasks.lifecycle import engines
+    from django_txtasks.lifecycle.turn import Capacity, Scan, TurnRequest
+
+    wanted = subscription(*queues)
+    look = None if hinted else Scan(wanted.queues, **scan)
+    return engines.claim(wanted, worker, TurnRequest(Capacity(room), hinted, look))
+
+
 @contextmanager
 def working(
     threads: int = 2, queues: list[str] | None = None, names: list[str] | None = None
@@ -258,11 +283,9 @@ def working(
     Args:
         names: the task functions that its code declares; None = all.
     """
-    from django_txtasks import registry
     from django_txtasks.broker.consumer import HintConsumer
     from django_txtasks.broker.will import LastWillHolder
     from django_txtasks.conf import get_config
-    from django_txtasks.lifecycle.claims import Subscription
     from django_txtasks.worker.hint_inbox import HintInbox
     from django_txtasks.worker.shutdown import Shutdown
     from django_txtasks.worker.worker import Worker
@@ -277,7 +300,7 @@ def working(
     stop = Shutdown(10, inbox.wake)
     worker = Worker(
         config,
-        Subscription("default", queues, registry.names() if names is None else names),
+        subscription(*queues, names=names),
         threads=threads,
         inbox=inbox,
         stop=stop,

@@ -23,7 +23,7 @@ from django_txtasks.broker import topology
 from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config
 from django_txtasks.exceptions import InvalidArguments
-from django_txtasks.lifecycle.claims import read_entries
+from django_txtasks.lifecycle.attempts import read_entries
 from django_txtasks.models import Status, Task, Worker
 from django_txtasks.payload import clean_text, encode, encode_each
 

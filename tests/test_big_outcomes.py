@@ -9,15 +9,16 @@ from django.core.management import call_command
 from django.db import OperationalError, connection
 from probe import tasks
 
-from django_txtasks import enqueue_many, registry
+from django_txtasks import enqueue_many
 from django_txtasks.conf import get_config
 from django_txtasks.lifecycle import outcomes
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
-from django_txtasks.lifecycle.claims import Room, Subscription
+from django_txtasks.lifecycle.turn import Capacity
 from django_txtasks.models import FinishedTask, Status, Worker
 from django_txtasks.worker.outcome_buffer import BATCH_BYTES, MAX_FAILED_TURNS
 from django_txtasks.worker.prefetch import CLAIM_TASKS, PrefetchPolicy
-from django_txtasks.worker.turn_writer import Turn, TurnWriter
+from django_txtasks.worker.schedule import Plan
+from django_txtasks.worker.turn_writer import TurnWriter
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
 SAYS_TOO_MUCH = {"postgresql": "54000"}.get(connection.vendor, 1153)
@@ -54,17 +55,13 @@ def refusing(code, asked):
 
 @pytest.fixture
 def writer():
-    writer = TurnWriter(
-        get_config(), Subscription("default", ["default"], registry.names()), threads=4
-    )
+    writer = TurnWriter(get_config(), helpers.subscription(), threads=4)
     write(writer)
     return writer
 
 
 def write(writer, room=0):
-    turn = Turn(Room(room), [], scan=bool(room))
-    writer.write(turn, Running(), None)
-    return turn.claimed
+    return writer.write(Plan(Capacity(room), scans=bool(room)), Running(), None).claimed
 
 
 def turns(writer, most=40):

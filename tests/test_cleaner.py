@@ -13,10 +13,10 @@ from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 from probe import tasks
 
-from django_txtasks import registry, signals
+from django_txtasks import signals
 from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config
-from django_txtasks.lifecycle import claims, cleaning, workers
+from django_txtasks.lifecycle import cleaning, workers
 from django_txtasks.lifecycle.execute import execute
 from django_txtasks.models import FinishedTask, Status, Worker
 
@@ -125,9 +125,7 @@ def test_a_lost_workers_tasks_are_told_to_workers(clock, worker):
     cleaner = Cleaner(get_config(), clock=clock, notify=told.extend)
     handle = tasks.slow_once.enqueue("x")
     with transaction.atomic():
-        claims.claim_due(
-            claims.Subscription("default", ["default"], registry.names()), worker, claims.Room(1)
-        )
+        helpers.claim(worker)
     look_for(cleaner, clock, 17)
     assert told == [(handle.id, "default")]
 
@@ -195,9 +193,7 @@ def lost_claim(function=tasks.slow_once):
     )
     handle = function.enqueue("x")
     with transaction.atomic():
-        claims.claim_due(
-            claims.Subscription("default", ["default"], registry.names()), worker, claims.Room(10)
-        )
+        helpers.claim(worker, 10)
     helpers.execute("UPDATE txtasks_worker SET lost = TRUE")
     return handle
 

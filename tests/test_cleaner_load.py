@@ -9,11 +9,10 @@ import pytest
 from django.db import DatabaseError, connection, transaction
 from probe import tasks
 
-from django_txtasks import registry
 from django_txtasks.cleaner import Cleaner
 from django_txtasks.cleaner.sweep import REST_SECONDS, SLOW_LOOK_SECONDS, Sweep
 from django_txtasks.conf import get_config
-from django_txtasks.lifecycle import claims, cleaning, overdue, workers
+from django_txtasks.lifecycle import cleaning, overdue, workers
 from django_txtasks.lifecycle.cleaning import Removed
 from django_txtasks.lifecycle.execute import execute
 from django_txtasks.lifecycle.transactions import own_transaction
@@ -46,8 +45,7 @@ def worker(names=(), queues=("default",), lease=15):
 
 def claim(worker_id, room=1):
     with transaction.atomic():
-        everything = claims.Subscription("default", ["default"], registry.names())
-        return claims.claim_due(everything, worker_id, claims.Room(room))
+        return helpers.claim(worker_id, room).claimed
 
 
 def write(count, table="txtasks_task", name="x", **columns):

@@ -12,11 +12,10 @@ from django.core.management import CommandError, call_command
 from django.db import DatabaseError, OperationalError, connection, connections
 from probe import tasks
 
-from django_txtasks import registry, signals
+from django_txtasks import signals
 from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config
-from django_txtasks.lifecycle import claims, sessions, workers
-from django_txtasks.lifecycle.claims import Room, Subscription
+from django_txtasks.lifecycle import sessions, workers
 from django_txtasks.lifecycle.database_errors import is_refusal
 from django_txtasks.models import Status, Worker
 from django_txtasks.worker import probes
@@ -76,8 +75,7 @@ def failover():
 def claimed_by(worker):
     """A task that may run again, claimed by a worker without a process."""
     handle = tasks.slow_once.enqueue("rescued", 0)
-    subscription = Subscription("default", ["default"], registry.names())
-    assert claims.claim_due(subscription, worker, Room(alone=1))
+    assert helpers.claim(worker).claimed
     return handle
 
 
@@ -133,7 +131,7 @@ def test_a_worker_that_starts_in_a_read_only_moment_works_after_it(failover):
     handle = tasks.note.enqueue("after")
     config, inbox = get_config(), HintInbox()
     stop = Shutdown(10, inbox.wake)
-    subscription = Subscription("default", list(config.queues), registry.names())
+    subscription = helpers.subscription(*config.queues)
     worker = RealWorker(config, subscription, threads=1, inbox=inbox, stop=stop)
     failover.begin()
     with helpers.second_session(worker.run):
@@ -169,7 +167,7 @@ def no_password():
 def test_a_worker_waits_for_a_backend_that_has_no_password(no_password, caplog):
     handle = tasks.note.enqueue("after")
     config, inbox = get_config(), HintInbox()
-    subscription = Subscription("default", list(config.queues), registry.names())
+    subscription = helpers.subscription(*config.queues)
     stop = Shutdown(10, inbox.wake)
 
     def work():

@@ -13,15 +13,13 @@ from django.db import transaction
 from probe import tasks
 from probe.models import Run
 
-from django_txtasks import registry
 from django_txtasks.checks import check_settings
 from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config, parse
 from django_txtasks.exceptions import ClaimLost, ConfigError, InvalidDeclaration
 from django_txtasks.functions import task
-from django_txtasks.lifecycle import claims, operators, outcomes, workers
+from django_txtasks.lifecycle import operators, outcomes, workers
 from django_txtasks.lifecycle.attempts import Arrow, Ended
-from django_txtasks.lifecycle.claims import Subscription
 from django_txtasks.models import FinishedTask, Status, Task
 
 pytestmark = pytest.mark.usefixtures("rows")
@@ -53,9 +51,7 @@ def claim(handle):
         "default", queues=["default"], threads=1, listening=None, lease=get_config().lease
     )
     with transaction.atomic():
-        (attempt,) = claims.claim_due(
-            Subscription("default", ["default"], registry.names()), worker, claims.Room(1)
-        )
+        (attempt,) = helpers.claim(worker).claimed
     assert attempt.task_id == handle.id
     return attempt
 
@@ -249,9 +245,7 @@ def test_a_lost_workers_dead_task_is_told(txtasks):
         "default", queues=["mail"], threads=1, listening=None, lease=get_config().lease
     )
     with transaction.atomic():
-        claims.claim_due(
-            Subscription("default", ["mail"], registry.names()), worker, claims.Room(1)
-        )
+        helpers.claim(worker, 1, "mail")
     helpers.execute("UPDATE txtasks_worker SET lost = TRUE")
     call_command("runcleaner", once=True, verbosity=0)
     notice = Task.objects.exclude(pk=handle.id).get()

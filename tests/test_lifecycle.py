@@ -8,13 +8,12 @@ import pytest
 from django.db import connection, transaction
 from probe import tasks
 
-from django_txtasks import enqueue_many, enqueue_task, registry
+from django_txtasks import enqueue_many, enqueue_task
 from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config
 from django_txtasks.exceptions import ClaimLost
-from django_txtasks.lifecycle import claims, cleaning, operators, outcomes, statements, workers
+from django_txtasks.lifecycle import cleaning, operators, outcomes, statements, workers
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended, capped
-from django_txtasks.lifecycle.claims import Subscription
 from django_txtasks.lifecycle.execute import fetch
 from django_txtasks.lifecycle.transactions import own_transaction
 from django_txtasks.models import Outcome, Status, Task, Worker
@@ -29,14 +28,10 @@ def new_worker() -> uuid.UUID:
     )
 
 
-def everything() -> Subscription:
-    return Subscription("default", ["default", "mail"], registry.names())
-
-
 def claim_all(worker, limit=100):
     with transaction.atomic():
         assert workers.beat("default", worker, running=0, listening=None)
-        return claims.claim_due(everything(), worker, claims.Room(limit))
+        return helpers.claim(worker, limit, "default", "mail").claimed
 
 
 def claim_one(worker):

@@ -14,13 +14,12 @@ from django.utils import timezone
 from probe import tasks
 from probe.models import Run
 
-from django_txtasks import enqueue_many, registry, signals
+from django_txtasks import enqueue_many, signals
 from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config
 from django_txtasks.exceptions import ClaimLost, InvalidDeclaration, InvalidOption, TimedOut
 from django_txtasks.functions import task
-from django_txtasks.lifecycle import claims, operators, workers
-from django_txtasks.lifecycle.claims import Subscription
+from django_txtasks.lifecycle import operators, workers
 from django_txtasks.models import FinishedTask, Outcome, Status, Worker
 from django_txtasks.worker import recycling
 from django_txtasks.worker.limits import TimeLimit
@@ -224,10 +223,9 @@ def test_a_hint_does_not_start_an_expired_task():
     worker = workers.register(
         "default", queues=["default"], threads=1, listening=None, lease=get_config().lease
     )
-    everything = Subscription("default", ["default"], registry.names())
     with transaction.atomic():
-        lookup = claims.claim_hinted(everything, worker, [handle.id], claims.Room(1))
-    assert (lookup.claimed, lookup.absent) == ([], [])
+        result = helpers.claim(worker, hinted=[handle.id])
+    assert (result.claimed, result.absent) == ([], [])
 
 
 def test_a_task_that_started_in_time_may_end_late():
@@ -277,9 +275,7 @@ def test_a_long_claim_without_a_limit_is_told_of_once_and_left_alone(txtasks):
         "default", queues=["default"], threads=1, listening=None, lease=get_config().lease
     )
     with transaction.atomic():
-        claims.claim_due(
-            Subscription("default", ["default"], registry.names()), worker, claims.Room(2)
-        )
+        helpers.claim(worker, 2)
     helpers.execute("UPDATE txtasks_task SET started_at = '2001-01-01 00:00:00'")
     signals.task_running_long.connect(listen)
     cleaner = Cleaner(get_config())

@@ -29,7 +29,6 @@ from django_txtasks.broker.consumer import HintConsumer
 from django_txtasks.broker.link import Link
 from django_txtasks.conf import Config, get_config, parse
 from django_txtasks.exceptions import ConfigError
-from django_txtasks.lifecycle.claims import Subscription
 from django_txtasks.worker.hint_inbox import HintInbox
 from django_txtasks.worker.shutdown import Shutdown
 from django_txtasks.worker.worker import End, Worker
@@ -361,7 +360,7 @@ def test_a_worker_that_never_reached_its_database_says_so(rows, quick, log, monk
     inbox = HintInbox()
     stop = Shutdown(1, inbox.wake)
     stop.request()
-    nobody = Subscription("default", ["default"], ["x"])
+    nobody = helpers.subscription(names=["x"])
     assert Worker(get_config(), nobody, threads=1, inbox=inbox, stop=stop).run() is End.DONE
     assert "Worker (not registered yet) stopped. Tasks started: 0." in log.messages
     assert not any("None" in one for one in log.messages)

@@ -9,20 +9,21 @@ from django.conf import settings as django_settings
 from django.db import OperationalError, connection
 from probe import tasks
 
-from django_txtasks import models, registry, signals
+from django_txtasks import models, signals
 from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config
 from django_txtasks.lifecycle.attempts import Arrow, Ended
-from django_txtasks.lifecycle.claims import Room, Subscription
 from django_txtasks.lifecycle.cleaning import STOPS_IN_A_ROW
+from django_txtasks.lifecycle.turn import Capacity
 from django_txtasks.models import Status, Task
 from django_txtasks.models import Worker as WorkerRow
 from django_txtasks.worker import worker as worker_module
 from django_txtasks.worker.hint_inbox import HintInbox
 from django_txtasks.worker.leaving import let_go
 from django_txtasks.worker.outcome_buffer import BATCH_BYTES
+from django_txtasks.worker.schedule import Plan
 from django_txtasks.worker.shutdown import Shutdown
-from django_txtasks.worker.turn_writer import Turn, TurnWriter
+from django_txtasks.worker.turn_writer import TurnWriter
 from django_txtasks.worker.worker import End, Worker
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
@@ -37,16 +38,13 @@ class Running(set):
 
 
 def new_writer():
-    return TurnWriter(
-        get_config(), Subscription("default", ["default"], registry.names()), threads=4
-    )
+    return TurnWriter(get_config(), helpers.subscription(), threads=4)
 
 
 def claim(writer, room=4):
     """Claim what is due; return the keys of the attempts."""
-    turn = Turn(Room(room), [], scan=True)
-    writer.write(turn, Running(), None)
-    return {(one.task_id, one.number) for one in turn.claimed}
+    claimed = writer.write(Plan(Capacity(room), scans=bool(room)), Running(), None).claimed
+    return {(one.task_id, one.number) for one in claimed}
 
 
 def stop(times=1):
@@ -213,11 +211,10 @@ def test_nothing_is_let_go_before_its_worker_is_declared_lost():
 def test_an_attempt_that_is_let_go_finishes_nothing_any_more():
     handle = tasks.slow_once.enqueue()
     writer = new_writer()
-    turn = Turn(Room(1), [], scan=True)
-    writer.write(turn, Running(), None)
+    (attempt,) = writer.write(Plan(Capacity(1), scans=True), Running(), None).claimed
     let_go(writer, {(handle.id, 1)}, "a second stop signal")
     other = new_writer()
-    other.buffer.add([Ended(attempt=turn.claimed[0], arrow=Arrow.FINISH)])
+    other.buffer.add([Ended(attempt=attempt, arrow=Arrow.FINISH)])
     claim(other, room=0)
     assert helpers.row(handle.id).status == Status.PENDING
 
@@ -253,9 +250,8 @@ def test_a_claim_that_its_worker_does_not_know_is_given_back():
 def test_an_outcome_that_cannot_be_written_keeps_its_claim():
     handle, other = tasks.note.enqueue(), tasks.slow_once.enqueue()
     writer = new_writer()
-    turn = Turn(Room(2), [], scan=True)
-    writer.write(turn, Running(), None)
-    mine = next(one for one in turn.claimed if one.task_id == handle.id)
+    claimed = writer.write(Plan(Capacity(2), scans=True), Running(), None).claimed
+    mine = next(one for one in claimed if one.task_id == handle.id)
     writer.buffer._put_aside([Ended(attempt=mine, arrow=Arrow.FINISH)])
     let_go(writer, {(handle.id, 1), (other.id, 1)}, "a second stop signal")
     assert helpers.row(handle.id).status == Status.CLAIMED
@@ -273,7 +269,7 @@ def workers():
     tasks.released.clear()
 
     def make(threads=2):
-        inbox, everything = HintInbox(), Subscription("default", ["default"], registry.names())
+        inbox, everything = HintInbox(), helpers.subscription()
         stop = Shutdown(60, inbox.wake)
         worker = Worker(get_config(), everything, threads=threads, inbox=inbox, stop=stop)
         made.append(worker)
@@ -288,10 +284,9 @@ def workers():
 def test_what_has_ended_is_recorded_first_however_much_it_is(workers):
     worker = workers()
     handles = [tasks.note.enqueue() for _ in range(7)]
-    turn = Turn(Room(7), [], scan=True)
-    worker.writer.write(turn, Running(), None)
+    claimed = worker.writer.write(Plan(Capacity(7), scans=True), Running(), None).claimed
     result = '"' + "x" * (BATCH_BYTES // 2) + '"'
-    worker.buffer.add(Ended(attempt=one, arrow=Arrow.FINISH, result=result) for one in turn.claimed)
+    worker.buffer.add(Ended(attempt=one, arrow=Arrow.FINISH, result=result) for one in claimed)
     worker.stop.force()
     assert worker.run() is End.CUT_SHORT
     assert all(helpers.finished(one.id) for one in handles)

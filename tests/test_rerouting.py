@@ -10,7 +10,6 @@ from probe import tasks
 from django_txtasks import registry
 from django_txtasks.conf import get_config
 from django_txtasks.lifecycle import workers
-from django_txtasks.lifecycle.claims import Subscription
 from django_txtasks.models import Task, Worker
 from django_txtasks.worker.rerouting import Rerouting
 
@@ -60,7 +59,7 @@ def sent_by(txtasks):
 def ours():
     """The rerouting of a worker that declares ``give`` alone."""
     registered(["default"], [GIVE])
-    return Rerouting(get_config(), Subscription("default", ["default", "mail"], [GIVE]))
+    return Rerouting(get_config(), helpers.subscription("default", "mail", names=[GIVE]))
 
 
 @pytest.mark.once

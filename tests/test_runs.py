@@ -4,6 +4,7 @@ import threading
 import time
 import uuid
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 
 import helpers
@@ -12,13 +13,21 @@ from django.db import connection, transaction
 from probe import tasks
 from probe.models import Run
 
-from django_txtasks import enqueue_many, registry
+from django_txtasks import enqueue_many
 from django_txtasks.broker.consumer import Hint
 from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config
-from django_txtasks.lifecycle import at_once, claims, workers
+from django_txtasks.lifecycle import workers
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
-from django_txtasks.lifecycle.claims import Recent, Room, Subscription
+from django_txtasks.lifecycle.engines import portable, postgresql
+from django_txtasks.lifecycle.turn import (
+    Bucket,
+    Capacity,
+    RecentWindow,
+    Scan,
+    TurnRequest,
+    TurnResult,
+)
 from django_txtasks.models import FinishedTask, Status, Task
 from django_txtasks.worker.hint_inbox import HintInbox
 from django_txtasks.worker.prefetch import (
@@ -31,10 +40,10 @@ from django_txtasks.worker.prefetch import (
     TINY_SECONDS,
     PrefetchPolicy,
 )
-from django_txtasks.worker.schedule import Schedule
+from django_txtasks.worker.schedule import Plan, Schedule
 from django_txtasks.worker.shutdown import Shutdown
 from django_txtasks.worker.slots import LONGEST_WAIT_SECONDS, STALL_SECONDS, Slots
-from django_txtasks.worker.turn_writer import Turn, TurnWriter
+from django_txtasks.worker.turn_writer import TurnWriter
 from django_txtasks.worker.worker import Worker as Loop
 
 pytestmark = pytest.mark.usefixtures("rows")
@@ -52,30 +61,36 @@ def pace_of(*, threads=1, **means):
     return prefetch
 
 
-@pytest.fixture(params=["in a transaction", "at once"])
+@pytest.fixture(params=["in_several_statements", "in_one_statement", "after_a_beat"])
 def claim(request):
-    """Claims what a scan finds, in both ways that a worker does it."""
+    """Scans, in each way that a worker does it; gives the result of the turn."""
 
-    def in_a_transaction(worker, room, marks=None, *, recent=None, queues=("default",)):
-        subscription = Subscription("default", list(queues), registry.names())
+    def in_several_statements(*asked):
         with transaction.atomic():
-            return claims.claim_due(subscription, worker, room, marks, recent)
+            return portable.claim(*asked)
 
-    def in_one_statement(worker, room, marks=None, *, recent=None, queues=("default",)):
-        subscription = Subscription("default", list(queues), registry.names())
+    def in_one_statement(subscription, worker, asked):
         state = workers.state_of("default", running=0, listening=None)
-        nothing = {"ended": [], "ids": [], "keep": True, "limit": timedelta(seconds=9)}
-        marks = {} if marks is None else marks
-        written = at_once.turn(
-            subscription, worker, state, marks=marks, recent=recent, room=room, **nothing
+        return postgresql.turn(
+            subscription, worker, state, asked, [], keep=True, limit=timedelta(seconds=9)
         )
-        return written.claimed
 
-    if request.param == "in a transaction":
-        return in_a_transaction
-    if connection.vendor != "postgresql":
+    def after_a_beat(subscription, worker, asked):
+        with transaction.atomic():
+            assert workers.beat("default", worker, running=0, listening=None)
+            return postgresql.claim(subscription, worker, asked)
+
+    ways = {one.__name__: one for one in (in_several_statements, in_one_statement, after_a_beat)}
+    if connection.vendor != "postgresql" and request.param != "in_several_statements":
         pytest.skip("others take more than one statement")
-    return in_one_statement
+
+    def scan(worker, capacity, cursors=None, *, recent=None, queues=("default",)):
+        if isinstance(capacity, int):
+            capacity = Capacity(capacity)
+        asked = TurnRequest(capacity, scan=Scan(tuple(queues), cursors or {}, recent))
+        return ways[request.param](helpers.subscription(*queues), worker, asked)
+
+    return scan
 
 
 @contextmanager
@@ -136,38 +151,39 @@ def register():
 def test_only_what_may_run_again_and_has_not_crashed_shares_a_slot(claim, changes, expected):
     handle = tasks.quick.enqueue()
     Task.objects.filter(pk=handle.id).update(**changes)
-    (taken,) = claim(register(), Room(1))
+    (taken,) = claim(register(), 1).claimed
     assert taken.may_share is expected
 
 
 def test_a_neighbour_of_a_crash_runs_again_in_a_slot_of_its_own(claim):
     enqueue_many((tasks.quick, ()) for _ in range(3))
     worker = register()
-    assert len(claim(worker, Room(3))) == 3
+    assert len(claim(worker, 3).claimed) == 3
     helpers.execute("UPDATE txtasks_worker SET lost = TRUE WHERE id = %s", worker.hex)
     Cleaner(get_config()).run_once()
-    again = claim(register(), Room(3))
+    again = claim(register(), 3).claimed
     assert [(one.crashes, one.may_share) for one in again] == [(1, False)] * 3
 
 
 def test_what_finds_no_room_is_overtaken_by_none():
-    room = Room(alone=1, ahead=5, short={"short"})
+    capacity = Capacity(1, 5, short_names=frozenset({"short"}))
     waiting = [attempt(), attempt("long"), attempt(), attempt("long"), attempt()]
-    assert room.take(waiting) == waiting[:3]
-    assert room.blocked
+    admitted, rest, blocked_queue = capacity.admit(waiting)
+    assert admitted == waiting[:3]
+    assert (rest.dedicated, rest.prefetch, blocked_queue) == (0, 3, waiting[3].queue_name)
 
 
 def test_a_short_task_without_a_shared_place_takes_one_of_its_own():
-    room = Room(alone=2, ahead=1, short={"short"})
+    capacity = Capacity(2, 1, short_names=frozenset({"short"}))
     waiting = [attempt(), attempt(), attempt()]
-    assert room.take(waiting) == waiting
-    assert not room.blocked
+    admitted, rest, blocked_queue = capacity.admit([*waiting, attempt()])
+    assert (admitted, rest.width, blocked_queue) == (waiting, 0, None)
 
 
 def test_a_scan_leaves_what_is_due_later(claim):
     tasks.quick.using(run_after=timedelta(seconds=30)).enqueue()
     due = tasks.quick.enqueue()
-    assert ids(claim(register(), Room(5))) == [due.id]
+    assert ids(claim(register(), 5).claimed) == [due.id]
 
 
 def test_a_scan_takes_higher_priorities_first_and_then_the_queues_in_their_order(claim):
@@ -178,12 +194,12 @@ def test_a_scan_takes_higher_priorities_first_and_then_the_queues_in_their_order
         for queue in names
     }
     tasks.quick.using(priority=9, run_after=timedelta(seconds=30)).enqueue()
-    worker, room = register(), Room(3)
+    worker = register()
     order = [("default", 5), ("mail", 5), ("default", 0), ("mail", 0)]
-    found = claim(worker, room, queues=["default", "mail"])
-    assert ids(found) == [handles[one] for one in order[:3]]
-    assert room.filled
-    assert ids(claim(worker, Room(3), queues=["default", "mail"])) == [handles[order[3]]]
+    found = claim(worker, 3, queues=["default", "mail"])
+    assert ids(found.claimed) == [handles[one] for one in order[:3]]
+    assert found.backlog
+    assert ids(claim(worker, 3, queues=["default", "mail"]).claimed) == [handles[order[3]]]
 
 
 # ---- how many
@@ -369,44 +385,48 @@ def test_only_what_is_instant_throughout_runs_in_line():
     assert not prefetch.is_instant([attempt("unknown")])
 
 
+def looked_up(plan, *, filled=False):
+    """A turn that found nothing but what it looked up, which others have claimed."""
+    return TurnResult(plan.capacity, looked_up=plan.hinted, has_scanned=plan.scans, backlog=filled)
+
+
 def test_a_worker_with_enough_to_do_looks_up_hints_and_does_not_scan():
     prefetch = pace_of(tiny=TINY_SECONDS / 5, threads=4)
     enough = next(held for held in range(CLAIM_TASKS) if prefetch.is_enough(held))
     assert prefetch.ahead(enough) == 0 < prefetch.ahead(enough - 1)
     schedule, hint = Schedule(get_config()), uuid.uuid4()
-    room = Room(3, enough=True)
-    assert schedule.next_turn(room, hinted=False, unrecorded=False) == 0  # it has never beaten
-    turn = schedule.turn(room, [hint], 1.0)
-    assert (turn.ids, turn.scan) == ([hint], False)
-    schedule.written(turn, 1.0, busy=False)
-    assert schedule.next_turn(room, hinted=True, unrecorded=False) == 0
-    assert schedule.next_turn(room, hinted=False, unrecorded=False) > 1
-    assert schedule.next_turn(Room(3), hinted=False, unrecorded=False) == 0
+    room, nothing = Capacity(3), {"unrecorded": False}
+    assert schedule.next_turn(room, hinted=False, may_scan=False, **nothing) == 0  # it never beat
+    plan = schedule.plan(room, [hint], 1.0, may_scan=False)
+    assert (plan.hinted, plan.scans) == ([hint], False)
+    schedule.written(looked_up(plan), 1.0, busy=False)
+    assert schedule.next_turn(room, hinted=True, may_scan=False, **nothing) == 0
+    assert schedule.next_turn(room, hinted=False, may_scan=False, **nothing) > 1
+    assert schedule.next_turn(room, hinted=False, **nothing) == 0
 
 
 def test_a_backlog_is_scanned_and_hints_come_again_with_the_first_scan_that_has_room():
     schedule, hint, now = Schedule(get_config()), uuid.uuid4(), 1.0
-    for filled, looked_up in [(True, [hint]), (True, []), (False, []), (False, [hint])]:
+    for filled, ids_looked_up in [(True, [hint]), (True, []), (False, []), (False, [hint])]:
         schedule.look_again()
-        turn = schedule.turn(Room(3), [hint], now)
-        assert (turn.scan, turn.ids) == (True, looked_up)
-        turn.room.filled = filled
-        schedule.written(turn, now, busy=False)
-        assert schedule.next_turn(Room(3), hinted=True, unrecorded=False) == 0
+        plan = schedule.plan(Capacity(3), [hint], now)
+        assert (plan.scans, plan.hinted) == (True, ids_looked_up)
+        schedule.written(looked_up(plan, filled=filled), now, busy=False)
+        assert schedule.next_turn(Capacity(3), hinted=True, unrecorded=False) == 0
 
 
 def test_a_hint_of_more_makes_a_worker_with_room_scan_now():
     schedule, hint, now = Schedule(get_config()), uuid.uuid4(), 1.0
-    schedule.written(schedule.turn(Room(3), [], now), now, busy=False)
-    full, enough = Room(0), Room(3, enough=True)
-    for room, due in [(full, False), (enough, False), (Room(3), True)]:
-        time_of_next = schedule.next_turn(room, hinted=False, unrecorded=False, more=True)
+    schedule.written(looked_up(schedule.plan(Capacity(3), [], now)), now, busy=False)
+    for room, may_scan, due in [(0, True, False), (3, False, False), (3, True, True)]:
+        asked = {"more": True, "may_scan": may_scan}
+        time_of_next = schedule.next_turn(Capacity(room), hinted=False, unrecorded=False, **asked)
         assert (time_of_next == 0) is due
-        assert schedule.turn(room, [hint], now, more=True).scan is due
-    turn = schedule.turn(Room(3), [hint], now, more=True)
-    assert turn.ids == []
-    schedule.written(turn, now, busy=False)
-    assert schedule.turn(Room(3), [hint], now).ids == [hint]
+        assert schedule.plan(Capacity(room), [hint], now, **asked).scans is due
+    plan = schedule.plan(Capacity(3), [hint], now, more=True)
+    assert plan.hinted == []
+    schedule.written(looked_up(plan), now, busy=False)
+    assert schedule.plan(Capacity(3), [hint], now).hinted == [hint]
 
 
 @pytest.mark.parametrize(
@@ -467,20 +487,22 @@ def test_a_task_that_needs_a_slot_of_its_own_comes_before_a_backlog_of_short_one
 
 def test_a_scan_goes_on_where_the_last_one_ended_and_begins_anew_after_the_backlog(claim):
     first = sorted(handle.id for handle in enqueue_many((tasks.quick, ()) for _ in range(5)))
-    marks, worker = {}, register()
-    assert ids(claim(worker, Room(2), marks)) == first[:2]
+    worker = register()
+    found = claim(worker, 2)
+    assert ids(found.claimed) == first[:2]
     older = tasks.quick.enqueue()
     helpers.execute("UPDATE txtasks_task SET run_after = '2001-01-01' WHERE id = %s", older.id.hex)
-    assert ids(claim(worker, Room(2), marks)) == first[2:4]
-    room = Room(9)
-    assert ids(claim(worker, room, marks)) == first[4:]
-    assert marks == {} and room.filled  # the next one comes at once
-    assert ids(claim(worker, Room(9), marks)) == [older.id]
+    found = claim(worker, 2, found.cursors)
+    assert ids(found.claimed) == first[2:4]
+    found = claim(worker, 9, found.cursors)
+    assert ids(found.claimed) == first[4:]
+    assert found.cursors == {} and found.backlog  # the next one comes at once
+    assert ids(claim(worker, 9, found.cursors).claimed) == [older.id]
 
 
 def test_a_scan_of_what_is_recent_looks_no_further_back(claim):
-    heads = [(9, "default"), (0, "default")]
-    early, due, urgent, of_no_head = (
+    buckets = (Bucket(9, "default"), Bucket(0, "default"))
+    early, due, urgent, of_no_bucket = (
         function.using(run_after=timedelta(seconds=seconds), priority=priority).enqueue().id
         for function, seconds, priority in (
             (tasks.quick, -100, 0),
@@ -489,21 +511,23 @@ def test_a_scan_of_what_is_recent_looks_no_further_back(claim):
             (tasks.quick, -1, 3),
         )
     )
-    marks, worker, room = {}, register(), Room(9)
-    assert ids(claim(worker, room, marks, recent=Recent(heads, 60.0))) == [urgent, due]
-    assert set(marks) == set(heads) and not room.filled
+    worker, minute = register(), RecentWindow(buckets, 60.0)
+    found = claim(worker, 9, recent=minute)
+    assert ids(found.claimed) == [urgent, due]
+    assert set(found.cursors) == set(buckets) and not found.backlog
     later = tasks.quick.enqueue().id
-    assert ids(claim(worker, Room(9), marks, recent=Recent(heads, 0.001))) == [later]  # by its mark
-    room = Room(9)
-    assert claim(worker, room, marks, recent=Recent(heads, 60.0)) == []
-    assert set(marks) == set(heads) and not room.filled  # nothing more comes at once
-    assert ids(claim(worker, Room(9), {})) == [of_no_head, early]
+    found = claim(worker, 9, found.cursors, recent=RecentWindow(buckets, 0.001))
+    assert ids(found.claimed) == [later]  # by its cursor
+    found = claim(worker, 9, found.cursors, recent=minute)
+    assert found.claimed == []
+    assert set(found.cursors) == set(buckets) and not found.backlog  # nothing more comes at once
+    assert ids(claim(worker, 9).claimed) == [of_no_bucket, early]
 
 
 @pytest.fixture
 def cheap_head(monkeypatch):
     """A scan takes no long time, however slow this machine is."""
-    monkeypatch.setattr("django_txtasks.worker.scans.SLOW_SCAN_SECONDS", 600.0)
+    monkeypatch.setattr("django_txtasks.worker.scan_cursor.SLOW_SCAN_SECONDS", 600.0)
 
 
 def test_where_a_scan_from_the_head_takes_long_it_is_done_seldom_and_in_parts(
@@ -511,21 +535,19 @@ def test_where_a_scan_from_the_head_takes_long_it_is_done_seldom_and_in_parts(
 ):
     """An old snapshot keeps dead rows, which such a scan walks over: millions of them, in the end."""
     txtasks(poll_interval=0.001)
-    subscription = Subscription("default", ["default"], registry.names())
+    subscription = helpers.subscription()
     writer = TurnWriter(get_config(), subscription, threads=1)
     slots = Slots(0, run=None, wake=None, patience=1.0, took=None)
 
     def scan():
-        turn = Turn(Room(9), [], scan=True)
         time.sleep(0.002)
-        writer.write(turn, slots, None)
-        return turn
+        return writer.write(Plan(Capacity(9), scans=True), slots, None)
 
-    assert not scan().partial and not scan().partial
-    monkeypatch.setattr("django_txtasks.worker.scans.SLOW_SCAN_SECONDS", -1.0)
-    monkeypatch.setattr("django_txtasks.worker.scans.PAUSE_PER_SECOND", 100_000)
-    assert not scan().partial
-    assert scan().partial
+    assert not scan().is_partial and not scan().is_partial
+    monkeypatch.setattr("django_txtasks.worker.scan_cursor.SLOW_SCAN_SECONDS", -1.0)
+    monkeypatch.setattr("django_txtasks.worker.scan_cursor.PAUSE_PER_SECOND", 100_000)
+    assert not scan().is_partial
+    assert scan().is_partial
     new = tasks.quick.enqueue()
     late = tasks.quick.using(run_after=timedelta(seconds=-1000)).enqueue()
     assert ids(scan().claimed) == [new.id]
@@ -534,11 +556,11 @@ def test_where_a_scan_from_the_head_takes_long_it_is_done_seldom_and_in_parts(
     schedule.written(scan(), 0.0, busy=False)
     assert not schedule.nothing_due  # nobody has looked at all
     writer.scans._next_head = 0.0  # half a minute later
-    monkeypatch.setattr("django_txtasks.worker.scans.SLOW_SCAN_SECONDS", 600.0)
+    monkeypatch.setattr("django_txtasks.worker.scan_cursor.SLOW_SCAN_SECONDS", 600.0)
     found = []
     helpers.wait_until(lambda: found.extend(ids(scan().claimed)) or found)
     assert found == [late.id]
-    helpers.wait_until(lambda: not scan().partial)
+    helpers.wait_until(lambda: not scan().is_partial)
 
 
 def test_workers_that_begin_together_part_and_then_scan_once_an_interval():
@@ -548,8 +570,10 @@ def test_workers_that_begin_together_part_and_then_scan_once_an_interval():
 
     def next_turns(now):
         for schedule in schedules:
-            schedule.written(Turn(Room(1), [], scan=True), now, busy=False)
-        return [one.next_turn(Room(1), hinted=False, unrecorded=False) - now for one in schedules]
+            schedule.written(TurnResult(Capacity(1), has_scanned=True), now, busy=False)
+        return [
+            one.next_turn(Capacity(1), hinted=False, unrecorded=False) - now for one in schedules
+        ]
 
     apart = next_turns(100.0)
     assert len(set(apart)) > 90 and min(apart) >= poll / 2 and max(apart) <= poll
@@ -564,10 +588,11 @@ def test_what_found_no_room_is_where_the_next_scan_begins(claim):
         function.using(run_after=timedelta(seconds=seconds)).enqueue().id
         for function, seconds in ((tasks.quick, -3), (tasks.note, -2), (tasks.quick, -1))
     )
-    marks, worker = {}, register()
-    room = Room(alone=0, ahead=5, short={"probe.tasks.quick"})
-    assert ids(claim(worker, room, marks)) == [first]
-    assert ids(claim(worker, Room(5), marks)) == [alone, last]
+    worker = register()
+    capacity = Capacity(0, 5, short_names=frozenset({"probe.tasks.quick"}))
+    found = claim(worker, capacity)
+    assert (ids(found.claimed), found.blocked_queue) == ([first], "default")
+    assert ids(claim(worker, 5, found.cursors).claimed) == [alone, last]
 
 
 def test_a_worker_looks_up_no_more_due_tasks_than_it_has_room_for():
@@ -575,11 +600,10 @@ def test_a_worker_looks_up_no_more_due_tasks_than_it_has_room_for():
     schedule, now = Schedule(get_config()), time.monotonic()
     due = [uuid.uuid4() for _ in range(100)]
     schedule.timers.due_in({task_id: number / 1000 for number, task_id in enumerate(due)}, now)
-    turn = schedule.turn(Room(4), [], now + 1)
-    assert turn.ids == due[:4]
+    plan = schedule.plan(Capacity(4), [], now + 1)
+    assert plan.hinted == due[:4]
     assert schedule.timers.next() <= now + 1
-    turn.scan, turn.room.filled = True, True
-    schedule.written(turn, now + 1, busy=False)
+    schedule.written(looked_up(replace(plan, scans=True), filled=True), now + 1, busy=False)
     assert schedule.timers.next() == float("inf")
 
 
@@ -587,20 +611,19 @@ def test_what_is_given_back_in_a_backlog_is_what_the_next_scan_begins_with(txtas
     txtasks(poll_interval=60)
     enqueue_many((tasks.quick, ()) for _ in range(5))
     slots = Slots(0, run=None, wake=None, patience=1.0, took=None)
-    writer = TurnWriter(
-        get_config(), Subscription("default", ["default"], registry.names()), threads=1
-    )
-    turns = [Turn(Room(2), [], scan=True) for _ in range(2)]
-    for turn in turns:
-        writer.write(turn, slots, None)
-        writer.buffer.add(Ended(attempt=one, arrow=Arrow.RELEASE) for one in turn.claimed)
-    assert ids(turns[0].claimed) == ids(turns[1].claimed)
+    writer = TurnWriter(get_config(), helpers.subscription(), threads=1)
+    turns = []
+    for _ in range(2):
+        claimed = writer.write(Plan(Capacity(2), scans=True), slots, None).claimed
+        writer.buffer.add(Ended(attempt=one, arrow=Arrow.RELEASE) for one in claimed)
+        turns.append(ids(claimed))
+    assert turns[0] == turns[1] != []
 
 
 def test_a_batch_does_not_end_before_what_was_given_back_behind_the_marks_of_its_scans(txtasks):
     txtasks(poll_interval=60)
     inbox = HintInbox()
-    subscription = Subscription("default", ["default"], registry.names())
+    subscription = helpers.subscription()
     loop = Loop(
         get_config(),
         subscription,
@@ -611,7 +634,7 @@ def test_a_batch_does_not_end_before_what_was_given_back_behind_the_marks_of_its
     )
     for _ in range(50):  # so long that a worker which is full claims nothing more before it is idle
         loop.prefetch.took("probe.tasks.at_the_door", AHEAD_SECONDS / 2)
-    width = loop._room().width
+    width = loop._capacity().width
     tasks.at_the_door.using(run_after=timedelta(seconds=-1)).enqueue("held")
     enqueue_many((tasks.at_the_door, (f"{number}",)) for number in range(1, width))
     with held(tasks.DOOR), helpers.second_session(loop.run):
@@ -623,9 +646,8 @@ def test_a_batch_does_not_end_before_what_was_given_back_behind_the_marks_of_its
 
 def test_a_scan_that_found_no_room_does_not_say_that_nothing_is_due():
     schedule = Schedule(get_config())
-    room = Room(alone=0, ahead=5)
-    assert room.take([attempt(may_share=False)]) == []
-    schedule.written(Turn(room, [], scan=True), 0.0, busy=False)
+    result = TurnResult(Capacity(0, 5), has_scanned=True, blocked_queue="default")
+    schedule.written(result, 0.0, busy=False)
     assert not schedule.nothing_due
 
 

@@ -16,12 +16,13 @@ from django.db import connection, connections
 from probe import tasks
 from settings import database
 
-from django_txtasks import checks, health, registry
+from django_txtasks import checks, health
 from django_txtasks.conf import get_config
 from django_txtasks.lifecycle import workers
 from django_txtasks.lifecycle.attempts import Arrow, Ended
-from django_txtasks.lifecycle.claims import Room, Subscription
-from django_txtasks.worker.turn_writer import Turn, TurnWriter
+from django_txtasks.lifecycle.turn import Capacity
+from django_txtasks.worker.schedule import Plan
+from django_txtasks.worker.turn_writer import TurnWriter
 
 IS_POSTGRES = connection.vendor == "postgresql"
 on_postgres = pytest.mark.skipif(not IS_POSTGRES, reason="other databases have no such parameters")
@@ -155,22 +156,22 @@ def test_a_turn_reads_few_rows_though_statistics_are_of_an_empty_table(
     helpers.execute("DELETE FROM txtasks_task")
     helpers.execute("VACUUM ANALYZE txtasks_task")
     before = rows_read()
-    subscription = Subscription("default", ["default"], registry.names())
+    subscription = helpers.subscription()
     writer = TurnWriter(get_config(), subscription, threads=4)
 
     def turns():
         hinted = tasks.note.enqueue()
-        for turn in (
-            Turn(Room(100), [], scan=True),
-            Turn(Room(0), [], scan=False),
-            Turn(Room(1), [hinted.id], scan=False),
-            Turn(Room(0), [], scan=False),
+        for plan in (
+            Plan(Capacity(100), scans=True),
+            Plan(Capacity(0)),
+            Plan(Capacity(1), [hinted.id]),
+            Plan(Capacity(0)),
         ):
             writer.buffer.one_by_one = way == "in a transaction"
-            writer.write(turn, NothingRuns(), None)
-            writer.buffer.add(Ended(attempt=one, arrow=Arrow.FINISH) for one in turn.claimed)
+            claimed = writer.write(plan, NothingRuns(), None).claimed
+            writer.buffer.add(Ended(attempt=one, arrow=Arrow.FINISH) for one in claimed)
 
-    writer.write(Turn(Room(0), [], scan=False), NothingRuns(), None)
+    writer.write(Plan(Capacity(0)), NothingRuns(), None)
     if "plans" in way:
         for _ in range(6):  # as often as it may take until a plan is kept
             turns()

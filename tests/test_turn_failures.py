@@ -14,21 +14,23 @@ import pytest
 from django.db import DatabaseError, OperationalError, connection, transaction
 from probe import tasks
 
-from django_txtasks import registry, signals
+from django_txtasks import signals
 from django_txtasks.conf import get_config
-from django_txtasks.lifecycle import claims, ranges, workers
+from django_txtasks.lifecycle import ranges, workers
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
-from django_txtasks.lifecycle.claims import Room, Subscription
+from django_txtasks.lifecycle.engines import portable
 from django_txtasks.lifecycle.time_limits import fetch_within, try_within
 from django_txtasks.lifecycle.transactions import own_transaction
+from django_txtasks.lifecycle.turn import Bucket, Capacity, Scan, TurnRequest, TurnResult
 from django_txtasks.models import FinishedTask, Status, Task, Worker
-from django_txtasks.worker.schedule import Schedule
+from django_txtasks.worker.schedule import Plan, Schedule
 from django_txtasks.worker.slots import Slots
 from django_txtasks.worker.sweep import PART_LIMIT_SECONDS, Size, Sweep
-from django_txtasks.worker.turn_writer import Turn, TurnWriter
+from django_txtasks.worker.turn_writer import TurnWriter
 
 pytestmark = pytest.mark.usefixtures("rows")
 on_postgres = pytest.mark.skipif(connection.vendor != "postgresql", reason="PostgreSQL's own way")
+BUCKET = Bucket(0, "default")
 NO_SLOTS = Slots(0, run=None, wake=None, patience=1.0, took=None)
 SLOW = {
     "postgresql": "SELECT pg_sleep(60)",
@@ -38,7 +40,7 @@ SLOW = {
 
 
 def subscription(*queues):
-    return Subscription("default", list(queues or ["default"]), registry.names())
+    return helpers.subscription(*queues)
 
 
 def register():
@@ -86,7 +88,8 @@ def test_what_is_no_time_out_is_an_error():
 def test_a_scan_of_several_statements_takes_no_longer_than_it_may():
     tasks.note.enqueue()
     with pytest.raises(OperationalError), transaction.atomic():
-        claims.claim_due(subscription(), register(), Room(5), seconds=-1.0)
+        scan = Scan(("default",), seconds=-1.0)
+        portable.claim(subscription(), register(), TurnRequest(Capacity(5), scan=scan))
 
 
 # ---- parts of what is due
@@ -120,9 +123,9 @@ def test_the_parts_of_a_pass_leave_nothing_out_and_take_nothing_twice(more):
     with transaction.atomic():
         for begin, end in itertools.pairwise(cuts):
             rows = ranges.choose(
-                subscription(), (0, "default"), 20, begin=begin, end=end, mark=None, seconds=30.0
+                subscription(), BUCKET, 20, begin=begin, end=end, cursor=None, seconds=30.0
             ).rows
-            found.append([uuid.UUID(str(row[0])) for row in rows])
+            found.append([uuid.UUID(str(task_id)) for task_id, *_ in rows])
     assert [one for part in found for one in part] == of_all
     assert [len(part) for part in found] == [1, 0, 0, 2, 3, 3, 4, 0, 0, 1]
 
@@ -145,17 +148,14 @@ def test_a_part_that_did_not_fit_goes_on_behind_what_was_taken():
     worker, sweep, found = register(), sweep_of(), []
     while not sweep.is_over:
         with transaction.atomic():
-            room = Room(2)
-            taken = sweep.claim(worker, room)
-        found += ids(taken)
-        assert len(taken) <= 2 and room.filled is (len(taken) == 2)
+            result = sweep.claim(worker, Capacity(2))
+        found += ids(result.claimed)
+        assert len(result.claimed) <= 2 and result.backlog is (len(result.claimed) == 2)
     assert sorted(found) == first and len(found) == 5
 
 
-def sweep_of(*heads, queues=("default",), longest=30.0, before=None):
-    return Sweep(
-        subscription(*queues), heads or [(0, "default")], longest=longest, before=before or {}
-    )
+def sweep_of(*buckets, queues=("default",), longest=30.0, before=None):
+    return Sweep(subscription(*queues), buckets or [BUCKET], longest=longest, before=before or {})
 
 
 def test_a_sweep_finds_priorities_that_nobody_declared_and_takes_the_highest_first():
@@ -168,19 +168,19 @@ def test_a_sweep_finds_priorities_that_nobody_declared_and_takes_the_highest_fir
     tasks.note.using(priority=50, run_after=timedelta(seconds=60)).enqueue()
     worker, sweep, found = (
         register(),
-        sweep_of((0, "mail"), (7, "mail"), queues=("mail", "default")),
+        sweep_of(Bucket(0, "mail"), Bucket(7, "mail"), queues=("mail", "default")),
         [],
     )
     while not sweep.is_over:
         with transaction.atomic():
-            found += ids(sweep.claim(worker, Room(50)))
+            found += ids(sweep.claim(worker, Capacity(50)).claimed)
     expected = [
         handles[queue, priority]
         for priority in (100, 3, 0, -1, -100)
         for queue in ("mail", "default")
     ]
     assert found == expected
-    assert {(32767, "mail"), (50, "default"), (7, "mail")} <= sweep.heads
+    assert {(32767, "mail"), (50, "default"), (7, "mail")} <= sweep.buckets
 
 
 def test_what_a_sweep_claimed_in_a_turn_that_was_rolled_back_is_found_again():
@@ -189,7 +189,7 @@ def test_what_a_sweep_claimed_in_a_turn_that_was_rolled_back_is_found_again():
     for fails in (True, False):
         while not (sweep.is_over or (found and fails)):
             with transaction.atomic():
-                found += ids(sweep.claim(worker, Room(5)))
+                found += ids(sweep.claim(worker, Capacity(5)).claimed)
                 transaction.set_rollback(bool(found) and fails)
         sweep.rolled_back()
     assert found == [handle, handle]
@@ -292,14 +292,12 @@ def scans_that_take_too_long():
 def turn_writer(txtasks):
     txtasks(lease=0.9, heartbeat_interval=0.1, poll_interval=0.001)
     writer = TurnWriter(get_config(), subscription(), threads=4)
-    writer.write(Turn(Room(0), [], scan=False), NO_SLOTS, None)
+    writer.write(Plan(Capacity(0)), NO_SLOTS, None)
     return writer
 
 
 def write(writer, *hinted, scan=True):
-    turn = Turn(Room(4), list(hinted), scan=scan)
-    writer.write(turn, NO_SLOTS, None)
-    return turn
+    return writer.write(Plan(Capacity(4), hinted, scan), NO_SLOTS, None)
 
 
 def claimed(writer, *hinted, scan=True):
@@ -336,14 +334,14 @@ def test_after_a_pass_in_parts_that_took_no_time_a_scan_looks_at_all_again(
     turn_writer, monkeypatch
 ):
     monkeypatch.setattr(
-        "django_txtasks.worker.scans.SLOW_SCAN_SECONDS", 600.0
+        "django_txtasks.worker.scan_cursor.SLOW_SCAN_SECONDS", 600.0
     )  # however slow this machine is
     writer = turn_writer
     writer.scans.begin()
     writer.scans.failed(too_long=True)
-    assert writer.scans._is_dear  # so that a pass in parts comes, which may end in one turn
+    assert writer.scans._is_slow  # so that a pass in parts comes, which may end in one turn
     turns = [write(writer)]
-    helpers.wait_until(lambda: not (turns.append(write(writer)) or turns[-1].partial))
+    helpers.wait_until(lambda: not (turns.append(write(writer)) or turns[-1].is_partial))
     late = tasks.note.using(run_after=timedelta(seconds=-1000)).enqueue()
     found = []
     helpers.wait_until(lambda: found.extend(ids(write(writer).claimed)) or found)
@@ -353,8 +351,11 @@ def test_after_a_pass_in_parts_that_took_no_time_a_scan_looks_at_all_again(
 # ---- a back-off for each kind of turn
 
 
-def kinds(turn):
-    return (bool(turn.ids), turn.scan)
+def kinds(plan):
+    return (bool(plan.hinted), plan.scans)
+
+
+NOTHING_FOUND = TurnResult(Capacity(3))
 
 
 @pytest.mark.once
@@ -363,12 +364,12 @@ def test_after_a_failure_what_the_turn_did_is_tried_one_by_one():
     error = RuntimeError("it took too long")
     seen = []
     for fails in (True, False, False, False, False):
-        turn = schedule.turn(Room(3), [hint], now)
-        seen.append(kinds(turn))
+        plan = schedule.plan(Capacity(3), [hint], now)
+        seen.append(kinds(plan))
         if fails:
             schedule.failed(error, now)
         else:
-            schedule.written(turn, now, busy=False)
+            schedule.written(NOTHING_FOUND, now, busy=False)
             schedule.look_again()
     assert seen == [(True, True), (False, False), (True, False), (False, True), (True, True)]
 
@@ -379,16 +380,16 @@ def test_a_claim_that_always_fails_backs_off_while_beats_go_on():
     schedule, hint, now = Schedule(config), uuid.uuid4(), 1.0
     error, tries, beats, gaps = RuntimeError("no such column"), [], [], []
     while now < 61.0:
-        now = max(now, schedule.next_turn(Room(3), hinted=True, unrecorded=False))
-        turn = schedule.turn(Room(3), [hint], now)
+        now = max(now, schedule.next_turn(Capacity(3), hinted=True, unrecorded=False))
+        plan = schedule.plan(Capacity(3), [hint], now)
         now += 0.001
-        if any(kinds(turn)):
+        if any(kinds(plan)):
             tries.append(now)
             schedule.failed(error, now)
         else:
             gaps.append(now - beats[-1] if beats else 0.0)
             beats.append(now)
-            schedule.written(turn, now, busy=False)
+            schedule.written(NOTHING_FOUND, now, busy=False)
     ceiling = min(5.0, config.lease.total_seconds() / 5)
     assert len(tries) <= 2 * (60 / (ceiling / 2)) + 20  # of both kinds
     assert max(gaps) <= config.heartbeat_interval.total_seconds() + 0.1

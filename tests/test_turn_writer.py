@@ -10,13 +10,13 @@ from django.db import DatabaseError, DataError, OperationalError, connection, tr
 from django.test.utils import CaptureQueriesContext
 from probe import tasks
 
-from django_txtasks import registry
 from django_txtasks.conf import get_config
 from django_txtasks.lifecycle import cleaning
 from django_txtasks.lifecycle.attempts import Arrow, Ended
-from django_txtasks.lifecycle.claims import Room, Subscription
+from django_txtasks.lifecycle.turn import Capacity
 from django_txtasks.models import FinishedTask, Status, Task, Worker
-from django_txtasks.worker.turn_writer import DeclaredLost, Turn, TurnWriter
+from django_txtasks.worker.schedule import Plan
+from django_txtasks.worker.turn_writer import DeclaredLost, TurnWriter
 
 pytestmark = pytest.mark.usefixtures("rows")
 on_postgres = pytest.mark.skipif(
@@ -31,9 +31,7 @@ def writer():
 
 
 def new_writer():
-    writer = TurnWriter(
-        get_config(), Subscription("default", ["default"], registry.names()), threads=4
-    )
+    writer = TurnWriter(get_config(), helpers.subscription(), threads=4)
     take(writer, room=0)
     return writer
 
@@ -47,16 +45,13 @@ class Running(set):
 
 def take(writer, room=4, running=()):
     """Write a turn that scans; return what it claimed."""
-    turn = Turn(Room(room), [], scan=True)
-    writer.write(turn, Running(running), None)
-    return turn.claimed
+    return writer.write(Plan(Capacity(room), scans=bool(room)), Running(running), None).claimed
 
 
 def hinted(writer, *handles, room=4):
     """Write a turn that has nothing to do but to look up these tasks."""
-    turn = Turn(Room(room), [handle.id for handle in handles], scan=False)
-    writer.write(turn, Running(), None)
-    return turn
+    plan = Plan(Capacity(room), [handle.id for handle in handles])
+    return writer.write(plan, Running(), None)
 
 
 @pytest.mark.parametrize("several", [False, True], ids=["at once", "in several statements"])
@@ -114,13 +109,13 @@ def test_nobody_can_declare_a_worker_lost_between_its_beat_and_the_commit_of_its
 @pytest.mark.parametrize("scan", [False, True], ids=["hints", "hints and a scan"])
 def test_a_turn_is_one_statement_where_the_database_has_it(writer, scan):
     handles = [tasks.note.enqueue() for _ in range(3)]
-    turn = Turn(Room(3 if scan else 2), [one.id for one in handles[:2]], scan=scan)
+    plan = Plan(Capacity(3 if scan else 2), [one.id for one in handles[:2]], scan)
     with CaptureQueriesContext(connection) as asked:
-        writer.write(turn, Running(), None)
+        result = writer.write(plan, Running(), None)
     expected = {one.id for one in handles[: 3 if scan else 2]}
-    assert {attempt.task_id for attempt in turn.claimed} == expected
+    assert {attempt.task_id for attempt in result.claimed} == expected
     assert {helpers.row(one).worker for one in expected} == {writer.id}
-    assert (turn.lookup.later, turn.lookup.absent) == ({}, [])
+    assert (result.later, result.absent) == ({}, [])
     if connection.vendor == "postgresql":
         assert len(asked) == 1
     assert Worker.objects.get().beat == 2
@@ -188,20 +183,17 @@ def test_a_worker_outlives_a_column_that_is_made_wider(writer):
 @pytest.mark.parametrize("ahead", [3, 2], ids=["at once", "in a transaction"])
 def test_what_is_short_waits_for_a_slot_and_what_is_not_is_left_to_others(writer, ahead):
     quick = [tasks.quick.enqueue() for _ in range(2)]
-    turn = Turn(Room(0, ahead, short={"probe.tasks.quick"}), [one.id for one in quick], scan=False)
-    writer.write(turn, Running(), None)
-    assert sorted(one.task_id for one in turn.claimed) == sorted(one.id for one in quick)
-    assert not turn.room.blocked
+    capacity = Capacity(0, ahead, short_names=frozenset({"probe.tasks.quick"}))
+    result = writer.write(Plan(capacity, [one.id for one in quick]), Running(), None)
+    assert sorted(one.task_id for one in result.claimed) == sorted(one.id for one in quick)
+    assert result.blocked_queue is None
     alone, again, retried = tasks.note.enqueue(), tasks.quick.enqueue(), tasks.quick.enqueue()
     Task.objects.filter(pk=retried.id).update(crashes=1)  # what may have crashed a worker is alone
-    turn = Turn(
-        Room(0, ahead, short={"probe.tasks.quick"}), [alone.id, again.id, retried.id], scan=False
-    )
-    writer.write(turn, Running(), None)
-    assert {attempt.task_id for attempt in turn.claimed} <= {again.id}
-    assert {alone.id, retried.id}.isdisjoint(turn.settled)
+    result = writer.write(Plan(capacity, [alone.id, again.id, retried.id]), Running(), None)
+    assert {attempt.task_id for attempt in result.claimed} <= {again.id}
+    assert {alone.id, retried.id}.isdisjoint(result.settled)
     assert helpers.row(alone.id).status == helpers.row(retried.id).status == Status.PENDING
-    assert (turn.room.blocked, turn.room.blocked_queue) == (True, "default")
+    assert result.blocked_queue == "default"
 
 
 @pytest.mark.parametrize("room", [4, 1], ids=["at once", "in a transaction"])
@@ -213,16 +205,25 @@ def test_a_hinted_turn_tells_what_is_taken_what_is_due_later_and_what_is_not_the
     writer.buffer.one_by_one = room == 1
     turn = hinted(writer, due, later, gone, room=room)
     assert [(one.task_id, one.number) for one in turn.claimed] == [(due.id, 1)]
-    assert list(turn.lookup.later) == [later.id]
-    assert 25 < turn.lookup.later[later.id] <= 30
-    assert turn.lookup.absent == [gone.id]
-    assert turn.room.alone == room - 1
+    assert list(turn.later) == [later.id]
+    assert 25 < turn.later[later.id] <= 30
+    assert turn.absent == [gone.id]
+    assert turn.rest.dedicated == room - 1
     assert helpers.row(later.id).status == Status.PENDING
 
 
 def test_hints_for_more_tasks_than_there_are_slots_fill_them_and_no_more(writer):
     turn = hinted(writer, *[tasks.note.enqueue() for _ in range(5)], room=3)
-    assert (len(turn.claimed), len(turn.lookup.later)) == (3, 2)
+    assert (len(turn.claimed), len(turn.later)) == (3, 2)
+
+
+@pytest.mark.parametrize("several", [False, True], ids=["in one statement", "in several"])
+def test_what_is_due_later_does_not_count_against_the_limit(writer, several):
+    later = tasks.note.using(run_after=timedelta(seconds=30)).enqueue()
+    due = tasks.note.enqueue()
+    writer.buffer.one_by_one = several
+    plan = Plan(Capacity(4, limit=1), [later.id, due.id])
+    assert [one.task_id for one in writer.write(plan, Running(), None).claimed] == [due.id]
 
 
 def test_a_lost_worker_claims_nothing_that_hints_tell_of(writer):
@@ -423,10 +424,10 @@ def test_an_outcome_refused_in_a_turn_that_was_rolled_back_is_tried_once_in_the_
     writer.buffer.add([Ended(attempt=attempt, arrow=Arrow.FINISH)])
 
     def refuse(execute, sql, params, many, context):
-        if "DELETE FROM txtasks_task" in sql or "UPDATE txtasks_task" in sql:
-            raise DataError("no such outcome")
         if "WITH RECURSIVE" in sql:  # the scan, after it
             raise OperationalError("the connection was cut")
+        if "DELETE FROM txtasks_task" in sql or "UPDATE txtasks_task" in sql:
+            raise DataError("no such outcome")
         return execute(sql, params, many, context)
 
     writer.failed(DataError("an earlier turn met it, so it is recorded apart"))

@@ -40,7 +40,7 @@ def find(database: str, result_id: str, backend: str) -> compat.TaskResult:
 
 
 def _result(row: Row | FinishedTask, backend: str) -> compat.TaskResult:
-    from django_txtasks.lifecycle.claims import read_entries
+    from django_txtasks.lifecycle.attempts import read_entries
     from django_txtasks.lifecycle.enqueueing import Times
 
     entry = registry.find(row.task_name)

@@ -18,8 +18,14 @@ from django_txtasks import signals
 from django_txtasks.conf import Config
 from django_txtasks.exceptions import ClaimLost, WorkerLost, WorkerStopped, class_path
 from django_txtasks.lifecycle import statements
-from django_txtasks.lifecycle.attempts import MAX_ERRORS, Arrow, Attempt, Counted, Ended
-from django_txtasks.lifecycle.claims import read_entries
+from django_txtasks.lifecycle.attempts import (
+    MAX_ERRORS,
+    Arrow,
+    Attempt,
+    Counted,
+    Ended,
+    read_entries,
+)
 from django_txtasks.lifecycle.execute import as_uuid, execute, fetch, is_uuid
 from django_txtasks.lifecycle.follow_ups import FollowUps, follow
 from django_txtasks.lifecycle.outcomes import finish_rows, move

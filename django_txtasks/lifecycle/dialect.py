@@ -22,7 +22,7 @@ class Dialect:
             priority, and its next one. PostgreSQL leaves ``status = 'pending'`` out of a look-up in
             an index whose condition says the same, and would then walk it from its end; but it
             goes straight to where whole rows compare, be it in another queue.
-        beyond_mark: where in that index a scan goes on. MariaDB finds no place by comparing rows.
+        beyond_cursor: where in that index a scan goes on. MariaDB finds no place by comparing rows.
         from_id, before_id: in a part of what is due in one microsecond. SQLite keeps text, which may end with
             milliseconds or microseconds; but it does find its place by comparing rows.
         utc: what ends the text of a time that is in UTC.
@@ -41,7 +41,7 @@ class Dialect:
     skip_locked: str
     to_queue: str = "t.queue_name = %(queue)s"
     below_priority: str = "t.queue_name = %(queue)s AND t.priority < present.priority"
-    beyond_mark: str = "(run_after, id) > (%(mark_time)s, %(mark_id)s)"
+    beyond_cursor: str = "(run_after, id) > (%(mark_time)s, %(mark_id)s)"
     from_id: str = "run_after = %(begin_time)s AND id >= %(begin_id)s"
     before_id: str = "id < %(end_id)s"
     utc: str = ""
@@ -78,7 +78,7 @@ DIALECTS = {
         ago=_MYSQL_SHIFT.format("-", "age"),
         wait="TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), run_after) / 1000000",
         skip_locked="FOR UPDATE SKIP LOCKED",
-        beyond_mark="run_after >= %(mark_time)s AND (run_after > %(mark_time)s OR id > %(mark_id)s)",
+        beyond_cursor="run_after >= %(mark_time)s AND (run_after > %(mark_time)s OR id > %(mark_id)s)",
         text="char",
         by_worker="FORCE INDEX (txtasks_claimed)",
         by_queue="FORCE INDEX (txtasks_pending)",

@@ -74,7 +74,7 @@ def bound(
         return _with_arrays(sql, params)
     pieces, values = dict(vars(dialect_of(connection))), {}
     for name, value in params.items():
-        if isinstance(value, list):
+        if isinstance(value, (list, tuple)):
             several = {f"{name}_{index}": _plain(one) for index, one in enumerate(value)}
             values.update(several)
             pieces[f"in_{name}"] = f"IN ({', '.join(f'%({one})s' for one in several)})"
@@ -86,7 +86,7 @@ def bound(
 def _with_arrays(sql: str, params: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     values, types = {}, []
     for name, value in params.items():
-        if isinstance(value, list):
+        if isinstance(value, (list, tuple)):
             is_ids = value and isinstance(value[0], uuid.UUID)
             types.append((name, "uuid" if is_ids else "text"))
             values[name] = _array(value)

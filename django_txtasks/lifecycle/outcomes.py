@@ -14,8 +14,7 @@ from django.db import DatabaseError, InterfaceError, connections
 from django_txtasks.conf import Config
 from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import statements
-from django_txtasks.lifecycle.attempts import Arrow, Attempt, Counted, Ended, capped
-from django_txtasks.lifecycle.claims import read_entries
+from django_txtasks.lifecycle.attempts import Arrow, Attempt, Counted, Ended, capped, read_entries
 from django_txtasks.lifecycle.execute import as_uuid, execute, fetch
 from django_txtasks.lifecycle.follow_ups import FollowUps, follow
 from django_txtasks.models import Outcome, Status

@@ -46,7 +46,7 @@ def page(
     """
     after, mark = "", {}
     if behind is not None:
-        after = statements.AFTER_MARK
+        after = statements.AFTER_CURSOR
         mark = {"mark_time": behind.due_at, "mark_id": behind.task_id}
     rows = fetch(
         alias, statements.OVERDUE.replace("{after}", after),

@@ -15,10 +15,11 @@ from typing import Any
 from django.db import connections
 
 from django_txtasks.lifecycle import statements
-from django_txtasks.lifecycle.claims import Head, Mark, Subscription, choosing
 from django_txtasks.lifecycle.dialect import dialect_of
+from django_txtasks.lifecycle.engines.portable import choosing
 from django_txtasks.lifecycle.execute import fetch
 from django_txtasks.lifecycle.time_limits import Tried, try_within
+from django_txtasks.lifecycle.turn import Bucket, Cursor, Subscription
 
 Position = int
 """Microseconds since the end of 1999, then the 128 bits of an id; 0 = all that is due before that."""
@@ -53,25 +54,25 @@ def part_end(begin: Position, end: Position) -> Position:
 
 def choose(
     subscription: Subscription,
-    head: Head,
+    bucket: Bucket,
     limit: int,
     *,
     begin: Position,
     end: Position | None,
-    mark: Mark | None,
+    cursor: Cursor | None,
     seconds: float,
 ) -> Tried:
     """Return the first rows that are due and may be claimed, locked.
 
     Args:
         begin, end: of the part; None = up to all that is due.
-        mark: only behind this row.
+        cursor: only behind this row.
     """
     alias = subscription.alias
     params: dict[str, Any] = {
         "begin_time": _time_at(alias, begin),
         "begin_id": _id_at(begin),
-        **choosing(subscription, head, limit),
+        **choosing(subscription, bucket, limit),
     }
     where = [statements.FROM_ID if begin % MICROSECOND or (end or 0) % MICROSECOND
              else statements.FROM_TIME]  # fmt: skip
@@ -82,9 +83,9 @@ def choose(
         params.update(end_time=_time_at(alias, end), end_id=_id_at(end))
     if not begin:
         where.remove(statements.FROM_TIME)
-    if mark:
-        where.append(statements.AFTER_MARK)
-        params.update(mark_time=mark[0], mark_id=mark[1])
+    if cursor:
+        where.append(statements.AFTER_CURSOR)
+        params.update(mark_time=cursor.due_at, mark_id=cursor.task_id)
     sql = statements.CHOOSE_DUE.replace(statements.DUE, " ".join(where))
     return try_within(alias, sql, seconds, **params)
 

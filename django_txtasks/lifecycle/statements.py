@@ -4,8 +4,6 @@
 workers, C is a cleaner.
 """
 
-import functools
-
 NOW = "SELECT {now}"
 
 # -- enqueue ------------------------------------------------------------------------------------
@@ -59,7 +57,7 @@ CHOOSE_DUE = (
 """
 )
 # In a backlog: what was claimed is still in the index until it is vacuumed, and would be walked past again.
-AFTER_MARK = "AND {beyond_mark}"
+AFTER_CURSOR = "AND {beyond_cursor}"
 # A part of what is due, instead of ``DUE``. SQLite knows one end of a range only, and PostgreSQL goes on to the
 # end of a time where the id of several says that the part ends.
 FROM_TIME = "AND run_after >= %(begin_time)s"
@@ -80,11 +78,11 @@ CHOOSE_BY_ID = (
 )
 
 # The attempt is counted here, before the run: a task that kills its worker cannot run for ever.
-_TO_CLAIMED = """
+TO_CLAIMED = """
            SET status = 'claimed', attempt = attempt + 1, worker = %(worker)s,
            claimed_at = {now}, started_at = {now}
 """
-CLAIM = f"UPDATE txtasks_task {_TO_CLAIMED} WHERE id {{in_ids}} AND TRIM(status) = 'pending'"
+CLAIM = f"UPDATE txtasks_task {TO_CLAIMED} WHERE id {{in_ids}} AND TRIM(status) = 'pending'"
 KNOWN_IDS = """
     SELECT id FROM txtasks_task WHERE id {in_ids}
     UNION ALL SELECT id FROM txtasks_finishedtask WHERE id {in_ids}
@@ -117,17 +115,17 @@ DELETE_TASKS = "DELETE FROM txtasks_task WHERE id {in_ids} AND TRIM(status) = %(
 # PostgreSQL does all that in one statement. What belongs to an id stands at its place in another array: a join is
 # planned by statistics, and took a minute for 500 rows with those of an empty table.
 _OF_ID = "[array_position(CAST(%(ids)s AS uuid[]), id)]"
-_HELD = f"""
+HELD = f"""
     held AS (
         SELECT id FROM txtasks_task
          WHERE {{only_if}} id {{{{in_ids}}}} AND attempt = (CAST(%(attempts)s AS int[])){_OF_ID}
            AND worker = %(worker)s AND TRIM(status) = 'claimed' {{{{skip_locked}}}}
     )"""
-_GONE = "DELETE FROM txtasks_task WHERE id = ANY(ARRAY(SELECT id FROM held)) RETURNING "
-_KEEP_GONE = _FINISHED.replace("{result}", f"(CAST(%(results)s AS text[])){_OF_ID}") + "gone"
-_ENDED = f"WITH {_HELD.format(only_if='')}"
-FINISH_MANY = f"{_ENDED} {_GONE} id, attempt"
-FINISH_AND_KEEP_MANY = f"{_ENDED}, gone AS ({_GONE} *) {_KEEP_GONE} RETURNING id, attempt"
+GONE = "DELETE FROM txtasks_task WHERE id = ANY(ARRAY(SELECT id FROM held)) RETURNING "
+KEEP_GONE = _FINISHED.replace("{result}", f"(CAST(%(results)s AS text[])){_OF_ID}") + "gone"
+_ENDED = f"WITH {HELD.format(only_if='')}"
+FINISH_MANY = f"{_ENDED} {GONE} id, attempt"
+FINISH_AND_KEEP_MANY = f"{_ENDED}, gone AS ({GONE} *) {KEEP_GONE} RETURNING id, attempt"
 
 # The whole fence in the statement itself: id, attempt, worker, status.
 _STILL_HELD = """
@@ -189,105 +187,6 @@ BEAT = """
            suspected_at = CASE WHEN will = %(will)s THEN suspected_at END, will = %(will)s
      WHERE id = %(worker)s AND NOT lost
 """
-# A worker's usual turn in one statement, which commits by itself: PostgreSQL alone has it. Nothing is finished or
-# claimed where the beat finds no row, whose lock is held until the commit.
-_PRIORITIES_ASKED = (
-    PENDING_PRIORITIES.replace("{to_queue}", "(t.status, t.queue_name) <= ('pending', %(queue)s)")
-    .replace(
-        "{below_priority}",
-        "(t.status, t.queue_name, t.priority) < ('pending', %(queue)s, present.priority)",
-    )
-    .replace("%(queue)s", "asked.queue")
-)
-_DUE_OF_HEAD = (
-    CHOOSE_DUE.replace("{after}", "AND (run_after, id) > (heads.mark_time, heads.mark_id)")
-    .replace("%(queue)s", "heads.queue")
-    .replace("%(priority)s", "heads.priority")
-    .replace("%(limit)s", "%(width)s")
-)
-_ASKED = f"""(
-        SELECT asked.queue, asked.place, head.priority
-          FROM unnest(CAST(%(queues)s AS text[])) WITH ORDINALITY AS asked(queue, place)
-         CROSS JOIN LATERAL ({_PRIORITIES_ASKED}) AS head) AS head"""
-_ASKED_LATELY = """
-        unnest(CAST(%(head_queues)s AS text[]), CAST(%(head_priorities)s AS int[]))
-        WITH ORDINALITY AS head(queue, priority, place)"""
-_DUE_AT_ONCE = f""",
-    heads AS (
-        SELECT head.queue, head.priority, COALESCE(mark.run_after, {{begin}}) AS mark_time,
-               COALESCE(mark.id, '00000000-0000-0000-0000-000000000000') AS mark_id
-          FROM {{heads}}
-          LEFT JOIN unnest(CAST(%(mark_queues)s AS text[]), CAST(%(mark_priorities)s AS int[]),
-                           CAST(%(mark_times)s AS timestamptz[]), CAST(%(mark_ids)s AS uuid[]))
-               AS mark(queue, priority, run_after, id) USING (queue, priority)
-         ORDER BY head.priority DESC, head.place
-    ),
-    due AS (
-        SELECT heads.priority AS head, found.*
-          FROM heads CROSS JOIN LATERAL ({_DUE_OF_HEAD}) AS found
-         LIMIT %(width)s
-    )"""
-_HINTED_AT_ONCE = f""",
-    hinted AS ({CHOOSE_BY_ID.replace("{in_ids}", "{in_hinted}")})"""
-# As in ``Room.take``: what is short may wait for a slot, each other one has to find one, and none overtakes one
-# that finds none.
-_CLAIM_AT_ONCE = f""",
-    fitting AS (
-        SELECT id, place,
-               count(*) FILTER (WHERE NOT is_short) OVER above AS others,
-               count(*) FILTER (WHERE is_short) OVER above AS short
-          FROM (SELECT id, place, may_share AND task_name {{in_short}} AS is_short
-                  FROM chosen WHERE wait <= 0) AS found
-        WINDOW above AS (ORDER BY place)
-    ),
-    taken AS (
-        UPDATE txtasks_task {_TO_CLAIMED}
-         WHERE id = ANY(ARRAY(SELECT fitting.id FROM beat, fitting
-                               WHERE others + GREATEST(short - %(ahead)s, 0) <= %(alone)s AND place <= %(most)s))
-           AND TRIM(status) = 'pending'
-        RETURNING id
-    )"""
-
-
-@functools.cache
-def at_once(*, finish: bool, keep: bool, scan: bool, recent: bool, hints: bool) -> str:
-    """Return the statement of a turn.
-
-    Its first row begins with what it has finished, ids and attempts, and with those of the hinted ids that
-    have a row. Each row goes on with one that was looked at: if it was taken, its place, the priority that a
-    scan has found it by, and the row. What a scan finds comes first, in its order.
-    """
-    with_, source = [f"WITH beat AS ({BEAT} RETURNING id)"], ["FROM beat"]
-    once = {"ids": "NULL", "attempts": "NULL", "known": "NULL"}
-    if finish:
-        with_ += [f", {_HELD.format(only_if='EXISTS (SELECT FROM beat) AND')}, gone AS ({_GONE} *)"]
-        with_ += [f", kept AS ({_KEEP_GONE})"] if keep else []
-        once["ids"] = "ARRAY(SELECT id FROM gone ORDER BY id)"
-        once["attempts"] = "ARRAY(SELECT attempt FROM gone ORDER BY id)"
-    chosen = []
-    if scan:
-        heads, begin = (_ASKED_LATELY, "{ago}") if recent else (_ASKED, "'-infinity'")
-        with_ += [_DUE_AT_ONCE.replace("{heads}", heads).replace("{begin}", begin)]
-        chosen += ["SELECT * FROM due"]
-    if hints:
-        with_ += [_HINTED_AT_ONCE]
-        also = "WHERE id <> ALL(ARRAY(SELECT id FROM due))" if scan else ""
-        chosen += [f"SELECT CAST(NULL AS int) AS head, hinted.* FROM hinted {also}"]
-        once["known"] = f"ARRAY({KNOWN_IDS.replace('{in_ids}', '{in_hinted}')})"
-    if chosen:
-        rows = " UNION ALL ".join(chosen)
-        with_ += [
-            f", chosen AS (SELECT row_number() OVER () AS place, * FROM ({rows}) AS all_of_them)"
-        ]
-        with_ += [_CLAIM_AT_ONCE]
-        source += ["LEFT JOIN chosen ON TRUE"]
-    if not chosen:
-        return " ".join([*with_, "SELECT", ", ".join(once.values()), *source])
-    answer = [f"CASE WHEN COALESCE(place, 1) = 1 THEN {value} END" for value in once.values()]
-    answer += ["chosen.id IN (SELECT taken.id FROM taken)", "chosen.*"]
-    return " ".join([*with_, "SELECT", ", ".join(answer), *source, "ORDER BY place"])
-
-
 LIVING_WORKERS = """
     SELECT id, beat, lease, host, pid, sessions, suspected_at IS NOT NULL FROM txtasks_worker WHERE NOT lost
 """

@@ -12,10 +12,10 @@ from django.db import DatabaseError, connections, transaction
 from django_txtasks import registry
 from django_txtasks.conf import get_config
 from django_txtasks.enqueueing import notify_on_commit
-from django_txtasks.lifecycle import claims, outcomes, workers
+from django_txtasks.lifecycle import engines, outcomes, workers
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.brake import brakes
-from django_txtasks.lifecycle.claims import Room, Subscription
+from django_txtasks.lifecycle.turn import Capacity, Scan, Subscription, TurnRequest
 from django_txtasks.worker.limits import TimeLimit
 from django_txtasks.worker.outcome_buffer import emit
 from django_txtasks.worker.runner import call_of, failed, finished
@@ -65,7 +65,7 @@ def run_due_tasks(
     config = get_config()
     brakes.pop(using, None)  # what died in other tests keeps no notice back in this one
     names = list(queues or config.queues)
-    subscription = Subscription(using, names, registry.names())
+    subscription = Subscription(using, tuple(names), tuple(registry.names()))
     worker = workers.register(using, queues=names, threads=1, listening=None, lease=config.lease)
     ran: list[RanTask] = []
     try:
@@ -84,7 +84,8 @@ def run_due_tasks(
 
 def _claim_one(subscription: Subscription, worker: uuid.UUID) -> Attempt | None:
     with transaction.atomic(using=subscription.alias):
-        claimed = claims.claim_due(subscription, worker, Room(alone=1))
+        request = TurnRequest(Capacity(1), scan=Scan(subscription.queues))
+        claimed = engines.claim(subscription, worker, request).claimed
     return claimed[0] if claimed else None
 
 

@@ -15,7 +15,7 @@ from django.db import connections
 from django_txtasks import registry
 from django_txtasks.conf import Config, get_config
 from django_txtasks.lifecycle.brake import brakes
-from django_txtasks.lifecycle.claims import Subscription
+from django_txtasks.lifecycle.turn import Subscription
 from django_txtasks.models import Status, Task
 from django_txtasks.worker.hint_inbox import HintInbox
 from django_txtasks.worker.shutdown import Shutdown
@@ -98,7 +98,11 @@ def _start(
     stop = Shutdown(config.grace.total_seconds(), inbox.wake)
     names = registry.names()
     real = Worker(
-        config, Subscription(alias, queues, names), threads=threads, inbox=inbox, stop=stop
+        config,
+        Subscription(alias, tuple(queues), tuple(names)),
+        threads=threads,
+        inbox=inbox,
+        stop=stop,
     )
     failures: list[BaseException] = []
 

@@ -32,7 +32,7 @@ class PrefetchPolicy:
     """
 
     def __init__(self, threads: int) -> None:
-        self.short: set[str] = set()
+        self.short: frozenset[str] = frozenset()
         self._threads = threads
         self._means: dict[str, float] = {}
         self._mean: float | None = None
@@ -43,9 +43,10 @@ class PrefetchPolicy:
         mean = self._means.get(name, seconds)
         self._means[name] = mean + (seconds - mean) * 0.3
         if self._means[name] >= SHORT_SECONDS:
-            self.short.discard(name)
+            self.short -= {name}
         else:
-            self.short.add(name)
+            if name not in self.short:
+                self.short |= {name}
             before = seconds if self._mean is None else self._mean
             self._mean = before + (seconds - before) * 0.1
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from django_txtasks.conf import Config
 from django_txtasks.enqueueing import notify_on_commit
-from django_txtasks.lifecycle.claims import Subscription
+from django_txtasks.lifecycle.turn import Subscription
 from django_txtasks.models import Status, Task, Worker
 
 MAX_IDS = 10_000

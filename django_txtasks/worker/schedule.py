@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import enum
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 
 from django_txtasks.conf import Config
 from django_txtasks.lifecycle.attempts import Arrow, Ended
-from django_txtasks.lifecycle.claims import Room
 from django_txtasks.lifecycle.database_errors import is_repeatable
+from django_txtasks.lifecycle.turn import Capacity, TurnResult
 from django_txtasks.retry import backoff, jitter
 from django_txtasks.worker.sweep import TURN_SECONDS
 from django_txtasks.worker.timers import Timers
-from django_txtasks.worker.turn_writer import Turn
 
 BUSY_ROW_SECONDS = 0.05
 """Seconds until an outcome whose row somebody else had locked is tried again."""
@@ -32,6 +32,20 @@ class Kind(enum.Enum):
 
     LOOK_UP = enum.auto()
     SCAN = enum.auto()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a turn is to do, beside its beat and what it records.
+
+    Attributes:
+        hinted: look these ids up.
+        scans: look for what is due, too.
+    """
+
+    capacity: Capacity
+    hinted: Sequence[uuid.UUID] = ()
+    scans: bool = False
 
 
 class Schedule:
@@ -64,46 +78,61 @@ class Schedule:
         self._earlier = jitter(0, 0.5)  # of an interval: those who began together part
         self._next_beat = self._next_scan = self._not_before = 0.0
 
-    def next_turn(self, room: Room, *, hinted: bool, unrecorded: bool, more: bool = False) -> float:
-        """Return when the next turn is due; 0 = now."""
+    def next_turn(
+        self,
+        capacity: Capacity,
+        *,
+        hinted: bool,
+        unrecorded: bool,
+        more: bool = False,
+        may_scan: bool = True,
+    ) -> float:
+        """Return when the next turn is due; 0 = now. Arguments as of ``plan``."""
         times = [self._next_beat]
         if unrecorded:
             times.append(0.0)
-        if room.width:
+        if capacity.width:
             look_up = 0.0 if hinted else self.timers.next()
             times.append(max(look_up, self._not_before_of[Kind.LOOK_UP]))
-        if room.width and not room.enough:
+        if capacity.width and may_scan:
             scan = 0.0 if more else self._next_scan
             times.append(max(scan, self._not_before_of[Kind.SCAN]))
         return max(min(times), self._not_before)
 
-    def turn(self, room: Room, hinted: list[uuid.UUID], now: float, *, more: bool = False) -> Turn:
+    def plan(
+        self,
+        capacity: Capacity,
+        hinted: list[uuid.UUID],
+        now: float,
+        *,
+        more: bool = False,
+        may_scan: bool = True,
+    ) -> Plan:
         """Return what to look for now.
 
         Args:
             more: others wait beside those that are ``hinted``.
+            may_scan: False = so many wait for a slot that it is better to claim many again later.
         """
         self._timed, self._tried = set(), set()
-        if self._failures or not room.width:
-            return Turn(Room(0), [], scan=False)
-        scan = (more or now >= self._next_scan) and not room.enough
+        if self._failures or not capacity.width:
+            return Plan(Capacity(0))
+        scan = (more or now >= self._next_scan) and may_scan
         look_up = bool(hinted) or self.timers.next() <= now
         if self._failures_of:
             scan, look_up = self._one_of(scan, look_up, now)
-        elif scan and (
-            more or self._backlog
-        ):  # it finds them in their turn; if it has room, they are next
-            look_up = False
+        elif scan and (more or self._backlog):
+            look_up = False  # the scan finds them in their turn; if it has room, they are next
         if scan:
             self._tried.add(Kind.SCAN)
         ids: list[uuid.UUID] = []
         if look_up:
             self._tried.add(Kind.LOOK_UP)
-            width = max(room.width, self._width)
+            width = max(capacity.width, self._width)
             timed = self.timers.pop_due(now, width)
             self._timed = set(timed)
             ids = timed + hinted[:width]
-        return Turn(room, ids, scan=scan)
+        return Plan(capacity, ids, scan)
 
     def _one_of(self, scan: bool, look_up: bool, now: float) -> tuple[bool, bool]:
         """Choose one kind, by turns, of those that may be tried again by now."""
@@ -115,33 +144,32 @@ class Schedule:
         self._looked_up_last = look_up
         return scan, look_up
 
-    def written(self, turn: Turn, now: float, *, busy: bool) -> None:
+    def written(self, result: TurnResult, now: float, *, busy: bool) -> None:
         """A turn has committed: decide what the next ones look for."""
         self._failures = 0
         for kind in self._tried if self._failures_of else ():
             self._failures_of.pop(kind, None)
         self._not_before = now + BUSY_ROW_SECONDS if busy else 0.0
         self._next_beat = now + self.config.heartbeat_interval.total_seconds()
-        if turn.lookup is not None:
-            self.timers.found(set(turn.ids) - set(turn.lookup.absent))
+        if result.looked_up:
+            self.timers.found(set(result.looked_up) - set(result.absent))
             near = {
                 task_id: wait
-                for task_id, wait in turn.lookup.later.items()
+                for task_id, wait in result.later.items()
                 if 0 < wait < NEAR_SECONDS or task_id in self._timed
             }
             self.timers.due_in(near, now)
-            self.timers.absent(turn.lookup.absent, now)
-            self._width = WIDE_LOOK_UP_IDS if turn.lookup.absent else 0
-        if turn.scan_filled:
+            self.timers.absent(result.absent, now)
+            self._width = WIDE_LOOK_UP_IDS if result.absent else 0
+        if result.has_more:
             self.timers.pop_due(now)  # a backlog: the scan finds them in their turn
-        if turn.scan:
-            self.nothing_due = not (turn.claimed or turn.scan_filled or turn.partial)
+        if result.has_scanned:
+            self.nothing_due = not (result.claimed or result.has_more or result.is_partial)
             poll = self.config.poll_interval.total_seconds() * (1 - self._earlier)
-            pause = (
-                min(TURN_SECONDS, poll) if turn.unfinished else poll
-            )  # half of the time is for others
-            self._next_scan = 0.0 if turn.scan_filled else now + pause
-            self._backlog = turn.scan_filled
+            # half of the time is for others
+            pause = min(TURN_SECONDS, poll) if result.is_unfinished else poll
+            self._next_scan = 0.0 if result.has_more else now + pause
+            self._backlog = result.has_more
             self._earlier = 0.0
 
     def failed(self, error: Exception, now: float) -> float:

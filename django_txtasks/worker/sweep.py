@@ -10,13 +10,21 @@ import itertools
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
-from django_txtasks.lifecycle import claims, ranges
-from django_txtasks.lifecycle.attempts import Attempt
-from django_txtasks.lifecycle.claims import Head, Mark, Room, Subscription
+from django_txtasks.lifecycle import ranges
+from django_txtasks.lifecycle.engines.portable import claim_rows
 from django_txtasks.lifecycle.ranges import Position
+from django_txtasks.lifecycle.turn import (
+    Bucket,
+    Candidate,
+    Capacity,
+    Cursor,
+    Subscription,
+    TurnResult,
+)
 
 TURN_SECONDS = 0.025
 """Seconds that a turn gives to a sweep: what ended, and hints, wait for so long."""
@@ -41,16 +49,16 @@ class Place(NamedTuple):
     """Where a sweep has come to.
 
     Attributes:
-        heads: what is left of (priority, queue), the present one first.
+        buckets: those that are left, the present one first.
         at: the present part begins behind it.
         end: of a part that was not looked at to its end, for want of room.
-        mark: the last row that was claimed in that.
+        cursor: the last row that was claimed in that.
     """
 
-    heads: tuple[Head, ...]
+    buckets: tuple[Bucket, ...]
     at: Position = 0
     end: Position | None = None
-    mark: Mark | None = None
+    cursor: Cursor | None = None
 
 
 class Gap(NamedTuple):
@@ -127,12 +135,12 @@ class Sweep:
     is ended by the database and looked at in much smaller ones; the next pass has the same parts.
 
     Args:
-        heads: (priority, queue) where rows may be; those that are missing are found.
+        buckets: where rows may be; those that are missing are found.
         longest: seconds that one statement may take at all.
         before: the parts of the last pass.
 
     Attributes:
-        heads: with those that were found.
+        buckets: with those that were found.
         parts: of each of them, so far.
         began: when, by ``time.monotonic()``.
         spent: seconds that its turns have taken.
@@ -142,17 +150,17 @@ class Sweep:
     def __init__(
         self,
         subscription: Subscription,
-        heads: Iterable[Head],
+        buckets: Iterable[Bucket],
         *,
         longest: float,
-        before: Mapping[Head, Parts],
+        before: Mapping[Bucket, Parts],
     ) -> None:
         self._subscription = subscription
-        self.heads = {head for head in heads if head[1] in subscription.queues}
-        self.parts: dict[Head, Parts] = defaultdict(list)
+        self.buckets = {one for one in buckets if one.queue_name in subscription.queues}
+        self.parts: dict[Bucket, Parts] = defaultdict(list)
         self.began = time.monotonic()
         self.spent = self.waste = 0.0
-        self._known = {head: _joined(parts) for head, parts in before.items()}
+        self._known = {bucket: _joined(parts) for bucket, parts in before.items()}
         self._now: Position = 0
         self._gaps = [gap for queue in subscription.queues for gap in self._gaps_of(queue)]
         self._place: Place | None = None
@@ -162,22 +170,22 @@ class Sweep:
     @property
     def is_over(self) -> bool:
         """Say whether all of it was looked at."""
-        return self._place is not None and not self._place.heads
+        return self._place is not None and not self._place.buckets
 
-    def claim(self, worker: uuid.UUID, room: Room) -> list[Attempt]:
+    def claim(self, worker: uuid.UUID, capacity: Capacity) -> TurnResult:
         """Go on for a moment; claim what is found and fits."""
         self._before = self._place
-        claimed: list[Attempt] = []
+        result = TurnResult(capacity, has_scanned=True)
         begun = time.monotonic()
-        while not self.is_over and room.width and not room.blocked:
+        while not self.is_over and result.rest.width and result.blocked_queue is None:
             if self._place is None:
-                self._look_for_heads()
+                self._look_for_buckets()
             else:
-                claimed += self._look(self._place, worker, room)
+                result = self._look(self._place, worker, result)
             if time.monotonic() >= begun + TURN_SECONDS:
                 break
         self.spent += time.monotonic() - begun
-        return claimed
+        return result
 
     def rolled_back(self) -> None:
         """What the last turn claimed is pending again: go on from where it began."""
@@ -186,11 +194,11 @@ class Sweep:
     # -- which priorities there are ----------------------------------------------------------------
 
     def _gaps_of(self, queue: str) -> list[Gap]:
-        known = sorted(priority for priority, of in self.heads if of == queue)
+        known = sorted(priority for priority, of in self.buckets if of == queue)
         edges = [ranges.LOWEST - 1, *known, ranges.HIGHEST + 1]
         return [Gap(queue, *pair) for pair in itertools.pairwise(edges)]
 
-    def _look_for_heads(self) -> None:
+    def _look_for_buckets(self) -> None:
         """Look into a gap. One that takes too long has dead rows in it: its middle is looked at in parts."""
         if not self._gaps:
             self._begin()
@@ -204,54 +212,61 @@ class Sweep:
         (self._size.failed if found is None else self._size.succeeded)()
         if found == []:
             return
-        priority = found[0][0] if found else (low + high) // 2
-        self.heads.add((priority, queue))
+        priority = (low + high) // 2
+        for (lowest,) in found or []:
+            priority = lowest
+        self.buckets.add(Bucket(priority, queue))
         self._gaps += [gap._replace(high=priority), gap._replace(low=priority)]
 
     def _begin(self) -> None:
-        order = self._subscription.queues.index
         self._now = ranges.now(self._subscription.alias)
-        heads = sorted(self.heads, key=lambda head: (-head[0], order(head[1])))
-        self._place = Place(tuple(heads))
+        self._place = Place(tuple(in_order(self.buckets, self._subscription.queues)))
 
     # -- parts -------------------------------------------------------------------------------------
 
-    def _look(self, place: Place, worker: uuid.UUID, room: Room) -> list[Attempt]:
-        width = room.width
+    def _look(self, place: Place, worker: uuid.UUID, so_far: TurnResult) -> TurnResult:
+        width, bucket = so_far.rest.width, place.buckets[0]
         end = place.end or self._end_of_part(place)
         rows, seconds = ranges.choose(
             self._subscription,
-            place.heads[0],
+            bucket,
             width,
             begin=place.at,
             end=end if end < self._now else None,
-            mark=place.mark,
+            cursor=place.cursor,
             seconds=self._size.limit,
         )
         self.waste += max(0.0, seconds - EMPTY_PART_SECONDS)
         if rows is None:
             self._took_too_long(place, end)
-            return []
-        taken = claims.claim_rows(self._subscription.alias, worker, rows, room)
-        if len(rows) == width or room.blocked:
-            room.filled = room.filled or len(rows) == width
-            mark = (rows[len(taken) - 1][-2], taken[-1].task_id) if taken else place.mark
-            self._place = place._replace(end=end, mark=mark)
+            return so_far
+        candidates = [Candidate._make(row) for row in rows]
+        attempts, rest, blocked = claim_rows(self._subscription, worker, candidates, so_far.rest)
+        is_filled = len(candidates) == width
+        if is_filled or blocked is not None:
+            cursor = candidates[len(attempts) - 1].cursor if attempts else place.cursor
+            self._place = place._replace(end=end, cursor=cursor)
         else:
             self._size.took(seconds, place.at, end, self._now)
-            self.parts[place.heads[0]].append((end, seconds))
+            self.parts[bucket].append((end, seconds))
             self._go_on(place, end)
-        return taken
+        return replace(
+            so_far,
+            rest=rest,
+            claimed=so_far.claimed + attempts,
+            backlog=so_far.backlog or is_filled,
+            blocked_queue=blocked,
+        )
 
     def _end_of_part(self, place: Place) -> Position:
-        known = self._known.get(place.heads[0], [])
+        known = self._known.get(place.buckets[0], [])
         while known and known[0] <= place.at:
             known.pop(0)
         end = known[0] if known else self._size.end_of(place.at, self._now)
         return ranges.part_end(place.at, end)
 
     def _took_too_long(self, place: Place, end: Position) -> None:
-        self._known.pop(place.heads[0], None)
+        self._known.pop(place.buckets[0], None)
         self._place = place._replace(end=None)
         if self._size.is_smallest(place.at, end):
             self._go_on(place, end)
@@ -259,9 +274,9 @@ class Sweep:
 
     def _go_on(self, place: Place, end: Position) -> None:
         if end < self._now:
-            self._place = Place(place.heads, at=end)
+            self._place = Place(place.buckets, at=end)
         else:
-            self._place = Place(place.heads[1:])
+            self._place = Place(place.buckets[1:])
             self._size.reset()
 
 
@@ -277,3 +292,8 @@ def _joined(parts: Parts) -> list[Position]:
             total = seconds
         ends.append(end)
     return ends
+
+
+def in_order(buckets: Iterable[Bucket], queues: Sequence[str]) -> list[Bucket]:
+    """Return buckets in the order of a scan: higher priorities first, then as the queues stand."""
+    return sorted(buckets, key=lambda one: (-one.priority, queues.index(one.queue_name)))

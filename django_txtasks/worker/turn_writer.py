@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import Any, Protocol
 
 from django.db import (
@@ -25,60 +25,23 @@ from django_txtasks import signals
 from django_txtasks.conf import Config
 from django_txtasks.enqueueing import notify_on_commit
 from django_txtasks.exceptions import ClaimLost
-from django_txtasks.lifecycle import at_once, claims, outcomes, sessions, workers
+from django_txtasks.lifecycle import claims, engines, outcomes, sessions, workers
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
-from django_txtasks.lifecycle.claims import Lookup, Room, Subscription
 from django_txtasks.lifecycle.database_errors import is_repeatable, is_timeout
+from django_txtasks.lifecycle.engines import postgresql
 from django_txtasks.lifecycle.transactions import own_transaction
+from django_txtasks.lifecycle.turn import Capacity, Subscription, TurnRequest, TurnResult
 from django_txtasks.worker.cleaner_check import CleanerCheck
 from django_txtasks.worker.outcome_buffer import Key, OutcomeBuffer, emit, key
-from django_txtasks.worker.scans import Scan, Scans
+from django_txtasks.worker.scan_cursor import ScanCursor
+from django_txtasks.worker.schedule import Plan
+from django_txtasks.worker.sweep import Sweep
 
 _OF_A_ROW = (ClaimLost, DataError, IntegrityError)
 
 
 class DeclaredLost(Exception):
     """This worker's row says that it is lost."""
-
-
-@dataclass
-class Turn:
-    """What a turn is to claim, and what came of it.
-
-    Attributes:
-        ids: look these up.
-        scan: look for what is due, too.
-        partial: the scan looked at a part of what is due only.
-        unfinished: there are other parts, for the next turns.
-    """
-
-    room: Room
-    ids: list[uuid.UUID]
-    scan: bool
-    partial: bool = False
-    unfinished: bool = False
-    claimed: list[Attempt] = field(default_factory=list)
-    lookup: Lookup | None = None
-
-    @property
-    def scan_filled(self) -> bool:
-        """The scan found as many as there was room for, so there may be more."""
-        return self.scan and (self.room.filled or self.room.blocked)
-
-    @property
-    def settled(self) -> set[uuid.UUID]:
-        """The ids that need no other look by this worker, but for those that are due and found no room."""
-        if self.lookup is None:
-            return set()
-        return set(self.ids) - {one for one, wait in self.lookup.later.items() if wait <= 0}
-
-    @property
-    def not_ours(self) -> set[uuid.UUID]:
-        """The ids whose rows are there, and not to be claimed here: others have them, or declare them."""
-        if self.lookup is None:
-            return set()
-        ours = {attempt.task_id for attempt in self.claimed}
-        return set(self.ids) - ours - self.lookup.later.keys() - set(self.lookup.absent)
 
 
 class Slots(Protocol):
@@ -125,7 +88,7 @@ class TurnWriter:
         self._unsure = self._has_unheld = self._only_records = False
         self._next_check = 0.0
         self._cleaner_check = CleanerCheck(self.alias, config.lease)
-        self.scans = Scans(
+        self.scans = ScanCursor(
             subscription, config.poll_interval, longest=config.lease.total_seconds() / 4
         )
 
@@ -143,24 +106,24 @@ class TurnWriter:
         before, self._seen_will = self._seen_will, self._will()
         return self._seen_will != before
 
-    def write(self, turn: Turn, slots: Slots, connected: bool | None) -> None:
+    def write(self, plan: Plan, slots: Slots, connected: bool | None) -> TurnResult:
         """Beat, record, claim, commit. What was claimed may start once this has returned.
 
         Raises:
             DeclaredLost: nothing was written; the next turn goes on under a new id.
             DatabaseError, InterfaceError, ClaimLost: see ``failed``.
         """
-        self._only_records = not turn.room.width
+        self._only_records = not plan.capacity.width
         sessions.dedicate(self.alias, self.config.lease / 2)
         if self.id is None:
             self._register(connected)
         scan = None
         usual = self._usual_batch()
         if usual is not None:
-            scan = self._begin_scan(turn)
-            if scan is None or scan.sweep is None:
-                self._write_at_once(turn, usual, scan, slots.running, connected)
-                return
+            scan = self.scans.begin() if plan.scans else None
+            if not isinstance(scan, Sweep):
+                request = TurnRequest(plan.capacity, plan.hinted, scan)
+                return self._write_in_one_statement(request, usual, slots.running, connected)
         with own_transaction(self.alias, limit=self.config.lease / 2, in_order=True):
             self._beat(slots.running, connected)
             settled = self._reconcile(slots.holds()) if self._check_is_due else []
@@ -168,15 +131,20 @@ class TurnWriter:
             notify_on_commit(self.alias, recorded.to_notify)
             if any(one.arrow in (Arrow.RETRY, Arrow.RELEASE) for one in recorded.done):
                 self.scans.from_head()  # it is due at its old place again, or soon
-            if turn.room.width:
-                scan = scan or self._begin_scan(turn)
-                self._claim(turn, scan)
-        self._scanned(turn, scan)
+            if plan.scans and scan is None:
+                scan = self.scans.begin()
+            if isinstance(scan, Sweep):
+                result = self._sweep(plan, scan)
+            else:
+                request = TurnRequest(plan.capacity, plan.hinted, scan)
+                result = engines.claim(self.subscription, self._me, request)
+        result = self._scanned(replace(result, recorded=recorded))
         self._unsure = self._has_unheld = False
         for one in settled:
             emit(one)
         self.buffer.committed(recorded, self._me, settled)
         self._cleaner_check.look(self.id)
+        return result
 
     def failed(self, error: Exception) -> bool:
         """Prepare the next turn; nothing that ended is forgotten.
@@ -288,48 +256,44 @@ class TurnWriter:
         if self._check_is_due or self._has_unheld or self.buffer.one_by_one:
             return None
         batch = self.buffer.batch()
-        return batch if at_once.fits(self.alias, self._me, batch) else None
+        return batch if postgresql.fits(self.alias, self._me, batch) else None
 
-    def _write_at_once(
-        self,
-        turn: Turn,
-        batch: list[Ended],
-        scan: Scan | None,
-        running: int,
-        connected: bool | None,
-    ) -> None:
-        written = at_once.turn(
+    def _write_in_one_statement(
+        self, request: TurnRequest, batch: list[Ended], running: int, connected: bool | None
+    ) -> TurnResult:
+        result = postgresql.turn(
             self.subscription,
             self._me,
             workers.state_of(self.alias, **self._state(running, connected)),
-            ended=batch,
-            ids=turn.ids if turn.room.width else [],
-            marks=scan.marks if scan else None,
-            recent=scan.recent if scan else None,
-            room=turn.room,
+            request,
+            batch,
             keep=self.config.keeps_finished,
             limit=self.config.lease / 2,
         )
-        if written is None:
+        if result is None:
             raise DeclaredLost
-        turn.claimed, turn.lookup = written.claimed, written.lookup
-        self._scanned(turn, scan)
-        self._has_unheld = bool(written.recorded.busy)
-        self.buffer.committed(written.recorded, self._me)
+        result = self._scanned(result)
+        self._has_unheld = bool(result.recorded.busy)
+        self.buffer.committed(result.recorded, self._me)
+        return result
 
-    def _begin_scan(self, turn: Turn) -> Scan | None:
-        return self.scans.begin() if turn.scan and turn.room.width else None
+    def _sweep(self, plan: Plan, sweep: Sweep) -> TurnResult:
+        """The sweep comes first, as a scan does."""
+        swept = sweep.claim(self._me, plan.capacity)
+        if not plan.hinted:
+            return swept
+        rest = swept.rest if swept.blocked_queue is None else Capacity(0)
+        found = engines.claim(self.subscription, self._me, TurnRequest(rest, plan.hinted))
+        return replace(
+            found,
+            claimed=swept.claimed + found.claimed,
+            backlog=swept.backlog,
+            blocked_queue=swept.blocked_queue or found.blocked_queue,
+            has_scanned=True,
+        )
 
-    def _claim(self, turn: Turn, scan: Scan | None) -> None:
-        """The scan comes first: rows whose hints were lost must not wait behind a stream of hints."""
-        if scan is not None:
-            longest = self.scans.longest
-            turn.claimed += scan.claim(self.subscription, self._me, turn.room, longest)
-        if turn.ids:
-            turn.lookup = claims.claim_hinted(self.subscription, self._me, turn.ids, turn.room)
-            turn.claimed += turn.lookup.claimed
-
-    def _scanned(self, turn: Turn, scan: Scan | None) -> None:
-        if scan is not None:
-            turn.partial = self.scans.ended(turn.room, claimed=bool(turn.claimed))
-            turn.unfinished = self.scans.is_sweeping
+    def _scanned(self, result: TurnResult) -> TurnResult:
+        if not result.has_scanned:
+            return result
+        is_partial = self.scans.ended(result)
+        return replace(result, is_partial=is_partial, is_unfinished=self.scans.is_sweeping)

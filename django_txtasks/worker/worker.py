@@ -18,8 +18,8 @@ from django_txtasks import signals
 from django_txtasks.conf import Config
 from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
-from django_txtasks.lifecycle.claims import Room, Subscription
 from django_txtasks.lifecycle.database_errors import is_refusal, is_repeatable, text_of
+from django_txtasks.lifecycle.turn import Capacity, Subscription
 from django_txtasks.worker.hint_inbox import HintInbox
 from django_txtasks.worker.leaving import let_go
 from django_txtasks.worker.prefetch import PrefetchPolicy
@@ -132,24 +132,25 @@ class Worker:
     def turn(self) -> None:
         """Beat, record what ended, claim what fits; then start it."""
         now, hinted = time.monotonic(), list(self.inbox.ids)
-        room = self._room()
-        has_room_ahead = bool(room.ahead)
-        turn = self.schedule.turn(room, hinted, now, more=bool(self.inbox.more))
+        capacity = self._capacity()
+        plan = self.schedule.plan(
+            capacity, hinted, now, more=bool(self.inbox.more), may_scan=self._may_scan
+        )
         try:
-            self.writer.write(turn, self.slots, self.inbox.connected)
+            result = self.writer.write(plan, self.slots, self.inbox.connected)
         except (DatabaseError, InterfaceError, ClaimLost, DeclaredLost) as error:
             self._heal(error)
             return
-        self._start(turn.claimed, now)  # before all else: they have waited long enough
+        self._start(result.claimed, now)  # before all else: they have waited long enough
         self.liveness.wrote()
-        self._blocked = self._blocked or turn.room.blocked
-        if turn.claimed and has_room_ahead:
-            self.prefetch.learn(turn.claimed)
-        self.schedule.written(turn, time.monotonic(), busy=self.buffer.held_up)
-        self.inbox.looked_up(turn.settled)
-        if turn.scan:
-            self.inbox.scanned(filled=turn.scan_filled)
-        if elsewhere := turn.not_ours:
+        self._blocked = self._blocked or result.blocked_queue is not None
+        if result.claimed and capacity.prefetch:
+            self.prefetch.learn(result.claimed)
+        self.schedule.written(result, time.monotonic(), busy=self.buffer.held_up)
+        self.inbox.looked_up(result.settled)
+        if result.has_scanned:
+            self.inbox.scanned(filled=result.has_more)
+        if elsewhere := result.not_ours:
             self._reroute(elsewhere)
         self._recycle = self._recycle or self.recycling.reason(
             self.count, self.writer.check_seconds
@@ -205,16 +206,20 @@ class Worker:
 
     # -- when -------------------------------------------------------------------------------------
 
-    def _room(self) -> Room:
+    def _capacity(self) -> Capacity:
         if self.stop.asked or self._recycle:
-            return Room(0)
-        return Room(
-            alone=self.slots.free,
-            ahead=self.prefetch.ahead(self.slots.running) if self._may_claim_ahead else 0,
-            enough=self.prefetch.is_enough(self.slots.running),
-            most=int(min(self._left, self.recycling.room(self.count))),
-            short=self.prefetch.short,
+            return Capacity(0)
+        return Capacity(
+            dedicated=self.slots.free,
+            prefetch=self.prefetch.ahead(self.slots.running) if self._may_claim_ahead else 0,
+            limit=int(min(self._left, self.recycling.room(self.count))),
+            short_names=self.prefetch.short,
         )
+
+    @property
+    def _may_scan(self) -> bool:
+        """Not while many wait for a slot: there is room for what hints tell, but no need to scan."""
+        return not self.prefetch.is_enough(self.slots.running)
 
     @property
     def _may_claim_ahead(self) -> bool:
@@ -227,9 +232,10 @@ class Worker:
         if self.writer.sees_another_will():
             self.schedule.beat_at_once()
         return self.schedule.next_turn(
-            self._room(),
+            self._capacity(),
             hinted=bool(self.inbox.ids),
             more=bool(self.inbox.more),
+            may_scan=self._may_scan,
             unrecorded=bool(self.buffer.waiting),
         )
 
@@ -256,7 +262,7 @@ class Worker:
         until = min(self._next_turn(), self.stop.deadline, self.slots.next_look)
         if self._stuck_since is not None:
             until = min(until, self._stuck_since + self._patience)
-        if self._room().width:
+        if self._capacity().width:
             self._full_since = None
             self.inbox.listen(True)
         else:

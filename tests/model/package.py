@@ -11,9 +11,10 @@ from probe import tasks as functions
 
 from django_txtasks import registry
 from django_txtasks.conf import get_config
-from django_txtasks.lifecycle import at_once, claims, cleaning, operators, outcomes, workers
+from django_txtasks.lifecycle import cleaning, engines, operators, outcomes, workers
 from django_txtasks.lifecycle.attempts import Arrow, Ended
-from django_txtasks.lifecycle.claims import Subscription
+from django_txtasks.lifecycle.engines import postgresql
+from django_txtasks.lifecycle.turn import Capacity, Scan, Subscription, TurnRequest
 from django_txtasks.models import FinishedTask, Task, Worker
 from model.tables import Tables
 
@@ -41,8 +42,9 @@ class Package:
 
     def turn(self, worker, ended, queues, limit, *, keep):
         """As a worker's turn: beat, record, claim, commit. In one statement where it can be."""
-        room, subscription = claims.Room(limit), self._subscription(queues)
-        written = self._at_once(subscription, worker, ended, room, marks={}, keep=keep)
+        subscription = self._subscription(queues)
+        request = TurnRequest(Capacity(limit), scan=Scan(subscription.queues))
+        written = self._in_one_statement(subscription, worker, ended, request, keep=keep)
         if written is not None:  # what is not held is busy or lost: the next turn looks which
             written.recorded.lost, written.recorded.busy = written.recorded.busy, []
             return written.recorded, written.claimed
@@ -50,23 +52,15 @@ class Package:
             if not self.beat(worker):
                 raise RolledBack
             recorded = self.record(ended, keep=keep)
-            return recorded, claims.claim_due(subscription, worker, room)
+            return recorded, engines.claim(subscription, worker, request).claimed
 
-    def _at_once(self, subscription, worker, ended, room, *, keep, ids=(), marks=None):
+    def _in_one_statement(self, subscription, worker, ended, request, *, keep):
         """None = it cannot be."""
-        if not at_once.fits(ALIAS, worker, ended) or not room.width:
+        if not postgresql.fits(ALIAS, worker, ended) or not request.capacity.width:
             return None
         state = workers.state_of(ALIAS, running=0, listening=None)
-        written = at_once.turn(
-            subscription,
-            worker,
-            state,
-            ended=ended,
-            ids=ids,
-            marks=marks,
-            room=room,
-            keep=keep,
-            limit=self.keeping.lease,
+        written = postgresql.turn(
+            subscription, worker, state, request, ended, keep=keep, limit=self.keeping.lease
         )
         if written is None:
             raise RolledBack
@@ -78,16 +72,17 @@ class Package:
 
     def hinted_turn(self, worker, ended, queues, ids, limit, *, keep):
         """As a worker's turn for hints: in one statement where it can be. None = nothing was tried."""
-        room, subscription = claims.Room(limit), self._subscription(queues)
-        written = self._at_once(subscription, worker, ended, room, ids=ids, keep=keep)
+        subscription = self._subscription(queues)
+        request = TurnRequest(Capacity(limit), ids)
+        written = self._in_one_statement(subscription, worker, ended, request, keep=keep)
         if written is not None:
-            return written.recorded.done, written.lookup or claims.Lookup([], {}, [])
+            return written.recorded.done, written
         if ended or not ids:
             return None
         with transaction.atomic():
             if not self.beat(worker):
                 raise RolledBack
-            return [], claims.claim_hinted(subscription, worker, ids, room)
+            return [], engines.claim(subscription, worker, request)
 
     def finish(self, attempt, *, keep):
         """As an atomic task: its effect and its finish."""
@@ -120,7 +115,7 @@ class Package:
         return self.keeping if keep else self.forgetting
 
     def _subscription(self, queues):
-        return Subscription(ALIAS, list(queues), registry.names())
+        return Subscription(ALIAS, tuple(queues), tuple(registry.names()))
 
 
 def assert_alike(tables: Tables) -> None:

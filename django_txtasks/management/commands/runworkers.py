@@ -14,7 +14,7 @@ from django.utils.autoreload import get_child_arguments
 from django_txtasks import checks, registry, signals
 from django_txtasks.conf import Config, get_config
 from django_txtasks.lifecycle import names, sessions
-from django_txtasks.lifecycle.claims import Subscription
+from django_txtasks.lifecycle.turn import Subscription
 from django_txtasks.management.console import (
     CHECKS,
     database_option,
@@ -148,7 +148,7 @@ class Command(BaseCommand):
                 f"One process serves one database, and these are {', '.join(map(repr, aliases))}: "
                 "call runworkers once for each."
             )
-        subscription = Subscription(aliases[0], queues, registry.names())
+        subscription = Subscription(aliases[0], tuple(queues), tuple(registry.names()))
         with events_in_background(own_process=self._called_from_command_line):
             self._work(config, subscription, inbox, stop, options)
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import time
-import uuid
-from dataclasses import dataclass, field
+from dataclasses import replace
 from datetime import timedelta
 
 from django_txtasks import registry
-from django_txtasks.lifecycle import claims
-from django_txtasks.lifecycle.attempts import Attempt
-from django_txtasks.lifecycle.claims import Head, Marks, Recent, Room, Subscription
-from django_txtasks.worker.sweep import Parts, Sweep
+from django_txtasks.lifecycle.turn import (
+    Bucket,
+    Cursors,
+    RecentWindow,
+    Scan,
+    Subscription,
+    TurnResult,
+)
+from django_txtasks.worker.sweep import Parts, Sweep, in_order
 
 SLOW_SCAN_SECONDS = 0.1
 """Seconds; if a turn that scans from the head takes longer, there are rows to walk past that none may take."""
@@ -22,40 +26,11 @@ LONGEST_PAUSE_SECONDS = 30.0
 SOONER_SHARE = 0.2
 """Part of such a pause after which it is done where something is known to be due at its old place."""
 LATE_COMMIT_SECONDS = 10.0
-"""Seconds by which scans in between look further back than the last one, where they have no mark."""
+"""Seconds by which scans in between look further back than the last one, where they have no cursor."""
 
 
-@dataclass
-class Scan:
-    """One scan: of all that is due, from the head or from marks; or of a part of it.
-
-    Attributes:
-        marks: how far the last ones have come.
-        recent: look at this only.
-        sweep: go on with this instead.
-        is_from_head: it begins with the oldest.
-        began: when, by ``time.monotonic()``.
-    """
-
-    marks: Marks = field(default_factory=dict)
-    recent: Recent | None = None
-    sweep: Sweep | None = None
-    is_from_head: bool = False
-    began: float = field(default_factory=time.monotonic)
-
-    def claim(
-        self, subscription: Subscription, worker: uuid.UUID, room: Room, seconds: float
-    ) -> list[Attempt]:
-        """Claim what it finds, in the open transaction."""
-        if self.sweep is not None:
-            return self.sweep.claim(worker, room)
-        return claims.claim_due(
-            subscription, worker, room, self.marks, self.recent, seconds=seconds
-        )
-
-
-class Scans:
-    """The scans of one worker.
+class ScanCursor:
+    """How far the scans of one worker have come.
 
     During a backlog each goes on where the last one ended; now and then one begins at the head again: there
     may be a row that was locked as a scan came by, or was written since with an older time. Where that takes
@@ -69,19 +44,21 @@ class Scans:
 
     def __init__(self, subscription: Subscription, pause: timedelta, longest: float) -> None:
         self._subscription, self._pause = subscription, pause.total_seconds()
-        self.longest = longest
-        self._marks: Marks = {}
-        self._heads = {
-            (one.priority, queue)
+        self._longest = longest
+        self._queues = subscription.queues
+        self._cursors: Cursors = {}
+        self._buckets = {
+            Bucket(one.priority, queue)
             for one in registry.declarations()
             if one.name in subscription.names
             for queue in subscription.queues
         }
         self._next_head = self._soon = 0.0
-        self._is_dear = self._swept_last = self._has_claimed = False
+        self._is_slow = self._swept_last = self._has_claimed = False
         self._sweep: Sweep | None = None
-        self._parts: dict[Head, Parts] = {}
-        self._scan: Scan | None = None
+        self._parts: dict[Bucket, Parts] = {}
+        self._scan: Scan | Sweep | None = None
+        self._began, self._is_from_head = 0.0, False
         self._looked_until = self._skipped_until = 0.0
         self._look_back = LATE_COMMIT_SECONDS
 
@@ -90,99 +67,105 @@ class Scans:
         """Say whether there are parts left to look at."""
         return self._sweep is not None
 
-    def begin(self) -> Scan:
+    def begin(self) -> Scan | Sweep:
         """Return where to look now."""
-        now = time.monotonic()
-        if self._is_dear:
-            self._scan = self._part(now)
-        elif now >= self._next_head:
-            self._marks = {}
-            self._scan = Scan(self._marks, is_from_head=True)
-        else:
-            self._scan = Scan(self._marks)
+        self._began = now = time.monotonic()
+        self._is_from_head = not self._is_slow and now >= self._next_head
+        if self._is_from_head:
+            self._cursors = {}
+        self._scan = self._part(now) if self._is_slow else self._from(self._cursors)
         return self._scan
 
-    def ended(self, room: Room, *, claimed: bool) -> bool:
+    def ended(self, result: TurnResult) -> bool:
         """A scan has committed: learn from it. Return whether there may be more that is due, whatever it found."""
         scan, self._scan = self._scan, None
         if scan is None:
             return True
-        took = time.monotonic() - scan.began
-        self._has_claimed = self._has_claimed or claimed
-        self._heads.update(scan.marks)
-        self._take_turns(room)
-        if scan.sweep is not None:
-            self._note_sweep(scan.sweep)
+        took = time.monotonic() - self._began
+        self._has_claimed = self._has_claimed or bool(result.claimed)
+        self._take_turns(result.blocked_queue)
+        if isinstance(scan, Sweep):
+            self._note_sweep(scan)
             return self.is_sweeping or self._has_claimed
+        self._cursors = result.cursors
+        self._buckets.update(result.cursors)
         if scan.recent is not None:
-            self._note_recent(scan, took, is_all=not (room.filled or room.blocked))
+            self._note_recent(took, is_all=not result.has_more)
             return True
-        if scan.is_from_head:
-            self._looked_until = scan.began
+        if self._is_from_head:
+            self._looked_until = self._began
             self._note_cost(took, waste=took)
         return False
 
     def failed(self, *, too_long: bool) -> None:
         """A turn was rolled back. If its scan took too long, sweep; and look at less in between."""
         scan, self._scan = self._scan, None
-        self._marks, self._next_head = {}, 0.0
-        if scan is not None and scan.sweep is not None:
-            scan.sweep.rolled_back()
+        self._cursors, self._next_head = {}, 0.0
+        if isinstance(scan, Sweep):
+            scan.rolled_back()
         if scan is not None and too_long:
-            self._is_dear = True
-            self._looked_until = self._skipped_until = scan.began
+            self._is_slow = True
+            self._looked_until = self._skipped_until = self._began
             self._look_back = 0.0
 
     def from_head(self) -> None:
         """Something is due at its old place again: scan from the head, or soon if that takes long."""
-        if self._is_dear:
+        if self._is_slow:
             self._next_head = min(self._next_head, self._soon)
         else:
-            self._marks, self._next_head = {}, 0.0
+            self._cursors, self._next_head = {}, 0.0
 
-    def _part(self, now: float) -> Scan:
+    def _from(self, cursors: Cursors, recent: RecentWindow | None = None) -> Scan:
+        return Scan(self._queues, cursors, recent, self._longest)
+
+    def _part(self, now: float) -> Scan | Sweep:
         """By turns a part of a sweep, if there is one to be made, and what has come lately."""
         if self._sweep is None and now >= self._next_head:
             self._sweep = Sweep(
-                self._subscription, self._heads, longest=self.longest, before=self._parts
+                replace(self._subscription, queues=self._queues),
+                self._buckets,
+                longest=self._longest,
+                before=self._parts,
             )
             self._has_claimed = False
         self._swept_last = self._sweep is not None and not self._swept_last
-        if self._swept_last:
-            return Scan(sweep=self._sweep)
-        order = self._subscription.queues.index
-        heads = sorted(self._heads, key=lambda head: (-head[0], order(head[1])))
-        return Scan(self._marks, Recent(heads, now - self._looked_until + self._look_back))
+        if self._swept_last and self._sweep is not None:
+            return self._sweep
+        buckets = tuple(in_order(self._buckets, self._queues))
+        seconds = now - self._looked_until + self._look_back
+        return self._from(self._cursors, RecentWindow(buckets, seconds))
 
     def _note_sweep(self, sweep: Sweep) -> None:
-        self._heads |= sweep.heads
+        self._buckets |= sweep.buckets
         if sweep.is_over:
             self._sweep, self._parts = None, sweep.parts
             self._note_cost(sweep.spent, waste=sweep.waste)
             if sweep.began < self._skipped_until:
                 self._next_head = 0.0
 
-    def _note_recent(self, scan: Scan, took: float, *, is_all: bool) -> None:
+    def _note_recent(self, took: float, *, is_all: bool) -> None:
         if is_all:
-            self._looked_until = scan.began
+            self._looked_until = self._began
         if took < SLOW_SCAN_SECONDS / 4:
-            self._look_back = min(LATE_COMMIT_SECONDS, max(SLOW_SCAN_SECONDS, 2 * self._look_back))
+            longer = max(SLOW_SCAN_SECONDS, 2 * self._look_back)
+            self._look_back = min(LATE_COMMIT_SECONDS, longer)
         elif took > SLOW_SCAN_SECONDS:
             self._look_back /= 2
-            self._marks = {} if is_all else self._marks
+            self._cursors = {} if is_all else self._cursors
 
     def _note_cost(self, seconds: float, *, waste: float) -> None:
         """It took so long to look at all that is due: say when to do it again."""
-        self._is_dear = waste > SLOW_SCAN_SECONDS
+        self._is_slow = waste > SLOW_SCAN_SECONDS
         now = time.monotonic()
-        seldom = min(seconds * PAUSE_PER_SECOND, LONGEST_PAUSE_SECONDS) if self._is_dear else 0.0
+        seldom = min(seconds * PAUSE_PER_SECOND, LONGEST_PAUSE_SECONDS) if self._is_slow else 0.0
         self._next_head = now + max(self._pause, seldom)
         self._soon = now + seldom * SOONER_SHARE
 
-    def _take_turns(self, room: Room) -> None:
+    def _take_turns(self, blocked_queue: str | None) -> None:
         """Let another queue come first in the next scan: none starves another."""
-        queues = self._subscription.queues
-        queues.append(queues.pop(0))
-        if room.blocked_queue in queues:  # whose turn it is until its task has a slot
-            queues.remove(room.blocked_queue)
-            queues.insert(0, room.blocked_queue)
+        first, *others = self._queues
+        queues = [*others, first]
+        if blocked_queue in queues:  # whose turn it is until its task has a slot
+            queues.remove(blocked_queue)
+            queues.insert(0, blocked_queue)
+        self._queues = tuple(queues)

@@ -1,0 +1,22 @@
+"""How a worker claims on each database.
+
+``postgresql`` does a whole turn in one statement, or claims in one within an open transaction; ``portable``
+claims in several, for MariaDB, MySQL and SQLite. Both have the same rules: which rows, ``statements.CHOOSE_DUE``;
+how many of them, ``Capacity.admit``.
+"""
+
+from __future__ import annotations
+
+import uuid
+
+from django.db import connections
+
+from django_txtasks.lifecycle.engines import portable, postgresql
+from django_txtasks.lifecycle.turn import Subscription, TurnRequest, TurnResult
+
+
+def claim(subscription: Subscription, worker: uuid.UUID, request: TurnRequest) -> TurnResult:
+    """PENDING -> claimed, in a transaction that began with the worker's beat."""
+    if connections[subscription.alias].vendor == "postgresql":
+        return postgresql.claim(subscription, worker, request)
+    return portable.claim(subscription, worker, request)

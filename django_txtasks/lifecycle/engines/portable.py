@@ -1,0 +1,178 @@
+"""pending -> claimed in several statements: for every database."""
+
+from __future__ import annotations
+
+import operator
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from django.db import OperationalError
+
+from django_txtasks.lifecycle import statements
+from django_txtasks.lifecycle.attempts import Attempt
+from django_txtasks.lifecycle.database_errors import TookTooLong
+from django_txtasks.lifecycle.execute import as_uuid, execute, fetch
+from django_txtasks.lifecycle.time_limits import fetch_within
+from django_txtasks.lifecycle.turn import (
+    Admission,
+    Bucket,
+    Candidate,
+    Capacity,
+    Cursor,
+    Scan,
+    Subscription,
+    TurnRequest,
+    TurnResult,
+    waits_of,
+)
+
+_INT = operator.attrgetter("int")  # UUIDs compare slowly
+
+
+def claim(subscription: Subscription, worker: uuid.UUID, request: TurnRequest) -> TurnResult:
+    """Claim what the request asks for, higher priorities first, then the longest due.
+
+    The scan comes first: rows whose hints were lost must not wait behind a stream of hints. Must run in a
+    transaction that began with the worker's beat; no task may start before its COMMIT.
+
+    Raises:
+        TookTooLong, or what the database says: the transaction must roll back; the next scan looks at less.
+    """
+    result = TurnResult(request.capacity)
+    if request.scan is not None:
+        result = scan_due(subscription, worker, request.capacity, request.scan)
+    if request.hinted:
+        result = look_up(subscription, worker, request.hinted, result)
+    return result
+
+
+def scan_due(
+    subscription: Subscription, worker: uuid.UUID, capacity: Capacity, scan: Scan
+) -> TurnResult:
+    """Claim what is due and fits."""
+    claimed: list[Attempt] = []
+    passed: dict[Bucket, Cursor] = {}
+    blocked_queue, filled = None, False
+    until = time.monotonic() + scan.seconds
+    buckets = _buckets(subscription, scan, until) if scan.recent is None else scan.recent.buckets
+    for bucket in buckets:
+        width = capacity.width
+        if not width or blocked_queue is not None:
+            break
+        candidates = _choose_due(subscription, bucket, width, scan, until)
+        attempts, capacity, blocked_queue = claim_rows(subscription, worker, candidates, capacity)
+        if attempts:
+            passed[bucket] = candidates[len(attempts) - 1].cursor
+        claimed += attempts
+        filled = filled or len(candidates) == width
+    cursors, backlog = scan.ended(passed, filled=filled, blocked_queue=blocked_queue)
+    return TurnResult(
+        capacity,
+        claimed,
+        cursors=cursors,
+        backlog=backlog,
+        blocked_queue=blocked_queue,
+        has_scanned=True,
+    )
+
+
+def look_up(
+    subscription: Subscription, worker: uuid.UUID, ids: Sequence[uuid.UUID], result: TurnResult
+) -> TurnResult:
+    """Claim those of the given tasks that are due and fit, unless the scan before it found no slot."""
+    candidates = [
+        Candidate._make(row)
+        for row in fetch(
+            subscription.alias,
+            statements.CHOOSE_BY_ID,
+            queues=subscription.queues,
+            names=subscription.names,
+            ids=sorted(set(ids)),
+        )
+    ]
+    is_blocked = result.blocked_queue is not None
+    capacity = Capacity(0) if is_blocked else result.rest
+    due = [one for one in candidates if one.wait <= 0][: capacity.width]
+    attempts, rest, blocked_queue = claim_rows(subscription, worker, due, capacity)
+    known = {as_uuid(one.id) for one in candidates}
+    if missing := sorted(set(ids) - known):
+        known |= {
+            as_uuid(task_id)
+            for (task_id,) in fetch(subscription.alias, statements.KNOWN_IDS, ids=missing)
+        }
+    return replace(
+        result,
+        rest=result.rest if is_blocked else rest,
+        claimed=result.claimed + attempts,
+        looked_up=tuple(ids),
+        later=waits_of(candidates, attempts),
+        absent=sorted(set(ids) - known),
+        blocked_queue=result.blocked_queue or blocked_queue,
+    )
+
+
+def claim_rows(
+    subscription: Subscription,
+    worker: uuid.UUID,
+    candidates: Sequence[Candidate],
+    capacity: Capacity,
+) -> Admission:
+    """PENDING -> CLAIMED for those of the chosen rows that fit."""
+    admission = capacity.admit(one.attempt_of(worker) for one in candidates)
+    if admission.attempts:
+        ids = sorted((attempt.task_id for attempt in admission.attempts), key=_INT)
+        count = execute(subscription.alias, statements.CLAIM, worker=worker, ids=ids)
+        if count != len(ids):  # SQLite without BEGIN IMMEDIATE: somebody was faster
+            raise OperationalError(
+                f"{count} rows were claimed instead of {len(ids)}: repeat the turn"
+            )
+    return admission
+
+
+def _buckets(subscription: Subscription, scan: Scan, until: float) -> list[Bucket]:
+    """Return the buckets that have pending rows, highest priority first."""
+    sql, alias = statements.PENDING_PRIORITIES, subscription.alias
+    buckets = [
+        Bucket(priority, queue)
+        for queue in scan.queues
+        for (priority,) in fetch_within(alias, sql, _left(until), queue=queue)
+        if isinstance(priority, int)  # SQLite takes any text
+    ]
+    return sorted(buckets, key=lambda bucket: -bucket.priority)
+
+
+def _choose_due(
+    subscription: Subscription, bucket: Bucket, limit: int, scan: Scan, until: float
+) -> list[Candidate]:
+    params: dict[str, Any] = {}
+    after = ""
+    if cursor := scan.cursors.get(bucket):
+        after = statements.AFTER_CURSOR
+        params.update(mark_time=cursor.due_at, mark_id=cursor.task_id)
+    elif scan.recent is not None:
+        after = statements.LATELY
+        params.update(age=scan.recent.seconds)
+    sql = statements.CHOOSE_DUE.replace("{after}", after)
+    params.update(choosing(subscription, bucket, limit))
+    rows = fetch_within(subscription.alias, sql, _left(until), **params)
+    return [Candidate._make(row) for row in rows]
+
+
+def choosing(subscription: Subscription, bucket: Bucket, limit: int) -> dict[str, Any]:
+    """Return the parameters of ``statements.CHOOSE_DUE``, beside those that say where it begins and ends."""
+    return {
+        "queue": bucket.queue_name,
+        "priority": bucket.priority,
+        "limit": limit,
+        "names": subscription.names,
+    }
+
+
+def _left(until: float) -> float:
+    left = until - time.monotonic()
+    if left <= 0:
+        raise TookTooLong("a scan took longer than it may: the next ones look at less at once")
+    return left

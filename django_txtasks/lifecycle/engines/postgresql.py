@@ -1,0 +1,354 @@
+"""A worker's turn in one statement, on PostgreSQL: it beats, finishes what ended, claims what is due.
+
+A turn of several statements costs as many round trips, each task two turns, and after each round trip a busy
+loop waits for Python. What is not usual, a retry, a hook, an outcome whose row is not held, is recorded by other
+statements; then the same one claims, without its beat.
+"""
+
+from __future__ import annotations
+
+import functools
+import uuid
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from django.db import OperationalError
+
+from django_txtasks.lifecycle import statements
+from django_txtasks.lifecycle.attempts import Arrow, Ended
+from django_txtasks.lifecycle.execute import fetch
+from django_txtasks.lifecycle.outcomes import Recorded, finishing
+from django_txtasks.lifecycle.transactions import can_use_one_statement, fetch_in_one_statement
+from django_txtasks.lifecycle.turn import (
+    Bucket,
+    Candidate,
+    Cursor,
+    Cursors,
+    Scan,
+    Subscription,
+    TurnRequest,
+    TurnResult,
+    waits_of,
+)
+
+NO_HOOKS = "{}"
+
+
+def fits(alias: str, worker: uuid.UUID, ended: Sequence[Ended]) -> bool:
+    """Say whether ``turn`` can do it: all that ended is finished, each task once, with nothing to follow."""
+    return (
+        can_use_one_statement(alias)
+        and all(
+            one.arrow is Arrow.FINISH
+            and one.attempt.worker == worker
+            and one.attempt.hooks == NO_HOOKS
+            for one in ended
+        )
+        and len({one.attempt.task_id.int for one in ended}) == len(ended)
+    )
+
+
+def turn(
+    subscription: Subscription,
+    worker: uuid.UUID,
+    state: dict[str, Any],
+    request: TurnRequest,
+    ended: Sequence[Ended],
+    *,
+    keep: bool,
+    limit: timedelta,
+) -> TurnResult | None:
+    """Beat, CLAIMED -> finished, PENDING -> claimed, and commit.
+
+    Args:
+        state: of the worker, from ``workers.state_of``.
+        ended: see ``fits``; those that are not held are busy.
+        keep: the finished rows.
+        limit: see ``own_transaction``.
+
+    Returns:
+        None: the worker was declared lost, and nothing was written.
+    """
+    sql = statement_of_turn(finish=bool(ended), keep=keep and bool(ended), **_asks_for(request))
+    rows = fetch_in_one_statement(
+        subscription.alias,
+        sql,
+        limit=limit,
+        worker=worker,
+        **state,
+        **(finishing(ended) if ended else {}),
+        **_params(subscription, request),
+    )
+    return _read(rows, worker, request, ended) if rows else None
+
+
+def claim(subscription: Subscription, worker: uuid.UUID, request: TurnRequest) -> TurnResult:
+    """PENDING -> claimed, in a transaction that began with the worker's beat."""
+    if request.scan is None and not request.hinted:
+        return TurnResult(request.capacity)
+    sql = statement_of_turn(beats=False, **_asks_for(request))
+    rows = fetch(subscription.alias, sql, worker=worker, **_params(subscription, request))
+    return _read(rows, worker, request, [])
+
+
+# -- what it asks ---------------------------------------------------------------------------------
+
+
+def _asks_for(request: TurnRequest) -> dict[str, bool]:
+    scan = request.scan
+    return {
+        "scan": scan is not None,
+        "recent": scan is not None and scan.recent is not None,
+        "hints": bool(request.hinted),
+    }
+
+
+def _params(subscription: Subscription, request: TurnRequest) -> dict[str, Any]:
+    capacity, scan = request.capacity, request.scan
+    if scan is None and not request.hinted:
+        return {}
+    params: dict[str, Any] = {
+        "queues": subscription.queues if scan is None else scan.queues,
+        "names": subscription.names,
+        "short": tuple(capacity.short_names),
+        "alone": capacity.dedicated,
+        "ahead": capacity.prefetch,
+        "most": capacity.limit,
+    }
+    if request.hinted:
+        params["hinted"] = request.hinted
+    if scan is not None:
+        params.update(_where(scan), width=capacity.width)
+    return params
+
+
+def _where(scan: Scan) -> dict[str, Any]:
+    places = {
+        "mark_queues": [bucket.queue_name for bucket in scan.cursors],
+        "mark_priorities": [bucket.priority for bucket in scan.cursors],
+        "mark_times": [cursor.due_at for cursor in scan.cursors.values()],
+        "mark_ids": [cursor.task_id for cursor in scan.cursors.values()],
+    }
+    if scan.recent is None:
+        return places
+    return {
+        **places,
+        "head_queues": [bucket.queue_name for bucket in scan.recent.buckets],
+        "head_priorities": [bucket.priority for bucket in scan.recent.buckets],
+        "age": scan.recent.seconds,
+    }
+
+
+# -- what it answers ------------------------------------------------------------------------------
+
+
+class Found(NamedTuple):
+    """A row that was looked at, and the priority of the bucket in which a scan found it; None = a hint did."""
+
+    is_taken: bool
+    priority: int | None
+    candidate: Candidate
+
+
+def _read(
+    rows: Sequence[tuple[Any, ...]],
+    worker: uuid.UUID,
+    request: TurnRequest,
+    ended: Sequence[Ended],
+) -> TurnResult:
+    """Read the rows of ``statement_of_turn``."""
+    (finished, attempts, known, *_), *_ = rows
+    found = _found(rows)
+    due = [one.candidate.attempt_of(worker) for one in found if one.candidate.wait <= 0]
+    claimed, rest, blocked_queue = request.capacity.admit(due)
+    taken = [one.candidate.id for one in found if one.is_taken]
+    if taken != [attempt.task_id for attempt in claimed]:
+        raise OperationalError(
+            f"{len(taken)} rows were claimed where {len(claimed)} fit: repeat the turn"
+        )
+    cursors: Cursors = {}
+    backlog = False
+    if request.scan is not None:
+        scanned = [one for one in found if one.priority is not None]
+        cursors, backlog = request.scan.ended(
+            _passed(scanned),
+            filled=len(scanned) == request.capacity.width,
+            blocked_queue=blocked_queue,
+        )
+    asked = set(request.hinted)
+    looked_up = [one.candidate for one in found if one.candidate.id in asked]
+    return TurnResult(
+        rest,
+        claimed,
+        looked_up=request.hinted,
+        later=waits_of(looked_up, claimed),
+        absent=sorted(asked - set(known or [])),
+        cursors=cursors,
+        backlog=backlog,
+        blocked_queue=blocked_queue,
+        recorded=_recorded(ended, finished or [], attempts or []),
+        has_scanned=request.scan is not None,
+    )
+
+
+def _found(rows: Iterable[tuple[Any, ...]]) -> list[Found]:
+    found = []
+    for _, _, _, *looked_at in rows:
+        if looked_at:
+            is_taken, place, priority, *columns = looked_at
+            if place is not None:
+                found.append(Found(is_taken, priority, Candidate._make(columns)))
+    return found
+
+
+def _passed(scanned: Iterable[Found]) -> dict[Bucket, Cursor]:
+    return {
+        Bucket(priority, candidate.queue_name): candidate.cursor
+        for is_taken, priority, candidate in scanned
+        if is_taken and priority is not None
+    }
+
+
+def _recorded(
+    ended: Sequence[Ended], ids: Sequence[uuid.UUID], attempts: Sequence[int]
+) -> Recorded:
+    if len(ids) == len(ended):
+        return Recorded(done=list(ended))
+    recorded, finished = Recorded(), set(zip(ids, attempts, strict=True))
+    for one in ended:
+        held = (one.attempt.task_id, one.attempt.number) in finished
+        (recorded.done if held else recorded.busy).append(one)
+    return recorded
+
+
+# -- the statement --------------------------------------------------------------------------------
+
+# Nothing is finished or claimed where the beat finds no row, whose lock is held until the commit. In this SQL a
+# bucket is called a head, and a cursor a mark.
+_PRIORITIES = (
+    statements.PENDING_PRIORITIES.replace(
+        "{to_queue}", "(t.status, t.queue_name) <= ('pending', %(queue)s)"
+    )
+    .replace(
+        "{below_priority}",
+        "(t.status, t.queue_name, t.priority) < ('pending', %(queue)s, present.priority)",
+    )
+    .replace("%(queue)s", "asked.queue")
+)
+_DUE_OF_HEAD = (
+    statements.CHOOSE_DUE.replace(
+        "{after}", "AND (run_after, id) > (heads.mark_time, heads.mark_id)"
+    )
+    .replace("%(queue)s", "heads.queue")
+    .replace("%(priority)s", "heads.priority")
+    .replace("%(limit)s", "%(width)s")
+)
+_PENDING_HEADS = f"""(
+        SELECT asked.queue, asked.place, head.priority
+          FROM unnest(CAST(%(queues)s AS text[])) WITH ORDINALITY AS asked(queue, place)
+         CROSS JOIN LATERAL ({_PRIORITIES}) AS head) AS head"""
+_RECENT_HEADS = """
+        unnest(CAST(%(head_queues)s AS text[]), CAST(%(head_priorities)s AS int[]))
+        WITH ORDINALITY AS head(queue, priority, place)"""
+_DUE = f""",
+    heads AS (
+        SELECT head.queue, head.priority, COALESCE(mark.run_after, {{begin}}) AS mark_time,
+               COALESCE(mark.id, '00000000-0000-0000-0000-000000000000') AS mark_id
+          FROM {{heads}}
+          LEFT JOIN unnest(CAST(%(mark_queues)s AS text[]), CAST(%(mark_priorities)s AS int[]),
+                           CAST(%(mark_times)s AS timestamptz[]), CAST(%(mark_ids)s AS uuid[]))
+               AS mark(queue, priority, run_after, id) USING (queue, priority)
+         ORDER BY head.priority DESC, head.place
+    ),
+    due AS (
+        SELECT heads.priority AS head, found.*
+          FROM heads CROSS JOIN LATERAL ({_DUE_OF_HEAD}) AS found
+         LIMIT %(width)s
+    )"""
+_HINTED = f""",
+    hinted AS ({statements.CHOOSE_BY_ID.replace("{in_ids}", "{in_hinted}")})"""
+# As in ``Capacity.admit``: what is short may wait for a slot, each other one has to find one, and none overtakes
+# one that finds none.
+_CLAIM = f""",
+    fitting AS (
+        SELECT id, place,
+               count(*) FILTER (WHERE NOT is_short) OVER above AS others,
+               count(*) FILTER (WHERE is_short) OVER above AS short
+          FROM (SELECT id, place, may_share AND task_name {{in_short}} AS is_short
+                  FROM chosen WHERE wait <= 0) AS found
+        WINDOW above AS (ORDER BY place)
+    ),
+    taken AS (
+        UPDATE txtasks_task {statements.TO_CLAIMED}
+         WHERE id = ANY(ARRAY(SELECT fitting.id FROM beat, fitting
+                               WHERE others + GREATEST(short - %(ahead)s, 0) <= %(alone)s
+                                 AND others + short <= %(most)s))
+           AND TRIM(status) = 'pending'
+        RETURNING id
+    )"""
+_HAS_BEATEN = "SELECT id FROM txtasks_worker WHERE id = %(worker)s AND NOT lost"
+
+
+@functools.cache
+def statement_of_turn(
+    *,
+    beats: bool = True,
+    finish: bool = False,
+    keep: bool = False,
+    scan: bool = False,
+    recent: bool = False,
+    hints: bool = False,
+) -> str:
+    """Return the statement of a turn.
+
+    Its first row begins with what it has finished, ids and attempts, and with those of the hinted ids that
+    have a row. Each row goes on with one that was looked at: if it was taken, its place, the priority that a
+    scan has found it by, and its columns. What a scan finds comes first, in its order.
+
+    Args:
+        beats: else a statement before it, in the same transaction, has beaten.
+    """
+    beat = f"{statements.BEAT} RETURNING id" if beats else _HAS_BEATEN
+    with_ = [f"WITH beat AS ({beat})"]
+    if finish:
+        with_.append(_finishing(keep=keep))
+    ids, attempts = (_GONE_IDS, _GONE_ATTEMPTS) if finish else ("NULL", "NULL")
+    once = [ids, attempts, _KNOWN if hints else "NULL"]
+    if not (scan or hints):
+        return " ".join([*with_, "SELECT", ", ".join(once), "FROM beat"])
+    with_.append(_choosing(scan=scan, recent=recent, hints=hints))
+    answer = [f"CASE WHEN COALESCE(place, 1) = 1 THEN {value} END" for value in once]
+    answer += ["chosen.id IN (SELECT taken.id FROM taken)", "chosen.*"]
+    source = "FROM beat LEFT JOIN chosen ON TRUE ORDER BY place"
+    return " ".join([*with_, "SELECT", ", ".join(answer), source])
+
+
+_GONE_IDS = "ARRAY(SELECT id FROM gone ORDER BY id)"
+_GONE_ATTEMPTS = "ARRAY(SELECT attempt FROM gone ORDER BY id)"
+_KNOWN = f"ARRAY({statements.KNOWN_IDS.replace('{in_ids}', '{in_hinted}')})"
+
+
+def _finishing(*, keep: bool) -> str:
+    """Return the parts that move what ended out of the table."""
+    held = statements.HELD.format(only_if="EXISTS (SELECT FROM beat) AND")
+    kept = f" , kept AS ({statements.KEEP_GONE})" if keep else ""
+    return f", {held}, gone AS ({statements.GONE} *){kept}"
+
+
+def _choosing(*, scan: bool, recent: bool, hints: bool) -> str:
+    """Return the parts that look, choose and claim."""
+    parts, chosen = [], []
+    if scan:
+        heads, begin = (_RECENT_HEADS, "{ago}") if recent else (_PENDING_HEADS, "'-infinity'")
+        parts.append(_DUE.replace("{heads}", heads).replace("{begin}", begin))
+        chosen.append("SELECT * FROM due")
+    if hints:
+        parts.append(_HINTED)
+        also = "WHERE id <> ALL(ARRAY(SELECT id FROM due))" if scan else ""
+        chosen.append(f"SELECT CAST(NULL AS int) AS head, hinted.* FROM hinted {also}")
+    rows = " UNION ALL ".join(chosen)
+    parts.append(
+        f", chosen AS (SELECT row_number() OVER () AS place, * FROM ({rows}) AS all_of_them)"
+    )
+    return " ".join([*parts, _CLAIM])

@@ -1,0 +1,258 @@
+"""A worker's turn as data: what it asks of the database, and what came of it.
+
+All of it is frozen: whoever learns something from a turn returns it, and changes no record of another room.
+"""
+
+from __future__ import annotations
+
+import sys
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from django_txtasks import registry
+from django_txtasks.lifecycle.attempts import Attempt, read_entries
+from django_txtasks.lifecycle.execute import as_uuid
+from django_txtasks.lifecycle.outcomes import Recorded
+
+
+class Bucket(NamedTuple):
+    """The pending rows of one priority and one queue: a scan goes from bucket to bucket."""
+
+    priority: int
+    queue_name: str
+
+
+class Cursor(NamedTuple):
+    """The place of a row in the order of its bucket, which is that of (run_after, id)."""
+
+    due_at: str
+    task_id: uuid.UUID
+
+
+Cursors = Mapping[Bucket, Cursor]
+"""The last row of each bucket that scans have claimed: the next scan goes on behind it."""
+
+
+@dataclass(frozen=True)
+class Subscription:
+    """Which rows a worker may take: those of these queues whose task function it knows."""
+
+    alias: str
+    queues: tuple[str, ...]
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """How many tasks a worker can take.
+
+    Attributes:
+        dedicated: tasks that get a slot of their own.
+        prefetch: more of those that are short and may run again: they may wait for a slot.
+        limit: upper bound of both together.
+        short_names: names of tasks that are short here.
+    """
+
+    dedicated: int
+    prefetch: int = 0
+    limit: int = sys.maxsize
+    short_names: frozenset[str] = frozenset()
+
+    @property
+    def width(self) -> int:
+        """How many tasks fit."""
+        return min(self.dedicated + self.prefetch, self.limit)
+
+    def admit(self, attempts: Iterable[Attempt]) -> Admission:
+        """Choose those that fit, in their order: none overtakes one that finds no slot.
+
+        PostgreSQL's statement of a turn has the same rule in SQL: see ``engines.postgresql``.
+        """
+        admitted: list[Attempt] = []
+        dedicated, prefetch = self.dedicated, self.prefetch
+        blocked_queue = None
+        for attempt in attempts:
+            if len(admitted) >= self.limit or not (dedicated or prefetch):
+                break
+            if prefetch and attempt.may_share and attempt.task_name in self.short_names:
+                prefetch -= 1
+            elif dedicated:
+                dedicated -= 1
+            else:
+                blocked_queue = attempt.queue_name
+                break
+            admitted.append(attempt)
+        rest = Capacity(dedicated, prefetch, self.limit - len(admitted), self.short_names)
+        return Admission(admitted, rest, blocked_queue)
+
+
+class Admission(NamedTuple):
+    """The attempts that fit, the capacity that is left, and the queue whose first task found no slot."""
+
+    attempts: list[Attempt]
+    rest: Capacity
+    blocked_queue: str | None
+
+
+class Candidate(NamedTuple):
+    """A pending row that a worker may claim. Its fields are the columns of ``statements.CHOOSE_DUE``.
+
+    Attributes:
+        may_share: it may be handed to a slot together with others.
+        due_at: ``run_after`` as text, with which a cursor is made.
+        wait: seconds until it is due; zero or less = due.
+    """
+
+    id: Any
+    task_name: str
+    queue_name: str
+    args: str
+    kwargs: str
+    attempt: int
+    failures: int
+    crashes: int
+    max_attempts: int
+    errors: str
+    timeout: float | None
+    hooks: str
+    may_share: Any
+    due_at: str
+    wait: Any
+
+    def attempt_of(self, worker: uuid.UUID) -> Attempt:
+        """Return the attempt that claims this row."""
+        return Attempt(
+            as_uuid(self.id),
+            self.attempt + 1,
+            worker,
+            self.task_name,
+            self.queue_name,
+            self.args,
+            self.kwargs,
+            self.failures,
+            self.crashes,
+            self.max_attempts,
+            read_entries(self.errors),
+            self.timeout if self.timeout is None or registry.is_time_limit(self.timeout) else None,
+            self.hooks,
+            bool(self.may_share),
+        )
+
+    @property
+    def cursor(self) -> Cursor:
+        """The place of this row in its bucket."""
+        return Cursor(self.due_at, as_uuid(self.id))
+
+
+class RecentWindow(NamedTuple):
+    """What a scan looks at that is not to walk over the dead rows of an old snapshot, which may be millions.
+
+    Attributes:
+        buckets: where to look, highest priority first; it does not ask which there are.
+        seconds: look at what became due in this time, where there is no cursor to go on from.
+    """
+
+    buckets: tuple[Bucket, ...]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Scan:
+    """Where to look for what is due: all of it, or a part.
+
+    Attributes:
+        queues: at the same priority, those that come first here come first.
+        cursors: go on behind these rows.
+        recent: look at this only, and keep the cursors.
+        seconds: how long looking may take, all in all.
+    """
+
+    queues: tuple[str, ...]
+    cursors: Cursors = field(default_factory=dict)
+    recent: RecentWindow | None = None
+    seconds: float = float(sys.maxsize)
+
+    def ended(
+        self, passed: Cursors, *, filled: bool, blocked_queue: str | None
+    ) -> tuple[Cursors, bool]:
+        """Return the cursors after this scan, and whether there may be more that is due.
+
+        Args:
+            passed: the last row of each bucket that it has claimed.
+            filled: it has found as many rows as fit.
+        """
+        if filled or blocked_queue is not None or self.recent is not None:
+            return {**self.cursors, **passed}, filled
+        return {}, bool(self.cursors)  # there may be more before the cursors
+
+
+@dataclass(frozen=True)
+class TurnRequest:
+    """What a turn is to claim.
+
+    Attributes:
+        hinted: look these ids up.
+        scan: None = look the ids up only.
+    """
+
+    capacity: Capacity
+    hinted: Sequence[uuid.UUID] = ()
+    scan: Scan | None = None
+
+
+@dataclass(frozen=True)
+class TurnResult:
+    """What a turn has done.
+
+    Attributes:
+        rest: the capacity that is left.
+        claimed: by the scan and by hints, in this order.
+        looked_up: the ids of the request.
+        later: of these, pending but not claimed: seconds until they are due; zero = no slot was free.
+        absent: of these, no row, live or finished: perhaps one that is not committed yet.
+        cursors: how far scans have come.
+        backlog: the scan may not have seen all that is due.
+        blocked_queue: the first task of this queue that is due found no slot; None = none was in need of one.
+        recorded: what became of the outcomes.
+        is_partial: the scan looked at a part of what is due only.
+        is_unfinished: there are other parts, for the next turns.
+        has_scanned: there was a scan.
+    """
+
+    rest: Capacity
+    claimed: list[Attempt] = field(default_factory=list)
+    looked_up: Sequence[uuid.UUID] = ()
+    later: Mapping[uuid.UUID, float] = field(default_factory=dict)
+    absent: Sequence[uuid.UUID] = ()
+    cursors: Cursors = field(default_factory=dict)
+    backlog: bool = False
+    blocked_queue: str | None = None
+    recorded: Recorded = field(default_factory=Recorded)
+    is_partial: bool = False
+    is_unfinished: bool = False
+    has_scanned: bool = False
+
+    @property
+    def has_more(self) -> bool:
+        """The scan found as many as there was room for, so there may be more."""
+        return self.has_scanned and (self.backlog or self.blocked_queue is not None)
+
+    @property
+    def settled(self) -> set[uuid.UUID]:
+        """The ids that need no other look by this worker, but for those that are due and found no slot."""
+        return set(self.looked_up) - {one for one, wait in self.later.items() if wait <= 0}
+
+    @property
+    def not_ours(self) -> set[uuid.UUID]:
+        """The ids whose rows are there, and not to be claimed here: others have them, or declare them."""
+        ours = {attempt.task_id for attempt in self.claimed}
+        return set(self.looked_up) - ours - self.later.keys() - set(self.absent)
+
+
+def waits_of(candidates: Iterable[Candidate], claimed: Iterable[Attempt]) -> dict[uuid.UUID, float]:
+    """Return the seconds until each of the rows is due that were not claimed."""
+    taken = {attempt.task_id for attempt in claimed}
+    waits = {as_uuid(one.id): max(0.0, float(one.wait)) for one in candidates}
+    return {task_id: wait for task_id, wait in waits.items() if task_id not in taken}

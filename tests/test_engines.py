@@ -1,0 +1,138 @@
+"""Two ways to claim, one rule: a turn in one statement claims what a turn of several does."""
+
+import random
+import uuid
+from datetime import timedelta
+
+import helpers
+import pytest
+from django.db import OperationalError, connection, transaction
+from probe import tasks
+
+from django_txtasks import registry
+from django_txtasks.conf import get_config
+from django_txtasks.lifecycle import statements, workers
+from django_txtasks.lifecycle.engines import portable, postgresql
+from django_txtasks.lifecycle.execute import bound
+from django_txtasks.lifecycle.turn import (
+    Admission,
+    Bucket,
+    Candidate,
+    Capacity,
+    RecentWindow,
+    Scan,
+    TurnRequest,
+)
+from django_txtasks.models import Status, Task
+from django_txtasks.worker.schedule import Plan
+from django_txtasks.worker.turn_writer import TurnWriter
+
+pytestmark = pytest.mark.usefixtures("rows")
+on_postgres = pytest.mark.skipif(
+    connection.vendor != "postgresql", reason="others have one way to claim"
+)
+
+
+def register():
+    return workers.register(
+        "default", queues=["default"], threads=1, listening=None, lease=get_config().lease
+    )
+
+
+@pytest.mark.parametrize(
+    "sql", [statements.CHOOSE_DUE.replace("{after}", ""), statements.CHOOSE_BY_ID]
+)
+def test_the_columns_of_a_candidate_are_those_of_the_statements(sql):
+    params = {"queue": "default", "priority": 0, "limit": 1, "names": registry.names(),
+              "ids": [uuid.uuid4()], "queues": ["default"]}  # fmt: skip
+    text, values = bound(connection, sql, params)
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(text, values)
+        assert tuple(column for column, *_ in cursor.description) == Candidate._fields
+
+
+# ---- both ways over the same rows
+
+
+def enqueue_some(dice):
+    """Write rows of each kind that a worker may meet; return their ids."""
+    found = []
+    for _ in range(dice.randrange(12)):
+        function = dice.choice([tasks.quick, tasks.quick, tasks.note, tasks.slow_once])
+        options = {
+            "priority": dice.choice([0, 0, 5]),
+            "queue_name": dice.choice(["default", "default", "mail"]),
+            "run_after": timedelta(seconds=dice.choice([-500, -5, -5, -1, 60])),
+        }
+        if dice.random() < 0.1:
+            options["expires"] = timedelta(seconds=-1)
+        found.append(function.using(**options).enqueue().id)
+    return found
+
+
+def some_request(dice, ids):
+    short = frozenset(dice.choice([[], ["probe.tasks.quick"]]))
+    limit = dice.choice([1, 3, 100])
+    capacity = Capacity(dice.randrange(5), dice.choice([0, 0, 2, 9]), limit, short)
+    hinted = dice.sample(ids, dice.randrange(len(ids) + 1)) + [uuid.uuid4()] * dice.randrange(2)
+    buckets = tuple(Bucket(priority, queue) for priority in (5, 0) for queue in ("mail", "default"))
+    recent = dice.choice([None, None, RecentWindow(buckets, 60.0)])
+    scan = Scan(dice.choice([("default", "mail"), ("mail", "default")]), {}, recent)
+    scans = capacity.width and dice.random() < 0.7  # who has no room does not scan
+    return TurnRequest(capacity, hinted, scan if scans else None)
+
+
+def seen(result):
+    """What a result says, but for seconds."""
+    return {
+        "claimed": [(one.task_id, one.number, one.may_share) for one in result.claimed],
+        "later": {task_id: wait > 0 for task_id, wait in result.later.items()},
+        "absent": list(result.absent),
+        "left": result.rest.width,
+        "scan": (result.cursors, result.has_more, result.has_scanned),
+        "blocked": result.blocked_queue,
+        "settled": (result.settled, result.not_ours),
+    }
+
+
+def rows():
+    return sorted(Task.objects.values_list("id", "status", "attempt", "worker"))
+
+
+@on_postgres
+@pytest.mark.parametrize("seed", range(60))
+def test_both_ways_claim_the_same(seed):
+    dice = random.Random(seed)
+    ids, worker = enqueue_some(dice), register()
+    subscription = helpers.subscription("default", "mail")
+    for _ in range(4):
+        request, found = some_request(dice, ids), []
+        for engine in (portable, postgresql):
+            with transaction.atomic():
+                result = engine.claim(subscription, worker, request)
+                found.append((seen(result), rows()))
+                transaction.set_rollback(True)
+        (several, after), (one, after_one) = found
+        assert several == one, request
+        assert after == after_one, request
+
+
+@on_postgres
+def test_claims_that_the_statement_and_python_count_differently_are_released(monkeypatch):
+    """The rule stands in both languages. Should they ever differ, nothing runs that does not fit."""
+    writer = TurnWriter(get_config(), helpers.subscription(), threads=1)
+
+    class Running(set):
+        running = property(len)
+        holds = set.copy
+
+    writer.write(Plan(Capacity(0)), Running(), None)
+    handle = tasks.note.enqueue()
+    with monkeypatch.context() as patched:
+        patched.setattr(Capacity, "admit", lambda self, attempts: Admission([], self, None))
+        with pytest.raises(OperationalError, match="1 rows were claimed where 0 fit") as caught:
+            writer.write(Plan(Capacity(1), scans=True), Running(), None)
+    assert helpers.row(handle.id).status == Status.CLAIMED
+    writer.failed(caught.value)
+    writer.write(Plan(Capacity(0)), Running(), None)
+    assert helpers.row(handle.id).status == Status.PENDING
