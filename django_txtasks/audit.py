@@ -14,7 +14,7 @@ from django.db.models.functions import Coalesce, Lower
 
 from django_txtasks.conf import Config
 from django_txtasks.lifecycle import cleaners, names, statements
-from django_txtasks.lifecycle.execute import fetch
+from django_txtasks.lifecycle.execute import fetch_value
 from django_txtasks.models import FinishedTask, Status, Task, Worker
 
 MAX_COUNTED_ROWS = 1000
@@ -121,7 +121,7 @@ def _view(alias: str, config: Config, long_running_after: timedelta) -> View:
 
 
 def _now(alias: str) -> datetime:
-    found = fetch(alias, statements.NOW)[0][0]
+    found = fetch_value(alias, statements.NOW)
     now = found if isinstance(found, datetime) else datetime.fromisoformat(found)
     return now if now.tzinfo else now.replace(tzinfo=timezone.utc)
 

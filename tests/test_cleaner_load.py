@@ -414,7 +414,7 @@ def test_claims_without_a_workers_row_are_found_between_those_of_others():
 
 def test_a_worker_that_registers_while_a_cleaner_looks_keeps_its_claims(monkeypatch):
     """Its row was not there when the workers were read, and its claim is there now."""
-    real = cleaning.run
+    real = cleaning.fetch_column
 
     def register_late(alias, sql, **params):
         found = real(alias, sql, **params)
@@ -423,7 +423,7 @@ def test_a_worker_that_registers_while_a_cleaner_looks_keeps_its_claims(monkeypa
             claim(worker())
         return found
 
-    monkeypatch.setattr(cleaning, "run", register_late)
+    monkeypatch.setattr(cleaning, "fetch_column", register_late)
     assert cleaning.holders_without_row("default") == []
     assert Task.objects.get().status == Status.CLAIMED
 

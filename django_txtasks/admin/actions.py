@@ -254,7 +254,8 @@ def _chunks(queryset: Tasks) -> Iterator[dict[uuid.UUID, str]]:
     rows = _first(queryset)
     while rows:
         yield {as_uuid(task_id): name for task_id, name in rows}
-        rows = _first(queryset.filter(pk__gt=rows[-1][0]))
+        *_, (last, _) = rows
+        rows = _first(queryset.filter(pk__gt=last))
 
 
 def _first(queryset: Tasks) -> list[tuple[Any, str]]:

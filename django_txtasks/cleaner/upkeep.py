@@ -103,8 +103,8 @@ class Upkeep:
     def _expire(self, since: str | None) -> Removed:
         with self._transaction():
             removed = cleaning.expire(self._alias, keep=self._config.keeps_finished, since=since)
-        for task_id, name, queue in removed.rows:
-            self._emit(signals.task_expired, task_id=task_id, task=name, queue=queue)
+        for one in removed.rows:
+            self._emit(signals.task_expired, task_id=one.id, task=one.name, queue=one.queue)
         for task_id, error in removed.stuck:
             self._skip(task_id, error)
         return removed

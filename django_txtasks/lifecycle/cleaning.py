@@ -26,7 +26,15 @@ from django_txtasks.lifecycle.attempts import (
     Ended,
     read_entries,
 )
-from django_txtasks.lifecycle.execute import as_uuid, execute, fetch, is_uuid
+from django_txtasks.lifecycle.execute import (
+    as_uuid,
+    execute,
+    fetch,
+    fetch_as,
+    fetch_column,
+    fetch_value,
+    is_uuid,
+)
 from django_txtasks.lifecycle.follow_ups import FollowUps, follow
 from django_txtasks.lifecycle.outcomes import finish_rows, move
 from django_txtasks.models import OnCrash, Outcome, Status
@@ -39,8 +47,7 @@ STOPS_IN_A_ROW = MAX_ERRORS - 1
 _FIRST_ID, _LAST_ID = uuid.UUID(int=0), uuid.UUID(int=2**128 - 1)
 
 
-@dataclass(frozen=True)
-class LivingWorker:
+class LivingWorker(NamedTuple):
     """A worker that is not declared lost.
 
     Attributes:
@@ -86,10 +93,11 @@ class Recovered:
 
 def living_workers(alias: str) -> list[LivingWorker]:
     """Return the workers that are believed, with the beat that each has reached."""
-    rows = fetch(alias, statements.LIVING_WORKERS)
     return [
         LivingWorker(as_uuid(worker), beat, lease, host, pid, json.loads(sessions), bool(suspected))
-        for worker, beat, lease, host, pid, sessions, suspected in rows
+        for worker, beat, lease, host, pid, sessions, suspected in fetch(
+            alias, statements.LIVING_WORKERS
+        )
     ]
 
 
@@ -150,14 +158,14 @@ def holders_without_row(alias: str) -> list[Holder]:
     One look between each two workers that have one.
     """
     found: list[Holder] = []
-    known = [row[0] for row in fetch(alias, statements.ALL_WORKERS)]
+    known = fetch_column(alias, statements.ALL_WORKERS)
     low: Any = _FIRST_ID
     for high in [*known, _LAST_ID]:
         while len(found) < BATCH_ROWS:
-            rows = fetch(alias, statements.HOLDER_BETWEEN, low=low, high=high)
-            if not rows:
+            holders = fetch_column(alias, statements.HOLDER_BETWEEN, low=low, high=high)
+            if not holders:
                 break
-            low = rows[0][0]
+            (low,) = holders
             # W1 has registered and claimed since the workers were read: its row is older than its claim
             if is_uuid(low) and not fetch(alias, statements.HAS_WORKER, worker=as_uuid(low)):
                 found.append(Holder(as_uuid(low), f"{as_uuid(low)}, which has no row"))
@@ -167,8 +175,8 @@ def holders_without_row(alias: str) -> list[Holder]:
 
 def held_by(alias: str, holder: Holder, most: int = MAX_HELD_CLAIMS) -> list[uuid.UUID]:
     """Return the ids of claims in a holder's name, in order; if there are more than ``most``, any of them."""
-    rows = fetch(alias, statements.HELD_BY, worker=holder.id, limit=most)
-    return sorted(as_uuid(row[0]) for row in rows if is_uuid(row[0]))
+    ids = fetch_column(alias, statements.HELD_BY, worker=holder.id, limit=most)
+    return sorted(as_uuid(one) for one in ids if is_uuid(one))
 
 
 def orphans(alias: str, holder: Holder, ids: Sequence[uuid.UUID]) -> list[Orphan]:
@@ -176,10 +184,9 @@ def orphans(alias: str, holder: Holder, ids: Sequence[uuid.UUID]) -> list[Orphan
     found: list[Orphan] = []
     for start in range(0, len(ids), BATCH_ROWS):
         page = ids[start : start + BATCH_ROWS]
-        rows = fetch(alias, statements.ORPHANS, ids=page, worker=holder.id)
-        found += sorted(
-            (_orphan(row, holder.whose) for row in rows), key=lambda one: one.attempt.task_id
-        )
+        claims = fetch_as(_Claim, alias, statements.ORPHANS, ids=page, worker=holder.id)
+        some = [_orphan(claim, holder.whose) for claim in claims]
+        found += sorted(some, key=lambda one: one.attempt.task_id)
     return found
 
 
@@ -237,16 +244,29 @@ def events_of(orphan: Orphan, ended: Ended) -> Iterator[tuple[signals.Event, dic
         yield signals.task_compensated, facts
 
 
+class Removable(NamedTuple):
+    """A row that may be removed.
+
+    Attributes:
+        until: the time by which it may, as text.
+        name, queue: of a task that was not begun.
+    """
+
+    id: uuid.UUID
+    until: str
+    name: str = ""
+    queue: str = ""
+
+
 class Removed(NamedTuple):
     """A batch of rows that were removed, in the order of their time.
 
     Attributes:
-        rows: what there is to tell of each, its id first.
         until: the last one's time, as text; None = there was none.
         stuck: ids of the batch that could not be removed, and why.
     """
 
-    rows: list[tuple[Any, ...]]
+    rows: list[Removable]
     until: str | None
     stuck: Sequence[tuple[uuid.UUID, Exception]] = ()
 
@@ -256,16 +276,12 @@ def expire(alias: str, *, keep: bool, since: str | None = None) -> Removed:
 
     Args:
         since: leave out those whose time came before it.
-
-    Returns:
-        (id, task name, queue name) of each.
     """
     sql = statements.EXPIRED.replace("{since}", statements.SINCE_EXPIRY if since else "")
-    found = fetch(alias, sql, limit=BATCH_ROWS, **_since(since))
-    rows = [(as_uuid(row[0]), row[2], row[3]) for row in found]
-    stuck = dict(_finish_expired(alias, [row[0] for row in rows], keep=keep))
-    gone = [row for row in rows if row[0] not in stuck]
-    return Removed(gone, found[-1][1] if found else None, list(stuck.items()))
+    found = _removable(alias, sql, since)
+    stuck = dict(_finish_expired(alias, [one.id for one in found], keep=keep))
+    gone = [one for one in found if one.id not in stuck]
+    return Removed(gone, _last_time(found), list(stuck.items()))
 
 
 def _finish_expired(
@@ -279,7 +295,7 @@ def _finish_expired(
             finish_rows(alias, ids, Status.PENDING, Outcome.EXPIRED, keep=keep)
     except IntegrityError as error:  # somebody has used the id of a task that has finished
         if len(ids) == 1:
-            yield ids[0], error
+            yield from ((one, error) for one in ids)
             return
         for one in ids:
             yield from _finish_expired(alias, [one], keep=keep)
@@ -288,16 +304,15 @@ def _finish_expired(
 def prune(alias: str, age: timedelta, *, since: str | None = None) -> Removed:
     """Delete a batch of tasks that finished longer than ``age`` ago, not those of before ``since``."""
     sql = statements.OLD_FINISHED.replace("{since}", statements.SINCE_FINISH if since else "")
-    found = fetch(alias, sql, age=age.total_seconds(), limit=BATCH_ROWS, **_since(since))
-    rows = [(as_uuid(row[0]),) for row in found]
-    if rows:
-        execute(alias, statements.PRUNE, ids=sorted(row[0] for row in rows))
-    return Removed(rows, found[-1][1] if found else None)
+    found = _removable(alias, sql, since, age=age.total_seconds())
+    if found:
+        execute(alias, statements.PRUNE, ids=sorted(one.id for one in found))
+    return Removed(found, _last_time(found))
 
 
 def time_ago(alias: str, age: timedelta) -> str:
     """Return what time it was ``age`` ago, by the database's clock."""
-    return str(fetch(alias, statements.TIME_AGO, age=age.total_seconds())[0][0])
+    return str(fetch_value(alias, statements.TIME_AGO, age=age.total_seconds()))
 
 
 def long_claimed(alias: str, age: timedelta) -> list[tuple[Attempt, str]]:
@@ -319,38 +334,58 @@ def long_claimed(alias: str, age: timedelta) -> list[tuple[Attempt, str]]:
 
 def forget_lost_workers(alias: str, age: timedelta) -> int:
     """Delete the rows of lost workers that hold nothing and were last seen ``age`` ago."""
-    old = [
-        as_uuid(row[0])
-        for row in fetch(alias, statements.OLD_LOST_WORKERS, age=age.total_seconds())
-    ]
+    seconds = age.total_seconds()
+    old = [as_uuid(one) for one in fetch_column(alias, statements.OLD_LOST_WORKERS, age=seconds)]
     free = [one for one in old if not fetch(alias, statements.HELD_BY, worker=one, limit=1)]
     return execute(alias, statements.FORGET_WORKERS, ids=sorted(free)) if free else 0
 
 
-def _since(since: str | None) -> dict[str, str]:
-    return {} if since is None else {"since": since}
+def _removable(alias: str, sql: str, since: str | None, **params: Any) -> list[Removable]:
+    if since is not None:
+        params["since"] = since
+    found = fetch_as(Removable, alias, sql, limit=BATCH_ROWS, **params)
+    return [one._replace(id=as_uuid(one.id)) for one in found]
 
 
-def _orphan(row: tuple[Any, ...], whose: str) -> Orphan:
-    (
-        task_id, number, worker, name, queue, args, kwargs, failures, crashes, max_crashes, on_crash,
-        errors, hooks,
-    ) = row  # fmt: skip
+def _last_time(found: Sequence[Removable]) -> str | None:
+    return found[-1].until if found else None
+
+
+class _Claim(NamedTuple):
+    """The columns of ``statements.ORPHANS``."""
+
+    id: Any
+    attempt: int
+    worker: Any
+    task_name: str
+    queue_name: str
+    args: str
+    kwargs: str
+    failures: int
+    crashes: int
+    max_crashes: int
+    on_crash: str
+    errors: str
+    hooks: str
+
+
+def _orphan(claim: _Claim, whose: str) -> Orphan:
     attempt = Attempt(
-        task_id=as_uuid(task_id),
-        number=number,
-        worker=as_uuid(worker),
-        task_name=name,
-        queue_name=queue,
-        args=args,
-        kwargs=kwargs,
-        failures=failures,
-        crashes=crashes,
-        errors=read_entries(errors),
-        hooks=hooks,
+        task_id=as_uuid(claim.id),
+        number=claim.attempt,
+        worker=as_uuid(claim.worker),
+        task_name=claim.task_name,
+        queue_name=claim.queue_name,
+        args=claim.args,
+        kwargs=claim.kwargs,
+        failures=claim.failures,
+        crashes=claim.crashes,
+        errors=read_entries(claim.errors),
+        hooks=claim.hooks,
     )
-    policy = OnCrash(on_crash) if on_crash in OnCrash.values else OnCrash.DEAD  # as written by hand
-    return Orphan(attempt, max_crashes, policy, whose)
+    known = claim.on_crash in OnCrash.values  # somebody may have written another by hand
+    policy = OnCrash(claim.on_crash) if known else OnCrash.DEAD
+    return Orphan(attempt, claim.max_crashes, policy, whose)
 
 
 def _is_stopped_too_often(attempt: Attempt) -> bool:

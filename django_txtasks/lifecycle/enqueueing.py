@@ -193,7 +193,8 @@ def _copy(
 def _now(cursor: Any) -> datetime:
     """Return the database's time: COPY takes no expressions, and no other clock counts."""
     cursor.execute(statements.POSTGRES_NOW)
-    return _in_utc(cursor.fetchone()[0])
+    (now,) = cursor.fetchone()
+    return _in_utc(now)
 
 
 def _in_utc(value: datetime | str) -> datetime:

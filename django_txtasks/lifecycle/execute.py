@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import functools
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_txtasks.lifecycle.dialect import DIALECTS, dialect_of
+
+R = TypeVar("R")
 
 
 def execute(alias: str, sql: str, **params: Any) -> int:
@@ -36,6 +38,22 @@ def fetch(alias: str, sql: str, **params: Any) -> list[tuple[Any, ...]]:
     with cursor_of(connection) as cursor:
         cursor.execute(text, values)
         return list(cursor.fetchall())
+
+
+def fetch_column(alias: str, sql: str, **params: Any) -> list[Any]:
+    """Run a statement that selects one column and return its values. Arguments as of ``execute``."""
+    return [value for (value,) in fetch(alias, sql, **params)]
+
+
+def fetch_value(alias: str, sql: str, **params: Any) -> Any:
+    """Run a statement that selects one value and return it. Arguments as of ``execute``."""
+    (value,) = fetch_column(alias, sql, **params)
+    return value
+
+
+def fetch_as(record: Callable[..., R], alias: str, sql: str, **params: Any) -> list[R]:
+    """Run a statement and return a record of each row, whose columns are the record's arguments."""
+    return [record(*row) for row in fetch(alias, sql, **params)]
 
 
 def cursor_of(connection: Any) -> AbstractContextManager[Any]:
@@ -87,7 +105,7 @@ def _with_arrays(sql: str, params: dict[str, Any]) -> tuple[str, dict[str, Any]]
     values, types = {}, []
     for name, value in params.items():
         if isinstance(value, (list, tuple)):
-            is_ids = value and isinstance(value[0], uuid.UUID)
+            is_ids = any(isinstance(one, uuid.UUID) for one in value[:1])
             types.append((name, "uuid" if is_ids else "text"))
             values[name] = _array(value)
         else:

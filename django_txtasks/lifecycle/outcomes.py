@@ -15,7 +15,7 @@ from django_txtasks.conf import Config
 from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Counted, Ended, capped, read_entries
-from django_txtasks.lifecycle.execute import as_uuid, execute, fetch
+from django_txtasks.lifecycle.execute import as_uuid, execute, fetch, fetch_value
 from django_txtasks.lifecycle.follow_ups import FollowUps, follow
 from django_txtasks.models import Outcome, Status
 
@@ -76,7 +76,7 @@ def is_too_much(alias: str, ended: Ended, error: Exception) -> bool:
     code = getattr(cause, "sqlstate", None) or (cause.args[0] if cause and cause.args else None)
     if code in _SESSION_ENDED and connections[alias].vendor == "mysql":
         try:
-            ((most,),) = fetch(alias, statements.MYSQL_PACKET)
+            most = fetch_value(alias, statements.MYSQL_PACKET)
         except (DatabaseError, InterfaceError):
             return False
         return 2 * weight(ended) >= int(most)
@@ -269,7 +269,7 @@ def move(alias: str, ended: Ended) -> None:
 
 def _now(alias: str) -> str:
     """Return the database's clock as text; whose clock it is matters more than microseconds."""
-    now = fetch(alias, statements.NOW)[0][0]
+    now = fetch_value(alias, statements.NOW)
     if isinstance(now, datetime):  # SQLite has text, to the millisecond
         now = now.replace(tzinfo=None).isoformat(" ", "milliseconds")
     return f"{now}Z"

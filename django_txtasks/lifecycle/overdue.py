@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from django_txtasks.lifecycle import statements
-from django_txtasks.lifecycle.execute import as_uuid, execute, fetch
+from django_txtasks.lifecycle.execute import as_uuid, execute, fetch, fetch_as, fetch_column
 from django_txtasks.models import Status
 
 
@@ -27,7 +27,8 @@ class Overdue(NamedTuple):
 
 def priorities(alias: str, queue: str) -> list[int]:
     """Return the priorities of a queue's pending tasks, highest first."""
-    return [row[0] for row in fetch(alias, statements.PENDING_PRIORITIES, queue=queue)]
+    found: list[int] = fetch_column(alias, statements.PENDING_PRIORITIES, queue=queue)
+    return found
 
 
 def page(
@@ -48,11 +49,11 @@ def page(
     if behind is not None:
         after = statements.AFTER_CURSOR
         mark = {"mark_time": behind.due_at, "mark_id": behind.task_id}
-    rows = fetch(
-        alias, statements.OVERDUE.replace("{after}", after),
+    rows = fetch_as(
+        Overdue, alias, statements.OVERDUE.replace("{after}", after),
         queue=queue, priority=priority, age=age.total_seconds(), limit=limit, **mark,
     )  # fmt: skip
-    return [Overdue(as_uuid(row[0]), row[1], bool(row[2]), row[3]) for row in rows]
+    return [row._replace(task_id=as_uuid(row.task_id), untold=bool(row.untold)) for row in rows]
 
 
 def mark_notified(alias: str, ids: list[uuid.UUID]) -> list[uuid.UUID]:
@@ -61,7 +62,7 @@ def mark_notified(alias: str, ids: list[uuid.UUID]) -> list[uuid.UUID]:
         return []
     sql = statements.LOCK_IN_STATE
     rows = fetch(alias, sql, ids=sorted(ids), status=Status.PENDING.value)
-    waiting = {as_uuid(row[0]) for row in rows}
+    waiting = {as_uuid(task_id) for task_id, _ in rows}
     if waiting:
         execute(alias, statements.NOTIFIED, ids=sorted(waiting))
     return [one for one in ids if one in waiting]

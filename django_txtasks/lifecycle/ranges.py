@@ -17,7 +17,7 @@ from django.db import connections
 from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.dialect import dialect_of
 from django_txtasks.lifecycle.engines.portable import choosing
-from django_txtasks.lifecycle.execute import fetch
+from django_txtasks.lifecycle.execute import fetch_value
 from django_txtasks.lifecycle.time_limits import Tried, try_within
 from django_txtasks.lifecycle.turn import Bucket, Cursor, Subscription
 
@@ -34,7 +34,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 def now(alias: str) -> Position:
     """Return the position of the database's time."""
-    found: Any = fetch(alias, statements.NOW)[0][0]
+    found = fetch_value(alias, statements.NOW)
     moment = found if isinstance(found, datetime) else datetime.fromisoformat(found)
     if moment.tzinfo is not None:
         moment = moment.astimezone(timezone.utc).replace(tzinfo=None)

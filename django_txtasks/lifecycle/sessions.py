@@ -17,7 +17,7 @@ from django.db import DatabaseError, InterfaceError, OperationalError, connectio
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_txtasks.lifecycle import statements
-from django_txtasks.lifecycle.execute import execute, fetch, is_dedicated
+from django_txtasks.lifecycle.execute import execute, fetch, fetch_column, fetch_value, is_dedicated
 from django_txtasks.lifecycle.transactions import dedicate_session
 
 _known: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
@@ -128,10 +128,10 @@ def is_gone(alias: str, session: str) -> bool | None:
         return None
     number, started, user = session.split(" ", 2)
     if vendor == "postgresql":
-        rows = fetch(alias, statements.POSTGRES_SESSION, pid=int(number))
-        if rows and rows[0][0] is None:
+        there = fetch_column(alias, statements.POSTGRES_SESSION, pid=int(number))
+        if None in there:
             return None  # somebody else's session: this role may not see since when it is there
-        return not rows or rows[0][0] != started
+        return started not in there
     me, since = _mysql_user(alias), _mysql_start(alias)
     if me != user or abs(since - float(started)) > CLOCK_TOLERANCE_SECONDS:
         return None
@@ -154,20 +154,20 @@ def end(alias: str, sessions: Iterable[str]) -> None:
 def _read(alias: str, wrapper: BaseDatabaseWrapper) -> str:
     raw: Any = wrapper.connection
     if wrapper.vendor == "postgresql":
-        pid, started, user = fetch(alias, statements.POSTGRES_OWN_SESSION)[0]
+        ((pid, started, user),) = fetch(alias, statements.POSTGRES_OWN_SESSION)
         return f"{pid} {started} {user}" if pid == raw.info.backend_pid else ""
     if wrapper.vendor == "mysql":
-        number = fetch(alias, statements.MYSQL_OWN_SESSION)[0][0]
+        number = fetch_value(alias, statements.MYSQL_OWN_SESSION)
         if number == raw.thread_id():
             return f"{number} {_mysql_start(alias):.0f} {_mysql_user(alias)}"
     return ""
 
 
 def _mysql_user(alias: str) -> str:
-    return str(fetch(alias, statements.MYSQL_USER)[0][0])
+    return str(fetch_value(alias, statements.MYSQL_USER))
 
 
 def _mysql_start(alias: str) -> float:
     """Return when the server was started, by its own clock: after that its session numbers begin anew."""
-    now = fetch(alias, statements.MYSQL_CLOCK)[0][0]
-    return float(now) - float(fetch(alias, statements.MYSQL_UPTIME)[0][1])
+    ((_, uptime),) = fetch(alias, statements.MYSQL_UPTIME)
+    return float(fetch_value(alias, statements.MYSQL_CLOCK)) - float(uptime)

@@ -14,7 +14,7 @@ from django.db import OperationalError
 from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.attempts import Attempt
 from django_txtasks.lifecycle.database_errors import TookTooLong
-from django_txtasks.lifecycle.execute import as_uuid, execute, fetch
+from django_txtasks.lifecycle.execute import as_uuid, execute, fetch_as, fetch_column
 from django_txtasks.lifecycle.time_limits import fetch_within
 from django_txtasks.lifecycle.turn import (
     Admission,
@@ -83,26 +83,22 @@ def look_up(
     subscription: Subscription, worker: uuid.UUID, ids: Sequence[uuid.UUID], result: TurnResult
 ) -> TurnResult:
     """Claim those of the given tasks that are due and fit, unless the scan before it found no slot."""
-    candidates = [
-        Candidate._make(row)
-        for row in fetch(
-            subscription.alias,
-            statements.CHOOSE_BY_ID,
-            queues=subscription.queues,
-            names=subscription.names,
-            ids=sorted(set(ids)),
-        )
-    ]
+    candidates = fetch_as(
+        Candidate,
+        subscription.alias,
+        statements.CHOOSE_BY_ID,
+        queues=subscription.queues,
+        names=subscription.names,
+        ids=sorted(set(ids)),
+    )
     is_blocked = result.blocked_queue is not None
     capacity = Capacity(0) if is_blocked else result.rest
     due = [one for one in candidates if one.wait <= 0][: capacity.width]
     attempts, rest, blocked_queue = claim_rows(subscription, worker, due, capacity)
     known = {as_uuid(one.id) for one in candidates}
     if missing := sorted(set(ids) - known):
-        known |= {
-            as_uuid(task_id)
-            for (task_id,) in fetch(subscription.alias, statements.KNOWN_IDS, ids=missing)
-        }
+        there = fetch_column(subscription.alias, statements.KNOWN_IDS, ids=missing)
+        known |= {as_uuid(task_id) for task_id in there}
     return replace(
         result,
         rest=result.rest if is_blocked else rest,
