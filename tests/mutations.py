@@ -129,12 +129,12 @@ MUTANTS = [
     Mutant("BEAT refuses a lost worker", "lifecycle/statements.py",
            {"will = %(will)s\n     WHERE id = %(worker)s AND NOT lost":
             "will = %(will)s\n     WHERE id = %(worker)s"}, "test_lifecycle.py", BOTH),
-    Mutant("a turn obeys the beat's answer", "worker/turn_writer.py",
-           {"            raise DeclaredLost\n\n    def _state": "            pass\n\n    def _state"},
+    Mutant("a turn obeys the beat's answer", "worker/registration.py",
+           {"            raise DeclaredLost\n\n    def state": "            pass\n\n    def state"},
            "test_turn_writer.py"),
     Mutant("the beat is in the claim's transaction", "worker/turn_writer.py",
-           {"            self._beat(slots.running, connected)\n":
-            "            self._beat(slots.running, connected)\n"
+           {"            self.registration.beat(slots.running, connected)\n":
+            "            self.registration.beat(slots.running, connected)\n"
             "        with own_transaction(self.alias, limit=self.config.lease / 2):\n"},
            "test_turn_writer.py"),
     Mutant("a claim in one statement needs the beat", "lifecycle/engines/postgresql.py",
@@ -142,9 +142,9 @@ MUTANTS = [
     Mutant("a claim in one statement takes what is due", "lifecycle/engines/postgresql.py",
            {"FROM chosen WHERE wait <= 0": "FROM chosen"}, "test_turn_writer.py"),
     Mutant("reconciliation after an unknown COMMIT", "worker/turn_writer.py",
-           {"self._reconcile(slots.holds()) if self._check_is_due else []": "[]"},
+           {"self.reconciliation.settle(me, slots.holds()) if is_due else []": "[]"},
            "test_turn_writer.py"),
-    Mutant("what runs is not given back", "worker/turn_writer.py",
+    Mutant("what runs is not given back", "worker/reconciliation.py",
            {"unknown = there - running - ": "unknown = there - "}, "test_turn_writer.py"),
     Mutant("recover is fenced by what was seen", "lifecycle/cleaning.py",
            {"    if not fetch(alias, statements.LOCK_CLAIMED, ids=[attempt.task_id]):\n":

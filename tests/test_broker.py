@@ -389,7 +389,9 @@ def test_quorum_queues_that_somebody_has_made_are_used(hints_only):
             arguments = {"x-queue-type": "quorum"}
             amqp.channel().queue_declare(name, durable=True, arguments=arguments)
     with helpers.working() as worker:
-        helpers.wait_until(lambda: worker.writer.last_will.number_for(worker.writer.id))
+        helpers.wait_until(
+            lambda: worker.writer.registration.last_will.number_for(worker.writer.id)
+        )
         tasks.note.enqueue("through a quorum queue")
         helpers.wait_until(lambda: helpers.runs("through a quorum queue"))
 

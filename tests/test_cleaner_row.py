@@ -209,8 +209,8 @@ def test_a_worker_says_once_after_a_lease_that_nobody_cleans(txtasks, there):
         with helpers.working() as worker:
             check = worker.writer._cleaner_check
             helpers.wait_until(lambda: check._due == float("inf"))
-            first = worker.writer._next_check
-            helpers.wait_until(lambda: worker.writer._next_check > first)
+            first = worker.writer.reconciliation._next
+            helpers.wait_until(lambda: worker.writer.reconciliation._next > first)
     finally:
         signals.nobody_cleans.disconnect(listen)
     assert [text[:22] for text in told] == ([] if there else ["No cleaner is at work."])

@@ -180,7 +180,7 @@ def test_a_turn_reads_few_rows_though_statistics_are_of_an_empty_table(
     ):
         pass
     turns()
-    writer.leave()
+    writer.registration.leave()
     read, deleted = (now - then for now, then in zip(rows_read(), before, strict=True))
     expected = 107 if "plans" in way else 101
     assert (deleted, read < 10 * expected) == (expected, True), f"{read} rows were read"

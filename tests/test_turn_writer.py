@@ -15,8 +15,9 @@ from django_txtasks.lifecycle import cleaning
 from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.turn import Capacity
 from django_txtasks.models import FinishedTask, Status, Task, Worker
+from django_txtasks.worker.registration import DeclaredLost
 from django_txtasks.worker.schedule import Plan
-from django_txtasks.worker.turn_writer import DeclaredLost, TurnWriter
+from django_txtasks.worker.turn_writer import TurnWriter
 
 pytestmark = pytest.mark.usefixtures("rows")
 on_postgres = pytest.mark.skipif(
@@ -155,7 +156,7 @@ def test_no_statement_of_a_turn_is_compiled(writer):
 @on_postgres
 def test_a_worker_that_leaves_leaves_no_limits_behind(writer):
     hinted(writer, tasks.note.enqueue())
-    writer.leave()
+    writer.registration.leave()
     assert helpers.execute("SHOW statement_timeout") == [("0",)]
     with transaction.atomic():  # as in a test of one's own: this session is somebody else's
         take(new_writer())

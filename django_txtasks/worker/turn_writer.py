@@ -5,11 +5,9 @@ It owns the hard cases: a COMMIT whose answer was lost, a row that says this wor
 
 from __future__ import annotations
 
-import threading
-import time
 import uuid
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Protocol
 
 from django.db import (
     DatabaseError,
@@ -21,27 +19,24 @@ from django.db import (
     connections,
 )
 
-from django_txtasks import signals
 from django_txtasks.conf import Config
 from django_txtasks.enqueueing import notify_on_commit
 from django_txtasks.exceptions import ClaimLost
-from django_txtasks.lifecycle import claims, engines, outcomes, sessions, workers
-from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
+from django_txtasks.lifecycle import engines, sessions
+from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.database_errors import is_repeatable, is_timeout
 from django_txtasks.lifecycle.engines import postgresql
 from django_txtasks.lifecycle.transactions import own_transaction
-from django_txtasks.lifecycle.turn import Capacity, Subscription, TurnRequest, TurnResult
+from django_txtasks.lifecycle.turn import Capacity, Scan, Subscription, TurnRequest, TurnResult
 from django_txtasks.worker.cleaner_check import CleanerCheck
-from django_txtasks.worker.outcome_buffer import Key, OutcomeBuffer, emit, key
+from django_txtasks.worker.outcome_buffer import Key, OutcomeBuffer, emit
+from django_txtasks.worker.reconciliation import Reconciliation
+from django_txtasks.worker.registration import DeclaredLost, LastWillHolder, Registration
 from django_txtasks.worker.scan_cursor import ScanCursor
 from django_txtasks.worker.schedule import Plan
 from django_txtasks.worker.sweep import Sweep
 
 _OF_A_ROW = (ClaimLost, DataError, IntegrityError)
-
-
-class DeclaredLost(Exception):
-    """This worker's row says that it is lost."""
 
 
 class Slots(Protocol):
@@ -53,13 +48,6 @@ class Slots(Protocol):
         """Return (id, attempt) of each."""
 
 
-class LastWillHolder(Protocol):
-    """What RabbitMQ tells the cleaners by itself when this process is gone."""
-
-    def number_for(self, worker: uuid.UUID) -> int:
-        """Return the number of the will that is held for this worker; 0 = none yet."""
-
-
 class TurnWriter:
     """One worker's rows.
 
@@ -68,7 +56,6 @@ class TurnWriter:
 
     Attributes:
         can_beat: after a turn that failed: the beat could be written all the same.
-        check_seconds: how long the last look through this worker's claims took.
     """
 
     def __init__(
@@ -78,33 +65,26 @@ class TurnWriter:
         threads: int,
         last_will: LastWillHolder | None = None,
     ) -> None:
-        self.config, self.subscription, self.threads = config, subscription, threads
-        self.alias, self.last_will = subscription.alias, last_will
-        self.id: uuid.UUID | None = None
-        self.can_beat, self.check_seconds = True, 0.0
+        self.config, self.subscription, self.alias = config, subscription, subscription.alias
+        self.registration = Registration(config, subscription, threads, last_will)
         self.buffer = OutcomeBuffer(self.alias, config)
-        self.slot_sessions: dict[int, str] = {}
-        self._seen_will = 0
-        self._unsure = self._has_unheld = self._only_records = False
-        self._next_check = 0.0
-        self._cleaner_check = CleanerCheck(self.alias, config.lease)
+        self.reconciliation = Reconciliation(self.alias, self.buffer, config.lease)
         self.scans = ScanCursor(
             subscription, config.poll_interval, longest=config.lease.total_seconds() / 4
         )
+        self.can_beat = True
+        self._has_unheld = self._only_records = False
+        self._cleaner_check = CleanerCheck(self.alias, config.lease)
+
+    @property
+    def id(self) -> uuid.UUID | None:
+        """The worker's id; None = not registered."""
+        return self.registration.id
 
     @property
     def name(self) -> uuid.UUID | str:
         """The worker's id; before it has one, what the log says instead."""
         return self.id or "(not registered yet)"
-
-    def note_session(self, session: str) -> None:
-        """The calling thread, which runs tasks, has this database session."""
-        self.slot_sessions[threading.get_ident()] = session
-
-    def sees_another_will(self) -> bool:
-        """Say once for each change that it is time to beat: a lost link looks like a lost worker."""
-        before, self._seen_will = self._seen_will, self._will()
-        return self._seen_will != before
 
     def write(self, plan: Plan, slots: Slots, connected: bool | None) -> TurnResult:
         """Beat, record, claim, commit. What was claimed may start once this has returned.
@@ -115,35 +95,30 @@ class TurnWriter:
         """
         self._only_records = not plan.capacity.width
         sessions.dedicate(self.alias, self.config.lease / 2)
-        if self.id is None:
-            self._register(connected)
-        scan = None
-        usual = self._usual_batch()
-        if usual is not None:
-            scan = self.scans.begin() if plan.scans else None
-            if not isinstance(scan, Sweep):
-                request = TurnRequest(plan.capacity, plan.hinted, scan)
-                return self._write_in_one_statement(request, usual, slots.running, connected)
+        self.registration.ensure(connected)
+        batch = self._usual_batch()
+        scan = self.scans.begin() if plan.scans and batch is not None else None
+        if batch is not None and not isinstance(scan, Sweep):
+            request = TurnRequest(plan.capacity, plan.hinted, scan)
+            return self._write_in_one_statement(request, batch, slots.running, connected)
+        me = self.registration.me
         with own_transaction(self.alias, limit=self.config.lease / 2, in_order=True):
-            self._beat(slots.running, connected)
-            settled = self._reconcile(slots.holds()) if self._check_is_due else []
-            recorded = self.buffer.record(self._me, settled)
+            self.registration.beat(slots.running, connected)
+            is_due = self.reconciliation.is_due
+            settled = self.reconciliation.settle(me, slots.holds()) if is_due else []
+            recorded = self.buffer.record(me, settled)
             notify_on_commit(self.alias, recorded.to_notify)
             if any(one.arrow in (Arrow.RETRY, Arrow.RELEASE) for one in recorded.done):
                 self.scans.from_head()  # it is due at its old place again, or soon
             if plan.scans and scan is None:
                 scan = self.scans.begin()
-            if isinstance(scan, Sweep):
-                result = self._sweep(plan, scan)
-            else:
-                request = TurnRequest(plan.capacity, plan.hinted, scan)
-                result = engines.claim(self.subscription, self._me, request)
+            result = self._claim(plan, scan)
         result = self._scanned(replace(result, recorded=recorded))
-        self._unsure = self._has_unheld = False
+        self.reconciliation.is_unsure = self._has_unheld = False
         for one in settled:
             emit(one)
-        self.buffer.committed(recorded, self._me, settled)
-        self._cleaner_check.look(self.id)
+        self.buffer.committed(recorded, me, settled)
+        self._cleaner_check.look(me)
         return result
 
     def failed(self, error: Exception) -> bool:
@@ -153,10 +128,9 @@ class TurnWriter:
             Whether the next turn is another one than this, and not to be waited for.
         """
         if isinstance(error, DeclaredLost):
-            previous, self.id = self.id, None
-            signals.worker_was_lost.emit(worker=previous)
+            self.registration.forget()
             return False
-        self._unsure = True  # its COMMIT may have landed
+        self.reconciliation.is_unsure = True
         self.scans.failed(too_long=is_timeout(error))
         # An old session may answer and yet be read-only since a failover, or keep plans for a column whose
         # type has changed. It is kept where the database asks for the same again, or refuses some value.
@@ -168,58 +142,12 @@ class TurnWriter:
             return False
         return self._beat_alone() and self.buffer.failed(error, alone=self._only_records)
 
-    def leave(self) -> None:
-        """Remove this worker's row. One that still holds claims stays until its lease is over."""
-        if self.id is not None:
-            with own_transaction(self.alias, limit=self.config.lease / 2, in_order=True):
-                workers.unregister(self.alias, self.id)
-        sessions.close_dedicated(self.alias)
-
-    def _register(self, connected: bool | None) -> None:
-        self.id = workers.register(
-            self.alias,
-            queues=sorted(self.subscription.queues),
-            task_names=sorted(self.subscription.names),
-            threads=self.threads,
-            listening=connected,
-            lease=self.config.lease,
-        )
-        signals.worker_started.emit(
-            worker=self.id,
-            queues=", ".join(sorted(self.subscription.queues)),
-            threads=self.threads,
-            broker=self.config.broker_address,
-        )
-
-    def _beat(self, running: int, connected: bool | None) -> None:
-        if not workers.beat(self.alias, self._me, **self._state(running, connected)):
-            raise DeclaredLost
-
-    def _state(self, running: int, connected: bool | None) -> dict[str, Any]:
-        return {
-            "running": running,
-            "listening": connected,
-            "will": self._will(),
-            "slot_sessions": [one for one in list(self.slot_sessions.values()) if one],
-        }
-
-    def _will(self) -> int:
-        if self.last_will is None or self.id is None:
-            return 0
-        return self.last_will.number_for(self.id)
-
-    @property
-    def _me(self) -> uuid.UUID:
-        if self.id is None:
-            raise DeclaredLost
-        return self.id
-
     def _beat_alone(self) -> bool:
         """A turn that fails again and again must not cost a living worker its lease. False = it cannot beat."""
         self.can_beat = False
         try:
             if self.id is not None:
-                self._beat(0, None)
+                self.registration.beat(0, None)
                 self.can_beat = True
         except DeclaredLost:
             pass  # the next turn finds out
@@ -227,44 +155,20 @@ class TurnWriter:
             connections[self.alias].close()
         return self.can_beat
 
-    @property
-    def _check_is_due(self) -> bool:
-        return self._unsure or time.monotonic() >= self._next_check
-
-    def _reconcile(self, running: set[Key]) -> list[Ended]:
-        """The answer to a COMMIT may have been lost: compare the table with what is known here.
-
-        Nobody but this worker moves its claims while its beat is accepted. So an outcome whose row is
-        no longer claimed was recorded by then, and a claim that is not known here is given back.
-        """
-        self.buffer.try_refused_again()
-        self._next_check = time.monotonic() + self.config.lease.total_seconds()
-        began = time.monotonic()
-        there = claims.claims_of(self.alias, self._me)
-        self.check_seconds = time.monotonic() - began
-        unknown = there - running - self.buffer.keys()
-        for task_id, number in sorted(unknown):
-            attempt = Attempt(task_id, number, self._me)
-            outcomes.move(self.alias, Ended(attempt=attempt, arrow=Arrow.RELEASE))
-        if unknown:
-            signals.unknown_claims.emit(worker=self.id, count=len(unknown))
-        waiting = self.buffer.waiting
-        return [one for one in waiting if one.attempt.worker == self.id and key(one) not in there]
-
     def _usual_batch(self) -> list[Ended] | None:
         """Return what the turn records, if one statement can do all of it, but for a sweep; else None."""
-        if self._check_is_due or self._has_unheld or self.buffer.one_by_one:
+        if self.reconciliation.is_due or self._has_unheld or self.buffer.one_by_one:
             return None
         batch = self.buffer.batch()
-        return batch if postgresql.fits(self.alias, self._me, batch) else None
+        return batch if postgresql.fits(self.alias, self.registration.me, batch) else None
 
     def _write_in_one_statement(
         self, request: TurnRequest, batch: list[Ended], running: int, connected: bool | None
     ) -> TurnResult:
         result = postgresql.turn(
             self.subscription,
-            self._me,
-            workers.state_of(self.alias, **self._state(running, connected)),
+            self.registration.me,
+            self.registration.state(running, connected),
             request,
             batch,
             keep=self.config.keeps_finished,
@@ -274,16 +178,20 @@ class TurnWriter:
             raise DeclaredLost
         result = self._scanned(result)
         self._has_unheld = bool(result.recorded.busy)
-        self.buffer.committed(result.recorded, self._me)
+        self.buffer.committed(result.recorded, self.registration.me)
         return result
 
-    def _sweep(self, plan: Plan, sweep: Sweep) -> TurnResult:
-        """The sweep comes first, as a scan does."""
-        swept = sweep.claim(self._me, plan.capacity)
+    def _claim(self, plan: Plan, scan: Scan | Sweep | None) -> TurnResult:
+        """Claim in the open transaction; a sweep comes before what is hinted, as a scan does."""
+        me = self.registration.me
+        if not isinstance(scan, Sweep):
+            request = TurnRequest(plan.capacity, plan.hinted, scan)
+            return engines.claim(self.subscription, me, request)
+        swept = scan.claim(me, plan.capacity)
         if not plan.hinted:
             return swept
         rest = swept.rest if swept.blocked_queue is None else Capacity(0)
-        found = engines.claim(self.subscription, self._me, TurnRequest(rest, plan.hinted))
+        found = engines.claim(self.subscription, me, TurnRequest(rest, plan.hinted))
         return replace(
             found,
             claimed=swept.claimed + found.claimed,

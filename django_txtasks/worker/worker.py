@@ -25,12 +25,13 @@ from django_txtasks.worker.leaving import let_go
 from django_txtasks.worker.prefetch import PrefetchPolicy
 from django_txtasks.worker.probes import Liveness
 from django_txtasks.worker.recycling import RecyclePolicy
+from django_txtasks.worker.registration import DeclaredLost, LastWillHolder
 from django_txtasks.worker.rerouting import Rerouting
 from django_txtasks.worker.runner import Runner, failed
 from django_txtasks.worker.schedule import Schedule
 from django_txtasks.worker.shutdown import Shutdown
 from django_txtasks.worker.slots import Running, Slots
-from django_txtasks.worker.turn_writer import DeclaredLost, LastWillHolder, TurnWriter
+from django_txtasks.worker.turn_writer import TurnWriter
 
 LISTEN_WHEN_FULL_SECONDS = 0.05
 """Seconds that a full worker in which nothing ends goes on listening; then it leaves hints to those with room."""
@@ -91,7 +92,7 @@ class Worker:
         self.prefetch = PrefetchPolicy(threads)
         self.slots = Slots(
             threads,
-            run=Runner(subscription.alias, config, self.writer.note_session).run,
+            run=Runner(subscription.alias, config, self.writer.registration.note_session).run,
             wake=inbox.wake,
             patience=self._patience,
             took=self.prefetch.took,
@@ -123,7 +124,7 @@ class Worker:
             self._wait()
         self._record_all()
         self.slots.close()
-        self._leave(self.writer.leave)
+        self._leave(self.writer.registration.leave)
         signals.worker_stopped.emit(worker=self.writer.name, count=self.count)
         return End.RECYCLE if self._recycle and not self.stop.asked else End.DONE
 
@@ -153,7 +154,7 @@ class Worker:
         if elsewhere := result.not_ours:
             self._reroute(elsewhere)
         self._recycle = self._recycle or self.recycling.reason(
-            self.count, self.writer.check_seconds
+            self.count, self.writer.reconciliation.seconds
         )
 
     def _try_turn(self) -> None:
@@ -229,7 +230,7 @@ class Worker:
     def _next_turn(self) -> float:
         """When the next turn is due, by ``time.monotonic()``; 0 = now."""
         self._collect()
-        if self.writer.sees_another_will():
+        if self.writer.registration.sees_another_will():
             self.schedule.beat_at_once()
         return self.schedule.next_turn(
             self._capacity(),

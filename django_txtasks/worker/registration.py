@@ -1,0 +1,123 @@
+"""A worker's row, as its process writes it: registered, beating, gone."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from typing import Any, Protocol
+
+from django_txtasks import signals
+from django_txtasks.conf import Config
+from django_txtasks.lifecycle import sessions, workers
+from django_txtasks.lifecycle.transactions import own_transaction
+from django_txtasks.lifecycle.turn import Subscription
+
+
+class DeclaredLost(Exception):
+    """This worker's row says that it is lost."""
+
+
+class LastWillHolder(Protocol):
+    """What RabbitMQ tells the cleaners by itself when this process is gone."""
+
+    def number_for(self, worker: uuid.UUID) -> int:
+        """Return the number of the will that is held for this worker; 0 = none yet."""
+
+
+class Registration:
+    """This process as a worker. After it was declared lost it goes on under a new id.
+
+    Args:
+        last_will: None = there is no broker.
+
+    Attributes:
+        id: None = not registered. Written by the loop.
+        slot_sessions: the database session of each slot's thread. Written by slots, read by the loop.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        subscription: Subscription,
+        threads: int,
+        last_will: LastWillHolder | None,
+    ) -> None:
+        self._config, self._subscription, self._threads = config, subscription, threads
+        self._alias, self.last_will = subscription.alias, last_will
+        self.id: uuid.UUID | None = None
+        self.slot_sessions: dict[int, str] = {}
+        self._seen_will = 0
+
+    @property
+    def me(self) -> uuid.UUID:
+        """The id, which the turn needs."""
+        if self.id is None:
+            raise DeclaredLost
+        return self.id
+
+    def note_session(self, session: str) -> None:
+        """The calling thread, which runs tasks, has this database session."""
+        self.slot_sessions[threading.get_ident()] = session
+
+    def sees_another_will(self) -> bool:
+        """Say once for each change that it is time to beat: a lost link looks like a lost worker."""
+        before, self._seen_will = self._seen_will, self._will()
+        return self._seen_will != before
+
+    def ensure(self, connected: bool | None) -> None:
+        """Register, unless it is registered."""
+        if self.id is not None:
+            return
+        queues, names = sorted(self._subscription.queues), sorted(self._subscription.names)
+        self.id = workers.register(
+            self._alias,
+            queues=queues,
+            task_names=names,
+            threads=self._threads,
+            listening=connected,
+            lease=self._config.lease,
+        )
+        signals.worker_started.emit(
+            worker=self.id,
+            queues=", ".join(queues),
+            threads=self._threads,
+            broker=self._config.broker_address,
+        )
+
+    def beat(self, running: int, connected: bool | None) -> None:
+        """Renew the lease, in the open transaction.
+
+        Raises:
+            DeclaredLost: it must roll back.
+        """
+        if not workers.beat(self._alias, self.me, **self._facts(running, connected)):
+            raise DeclaredLost
+
+    def state(self, running: int, connected: bool | None) -> dict[str, Any]:
+        """Return what a beat writes: see ``workers.state_of``."""
+        return workers.state_of(self._alias, **self._facts(running, connected))
+
+    def forget(self) -> None:
+        """It was declared lost: the next turn registers anew."""
+        previous, self.id = self.id, None
+        signals.worker_was_lost.emit(worker=previous)
+
+    def leave(self) -> None:
+        """Remove this worker's row. One that still holds claims stays until its lease is over."""
+        if self.id is not None:
+            with own_transaction(self._alias, limit=self._config.lease / 2, in_order=True):
+                workers.unregister(self._alias, self.id)
+        sessions.close_dedicated(self._alias)
+
+    def _facts(self, running: int, connected: bool | None) -> dict[str, Any]:
+        return {
+            "running": running,
+            "listening": connected,
+            "will": self._will(),
+            "slot_sessions": [one for one in list(self.slot_sessions.values()) if one],
+        }
+
+    def _will(self) -> int:
+        if self.last_will is None or self.id is None:
+            return 0
+        return self.last_will.number_for(self.id)
