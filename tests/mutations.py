@@ -93,11 +93,11 @@ MUTANTS = [
     Mutant("a success of one kind of turn ends no other's back-off", "worker/schedule.py",
            {"for kind in self._tried if self._failures_of else ():": "for kind in Kind:"},
            "test_turn_failures.py"),
-    Mutant("a task that is in hand does not run a second time beside itself", "worker/worker.py",
-           {"        claimed = self.slots.without_second(claimed, self.buffer.keys())\n": ""},
+    Mutant("a task that is in hand does not run a second time beside itself", "worker/workload.py",
+           {"        claimed = self.slots.in_hand.without_second(claimed, self.buffer.keys())\n": ""},
            "test_turn_failures.py"),
     Mutant("what is kept back is known when claims are compared", "worker/slots.py",
-           {"for one in [*attempts, *self._kept_back]}": "for one in attempts}"},
+           {"for one in [*attempts, *self.in_hand.kept_back]}": "for one in attempts}"},
            "test_turn_failures.py"),
     Mutant("a task that has crashed shares no slot", "lifecycle/statements.py",
            {"AND crashes = 0 AND max_crashes > 1": "AND max_crashes > 1"}, "test_runs.py"),
@@ -130,7 +130,7 @@ MUTANTS = [
            {"will = %(will)s\n     WHERE id = %(worker)s AND NOT lost":
             "will = %(will)s\n     WHERE id = %(worker)s"}, "test_lifecycle.py", BOTH),
     Mutant("a turn obeys the beat's answer", "worker/registration.py",
-           {"            raise DeclaredLost\n\n    def state": "            pass\n\n    def state"},
+           {"            raise DeclaredLost\n\n    def beat_alone": "            pass\n\n    def beat_alone"},
            "test_turn_writer.py"),
     Mutant("the beat is in the claim's transaction", "worker/turn_writer.py",
            {"            self.registration.beat(slots.running, connected)\n":
@@ -168,8 +168,8 @@ MUTANTS = [
     Mutant("an outcome that is not recorded keeps its claim", "worker/leaving.py",
            {"        if key in unrecorded:\n": "        if False:\n"}, "test_orderly_ends.py"),
     Mutant("all that has ended is recorded before the rest is let go", "worker/worker.py",
-           {"        self._release(self.slots.release(stalled=False))\n        self._record_all()\n":
-            "        self._release(self.slots.release(stalled=False))\n"},
+           {"        self.turns.release(slots.release(stalled=False))\n        self.turns.record_all()\n":
+            "        self.turns.release(slots.release(stalled=False))\n"},
            "test_orderly_ends.py"),
     Mutant("max_crashes", "lifecycle/cleaning.py",
            {" and crashes < orphan.max_crashes": ""}, "test_lifecycle.py"),
@@ -258,7 +258,8 @@ MUTANTS = [
            {"if too_much and one.arrow is not Arrow.BURY:": "if one.arrow is not Arrow.BURY:"},
            "test_big_outcomes.py"),
     Mutant("no outcome is blamed while the database is away", "worker/turn_writer.py",
-           {"return self._beat_alone() and self": "self._beat_alone()\n        return self"},
+           {"return self.registration.beat_alone() and self":
+            "self.registration.beat_alone()\n        return self"},
            "test_big_outcomes.py"),
     Mutant("a bad outcome stops no other", "worker/turn_writer.py",
            {"            self.buffer.one_by_one = True\n": "            pass\n"}, "test_worker.py"),

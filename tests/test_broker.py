@@ -118,7 +118,8 @@ def test_a_hint_that_comes_before_its_row_is_committed_is_looked_up_again(hints_
     with helpers.working(threads=1) as worker:
         send(hints_only, hint(task_id))
         helpers.wait_until(
-            lambda: worker.schedule.timers.next() < float("inf"), what="the hint to be looked up"
+            lambda: worker.turns.schedule.timers.next() < float("inf"),
+            what="the hint to be looked up",
         )
         helpers.execute(
             "INSERT INTO txtasks_task (id, task_name) VALUES (%s, 'probe.tasks.note')", task_id.hex
@@ -130,8 +131,8 @@ def test_an_absent_row_is_forgotten_after_the_giveup_time(hints_only, txtasks):
     txtasks(hint_retry_interval=0.05, hint_give_up_after=0.2)
     with helpers.working(threads=1) as worker:
         send(hints_only, hint(uuid.uuid4()))
-        helpers.wait_until(lambda: worker.schedule.timers.next() < float("inf"))
-        helpers.wait_until(lambda: worker.schedule.timers.next() == float("inf"))
+        helpers.wait_until(lambda: worker.turns.schedule.timers.next() < float("inf"))
+        helpers.wait_until(lambda: worker.turns.schedule.timers.next() == float("inf"))
 
 
 def test_a_task_due_in_a_moment_is_started_by_a_timer(hints_only):

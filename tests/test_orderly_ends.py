@@ -278,7 +278,7 @@ def workers():
     yield make
     tasks.released.set()
     for worker in made:
-        worker.slots.close()
+        worker.workload.slots.close()
 
 
 def test_what_has_ended_is_recorded_first_however_much_it_is(workers):
@@ -286,7 +286,9 @@ def test_what_has_ended_is_recorded_first_however_much_it_is(workers):
     handles = [tasks.note.enqueue() for _ in range(7)]
     claimed = worker.writer.write(Plan(Capacity(7), scans=True), Running(), None).claimed
     result = '"' + "x" * (BATCH_BYTES // 2) + '"'
-    worker.buffer.add(Ended(attempt=one, arrow=Arrow.FINISH, result=result) for one in claimed)
+    worker.writer.buffer.add(
+        Ended(attempt=one, arrow=Arrow.FINISH, result=result) for one in claimed
+    )
     worker.stop.force()
     assert worker.run() is End.CUT_SHORT
     assert all(helpers.finished(one.id) for one in handles)

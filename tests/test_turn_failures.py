@@ -481,7 +481,7 @@ def test_a_claim_that_is_kept_back_is_not_given_back_as_unknown():
     slots = Slots(1, run=run, wake=bool, patience=1.0, took=lambda name, seconds: None)
     try:
         slots.start([Attempt(task_id, 1, worker)])
-        assert slots.without_second([Attempt(task_id, 6, worker)], set()) == []
+        assert slots.in_hand.without_second([Attempt(task_id, 6, worker)], set()) == []
         assert slots.holds() == {(task_id, 1), (task_id, 6)}
     finally:
         goes_on.set()

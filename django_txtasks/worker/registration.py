@@ -6,6 +6,8 @@ import threading
 import uuid
 from typing import Any, Protocol
 
+from django.db import DatabaseError, InterfaceError, connections
+
 from django_txtasks import signals
 from django_txtasks.conf import Config
 from django_txtasks.lifecycle import sessions, workers
@@ -33,6 +35,7 @@ class Registration:
     Attributes:
         id: None = not registered. Written by the loop.
         slot_sessions: the database session of each slot's thread. Written by slots, read by the loop.
+        can_beat: after a turn that failed: the beat could be written all the same.
     """
 
     def __init__(
@@ -47,6 +50,7 @@ class Registration:
         self.id: uuid.UUID | None = None
         self.slot_sessions: dict[int, str] = {}
         self._seen_will = 0
+        self.can_beat = True
 
     @property
     def me(self) -> uuid.UUID:
@@ -92,6 +96,19 @@ class Registration:
         """
         if not workers.beat(self._alias, self.me, **self._facts(running, connected)):
             raise DeclaredLost
+
+    def beat_alone(self) -> bool:
+        """A turn that fails again and again must not cost a living worker its lease. False = it cannot beat."""
+        self.can_beat = False
+        try:
+            if self.id is not None:
+                self.beat(0, None)
+                self.can_beat = True
+        except DeclaredLost:
+            pass  # the next turn finds out
+        except (DatabaseError, InterfaceError):
+            connections[self._alias].close()
+        return self.can_beat
 
     def state(self, running: int, connected: bool | None) -> dict[str, Any]:
         """Return what a beat writes: see ``workers.state_of``."""

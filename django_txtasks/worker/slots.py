@@ -14,13 +14,12 @@ from typing import NamedTuple
 
 from django.db import connections
 
-from django_txtasks import signals
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.worker.connections import close_old
+from django_txtasks.worker.in_hand import InHand, Key
 from django_txtasks.worker.limits import NEVER, NO_LIMIT, TimeLimit
 
 Fence = tuple[uuid.UUID, int, uuid.UUID]
-Key = tuple[uuid.UUID, int]
 STALL_SECONDS = 0.15
 """Seconds that the tasks of a batch wait for one of them, or for any slot, before they are released."""
 HOLD_UP_SECONDS = 0.05
@@ -85,8 +84,7 @@ class Slots:
         self._too_old: list[Attempt] = []
         self._count = 0
         self._limited: dict[Fence, Running] = {}
-        self._in_hand: dict[int, Attempt] = {}  # by its id as a number, which is quicker to look up
-        self._kept_back: list[Attempt] = []
+        self.in_hand = InHand()
         self._threads = [
             threading.Thread(target=self._slot, name=f"txtasks-slot-{number}", daemon=True)
             for number in range(1, count + 1)
@@ -112,46 +110,7 @@ class Slots:
     def holds(self) -> set[Key]:
         """(id, attempt) of what is running, of what its slot has run before it, and of what is kept back."""
         attempts = [one for batch in self._batches for one in batch.attempts]
-        return {(one.task_id, one.number) for one in [*attempts, *self._kept_back]}
-
-    def without_second(self, claimed: list[Attempt], unrecorded: set[Key]) -> list[Attempt]:
-        """Return what may start: no task that is in hand already runs a second time beside itself.
-
-        A database that has lost a commit offers such a task again, and so does a cleaner that has declared this
-        worker lost. Its claim is kept, so that nobody else runs it, and given back when the other one has ended.
-
-        Args:
-            unrecorded: (id, attempt) of those that have ended.
-        """
-        if not unrecorded and self._in_hand.keys().isdisjoint(one.task_id.int for one in claimed):
-            return claimed  # as nearly always
-        unrecorded_ids = {task_id for task_id, _ in unrecorded}
-        may_start = []
-        for one in claimed:
-            in_hand = self._in_hand.get(one.task_id.int)
-            is_again = in_hand is not None and in_hand.fence == one.fence
-            if in_hand is None and one.task_id not in unrecorded_ids:
-                may_start.append(one)
-            elif is_again or (one.task_id, one.number) in unrecorded:
-                signals.second_claim.emit(**one.facts, what="that one holds its claim again")
-            else:
-                self._kept_back.append(one)
-                signals.second_claim.emit(
-                    **one.facts, what="it is given back when that one has ended"
-                )
-        return may_start
-
-    @property
-    def has_kept_back(self) -> bool:
-        """Whether there are claims that were kept back: see ``without_second``."""
-        return bool(self._kept_back)
-
-    def release_kept_back(self, unrecorded: set[Key]) -> list[Attempt]:
-        """Return claims that were kept back and whose tasks are in hand no more; forget them."""
-        busy = self._in_hand.keys() | {task_id.int for task_id, _ in unrecorded}
-        back = [one for one in self._kept_back if one.task_id.int not in busy]
-        self._kept_back = [one for one in self._kept_back if one.task_id.int in busy]
-        return back
+        return {(one.task_id, one.number) for one in [*attempts, *self.in_hand.kept_back]}
 
     def start(
         self, attempts: list[Attempt], good_until: float = NEVER, *, in_line: bool = False
@@ -167,7 +126,7 @@ class Slots:
             limit = NO_LIMIT if attempt.timeout is None else TimeLimit(attempt.timeout)
             running = Running(attempt, limit)
             left.append(running)
-            self._in_hand[attempt.task_id.int] = attempt
+            self.in_hand.attempts[attempt.task_id.int] = attempt
             if limit is not NO_LIMIT:
                 self._limited[attempt.fence] = running
         batch = Batch(attempts, left, good_until, in_line)
@@ -270,7 +229,7 @@ class Slots:
 
     def _forget(self, attempt: Attempt) -> None:
         self._count -= 1
-        self._in_hand.pop(attempt.task_id.int, None)
+        self.in_hand.attempts.pop(attempt.task_id.int, None)
         if attempt.timeout is not None:
             self._limited.pop(attempt.fence, None)
 

@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Protocol
 
 from django.db import (
-    DatabaseError,
     DataError,
     IntegrityError,
     InterfaceError,
@@ -53,9 +52,6 @@ class TurnWriter:
 
     Args:
         last_will: None = there is no broker.
-
-    Attributes:
-        can_beat: after a turn that failed: the beat could be written all the same.
     """
 
     def __init__(
@@ -72,7 +68,6 @@ class TurnWriter:
         self.scans = ScanCursor(
             subscription, config.poll_interval, longest=config.lease.total_seconds() / 4
         )
-        self.can_beat = True
         self._has_unheld = self._only_records = False
         self._cleaner_check = CleanerCheck(self.alias, config.lease)
 
@@ -138,22 +133,11 @@ class TurnWriter:
             connections[self.alias].close()
         if not isinstance(error, (OperationalError, InterfaceError, NotSupportedError)):
             self.buffer.one_by_one = True
-            self._beat_alone()
+            self.registration.beat_alone()
             return False
-        return self._beat_alone() and self.buffer.failed(error, alone=self._only_records)
-
-    def _beat_alone(self) -> bool:
-        """A turn that fails again and again must not cost a living worker its lease. False = it cannot beat."""
-        self.can_beat = False
-        try:
-            if self.id is not None:
-                self.registration.beat(0, None)
-                self.can_beat = True
-        except DeclaredLost:
-            pass  # the next turn finds out
-        except (DatabaseError, InterfaceError):
-            connections[self.alias].close()
-        return self.can_beat
+        return self.registration.beat_alone() and self.buffer.failed(
+            error, alone=self._only_records
+        )
 
     def _usual_batch(self) -> list[Ended] | None:
         """Return what the turn records, if one statement can do all of it, but for a sweep; else None."""

@@ -1,0 +1,54 @@
+"""Tasks that no exception ends after their time limit: only a new process gets their slots back."""
+
+from __future__ import annotations
+
+import time
+import uuid
+
+from django_txtasks import signals
+from django_txtasks.worker.limits import NEVER
+from django_txtasks.worker.slots import Running, Slots
+
+
+class StuckTasks:
+    """Enforces time limits, and says when a process has waited long enough for what is stuck.
+
+    Args:
+        patience: seconds that the other tasks have for their end then.
+
+    Attributes:
+        reason: why a new process should go on; empty = nothing is stuck.
+    """
+
+    def __init__(self, slots: Slots, patience: float) -> None:
+        self._slots, self._patience = slots, patience
+        self._since: float | None = None
+
+    @property
+    def reason(self) -> str:
+        return "" if self._since is None else "a task did not end after its timeout"
+
+    @property
+    def next_look(self) -> float:
+        """When the patience ends, by ``time.monotonic()``."""
+        return NEVER if self._since is None else self._since + self._patience
+
+    def enforce_limits(self, worker: uuid.UUID | str) -> list[Running]:
+        """Raise TimedOut where it is time; return the attempts that no exception could end."""
+        stuck = self._slots.enforce_limits()
+        if stuck and self._since is None:
+            self._since = time.monotonic()
+            signals.worker_stuck.emit(
+                worker=worker,
+                tasks=", ".join(
+                    f"{one.attempt.task_id} ({one.attempt.task_name})" for one in stuck
+                ),
+                others=self._slots.running - len(stuck),
+            )
+        return stuck
+
+    def is_too_long(self, stuck: list[Running]) -> bool:
+        """Say whether the others have had their time to end, too."""
+        if not stuck:
+            return False
+        return self._slots.running == len(stuck) or time.monotonic() >= self.next_look

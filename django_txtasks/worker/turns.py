@@ -1,0 +1,148 @@
+"""One turn after the other: planned, written, and what was claimed started."""
+
+from __future__ import annotations
+
+import time
+import uuid
+
+from django.db import DatabaseError, InterfaceError, reset_queries
+
+from django_txtasks import signals
+from django_txtasks.conf import Config
+from django_txtasks.exceptions import ClaimLost
+from django_txtasks.lifecycle.attempts import Attempt
+from django_txtasks.lifecycle.database_errors import is_refusal, is_repeatable, text_of
+from django_txtasks.lifecycle.turn import Capacity, Subscription
+from django_txtasks.worker.hint_inbox import HintInbox
+from django_txtasks.worker.probes import Liveness
+from django_txtasks.worker.registration import DeclaredLost
+from django_txtasks.worker.rerouting import Rerouting
+from django_txtasks.worker.schedule import Schedule
+from django_txtasks.worker.shutdown import Shutdown
+from django_txtasks.worker.turn_writer import TurnWriter
+from django_txtasks.worker.workload import Workload
+
+HAND_OVER_SECONDS = 0.0001
+"""Seconds that the loop leaves Python to the slots that it has woken: otherwise they wait until it rests."""
+
+
+class Turns:
+    """Carries out turns; what fails is tried again by the next one.
+
+    Attributes:
+        is_closed: claim nothing more. Written by the loop.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        subscription: Subscription,
+        *,
+        workload: Workload,
+        writer: TurnWriter,
+        inbox: HintInbox,
+        stop: Shutdown,
+        liveness: Liveness,
+    ) -> None:
+        self._config, self._workload, self._writer = config, workload, writer
+        self._inbox, self._stop, self._liveness = inbox, stop, liveness
+        self._rerouting = Rerouting(config, subscription)
+        self.schedule = Schedule(config)
+        self.is_closed = False
+
+    def capacity(self) -> Capacity:
+        """Return how many tasks may be claimed now."""
+        return Capacity(0) if self.is_closed or self._stop.asked else self._workload.capacity()
+
+    def next_one(self) -> float:
+        """Return when the next turn is due, by ``time.monotonic()``; 0 = now."""
+        return self.schedule.next_turn(
+            self.capacity(),
+            hinted=bool(self._inbox.ids),
+            more=bool(self._inbox.more),
+            may_scan=self._workload.may_scan,
+            unrecorded=bool(self._workload.buffer.waiting),
+        )
+
+    def take(self) -> None:
+        """Beat, record what ended, claim what fits; then start it. Never raises for the database."""
+        self.schedule.expect_again(self._workload.buffer.waiting, time.monotonic())
+        self._take()
+        reset_queries()
+
+    def _take(self) -> None:
+        now, hinted = time.monotonic(), list(self._inbox.ids)
+        capacity, workload = self.capacity(), self._workload
+        plan = self.schedule.plan(
+            capacity, hinted, now, more=bool(self._inbox.more), may_scan=workload.may_scan
+        )
+        try:
+            result = self._writer.write(plan, workload.slots, self._inbox.connected)
+        except (DatabaseError, InterfaceError, ClaimLost, DeclaredLost) as error:
+            self._heal(error)
+            return
+        self._start(result.claimed, now)  # before all else: they have waited long enough
+        self._liveness.wrote()
+        workload.learn(result, capacity)
+        self.schedule.written(result, time.monotonic(), busy=workload.buffer.held_up)
+        self._inbox.looked_up(result.settled)
+        if result.has_scanned:
+            self._inbox.scanned(filled=result.has_more)
+        if elsewhere := result.not_ours:
+            self._reroute(elsewhere)
+
+    def _start(self, claimed: list[Attempt], now: float) -> None:
+        """Hand claims of this moment to slots, at once or not at all."""
+        claimed = self._workload.accept(claimed)
+        if self._stop.asked:
+            self.release(claimed)
+            return
+        self._workload.start(claimed, now + self._config.lease.total_seconds() / 2)
+        if claimed:
+            time.sleep(HAND_OVER_SECONDS)
+        if signals.task_claimed.has_observers:
+            for attempt in claimed:
+                signals.task_claimed.emit(**attempt.facts)
+
+    def release(self, attempts: list[Attempt]) -> None:
+        """They have not begun: another slot, or another worker, may begin them at once."""
+        self._workload.release(attempts)
+        if attempts:
+            self.schedule.look_again()
+
+    def record_all(self) -> None:
+        """Record what waits, batch by batch; what fails twice in the same way is left."""
+        buffer, tries = self._workload.buffer, 2
+        buffer.try_refused_again(now=True)
+        while buffer.waiting and tries:
+            before = len(buffer.waiting), buffer.most
+            self.take()
+            tries -= before == (len(buffer.waiting), buffer.most)
+
+    def tell_failure(self, error: Exception, delay: float = 0.0) -> None:
+        """Say in the log what the database has failed at, and when it is tried again."""
+        signals.database_failed.emit(
+            who=f"Worker {self._writer.name}",
+            database=self._writer.alias,
+            error=text_of(error),
+            delay=delay,
+        )
+
+    def _reroute(self, ids: set[uuid.UUID]) -> None:
+        try:
+            self._rerouting.look_at(ids)
+        except (DatabaseError, InterfaceError) as error:
+            self._heal(error)
+
+    def _heal(self, error: Exception) -> None:
+        delay = self.schedule.failed(error, time.monotonic())
+        if self._writer.failed(error):
+            self.schedule.beat_at_once()
+            delay = 0.0
+        can_beat = self._writer.registration.can_beat
+        self._liveness.ended(refused=is_refusal(error) and not can_beat)
+        if isinstance(error, DeclaredLost):
+            for attempt in self._workload.slots.release(stalled=False):
+                signals.claim_lost.emit(**attempt.facts)
+        elif delay or not is_repeatable(error):
+            self.tell_failure(error, delay)

@@ -1,0 +1,125 @@
+"""What a worker has in hand: tasks that run, that wait for a slot, and that ended but are not recorded."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
+from django_txtasks.lifecycle.turn import Capacity, TurnResult
+from django_txtasks.worker.limits import TimeLimit
+from django_txtasks.worker.outcome_buffer import OutcomeBuffer
+from django_txtasks.worker.prefetch import PrefetchPolicy
+from django_txtasks.worker.recycling import RecyclePolicy
+from django_txtasks.worker.slots import Slots
+
+
+class Workload:
+    """The tasks of one worker, and how many more it can take. For the loop alone.
+
+    Args:
+        run: runs an attempt to its end and never raises; called in slots.
+        wake: called from a slot when it is free again.
+        patience: seconds that an attempt has for its end after its time limit.
+        buffer: where what ended goes, to be recorded.
+        max_tasks: claim no more than so many; None = any number.
+
+    Attributes:
+        count: tasks that were started.
+    """
+
+    def __init__(
+        self,
+        threads: int,
+        *,
+        run: Callable[[Attempt, TimeLimit], Ended],
+        wake: Callable[[], None],
+        patience: float,
+        buffer: OutcomeBuffer,
+        recycling: RecyclePolicy,
+        max_tasks: int | None,
+    ) -> None:
+        self.prefetch = PrefetchPolicy(threads)
+        self.slots = Slots(threads, run=run, wake=wake, patience=patience, took=self.prefetch.took)
+        self.buffer, self._recycling = buffer, recycling
+        self.count = 0
+        self._left = sys.maxsize if max_tasks is None else max_tasks
+        self._blocked = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing runs and all is recorded."""
+        return not (self.slots.running or self.buffer.waiting)
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether it has claimed ``max_tasks``."""
+        return not self._left
+
+    def capacity(self) -> Capacity:
+        """Return how many tasks fit now."""
+        return Capacity(
+            dedicated=self.slots.free,
+            prefetch=self.prefetch.ahead(self.slots.running) if self._may_prefetch else 0,
+            limit=int(min(self._left, self._recycling.room(self.count))),
+            short_names=self.prefetch.short,
+        )
+
+    @property
+    def may_scan(self) -> bool:
+        """Not while many wait for a slot: there is room for what hints tell, but no need to scan."""
+        return not self.prefetch.is_enough(self.slots.running)
+
+    @property
+    def _may_prefetch(self) -> bool:
+        """Not while all slots are taken by long tasks: whoever is idle begins it sooner."""
+        return not self._blocked and bool(self.slots.free or self.prefetch.short & self.slots.names)
+
+    def accept(self, claimed: list[Attempt]) -> list[Attempt]:
+        """Count what was claimed; return what may start."""
+        claimed = self.slots.in_hand.without_second(claimed, self.buffer.keys())
+        self._counted(len(claimed))
+        return claimed
+
+    def start(self, attempts: list[Attempt], good_until: float) -> None:
+        """Hand attempts to slots.
+
+        Args:
+            good_until: when their claim is too old to begin, by ``time.monotonic()``.
+        """
+        for batch in self.prefetch.batches(attempts):
+            self.slots.start(batch, good_until, in_line=self.prefetch.is_instant(batch))
+
+    def learn(self, result: TurnResult, capacity: Capacity) -> None:
+        """A turn has claimed with this capacity: learn how many to claim next time."""
+        self._blocked = self._blocked or result.blocked_queue is not None
+        if result.claimed and capacity.prefetch:
+            self.prefetch.learn(result.claimed)
+
+    def collect(self) -> tuple[bool, bool]:
+        """Take what slots have ended into the buffer, and release what waits too long for one.
+
+        Returns:
+            Whether something has ended, and whether something was released.
+        """
+        ended = self.slots.collect()
+        self.buffer.add(ended)
+        if ended:
+            self._blocked = self._blocked and not self.slots.free
+        stalled = self.slots.release(stalled=True)
+        if stalled:
+            self._blocked = True
+        in_hand = self.slots.in_hand
+        again = in_hand.release_kept_back(self.buffer.keys()) if in_hand.kept_back else []
+        self._counted(len(again))  # they were not when they were kept back
+        self.release(stalled + again)
+        return bool(ended), bool(stalled or again)
+
+    def release(self, attempts: list[Attempt]) -> None:
+        """They have not begun: another slot, or another worker, may begin them at once."""
+        self._counted(-len(attempts))
+        self.buffer.add(Ended(attempt=one, arrow=Arrow.RELEASE) for one in attempts)
+
+    def _counted(self, number: int) -> None:
+        self.count += number
+        self._left -= number
