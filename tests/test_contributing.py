@@ -1,0 +1,59 @@
+"""The drawings in CONTRIBUTING.md are those of the code."""
+
+import re
+from pathlib import Path
+
+import pytest
+import tomllib
+
+from django_txtasks.lifecycle import operators
+from django_txtasks.lifecycle.attempts import Arrow
+from django_txtasks.models import Status
+
+pytestmark = pytest.mark.once
+ROOT = Path(__file__).parent.parent
+TEXT = (ROOT / "CONTRIBUTING.md").read_text()
+ROOMS, STATES = re.findall(r"```mermaid\n(.*?)```", TEXT, re.DOTALL)
+
+
+def layer(text):
+    return set(re.findall(r"\w+", text))
+
+
+def test_the_rooms_are_the_layers_of_the_import_contract():
+
+    drawn = dict(re.findall(r'^\s+(\w+)\["(.*)"\]$', ROOMS, re.MULTILINE))
+    (order,) = re.findall(r"^\s+(\w+ --> .*)$", ROOMS, re.MULTILINE)
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"][
+        "contracts"
+    ]
+    (layers,) = (one["layers"] for one in contracts if one["type"] == "layers")
+    assert [layer(drawn[name]) for name in order.split(" --> ")] == [layer(one) for one in layers]
+    for name in order.split(" --> "):
+        for room in layer(drawn[name]):
+            package = ROOT / "django_txtasks" / room
+            assert package.is_dir() or package.with_suffix(".py").is_file(), room
+
+
+def test_the_states_and_arrows_are_those_of_the_code():
+    arrows = re.findall(r"^\s+(\S+) --> (\S+?)(?:: (.*))?$", STATES, re.MULTILINE)
+    states = {state for source, target, _ in arrows for state in (source, target)} - {"[*]"}
+    assert states == {*Status.values, "finished"}
+    names = {name for *_, labels in arrows for name in labels.split(", ") if name}
+    persons = {
+        name
+        for name in ("hold", "resume", "cancel", "revive", "discard")
+        if hasattr(operators, name)
+    }
+    assert names == {"enqueue", "claim", *(arrow.value for arrow in Arrow), *persons}
+    assert len(persons) == 5
+
+
+@pytest.mark.parametrize("name", sorted(set(re.findall(r"`([a-z_]+/[\w/]*\.?\w*)`", TEXT))))
+def test_each_file_that_is_named_is_there(name):
+    stem, _, inner = name.partition(".")
+    places = [ROOT / name, ROOT / "django_txtasks" / name, ROOT / "django_txtasks" / f"{stem}.py"]
+    found = [place for place in places if place.exists()]
+    assert found, name
+    if inner not in ("", "py", "md"):
+        assert re.search(rf"\bdef {inner}\b", found[-1].read_text()), name
