@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "django_txtasks"
 SDIST = {
     "CHANGELOG.md",
+    "CONTRIBUTING.md",
     "LICENSE",
     "PKG-INFO",
     "README.md",
