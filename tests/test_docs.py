@@ -583,7 +583,11 @@ def test_every_row_of_what_happens_when_names_a_test_that_is_there():
 # ---- links
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page",
+    [*PAGES, ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"],
+    ids=lambda page: page.name,
+)
 def test_links_lead_somewhere(page):
     text = FENCE.sub("", page.read_text())
     for target in re.findall(r"\[[^\]]+\]\(([^)]+)\)", text):

@@ -38,7 +38,7 @@ class HintSource(Protocol):
 
 
 SCANS_PER_OVERFLOW = 2
-"""That go by an overflow hint. Until the last one it can be given back, as by a worker that the first one fills."""
+"""Scans that go by an overflow hint. Until the last one it can be released: the first may fill the worker."""
 
 
 class HintInbox:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import enum
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 
 from django_txtasks.conf import Config
 from django_txtasks.lifecycle.attempts import Arrow, Ended
-from django_txtasks.lifecycle.database_errors import is_repeatable
 from django_txtasks.lifecycle.turn import Capacity, TurnResult
-from django_txtasks.retry import backoff, jitter
+from django_txtasks.retry import jitter
+from django_txtasks.worker.back_off import BackOff, Kind
 from django_txtasks.worker.sweep import TURN_SECONDS
 from django_txtasks.worker.timers import Timers
 
@@ -21,17 +19,8 @@ BUSY_ROW_SECONDS = 0.05
 WIDE_LOOK_UP_IDS = 500
 """Ids looked up in a turn after some had no row: real tasks must not wait behind a flood of others."""
 _AGAIN = (Arrow.RETRY, Arrow.RELEASE)
-MAX_IMMEDIATE_REPEATS = 10
-"""Failed turns in a row that are repeated at once if the database asks for that; then something is wrong."""
 NEAR_SECONDS = 60.0
 """Seconds ahead that a task is waited for by a timer instead of a scan."""
-
-
-class Kind(enum.Enum):
-    """What a turn does, beside its beat and what it records."""
-
-    LOOK_UP = enum.auto()
-    SCAN = enum.auto()
 
 
 @dataclass(frozen=True)
@@ -51,11 +40,6 @@ class Plan:
 class Schedule:
     """What a worker knows of its near future.
 
-    After a failure the next turn only beats and records. What else the one that failed had done is tried again
-    one by one, since either may fail because of what it meets: a scan because of the rows that are there, both
-    because the tables are not those of this release. Each kind waits the longer the more often it has failed,
-    while beats go on, and what ended is recorded.
-
     Attributes:
         nothing_due: the last scan that had room found nothing.
     """
@@ -67,16 +51,12 @@ class Schedule:
             retry=config.hint_retry_interval.total_seconds(),
             giveup=config.hint_give_up_after.total_seconds(),
         )
+        self._back_off = BackOff(config.lease)
         self._timed: set[uuid.UUID] = set()
         self._width = 0
         self._backlog = False
-        self._failures = 0
-        self._failures_of: dict[Kind, int] = {}
-        self._not_before_of = dict.fromkeys(Kind, 0.0)
-        self._tried: set[Kind] = set()
-        self._looked_up_last = False
-        self._earlier = jitter(0, 0.5)  # of an interval: those who began together part
-        self._next_beat = self._next_scan = self._not_before = 0.0
+        self._earlier = jitter(0, 0.5)  # share of poll_interval off the first wait: see ``failed``
+        self._next_beat = self._next_scan = 0.0
 
     def next_turn(
         self,
@@ -93,11 +73,11 @@ class Schedule:
             times.append(0.0)
         if capacity.width:
             look_up = 0.0 if hinted else self.timers.next()
-            times.append(max(look_up, self._not_before_of[Kind.LOOK_UP]))
+            times.append(max(look_up, self._back_off.not_before_of(Kind.LOOK_UP)))
         if capacity.width and may_scan:
             scan = 0.0 if more else self._next_scan
-            times.append(max(scan, self._not_before_of[Kind.SCAN]))
-        return max(min(times), self._not_before)
+            times.append(max(scan, self._back_off.not_before_of(Kind.SCAN)))
+        return max(min(times), self._back_off.not_before)
 
     def plan(
         self,
@@ -114,42 +94,30 @@ class Schedule:
             more: others wait beside those that are ``hinted``.
             may_scan: False = so many wait for a slot that it is better to claim many again later.
         """
-        self._timed, self._tried = set(), set()
-        if self._failures or not capacity.width:
+        self._timed, self._back_off.tried = set(), set()
+        if self._back_off.only_beats or not capacity.width:
             return Plan(Capacity(0))
         scan = (more or now >= self._next_scan) and may_scan
         look_up = bool(hinted) or self.timers.next() <= now
-        if self._failures_of:
-            scan, look_up = self._one_of(scan, look_up, now)
+        if self._back_off.one_by_one:
+            scan, look_up = self._back_off.one_of(scan, look_up, now)
         elif scan and (more or self._backlog):
             look_up = False  # the scan finds them in their turn; if it has room, they are next
         if scan:
-            self._tried.add(Kind.SCAN)
+            self._back_off.tried.add(Kind.SCAN)
         ids: list[uuid.UUID] = []
         if look_up:
-            self._tried.add(Kind.LOOK_UP)
+            self._back_off.tried.add(Kind.LOOK_UP)
             width = max(capacity.width, self._width)
             timed = self.timers.pop_due(now, width)
             self._timed = set(timed)
             ids = timed + hinted[:width]
         return Plan(capacity, ids, scan)
 
-    def _one_of(self, scan: bool, look_up: bool, now: float) -> tuple[bool, bool]:
-        """Choose one kind, by turns, of those that may be tried again by now."""
-        scan = scan and now >= self._not_before_of[Kind.SCAN]
-        look_up = look_up and now >= self._not_before_of[Kind.LOOK_UP]
-        if scan and look_up:
-            scan = self._looked_up_last
-            look_up = not scan
-        self._looked_up_last = look_up
-        return scan, look_up
-
     def written(self, result: TurnResult, now: float, *, busy: bool) -> None:
         """A turn has committed: decide what the next ones look for."""
-        self._failures = 0
-        for kind in self._tried if self._failures_of else ():
-            self._failures_of.pop(kind, None)
-        self._not_before = now + BUSY_ROW_SECONDS if busy else 0.0
+        self._back_off.written()
+        self._back_off.not_before = now + BUSY_ROW_SECONDS if busy else 0.0
         self._next_beat = now + self.config.heartbeat_interval.total_seconds()
         if result.looked_up:
             self.timers.found(set(result.looked_up) - set(result.absent))
@@ -175,32 +143,16 @@ class Schedule:
     def failed(self, error: Exception, now: float) -> float:
         """A turn was rolled back: return after how many seconds what it did is tried again.
 
-        The first one comes at once: a link that was cut is there again in a moment, and a worker that
-        is suspected has to beat. All pauses stay well within the lease: a cleaner that is back sooner
-        must not find it silent.
+        Workers that an outage brings together scan at different times after it.
         """
         self.timers.due_in(dict.fromkeys(self._timed, 0.0), now)
-        self._failures += 1
         self._earlier = jitter(0, 0.5)
-        delay = self._pause(self._failures, error)
-        self._not_before = now + delay
-        for kind in self._tried:
-            self._failures_of[kind] = failures = self._failures_of.get(kind, 0) + 1
-            pause = self._pause(failures, error)
-            self._not_before_of[kind] = now + pause
-            delay = max(delay, pause)
         self._next_beat = 0.0
-        return delay
-
-    def _pause(self, failures: int, error: Exception) -> float:
-        if failures == 1 or (failures < MAX_IMMEDIATE_REPEATS and is_repeatable(error)):
-            return 0.0
-        ceiling = min(timedelta(seconds=5), self.config.lease / 5)
-        return backoff(failures - 1, base=ceiling / 20, ceiling=ceiling).total_seconds()
+        return self._back_off.failed(error, now)
 
     def beat_at_once(self) -> None:
         """Do not wait for the next beat, nor for the end of a pause."""
-        self._next_beat = self._not_before = 0.0
+        self._next_beat = self._back_off.not_before = 0.0
 
     def look_again(self) -> None:
         """Something may be due that was not."""
