@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from django.apps import apps
@@ -72,33 +72,8 @@ def check_databases(**_: Any) -> list[CheckMessage]:
         if not router.allow_migrate_model(alias, Task):
             found += _check_apart(alias)
             continue
+        found += _check_entry(alias)
         vendor, entry = connections[alias].vendor, connections[alias].settings_dict
-        if vendor not in ("postgresql", "mysql", "sqlite"):
-            found.append(
-                Error(
-                    f"Database {alias!r} is {vendor}, on which tasks do not run.",
-                    hint="Use PostgreSQL, MariaDB, MySQL or SQLite, or a router that keeps txtasks away from it.",
-                    id="txtasks.E004",
-                )
-            )
-        if entry.get("TIME_ZONE") not in (None, "UTC"):
-            found.append(
-                Error(
-                    f"DATABASES[{alias!r}]['TIME_ZONE'] is {entry['TIME_ZONE']!r}: tasks keep their times in UTC.",
-                    hint="Remove TIME_ZONE from this entry.",
-                    id="txtasks.E005",
-                )
-            )
-        if not entry["AUTOCOMMIT"]:
-            found.append(
-                Error(
-                    f"Database {alias!r} has AUTOCOMMIT = False: workers and cleaners rely on it that a statement "
-                    "outside a transaction is committed, and so does an enqueue() outside a transaction.",
-                    hint=f"Remove AUTOCOMMIT from DATABASES[{alias!r}]. Code that wants to commit by hand can say "
-                    "transaction.set_autocommit(False) for itself.",
-                    id="txtasks.E022",
-                )
-            )
         if vendor == "postgresql" and (trouble := pool_is_too_small(alias, DEFAULT_THREADS)):
             found.append(
                 Warning(trouble, hint="Or give runworkers fewer --threads.", id="txtasks.W024")
@@ -108,6 +83,31 @@ def check_databases(**_: Any) -> list[CheckMessage]:
         if vendor == "mysql":
             found += _check_mysql(alias, entry)
     return found
+
+
+def _check_entry(alias: str) -> Iterator[CheckMessage]:
+    """What tasks need of each entry of DATABASES."""
+    vendor, entry = connections[alias].vendor, connections[alias].settings_dict
+    if vendor not in ("postgresql", "mysql", "sqlite"):
+        yield Error(
+            f"Database {alias!r} is {vendor}, on which tasks do not run.",
+            hint="Use PostgreSQL, MariaDB, MySQL or SQLite, or a router that keeps txtasks away from it.",
+            id="txtasks.E004",
+        )
+    if entry.get("TIME_ZONE") not in (None, "UTC"):
+        yield Error(
+            f"DATABASES[{alias!r}]['TIME_ZONE'] is {entry['TIME_ZONE']!r}: tasks keep their times in UTC.",
+            hint="Remove TIME_ZONE from this entry.",
+            id="txtasks.E005",
+        )
+    if not entry["AUTOCOMMIT"]:
+        yield Error(
+            f"Database {alias!r} has AUTOCOMMIT = False: workers and cleaners rely on it that a statement "
+            "outside a transaction is committed, and so does an enqueue() outside a transaction.",
+            hint=f"Remove AUTOCOMMIT from DATABASES[{alias!r}]. Code that wants to commit by hand can say "
+            "transaction.set_autocommit(False) for itself.",
+            id="txtasks.E022",
+        )
 
 
 @register(Tags.database)

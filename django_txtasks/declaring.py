@@ -53,16 +53,7 @@ def declaration_of(
     Raises:
         InvalidDeclaration, InvalidOption: a value that cannot work, or options that contradict each other.
     """
-    if len(name) > 200:
-        raise InvalidDeclaration(
-            f"The task name {name!r} has more than 200 characters. Shorten it."
-        )
-    if function.__module__ == "__main__":
-        raise InvalidDeclaration(
-            f"@task was used on {function.__name__} in a script: Python calls the module that it was started with "
-            f"'__main__', so the task would be {name!r} here, as in every script, and no worker would know it. "
-            "Move the function to a module of an installed app, such as its tasks.py, and import it from there."
-        )
+    _refuse_name(function, name)
     declaration = Declaration(
         function=function,
         name=name,
@@ -78,6 +69,19 @@ def declaration_of(
     )
     _refuse_contradictions(declaration)
     return declaration
+
+
+def _refuse_name(function: Callable[..., Any], name: str) -> None:
+    if len(name) > 200:
+        raise InvalidDeclaration(
+            f"The task name {name!r} has more than 200 characters. Shorten it."
+        )
+    if function.__module__ == "__main__":
+        raise InvalidDeclaration(
+            f"@task was used on {function.__name__} in a script: Python calls the module that it was started with "
+            f"'__main__', so the task would be {name!r} here, as in every script, and no worker would know it. "
+            "Move the function to a module of an installed app, such as its tasks.py, and import it from there."
+        )
 
 
 def refuse_unknown(where: str, given: Collection[str], known: Collection[str] = OF_TASK) -> None:

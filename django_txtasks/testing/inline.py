@@ -49,15 +49,14 @@ def run_due_tasks(
     """Run what is due, and what that enqueues, here and now: in this thread and this transaction.
 
     It works in Django's ``TestCase`` and under pytest-django's ``db``: rows that the test has not committed
-    are claimed, run and recorded as a worker would, by priority and time. Time limits do not apply.
+    are claimed, run and recorded as a worker would. Time limits do not apply.
 
     Args:
         queues: only these; None = all.
         limit: attempts, as tasks may enqueue each other for ever.
         reraise: raise what a task raises, once its row says so; else go on.
 
-    Returns:
-        The attempts, in their order.
+    Returns: the attempts, in their order.
 
     Raises:
         AssertionError: there was more than ``limit`` to do.
@@ -74,9 +73,10 @@ def run_due_tasks(
                 raise AssertionError(
                     f"More than {limit} attempts, and {attempt.task_name} is due: does a task enqueue itself?"
                 )
-            ran.append(_run(attempt, using))
-            if reraise and (error := ran[-1].error) is not None:
-                raise error
+            one = _run(attempt, using)
+            ran.append(one)
+            if reraise and one.error is not None:
+                raise one.error
     finally:
         workers.unregister(using, worker)
     return ran
@@ -85,8 +85,7 @@ def run_due_tasks(
 def _claim_one(subscription: Subscription, worker: uuid.UUID) -> Attempt | None:
     with transaction.atomic(using=subscription.alias):
         request = TurnRequest(Capacity(1), scan=Scan(subscription.queues))
-        claimed = engines.claim(subscription, worker, request).claimed
-    return claimed[0] if claimed else None
+        return next(iter(engines.claim(subscription, worker, request).claimed), None)
 
 
 def _run(attempt: Attempt, alias: str) -> RanTask:

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -100,14 +100,7 @@ def open_stage(
     """
     token = uuid.uuid4().hex[:12]
     changed = times(config, lease)
-    durations: Any = {name: timedelta(seconds=value) for name, value in changed.items()}
-    ours = dataclasses.replace(
-        config,
-        queue_prefix=f"txtasks-verify-{token}",
-        broker_url=config.broker_url if broker else None,
-        dead_notices=DeadNotices(),
-        **durations,
-    )
+    ours = _config_of_stage(config, token, changed, broker=broker)
     with ExitStack() as stack:
         scratch = stack.enter_context(Scratch(alias, token))
         say(f"Scratch database: {scratch.name} ({scratch.version}).")
@@ -129,6 +122,20 @@ def open_stage(
         stage = Stage(ours, scene, scratch, directory, proxy)
         stack.callback(stage.clean_up, say)
         yield stage
+
+
+def _config_of_stage(
+    config: Config, token: str, changed: Mapping[str, float], *, broker: bool
+) -> Config:
+    """Return the user's settings, pointed at the stage."""
+    durations: Any = {name: timedelta(seconds=value) for name, value in changed.items()}
+    return dataclasses.replace(
+        config,
+        queue_prefix=f"txtasks-verify-{token}",
+        broker_url=config.broker_url if broker else None,
+        dead_notices=DeadNotices(),
+        **durations,
+    )
 
 
 def _proxy(config: Config, stack: ExitStack) -> Proxy | None:

@@ -55,55 +55,8 @@ class Command(BaseCommand):
     help = "Runs tasks until it is stopped by SIGTERM or Ctrl-C."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument(
-            "--queue",
-            action="append",
-            metavar="Q",
-            help="Serve this queue (may be repeated). Default: all.",
-        )
-        parser.add_argument(
-            "--exclude-queue",
-            action="append",
-            default=[],
-            metavar="Q",
-            help="Serve all queues but this one.",
-        )
-        parser.add_argument(
-            "--threads",
-            type=positive,
-            default=checks.DEFAULT_THREADS,
-            metavar="N",
-            help=f"Tasks at a time per process ({checks.DEFAULT_THREADS}).",
-        )
-        parser.add_argument(
-            "--processes",
-            type=positive,
-            default=1,
-            metavar="N",
-            help="Worker processes for each database (1).",
-        )
-        parser.add_argument("--batch", action="store_true", help="End when nothing is due.")
-        parser.add_argument(
-            "--max-tasks",
-            type=positive,
-            metavar="N",
-            help="End after N tasks of each database, over all its processes.",
-        )
-        parser.add_argument(
-            "--max-tasks-per-process",
-            type=positive,
-            metavar="N",
-            help="Replace a process that has run N tasks; running ones end first.",
-        )
-        parser.add_argument(
-            "--max-rss",
-            type=positive,
-            metavar="MB",
-            help="Replace a process that holds more memory; running tasks end first.",
-        )
-        parser.add_argument(
-            "--reload", action="store_true", help="Restart when code changes. For development."
-        )
+        _options_of_a_worker(parser)
+        _options_of_its_end(parser)
         probe_options(parser)
         database_option(parser, "Run the tasks")
         parser.add_argument("--child-of-database", metavar="ALIAS", help=SUPPRESS)
@@ -113,42 +66,19 @@ class Command(BaseCommand):
         config = get_config()
         show_log(options["verbosity"], as_json=options["log_json"])
         queues = _queues(config, options["queue"], options["exclude_queue"])
-        if options["max_tasks"] and (options["max_tasks_per_process"] or options["max_rss"]):
-            raise CommandError(
-                "--max-tasks ends a process for good; --max-tasks-per-process and --max-rss replace it. "
-                "Use one or the other."
-            )
         inbox = HintInbox()
         stop = Shutdown(config.grace.total_seconds(), inbox.wake)
         supervised = obey_supervisor(stop)
         only = options["child_of_database"]
         aliases = served([only] if only else options["databases"])
-        for trouble in filter(
-            None, (checks.pool_is_too_small(one, options["threads"]) for one in aliases)
-        ):
-            raise CommandError(f"{trouble} Or give runworkers fewer --threads.")
-        processes = options["processes"] * len(aliases)
-        if not only and processes > 1 and (options["liveness_file"] or options["probe_port"]):
-            raise CommandError(
-                "--liveness-file and --probe-port tell of one worker process, and these would be "
-                f"{processes}. Start one command for each process."
-            )
-        if all(name.startswith("django_txtasks.notices.") for name in registry.names()):
-            raise CommandError(
-                "No task function is declared: add @task to a function in an installed app's tasks.py."
-            )
+        _refuse_contradictions(aliases, options)
         if not supervised and self._called_from_command_line:
             child = self._supervise(aliases, options)
             if child is None:
                 return
             obey(child.pipe, stop)
             aliases, options["max_tasks"] = [child.assignment.alias], child.assignment.max_tasks
-        if len(aliases) > 1:
-            raise CommandError(
-                f"One process serves one database, and these are {', '.join(map(repr, aliases))}: "
-                "call runworkers once for each."
-            )
-        subscription = Subscription(aliases[0], tuple(queues), tuple(registry.names()))
+        subscription = Subscription(_only(aliases), tuple(queues), tuple(registry.names()))
         with events_in_background(own_process=self._called_from_command_line):
             self._work(config, subscription, inbox, stop, options)
 
@@ -164,17 +94,7 @@ class Command(BaseCommand):
         file = options["liveness_file"]
         liveness = liveness_at(file, lambda: Liveness(config.lease, file))
         probes = probes_at(options["probe_port"], liveness)
-        last_will = None
-        if config.broker_url is not None:
-            from django_txtasks.broker.consumer import HintConsumer  # they import pika
-            from django_txtasks.broker.will import LastWillHolder
-
-            inbox.source = HintConsumer(
-                config, subscription.alias, list(subscription.queues), inbox.deliver
-            )
-            inbox.source.start()
-            last_will = LastWillHolder(config, subscription.alias, inbox.wake)
-            last_will.start()
+        listeners = _listen(config, subscription, inbox)
         worker = Worker(
             config,
             subscription,
@@ -184,7 +104,7 @@ class Command(BaseCommand):
             batch=options["batch"],
             max_tasks=options["max_tasks"],
             recycling=RecyclePolicy(options["max_tasks_per_process"], options["max_rss"]),
-            last_will=last_will,
+            last_will=listeners[-1] if listeners else None,
             liveness=liveness,
         )
         _say_what_nobody_declares(subscription)
@@ -192,9 +112,8 @@ class Command(BaseCommand):
             end = worker.run()
         if end in (End.CUT_SHORT, End.STUCK):
             self._cut_short(end)
-        for listener in (inbox.source, last_will):
-            if listener is not None:
-                listener.stop()
+        for listener in listeners:
+            listener.stop()
         if probes is not None:
             probes.close()
         if end is End.RECYCLE and self._called_from_command_line:
@@ -236,6 +155,52 @@ class Command(BaseCommand):
         return None
 
 
+def _refuse_contradictions(aliases: list[str], options: dict[str, Any]) -> None:
+    """Raise CommandError for options that do not go together, or that this project cannot serve."""
+    if options["max_tasks"] and (options["max_tasks_per_process"] or options["max_rss"]):
+        raise CommandError(
+            "--max-tasks ends a process for good; --max-tasks-per-process and --max-rss replace it. "
+            "Use one or the other."
+        )
+    for alias in aliases:
+        if trouble := checks.pool_is_too_small(alias, options["threads"]):
+            raise CommandError(f"{trouble} Or give runworkers fewer --threads.")
+    processes, is_child = options["processes"] * len(aliases), options["child_of_database"]
+    if not is_child and processes > 1 and (options["liveness_file"] or options["probe_port"]):
+        raise CommandError(
+            "--liveness-file and --probe-port tell of one worker process, and these would be "
+            f"{processes}. Start one command for each process."
+        )
+    if all(name.startswith("django_txtasks.notices.") for name in registry.names()):
+        raise CommandError(
+            "No task function is declared: add @task to a function in an installed app's tasks.py."
+        )
+
+
+def _only(aliases: list[str]) -> str:
+    if len(aliases) > 1:
+        raise CommandError(
+            f"One process serves one database, and these are {', '.join(map(repr, aliases))}: "
+            "call runworkers once for each."
+        )
+    return "".join(aliases)
+
+
+def _listen(config: Config, subscription: Subscription, inbox: HintInbox) -> tuple[Any, ...]:
+    """Start what listens to RabbitMQ; return it, nothing where there is no broker."""
+    if config.broker_url is None:
+        return ()
+    from django_txtasks.broker import consumer, will  # they import pika
+
+    queues = list(subscription.queues)
+    source = consumer.HintConsumer(config, subscription.alias, queues, inbox.deliver)
+    inbox.source = source
+    last_will = will.LastWillHolder(config, subscription.alias, inbox.wake)
+    for one in (source, last_will):
+        one.start()
+    return source, last_will
+
+
 def _assignments(alias: str, options: dict[str, Any]) -> list[Assignment]:
     """Return what the children for one database are for."""
     command = [*get_child_arguments(), "--skip-checks", f"--child-of-database={alias}"]
@@ -265,3 +230,58 @@ def _queues(config: Config, wanted: list[str] | None, excluded: list[str]) -> li
     if not queues:
         raise CommandError("--exclude-queue leaves no queue to serve.")
     return list(dict.fromkeys(queues))
+
+
+def _options_of_a_worker(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--queue",
+        action="append",
+        metavar="Q",
+        help="Serve this queue (may be repeated). Default: all.",
+    )
+    parser.add_argument(
+        "--exclude-queue",
+        action="append",
+        default=[],
+        metavar="Q",
+        help="Serve all queues but this one.",
+    )
+    parser.add_argument(
+        "--threads",
+        type=positive,
+        default=checks.DEFAULT_THREADS,
+        metavar="N",
+        help=f"Tasks at a time per process ({checks.DEFAULT_THREADS}).",
+    )
+    parser.add_argument(
+        "--processes",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="Worker processes for each database (1).",
+    )
+
+
+def _options_of_its_end(parser: ArgumentParser) -> None:
+    parser.add_argument("--batch", action="store_true", help="End when nothing is due.")
+    parser.add_argument(
+        "--max-tasks",
+        type=positive,
+        metavar="N",
+        help="End after N tasks of each database, over all its processes.",
+    )
+    parser.add_argument(
+        "--max-tasks-per-process",
+        type=positive,
+        metavar="N",
+        help="Replace a process that has run N tasks; running ones end first.",
+    )
+    parser.add_argument(
+        "--max-rss",
+        type=positive,
+        metavar="MB",
+        help="Replace a process that holds more memory; running tasks end first.",
+    )
+    parser.add_argument(
+        "--reload", action="store_true", help="Restart when code changes. For development."
+    )
