@@ -35,7 +35,6 @@ from django_txtasks.worker.prefetch import (
     BATCH_SECONDS,
     CLAIM_TASKS,
     FIRST_TASKS,
-    INSTANT_SECONDS,
     SHORT_SECONDS,
     TINY_SECONDS,
     PrefetchPolicy,
@@ -110,12 +109,6 @@ def behind(door, one):
     """End an attempt when the door opens."""
     door.wait(60)
     return Ended(attempt=one, arrow=Arrow.FINISH)
-
-
-@pytest.fixture
-def patient_line(monkeypatch):
-    """One in line that hangs is waited for by the others, however slow this machine is."""
-    monkeypatch.setattr("django_txtasks.worker.slots.HOLD_UP_SECONDS", 600)
 
 
 @pytest.fixture
@@ -306,84 +299,6 @@ def test_a_queue_of_runs_that_moves_on_is_no_stall():
     door.set()
     slots.close()
     assert looks == [1000.0 + STALL_SECONDS, 1000.3 + STALL_SECONDS, 1000.0 + LONGEST_WAIT_SECONDS]
-
-
-def test_what_takes_no_time_runs_in_line_and_leaves_the_other_slots_to_others(patient_line):
-    """Threads that hardly wait would only take Python from each other."""
-    threads, order, door = set(), [], threading.Event()
-
-    def run(one, limit):
-        threads.add(threading.get_ident())
-        order.append(one)
-        return behind(door, one)
-
-    slots = slots_of(3, run)
-    batches = [[attempt(), attempt()] for _ in range(3)]
-    for one in batches:
-        slots.start(one, in_line=True)
-    helpers.wait_until(lambda: order)
-    assert (slots.running, slots.free) == (6, 2)
-    assert (
-        slots.next_look < time.monotonic() + STALL_SECONDS + 1
-    )  # nor do they wait longer than others
-    door.set()
-    helpers.wait_until(lambda: len(slots.collect()) == 0 and slots.running == 0)
-    assert order == [one for several in batches for one in several]
-    assert len(threads) == 1
-    slots.start([attempt()], in_line=True)  # the line is not left waiting for a slot that has gone
-    helpers.wait_until(lambda: slots.collect() != [])
-    slots.close()
-
-
-def test_those_in_line_behind_one_that_takes_long_are_given_back(patient_line):
-    door, begun = threading.Event(), threading.Event()
-
-    def run(one, limit):
-        begun.set()
-        return behind(door, one)
-
-    slots = slots_of(2, run)
-    first, second, third = attempt(), attempt(), attempt()
-    slots.start([first, second], in_line=True)
-    slots.start([third], in_line=True)
-    assert begun.wait(30)
-    back = []
-    helpers.wait_until(lambda: back.extend(slots.release(stalled=True)) or len(back) == 2)
-    assert sorted(back) == sorted([second, third])
-    door.set()
-    helpers.wait_until(lambda: slots.collect() != [])
-    helpers.wait_until(lambda: slots.collect() == [] and slots.free == 2)
-    slots.close()
-
-
-def test_one_in_line_that_hangs_does_not_hold_up_those_that_come_later():
-    door, begun = threading.Event(), []
-
-    def run(one, limit):
-        begun.append(one)
-        if len(begun) == 1:
-            door.wait(60)
-        return Ended(attempt=one, arrow=Arrow.FINISH)
-
-    slots = slots_of(2, run)
-    slots.start([attempt()], in_line=True)
-    helpers.wait_until(lambda: begun)
-    others = [attempt(), attempt()]
-    for one in others:
-        slots.start([one], in_line=True)
-    assert slots.next_look < time.monotonic() + STALL_SECONDS
-    helpers.wait_until(lambda: slots.collect() and begun[1:] == others)
-    door.set()
-    helpers.wait_until(lambda: not slots.collect() and slots.free == 2)
-    slots.close()
-
-
-def test_only_what_is_instant_throughout_runs_in_line():
-    prefetch = pace_of(instant=INSTANT_SECONDS / 2, tiny=TINY_SECONDS / 2)
-    assert prefetch.is_instant([attempt("instant")])
-    assert not prefetch.is_instant([attempt("instant"), attempt("tiny")])
-    assert not prefetch.is_instant([attempt("instant", may_share=False)])
-    assert not prefetch.is_instant([attempt("unknown")])
 
 
 def looked_up(plan, *, filled=False):

@@ -14,8 +14,6 @@ BATCH_SECONDS = 0.02
 """Seconds of work that one slot is handed at once."""
 TINY_SECONDS = 0.005
 """Seconds: what usually takes less may be handed to a slot together with others."""
-INSTANT_SECONDS = 0.0001
-"""Seconds: what takes less, one slot runs as fast as it is claimed; two would take Python from each other."""
 CLAIM_TASKS = 500
 """Tasks that are claimed at once, at most."""
 CLAIM_BYTES = 4 * 1024 * 1024
@@ -89,13 +87,6 @@ class PrefetchPolicy:
                 work += mean
         if batch:
             yield batch
-
-    def is_instant(self, batch: Sequence[Attempt]) -> bool:
-        """Say whether these, which a slot is handed at once, should not run beside others like them."""
-        names = {attempt.task_name for attempt in batch}
-        return batch[0].may_share and all(
-            self._means.get(name, SHORT_SECONDS) < INSTANT_SECONDS for name in names
-        )
 
     def learn(self, claimed: Iterable[Attempt]) -> None:
         """These were claimed where there was room ahead: what is looked at beyond that is locked in vain."""

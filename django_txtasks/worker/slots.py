@@ -22,8 +22,6 @@ from django_txtasks.worker.limits import NEVER, NO_LIMIT, TimeLimit
 Fence = tuple[uuid.UUID, int, uuid.UUID]
 STALL_SECONDS = 0.15
 """Seconds that the tasks of a batch wait for one of them, or for any slot, before they are released."""
-HOLD_UP_SECONDS = 0.05
-"""Seconds after which those in line no longer wait for one of them if there is another slot."""
 LONGEST_WAIT_SECONDS = 0.5
 """Seconds that a batch waits for a slot while others go on: more than is ever claimed ahead on purpose."""
 
@@ -43,7 +41,6 @@ class Batch:
         attempts: all of them.
         left: those that have not begun; a slot takes them from one end, the loop from the other.
         good_until: when their claim is too old to begin, by ``time.monotonic()``.
-        in_line: no other such batch runs beside it.
         begun: a slot has taken it.
         since: when its last attempt began, or the batch was handed over, by the same clock.
     """
@@ -51,7 +48,6 @@ class Batch:
     attempts: list[Attempt]
     left: deque[Running]
     good_until: float
-    in_line: bool = False
     begun: bool = False
     since: float = field(default_factory=time.monotonic)
 
@@ -79,7 +75,6 @@ class Slots:
         self._work: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
         self._ended: deque[tuple[Ended, float]] = deque()
         self._over: deque[Batch] = deque()
-        self._line: deque[Batch] = deque()
         self._batches: set[Batch] = set()
         self._too_old: list[Attempt] = []
         self._count = 0
@@ -100,7 +95,7 @@ class Slots:
     @property
     def free(self) -> int:
         """How many slots have nothing to do."""
-        return max(0, len(self._threads) - len(self._batches) + len(self._line))
+        return max(0, len(self._threads) - len(self._batches))
 
     @property
     def names(self) -> set[str]:
@@ -112,14 +107,11 @@ class Slots:
         attempts = [one for batch in self._batches for one in batch.attempts]
         return {(one.task_id, one.number) for one in [*attempts, *self.in_hand.kept_back]}
 
-    def start(
-        self, attempts: list[Attempt], good_until: float = NEVER, *, in_line: bool = False
-    ) -> None:
+    def start(self, attempts: list[Attempt], good_until: float = NEVER) -> None:
         """Give attempts to a slot, to be run one after the other.
 
         Args:
             good_until: when their claim is too old to begin, by ``time.monotonic()``.
-            in_line: after the others that were so, in their slot.
         """
         left: deque[Running] = deque()
         for attempt in attempts:
@@ -129,14 +121,10 @@ class Slots:
             self.in_hand.attempts[attempt.task_id.int] = attempt
             if limit is not NO_LIMIT:
                 self._limited[attempt.fence] = running
-        batch = Batch(attempts, left, good_until, in_line)
+        batch = Batch(attempts, left, good_until)
         self._count += len(attempts)
-        if in_line:
-            self._line.append(batch)
-            self._move_up()
-        else:
-            self._work.put(batch)
         self._batches.add(batch)
+        self._work.put(batch)
 
     def release(self, *, stalled: bool) -> list[Attempt]:
         """Return attempts that have not begun, and forget them.
@@ -165,12 +153,7 @@ class Slots:
         """When to enforce limits or to release again, by ``time.monotonic()``."""
         limits = (one.limit.next(self._patience) for one in self._limited.values())
         stalls = (self._stalls(batch) for batch in self._waiting())
-        line = (
-            batch.since + HOLD_UP_SECONDS
-            for batch in self._ahead_of_line()
-            if self._line and self.free
-        )
-        return min(min(limits, default=NEVER), min(stalls, default=NEVER), min(line, default=NEVER))
+        return min(min(limits, default=NEVER), min(stalls, default=NEVER))
 
     def collect(self) -> list[Ended]:
         """Return what has ended since the last call."""
@@ -184,7 +167,6 @@ class Slots:
         self._batches.difference_update(over)
         for batch in over:
             self._too_old += _emptied(batch.left)
-        self._move_up()
         return ended
 
     def close(self) -> None:
@@ -194,31 +176,10 @@ class Slots:
         for thread in self._threads:
             thread.join()
 
-    def _move_up(self) -> None:
-        """Start the first in line, unless one is on its way whose slot will come for it."""
-        if not self._ahead_of_line():
-            with contextlib.suppress(IndexError):
-                self._work.put(self._line.popleft())
-
-    def _ahead_of_line(self) -> list[Batch]:
-        """Return the batches on their way whose slots will come for the line in a moment."""
-        late = time.monotonic() - HOLD_UP_SECONDS
-        return [
-            batch
-            for batch in self._batches
-            if batch.in_line
-            and batch not in self._line
-            and not (batch.begun and batch.since < late)
-        ]
-
     def _waiting(self) -> list[Batch]:
         """Return the batches that wait for a slot or for one of their own; an idle slot takes one at once."""
-        full = len(self._batches) - len(self._line) > len(self._threads)
-        return [
-            batch
-            for batch in self._batches
-            if batch.left and (batch.begun or full or batch in self._line)
-        ]
+        full = len(self._batches) > len(self._threads)
+        return [one for one in self._batches if one.left and (one.begun or full)]
 
     def _stalls(self, batch: Batch) -> float:
         """Return when a waiting batch has waited for too long; a queue that moves on is no stall."""
@@ -236,9 +197,6 @@ class Slots:
     def _slot(self) -> None:
         while (batch := self._next()) is not None:
             self._run_batch(batch)
-            with contextlib.suppress(IndexError):  # none is left
-                for _ in range(len(self._line) if batch.in_line else 0):  # what comes later waits
-                    self._run_batch(self._line.popleft())
         connections.close_all()
 
     def _next(self) -> Batch | None:

@@ -88,7 +88,7 @@ class Workload:
             good_until: when their claim is too old to begin, by ``time.monotonic()``.
         """
         for batch in self.prefetch.batches(attempts):
-            self.slots.start(batch, good_until, in_line=self.prefetch.is_instant(batch))
+            self.slots.start(batch, good_until)
 
     def learn(self, result: TurnResult, capacity: Capacity) -> None:
         """A turn has claimed with this capacity: learn how many to claim next time."""
