@@ -105,7 +105,7 @@ MUTANTS = [
            {"AND crashes = 0 AND max_crashes > 1": "AND crashes = 0"}, "test_runs.py"),
     Mutant("a task that may not run again shares no slot", "lifecycle/statements.py",
            {"on_crash = 'retry' AND crashes": "crashes"}, "test_runs.py"),
-    Mutant("a claim that is too old does not begin", "worker/slots.py",
+    Mutant("a claim that is too old does not begin", "worker/slot_threads.py",
            {"while (now := time.monotonic()) < batch.good_until:":
             "while (now := time.monotonic()) or True:"}, "test_runs.py"),
     Mutant("SKIP LOCKED on PostgreSQL", "lifecycle/dialect.py",

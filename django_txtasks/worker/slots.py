@@ -1,23 +1,17 @@
-"""The threads that run tasks: nothing else runs user code, and they write no row but by a task's own."""
+"""What slots were handed, what of it waits, and how long it may."""
 
 from __future__ import annotations
 
 import contextlib
-import queue
-import threading
 import time
 import uuid
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import NamedTuple
 
-from django.db import connections
-
-from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
-from django_txtasks.worker.connections import close_old
+from django_txtasks.lifecycle.attempts import Attempt, Ended
 from django_txtasks.worker.in_hand import InHand, Key
 from django_txtasks.worker.limits import NEVER, NO_LIMIT, TimeLimit
+from django_txtasks.worker.slot_threads import Batch, Running, SlotThreads
 
 Fence = tuple[uuid.UUID, int, uuid.UUID]
 STALL_SECONDS = 0.15
@@ -26,38 +20,11 @@ LONGEST_WAIT_SECONDS = 0.5
 """Seconds that a batch waits for a slot while others go on: more than is ever claimed ahead on purpose."""
 
 
-class Running(NamedTuple):
-    """An attempt in a slot, and how long it may take."""
-
-    attempt: Attempt
-    limit: TimeLimit
-
-
-@dataclass(eq=False)
-class Batch:
-    """Attempts that one slot runs one after the other.
-
-    Attributes:
-        attempts: all of them.
-        left: those that have not begun; a slot takes them from one end, the loop from the other.
-        good_until: when their claim is too old to begin, by ``time.monotonic()``.
-        begun: a slot has taken it.
-        since: when its last attempt began, or the batch was handed over, by the same clock.
-    """
-
-    attempts: list[Attempt]
-    left: deque[Running]
-    good_until: float
-    begun: bool = False
-    since: float = field(default_factory=time.monotonic)
-
-
 class Slots:
-    """So many threads, each running one attempt at a time.
+    """What the loop knows of the threads that run tasks. For the loop alone.
 
     Args:
-        run: runs an attempt to its end and never raises.
-        wake: called from a slot when it is free again.
+        run, wake: see ``SlotThreads``.
         patience: seconds that an attempt has for its end after TimedOut was raised in it.
         took: told how long a task of a name took.
     """
@@ -71,21 +38,13 @@ class Slots:
         patience: float,
         took: Callable[[str, float], None],
     ) -> None:
-        self._run, self._wake, self._patience, self._took = run, wake, patience, took
-        self._work: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
-        self._ended: deque[tuple[Ended, float]] = deque()
-        self._over: deque[Batch] = deque()
+        self._threads = SlotThreads(count, run, wake)
+        self._patience, self._took = patience, took
         self._batches: set[Batch] = set()
         self._too_old: list[Attempt] = []
         self._count = 0
         self._limited: dict[Fence, Running] = {}
         self.in_hand = InHand()
-        self._threads = [
-            threading.Thread(target=self._slot, name=f"txtasks-slot-{number}", daemon=True)
-            for number in range(1, count + 1)
-        ]
-        for thread in self._threads:
-            thread.start()
 
     @property
     def running(self) -> int:
@@ -124,7 +83,7 @@ class Slots:
         batch = Batch(attempts, left, good_until)
         self._count += len(attempts)
         self._batches.add(batch)
-        self._work.put(batch)
+        self._threads.put(batch)
 
     def release(self, *, stalled: bool) -> list[Attempt]:
         """Return attempts that have not begun, and forget them.
@@ -158,9 +117,10 @@ class Slots:
     def collect(self) -> list[Ended]:
         """Return what has ended since the last call."""
         ended: list[Ended] = []
-        over = [self._over.popleft() for _ in range(len(self._over))]
-        while self._ended:
-            one, seconds = self._ended.popleft()
+        threads = self._threads
+        over = [threads.over.popleft() for _ in range(len(threads.over))]
+        while threads.ended:
+            one, seconds = threads.ended.popleft()
             self._forget(one.attempt)
             self._took(one.attempt.task_name, seconds)
             ended.append(one)
@@ -171,10 +131,7 @@ class Slots:
 
     def close(self) -> None:
         """End the threads, which must be idle."""
-        for _ in self._threads:
-            self._work.put(None)
-        for thread in self._threads:
-            thread.join()
+        self._threads.close()
 
     def _waiting(self) -> list[Batch]:
         """Return the batches that wait for a slot or for one of their own; an idle slot takes one at once."""
@@ -193,35 +150,6 @@ class Slots:
         self.in_hand.attempts.pop(attempt.task_id.int, None)
         if attempt.timeout is not None:
             self._limited.pop(attempt.fence, None)
-
-    def _slot(self) -> None:
-        while (batch := self._next()) is not None:
-            self._run_batch(batch)
-        connections.close_all()
-
-    def _next(self) -> Batch | None:
-        """Wait for work; connections whose age is over end meanwhile."""
-        while True:
-            with contextlib.suppress(queue.Empty):
-                return self._work.get(timeout=close_old())
-
-    def _run_batch(self, batch: Batch) -> None:
-        batch.since, batch.begun = time.monotonic(), True
-        with contextlib.suppress(IndexError):  # none is left, or they were released
-            while (now := time.monotonic()) < batch.good_until:
-                running = batch.left.popleft()
-                batch.since = now
-                ended = self._run_one(running)
-                self._ended.append((ended, time.monotonic() - now))
-        self._over.append(batch)
-        self._wake()
-
-    def _run_one(self, running: Running) -> Ended:
-        try:
-            return self._run(running.attempt, running.limit)
-        except BaseException as error:  # a slot that died would keep its row claimed for ever
-            died = {"type": repr(type(error))}
-            return Ended(attempt=running.attempt, arrow=Arrow.BURY, error=died)
 
 
 def _emptied(left: deque[Running]) -> list[Attempt]:

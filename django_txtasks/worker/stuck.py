@@ -7,7 +7,8 @@ import uuid
 
 from django_txtasks import signals
 from django_txtasks.worker.limits import NEVER
-from django_txtasks.worker.slots import Running, Slots
+from django_txtasks.worker.slot_threads import Running
+from django_txtasks.worker.slots import Slots
 
 
 class StuckTasks:

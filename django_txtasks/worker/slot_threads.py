@@ -1,0 +1,117 @@
+"""The threads that run tasks: nothing else runs user code, and they write no row but by a task's own."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from django.db import connections
+
+from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
+from django_txtasks.worker.connections import close_old
+from django_txtasks.worker.limits import TimeLimit
+
+
+class Running(NamedTuple):
+    """An attempt in a slot, and how long it may take."""
+
+    attempt: Attempt
+    limit: TimeLimit
+
+
+@dataclass(eq=False)
+class Batch:
+    """Attempts that one slot runs one after the other.
+
+    Attributes:
+        attempts: all of them.
+        left: those that have not begun; a slot takes them from one end, the loop from the other.
+        good_until: when their claim is too old to begin, by ``time.monotonic()``.
+        begun: a slot has taken it. Written by that slot, read by the loop.
+        since: when its last attempt began, or the batch was handed over, by the same clock. Written by that slot.
+    """
+
+    attempts: list[Attempt]
+    left: deque[Running]
+    good_until: float
+    begun: bool = False
+    since: float = field(default_factory=time.monotonic)
+
+
+class SlotThreads:
+    """So many threads, each running one attempt at a time.
+
+    Args:
+        run: runs an attempt to its end and never raises.
+        wake: called from a slot when it is free again.
+
+    Attributes:
+        ended: what has ended, and how many seconds it took. Written by slots, emptied by the loop.
+        over: batches of which nothing is left to run here. Written by slots, emptied by the loop.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        run: Callable[[Attempt, TimeLimit], Ended],
+        wake: Callable[[], None],
+    ) -> None:
+        self._run, self._wake = run, wake
+        self._work: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
+        self.ended: deque[tuple[Ended, float]] = deque()
+        self.over: deque[Batch] = deque()
+        self._threads = [
+            threading.Thread(target=self._slot, name=f"txtasks-slot-{number}", daemon=True)
+            for number in range(1, count + 1)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def __len__(self) -> int:
+        return len(self._threads)
+
+    def put(self, batch: Batch) -> None:
+        """Hand it to the next slot that is free."""
+        self._work.put(batch)
+
+    def close(self) -> None:
+        """End the threads, which must be idle."""
+        for _ in self._threads:
+            self._work.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def _slot(self) -> None:
+        while (batch := self._next()) is not None:
+            self._run_batch(batch)
+        connections.close_all()
+
+    def _next(self) -> Batch | None:
+        """Wait for work; connections whose age is over end meanwhile."""
+        while True:
+            with contextlib.suppress(queue.Empty):
+                return self._work.get(timeout=close_old())
+
+    def _run_batch(self, batch: Batch) -> None:
+        batch.since, batch.begun = time.monotonic(), True
+        with contextlib.suppress(IndexError):  # none is left, or they were released
+            while (now := time.monotonic()) < batch.good_until:
+                running = batch.left.popleft()
+                batch.since = now
+                ended = self._run_one(running)
+                self.ended.append((ended, time.monotonic() - now))
+        self.over.append(batch)
+        self._wake()
+
+    def _run_one(self, running: Running) -> Ended:
+        try:
+            return self._run(running.attempt, running.limit)
+        except BaseException as error:  # a slot that died would keep its row claimed for ever
+            died = {"type": repr(type(error))}
+            return Ended(attempt=running.attempt, arrow=Arrow.BURY, error=died)
