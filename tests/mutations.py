@@ -196,7 +196,7 @@ MUTANTS = [
            {" or size > BYTES_PER_STATEMENT": ""}, "test_bad_calls.py"),
     Mutant("a hint is sent on once", "worker/rerouting.py",
            {" if one not in self._sent": ""}, "test_rerouting.py"),
-    Mutant("renotify", "cleaner/cleaner.py", {"            upkeep.renotify,\n": ""}, "test_cleaner.py"),
+    Mutant("renotify", "cleaner/cleaner.py", {"            self.upkeep.renotify,\n": ""}, "test_cleaner.py"),
     Mutant("a claim of a worker that registers meanwhile is none without a worker", "lifecycle/cleaning.py",
            {"if is_uuid(low) and not fetch(alias, statements.HAS_WORKER, worker=as_uuid(low)):":
             "if is_uuid(low):"}, "test_cleaner_load.py"),
@@ -205,11 +205,11 @@ MUTANTS = [
            "test_cleaner_load.py"),
     Mutant("names that nobody declares are not renotified", "cleaner/renotifier.py",
            {"if one.untold and _is_in(one.task_name, names)": "if one.untold"}, "test_cleaner_load.py"),
-    Mutant("a pass looks at the workers in between", "cleaner/cleaner.py",
-           {"            if self.clock() >= end:\n                break\n": ""}, "test_cleaner_load.py"),
+    Mutant("a pass looks at the workers in between", "cleaner/passes.py",
+           {"            if self._clock() >= end:\n                break\n": ""}, "test_cleaner_load.py"),
     Mutant("a pass that failed in part is no whole one", "cleaner/cleaner.py",
-           {"            self.record.failed(self._error)\n            return self._done\n":
-            "            self.record.failed(self._error)\n"}, "test_cleaner_row.py"),
+           {"            self.record.failed(self.passes.error)\n            return\n":
+            "            self.record.failed(self.passes.error)\n"}, "test_cleaner_row.py"),
     Mutant("a cleaner that slept counts anew", "cleaner/failure_detector.py",
            {"if slept or session is not self._links[0]:": "if session is not self._links[0]:"},
            "test_cleaner.py"),

@@ -195,7 +195,7 @@ def test_a_pass_ends_after_an_interval_and_the_next_one_goes_on(monkeypatch):
 
     def wait(seconds):
         clock.now += 10
-        passes.append(cleaner._pass)
+        passes.append(cleaner.passes._pieces)
         return not FinishedTask.objects.exists()
 
     cleaner.run(wait, lambda counts: None)

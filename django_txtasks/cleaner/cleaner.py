@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -13,6 +13,7 @@ from django.db import DatabaseError, InterfaceError, connections, reset_queries
 
 from django_txtasks import signals
 from django_txtasks.cleaner.failure_detector import FailureDetector, LastWills
+from django_txtasks.cleaner.passes import Passes
 from django_txtasks.cleaner.record import Record
 from django_txtasks.cleaner.renotifier import Notify
 from django_txtasks.cleaner.rescue import Rescue
@@ -26,7 +27,7 @@ from django_txtasks.lifecycle.database_errors import (
     took_too_long,
 )
 from django_txtasks.lifecycle.transactions import own_transaction
-from django_txtasks.retry import backoff, jitter
+from django_txtasks.retry import backoff
 
 NAMES = ("lost", "retried", "buried", "expired", "renotified", "pruned")
 PIECE_SECONDS = 0.25
@@ -76,10 +77,15 @@ class Cleaner:
             config, alias, notify=notify, emit=self._emit, skip=self.rescue.skip, clock=clock
         )
         self.record = Record(config, alias, clock, self._say_unwritten)
-        self._pass: Iterator[Counter[str]] | None = None
-        self._next_pass = float("-inf")
-        self._done: Counter[str] = Counter()
-        self._error = ""
+        steps = (
+            self.rescue.recover_without_row,
+            self.upkeep.renotify,
+            self.upkeep.tell_of_long_claims,
+            self.upkeep.tell_of_undeclared_names,
+            self.upkeep.forget,
+            self.upkeep.remove,
+        )
+        self.passes = Passes(alias, config, steps, emit=self._emit, clock=clock)
 
     def run(self, wait: Callable[[float], bool], report: Callable[[Counter[str]], None]) -> None:
         """Clean until ``wait(seconds)`` says stop. A database that fails is waited for.
@@ -95,11 +101,11 @@ class Cleaner:
                 report(self._turn())
                 failures = 0
                 self._tell_probes(refused=False)
-                is_busy = self._pass is not None or self.rescue.is_unfinished
+                is_busy = self.passes.is_running or self.rescue.is_unfinished
                 interval = self.config.heartbeat_interval.total_seconds()
                 pause = 0.0 if is_busy else self.workers.pause(interval)
             except (DatabaseError, InterfaceError) as error:
-                self._pass = None  # the next one begins in time
+                self.passes.break_off()
                 self.record.failed(str(error).strip())
                 failures += 1
                 pause = self._heal(error, failures)
@@ -120,10 +126,10 @@ class Cleaner:
         counts.update(self.find_lost())
         while self.rescue.is_unfinished:
             counts.update(self.find_lost())
-        for piece in self._pieces():
+        for piece in self.passes.pieces():
             counts.update(piece)
-        if self._error:
-            raise DatabaseError(self._error)
+        if self.passes.error:
+            raise DatabaseError(self.passes.error)
         return counts
 
     def find_lost(self) -> Counter[str]:
@@ -147,54 +153,21 @@ class Cleaner:
         counts = self.find_lost()
         if self.rescue.is_unfinished:  # it comes before all else
             return counts
-        if self._pass is None and self.clock() >= self._next_pass:
-            self._next_pass = self.clock() + self._interval()  # also if it fails half-way
-            self._pass, self._done = self._pieces(), Counter()
         interval = self.config.heartbeat_interval.total_seconds()
-        end = self.clock() + min(PIECE_SECONDS, self.workers.pause(interval))
-        while self._pass is not None:
-            piece = next(self._pass, None)
-            if piece is None:
-                counts.update(self._end_pass())
-            else:
-                self._done.update(piece)
-            if self.clock() >= end:
-                break
+        done = self.passes.work(self.clock() + min(PIECE_SECONDS, self.workers.pause(interval)))
+        if done is not None:
+            counts.update(done)
+            self._end_pass()
         return counts
 
-    def _end_pass(self) -> Counter[str]:
-        """Write down how the pass ended; return what it has done."""
-        self._pass = None
-        if self._error:
-            self.record.failed(self._error)
-            return self._done
+    def _end_pass(self) -> None:
+        """Write down how the pass ended."""
+        if self.passes.error:
+            self.record.failed(self.passes.error)
+            return
         self.record.passed()
         if self.liveness is not None:
             self.liveness.wrote()
-        return self._done
-
-    def _pieces(self) -> Iterator[Counter[str]]:
-        """Go through a pass, piece by piece. A step that fails does not stop the others."""
-        self._error = ""
-        self.rescue.look_again()
-        upkeep = self.upkeep
-        steps: tuple[Callable[[], Iterator[Counter[str]]], ...] = (
-            self.rescue.recover_without_row,
-            upkeep.renotify,
-            upkeep.tell_of_long_claims,
-            upkeep.tell_of_undeclared_names,
-            upkeep.forget,
-            upkeep.remove,
-        )
-        for step in steps:
-            try:
-                yield from step()
-            except DatabaseError as error:
-                if not sessions.can_write(self.alias):
-                    raise
-                what = step.__name__.strip("_").replace("_", " ")
-                self._error = f"{what}: {text_of(error)}"
-                self._emit(signals.step_failed, database=self.alias, error=self._error)
 
     def _say_unwritten(self, why: str) -> None:
         self._emit(signals.step_failed, database=self.alias, error=f"its own row: {why}")
@@ -218,9 +191,6 @@ class Cleaner:
         if self.liveness is not None:
             self.liveness.turned()
             self.liveness.ended(refused=refused)
-
-    def _interval(self) -> float:
-        return self.config.clean_interval.total_seconds() * jitter(0.9, 1)
 
     def _emit(self, event: signals.Event, **facts: Any) -> None:
         if not self.quiet:

@@ -86,6 +86,7 @@ class Rescue:
 
     def recover_without_row(self) -> Iterator[Counter[str]]:
         """Recover all claims whose worker has no row, batch by batch."""
+        self._empty.clear()  # a pass begins: all lost workers are looked at again
         with self._reading():
             holders = cleaning.holders_without_row(self._alias)
         for holder in holders:
@@ -94,10 +95,6 @@ class Rescue:
                 counts: Counter[str] = Counter()
                 self._recover_all(holder, ids[start : start + CLAIMS_PER_WORKER], counts)
                 yield counts
-
-    def look_again(self) -> None:
-        """Forget which workers hold nothing, so that they are looked at again."""
-        self._empty.clear()
 
     def skip(self, task_id: uuid.UUID, error: Exception) -> None:
         """Tell, once, of a row that cannot be moved; it is tried again all the same."""

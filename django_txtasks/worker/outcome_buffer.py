@@ -6,14 +6,11 @@ import time
 import uuid
 from collections.abc import Iterable, Sequence
 
-from django.db import DatabaseError, InterfaceError, OperationalError, transaction
-
 from django_txtasks import signals
 from django_txtasks.conf import Config
-from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import outcomes
-from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
-from django_txtasks.worker.runner import describe
+from django_txtasks.lifecycle.attempts import Arrow, Ended
+from django_txtasks.worker import recording
 
 Key = tuple[uuid.UUID, int]
 
@@ -93,10 +90,14 @@ class OutcomeBuffer:
         recorded = outcomes.Recorded()
         if self.one_by_one:
             for one in waiting:
-                recorded += self._record_one(one)
+                written = recording.record_one(self.alias, one, self.config)
+                if written is None:
+                    self._refused_now.append(one)
+                else:
+                    recorded += written
         else:
-            recorded += self._record(waiting)
-        self._look_again(recorded, me)
+            recorded += outcomes.record(self.alias, waiting, config=self.config)
+        recording.look_again(self.alias, recorded, me)
         return recorded
 
     def committed(
@@ -116,9 +117,7 @@ class OutcomeBuffer:
             emit(one)
         for one in recorded.lost:
             if one.attempt.worker == me:
-                emit(
-                    one
-                )  # moved by an earlier COMMIT whose answer was lost: see TurnWriter._reconcile
+                emit(one)  # moved by an earlier COMMIT whose answer was lost: see Reconciliation
             elif one.arrow is Arrow.FINISH:
                 signals.task_finished_late.emit(**one.attempt.facts)
             else:
@@ -150,7 +149,7 @@ class OutcomeBuffer:
         self._failures, self.most = 0, 1
         signals.outcome_refused.emit(**one.attempt.facts, error=str(error))
         if too_much and one.arrow is not Arrow.BURY:
-            self.waiting.insert(0, unrecorded(one, error))
+            self.waiting.insert(0, recording.unrecorded(one, error))
         else:
             self._put_aside([one])
         return True
@@ -159,61 +158,6 @@ class OutcomeBuffer:
         if refused:
             self._refused += refused
             self._again_at = time.monotonic() + self.config.lease.total_seconds()
-
-    def _record(self, batch: list[Ended]) -> outcomes.Recorded:
-        return outcomes.record(self.alias, batch, config=self.config)
-
-    def _record_one(self, one: Ended) -> outcomes.Recorded:
-        """One bad outcome must not stop a worker: what the database refuses leaves the task dead.
-
-        If it refuses even that, the outcome waits for better times, which are looked for once in a lease.
-        """
-        refused = one
-        for _ in range(2):
-            try:
-                with transaction.atomic(using=self.alias):
-                    return self._record([refused])
-            except (OperationalError, InterfaceError):
-                raise
-            except ClaimLost:
-                return outcomes.Recorded(lost=[one])
-            except DatabaseError as error:
-                signals.outcome_refused.emit(**one.attempt.facts, error=str(error))
-                refused = unrecorded(one, error)
-        self._refused_now.append(one)
-        return outcomes.Recorded()
-
-    def _look_again(self, recorded: outcomes.Recorded, me: uuid.UUID) -> None:
-        """Tell those that finished by a COMMIT whose answer was lost from those that finished too late."""
-        for one in list(recorded.lost):
-            if outcomes.finished_by(self.alias, one.attempt):
-                recorded.lost.remove(one)
-                recorded.done.append(one._replace(arrow=Arrow.FINISH))
-            elif one.arrow is Arrow.FINISH and one.attempt.worker != me:
-                self._note_late_finish(one.attempt)
-
-    def _note_late_finish(self, attempt: Attempt) -> None:
-        """A note that the database refuses is not worth a turn."""
-        try:
-            with transaction.atomic(using=self.alias):
-                outcomes.note_late_finish(self.alias, attempt)
-        except (OperationalError, InterfaceError):
-            raise
-        except DatabaseError as error:
-            signals.outcome_refused.emit(**attempt.facts, error=str(error))
-
-
-def unrecorded(one: Ended, error: Exception) -> Ended:
-    """Return what is recorded instead of an outcome that the database refuses: the task is dead, and why."""
-    if one.arrow is Arrow.FINISH:
-        what = f"The task has ended well, but its result ({len(one.result or ''):,} bytes of JSON)"
-    else:
-        what = f"This attempt's {one.arrow.value} ({one.error.get('type')})"
-    entry = describe(error)
-    entry["message"] = (
-        f"{what} could not be recorded: {entry['message']}. Reviving the task runs it again."
-    )
-    return Ended(attempt=one.attempt, arrow=Arrow.BURY, error=entry)
 
 
 def emit(one: Ended) -> None:

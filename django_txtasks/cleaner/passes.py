@@ -1,0 +1,82 @@
+"""A cleaner's pass: all that is done about tasks once per interval, piece by piece."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+from django.db import DatabaseError
+
+from django_txtasks import signals
+from django_txtasks.conf import Config
+from django_txtasks.lifecycle import sessions
+from django_txtasks.lifecycle.database_errors import text_of
+from django_txtasks.retry import jitter
+
+Step = Callable[[], Iterator[Counter[str]]]
+
+
+class Passes:
+    """One pass after the other. Times are those of ``clock``.
+
+    Args:
+        steps: each yields its counts after each bounded piece of work. One that fails does not stop the others.
+        emit: emits an event, with its facts.
+
+    Attributes:
+        error: of the step that failed last in this pass; empty = none.
+    """
+
+    def __init__(
+        self,
+        alias: str,
+        config: Config,
+        steps: Sequence[Step],
+        *,
+        emit: Callable[..., None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._alias, self._config, self._steps = alias, config, steps
+        self._emit, self._clock = emit, clock
+        self._pieces: Iterator[Counter[str]] | None = None
+        self._next = float("-inf")
+        self._done: Counter[str] = Counter()
+        self.error = ""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a pass has begun and not ended."""
+        return self._pieces is not None
+
+    def break_off(self) -> None:
+        """Leave the rest of this pass; the next one begins in time."""
+        self._pieces = None
+
+    def work(self, end: float) -> Counter[str] | None:
+        """Begin a pass if it is due, and go on until ``end``; return what it has done if it has ended."""
+        if self._pieces is None and self._clock() >= self._next:
+            interval = self._config.clean_interval.total_seconds() * jitter(0.9, 1)
+            self._next = self._clock() + interval  # also if it fails half-way
+            self._pieces, self._done = self.pieces(), Counter()
+        while self._pieces is not None:
+            piece = next(self._pieces, None)
+            if piece is None:
+                self._pieces = None
+                return self._done
+            self._done.update(piece)
+            if self._clock() >= end:
+                break
+        return None
+
+    def pieces(self) -> Iterator[Counter[str]]:
+        """Go through a pass."""
+        self.error = ""
+        for step in self._steps:
+            try:
+                yield from step()
+            except DatabaseError as error:
+                if not sessions.can_write(self._alias):
+                    raise
+                what = step.__name__.strip("_").replace("_", " ")
+                self.error = f"{what}: {text_of(error)}"
+                self._emit(signals.step_failed, database=self._alias, error=self.error)
