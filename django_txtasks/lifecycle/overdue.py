@@ -45,13 +45,13 @@ def page(
     Args:
         behind: the last one of the page before.
     """
-    after, mark = "", {}
+    after, cursor = "", {}
     if behind is not None:
         after = statements.AFTER_CURSOR
-        mark = {"mark_time": behind.due_at, "mark_id": behind.task_id}
+        cursor = {"mark_time": behind.due_at, "mark_id": behind.task_id}
     rows = fetch_as(
         Overdue, alias, statements.OVERDUE.replace("{after}", after),
-        queue=queue, priority=priority, age=age.total_seconds(), limit=limit, **mark,
+        queue=queue, priority=priority, age=age.total_seconds(), limit=limit, **cursor,
     )  # fmt: skip
     return [row._replace(task_id=as_uuid(row.task_id), untold=bool(row.untold)) for row in rows]
 

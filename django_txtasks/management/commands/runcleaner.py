@@ -50,23 +50,7 @@ class Command(BaseCommand):
     help = "Recovers the tasks of crashed workers, renotifies overlooked ones, prunes old ones. Run one or more."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument(
-            "--once",
-            action="store_true",
-            help="Clean once and end; takes a lease if a worker looks silent.",
-        )
-        parser.add_argument(
-            "--interval",
-            type=float,
-            metavar="S",
-            help="Seconds between two passes (clean_interval).",
-        )
-        parser.add_argument(
-            "--dry-run", action="store_true", help="Say what --once would do, and change nothing."
-        )
-        parser.add_argument(
-            "--json", action="store_true", help="Print the counts as JSON, a line each."
-        )
+        _options(parser)
         probe_options(parser)
         database_option(parser, "Look after the tasks")
         log_json_option(parser)
@@ -88,7 +72,7 @@ class Command(BaseCommand):
                 )
             self._once(config, aliases, dry=dry)
             return
-        livenesses = {alias: _pulse(config) for alias in aliases}
+        livenesses = {alias: _liveness(config) for alias in aliases}
         together = liveness_at(file, lambda: LivenessOfAll(list(livenesses.values()), file))
         probes = probes_at(port, together)
         try:
@@ -205,7 +189,7 @@ def _text(counts: Counter[str]) -> str:
     return ", ".join(f"{name} {number}" for name, number in counts.items())
 
 
-def _pulse(config: Config) -> Liveness:
+def _liveness(config: Config) -> Liveness:
     """Return the signs of life of one database's cleaner: it is ready if it has finished a pass lately."""
     patience = cleaners.MAX_SILENT_INTERVALS * config.clean_interval + config.lease
     return Liveness(patience, unready="no pass has ended for three intervals; the log says why")
@@ -244,3 +228,23 @@ def _once(cleaner: Cleaner, *, dry: bool) -> Counter[str]:
         counts = cleaner.run_once()
         transaction.set_rollback(True, using=cleaner.alias)
     return counts
+
+
+def _options(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--once",
+        action="store_true",
+        help="Clean once and end; takes a lease if a worker looks silent.",
+    )
+    parser.add_argument(
+        "--interval",
+        type=float,
+        metavar="S",
+        help="Seconds between two passes (clean_interval).",
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="Say what --once would do, and change nothing."
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="Print the counts as JSON, a line each."
+    )
