@@ -10,24 +10,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from django_txtasks.broker import topology, upkeep
 from django_txtasks.conf import Config
 from django_txtasks.lifecycle import cleaning
-from django_txtasks.verify import journal, plan
-from django_txtasks.verify.crew import Crew, Member
-from django_txtasks.verify.plan import Fault, Kind
-from django_txtasks.verify.project import QUEUE, Scene
+from django_txtasks.verify import plan
+from django_txtasks.verify.crew import Crew
+from django_txtasks.verify.faults import Break, Faults
+from django_txtasks.verify.plan import Kind
+from django_txtasks.verify.project import Scene
 from django_txtasks.verify.proxy import Proxy
 from django_txtasks.verify.scratch import ALIAS, Scratch
 
-Break = Callable[[float], object]
-"""Breaks something; gets the fault's ``pick``. None or 0 = there was nothing to break just now."""
-
 TICK_SECONDS = 0.05
 CLEANERS = 2
-AWAY_SECONDS = 3.0
-BURST_TASKS = 300
-"""Tasks of a storm of rolled-back transactions."""
 RARER = {
     "kill a worker": 2,
     "kill a cleaner": 8,
@@ -127,21 +121,17 @@ class Storm:
         proxy: Proxy | None = None,
     ) -> None:
         self.config, self.scene, self.scratch, self.options = config, scene, scratch, options
-        self.proxy, self.log = proxy, Log()
+        self.log = Log()
         self.crew = Crew(scene, directory)
-        self._bursts = 0
-        self._thaws: list[tuple[float, Member]] = []
-        self._breaks: dict[str, Break] = {
-            "kill a worker": self._kill_worker,
-            "kill a cleaner": self._kill_cleaner,
-            "end all database sessions": lambda _: scratch.end_sessions(),
-            "cut off the broker": self._cut_off,
-            "purge the hints": self._purge,
-            "delete the queue of hints": self._delete_queue,
-            "roll back many transactions": self._roll_back,
-            "freeze a worker": self._freeze,
-            **options.more,
-        }
+        self._faults = Faults(
+            config,
+            scene,
+            scratch,
+            crew=self.crew,
+            proxy=proxy,
+            seed=options.seed,
+            more=options.more,
+        )
 
     def run(self, say: Callable[[str], None]) -> Log:
         """Begin, break, calm down, end.
@@ -161,6 +151,7 @@ class Storm:
         finally:
             self.crew.end()
         self.log.kills, self.log.restarts = len(self.crew.kills), self.crew.restarts
+        self.log.hints_purged = self._faults.hints_purged
         return self.log
 
     # -- phases -----------------------------------------------------------------------------------
@@ -181,12 +172,13 @@ class Storm:
         while self._registered() < self.options.workers:
             dead = [member for member in self.crew.workers if member.ended]
             if dead or time.monotonic() > end:
-                text = (dead or self.crew.workers)[0].log.read_text(errors="replace")
+                text = next(iter(dead or self.crew.workers)).log.read_text(errors="replace")
                 raise StormFailed(f"The workers did not start:\n{text[-3000:]}")
             time.sleep(TICK_SECONDS)
 
     def _registered(self) -> int:
-        return int(self.scratch.query("SELECT COUNT(*) FROM txtasks_worker")[0][0])
+        ((count,),) = self.scratch.query("SELECT COUNT(*) FROM txtasks_worker")
+        return int(count)
 
     def _send(self) -> None:
         shares = plan.share(self.options.tasks, self.options.senders)
@@ -205,11 +197,13 @@ class Storm:
         begun = time.monotonic()
         faults = plan.schedule(self.options.seed, self.options.kinds, self.options.seconds)
         limit = begun + self.options.seconds + self.options.drain
-        while (faults or self._thaws or self.crew.sending) and time.monotonic() < limit:
+        while (faults or self._faults.frozen or self.crew.sending) and time.monotonic() < limit:
             self.crew.look_after()
-            self._thaw()
+            self._faults.thaw()
             while faults and time.monotonic() - begun >= faults[0].at:
-                self._break(faults.pop(0))
+                fault = faults.pop(0)
+                had_something = self._faults.strike(fault)
+                (self.log.done if had_something else self.log.idle)[fault.name] += 1
                 self.crew.look_after()
             time.sleep(TICK_SECONDS)
         self.crew.dismiss_senders()
@@ -229,70 +223,3 @@ class Storm:
             self.crew.look_after()
             time.sleep(TICK_SECONDS)
         self.log.drain = time.monotonic() - begun
-
-    # -- faults -----------------------------------------------------------------------------------
-
-    def _break(self, fault: Fault) -> None:
-        had_something = self._breaks[fault.name](fault.pick)
-        (self.log.done if had_something else self.log.idle)[fault.name] += 1
-
-    def _kill_worker(self, pick: float) -> bool:
-        """Only one that has brought a task to its end, so that there is progress."""
-        worker = self._one_of(self._productive(), pick)
-        if worker:
-            self.crew.kill(worker)
-        return worker is not None
-
-    def _kill_cleaner(self, pick: float) -> bool:
-        cleaner = self._one_of([one for one in self.crew.cleaners if not one.ended], pick)
-        if cleaner:
-            cleaner.kill()
-        return cleaner is not None
-
-    def _freeze(self, pick: float) -> bool:
-        """For two leases: it is declared lost, its tasks run elsewhere, and then it wakes up."""
-        worker = self._one_of(self._productive(), pick)
-        if worker:
-            worker.freeze()
-            until = time.monotonic() + 2 * self.config.lease.total_seconds()
-            self._thaws.append((until, worker))
-        return worker is not None
-
-    def _thaw(self) -> None:
-        due = [worker for at, worker in self._thaws if at <= time.monotonic()]
-        self._thaws = [(at, worker) for at, worker in self._thaws if worker not in due]
-        for worker in due:
-            worker.thaw()
-
-    def _purge(self, _: float) -> bool:
-        purged = upkeep.purge(self.config, self._hint_queue)
-        self.log.hints_purged += purged or 0
-        return purged is not None
-
-    def _delete_queue(self, _: float) -> bool:
-        """Until a worker declares it again, hints go nowhere."""
-        return upkeep.delete(self.config, self._hint_queue)
-
-    @property
-    def _hint_queue(self) -> str:
-        return topology.hint_queue(self.config, self.scene.alias, QUEUE)
-
-    def _cut_off(self, pick: float) -> int:
-        """Half of the times just once, so that it is back at once; else for up to AWAY seconds."""
-        return self.proxy.cut(max(0.0, pick - 0.5) * 2 * AWAY_SECONDS) if self.proxy else 0
-
-    def _roll_back(self, _: float) -> bool:
-        self._bursts += 1
-        self.crew.send(f"b{self._bursts}", self.options.seed, BURST_TASKS, 0.0, 1.0, 0.0)
-        return True
-
-    def _productive(self) -> list[Member]:
-        directory = Path(self.scene.journals)
-        return [
-            worker
-            for worker in self.crew.workers
-            if not (worker.ended or worker.frozen) and journal.has_ended_one(directory, worker.pid)
-        ]
-
-    def _one_of(self, members: Sequence[Member], pick: float) -> Member | None:
-        return members[int(pick * len(members))] if members else None

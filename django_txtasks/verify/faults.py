@@ -1,0 +1,129 @@
+"""What a storm breaks, and how."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from django_txtasks.broker import topology, upkeep
+from django_txtasks.conf import Config
+from django_txtasks.verify import journal
+from django_txtasks.verify.crew import Crew, Member
+from django_txtasks.verify.plan import Fault
+from django_txtasks.verify.project import QUEUE, Scene
+from django_txtasks.verify.proxy import Proxy
+from django_txtasks.verify.scratch import Scratch
+
+Break = Callable[[float], object]
+"""Breaks something; gets the fault's ``pick``. None or 0 = there was nothing to break just now."""
+
+AWAY_SECONDS = 3.0
+BURST_TASKS = 300
+"""Tasks of a storm of rolled-back transactions."""
+
+
+class Faults:
+    """Breaks one thing after the other.
+
+    Args:
+        config: the user's, with the prefix and the lease of this storm.
+        more: faults from outside, by name.
+
+    Attributes:
+        frozen: workers that sleep, and until when, by ``time.monotonic()``.
+        hints_purged: so far.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        scene: Scene,
+        scratch: Scratch,
+        *,
+        crew: Crew,
+        proxy: Proxy | None,
+        seed: int,
+        more: Mapping[str, Break],
+    ) -> None:
+        self._config, self._scene, self._crew = config, scene, crew
+        self._proxy, self._seed = proxy, seed
+        self._bursts = self.hints_purged = 0
+        self.frozen: list[tuple[float, Member]] = []
+        self._breaks: dict[str, Break] = {
+            "kill a worker": self._kill_worker,
+            "kill a cleaner": self._kill_cleaner,
+            "end all database sessions": lambda _: scratch.end_sessions(),
+            "cut off the broker": self._cut_off,
+            "purge the hints": self._purge,
+            "delete the queue of hints": self._delete_queue,
+            "roll back many transactions": self._roll_back,
+            "freeze a worker": self._freeze,
+            **more,
+        }
+
+    def strike(self, fault: Fault) -> bool:
+        """Break something; say whether there was anything to break."""
+        return bool(self._breaks[fault.name](fault.pick))
+
+    def _kill_worker(self, pick: float) -> bool:
+        """Only one that has brought a task to its end, so that there is progress."""
+        worker = self._one_of(self._productive(), pick)
+        if worker:
+            self._crew.kill(worker)
+        return worker is not None
+
+    def _kill_cleaner(self, pick: float) -> bool:
+        cleaner = self._one_of([one for one in self._crew.cleaners if not one.ended], pick)
+        if cleaner:
+            cleaner.kill()
+        return cleaner is not None
+
+    def _freeze(self, pick: float) -> bool:
+        """For two leases: it is declared lost, its tasks run elsewhere, and then it wakes up."""
+        worker = self._one_of(self._productive(), pick)
+        if worker:
+            worker.freeze()
+            until = time.monotonic() + 2 * self._config.lease.total_seconds()
+            self.frozen.append((until, worker))
+        return worker is not None
+
+    def thaw(self) -> None:
+        """Wake up the frozen ones whose time is over."""
+        due = [worker for at, worker in self.frozen if at <= time.monotonic()]
+        self.frozen = [(at, worker) for at, worker in self.frozen if worker not in due]
+        for worker in due:
+            worker.thaw()
+
+    def _purge(self, _: float) -> bool:
+        purged = upkeep.purge(self._config, self._hint_queue)
+        self.hints_purged += purged or 0
+        return purged is not None
+
+    def _delete_queue(self, _: float) -> bool:
+        """Until a worker declares it again, hints go nowhere."""
+        return upkeep.delete(self._config, self._hint_queue)
+
+    @property
+    def _hint_queue(self) -> str:
+        return topology.hint_queue(self._config, self._scene.alias, QUEUE)
+
+    def _cut_off(self, pick: float) -> int:
+        """Half of the times just once, so that it is back at once; else for up to AWAY_SECONDS."""
+        return self._proxy.cut(max(0.0, pick - 0.5) * 2 * AWAY_SECONDS) if self._proxy else 0
+
+    def _roll_back(self, _: float) -> bool:
+        self._bursts += 1
+        self._crew.send(f"b{self._bursts}", self._seed, BURST_TASKS, 0.0, 1.0, 0.0)
+        return True
+
+    def _productive(self) -> list[Member]:
+        directory = Path(self._scene.journals)
+        return [
+            worker
+            for worker in self._crew.workers
+            if not (worker.ended or worker.frozen) and journal.has_ended_one(directory, worker.pid)
+        ]
+
+    def _one_of(self, members: Sequence[Member], pick: float) -> Member | None:
+        return members[int(pick * len(members))] if members else None
