@@ -135,7 +135,7 @@ def check_tables(*, databases: Sequence[str] | None = None, **_: Any) -> list[Ch
 @register(Tags.database)
 def check_health(*, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
     """What makes the task table slow from within. It keeps no worker from starting."""
-    from django_txtasks import health  # not before somebody asks
+    from django_txtasks.inspection import bloat  # not before somebody asks
 
     ids = {"bloat": "txtasks.W014", "snapshot": "txtasks.W015"}
     found: list[CheckMessage] = []
@@ -143,8 +143,8 @@ def check_health(*, databases: Sequence[str] | None = None, **_: Any) -> list[Ch
         if alias in connections and router.allow_migrate_model(alias, Task):
             with contextlib.suppress(OperationalError):  # down, or locked for a VACUUM FULL
                 found += [
-                    Warning(f"Database {alias!r}: {one.text}", hint=one.action, id=ids[one.name])
-                    for one in health.findings(alias)
+                    Warning(f"Database {alias!r}: {one.title}", hint=one.action, id=ids[one.name])
+                    for one in bloat.findings(alias)
                 ]
     return found
 

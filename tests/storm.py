@@ -86,11 +86,11 @@ def _set_up(database: str, broker: str) -> None:
 
 def _storm(options: argparse.Namespace, restarts: dict[str, Restart]) -> int:
     from django_txtasks.conf import get_config
-    from django_txtasks.verify import report
-    from django_txtasks.verify.crew import THREADS
-    from django_txtasks.verify.plan import Kind, slow_share
-    from django_txtasks.verify.stage import open_stage
-    from django_txtasks.verify.storm import Options, usual_kinds
+    from django_txtasks.contrib.verify import report
+    from django_txtasks.contrib.verify.crew import THREADS
+    from django_txtasks.contrib.verify.plan import Kind, slow_share
+    from django_txtasks.contrib.verify.stage import open_stage
+    from django_txtasks.contrib.verify.storm import Options, usual_kinds
 
     def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)

@@ -15,8 +15,15 @@ from django.utils import timezone
 from probe import tasks
 
 from django_txtasks import enqueue_many
-from django_txtasks.audit import MAX_COUNTED_ROWS, QUESTIONS, _answer, _reading, _view, audit
 from django_txtasks.conf import get_config
+from django_txtasks.inspection.audit import (
+    QUESTIONS,
+    _answer,
+    _reading,
+    _view,
+    audit,
+)
+from django_txtasks.inspection.finding import MAX_COUNTED_ROWS
 from django_txtasks.models import Cleaner, FinishedTask, Status, Task, Worker
 
 pytestmark = pytest.mark.usefixtures("rows")

@@ -17,8 +17,8 @@ from django.utils import timezone
 
 from django_txtasks import cleaner as cleaner_room
 from django_txtasks import registry, signals
-from django_txtasks.audit import audit
 from django_txtasks.conf import get_config
+from django_txtasks.inspection.audit import audit
 from django_txtasks.lifecycle import cleaners, statements
 from django_txtasks.models import Cleaner, Worker
 

@@ -20,8 +20,8 @@ from django.db import connection
 from probe import tasks
 
 from django_txtasks import logs
+from django_txtasks.inspection.status import snapshot
 from django_txtasks.models import Worker
-from django_txtasks.status import snapshot
 from django_txtasks.worker.probes import Liveness, Probes
 
 # ---- txtasks_status

@@ -16,8 +16,9 @@ from django.db import connection, connections
 from probe import tasks
 from settings import database
 
-from django_txtasks import checks, health
+from django_txtasks import checks
 from django_txtasks.conf import get_config
+from django_txtasks.inspection import bloat
 from django_txtasks.lifecycle import workers
 from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.turn import Capacity
@@ -218,9 +219,9 @@ INSERT = """
 @pytest.fixture
 def unwatched(rows, monkeypatch):
     """A task table that autovacuum leaves alone, and thresholds that two thousand rows exceed."""
-    monkeypatch.setattr(health, "DEAD_ROWS", ROWS)
-    monkeypatch.setattr(health, "SNAPSHOT_AGE", timedelta(0))
-    monkeypatch.setattr(health, "VACUUM_TIMEOUT", timedelta(0))
+    monkeypatch.setattr(bloat, "DEAD_ROWS", ROWS)
+    monkeypatch.setattr(bloat, "SNAPSHOT_AGE", timedelta(0))
+    monkeypatch.setattr(bloat, "VACUUM_TIMEOUT", timedelta(0))
     if IS_POSTGRES:
         helpers.execute("VACUUM txtasks_task")
         helpers.execute("ALTER TABLE txtasks_task SET (autovacuum_enabled = off)")
@@ -307,7 +308,7 @@ def test_an_old_snapshot_without_dead_rows_is_no_finding(unwatched):
 
 @on_postgres
 def test_a_young_snapshot_is_no_finding(unwatched, monkeypatch):
-    monkeypatch.setattr(health, "SNAPSHOT_AGE", timedelta(hours=1))
+    monkeypatch.setattr(bloat, "SNAPSHOT_AGE", timedelta(hours=1))
     with snapshot(*REPORT):
         enqueue_and_remove()
         assert warned("txtasks.W014")
@@ -316,7 +317,7 @@ def test_a_young_snapshot_is_no_finding(unwatched, monkeypatch):
 
 @on_postgres
 def test_a_role_that_is_not_told_since_when_says_so(unwatched, monkeypatch):
-    monkeypatch.setattr(health, "SNAPSHOT_TRANSACTIONS", 1)
+    monkeypatch.setattr(bloat, "SNAPSHOT_TRANSACTIONS", 1)
     stranger = f"stranger_{uuid.uuid4().hex}"
     with snapshot(*REPORT) as other:
         enqueue_and_remove()
@@ -335,7 +336,7 @@ def test_a_role_that_is_not_told_since_when_says_so(unwatched, monkeypatch):
 
 @on_postgres
 def test_a_table_and_indexes_far_larger_than_their_rows_are_found(unwatched, monkeypatch):
-    monkeypatch.setattr(health, "BLOATED_BYTES", 100_000)
+    monkeypatch.setattr(bloat, "BLOATED_BYTES", 100_000)
     enqueue_and_remove()
     helpers.execute("VACUUM txtasks_task")
     table, indexes = helpers.wait_until(
@@ -400,7 +401,7 @@ def test_a_forgotten_prepared_transaction_is_named(own_server):
 
 @pytest.mark.skipif(connection.vendor != "mysql", reason="other databases keep no such history")
 def test_the_connection_that_keeps_mariadbs_history_is_named(own_server, monkeypatch):
-    monkeypatch.setattr(health, "UNDO_RECORDS", 100)
+    monkeypatch.setattr(bloat, "UNDO_RECORDS", 100)
     with services.MariaDB() as server, own_server(server) as own, own.cursor() as cursor:
         cursor.execute("INSERT INTO txtasks_task (id, task_name) VALUES (UUID(), 'x')")
         begin = "START TRANSACTION WITH CONSISTENT SNAPSHOT"

@@ -170,7 +170,9 @@ def test_workers_start_for_the_tasks_of_a_storm_alone(monkeypatch: pytest.Monkey
     monkeypatch.setattr(registry, "names", lambda: notices)
     with pytest.raises(CommandError, match="No task function is declared"):
         call_command("runworkers", batch=True)
-    theirs = dataclasses.replace(registry.get(KNOWN), name="django_txtasks.verify.tasks.work")
+    theirs = dataclasses.replace(
+        registry.get(KNOWN), name="django_txtasks.contrib.verify.tasks.work"
+    )
     monkeypatch.setitem(registry._declarations, theirs.name, theirs)
     monkeypatch.setattr(registry, "names", lambda: [*notices, theirs.name])
     call_command("runworkers", batch=True)

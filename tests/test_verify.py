@@ -16,17 +16,17 @@ import pytest
 from django.db import connection, connections
 
 from django_txtasks.conf import DeadNotices, parse
+from django_txtasks.contrib.verify import crew, journal, plan, project, report
+from django_txtasks.contrib.verify.account import judge, second_starts
+from django_txtasks.contrib.verify.crew import Kill
+from django_txtasks.contrib.verify.evidence import Evidence, Row
+from django_txtasks.contrib.verify.journal import Promises, Runs, Start
+from django_txtasks.contrib.verify.plan import Kind
+from django_txtasks.contrib.verify.project import Scene
+from django_txtasks.contrib.verify.proxy import Proxy
+from django_txtasks.contrib.verify.scratch import Scratch
+from django_txtasks.contrib.verify.storm import Log
 from django_txtasks.exceptions import ScratchRefused
-from django_txtasks.verify import crew, journal, plan, project, report
-from django_txtasks.verify.account import judge, second_starts
-from django_txtasks.verify.crew import Kill
-from django_txtasks.verify.evidence import Evidence, Row
-from django_txtasks.verify.journal import Promises, Runs, Start
-from django_txtasks.verify.plan import Kind
-from django_txtasks.verify.project import Scene
-from django_txtasks.verify.proxy import Proxy
-from django_txtasks.verify.scratch import Scratch
-from django_txtasks.verify.storm import Log
 
 # ---- the plan
 

@@ -12,8 +12,9 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, InterfaceError
 
-from django_txtasks.audit import Finding, audit
 from django_txtasks.conf import get_config
+from django_txtasks.inspection.audit import audit
+from django_txtasks.inspection.finding import Finding
 from django_txtasks.lifecycle.database_errors import text_of
 from django_txtasks.management.console import refuse_without_tables
 

@@ -11,10 +11,10 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, InterfaceError, connections
 
+from django_txtasks.inspection.status import CleanerStatus, QueueStatus, Snapshot, snapshot
 from django_txtasks.lifecycle import names
 from django_txtasks.lifecycle.database_errors import text_of
 from django_txtasks.management.console import CHECKS, refuse_without_tables
-from django_txtasks.status import CleanerStatus, QueueStatus, Snapshot, snapshot
 
 BEYOND_LIMITS, UNREACHABLE = 1, 2
 

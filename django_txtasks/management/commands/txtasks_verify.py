@@ -16,12 +16,12 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
 
 from django_txtasks.conf import Config, get_config
+from django_txtasks.contrib.verify import report
+from django_txtasks.contrib.verify.crew import THREADS
+from django_txtasks.contrib.verify.plan import slow_share
+from django_txtasks.contrib.verify.stage import Stage, open_stage
+from django_txtasks.contrib.verify.storm import Options, StormFailed, usual_kinds
 from django_txtasks.exceptions import ConfigError, ScratchRefused
-from django_txtasks.verify import report
-from django_txtasks.verify.crew import THREADS
-from django_txtasks.verify.plan import slow_share
-from django_txtasks.verify.stage import Stage, open_stage
-from django_txtasks.verify.storm import Options, StormFailed, usual_kinds
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 SENDERS = 3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from django_txtasks.verify.project import Scene
+from django_txtasks.contrib.verify.project import Scene
 
 ALIAS = Scene.here().alias
 OURS = {"txtasks", "txtasks_verify"}

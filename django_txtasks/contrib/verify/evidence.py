@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from django_txtasks.verify import journal
-from django_txtasks.verify.crew import Kill
-from django_txtasks.verify.journal import Promises, Runs
-from django_txtasks.verify.scratch import Scratch
+from django_txtasks.contrib.verify import journal
+from django_txtasks.contrib.verify.crew import Kill
+from django_txtasks.contrib.verify.journal import Promises, Runs
+from django_txtasks.contrib.verify.scratch import Scratch
 
 
 @dataclass(frozen=True)

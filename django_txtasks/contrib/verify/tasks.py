@@ -8,9 +8,9 @@ import time
 from django.db.models import F
 
 from django_txtasks import TaskContext, TaskFunction, task
-from django_txtasks.verify import journal
-from django_txtasks.verify.models import Counter, Effect
-from django_txtasks.verify.project import Scene
+from django_txtasks.contrib.verify import journal
+from django_txtasks.contrib.verify.models import Counter, Effect
+from django_txtasks.contrib.verify.project import Scene
 
 SCENE = Scene.here()
 

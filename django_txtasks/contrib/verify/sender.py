@@ -1,4 +1,4 @@
-"""``python -m django_txtasks.verify.sender NAME SEED TASKS SECONDS ROLLED_BACK SLOW``: sends its plan.
+"""``python -m django_txtasks.contrib.verify.sender NAME SEED TASKS SECONDS ROLLED_BACK SLOW``: sends its plan.
 
 Whatever happens to the servers, it goes on, and notes before each COMMIT what it is about to do and
 after it what it was told.
@@ -12,8 +12,8 @@ import time
 import django
 from django.db import DatabaseError, InterfaceError, connections, transaction
 
-from django_txtasks.verify import journal, plan
-from django_txtasks.verify.project import Scene
+from django_txtasks.contrib.verify import journal, plan
+from django_txtasks.contrib.verify.project import Scene
 
 PAUSE_SECONDS = 0.2
 """Seconds between two looks at a database that is away."""
@@ -26,7 +26,7 @@ class _RolledBack(Exception):
 def send(alias: str, planned: plan.Transaction) -> str:
     """Enqueue the tasks in one transaction; return what became of it, as the journal calls it."""
     from django_txtasks import enqueue_many
-    from django_txtasks.verify.tasks import function_of
+    from django_txtasks.contrib.verify.tasks import function_of
 
     at_commit = False
     try:

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from django_txtasks.verify.account import Check, Verdict
-from django_txtasks.verify.storm import Log
+from django_txtasks.contrib.verify.account import Check, Verdict
+from django_txtasks.contrib.verify.storm import Log
 
 LOSING = ("cut off the broker", "delete the queue of hints", "purge the hints")
 REQUIREMENTS = {

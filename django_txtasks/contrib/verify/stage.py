@@ -16,15 +16,15 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 
-from django_txtasks import audit
 from django_txtasks.broker import topology, upkeep
 from django_txtasks.conf import Config, DeadNotices
-from django_txtasks.verify.account import Verdict, judge
-from django_txtasks.verify.evidence import collect
-from django_txtasks.verify.project import QUEUE, Scene, times
-from django_txtasks.verify.proxy import Proxy
-from django_txtasks.verify.scratch import ALIAS, Scratch
-from django_txtasks.verify.storm import Log, Options, Storm, StormFailed
+from django_txtasks.contrib.verify.account import Verdict, judge
+from django_txtasks.contrib.verify.evidence import collect
+from django_txtasks.contrib.verify.project import QUEUE, Scene, times
+from django_txtasks.contrib.verify.proxy import Proxy
+from django_txtasks.contrib.verify.scratch import ALIAS, Scratch
+from django_txtasks.contrib.verify.storm import Log, Options, Storm, StormFailed
+from django_txtasks.inspection import audit
 
 Say = Callable[[str], None]
 

@@ -1,4 +1,4 @@
-"""``python -m django_txtasks.verify.prepare``: make the tables in the scratch database.
+"""``python -m django_txtasks.contrib.verify.prepare``: make the tables in the scratch database.
 
 Only our own migrations run, and without Django's signals: what the user's apps do after a migration
 would miss their tables.
@@ -15,8 +15,8 @@ def main() -> None:
     from django.db import connections
     from django.db.migrations.executor import MigrationExecutor
 
-    from django_txtasks.verify.models import Counter, Effect
-    from django_txtasks.verify.project import Scene
+    from django_txtasks.contrib.verify.models import Counter, Effect
+    from django_txtasks.contrib.verify.project import Scene
 
     connection = connections[Scene.here().alias]
     executor = MigrationExecutor(connection)

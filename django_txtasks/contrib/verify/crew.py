@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from django_txtasks.verify.project import QUEUE, Scene
+from django_txtasks.contrib.verify.project import QUEUE, Scene
 from django_txtasks.worker.supervisor import PIPE
 
 THREADS = 4
@@ -152,7 +152,7 @@ class Crew:
 
     def send(self, name: str, *numbers: float) -> None:
         """Start a sender of its own plan; ``numbers`` are what its ``main`` takes after the name."""
-        arguments = ["django_txtasks.verify.sender", name, *map(str, numbers)]
+        arguments = ["django_txtasks.contrib.verify.sender", name, *map(str, numbers)]
         self.senders.append(self._member(arguments, f"sender-{name}"))
 
     @property

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from django_txtasks.broker import topology, upkeep
 from django_txtasks.conf import Config
-from django_txtasks.verify import journal
-from django_txtasks.verify.crew import Crew, Member
-from django_txtasks.verify.plan import Fault
-from django_txtasks.verify.project import QUEUE, Scene
-from django_txtasks.verify.proxy import Proxy
-from django_txtasks.verify.scratch import Scratch
+from django_txtasks.contrib.verify import journal
+from django_txtasks.contrib.verify.crew import Crew, Member
+from django_txtasks.contrib.verify.plan import Fault
+from django_txtasks.contrib.verify.project import QUEUE, Scene
+from django_txtasks.contrib.verify.proxy import Proxy
+from django_txtasks.contrib.verify.scratch import Scratch
 
 Break = Callable[[float], object]
 """Breaks something; gets the fault's ``pick``. None or 0 = there was nothing to break just now."""

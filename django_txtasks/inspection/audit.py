@@ -13,39 +13,14 @@ from django.db.models import Exists, F, OuterRef, Q
 from django.db.models.functions import Coalesce, Lower
 
 from django_txtasks.conf import Config
+from django_txtasks.inspection.finding import MAX_COUNTED_ROWS, Finding
 from django_txtasks.lifecycle import cleaners, names, statements
 from django_txtasks.lifecycle.execute import fetch_value
 from django_txtasks.models import FinishedTask, Status, Task, Worker
 
-MAX_COUNTED_ROWS = 1000
-"""Nothing is counted beyond this."""
 MAX_EXAMPLES = 3
 STATEMENT_TIMEOUT = timedelta(seconds=10)
 """For one question, on PostgreSQL."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Something that should not be there, what it means, and what to do about it at 3 a.m.
-
-    Attributes:
-        name: for programs; it does not change.
-        count: at most MOST + 1.
-        is_problem: False = for your information.
-    """
-
-    name: str
-    title: str
-    meaning: str
-    action: str
-    count: int
-    examples: tuple[str, ...] = ()
-    is_problem: bool = True
-
-    @property
-    def shown_count(self) -> str:
-        """The count for people: ``17`` or ``1000+``."""
-        return f"{MAX_COUNTED_ROWS}+" if self.count > MAX_COUNTED_ROWS else str(self.count)
 
 
 @dataclass(frozen=True)
@@ -137,7 +112,7 @@ def _answer(question: Question, view: View) -> Finding | None:
     if not found:
         return None
     return Finding(
-        question.name, question.title, question.meaning, question.action,
+        question.name, question.title, question.action, question.meaning,
         len(found), tuple(found[:MAX_EXAMPLES]), question.is_problem,
     )  # fmt: skip
 
@@ -145,7 +120,7 @@ def _answer(question: Question, view: View) -> Finding | None:
 def _unanswered(question: Question, error: DatabaseError) -> Finding:
     name, title = f"unanswered:{question.name}", f"questions not answered: {question.title}"
     meaning = f"The database did not answer: {str(error).strip()[:200]}"
-    return Finding(name, title, meaning, "Ask again when it has less to do.", 1)
+    return Finding(name, title, "Ask again when it has less to do.", meaning)
 
 
 def _ids(rows: models.QuerySet[Any]) -> list[str]:

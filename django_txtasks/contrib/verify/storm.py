@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from django_txtasks.conf import Config
+from django_txtasks.contrib.verify import plan
+from django_txtasks.contrib.verify.crew import Crew
+from django_txtasks.contrib.verify.faults import Break, Faults
+from django_txtasks.contrib.verify.plan import Kind
+from django_txtasks.contrib.verify.project import Scene
+from django_txtasks.contrib.verify.proxy import Proxy
+from django_txtasks.contrib.verify.scratch import ALIAS, Scratch
 from django_txtasks.lifecycle import cleaning
-from django_txtasks.verify import plan
-from django_txtasks.verify.crew import Crew
-from django_txtasks.verify.faults import Break, Faults
-from django_txtasks.verify.plan import Kind
-from django_txtasks.verify.project import Scene
-from django_txtasks.verify.proxy import Proxy
-from django_txtasks.verify.scratch import ALIAS, Scratch
 
 TICK_SECONDS = 0.05
 CLEANERS = 2
@@ -158,7 +158,7 @@ class Storm:
 
     def _prepare(self) -> None:
         ended = subprocess.run(
-            [sys.executable, "-m", "django_txtasks.verify.prepare"],
+            [sys.executable, "-m", "django_txtasks.contrib.verify.prepare"],
             env=self.scene.environment(),
             capture_output=True,
             text=True,

@@ -6,8 +6,8 @@ from django.apps import AppConfig
 
 
 class VerifyConfig(AppConfig):
-    """The app ``django_txtasks.verify``, label ``txtasks_verify``."""
+    """The app ``django_txtasks.contrib.verify``, label ``txtasks_verify``."""
 
-    name = "django_txtasks.verify"
+    name = "django_txtasks.contrib.verify"
     label = "txtasks_verify"
     default_auto_field = "django.db.models.BigAutoField"

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from statistics import median
 
-from django_txtasks.verify.evidence import Evidence, Row
+from django_txtasks.contrib.verify.evidence import Evidence, Row
 
 ATOMIC = ("atomic", "increment")
 MAX_EXAMPLES = 5

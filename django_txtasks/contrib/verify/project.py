@@ -52,7 +52,7 @@ class Scene:
         path = [os.path.abspath(entry) for entry in sys.path]  # '' = where we are
         return {
             **os.environ,
-            "DJANGO_SETTINGS_MODULE": "django_txtasks.verify.settings",
+            "DJANGO_SETTINGS_MODULE": "django_txtasks.contrib.verify.settings",
             "PYTHONFAULTHANDLER": "1",  # what hangs shows where, on SIGABRT
             "PYTHONPATH": os.pathsep.join(path),
             VARIABLE: json.dumps(dataclasses.asdict(self)),
@@ -88,9 +88,9 @@ def scratch_settings(user: dict[str, Any], scene: Scene) -> dict[str, Any]:
         **user,
         "ADMINS": [],
         "DATABASES": _databases(user["DATABASES"], scene),
-        "DATABASE_ROUTERS": ["django_txtasks.verify.router.ScratchRouter"],
+        "DATABASE_ROUTERS": ["django_txtasks.contrib.verify.router.ScratchRouter"],
         "DEBUG": False,  # which would remember every statement
-        "INSTALLED_APPS": [*user["INSTALLED_APPS"], "django_txtasks.verify"],
+        "INSTALLED_APPS": [*user["INSTALLED_APPS"], "django_txtasks.contrib.verify"],
         "LOGGING": {},
         "MANAGERS": [],
         "TXTASKS": _txtasks(user.get("TXTASKS", {}), scene),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from django_txtasks.verify.project import Scene, scratch_settings
+from django_txtasks.contrib.verify.project import Scene, scratch_settings
 
 _scene = Scene.here()
 _user = import_module(_scene.settings)

@@ -13,6 +13,7 @@ from typing import Any
 
 from django.db import DatabaseError, connections
 
+from django_txtasks.inspection.finding import Finding
 from django_txtasks.lifecycle.execute import fetch
 from django_txtasks.lifecycle.transactions import own_transaction
 from django_txtasks.models import Task
@@ -56,19 +57,6 @@ ACTIONS = {
     "connection": "If nobody needs it: KILL {name}. To prevent it: SET GLOBAL idle_transaction_timeout.",
     "hidden": "GRANT PROCESS ON *.* TO the user of this check, to be told who.",
 }
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What is wrong, in words, and what to do about it at 3 a.m.
-
-    Attributes:
-        name: "bloat", or "snapshot" where somebody keeps the dead from being removed.
-    """
-
-    name: str
-    text: str
-    action: str
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""What a site may leave out: the core imports nothing of it."""

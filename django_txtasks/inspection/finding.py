@@ -1,0 +1,34 @@
+"""What an inspection has found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MAX_COUNTED_ROWS = 1000
+"""Nothing is counted beyond this."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that should not be there, what it means, and what to do about it at 3 a.m.
+
+    Attributes:
+        name: for programs; it does not change.
+        title: what it is.
+        count: at most ``MAX_COUNTED_ROWS`` + 1.
+        examples: ids.
+        is_problem: False = for your information.
+    """
+
+    name: str
+    title: str
+    action: str
+    meaning: str = ""
+    count: int = 1
+    examples: tuple[str, ...] = ()
+    is_problem: bool = True
+
+    @property
+    def shown_count(self) -> str:
+        """The count for people: ``17`` or ``1000+``."""
+        return f"{MAX_COUNTED_ROWS}+" if self.count > MAX_COUNTED_ROWS else str(self.count)
