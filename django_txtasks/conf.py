@@ -21,7 +21,7 @@ LONGEST_DURATION = timedelta(days=36525)
 
 @dataclass(frozen=True, kw_only=True)
 class DeadNotices:
-    """Who is notified about each task that dies; each way is a task of its own.
+    """Receivers of a notice about each task that dies; each way is a task of its own.
 
     Attributes:
         mail: addresses, through Django's mail settings.
@@ -36,7 +36,7 @@ class DeadNotices:
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """What ``TXTASKS`` says. Durations are timedelta; in the setting a number means seconds.
+    """The setting ``TXTASKS``. Durations are timedelta; in the setting a number means seconds.
 
     Attributes:
         broker_url: ``amqp://`` or ``amqps://`` URL of RabbitMQ; None = no broker, workers scan.

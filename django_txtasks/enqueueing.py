@@ -40,7 +40,7 @@ class NotTransactionalWarning(UserWarning):
 
 @dataclass(frozen=True, slots=True)
 class TaskHandle:
-    """What enqueueing returns: the id is in the table once the transaction commits."""
+    """A reference to an enqueued task: its id is in the table once the transaction commits."""
 
     id: uuid.UUID
     task_name: str

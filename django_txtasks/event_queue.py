@@ -21,7 +21,7 @@ MAX_EVENTS_WITH_TRACEBACK = 1_000
 
 
 class QueuedEvent(Protocol):
-    """What one call of ``Event.emit`` said."""
+    """One call of ``Event.emit``."""
 
     @property
     def level(self) -> int:

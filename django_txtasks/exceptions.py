@@ -20,7 +20,7 @@ class InvalidDeclaration(TxTasksError, TypeError):
 
 
 class NotATask(TxTasksError, TypeError):
-    """What should be enqueued was not declared with ``@task``."""
+    """An argument of an enqueueing function is no task function: it was not declared with ``@task``."""
 
 
 class UnknownTask(TxTasksError, LookupError):

@@ -35,7 +35,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class TaskContext:
-    """What a task function declared with ``takes_context=True`` gets as its first argument.
+    """The first argument of a task function that was declared with ``takes_context=True``.
 
     Attributes:
         task_id: the row's id.

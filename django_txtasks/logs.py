@@ -1,4 +1,4 @@
-"""Which task a log line belongs to, and log lines as JSON."""
+"""Log lines: the task that a line belongs to, and lines as JSON."""
 
 from __future__ import annotations
 

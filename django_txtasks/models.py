@@ -80,7 +80,7 @@ class Status(models.TextChoices):
 
 
 class Outcome(models.TextChoices):
-    """How a finished task ended."""
+    """The end of a finished task."""
 
     SUCCEEDED = "succeeded", _("succeeded")
     CANCELLED = "cancelled", _("cancelled")
@@ -89,7 +89,7 @@ class Outcome(models.TextChoices):
 
 
 class OnCrash(models.TextChoices):
-    """What the cleaner does with a claim whose worker is lost."""
+    """The crash policy: what the cleaner does with a claim whose worker is lost."""
 
     DEAD = "dead", _("leave it dead")
     RETRY = "retry", _("run it again")
@@ -114,7 +114,7 @@ class TaskQuerySet(models.QuerySet["Task"]):
 
 
 class TaskColumns(models.Model):
-    """What a task keeps for life, in its live row and in its finished one."""
+    """Columns that a task keeps for life, in its live row and in its finished one."""
 
     id = TaskId(primary_key=True, editable=False)
     task_name = models.CharField(max_length=200)

@@ -1,4 +1,4 @@
-"""What may go into a row as JSON: refused, with an error that names the part, before any SQL sees it.
+"""JSON for rows: what cannot be kept is refused, with an error that names the part, before any SQL sees it.
 
 ``json.dumps`` lets NaN, NUL characters, lone surrogates and non-string keys pass (or bends
 them), and PostgreSQL's jsonb then fails inside the caller's transaction, which is dead after that.

@@ -19,7 +19,7 @@ from django_txtasks.exceptions import UnknownTask
 
 @dataclass(frozen=True, kw_only=True)
 class Declaration:
-    """What ``@task`` said about one function.
+    """The declaration of one function by ``@task``.
 
     Attributes:
         expires: None = never.
@@ -95,7 +95,7 @@ class Declaration:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What ``using()`` changed for one enqueue; None = as declared."""
+    """Options that ``using()`` changed for one enqueue; None = as declared."""
 
     queue_name: str | None = None
     priority: int | None = None

@@ -1,4 +1,4 @@
-"""Whether there is a next attempt, and how long to wait for it. No clock, no database."""
+"""The wait before the next attempt. No clock, no database."""
 
 from __future__ import annotations
 

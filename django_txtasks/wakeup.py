@@ -1,4 +1,4 @@
-"""What a loop waits on until somebody has something for it."""
+"""The event that a loop waits on until somebody has something for it."""
 
 from __future__ import annotations
 

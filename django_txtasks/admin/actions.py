@@ -219,7 +219,7 @@ def may(request: HttpRequest, name: str) -> bool:
 
 @dataclass
 class Taken:
-    """How many tasks were chosen, how many of them moved, and how many never can."""
+    """Counts of an action: tasks that were chosen, that have moved, and that never can."""
 
     chosen: int = 0
     moved: int = 0

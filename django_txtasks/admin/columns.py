@@ -1,4 +1,4 @@
-"""What the pages read of JSON columns: text.
+"""JSON columns as the pages read them: as text.
 
 Any sender may write rows by plain SQL. A JSON value that Python cannot parse (nested thousands of
 levels deep, say) must not take a whole list down, so JSON leaves the database as text.

@@ -1,4 +1,4 @@
-"""What a person is shown before an action that cannot be taken back."""
+"""The page before an action that cannot be taken back."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX_LISTED_TASKS = 20
 
 @dataclass(frozen=True)
 class Chosen:
-    """What an action would do: how many tasks it moves, a few of them, and how many it leaves alone.
+    """The effect of an action: how many tasks it would move, a few of them, and how many it would leave alone.
 
     Attributes:
         moves: how many; of the rows that were looked at, where there are more.

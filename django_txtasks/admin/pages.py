@@ -1,4 +1,4 @@
-"""What the pages have in common: they show rows, write nothing, and read no large table whole."""
+"""Base classes of the pages: they show rows, write nothing, and read no large table whole."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class ReadOnly(ModelAdmin):
 
 
 class ProcessPages(ReadOnly):
-    """What workers and cleaners have in common."""
+    """Base class of the pages of workers and cleaners."""
 
     search_help_text = _("Search by full id, process id, or a part of the host's name")
 
@@ -114,7 +114,7 @@ class ProcessPages(ReadOnly):
 
 
 class TaskPages(ReadOnly):
-    """What live and finished tasks have in common."""
+    """Base class of the pages of live and finished tasks."""
 
     json_columns: tuple[str, ...] = ("args", "kwargs", "errors", "late_finishes")
     search_help_text = _("Search by full task id, or by a part of a task's name")

@@ -1,4 +1,4 @@
-"""How values look on a page. All may be foreign: capped, redacted, and escaped by Django."""
+"""Values as a page shows them. All may be foreign: they are capped, redacted, and escaped by Django."""
 
 from __future__ import annotations
 

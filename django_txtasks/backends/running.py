@@ -1,4 +1,4 @@
-"""What a worker calls for a task of Django's ``@task``: its context, its signals, its function."""
+"""The call of a task that was declared with Django's ``@task``: its context, its signals, its function."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskContext(compat.TaskContext):  # type: ignore[misc]  # the stubs say it is not frozen
-    """What a task declared with ``takes_context=True`` gets: Django's context, and ours on top.
+    """The context of a task that was declared with ``takes_context=True``: Django's, and ours on top.
 
     Attributes:
         ours: None where the task runs at once, without a row.
@@ -84,7 +84,7 @@ class RunningResult(compat.TaskResult):
 
 @dataclass(frozen=True)
 class EntryPoint:
-    """What the registry holds as the function of such a task. It gets our context first."""
+    """The function of such a task, as the registry holds it. It gets our context first."""
 
     task: Task
 

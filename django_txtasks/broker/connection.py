@@ -55,7 +55,7 @@ class _InThisThread(SelectorIOServicesAdapter):  # type: ignore[misc]  # pika sh
 
 
 class Connection(SelectConnection):  # type: ignore[misc]  # pika ships no types
-    """What a ``BlockingConnection`` is inside."""
+    """The connection inside a ``BlockingConnection``."""
 
     @classmethod
     def create_connection(

@@ -84,7 +84,7 @@ def _without_password(text: str, config: Config) -> str:
 
 
 class News:
-    """Which failures this process has told of: several connections of it fail for one reason."""
+    """Failures that this process has reported: several of its connections fail for one reason."""
 
     EVERY = 300.0
     """Seconds after which the same is worth a warning again."""

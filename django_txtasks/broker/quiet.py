@@ -15,7 +15,7 @@ import pika  # noqa: F401 -- its modules have their loggers from here on
 
 
 class _Thread(threading.local):
-    """Whether the calling thread works on a connection of ours."""
+    """A mark of the calling thread: it works on a connection of ours."""
 
     is_ours = False
 

@@ -1,4 +1,4 @@
-"""What is done to RabbitMQ's queues from outside: emptied, or removed. Never by a worker."""
+"""Changes to RabbitMQ's queues from outside: they are emptied or removed. Never by a worker."""
 
 from __future__ import annotations
 

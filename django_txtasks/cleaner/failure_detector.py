@@ -1,4 +1,4 @@
-"""Which workers are lost: under a cleaner's own eyes, by its own clock.
+"""The decision that a worker is lost, by what this cleaner itself has seen and by its own clock.
 
 Silence for a whole lease is enough. Where there is a broker it goes quicker, but it takes two signals:
 RabbitMQ has delivered the worker's last will, and the database has ended its session (or, where the
@@ -45,7 +45,7 @@ class DeliveredWill(Protocol):
 
 
 class LastWills(Protocol):
-    """Where last wills come from."""
+    """A source of last wills."""
 
     @property
     def unbroken(self) -> int:
@@ -100,7 +100,7 @@ class _Suspicion:
 
 
 class FailureDetector:
-    """What one cleaner has seen of the workers.
+    """The observations of one cleaner: which workers have beaten, and since when others have not.
 
     Args:
         wills: None = there is no broker.

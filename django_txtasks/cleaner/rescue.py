@@ -1,4 +1,4 @@
-"""What a cleaner does with the claims of lost workers."""
+"""Recovery of the claims of lost workers."""
 
 from __future__ import annotations
 

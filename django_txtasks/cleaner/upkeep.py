@@ -1,4 +1,4 @@
-"""What a cleaner does about tasks, pass after pass: renotify, expire, prune, tell of what takes long."""
+"""The steps of a cleaner's pass: renotify, expire, prune, report what takes long."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a site may leave out: the core imports nothing of it."""
+"""Parts that a site may leave out: the core imports nothing of them."""

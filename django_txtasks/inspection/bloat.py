@@ -1,4 +1,4 @@
-"""Whether the task table can stay small: what is dead in it, and who keeps it there.
+"""Dead rows in the task table, and who keeps them there.
 
 For people, through system checks. It reads what the database knows by itself, counts no row and waits for no
 lock; an estimate that is wrong costs a warning, never a task.
@@ -61,7 +61,7 @@ ACTIONS = {
 
 @dataclass(frozen=True)
 class Table:
-    """What PostgreSQL's statistics say of the task table; ``vacuumed`` in seconds ago, None = never."""
+    """PostgreSQL's statistics of the task table; ``vacuumed`` in seconds ago, None = never."""
 
     live: int
     dead: int
@@ -72,7 +72,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Holder:
-    """Who holds the oldest snapshot: no row version that it may still see can be removed.
+    """The holder of the oldest snapshot: no row version that it may still see can be removed.
 
     Attributes:
         kind: "session", "prepared", "slot", "standby", "connection" (MariaDB's) or "hidden".

@@ -1,4 +1,4 @@
-"""How much waits, for how long, and who works: for people and monitors. It only reads."""
+"""Counts for people and monitors: how much waits, for how long, and who works. It only reads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RECENT = timedelta(minutes=5)
 
 @dataclass(frozen=True)
 class QueueStatus:
-    """What is in one queue.
+    """Counts of one queue.
 
     Attributes:
         due: pending, and their time has come.

@@ -74,7 +74,7 @@ class Arrow(enum.Enum):
 
 
 class Counted(enum.Enum):
-    """What the end of an attempt counts as. An orderly stop of its worker counts as nothing."""
+    """The count that the end of an attempt adds to. An orderly stop of its worker adds to none."""
 
     FAILURE = "failure"
     CRASH = "crash"

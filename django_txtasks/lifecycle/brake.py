@@ -18,7 +18,7 @@ MARGIN_SECONDS = 5.0
 
 
 class Brake:
-    """How many deaths this process may tell of one by one, and when their digest comes.
+    """A limit for notices: how many deaths are reported one by one, and when their digest comes.
 
     Of one database in one process: a counter that all share would be a row that all burials wait for. A digest
     reads what is dead when it runs, so it forgets nobody, whichever process buried them.

@@ -1,4 +1,4 @@
-"""What a worker asks of the claims that it holds."""
+"""Questions of a worker about the claims that it holds."""
 
 from __future__ import annotations
 

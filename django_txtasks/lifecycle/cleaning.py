@@ -1,4 +1,4 @@
-"""What a cleaner does to rows: lost workers, their claims, overdue tasks, old history.
+"""A cleaner's changes to rows: lost workers, their claims, expired tasks, old history.
 
 A worker that must end takes care of its own claims in the same way.
 """

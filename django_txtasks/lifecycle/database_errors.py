@@ -1,4 +1,4 @@
-"""What an error of the database means for the transaction that met it. No SQL."""
+"""Kinds of database errors, by what they mean for the transaction that met them. No SQL."""
 
 from __future__ import annotations
 

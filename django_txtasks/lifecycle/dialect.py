@@ -1,4 +1,4 @@
-"""How PostgreSQL, MariaDB/MySQL and SQLite spell the pieces of a statement that differ. Data only."""
+"""Pieces of statements that PostgreSQL, MariaDB/MySQL and SQLite spell differently. Data only."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ BYTES_PER_STATEMENT = 1_000_000
 
 
 class RowDefaults(NamedTuple):
-    """What all rows of one function, with the same options, share; ``hooks`` is JSON, ``timeout`` in seconds.
+    """Values that all rows of one function, with the same options, share. ``hooks`` is JSON, ``timeout`` seconds.
 
     The defaults are those of the columns: a column that all rows leave as it is, is not in the statement.
     """

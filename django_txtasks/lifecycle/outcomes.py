@@ -22,7 +22,7 @@ from django_txtasks.models import Outcome, Status
 
 @dataclass
 class Recorded:
-    """What became of a batch of ended attempts.
+    """The result of recording a batch of ended attempts.
 
     Attributes:
         busy: their rows are locked by somebody, try again.

@@ -1,4 +1,4 @@
-"""What the database knows of a process: whether its session is still there.
+"""Database sessions of a process, by which others can tell whether it is still there.
 
 A session is kept as text. Empty text means that it cannot be told: behind a pooler, where the server's
 sessions are the pooler's, and on SQLite, which has none.

@@ -37,7 +37,7 @@ Cursors = Mapping[Bucket, Cursor]
 
 @dataclass(frozen=True)
 class Subscription:
-    """Which rows a worker may take: those of these queues whose task function it knows."""
+    """The rows that a worker may take: those of these queues whose task function it knows."""
 
     alias: str
     queues: tuple[str, ...]
@@ -46,7 +46,7 @@ class Subscription:
 
 @dataclass(frozen=True)
 class Capacity:
-    """How many tasks a worker can take.
+    """The number of tasks that a worker can take.
 
     Attributes:
         dedicated: tasks that get a slot of their own.
@@ -147,7 +147,9 @@ class Candidate(NamedTuple):
 
 
 class RecentWindow(NamedTuple):
-    """What a scan looks at that is not to walk over the dead rows of an old snapshot, which may be millions.
+    """The part of what is due that a scan looks at where all would take long.
+
+    An old snapshot may keep millions of dead rows.
 
     Attributes:
         buckets: where to look, highest priority first; it does not ask which there are.
@@ -160,7 +162,7 @@ class RecentWindow(NamedTuple):
 
 @dataclass(frozen=True)
 class Scan:
-    """Where to look for what is due: all of it, or a part.
+    """A look for what is due: for all of it, or for a part.
 
     Attributes:
         queues: at the same priority, those that come first here come first.
@@ -190,7 +192,7 @@ class Scan:
 
 @dataclass(frozen=True)
 class TurnRequest:
-    """What a turn is to claim.
+    """The claims that a turn is to make.
 
     Attributes:
         hinted: look these ids up.
@@ -204,7 +206,7 @@ class TurnRequest:
 
 @dataclass(frozen=True)
 class TurnResult:
-    """What a turn has done.
+    """The result of a turn.
 
     Attributes:
         rest: the capacity that is left.

@@ -1,4 +1,4 @@
-"""What the long-running commands share: a readable log and signals that stop them."""
+"""Helpers of the long-running commands: a readable log, and signals that stop them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a test wants to know about rows."""
+"""Assertions about rows, for tests of projects."""
 
 from __future__ import annotations
 

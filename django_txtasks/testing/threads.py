@@ -25,7 +25,7 @@ POLL = timedelta(milliseconds=50)
 
 
 class TestWorker:
-    """What ``worker()`` gives."""
+    """The object that ``worker()`` gives."""
 
     __test__ = False  # no test case, whatever its name begins with
 

@@ -13,14 +13,14 @@ MAX_IMMEDIATE_REPEATS = 10
 
 
 class Kind(enum.Enum):
-    """What a turn does, beside its beat and what it records."""
+    """The parts of a turn that may fail by themselves, beside its beat and what it records."""
 
     LOOK_UP = enum.auto()
     SCAN = enum.auto()
 
 
 class BackOff:
-    """When a turn may be tried again. Times are those of ``time.monotonic()``.
+    """The times at which turns may be tried again, by ``time.monotonic()``.
 
     After a failure the next turn only beats and records. What else the one that failed had done is tried again
     one by one, since either may fail because of what it meets: a scan because of the rows that are there, both

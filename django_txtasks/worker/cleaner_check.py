@@ -14,7 +14,7 @@ from django_txtasks.lifecycle import cleaners
 
 
 class CleanerCheck:
-    """Says once if nobody cleans: a lease after the start, since cleaners may start beside workers."""
+    """A check that somebody cleans: once, a lease after the start, since cleaners may start beside workers."""
 
     def __init__(self, alias: str, lease: timedelta) -> None:
         self._alias, self._due = alias, time.monotonic() + lease.total_seconds()

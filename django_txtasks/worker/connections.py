@@ -32,7 +32,7 @@ SEARCHED_CHARACTERS = 4000
 
 
 class _Thread(threading.local):
-    """What is known in one thread.
+    """Connections of one thread, as far as it knows them.
 
     Attributes:
         note: told of each new connection; None = this thread runs no tasks.

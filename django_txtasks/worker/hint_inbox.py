@@ -1,4 +1,4 @@
-"""What an idle worker waits on: a hint, an ended task, a stop, or a time-out."""
+"""The inbox of a worker, on which it waits: for a hint, an ended task, a stop, or a time-out."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Hint(Protocol):
 
 
 class HintSource(Protocol):
-    """Where hints come from; it delivers them to ``HintInbox.deliver``."""
+    """A source of hints; it delivers them to ``HintInbox.deliver``."""
 
     @property
     def connected(self) -> bool: ...

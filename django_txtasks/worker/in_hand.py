@@ -1,4 +1,4 @@
-"""Which tasks a worker has in hand: none of them runs a second time beside itself."""
+"""Tasks that a worker has in hand: none of them runs a second time beside itself."""
 
 from __future__ import annotations
 

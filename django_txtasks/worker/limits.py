@@ -1,4 +1,4 @@
-"""How long one attempt may take."""
+"""Time limits of attempts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a worker listens for hints: one that is full leaves them to those with room."""
+"""The decision to listen for hints: a full worker leaves them to those with free slots."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ MAX_FAILED_TURNS = 3
 
 
 class OutcomeBuffer:
-    """What ended and is not recorded yet.
+    """Outcomes that are not recorded yet.
 
     A turn may be rolled back after it has recorded; only ``committed``, called after its COMMIT, believes it.
 

@@ -1,4 +1,4 @@
-"""How long tasks have been taking here, and so how many are worth claiming ahead."""
+"""The number of tasks that are worth claiming ahead, by how long they have been taking here."""
 
 from __future__ import annotations
 

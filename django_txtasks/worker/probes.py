@@ -20,7 +20,7 @@ REFUSAL_TIMEOUT = timedelta(minutes=10)
 
 
 class Liveness:
-    """When the loop last came by, when it last wrote what it is there for, and since when the database refuses it.
+    """Signs of life of a loop: when it last came by, when it last wrote, and since when the database refuses it.
 
     Args:
         lease: it is ready if it wrote that in this time.

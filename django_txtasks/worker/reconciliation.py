@@ -1,4 +1,4 @@
-"""What a worker knows of its claims, compared with what the table says."""
+"""The comparison of what a worker knows of its claims with what the table says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a worker process makes room for a new one, so that what leaks is bounded."""
+"""The end of a worker process for the sake of a new one, so that what leaks is bounded."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STATM = Path("/proc/self/statm")
 
 
 class RecyclePolicy:
-    """Says when enough is enough.
+    """Limits after which a worker process is replaced.
 
     Args:
         max_tasks: tasks that one process runs; None = any number.

@@ -20,7 +20,7 @@ class DeclaredLost(Exception):
 
 
 class LastWillHolder(Protocol):
-    """What RabbitMQ tells the cleaners by itself when this process is gone."""
+    """The last will: the message that RabbitMQ gives the cleaners by itself when this process is gone."""
 
     def number_for(self, worker: uuid.UUID) -> int:
         """Return the number of the will that is held for this worker; 0 = none yet."""

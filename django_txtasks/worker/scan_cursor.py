@@ -1,4 +1,4 @@
-"""How far a worker's scans have come: where each begins, and how often one begins at the head again."""
+"""The place that a worker's scans have come to: where each begins, and how often one begins at the head again."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LATE_COMMIT_SECONDS = 10.0
 
 
 class ScanCursor:
-    """How far the scans of one worker have come.
+    """The place that the scans of one worker have come to.
 
     During a backlog each goes on where the last one ended; now and then one begins at the head again: there
     may be a row that was locked as a scan came by, or was written since with an older time. Where that takes

@@ -1,4 +1,4 @@
-"""When a worker's next turn is due, and what it looks for. Times are those of ``time.monotonic()``."""
+"""The schedule of a worker's turns: when the next one is due, and what it looks for, by ``time.monotonic()``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NEAR_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Plan:
-    """What a turn is to do, beside its beat and what it records.
+    """The plan of a turn, beside its beat and what it records.
 
     Attributes:
         hinted: look these ids up.
@@ -38,7 +38,7 @@ class Plan:
 
 
 class Schedule:
-    """What a worker knows of its near future.
+    """The near future of a worker, as far as it is known.
 
     Attributes:
         nothing_due: the last scan that had room found nothing.

@@ -1,4 +1,4 @@
-"""How a worker is told to stop. Safe to call from a signal handler: it assigns and wakes."""
+"""Requests to stop. Safe to call from a signal handler: it assigns and wakes."""
 
 from __future__ import annotations
 

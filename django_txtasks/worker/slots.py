@@ -1,4 +1,4 @@
-"""What slots were handed, what of it waits, and how long it may."""
+"""Bookkeeping of slots: what they were handed, what of it waits, and how long it may."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LONGEST_WAIT_SECONDS = 0.5
 
 
 class Slots:
-    """What the loop knows of the threads that run tasks. For the loop alone.
+    """Slots as the loop knows them: threads that run tasks, and what they were handed. For the loop alone.
 
     Args:
         run, wake: see ``SlotThreads``.

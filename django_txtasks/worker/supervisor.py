@@ -84,7 +84,7 @@ def end_soon(code: int, seconds: float = 0.0) -> None:
 
 @dataclass(frozen=True)
 class Assignment:
-    """What one worker process is for.
+    """The assignment of one worker process.
 
     Attributes:
         command: the command line that starts it where it cannot be forked.

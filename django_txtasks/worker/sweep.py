@@ -46,7 +46,7 @@ Parts = list[tuple[Position, float]]
 
 
 class Place(NamedTuple):
-    """Where a sweep has come to.
+    """The place that a sweep has come to.
 
     Attributes:
         buckets: those that are left, the present one first.
@@ -74,7 +74,7 @@ class Gap(NamedTuple):
 
 
 class Size:
-    """How large the parts of a sweep are: it follows from how long the last ones took.
+    """The size of a sweep's parts: it follows from how long the last ones took.
 
     Attributes:
         limit: seconds after which the database ends a part.

@@ -1,4 +1,4 @@
-"""What a worker writes: its beat, what ended, what it claims. One transaction a turn.
+"""The turns of a worker in the database: its beat, what ended, what it claims. One transaction a turn.
 
 It owns the hard cases: a COMMIT whose answer was lost, a row that says this worker is lost.
 """
@@ -39,7 +39,7 @@ _OF_A_ROW = (ClaimLost, DataError, IntegrityError)
 
 
 class Slots(Protocol):
-    """What runs."""
+    """The slots, as far as a turn has to know them."""
 
     @property
     def running(self) -> int: ...

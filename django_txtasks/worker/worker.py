@@ -35,7 +35,7 @@ LOG_FIRST_SECONDS = 2.0
 
 
 class End(enum.Enum):
-    """How a worker's run ended.
+    """The end of a worker's run.
 
     DONE: as told, or because nothing was left to do. RECYCLE: a new process should go on. CUT_SHORT
     and STUCK are the same with tasks still running, which die with this process.

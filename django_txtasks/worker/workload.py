@@ -1,4 +1,4 @@
-"""What a worker has in hand: tasks that run, that wait for a slot, and that ended but are not recorded."""
+"""The tasks in a worker's hands: they run, wait for a slot, or have ended and are not recorded."""
 
 from __future__ import annotations
 

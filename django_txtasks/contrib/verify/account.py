@@ -54,7 +54,7 @@ class Verdict:
 
 
 class _Keys:
-    """Which keys were promised what, and which were seen where."""
+    """Keys, by what was promised of them and by where they were seen."""
 
     def __init__(self, evidence: Evidence) -> None:
         promises = evidence.promises

@@ -1,4 +1,4 @@
-"""What a storm leaves behind, collected: journals of the processes, rows of the scratch database."""
+"""Evidence of a storm: journals of the processes, rows of the scratch database."""
 
 from __future__ import annotations
 

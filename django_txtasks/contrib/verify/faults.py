@@ -1,4 +1,4 @@
-"""What a storm breaks, and how."""
+"""The faults of a storm."""
 
 from __future__ import annotations
 

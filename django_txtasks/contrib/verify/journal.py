@@ -28,7 +28,7 @@ class Start:
 
 @dataclass
 class Promises:
-    """What senders know of their transactions, each a list of keys.
+    """Transactions as their senders know them, each a list of keys.
 
     Attributes:
         unknown: COMMIT was sent and no answer came: wholly there or wholly absent.
@@ -42,7 +42,7 @@ class Promises:
 
 @dataclass
 class Runs:
-    """What workers noted: each start, and which (key, attempt) also came to their end."""
+    """Notes of the workers: each start, and which (key, attempt) also came to their end."""
 
     starts: list[Start] = field(default_factory=list)
     ended: set[tuple[str, int]] = field(default_factory=set)

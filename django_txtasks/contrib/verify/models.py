@@ -1,4 +1,4 @@
-"""What the tasks of a storm leave behind. No unique key: a second effect has to show."""
+"""Tables for the effects of a storm's tasks. No unique key: a second effect has to show."""
 
 from __future__ import annotations
 

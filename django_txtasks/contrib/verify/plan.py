@@ -1,4 +1,4 @@
-"""What a storm sends and what it breaks: a pure function of the seed, so that it can be replayed.
+"""The plan of a storm: what it sends and what it breaks. A pure function of the seed: it can be replayed.
 
 What the servers and the machine make of it is theirs: the same plan does not meet the same races.
 """

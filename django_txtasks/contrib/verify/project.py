@@ -21,7 +21,7 @@ _DUMMY = {"ENGINE": "django.db.backends.dummy"}
 
 @dataclass(frozen=True, kw_only=True)
 class Scene:
-    """What a child process has to know; it holds no password.
+    """Facts that a child process has to know; no password is among them.
 
     Attributes:
         settings: name of the user's settings module.

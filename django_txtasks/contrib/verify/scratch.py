@@ -25,7 +25,7 @@ DROP_TIMEOUT_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class _Server:
-    """What servers spell differently. ``{name}`` is checked against NAME before it gets there."""
+    """Statements that servers spell differently. ``{name}`` is checked against NAME before it gets there."""
 
     create: str
     drop: str

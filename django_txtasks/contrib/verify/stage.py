@@ -31,7 +31,7 @@ Say = Callable[[str], None]
 
 @dataclasses.dataclass
 class Stage:
-    """What a storm plays on; all of it is gone after ``open_stage``'s block.
+    """The surroundings of a storm; all of it is gone after ``open_stage``'s block.
 
     Attributes:
         config: the user's, with the names and times of the storm.

@@ -41,7 +41,7 @@ class StormFailed(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How large the storm is.
+    """The size of a storm.
 
     Attributes:
         seconds: for so long things break and tasks are sent.
@@ -64,7 +64,7 @@ class Options:
 
 @dataclass
 class Log:
-    """What happened.
+    """The events of a storm, counted.
 
     Attributes:
         done, idle: faults by name, and those for which there was nothing to break.

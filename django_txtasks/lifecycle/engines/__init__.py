@@ -1,4 +1,4 @@
-"""How a worker claims on each database.
+"""Engines: they claim for a worker, each in the way of its database.
 
 ``postgresql`` does a whole turn in one statement, or claims in one within an open transaction; ``portable``
 claims in several, for MariaDB, MySQL and SQLite. Both have the same rules: which rows, ``statements.CHOOSE_DUE``;
