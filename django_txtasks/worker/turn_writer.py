@@ -38,7 +38,7 @@ from django_txtasks.worker.sweep import Sweep
 _OF_A_ROW = (ClaimLost, DataError, IntegrityError)
 
 
-class Slots(Protocol):
+class SlotState(Protocol):
     """The slots, as far as a turn has to know them."""
 
     @property
@@ -81,7 +81,7 @@ class TurnWriter:
         """The worker's id; before it has one, what the log says instead."""
         return self.id or "(not registered yet)"
 
-    def write(self, plan: Plan, slots: Slots, connected: bool | None) -> TurnResult:
+    def write(self, plan: Plan, slots: SlotState, connected: bool | None) -> TurnResult:
         """Beat, record, claim, commit. What was claimed may start once this has returned.
 
         Raises:
