@@ -275,7 +275,7 @@ def test_what_many_transactions_left_waiting_is_packed_into_few_hints(broker, tx
 def test_hints_name_so_many_ids_and_then_say_that_there_are_more(broker):
     with pika.BlockingConnection(pika.URLParameters(broker)) as amqp:
         topology.declare(amqp.channel(), queue_name())
-    number = publisher.BUFFER
+    number = publisher.BUFFER_IDS
     handles = enqueue_many((tasks.note, ()) for _ in range(number + 50))
     publisher.close_all()
     publisher._start_afresh()
@@ -291,22 +291,22 @@ def test_the_buffer_keeps_the_first_ids_while_rabbitmq_is_away(broker, txtasks):
         topology.declare(amqp.channel(), queue_name())
     with Proxy(url.host, url.port, swallow=True) as proxy:
         txtasks(broker_url=broker.replace(f":{url.port}/", f":{proxy.port}/"))
-        ids = [uuid.uuid4() for _ in range(publisher.BUFFER + 50)]
+        ids = [uuid.uuid4() for _ in range(publisher.BUFFER_IDS + 50)]
         for one in ids:
             broker_room.notify(get_config(), "default", [(one, "default")])
         proxy.swallow = False
-        helpers.wait_until(lambda: waiting(broker) == publisher.BUFFER // 100)
+        helpers.wait_until(lambda: waiting(broker) == publisher.BUFFER_IDS // 100)
         publisher.close_all()
         publisher._start_afresh()
     got = received(broker, "default")
-    assert [one for packed, _ in got for one in packed] == ids[: publisher.BUFFER]
+    assert [one for packed, _ in got for one in packed] == ids[: publisher.BUFFER_IDS]
     assert got[0][1]
 
 
 def test_what_no_hint_names_is_found_at_once(hints_only, monkeypatch):
     """One worker takes all of it, in several turns."""
     monkeypatch.setattr(publisher, "BUFFER_IDS", 100)
-    number = publisher.BUFFER + 150
+    number = publisher.BUFFER_IDS + 150
     with helpers.working():
         enqueue_many((tasks.note, ()) for _ in range(number))
         helpers.wait_until(lambda: helpers.counts()["finished"] == number)

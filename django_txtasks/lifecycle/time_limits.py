@@ -14,7 +14,7 @@ from django.db import DatabaseError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_txtasks.lifecycle.database_errors import is_timeout
-from django_txtasks.lifecycle.execute import execute, fetch, fetch_value
+from django_txtasks.lifecycle.execute import execute, fetch
 
 STEPS_PER_LOOK = 10_000
 """Steps of SQLite's virtual machine between two looks at the clock: less than a millisecond."""
@@ -85,7 +85,7 @@ def _statement_timeout(alias: str, seconds: float) -> Iterator[None]:
         yield
         return
     milliseconds = str(max(1, int(seconds * 1000)))
-    before = fetch_value(alias, _LOWER, limit=milliseconds)
+    ((before, _),) = fetch(alias, _LOWER, limit=milliseconds)
     yield
     execute(alias, _RESTORE, limit=before)
 

@@ -1,4 +1,4 @@
-"""A TCP proxy in front of RabbitMQ, whose connections can be reset."""
+"""A TCP proxy whose connections can be reset."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Proxy:
     def __init__(self, host: str, port: int) -> None:
         self._target = (host, port)
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
-        self._pairs: set[_Pair] = set()
+        _, self.port = self._listener.getsockname()
+        self._pairs: set[Pair] = set()
         self._closed = False
         self._away_until = 0.0
         threading.Thread(target=self._accept, name="txtasks-proxy", daemon=True).start()
@@ -45,6 +45,22 @@ class Proxy:
             pair.reset()
         return len(pairs)
 
+    def connect(self) -> socket.socket:
+        """Connect to the server for a new client.
+
+        Raises:
+            OSError: it is not there, or is to seem so.
+        """
+        if time.monotonic() < self._away_until:
+            raise ConnectionRefusedError
+        server = socket.create_connection(self._target, timeout=5)
+        server.settimeout(None)
+        return server
+
+    def pair(self, client: socket.socket, server: socket.socket) -> Pair:
+        """Return what passes bytes on between these two."""
+        return Pair(client, server)
+
     def _accept(self) -> None:
         while not self._closed:
             try:
@@ -55,52 +71,69 @@ class Proxy:
 
     def _serve(self, client: socket.socket) -> None:
         try:
-            if time.monotonic() < self._away_until:
-                raise ConnectionRefusedError
-            server = socket.create_connection(self._target, timeout=5)
+            server = self.connect()
         except OSError:
             client.close()
             return
-        server.settimeout(None)
-        pair = _Pair(client, server)
+        pair = self.pair(client, server)
         self._pairs.add(pair)
-        back = threading.Thread(target=pair.pump, args=[server, client], daemon=True)
+        back = threading.Thread(target=pair.pump_back, daemon=True)
         back.start()
-        pair.pump(client, server)
+        pair.pump()
         back.join()
         self._pairs.discard(pair)
         pair.close()
 
 
-class _Pair:
+class Pair:
     """One client and its connection to the server."""
 
     def __init__(self, client: socket.socket, server: socket.socket) -> None:
-        self._both = (client, server)
+        self.client, self.server = client, server
         self._reset = False
 
-    def pump(self, source: socket.socket, target: socket.socket) -> None:
-        """Pass bytes on until one side ends."""
+    def up(self, data: bytes) -> bool:
+        """Pass on what the client has sent; False = this was the last."""
+        self.server.sendall(data)
+        return True
+
+    def down(self, data: bytes) -> None:
+        """Pass on what the server has answered."""
+        self.client.sendall(data)
+
+    def pump(self) -> None:
+        """Pass on what the client sends until one side ends."""
         with contextlib.suppress(OSError):
-            while data := source.recv(65536):
-                target.sendall(data)
-        if not self._reset:
-            self._shut(socket.SHUT_RDWR)
+            while (data := self.client.recv(65536)) and self.up(data):
+                pass
+        self._end()
+
+    def pump_back(self) -> None:
+        """Pass on what the server answers until one side ends."""
+        with contextlib.suppress(OSError):
+            while data := self.server.recv(65536):
+                self.down(data)
+        self._end()
+
+    def shut(self, how: int = socket.SHUT_RDWR) -> None:
+        """End both connections in good order."""
+        for one in (self.client, self.server):
+            with contextlib.suppress(OSError):
+                one.shutdown(how)
 
     def reset(self) -> None:
         """Wake both threads without a FIN; ``close`` then sends RST to both sides."""
         self._reset = True
-        for one in self._both:
+        for one in (self.client, self.server):
             with contextlib.suppress(OSError):
                 one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-        self._shut(socket.SHUT_RD)
+        self.shut(socket.SHUT_RD)
 
     def close(self) -> None:
         """Close both sockets."""
-        for one in self._both:
-            one.close()
+        self.client.close()
+        self.server.close()
 
-    def _shut(self, how: int) -> None:
-        for one in self._both:
-            with contextlib.suppress(OSError):
-                one.shutdown(how)
+    def _end(self) -> None:
+        if not self._reset:
+            self.shut()
