@@ -182,7 +182,7 @@ def test_a_pass_goes_on_while_there_is_more_to_remove(monkeypatch):
     monkeypatch.setattr(cleaning, "BATCH_ROWS", 5)
     write(600, "txtasks_finishedtask", outcome="'succeeded'", finished_at=ago(8 * 86400))
     write(600, expires_at=ago(1))
-    counts = Cleaner(get_config()).run_once()
+    counts = Cleaner(get_config(), clock=Clock()).run_once()  # a pass has an interval, and no more
     assert (counts["pruned"], counts["expired"]) == (600, 600)
 
 
