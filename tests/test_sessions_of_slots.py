@@ -98,7 +98,7 @@ def test_a_transaction_that_a_task_begins_by_hand_is_not_the_next_ones():
 
 @has_sessions
 def test_tasks_that_leave_nothing_share_a_session(monkeypatch):
-    monkeypatch.setattr(slot_connections, "LEAST_AGE", 600)
+    monkeypatch.setattr(slot_connections, "LEAST_AGE_SECONDS", 600)
     local = {"postgresql": "SET LOCAL work_mem = '8MB'", "mysql": "SELECT 1"}[connection.vendor]
     ids = run_one_after_the_other(
         (sessions.see, MINE), (tasks.note, "x"), (sessions.do_in_transaction, local),
@@ -259,7 +259,7 @@ def test_an_age_that_no_thread_can_wait_for_stops_no_thread(monkeypatch):
 
 @has_sessions
 def test_a_retry_that_a_task_asks_for_keeps_its_session(monkeypatch):
-    monkeypatch.setattr(slot_connections, "LEAST_AGE", 600)
+    monkeypatch.setattr(slot_connections, "LEAST_AGE_SECONDS", 600)
     run_one_after_the_other((sessions.retry_after_query, MINE))
     assert Run.objects.count() == 2
     assert Run.objects.values("key").distinct().count() == 1
