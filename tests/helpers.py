@@ -283,6 +283,8 @@ def working(
     Args:
         names: the task functions that its code declares; None = all.
     """
+    from probe.models import wait_for_the_writer
+
     from django_txtasks.broker.consumer import HintConsumer
     from django_txtasks.broker.will import LastWillHolder
     from django_txtasks.conf import get_config
@@ -306,10 +308,7 @@ def working(
         stop=stop,
         last_will=last_will,
     )
-    if (
-        connection.vendor == "sqlite"
-    ):  # beside a busy worker the test waits longer for its turn to write
-        connection.cursor().execute("PRAGMA busy_timeout = 30000")
+    wait_for_the_writer(connection)  # beside a busy worker
     with second_session(worker.run):
         try:
             wait_until(

@@ -92,32 +92,32 @@ def flow(seconds: str, rate: str) -> None:
             records.write(key)
 
 
-def mix(count: str, seconds: str) -> None:
+def mix(count: str, seconds: str, seed: str) -> None:
     """Write so many tasks in a random order, of which those with odd keys sleep; record the order."""
     django.setup()
     from django_txtasks import enqueue_many
 
-    keys = _shuffled(int(count))
+    keys = _shuffled(int(count), int(seed))
     enqueue_many(_quick_or_slow(key, float(seconds)) for key in keys)
     for key in keys:
         records.write(key)
 
 
-def stream(count: str, seconds: str, every: str) -> None:
+def stream(count: str, seconds: str, seed: str, every: str) -> None:
     """Enqueue the same tasks one at a time, each in a transaction; record when it has committed."""
     django.setup()
     from django_txtasks import enqueue_task
 
-    keys = _shuffled(int(count))
+    keys = _shuffled(int(count), int(seed))
     for place in records.ticks(len(keys), float(every)):
         function, args = _quick_or_slow(keys[place], float(seconds))
         enqueue_task(function, *args)
         records.write(keys[place])
 
 
-def _shuffled(count: int) -> list[int]:
+def _shuffled(count: int, seed: int) -> list[int]:
     keys = list(range(count))
-    random.Random(7).shuffle(keys)
+    random.Random(seed).shuffle(keys)
     return keys
 
 
