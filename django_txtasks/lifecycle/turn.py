@@ -249,6 +249,8 @@ class TurnResult:
     @property
     def not_ours(self) -> set[uuid.UUID]:
         """The ids whose rows are there, and not to be claimed here: others have them, or declare them."""
+        if not self.looked_up:
+            return set()
         ours = {attempt.task_id for attempt in self.claimed}
         return set(self.looked_up) - ours - self.later.keys() - set(self.absent)
 

@@ -84,7 +84,7 @@ def turn(
 
 
 def claim(subscription: Subscription, worker: uuid.UUID, request: TurnRequest) -> TurnResult:
-    """PENDING -> claimed, in a transaction that began with the worker's beat."""
+    """Move PENDING -> claimed, in a transaction that began with the worker's beat."""
     if request.scan is None and not request.hinted:
         return TurnResult(request.capacity)
     sql = statement_of_turn(beats=False, **_asks_for(request))
@@ -176,13 +176,16 @@ def _read(
             filled=len(scanned) == request.capacity.width,
             blocked_queue=blocked_queue,
         )
+    later: dict[uuid.UUID, float] = {}
     asked = set(request.hinted)
-    looked_up = [one.candidate for one in found if one.candidate.id in asked]
+    if asked:
+        looked_up = [one.candidate for one in found if one.candidate.id in asked]
+        later = waits_of(looked_up, claimed)
     return TurnResult(
         rest,
         claimed,
         looked_up=request.hinted,
-        later=waits_of(looked_up, claimed),
+        later=later,
         absent=sorted(asked - set(known or [])),
         cursors=cursors,
         backlog=backlog,
@@ -203,11 +206,13 @@ def _found(rows: Iterable[tuple[Any, ...]]) -> list[Found]:
 
 
 def _passed(scanned: Iterable[Found]) -> dict[Bucket, Cursor]:
-    return {
-        Bucket(priority, candidate.queue_name): candidate.cursor
+    """Return the last row of each bucket that was claimed."""
+    last = {
+        (priority, candidate.queue_name): candidate
         for is_taken, priority, candidate in scanned
         if is_taken and priority is not None
     }
+    return {Bucket(*bucket): candidate.cursor for bucket, candidate in last.items()}
 
 
 def _recorded(
