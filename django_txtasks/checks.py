@@ -22,7 +22,7 @@ OLDEST = {"postgresql": (14,), "mariadb": (10, 6), "mysql": (8, 0, 13), "sqlite"
 
 
 DEFAULT_THREADS = 4
-"""Tasks at a time of a worker process that is told nothing else."""
+"""Threads of a worker process without ``--threads``."""
 
 
 @register("txtasks")
@@ -66,7 +66,7 @@ def check_settings(**_: Any) -> list[CheckMessage]:
 
 @register("txtasks")
 def check_databases(**_: Any) -> list[CheckMessage]:
-    """The DATABASES entries that hold tasks. Opens no connection."""
+    """Check the DATABASES entries that hold tasks. Opens no connection."""
     found: list[CheckMessage] = []
     for alias in connections:
         if not router.allow_migrate_model(alias, Task):
@@ -86,7 +86,7 @@ def check_databases(**_: Any) -> list[CheckMessage]:
 
 
 def _check_entry(alias: str) -> Iterator[CheckMessage]:
-    """What tasks need of each entry of DATABASES."""
+    """Check what tasks need of one entry of DATABASES."""
     vendor, entry = connections[alias].vendor, connections[alias].settings_dict
     if vendor not in ("postgresql", "mysql", "sqlite"):
         yield Error(
@@ -134,7 +134,7 @@ def check_tables(*, databases: Sequence[str] | None = None, **_: Any) -> list[Ch
 
 @register(Tags.database)
 def check_health(*, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
-    """What makes the task table slow from within. It keeps no worker from starting."""
+    """Warn of what makes the task table slow from within. It keeps no worker from starting."""
     from django_txtasks.inspection import bloat  # not before somebody asks
 
     ids = {"bloat": "txtasks.W014", "snapshot": "txtasks.W015"}
@@ -166,7 +166,7 @@ def pool_is_too_small(alias: str, threads: int) -> str:
 
 
 def _check_apart(alias: str) -> Iterable[CheckMessage]:
-    """What is written where no task can be."""
+    """Warn of databases that are written to and cannot hold tasks."""
     written = [
         model._meta.label
         for model in apps.get_models()

@@ -16,7 +16,7 @@ from django_txtasks.exceptions import InvalidDeclaration, InvalidOption, Unknown
 from django_txtasks.registry import Declaration, Options
 
 HOOKS = ("compensate", "on_success", "on_retry", "on_failure")
-"""Options that name a task which an arrow enqueues."""
+"""Options that name a task function, which one of the arrows enqueues."""
 OF_TASK = (
     *(
         "queue_name",

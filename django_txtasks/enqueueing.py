@@ -73,7 +73,7 @@ def enqueue_task(function: Enqueueable[P], /, *args: P.args, **kwargs: P.kwargs)
 def enqueue_and_read(
     function: Enqueueable[P], /, *args: P.args, **kwargs: P.kwargs
 ) -> tuple[TaskHandle, Times]:
-    """As ``enqueue_task``, and return the times in the row, for results of Django's Tasks."""
+    """Enqueue as ``enqueue_task`` does, and return the row's times too, for results of Django's Tasks."""
     return _enqueue(function, args, kwargs, insert_and_read)
 
 

@@ -17,7 +17,7 @@ from django.db import connections
 MAX_EVENTS = 10_000
 """Events that may wait; of those at WARNING and above twice as many."""
 MAX_EVENTS_WITH_TRACEBACK = 1_000
-"""While more than this many wait, an exception is put in without its traceback, which takes some 10 kB."""
+"""Events that may wait with tracebacks, which take about 10 kB each; further exceptions come without one."""
 
 
 class QueuedEvent(Protocol):

@@ -35,7 +35,7 @@ OPTIONS = {
     "database": "fn.using(using=…)",
     "name": "the function's module and name, which cannot be chosen",
 }
-"""By the name of an option elsewhere: what it is here."""
+"""Option of another task queue: what to write here."""
 
 METHODS = {
     **dict.fromkeys(["delay", "send", "defer", "perform_async"], "enqueue(…)"),
@@ -44,7 +44,7 @@ METHODS = {
     **dict.fromkeys(["adelay", "defer_async"], "aenqueue(…)"),
     "delay_on_commit": "enqueue(…), whose row is part of the transaction",
 }
-"""By the name of a method of task functions elsewhere: what it is here."""
+"""Method of another task queue's task functions: what to write here."""
 
 
 def about_option(name: str, known: Collection[str]) -> str:

@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 current: ContextVar[dict[str, Any] | None] = ContextVar("txtasks_current", default=None)
-"""What every line says that is logged inside a task: task_id, task, queue, attempt, worker."""
+"""Facts that each log line inside a task has: task_id, task, queue, attempt, worker."""
 
 _OF_EVERY_RECORD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 

@@ -16,7 +16,7 @@ from django_txtasks.lifecycle import follow_ups
 from django_txtasks.models import Status, Task
 
 MAX_ATTEMPTS = 200
-"""With waits of up to an hour each, on average three quarters of it."""
+"""Attempts to send a notice: with waits of 45 minutes on average, about six days."""
 
 
 MAX_COUNTED_TASKS = 100_000

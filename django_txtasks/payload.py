@@ -21,10 +21,10 @@ LONG_TEXT_CHARACTERS = 1_000
 """Characters of a text that is looked at, and encoded, by itself."""
 
 _LARGE_FLOAT = re.compile(r'"(?:[^"\\]|\\.)*"|-?[\d.]+e\+\d+')
-"""A text, whatever is in it, or a float that Python writes with an exponent."""
+"""Pattern of a text, which is skipped, or of a float that Python writes with an exponent."""
 
 Path: TypeAlias = "str | tuple[Path, object]"
-"""Where a part is: the whole, or a key or index of another part. Put into words only when something is wrong."""
+"""Place of a part in a value: the whole, or a key or index of another part. Spelled out for errors only."""
 
 _to_json = json.JSONEncoder(
     separators=(",", ":"), allow_nan=False, check_circular=False

@@ -29,7 +29,7 @@ def assert_enqueued(db: None) -> Callable[..., Any]:
 
 @pytest.fixture
 def txtasks_worker(transactional_db: None) -> Iterator[TestWorker]:
-    """A real worker in a thread, for as long as the test lasts."""
+    """Run a real worker in a thread, for as long as the test lasts."""
     from django_txtasks import testing
 
     with testing.worker() as running:

@@ -30,7 +30,7 @@ FLUSH_SECONDS = 10.0
 COMPLAIN_EVERY_SECONDS = 60.0
 """Seconds between two reports to stderr that the log itself has failed."""
 _NOT_ATTRIBUTES = {"message", "asctime"}
-"""Names that formatters write on a record themselves."""
+"""Attributes that formatters set on a record themselves."""
 
 
 class Event(Signal):
@@ -180,7 +180,7 @@ def flush(seconds: float | None = None) -> None:
 
 
 def _deliver_in_place() -> None:
-    """A forked child has no thread that delivers."""
+    """Deliver in the calling thread: a forked child has no thread that delivers."""
     Event.queue = None
 
 

@@ -12,7 +12,7 @@ from django_txtasks import payload
 
 _OURS = ("django_txtasks.worker.", "django_txtasks.backends.running", "django_txtasks.testing.")
 _BETWEEN = ("asgiref.", "asyncio.", "concurrent.", "contextlib")
-"""What runs an async task for us."""
+"""Modules that run async tasks for us."""
 _GROUP: tuple[type[BaseException], ...] = tuple(
     filter(None, [getattr(builtins, "BaseExceptionGroup", None)])  # from Python 3.11 on
 )

@@ -134,12 +134,12 @@ class TaskActions(Base):
 
     @admin.action(permissions=["run_now"], description=_("Run selected tasks now (pending)"))
     def run_now(self, request: HttpRequest, queryset: Tasks) -> None:
-        """PENDING, due now instead of later."""
+        """Make pending tasks due now instead of later."""
         self._act(request, queryset, ACTS["run_now"])
 
     @admin.action(permissions=["hold"], description=_("Hold selected tasks (pending)"))
     def hold(self, request: HttpRequest, queryset: Tasks) -> None:
-        """PENDING -> HELD."""
+        """Move PENDING -> HELD."""
         self._act(request, queryset, ACTS["hold"])
 
     @admin.action(permissions=["resume"], description=_("Resume selected tasks (held)"))
@@ -149,7 +149,7 @@ class TaskActions(Base):
 
     @admin.action(permissions=["cancel"], description=_("Cancel selected tasks (pending)"))
     def cancel(self, request: HttpRequest, queryset: Tasks) -> HttpResponse | None:
-        """PENDING -> finished as cancelled."""
+        """Move PENDING -> finished as cancelled."""
         return self._act_if_confirmed(request, queryset, "cancel")
 
     @admin.action(permissions=["revive"], description=_("Revive selected tasks (dead)"))

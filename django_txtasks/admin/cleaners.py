@@ -28,7 +28,7 @@ class CleanerAdmin(ProcessPages):
 
     @admin.display(description=_("health"))
     def health(self, cleaner: Any) -> str:
-        """At work, there but without a pass for long, or gone."""
+        """Say whether it is at work, there but without a pass for long, or gone."""
         state = Seen.of(cleaner)
         if not state.is_there:
             return shown.badge("lost", _("gone"))
@@ -43,12 +43,12 @@ class CleanerAdmin(ProcessPages):
 
     @admin.display(description=_("last whole pass"))
     def passed(self, cleaner: Any) -> str:
-        """When its last whole pass ended."""
+        """Show when its last whole pass ended."""
         return shown.age(cleaner.passed_at, cleaner.now) if cleaner.passed_at else shown.EMPTY
 
     @admin.display(description=_("interval"))
     def every(self, cleaner: Any) -> str:
-        """How often it passes."""
+        """Show how often it passes."""
         return str(_("once")) if cleaner.interval is None else f"{cleaner.interval:g} s"
 
     @admin.display(description=_("started"))

@@ -39,7 +39,7 @@ class LastError(Func):
 
 
 def json_text(column: str) -> Left:
-    """A JSON column as text, cut just above what is shown at all."""
+    """Return a JSON column as text, cut just above what is shown at all."""
     return Left(Cast(F(column), TextField()), MAX_JSON_CHARACTERS + 1, output_field=CharField())
 
 

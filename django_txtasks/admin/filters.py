@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from django.utils.functional import _StrOrPromise
 
 UNKNOWN = "@unknown"
-"""The choice for what no setting and no installed app names; no queue may have an "@"."""
+"""The filter's choice for names that are in no setting and no installed app. No queue's name has an "@"."""
 
 
 class ChoiceFilter(admin.SimpleListFilter):

@@ -49,7 +49,7 @@ class TaskAdmin(TaskActions, TaskPages):
 
     @admin.display(description=_("state"))
     def state(self, task: Any) -> str:
-        """The state; for a claimed task also for how long it has been running, and where."""
+        """Show the state; for a claimed task also for how long it has been running, and where."""
         badge = shown.badge(task.status, task.get_status_display())
         if task.is_compensated:
             return format_html('{}<br><small class="quiet">{}</small>', badge, _("compensated"))
@@ -62,12 +62,12 @@ class TaskAdmin(TaskActions, TaskPages):
 
     @admin.display(description=_("due"))
     def due(self, task: Any) -> str:
-        """When a pending task may start; nothing for those that wait for something else."""
+        """Show when a pending task may start; nothing for those that wait for something else."""
         return shown.age(task.run_after if task.status == Status.PENDING else None, task.now)
 
     @admin.display(description=_("attempts"))
     def attempts(self, task: Any) -> str:
-        """Attempts so far, and how many of the failures and crashes that it may have it had."""
+        """Show the attempts so far, and how many of its allowed failures and crashes it has had."""
         return render_to_string("admin/txtasks/attempts.html", {"task": task})
 
     @admin.display(description=_("time limit"))
@@ -178,7 +178,7 @@ class FinishedTaskAdmin(TaskPages):
 
     @admin.display(description=_("took"))
     def took(self, task: Any) -> str:
-        """How long the last attempt ran, if the task ran at all."""
+        """Show how long the last attempt ran, if the task ran at all."""
         ran = task.started_at is not None and task.outcome == Outcome.SUCCEEDED
         return shown.short_span(task.finished_at - task.started_at) if ran else shown.EMPTY
 
@@ -210,7 +210,7 @@ class WorkerAdmin(ProcessPages):
 
     @admin.display(description=_("health"))
     def health(self, worker: Any) -> str:
-        """Alive, suspected, silent for longer than its lease, or declared lost."""
+        """Say whether it is alive, suspected, silent for longer than its lease, or declared lost."""
         if worker.lost:
             return shown.badge("lost", _("lost"))
         if worker.suspected_at is not None:
@@ -235,16 +235,16 @@ class WorkerAdmin(ProcessPages):
 
     @admin.display(description=_("running"))
     def load(self, worker: Any) -> str:
-        """Its tasks and its slots; those of a lost worker are its own no more."""
+        """Show its tasks and its slots; the tasks of a lost worker are no longer its own."""
         return shown.EMPTY if worker.lost else f"{worker.running} / {worker.threads}"
 
     @admin.display(description=_("listening"), boolean=True)
     def hints(self, worker: Any) -> bool | None:
-        """Whether RabbitMQ reaches it; unknown = it works without a broker, or it is lost."""
+        """Say whether RabbitMQ reaches it; unknown = it works without a broker, or it is lost."""
         listening: bool | None = None if worker.lost else worker.listening
         return listening
 
     @admin.display(description=_("last will"), boolean=True)
     def last_will(self, worker: Any) -> bool | None:
-        """Whether RabbitMQ would tell the cleaners of its end; unknown = no broker, or it is lost."""
+        """Say whether RabbitMQ would tell the cleaners of its end; unknown = no broker, or it is lost."""
         return None if worker.lost or worker.listening is None else worker.will > 0

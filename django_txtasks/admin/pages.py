@@ -44,7 +44,7 @@ class ReadOnly(ModelAdmin):
     json_columns: tuple[str, ...] = ()
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
-        """Nothing is typed in, so whatever a page shows is read-only."""
+        """Return all fields: nothing can be typed in."""
         return flatten_fieldsets(self.get_fieldsets(request, obj))
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
@@ -136,7 +136,7 @@ class TaskPages(ReadOnly):
 
     @admin.display(description=_("task"))
     def name(self, task: Any) -> str:
-        """The function's name and the id below it."""
+        """Show the function's name and the id below it."""
         note: Any = ""
         if getattr(task, "is_undeclared", False):
             note = _("no living worker declares this name: the task waits until one does")
@@ -150,7 +150,7 @@ class TaskPages(ReadOnly):
 
     @admin.display(description=_("worker"))
     def worker_link(self, task: Any) -> str:
-        """The worker that has or had the task; without a link once its row is gone."""
+        """Show the worker that has or had the task; without a link once its row is gone."""
         if task.worker is None:
             return shown.EMPTY
         if task.worker_host is None:
@@ -200,7 +200,7 @@ class TaskPages(ReadOnly):
 
     @admin.display(description=_("admin actions"))
     def history(self, task: Any) -> str:
-        """Who revived, held or cancelled it, whichever table it was in then."""
+        """Show which users revived, held or cancelled it, in whichever table it was then."""
         kinds = ContentType.objects.get_for_models(Task, FinishedTask).values()
         entries = LogEntry.objects.filter(content_type__in=kinds, object_id=str(task.pk))
         lines = (

@@ -21,7 +21,7 @@ class _TakesOurOptions(compat.BaseTaskBackend):
     task_class = Task
 
     def validate_task(self, task: Any) -> None:
-        """As Django does, and a ``run_after`` may be a timedelta."""
+        """Check as Django does; a ``run_after`` may be a timedelta as well."""
         if task.run_after is not None and not self.supports_defer:
             raise compat.InvalidTask("Backend does not support run_after.")
         super().validate_task(without_delay(task))

@@ -70,7 +70,7 @@ __all__ = [
 
 
 def _task_with_options(function: Any = None, *, backend: str = "default", **options: Any) -> Any:
-    """Django's ``@task`` takes the options of a backend from 6.1 on; this is for 6.0."""
+    """Give Django 6.0 what ``@task`` has from 6.1 on: the options of a backend."""
     options = {"priority": 0, "queue_name": "default", "run_after": None, **options}
 
     def declare(function: Any) -> Any:

@@ -126,7 +126,7 @@ class Task(compat.Task):
         )
 
     def _hook(self, hook: Any) -> Any:
-        """A hook is written where the task is, which is no option of it."""
+        """Bind a hook; its ``using()`` may not say where it is written: it goes where the task is."""
         if isinstance(hook, Task) and hook.database == self.database:
             return SimpleNamespace(
                 declaration=hook.declaration, options=replace(hook.options, using=None)

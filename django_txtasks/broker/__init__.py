@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from django_txtasks.conf import Config
 
 BUFFER_IDS = 1_000
-"""Ids that may wait for a queue; of those beyond them hints say no more than that there are more."""
+"""Ids that may wait for a queue. Of further ones the hints say only that there are more."""
 
 
 def notify(config: Config, alias: str, tasks: Iterable[tuple[uuid.UUID, str]]) -> None:

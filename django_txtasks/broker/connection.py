@@ -65,7 +65,7 @@ class Connection(SelectConnection):  # type: ignore[misc]  # pika ships no types
         custom_ioloop: Any = None,
         workflow: Any = None,
     ) -> Any:
-        """As in pika, with the other look-up."""
+        """Connect as pika does, with our own look-up of host names."""
         services = _InThisThread(custom_ioloop)
 
         def make(params: Any) -> Connection:

@@ -102,7 +102,7 @@ class News:
         return True
 
     def forget(self, address: str) -> None:
-        """There is a connection: the next failure is a new one."""
+        """Forget the failures, since there is a connection: the next one is new."""
         self._told = {key: when for key, when in self._told.items() if key[0] != address}
 
     def forget_all(self) -> None:

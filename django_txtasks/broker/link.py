@@ -19,7 +19,7 @@ from django_txtasks.conf import Config
 from django_txtasks.retry import backoff
 
 STABLE_AFTER_SECONDS = 3.0
-"""Seconds after which a connection was a good one: what ends it then is a new failure, not the same."""
+"""Seconds after which a connection counts as good: if it ends later, that is a new failure."""
 
 
 class Link:
@@ -44,7 +44,7 @@ class Link:
         return self.connection
 
     def ready(self, channel: Any) -> None:
-        """The channel can be used; failures are forgotten once it has lived for a while."""
+        """Note that the channel can be used; failures are forgotten once it has lived for a while."""
         self.channel, self._ready_at = channel, time.monotonic()
         level = logging.INFO if self._warned else logging.DEBUG  # the end of what was warned of
         self._warned = False
@@ -159,7 +159,7 @@ class Listener:
 
 
 def refuse_silence(channel: Any, consumers: int) -> None:
-    """A channel that RabbitMQ closed, or a consumer that it cancelled, says nothing for ever.
+    """Raise if RabbitMQ closed the channel or cancelled the consumer: it would be silent for ever.
 
     Raises:
         ConnectionError: it did.

@@ -22,9 +22,9 @@ from django_txtasks.wakeup import WakeEvent
 
 FLUSH_SECONDS = 2.0
 IDLE_SECONDS = 5.0
-"""A quiet connection is looked after this often, well within its heartbeat."""
+"""Seconds between two looks at a quiet connection: well within its heartbeat."""
 LOOK_SECONDS = 1.0
-"""A busy one is looked after this often."""
+"""Seconds between two looks at a busy connection."""
 
 _publishers: dict[tuple[str | None, str], Publisher] = {}
 _lock = threading.Lock()
@@ -41,7 +41,7 @@ def of_process(config: Config) -> Publisher:
 
 
 def _start_afresh() -> None:
-    """A forked child has neither the thread nor a right to the socket: it makes its own."""
+    """Begin anew in a forked child: it has no thread, and the socket belongs to its parent."""
     global _publishers, _lock
     _publishers, _lock = {}, threading.Lock()
 

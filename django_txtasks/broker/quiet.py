@@ -25,7 +25,7 @@ _thread = _Thread()
 
 @contextmanager
 def ours() -> Iterator[None]:
-    """What this thread does with pika inside the block concerns a connection of this package."""
+    """Mark what this thread does with pika inside the block as ours."""
     before, _thread.is_ours = _thread.is_ours, True
     try:
         yield

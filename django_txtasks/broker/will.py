@@ -27,7 +27,7 @@ RENEW_AFTER_SECONDS = 300.0
 """Seconds after which a new will takes its place: RabbitMQ closes channels that do not acknowledge for 30 min."""
 PREFETCH_WILLS = 100
 RETURN_TIMEOUT_SECONDS = 2.0
-"""Seconds after which a will that did not come back is written anew."""
+"""Seconds after which a will that RabbitMQ did not return is written again."""
 
 
 class LastWillHolder(Listener):

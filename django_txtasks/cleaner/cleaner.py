@@ -38,13 +38,13 @@ class Liveness(Protocol):
     """Signs of life for whoever runs the process."""
 
     def turned(self) -> None:
-        """The loop has come by."""
+        """Note that the loop goes on."""
 
     def wrote(self) -> None:
-        """A whole pass has ended."""
+        """Note that a whole pass has ended."""
 
     def ended(self, *, refused: bool) -> None:
-        """A turn has ended: the database took it, refused it, or is away."""
+        """Note the end of a turn: the database took it, refused it, or is away."""
 
 
 class Cleaner:
@@ -112,7 +112,7 @@ class Cleaner:
                 self._tell_probes(refused=is_refusal(error))
             reset_queries()  # which Django keeps where DEBUG is set
             stopped = wait(pause)
-        with contextlib.suppress(DatabaseError, InterfaceError):  # others remove the row, later
+        with contextlib.suppress(DatabaseError, InterfaceError):  # other cleaners remove it, later
             self.record.leave()
         reset_queries()
 

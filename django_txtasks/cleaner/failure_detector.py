@@ -30,7 +30,7 @@ LOOKS = (0.01, 0.02, 0.05, 0.1)
 GRACE_SECONDS = 0.5
 """Seconds that a worker has to beat after the second signal: both of its links may just have been cut."""
 GRACE_AT_HOME_SECONDS = 0.1
-"""The same for a worker of this machine, whose process is gone, too."""
+"""Seconds, instead, if the worker is of this machine and its process is gone, too."""
 
 
 class DeliveredWill(Protocol):

@@ -60,7 +60,7 @@ class Rescue:
         self._last = uuid.UUID(int=0)  # the worker that had its turn last
         self._tried: set[uuid.UUID] = set()  # what could not be moved, until all others were tried
         self._empty: set[uuid.UUID] = set()  # workers that hold nothing
-        self._skipped: set[uuid.UUID] = set()  # what was told of
+        self._skipped: set[uuid.UUID] = set()  # reported already
 
     def recover_lost(self) -> Counter[str]:
         """Recover claims of lost workers for a moment; the next call goes on with the next worker."""
@@ -74,7 +74,7 @@ class Rescue:
                 break
             self._last = worker.id
             ids = self._held_by(worker, CLAIMS_PER_WORKER + len(self._tried))
-            if not ids:  # and there will be no more: who is lost claims nothing
+            if not ids:  # and there will be no more: a lost worker cannot claim
                 self._empty.add(worker.id)
             ids = [one for one in ids if one not in self._tried][:CLAIMS_PER_WORKER]
             is_over = self._recover_all(worker, ids, counts, end)
@@ -150,7 +150,7 @@ class Rescue:
             return []  # it ended by itself, or another cleaner was faster
         except InterfaceError:
             raise
-        except Exception as error:  # somebody has bent the row, be it by hand: it stops no other
+        except Exception as error:  # a row changed by hand: it must not stop the others
             if isinstance(error, DatabaseError) and not sessions.can_write(self._alias):
                 raise
             self.skip(task_id, error)

@@ -10,9 +10,9 @@ from django_txtasks.lifecycle import cleaning
 from django_txtasks.lifecycle.cleaning import Removed
 
 SLOW_LOOK_SECONDS = 0.5
-"""Seconds: a look at the oldest rows that takes longer walks past too many that are removed already."""
+"""Seconds. If looking for the oldest rows takes longer, too many removed rows are still in the index."""
 REST_SECONDS = 600.0
-"""Seconds for which it is left alone then."""
+"""Seconds until the next look then."""
 
 
 class Sweep:

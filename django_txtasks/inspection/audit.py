@@ -20,7 +20,7 @@ from django_txtasks.models import FinishedTask, Status, Task, Worker
 
 MAX_EXAMPLES = 3
 STATEMENT_TIMEOUT = timedelta(seconds=10)
-"""For one question, on PostgreSQL."""
+"""Longest time for one question, on PostgreSQL."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class View:
         return self.tasks.filter(status=Status.PENDING, run_after__lt=due)
 
     def served(self) -> list[str]:
-        """The queues that some living worker serves."""
+        """Return the queues that some living worker serves."""
         silent = self.silent(1)
         alive = [one for one in self.workers if not one.lost and one not in silent]
         return sorted({queue for one in alive for queue in one.queues})
@@ -173,7 +173,7 @@ def _claimed(view: View, longer_than: timedelta) -> models.QuerySet[Task]:
 
 
 def _not_recovered(view: View) -> models.QuerySet[Any]:
-    """A cleaner needs a lease to see that a worker is lost, and no more than a moment after that."""
+    """Return claims whose worker is lost: recovery takes no more than a moment after the lease."""
     patience = 2 * view.config.lease
     workers = Worker.objects.using(view.alias)
     recent = workers.filter(lost=True, seen_at__gte=view.now - patience)

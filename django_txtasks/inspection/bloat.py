@@ -19,20 +19,20 @@ from django_txtasks.lifecycle.transactions import own_transaction
 from django_txtasks.models import Task
 
 DEAD_ROWS = 100_000
-"""Fewer of them slow nothing down."""
+"""Dead rows; fewer of them slow nothing down."""
 VACUUM_TIMEOUT = timedelta(minutes=5)
-"""Dead rows are normal for as long as PostgreSQL may take to come: it looks once a minute by default."""
+"""Age of dead rows that is normal: PostgreSQL's autovacuum looks once a minute by default."""
 BLOATED_BYTES = 1024**3
-"""Smaller files are small, however empty."""
+"""Size of a table's file below which it counts as small, however empty it is."""
 ROW_BYTES = 8192
-"""In the table itself no row takes more: what is longer than 2 kB is stored elsewhere, and pages are half full."""
+"""Largest size of a row in the table: values over 2 kB are stored elsewhere, and pages may be half full."""
 ENTRY_BYTES = 2048
-"""In all indexes together: about 150, several times that with long queue names and pages half empty."""
+"""Largest size of a row in all indexes: usually 150, more with long queue names and half empty pages."""
 SNAPSHOT_AGE = timedelta(minutes=5)
 SNAPSHOT_TRANSACTIONS = 1000
-"""Counts where the database does not tell since when: so many have begun after it."""
+"""Transactions begun after a snapshot that count as old where the database does not tell its age."""
 UNDO_RECORDS = 1_000_000
-"""MariaDB: changes of any table whose old versions are still kept."""
+"""Changes, of any table of MariaDB, whose old versions are still kept."""
 STATEMENT_TIMEOUT = timedelta(seconds=10)
 
 NAME = Task._meta.db_table

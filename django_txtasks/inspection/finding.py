@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 MAX_COUNTED_ROWS = 1000
-"""Nothing is counted beyond this."""
+"""Rows that are counted, at most."""
 
 
 @dataclass(frozen=True)

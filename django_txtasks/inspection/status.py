@@ -13,7 +13,7 @@ from django_txtasks.lifecycle import cleaners, names
 from django_txtasks.models import DatabaseNow, FinishedTask, Outcome, Status, Task, Worker
 
 RECENT = timedelta(minutes=5)
-"""Finished tasks are counted that far back."""
+"""Age up to which finished tasks are counted."""
 
 
 @dataclass(frozen=True)

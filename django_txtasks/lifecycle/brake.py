@@ -14,7 +14,7 @@ MINUTE_SECONDS = 60.0
 LONGEST_PAUSE_SECONDS = 3600.0
 """Seconds between two digests at most: they double from a minute on while tasks go on dying."""
 MARGIN_SECONDS = 5.0
-"""Seconds from the end of such a time to its digest, which is for all that died in it."""
+"""Seconds from the end of that time to its digest, which reports all that died in it."""
 
 
 class Brake:

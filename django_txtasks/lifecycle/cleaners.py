@@ -15,11 +15,11 @@ from django_txtasks.lifecycle.workers import host_name
 from django_txtasks.models import Cleaner, DatabaseNow
 
 MAX_SILENT_INTERVALS = 3
-"""So many of its intervals without a whole pass, and a cleaner achieves nothing."""
+"""Intervals without a whole pass after which a cleaner counts as achieving nothing."""
 ONCE_COUNTS = timedelta(hours=1)
-"""For so long a pass by ``runcleaner --once`` counts: cron starts it now and then, and nobody says how often."""
+"""Time for which a pass by ``runcleaner --once`` counts as a cleaner at work: cron starts it now and then."""
 KEEP_KILLED = timedelta(hours=1)
-"""For so long the row of a cleaner that was killed is kept, and shown."""
+"""Time for which the row of a killed cleaner is kept, and shown."""
 MAX_ROWS = 1000
 HOW = "Start manage.py runcleaner, and keep it running."
 

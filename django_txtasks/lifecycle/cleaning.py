@@ -272,7 +272,7 @@ class Removed(NamedTuple):
 
 
 def expire(alias: str, *, keep: bool, since: str | None = None) -> Removed:
-    """PENDING -> finished as expired, for a batch of tasks that may not start any more.
+    """Move PENDING -> finished as expired: a batch of tasks that may not start any more.
 
     Args:
         since: leave out those whose time came before it.
@@ -287,7 +287,7 @@ def expire(alias: str, *, keep: bool, since: str | None = None) -> Removed:
 def _finish_expired(
     alias: str, ids: list[uuid.UUID], *, keep: bool
 ) -> Iterator[tuple[uuid.UUID, Exception]]:
-    """PENDING -> finished as expired: all in one go, or each that can. Yields those that cannot, and why."""
+    """Move PENDING -> finished as expired: all together, or each that can be. Yields the others, and why."""
     if not ids:
         return
     try:

@@ -18,7 +18,7 @@ ROWS_PER_STATEMENT = 500
 LEAST_ROWS_FOR_COPY = 20
 ROWS_PER_WRITE = 250
 BYTES_PER_STATEMENT = 1_000_000
-"""Of arguments, after which a statement ends. Quoting may double them; packets are limited (MariaDB: 16 MB)."""
+"""Bytes of arguments after which a statement ends. Quoting may double them; MariaDB takes 16 MB in a packet."""
 
 
 class RowDefaults(NamedTuple):

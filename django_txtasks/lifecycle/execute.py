@@ -69,7 +69,7 @@ _dedicated_cursors: WeakKeyDictionary[BaseDatabaseWrapper, Any] = WeakKeyDiction
 
 
 def keep_cursor(connection: BaseDatabaseWrapper, cursor: Any) -> None:
-    """From now on all statements of this connection go through one cursor: its session is dedicated."""
+    """Send all statements of this connection through one cursor from now on: its session is dedicated."""
     _dedicated_cursors[connection] = cursor
 
 

@@ -18,9 +18,9 @@ from django_txtasks.lifecycle.transactions import own_transaction
 from django_txtasks.models import DatabaseNow, Worker
 
 ROWS_PER_PRIORITY = 200
-"""Of each priority of a queue, the first that are due."""
+"""Rows that are looked at of each priority of a queue: the first that are due."""
 MAX_PRIORITIES = 10
-"""Of a queue, the highest."""
+"""Priorities that are looked at of a queue: the highest."""
 MAX_WORKERS = 1000
 STATEMENT_TIMEOUT = timedelta(seconds=5)
 HINT = "See that workers import their modules (an app's tasks.py, INSTALLED_APPS), and deploy them."

@@ -18,7 +18,7 @@ Moved = list[tuple[uuid.UUID, str]]
 
 
 def hold(alias: str, ids: Iterable[uuid.UUID]) -> Moved:
-    """PENDING -> HELD: the task waits for a person."""
+    """Move PENDING -> HELD: the task waits for an operator."""
     return _update(alias, ids, Status.PENDING, statements.HOLD, signals.task_held)
 
 
@@ -28,7 +28,7 @@ def resume(alias: str, ids: Iterable[uuid.UUID]) -> Moved:
 
 
 def run_now(alias: str, ids: Iterable[uuid.UUID]) -> Moved:
-    """PENDING, due now instead of later."""
+    """Make pending tasks due now instead of later."""
     return _update(alias, ids, Status.PENDING, statements.RUN_NOW, signals.task_run_now)
 
 
@@ -45,7 +45,7 @@ def revive(alias: str, ids: Iterable[uuid.UUID]) -> Moved:
 
 
 def cancel(alias: str, ids: Iterable[uuid.UUID], *, keep: bool) -> Moved:
-    """PENDING -> finished as cancelled: it never runs."""
+    """Move PENDING -> finished as cancelled: it never runs."""
     return _finish(alias, ids, Status.PENDING, Outcome.CANCELLED, signals.task_cancelled, keep=keep)
 
 

@@ -43,7 +43,7 @@ class Recorded:
 
 
 def record(alias: str, ended: Sequence[Ended], *, config: Config) -> Recorded:
-    """CLAIMED -> finished, PENDING or DEAD, for each attempt that still holds its row."""
+    """Move CLAIMED -> finished, PENDING or DEAD, for each attempt that still holds its row."""
     recorded, keep = Recorded(), config.keeps_finished
     if connections[alias].vendor == "postgresql":
         ended = _finish_many(alias, ended, recorded, keep=keep)
@@ -91,7 +91,7 @@ _SESSION_ENDED = {2006, 2013}
 def _finish_many(
     alias: str, ended: Sequence[Ended], recorded: Recorded, *, keep: bool
 ) -> Sequence[Ended]:
-    """CLAIMED -> finished in one statement, for those of one worker; return the others."""
+    """Move CLAIMED -> finished in one statement, for those of one worker; return the others."""
     finished = [one for one in ended if one.arrow is Arrow.FINISH]
     if not finished:
         return ended
@@ -125,7 +125,7 @@ def finishing(ended: Sequence[Ended]) -> dict[str, Any]:
 
 
 def _record(alias: str, ended: Sequence[Ended], *, keep: bool) -> Recorded:
-    """The same for each arrow and on all databases: lock the rows that are held, then move them."""
+    """Lock the rows that are held, then move them: for each arrow and on all databases."""
     recorded = Recorded()
     ids = sorted({one.attempt.task_id for one in ended})
     held = _fences(fetch(alias, statements.LOCK_CLAIMED, ids=ids))
@@ -150,7 +150,7 @@ def _record(alias: str, ended: Sequence[Ended], *, keep: bool) -> Recorded:
 
 
 def finish(alias: str, ended: Ended, *, config: Config) -> FollowUps:
-    """CLAIMED -> finished, inside the transaction of the task's own effects.
+    """Move CLAIMED -> finished, inside the transaction of the task's own effects.
 
     Returns:
         The tasks that were enqueued along with it.
@@ -247,7 +247,7 @@ def _copy(
 
 
 def move(alias: str, ended: Ended) -> None:
-    """CLAIMED -> PENDING or DEAD: the arrow of one attempt that did not finish.
+    """Move CLAIMED -> PENDING or DEAD: the arrow of one attempt that did not finish.
 
     Raises:
         ClaimLost: the row has moved on by itself.

@@ -26,7 +26,7 @@ Position = int
 MICROSECOND: Position = 1 << 128
 SECOND: Position = 1_000_000 * MICROSECOND
 LOWEST, HIGHEST = -32768, 32767
-"""Priorities that a column can have: by hand, any."""
+"""Lowest and highest priority that the column takes."""
 
 _START = datetime(2000, 1, 1) - timedelta(microseconds=1)
 _MICROSECOND = timedelta(microseconds=1)

@@ -40,7 +40,7 @@ def session_of_thread(alias: str) -> str:
 
 
 def dedicate(alias: str, limit: timedelta) -> None:
-    """This thread's session is ours alone from now on, unless a pooler may give it to others.
+    """Dedicate this thread's session to us, unless a pooler may give it to others.
 
     Args:
         limit: see ``own_transaction``.
@@ -53,7 +53,7 @@ def dedicate(alias: str, limit: timedelta) -> None:
 
 
 def leave_pool(alias: str) -> None:
-    """This thread has a connection of its own from now on, where Django keeps a pool: that is for tasks.
+    """Give this thread a connection of its own, where Django keeps a pool: the pool is for tasks.
 
     A session that is now here and now there would tell nothing of this process, and could keep no plans.
     Errors of connecting are those that ``wait_for_any_backend`` raises.
@@ -87,7 +87,7 @@ def wait_for_any_backend(alias: str) -> None:
             connect()
         except (theirs, DatabaseError, InterfaceError, ImproperlyConfigured, TypeError):
             raise
-        except Exception as error:  # not its cause: its arguments are no codes of a database
+        except Exception as error:  # without it as cause: its arguments are not a database's codes
             text = f"it cannot connect: {type(error).__name__}: {error}"
             raise OperationalError(text) from None
 

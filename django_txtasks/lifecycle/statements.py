@@ -251,7 +251,7 @@ ORPHANS = """
            max_crashes, on_crash, errors, hooks
       FROM txtasks_task WHERE id {in_ids} AND TRIM(status) = 'claimed' AND worker = %(worker)s
 """
-# What waits for longer than two intervals, whoever can run it: a page of it, from a place in it on.
+# What has waited for longer than two intervals: a page of it, from a given place on.
 OVERDUE = """
     SELECT id, task_name, notified_at IS NULL OR notified_at < {ago}, CAST(run_after AS {text}) AS due_at
       FROM txtasks_task {by_queue}
@@ -270,7 +270,7 @@ EXPIRED = """
      ORDER BY expires_at LIMIT %(limit)s {skip_locked}
 """
 SINCE_EXPIRY = "AND expires_at >= %(since)s"
-# Claims of living workers that nothing will end: told to people, never run again by itself.
+# Claims of living workers without a time limit: reported, and never run again by themselves.
 LONG_CLAIMED = """
     SELECT id, attempt, worker, task_name, queue_name FROM txtasks_task {by_worker}
      WHERE status = 'claimed' AND worker {in_workers} AND timeout IS NULL AND started_at < {ago}
@@ -291,7 +291,7 @@ FORGET_WORKERS = "DELETE FROM txtasks_worker WHERE id {in_ids} AND lost"
 LOCK_IN_STATE = """
     SELECT id, queue_name FROM txtasks_task WHERE id {in_ids} AND TRIM(status) = %(status)s {skip_locked}
 """
-# What was compensated must not be done after all.
+# What was compensated must not run again.
 LOCK_REVIVABLE = """
     SELECT id, queue_name FROM txtasks_task
      WHERE id {in_ids} AND TRIM(status) = %(status)s AND NOT (on_crash = 'compensate' AND crashes > 0)

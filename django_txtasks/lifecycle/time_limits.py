@@ -80,7 +80,7 @@ def _interrupted_after(connection: BaseDatabaseWrapper, seconds: float) -> Itera
 
 @contextmanager
 def _statement_timeout(alias: str, seconds: float) -> Iterator[None]:
-    """PostgreSQL's limit for what follows in this savepoint; then that of the transaction again."""
+    """Set PostgreSQL's limit for what follows in this savepoint; then that of the transaction again."""
     if connections[alias].vendor != "postgresql":
         yield
         return

@@ -18,7 +18,7 @@ from django_txtasks.lifecycle.execute import bound, cursor_of, execute, is_dedic
 def own_transaction(
     alias: str, *, limit: timedelta | None = None, in_order: bool = False
 ) -> Iterator[None]:
-    """A transaction of ours alone.
+    """Open a transaction in which only our own statements run.
 
     Args:
         limit: how long its client may freeze inside it, and, on PostgreSQL, twice the longest
@@ -53,7 +53,7 @@ _LIMITS = """
            set_config('statement_timeout', %(statement)s, true),
            set_config('lock_timeout', %(lock)s, true)
 """
-# What it is forbidden to do becomes so expensive, where it has to be done, that it would be compiled first.
+# PostgreSQL gives a forbidden step such a high cost that it would compile the query first, so JIT is off.
 _IN_ORDER = """
          , set_config('enable_sort', 'off', true), set_config('enable_bitmapscan', 'off', true),
            set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true)
@@ -99,7 +99,7 @@ def can_use_one_statement(alias: str) -> bool:
 
 
 def dedicate_session(alias: str, limit: timedelta) -> None:
-    """This thread's session, of PostgreSQL, becomes ours alone until it is closed: its limits are for nobody else.
+    """Set PostgreSQL's limits for this thread's session, which only our statements use until it is closed.
 
     It has the limits of ``own_transaction`` for good, and keeps the plans of its statements, which take longer
     to make than to carry out. They are made once, for all values and for whatever will be in the tables.

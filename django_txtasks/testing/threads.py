@@ -56,7 +56,7 @@ class TestWorker:
 def worker(
     *, using: str = "default", queues: Sequence[str] | None = None, threads: int = 2
 ) -> Iterator[TestWorker]:
-    """A real worker in a thread, for Django's ``TransactionTestCase``: it sees what is committed.
+    """Run a real worker in a thread, for Django's ``TransactionTestCase``: it sees what is committed.
 
     It has no broker, and scans every 50 ms. At the end it finishes what it runs.
 

@@ -66,13 +66,13 @@ class BackOff:
         return scan, look_up
 
     def written(self) -> None:
-        """The turn has committed."""
+        """Note that the turn has committed."""
         self._failures = 0
         for kind in self.tried if self._failures_of else ():
             self._failures_of.pop(kind, None)
 
     def failed(self, error: Exception, now: float) -> float:
-        """The turn was rolled back: return after how many seconds what it did is tried again.
+        """Note that the turn was rolled back; return the seconds until what it did is tried again.
 
         The first one comes at once: a link that was cut is there again in a moment, and a worker that
         is suspected has to beat. All pauses stay well within the lease: a cleaner that is back sooner

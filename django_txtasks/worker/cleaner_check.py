@@ -25,6 +25,6 @@ class CleanerCheck:
             self._due = float("inf")
             with contextlib.suppress(
                 DatabaseError, InterfaceError
-            ):  # what was claimed has to start all the same
+            ):  # the claimed tasks start in any case
                 if trouble := cleaners.trouble(cleaners.seen(self._alias)):
                     signals.nobody_cleans.emit(worker=worker, trouble=trouble)

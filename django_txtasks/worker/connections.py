@@ -24,9 +24,9 @@ from django_txtasks.lifecycle.sessions import is_pooled
 LEAST_AGE_SECONDS = 5.0
 """Seconds that a connection lives where CONN_MAX_AGE is 0: a new one for each task costs more than most tasks."""
 FRESH_SECONDS = 0.1
-"""Seconds for which connections are believed that have just served a task well."""
+"""Seconds for which a connection counts as usable after a task that ended well."""
 LONGEST_REST_SECONDS = 3600.0
-"""Seconds between two looks at a thread's connections: no lock waits for any number of them."""
+"""Longest time between two looks at a thread's connections: Python's locks take no longer time-outs."""
 SEARCHED_CHARACTERS = 4000
 """Characters of a statement in which something is sought that outlives it: generated SQL can be very long."""
 
@@ -59,7 +59,7 @@ def share_caches() -> None:
     if not _thread.has_caches:
         _thread.has_caches = True
         for alias in caches:
-            with contextlib.suppress(Exception):  # whoever wants it is told
+            with contextlib.suppress(Exception):  # the task that uses it gets the error
                 caches[alias]
 
 
@@ -210,11 +210,11 @@ def _text(sql: Any, connection: BaseDatabaseWrapper) -> str:
 
 
 def _opened(connection: BaseDatabaseWrapper, **_: Any) -> None:
-    """What was set until here is set in each new connection, by Django or by the project."""
+    """Watch a new connection; what was set in it so far, by Django or the project, is not the task's doing."""
     if _thread.note is None:
         return
     if _watch not in connection.execute_wrappers:
-        connection.execute_wrappers.insert(0, _watch)  # those who come later remove the last one
+        connection.execute_wrappers.insert(0, _watch)  # later ones are removed from the end
     _thread.touched.discard(connection.alias)
     _thread.note(connection.alias)
 

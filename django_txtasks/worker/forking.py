@@ -15,7 +15,7 @@ import os
 import sys
 
 STANDARD = ("0", "1", "2")
-"""The file descriptors that a process hands to its children in any case; a log may be read from a socket."""
+"""File descriptors that a child has in any case, even if one of them is a socket."""
 
 
 class ForkedProcess:

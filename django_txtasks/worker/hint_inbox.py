@@ -38,7 +38,7 @@ class HintSource(Protocol):
 
 
 SCANS_PER_OVERFLOW = 2
-"""Scans that go by an overflow hint. Until the last one it can be released: the first may fill the worker."""
+"""Scans that follow an overflow hint. Before the last one it can be released: the first may fill the worker."""
 
 
 class HintInbox:
@@ -78,14 +78,14 @@ class HintInbox:
                 self._last = hint
 
     def looked_up(self, ids: Collection[uuid.UUID]) -> None:
-        """These have been dealt with, in a transaction that has committed."""
+        """Remove ids that a committed turn has looked up."""
         if ids:
             self.ids = deque(one for one in self.ids if one not in ids)
         if not self.ids and not self.more:
             self._end(lambda hint: hint.settle())
 
     def scanned(self, *, filled: bool) -> None:
-        """A scan has committed; if it found more than there was room for, the next ones find what hints tell."""
+        """Note a committed scan; if it filled all slots, the next scans find what hints tell."""
         self.more = max(0, self.more - 1) if filled else 0
         self.looked_up(set(self.ids) if filled and not self.more else set())
 

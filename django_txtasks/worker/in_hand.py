@@ -33,7 +33,7 @@ class InHand:
             unrecorded: (id, attempt) of those that have ended.
         """
         if not unrecorded and self.attempts.keys().isdisjoint(one.task_id.int for one in claimed):
-            return claimed  # as nearly always
+            return claimed  # the usual case
         unrecorded_ids = {task_id for task_id, _ in unrecorded}
         may_start = []
         for one in claimed:

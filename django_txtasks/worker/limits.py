@@ -49,7 +49,7 @@ class TimeLimit:
             self._over = True
         if self._raised_at != NEVER:
             # It may still be on its way: let it arrive here, and not in whatever comes next. Taking it back
-            # is no way: up to Python 3.12 that leaves the interpreter looking for it for ever, and 3.11
+            # does not work: up to Python 3.12 the interpreter then looks for it for ever, and 3.11
             # then hangs as soon as something traces.
             with contextlib.suppress(TimedOut):
                 for _round in range(10):

@@ -6,7 +6,7 @@ from django_txtasks.worker.hint_inbox import HintInbox
 from django_txtasks.worker.limits import NEVER
 
 LISTEN_WHEN_FULL_SECONDS = 0.05
-"""Seconds that a full worker in which nothing ends goes on listening; then it leaves hints to those with room."""
+"""Seconds that a full worker in which nothing ends goes on listening; then others get the hints."""
 
 
 class Listening:
@@ -17,7 +17,7 @@ class Listening:
         self._full_since: float | None = None
 
     def moved(self) -> None:
-        """Something has ended: what was read begins in a moment."""
+        """Note that a task has ended: the hinted tasks begin in a moment."""
         self._full_since = None
 
     def update(self, now: float, *, has_room: bool) -> float:

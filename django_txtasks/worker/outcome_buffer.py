@@ -46,7 +46,7 @@ class OutcomeBuffer:
         self._again_at = 0.0
 
     def add(self, ended: Iterable[Ended]) -> None:
-        """These attempts ended; those of atomic tasks are recorded already."""
+        """Add attempts that ended; those of atomic tasks are recorded already."""
         for one in ended:
             if one.recorded:
                 emit(one)
@@ -78,7 +78,7 @@ class OutcomeBuffer:
             self.most, self._failures = 1, MAX_FAILED_TURNS - 1
 
     def keys(self) -> set[Key]:
-        """(id, attempt) of all that is known here and may still be claimed in the table."""
+        """Return (id, attempt) of each outcome here, whose row may still be claimed in the table."""
         return {key(one) for one in [*self.waiting, *self._refused]}
 
     def record(self, me: uuid.UUID, settled: Sequence[Ended] = ()) -> outcomes.Recorded:
@@ -103,7 +103,7 @@ class OutcomeBuffer:
     def committed(
         self, recorded: outcomes.Recorded, me: uuid.UUID, settled: Sequence[Ended] = ()
     ) -> None:
-        """The transaction has committed: tell it."""
+        """Forget what a committed transaction has recorded, and emit its signals."""
         later = self.waiting[len(self._batch) :]
         if settled:
             later = [one for one in later if one not in settled]
@@ -124,7 +124,7 @@ class OutcomeBuffer:
                 signals.claim_lost.emit(**one.attempt.facts)
 
     def failed(self, error: Exception, *, alone: bool) -> bool:
-        """A turn has failed though the database can be written: repeat nothing as it was.
+        """Prepare the turn after one that failed, though the database takes writes: repeat nothing unchanged.
 
         Half as many next time, down to one. That one is buried with the reason if the database cannot take so
         much at once. Otherwise, as with a lock that is not released, it waits for a lease after some turns.
@@ -179,5 +179,5 @@ def emit(one: Ended) -> None:
 
 
 def key(one: Ended) -> Key:
-    """What a row says of the attempt that holds it, beside its worker."""
+    """Return what a row says of the attempt that holds it, beside its worker."""
     return one.attempt.task_id, one.attempt.number

@@ -37,7 +37,7 @@ class PrefetchPolicy:
         self._width = FIRST_TASKS
 
     def took(self, name: str, seconds: float) -> None:
-        """A task of this name took so long."""
+        """Update the averages: a task of this name took so long."""
         mean = self._means.get(name, seconds)
         self._means[name] = mean + (seconds - mean) * 0.3
         if self._means[name] >= SHORT_SECONDS:
@@ -49,7 +49,7 @@ class PrefetchPolicy:
             self._mean = before + (seconds - before) * 0.1
 
     def ahead(self, held: int) -> int:
-        """Return how many short tasks may be claimed beyond one for each free slot, where so many are held."""
+        """Return how many short tasks may be claimed beyond one for each free slot, if ``held`` are in hand."""
         if self._mean is None or self.is_enough(held):
             return 0
         return max(0, min(self.most - held, self._width, CLAIM_TASKS))
@@ -89,7 +89,7 @@ class PrefetchPolicy:
             yield batch
 
     def learn(self, claimed: Iterable[Attempt]) -> None:
-        """These were claimed where there was room ahead: what is looked at beyond that is locked in vain."""
+        """Learn from a claim ahead how many to ask for next: rows looked at and not taken are locked in vain."""
         count = short = size = 0
         for attempt in claimed:
             count += 1

@@ -13,10 +13,10 @@ from pathlib import Path
 TOUCH_SECONDS = 1.0
 """Seconds between two touches of the file."""
 TURN_TIMEOUT = timedelta(seconds=180)
-"""A loop that waits for a database that is away is no reason to kill it. libpq gives up connecting after 130 s."""
+"""Silence of a loop that calls for a new process. Connecting to an absent database takes libpq up to 130 s."""
 
 REFUSAL_TIMEOUT = timedelta(minutes=10)
-"""A database that answers but takes no writes may take those of a new process, perhaps with other credentials."""
+"""Time of refused writes that calls for a new process, which may have other credentials."""
 
 
 class Liveness:
@@ -46,7 +46,7 @@ class Liveness:
             self._file.touch()
 
     def turned(self) -> None:
-        """The loop has come by, whatever its database and its broker do."""
+        """Note that the loop goes on, whatever its database and its broker do."""
         self._turned = time.monotonic()
         if (
             self._file is not None
@@ -67,7 +67,7 @@ class Liveness:
         self._refused_since = None
 
     def ended(self, *, refused: bool) -> None:
-        """A turn has ended.
+        """Note the end of a turn.
 
         Args:
             refused: the database has answered, and taken nothing; one that is away is waited for.
@@ -101,7 +101,7 @@ class LivenessOfAll:
         self.unready = livenesses[0].unready
 
     def turned(self) -> None:
-        """Whoever looks after the loops has come by."""
+        """Note that the thread which looks after the loops goes on."""
         if self.is_live():
             self._own.turned()
 

@@ -46,7 +46,7 @@ def look_again(alias: str, recorded: outcomes.Recorded, me: uuid.UUID) -> None:
 
 
 def _note_late_finish(alias: str, attempt: Attempt) -> None:
-    """A note that the database refuses is not worth a turn."""
+    """Note a late finish beside the task, unless the database refuses: that must not cost the turn."""
     try:
         with transaction.atomic(using=alias):
             outcomes.note_late_finish(alias, attempt)

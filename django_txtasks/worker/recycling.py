@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 EXIT_CODE = 75
-"""Tells the supervisor to start a new process at once (EX_TEMPFAIL of sysexits.h)."""
+"""Exit code that tells the supervisor to start a new process at once (EX_TEMPFAIL of sysexits.h)."""
 
 MANY_CLAIMS = 100_000
-"""What fewer claims leave behind is soon looked through."""
+"""Claims of a process, below which the dead rows that they leave are looked through quickly."""
 SLOW_CHECK_SECONDS = 0.5
 """Seconds to look through a worker's own claims: it does so once a lease, and may not be held up by it."""
 

@@ -60,7 +60,7 @@ class Registration:
         return self.id
 
     def note_session(self, session: str) -> None:
-        """The calling thread, which runs tasks, has this database session."""
+        """Note the database session of the calling thread, which runs tasks."""
         self.slot_sessions[threading.get_ident()] = session
 
     def sees_another_will(self) -> bool:
@@ -115,7 +115,7 @@ class Registration:
         return workers.state_of(self._alias, **self._facts(running, connected))
 
     def forget(self) -> None:
-        """It was declared lost: the next turn registers anew."""
+        """Forget the worker's id, which was declared lost: the next turn registers anew."""
         previous, self.id = self.id, None
         signals.worker_was_lost.emit(worker=previous)
 

@@ -148,7 +148,7 @@ def _call(
 
 
 async def _limited(coroutine: Coroutine[Any, Any, Any], limit: TimeLimit) -> Any:
-    """Await it; when its time is over, cancel it: the usual exception would wait for the loop."""
+    """Await a coroutine; when its time is over, cancel it: the usual exception would wait for the event loop."""
     task = asyncio.ensure_future(coroutine)
     done, _ = await asyncio.wait({task}, timeout=limit.left)
     if done:

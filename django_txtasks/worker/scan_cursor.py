@@ -20,11 +20,11 @@ from django_txtasks.worker.sweep import Parts, Sweep, in_order
 SLOW_SCAN_SECONDS = 0.1
 """Seconds; if a turn that scans from the head takes longer, there are rows to walk past that none may take."""
 PAUSE_PER_SECOND = 20
-"""Then the head is looked at again after so many times as long as it took: a twentieth of the worker's time."""
+"""Pause per second of such a scan: it takes a twentieth of the worker's time."""
 LONGEST_PAUSE_SECONDS = 30.0
-"""Seconds; and not later, whatever it takes: what such scans alone can find has waited long enough."""
+"""Longest such pause in seconds: some rows are found by these scans only."""
 SOONER_SHARE = 0.2
-"""Part of such a pause after which it is done where something is known to be due at its old place."""
+"""Share of such a pause that is kept where a row is known to be due at its old place."""
 LATE_COMMIT_SECONDS = 10.0
 """Seconds by which scans in between look further back than the last one, where they have no cursor."""
 
@@ -77,7 +77,7 @@ class ScanCursor:
         return self._scan
 
     def ended(self, result: TurnResult) -> bool:
-        """A scan has committed: learn from it. Return whether there may be more that is due, whatever it found."""
+        """Learn from a committed scan. Return whether more may be due, whatever it found."""
         scan, self._scan = self._scan, None
         if scan is None:
             return True
@@ -98,7 +98,7 @@ class ScanCursor:
         return False
 
     def failed(self, *, too_long: bool) -> None:
-        """A turn was rolled back. If its scan took too long, sweep; and look at less in between."""
+        """Prepare the scan after a turn that was rolled back: if it took too long, sweep, and look at less."""
         scan, self._scan = self._scan, None
         self._cursors, self._next_head = {}, 0.0
         if isinstance(scan, Sweep):
@@ -109,7 +109,7 @@ class ScanCursor:
             self._look_back = 0.0
 
     def from_head(self) -> None:
-        """Something is due at its old place again: scan from the head, or soon if that takes long."""
+        """Scan from the head, or soon if that takes long: something is due at its old place again."""
         if self._is_slow:
             self._next_head = min(self._next_head, self._soon)
         else:
@@ -154,7 +154,7 @@ class ScanCursor:
             self._cursors = {} if is_all else self._cursors
 
     def _note_cost(self, seconds: float, *, waste: float) -> None:
-        """It took so long to look at all that is due: say when to do it again."""
+        """Choose the time of the next look at all that is due, from the seconds that this one took."""
         self._is_slow = waste > SLOW_SCAN_SECONDS
         now = time.monotonic()
         seldom = min(seconds * PAUSE_PER_SECOND, LONGEST_PAUSE_SECONDS) if self._is_slow else 0.0
@@ -165,7 +165,7 @@ class ScanCursor:
         """Let another queue come first in the next scan: none starves another."""
         first, *others = self._queues
         queues = [*others, first]
-        if blocked_queue in queues:  # whose turn it is until its task has a slot
+        if blocked_queue in queues:  # it comes first until its task has a slot
             queues.remove(blocked_queue)
             queues.insert(0, blocked_queue)
         self._queues = tuple(queues)

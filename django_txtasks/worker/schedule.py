@@ -115,7 +115,7 @@ class Schedule:
         return Plan(capacity, ids, scan)
 
     def written(self, result: TurnResult, now: float, *, busy: bool) -> None:
-        """A turn has committed: decide what the next ones look for."""
+        """Decide what the next turns look for, after one that has committed."""
         self._back_off.written()
         self._back_off.not_before = now + BUSY_ROW_SECONDS if busy else 0.0
         self._next_beat = now + self.config.heartbeat_interval.total_seconds()
@@ -141,7 +141,7 @@ class Schedule:
             self._earlier = 0.0
 
     def failed(self, error: Exception, now: float) -> float:
-        """A turn was rolled back: return after how many seconds what it did is tried again.
+        """Note that a turn was rolled back; return the seconds until what it did is tried again.
 
         Workers that an outage brings together scan at different times after it.
         """
@@ -155,11 +155,11 @@ class Schedule:
         self._next_beat = self._back_off.not_before = 0.0
 
     def look_again(self) -> None:
-        """Something may be due that was not."""
+        """Scan in the next turn: something may be due that was not."""
         self.nothing_due, self._next_scan = False, 0.0
 
     def expect_again(self, ended: Iterable[Ended], now: float) -> None:
-        """A retry that is near is not left to the scan, nor what was given back."""
+        """Set timers for what was released, and for retries that are near: neither waits for the scan."""
         near = {
             one.attempt.task_id: one.delay.total_seconds()
             for one in ended

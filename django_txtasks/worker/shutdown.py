@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 ONE_SIGNAL_SECONDS = 1.0
-"""Signals within so many seconds count once: Ctrl-C and service managers reach whole groups."""
+"""Seconds within which signals count as one: Ctrl-C and service managers signal whole groups."""
 
 
 class Shutdown:

@@ -62,7 +62,7 @@ class Slots:
         return {batch.attempts[0].task_name for batch in self._batches}
 
     def holds(self) -> set[Key]:
-        """(id, attempt) of what is running, of what its slot has run before it, and of what is kept back."""
+        """Return (id, attempt) of what runs, of what its slot has run before it, and of what is kept back."""
         attempts = [one for batch in self._batches for one in batch.attempts]
         return {(one.task_id, one.number) for one in [*attempts, *self.in_hand.kept_back]}
 

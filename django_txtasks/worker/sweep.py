@@ -35,7 +35,7 @@ EMPTY_PART_SECONDS = TURN_SECONDS / 8
 PART_LIMIT_SECONDS = 0.1
 """Seconds after which a part is given up for a much smaller one; then twice as long, until one succeeds."""
 LAST_PART = 10 * ranges.SECOND
-"""What became due in this time is looked at as one part, unless that takes too long."""
+"""Microseconds. Rows that became due in this time are looked at as one part, unless that takes too long."""
 COARSE_BITS = 8
 """At first a part leaves 1 / 2**8 of the time between where it begins and now."""
 FINER_BITS = 6
@@ -102,7 +102,7 @@ class Size:
         return ranges.part_end(at, at + 1) == end and self.limit >= self._longest
 
     def took(self, seconds: float, at: Position, end: Position, now: Position) -> None:
-        """A part has been looked at."""
+        """Choose the size of the next part after one that was looked at."""
         self.succeeded()
         if seconds > TURN_SECONDS:
             self._span = max(1, (end - at) // 2)
@@ -114,17 +114,17 @@ class Size:
                 self._span = None
 
     def took_too_long(self, at: Position, end: Position) -> None:
-        """The database has ended a part: somewhere in it there are many rows."""
+        """Choose a much smaller size after a part that the database has ended: it has many rows."""
         self._dense_until, self._finest = end, max(1, (end - at) >> FINER_BITS)
         self._span = max(1, (end - at) >> (FINER_BITS << self._too_long))
         self.failed()
 
     def succeeded(self) -> None:
-        """A statement has ended by itself."""
+        """Note that a statement has ended by itself."""
         self._too_long, self.limit = 0, max(PART_LIMIT_SECONDS, self.limit / 2)
 
     def failed(self) -> None:
-        """A statement took longer than ``limit``: the next one may take more, lest none succeeds."""
+        """Raise the limit after a statement that took longer, so that one succeeds in the end."""
         self._too_long, self.limit = min(self._too_long + 1, 5), min(2 * self.limit, self._longest)
 
 
@@ -188,7 +188,7 @@ class Sweep:
         return result
 
     def rolled_back(self) -> None:
-        """What the last turn claimed is pending again: go on from where it began."""
+        """Go on from where the last turn began: what it claimed is pending again."""
         self._place = self._before
 
     # -- which priorities there are ----------------------------------------------------------------

@@ -30,7 +30,7 @@ class Timers:
             self._set(task_id, now + wait)
 
     def absent(self, ids: Iterable[uuid.UUID], now: float) -> None:
-        """No row has these ids yet: look again, until it has taken too long."""
+        """Set timers for ids that have no row yet, until it has taken too long."""
         for task_id in ids:
             until = self._until.get(task_id, now + self._giveup)
             if now + self._retry <= until and self._set(task_id, now + self._retry):
@@ -48,7 +48,7 @@ class Timers:
         return due
 
     def found(self, ids: Iterable[uuid.UUID]) -> None:
-        """These have been found."""
+        """Remove ids that have a row."""
         for task_id in ids:
             self._until.pop(task_id, None)
 

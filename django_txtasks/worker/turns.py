@@ -23,7 +23,7 @@ from django_txtasks.worker.turn_writer import TurnWriter
 from django_txtasks.worker.workload import Workload
 
 HAND_OVER_SECONDS = 0.0001
-"""Seconds that the loop leaves Python to the slots that it has woken: otherwise they wait until it rests."""
+"""Seconds that the loop gives up the GIL for slots it has woken: otherwise they wait until it rests."""
 
 
 class Turns:
@@ -105,7 +105,7 @@ class Turns:
                 signals.task_claimed.emit(**attempt.facts)
 
     def release(self, attempts: list[Attempt]) -> None:
-        """They have not begun: another slot, or another worker, may begin them at once."""
+        """Release attempts that have not begun: another slot, or another worker, may begin them at once."""
         self._workload.release(attempts)
         if attempts:
             self.schedule.look_again()

@@ -29,7 +29,7 @@ from django_txtasks.worker.turns import Turns
 from django_txtasks.worker.workload import Workload
 
 LEAST_END_SECONDS = 1.0
-"""Seconds that a task has for its end after its timeout, and the others then, however short the grace."""
+"""Least seconds that a task has to end after its timeout, and then the others, however short the grace."""
 LOG_FIRST_SECONDS = 2.0
 """Seconds that handlers of the log have before tasks are let go: while they write, these may run twice."""
 

@@ -91,7 +91,7 @@ class Workload:
             self.slots.start(batch, good_until)
 
     def learn(self, result: TurnResult, capacity: Capacity) -> None:
-        """A turn has claimed with this capacity: learn how many to claim next time."""
+        """Learn from a turn that claimed with this capacity how many to claim next time."""
         self._blocked = self._blocked or result.blocked_queue is not None
         if result.claimed and capacity.prefetch:
             self.prefetch.learn(result.claimed)
@@ -116,7 +116,7 @@ class Workload:
         return bool(ended), bool(stalled or again)
 
     def release(self, attempts: list[Attempt]) -> None:
-        """They have not begun: another slot, or another worker, may begin them at once."""
+        """Release attempts that have not begun: another slot, or another worker, may begin them at once."""
         self._counted(-len(attempts))
         self.buffer.add(Ended(attempt=one, arrow=Arrow.RELEASE) for one in attempts)
 

@@ -144,7 +144,7 @@ def _none_runs_too_often(evidence: Evidence, keys: _Keys) -> Iterable[Check]:
 
 
 def _duplicated(keys: _Keys) -> Iterable[str]:
-    """A new attempt is allowed after a failure, and after a crash to those who declared it."""
+    """Return tasks that ran more often than allowed: again after a failure, or after a crash if declared so."""
     for key, starts in keys.started.items():
         row = keys.rows.get(key)
         if row is None:

@@ -17,11 +17,11 @@ from django_txtasks.worker.supervisor import PIPE
 
 THREADS = 4
 STOP_TIMEOUT_SECONDS = 30.0
-"""Seconds for a process to end when asked to."""
+"""Seconds that a process has for its end when asked to stop."""
 LAST_WORDS_SECONDS = 5.0
-"""Seconds for a process that did not to show where its threads are."""
+"""Seconds for a process that did not end to log where its threads are."""
 SHOWN_LINES = 40
-"""Lines of its log that tell of that."""
+"""Lines of that log that are shown."""
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 KINDS = {"plain": 27, "flaky": 5, "idempotent": 18, "atomic": 30, "increment": 20}
 """Percent of the tasks. The last two, half of all, are atomic."""
 SIZES = {1: 50, 4: 30, 12: 15, 60: 5}
-"""How many tasks a transaction has at most, and in how many of a hundred."""
+"""Largest number of tasks in a transaction: percent of the transactions."""
 ROLLED_BACK_SHARE = 0.1
-"""Of the transactions."""
+"""Share of the transactions that are rolled back."""
 SHORTEST_SECONDS, LONGEST_SECONDS = 0.1, 0.8
 """Seconds that a slow task takes, so that faults meet it half-way."""
 MAX_SLOW_SHARE = 0.25
-"""Of the tasks."""
+"""Share of the tasks that are slow, at most."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ def as_dict(verdict: Verdict, log: Log) -> dict[str, Any]:
 
 
 def passed(verdict: Verdict, log: Log) -> bool:
-    """Whether every check holds and the storm calmed down in time."""
+    """Say whether every check holds and the storm calmed down in time."""
     return verdict.ok and log.drained
 
 

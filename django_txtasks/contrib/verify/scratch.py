@@ -18,7 +18,7 @@ from django.db import DatabaseError, InterfaceError, OperationalError, connectio
 from django_txtasks.exceptions import ScratchRefused
 
 ALIAS = "txtasks_verify"
-"""Under which this process knows it; nothing in the user's settings has this name."""
+"""Alias of the scratch database in this process. The user's settings have no such name."""
 NAME = re.compile(r"txtasks_verify_[0-9a-f]{12}")
 DROP_TIMEOUT_SECONDS = 60.0
 

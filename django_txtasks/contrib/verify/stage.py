@@ -69,7 +69,7 @@ class Stage:
             shutil.rmtree(self.directory)
 
     def _sessions_left(self, patience: float = 10.0) -> int:
-        """A server may take a moment to see that a client is gone."""
+        """Return the sessions that are left; a server may take a moment to see that a client is gone."""
         end = time.monotonic() + patience
         while (left := len(self.scratch.sessions())) and time.monotonic() < end:
             time.sleep(0.1)
@@ -147,7 +147,7 @@ def _proxy(config: Config, stack: ExitStack) -> Proxy | None:
 
 
 def _remove_queues(config: Config, alias: str, say: Say) -> None:
-    """The queues of last wills go by themselves a minute after their workers."""
+    """Remove all queues but those of last wills, which go a minute after their workers."""
     for queue in (topology.hint_queue(config, alias, QUEUE), topology.lost_queue(config, alias)):
         if not upkeep.delete(config, queue):
             say(f"RabbitMQ is away: remove the queue {queue} yourself.")

@@ -35,13 +35,13 @@ def idempotent(ctx: TaskContext, key: str, seconds: float = 0.0) -> None:
 
 @task(atomic=True, takes_context=True)
 def atomic(ctx: TaskContext, key: str, seconds: float = 0.0) -> None:
-    """Its effect is there exactly once."""
+    """Write one row, which is there exactly once."""
     _run(ctx, key, "atomic", seconds)
 
 
 @task(atomic=True, takes_context=True)
 def increment(ctx: TaskContext, key: str, seconds: float = 0.0) -> None:
-    """Adds exactly one."""
+    """Add exactly one."""
     _run(ctx, key, "increment", seconds)
     Counter.objects.update(n=F("n") + 1)
 

@@ -16,7 +16,7 @@ from django_txtasks.lifecycle.turn import Subscription, TurnRequest, TurnResult
 
 
 def claim(subscription: Subscription, worker: uuid.UUID, request: TurnRequest) -> TurnResult:
-    """PENDING -> claimed, in a transaction that began with the worker's beat."""
+    """Move PENDING -> claimed, in a transaction that began with the worker's beat."""
     if connections[subscription.alias].vendor == "postgresql":
         return postgresql.claim(subscription, worker, request)
     return portable.claim(subscription, worker, request)

@@ -116,7 +116,7 @@ def claim_rows(
     candidates: Sequence[Candidate],
     capacity: Capacity,
 ) -> Admission:
-    """PENDING -> CLAIMED for those of the chosen rows that fit."""
+    """Move PENDING -> CLAIMED for those of the chosen rows that fit."""
     admission = capacity.admit(one.attempt_of(worker) for one in candidates)
     if admission.attempts:
         ids = sorted((attempt.task_id for attempt in admission.attempts), key=_INT)

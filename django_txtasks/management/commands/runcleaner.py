@@ -212,7 +212,7 @@ def _config(interval: float | None) -> Config:
 
 
 def _once(cleaner: Cleaner, *, dry: bool) -> Counter[str]:
-    """One pass; if some worker looks silent, watch it for a lease first."""
+    """Make one pass; if some worker looks silent, watch it for a lease first."""
     list(cleaner.workers.lost())
     if cleaning.seems_silent(cleaner.alias):
         lease = max(worker.lease for worker in cleaning.living_workers(cleaner.alias))
