@@ -75,9 +75,7 @@ class PrefetchPolicy:
                 if attempt.may_share
                 else SHORT_SECONDS
             )
-            if batch and (
-                mean >= TINY_SECONDS or work >= BATCH_SECONDS or len(batch) >= CLAIM_TASKS / 2
-            ):
+            if batch and (mean >= TINY_SECONDS or work >= BATCH_SECONDS):
                 yield batch
                 batch, work = [], 0.0
             if mean >= TINY_SECONDS:
