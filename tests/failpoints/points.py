@@ -20,8 +20,8 @@ from failpoints.faults import Fault, shut
 
 # The loop records the ends of most tasks in its turn, but an atomic task its own in its own transaction:
 # each kind of finish gets two of the faults, and its commit the other two.
-LOOPS_FINISH, ATOMIC_FINISH = "_KEEP_GONE", "FINISH"
-CLAIMS = "CLAIM", "_CLAIM_AT_ONCE"
+LOOPS_FINISH, ATOMIC_FINISH = "KEEP_GONE", "FINISH"
+CLAIMS = "CLAIM", "_CLAIM"
 FINISHES = {
     "raise": LOOPS_FINISH,
     "kill": ATOMIC_FINISH,
@@ -135,8 +135,10 @@ def on_each_connection(attach: Callable[[Any], None]) -> None:
 def pattern(name: str) -> re.Pattern[str]:
     """Match the text of a statement, or of a part, as it is executed, whatever stands in its ``{pieces}``."""
     from django_txtasks.lifecycle import statements
+    from django_txtasks.lifecycle.engines import postgresql
 
-    parts = re.split(r"\{\w+\}", getattr(statements, name))
+    room = statements if hasattr(statements, name) else postgresql
+    parts = re.split(r"\{\w+\}", getattr(room, name))
     return re.compile(".*".join(map(re.escape, parts)), re.DOTALL)
 
 
