@@ -97,7 +97,8 @@ class Admission(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """A pending row that a worker may claim. Its fields are the columns of ``statements.CHOOSE_DUE``.
+    """A pending row that a worker may claim. Its fields are the columns of ``statements.CHOOSE_DUE``
+    and ``CHOOSE_BY_ID``.
 
     Attributes:
         may_share: it may be handed to a slot together with others.
@@ -248,7 +249,8 @@ class TurnResult:
 
     @property
     def not_ours(self) -> set[uuid.UUID]:
-        """The ids whose rows are there, and not to be claimed here: others have them, or declare them."""
+        """The ids whose rows are there, and not to be claimed here: others hold them, or declare their
+        function, or a condition of what may be claimed keeps them."""
         if not self.looked_up:
             return set()
         ours = {attempt.task_id for attempt in self.claimed}

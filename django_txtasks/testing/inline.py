@@ -73,8 +73,7 @@ def run_due_tasks(
                 raise AssertionError(
                     f"More than {limit} attempts, and {attempt.task_name} is due: does a task enqueue itself?"
                 )
-            one = _run(attempt, using)
-            ran.append(one)
+            ran.append(one := _run(attempt, using))
             if reraise and one.error is not None:
                 raise one.error
     finally:

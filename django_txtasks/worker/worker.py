@@ -100,8 +100,7 @@ class Worker:
         )
         self._stuck = StuckTasks(self.workload.slots, patience)
         self._listening = Listening(inbox)
-        self._recycle = ""  # why a new process should go on
-        self._has_told = False
+        self._recycle, self._has_told = "", False  # why a new process should go on; of the stop
 
     def run(self) -> End:
         """Work until stopped, then until what runs has ended."""

@@ -1,8 +1,9 @@
 """Engines: they claim for a worker, each in the way of its database.
 
 ``postgresql`` does a whole turn in one statement, or claims in one within an open transaction; ``portable``
-claims in several, for MariaDB, MySQL and SQLite. Both have the same rules: which rows, ``statements.CHOOSE_DUE``;
-how many of them, ``Capacity.admit``.
+claims in several, for MariaDB, MySQL and SQLite. Both have the same rules: which rows, the
+conditions that ``statements.CHOOSE_DUE`` and ``CHOOSE_BY_ID`` share; how many of them, ``Capacity.admit``.
+A sweep (``worker.sweep``) claims by ``portable`` on every database.
 """
 
 from __future__ import annotations

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import functools
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from datetime import timedelta
 from typing import Any, NamedTuple
 
 from django.db import OperationalError
 
 from django_txtasks.lifecycle import statements
-from django_txtasks.lifecycle.attempts import Arrow, Ended
+from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.execute import fetch
 from django_txtasks.lifecycle.outcomes import Recorded, finishing
 from django_txtasks.lifecycle.transactions import can_use_one_statement, fetch_in_one_statement
@@ -176,16 +176,12 @@ def _read(
             filled=len(scanned) == request.capacity.width,
             blocked_queue=blocked_queue,
         )
-    later: dict[uuid.UUID, float] = {}
     asked = set(request.hinted)
-    if asked:
-        looked_up = [one.candidate for one in found if one.candidate.id in asked]
-        later = waits_of(looked_up, claimed)
     return TurnResult(
         rest,
         claimed,
         looked_up=request.hinted,
-        later=later,
+        later=_later(asked, found, claimed),
         absent=sorted(asked - set(known or [])),
         cursors=cursors,
         backlog=backlog,
@@ -203,6 +199,14 @@ def _found(rows: Iterable[tuple[Any, ...]]) -> list[Found]:
             if place is not None:
                 found.append(Found(is_taken, priority, Candidate._make(columns)))
     return found
+
+
+def _later(
+    asked: Set[uuid.UUID], found: Iterable[Found], claimed: Iterable[Attempt]
+) -> dict[uuid.UUID, float]:
+    if not asked:  # to hash an id takes long
+        return {}
+    return waits_of([one.candidate for one in found if one.candidate.id in asked], claimed)
 
 
 def _passed(scanned: Iterable[Found]) -> dict[Bucket, Cursor]:
