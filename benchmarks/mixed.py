@@ -46,7 +46,12 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--load", type=float, default=0.8, help="share of the time that slots are busy"
     )
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if arguments.tasks <= 2 * FIRST:
+        parser.error(
+            f"--tasks {arguments.tasks}: give more than {2 * FIRST}; the first {FIRST} of a stream are not counted"
+        )
+    return arguments
 
 
 def _at_once(servers: Contest, arguments: argparse.Namespace, seed: int) -> tuple[float, float]:
