@@ -151,7 +151,7 @@ class _CommitHook:
     """Runs after the commit, in the request's thread: a buffer append, no wait, no error.
 
     Attributes:
-        tasks: (id, queue) of those to tell of: of each queue one more than hints will name, at most.
+        tasks: (id, queue) of those to notify workers about: of each queue one more than hints will name, at most.
         numbers: how many of them are of which queue.
     """
 

@@ -26,7 +26,7 @@ MAX_LISTED_NAMES = 50
 
 @task(idempotent=True, max_attempts=MAX_ATTEMPTS)
 def digest_of_the_dead(database: str) -> None:
-    """Tell of all tasks that are dead by now, by name: more have died than are told of one by one."""
+    """Send one digest of all tasks that are dead by now, counted by name: too many for a notice each."""
     event = _digest(database)
     if event["count"]:  # else somebody has looked after them
         with transaction.atomic(using=database):
@@ -80,7 +80,7 @@ def _text_of_digest(event: dict[str, Any]) -> str:
     names = "".join(f"{number:>8}  {name}\n" for name, number in event["dead"].items())
     return (
         f"{_number(event)} tasks are dead in database {event['database']!r}. So many died in a short time that "
-        f"most of them are not told of one by one:\n\n{names}\n"
+        f"most of them get no notice of their own:\n\n{names}\n"
         "Look at them in the admin: revive them once the cause is mended, or discard them.\n"
     )
 

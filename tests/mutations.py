@@ -200,7 +200,7 @@ MUTANTS = [
     Mutant("a claim of a worker that registers meanwhile is none without a worker", "lifecycle/cleaning.py",
            {"if is_uuid(low) and not fetch(alias, statements.HAS_WORKER, worker=as_uuid(low)):":
             "if is_uuid(low):"}, "test_cleaner_load.py"),
-    Mutant("an expired or old row is removed behind the last one", "cleaner/sweep.py",
+    Mutant("an expired or old row is removed behind the last one", "cleaner/removal.py",
            {"        self._since = removed.until or since\n": "        self._since = None\n"},
            "test_cleaner_load.py"),
     Mutant("names that nobody declares are not renotified", "cleaner/renotifier.py",

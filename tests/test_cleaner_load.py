@@ -10,7 +10,7 @@ from django.db import DatabaseError, connection, transaction
 from probe import tasks
 
 from django_txtasks.cleaner import Cleaner
-from django_txtasks.cleaner.sweep import REST_SECONDS, SLOW_LOOK_SECONDS, Sweep
+from django_txtasks.cleaner.removal import REST_SECONDS, SLOW_LOOK_SECONDS, Removal
 from django_txtasks.conf import get_config
 from django_txtasks.lifecycle import cleaning, overdue, workers
 from django_txtasks.lifecycle.cleaning import Removed
@@ -272,15 +272,15 @@ def test_the_oldest_rows_are_left_alone_for_a_while_once_they_are_dear():
             clock.now += 2 * SLOW_LOOK_SECONDS
         return Removed([], None)
 
-    sweep = Sweep(remove, lambda: "recent", clock)
+    removal = Removal(remove, lambda: "recent", clock)
     for _ in range(3):
-        sweep.begin()
-        assert sweep.batch() == (0, False)
+        removal.begin()
+        assert removal.batch() == (0, False)
     dear[0] = False
     clock.now += REST_SECONDS
     for _ in range(2):
-        sweep.begin()
-        sweep.batch()
+        removal.begin()
+        removal.batch()
     assert asked == [None, "recent", "recent", None, None]
 
 
@@ -293,9 +293,13 @@ def test_if_the_oldest_rows_cannot_be_looked_at_in_time_the_recent_ones_are():
             raise DatabaseError("canceling statement due to statement timeout")
         return Removed([(1,)], "later")
 
-    sweep = Sweep(remove, lambda: "recent", Clock())
-    sweep.begin()
-    assert [sweep.batch(), sweep.batch(), sweep.batch()] == [(0, True), (1, False), (1, False)]
+    removal = Removal(remove, lambda: "recent", Clock())
+    removal.begin()
+    assert [removal.batch(), removal.batch(), removal.batch()] == [
+        (0, True),
+        (1, False),
+        (1, False),
+    ]
     assert asked == [None, "recent", "later"]
 
 
@@ -305,10 +309,10 @@ def test_a_failure_elsewhere_than_among_the_oldest_is_one():
             return Removed([(1,)], "later")
         raise DatabaseError("no")
 
-    sweep = Sweep(remove, lambda: "recent", Clock())
-    sweep.batch()
+    removal = Removal(remove, lambda: "recent", Clock())
+    removal.batch()
     with pytest.raises(DatabaseError):
-        sweep.batch()
+        removal.batch()
 
 
 def test_a_step_that_fails_does_not_stop_the_others(monkeypatch):

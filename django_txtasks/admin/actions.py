@@ -46,7 +46,7 @@ class Act:
         done, left: messages for ``n`` tasks.
         barred: the same for tasks that were compensated, if the arrow is not for them.
         asks: what a person confirms first, where nothing takes the arrow back.
-        hint: whether workers should be told of the moved rows.
+        hint: whether workers should get a hint for the moved rows.
         ends: whether the rows leave the live table.
     """
 

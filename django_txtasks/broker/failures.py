@@ -93,7 +93,7 @@ class News:
         self._told: dict[tuple[str, str], float] = {}
 
     def is_news(self, address: str, reason: str) -> bool:
-        """Say whether nobody was told of it for a while; ask only to tell."""
+        """Say whether it was not logged for a while; ask only before logging it."""
         now = time.monotonic()
         known = self._told.get((address, reason), -self.EVERY)
         if now - known < self.EVERY:

@@ -2,7 +2,7 @@
 
 * ``failure_detector``: which workers are lost
 * ``cleaner``: the loop, and what it does about them
-* ``upkeep``: the steps of a pass over tasks; ``renotifier`` and ``sweep`` are two of them
+* ``upkeep``: the steps of a pass over tasks; ``renotifier`` and ``removal`` are two of them
 * ``record``: its own row
 """
 

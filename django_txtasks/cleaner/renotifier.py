@@ -33,7 +33,7 @@ class _Place:
 class Renotifier:
     """Sends hints again for tasks that have been due for two clean intervals, and that somebody can run.
 
-    A task whose name or queue no living worker has is neither told of nor written, pass after pass: it waits for
+    A task whose name or queue no living worker has gets no hint and is not written, pass after pass: it waits for
     a deploy. A pass looks at a part of a long backlog, and the next one goes on behind it.
     """
 

@@ -9,8 +9,8 @@ from datetime import timedelta
 from typing import Any
 
 from django_txtasks import signals
+from django_txtasks.cleaner.removal import Removal
 from django_txtasks.cleaner.renotifier import Notify, Renotifier
-from django_txtasks.cleaner.sweep import Sweep
 from django_txtasks.conf import Config
 from django_txtasks.lifecycle import cleaners, cleaning, names
 from django_txtasks.lifecycle.cleaning import Removed
@@ -27,7 +27,7 @@ class Upkeep:
     Args:
         notify: sends hints for (id, queue) pairs; None = no broker.
         emit: logs an event with its facts.
-        skip: tells of a row that cannot be moved.
+        skip: called with the facts of a row that cannot be moved.
         clock: monotonic seconds.
     """
 
@@ -44,10 +44,10 @@ class Upkeep:
         self._config, self._alias, self._clock = config, alias, clock
         self._emit, self._skip = emit, skip
         self._renotifier = None if notify is None else Renotifier(config, alias, notify)
-        self._sweeps = {"expired": Sweep(self._expire, self._lately, clock)}
+        self._removals = {"expired": Removal(self._expire, self._lately, clock)}
         if config.keep_finished is not None:
             keep = config.keep_finished
-            self._sweeps["pruned"] = Sweep(
+            self._removals["pruned"] = Removal(
                 lambda since: self._prune(keep, since), lambda: self._lately(keep), clock
             )
         self._running_long: set[tuple[uuid.UUID, int]] = set()
@@ -65,12 +65,12 @@ class Upkeep:
         In turns, so that neither waits for the other, while there is more, for an interval at most.
         """
         end = self._clock() + self._config.clean_interval.total_seconds()
-        for sweep in self._sweeps.values():
-            sweep.begin()
-        busy = dict(self._sweeps)
+        for removal in self._removals.values():
+            removal.begin()
+        busy = dict(self._removals)
         while busy and self._clock() <= end:
-            for name, sweep in list(busy.items()):
-                count, more = sweep.batch()
+            for name, removal in list(busy.items()):
+                count, more = removal.batch()
                 if not more:
                     del busy[name]
                 yield Counter({name: count})

@@ -34,9 +34,9 @@ class Brake:
         self._pause, self._digest_at = MINUTE_SECONDS, float("-inf")
 
     def ask(self, deaths: int) -> tuple[int, float | None]:
-        """Return how many of these may be told of one by one, and in how many seconds a digest tells of the rest.
+        """Return how many of these may get a notice each, and in how many seconds a digest names the rest.
 
-        None = no rest is left, or a digest that is enqueued already will tell of it.
+        None = no rest is left, or a digest that is enqueued already will name it.
         """
         with self._lock:
             now = self._clock()

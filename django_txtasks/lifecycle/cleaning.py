@@ -233,7 +233,7 @@ def recover(
 
 
 def events_of(orphan: Orphan, ended: Ended) -> Iterator[tuple[signals.Event, dict[str, Any]]]:
-    """Yield what is to be told of a claim that was recovered, each with its facts."""
+    """Yield the signals for a claim that was recovered, each with its facts."""
     facts = orphan.attempt.facts
     if ended.arrow is Arrow.RETRY:
         is_free = ended.counted is Counted.NOTHING

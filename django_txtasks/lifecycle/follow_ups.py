@@ -94,7 +94,7 @@ def _hooks(attempt: Attempt) -> dict[str, Any]:
 
 
 def _notices(attempt: Attempt, config: Config) -> list[str]:
-    """Return the names of the tasks that tell of a death; the death of a notice is told by the log alone."""
+    """Return the names of the tasks that report a death; the death of a notice is in the log alone."""
     ways = _ways(config)
     return [] if attempt.task_name in (*ways, DIGEST) else ways
 

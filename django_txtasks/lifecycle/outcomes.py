@@ -26,7 +26,7 @@ class Recorded:
 
     Attributes:
         busy: their rows are locked by somebody, try again.
-        to_notify: tasks to tell of: enqueued along with the arrows, or given back.
+        to_notify: tasks to notify workers about: enqueued along with the arrows, or given back.
     """
 
     done: list[Ended] = field(default_factory=list)

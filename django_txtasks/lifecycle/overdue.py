@@ -57,7 +57,7 @@ def page(
 
 
 def mark_notified(alias: str, ids: list[uuid.UUID]) -> list[uuid.UUID]:
-    """Write down that workers are told of them now; return those that still wait and that nobody has locked."""
+    """Write down when hints are sent for them; return those that still wait and that nobody has locked."""
     if not ids:
         return []
     sql = statements.LOCK_IN_STATE

@@ -35,7 +35,7 @@ class _Thread(threading.local):
     """Connections of one thread, as far as it knows them.
 
     Attributes:
-        note: told of each new connection; None = this thread runs no tasks.
+        note: called with each new connection; None = this thread runs no tasks.
         has_caches: see ``share_caches``.
         touched: aliases whose session the task has changed, or in which the database refused something.
         fresh_until: when connections are looked at before they are used, by ``time.monotonic()``.

@@ -45,7 +45,7 @@ class HintInbox:
     """Woken from any thread and from signal handlers; waited on by the worker's loop.
 
     Attributes:
-        ids: tasks that hints told of and that were not looked up yet.
+        ids: tasks that hints named and that were not looked up yet.
         more: how many scans are still to go by a hint which told that others wait, which none names.
         source: set it before the worker runs; None = no broker.
     """

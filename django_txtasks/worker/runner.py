@@ -95,7 +95,7 @@ class Runner:
         return ended
 
     def _keep_error(self, ended: Ended) -> None:
-        """Keep what a commit hook raised beside the finished task; it is told of in any case."""
+        """Keep what a commit hook raised beside the finished task; it is logged in any case."""
         if self.config.keeps_finished:
             try:
                 outcomes.note_hook_error(self.alias, ended)

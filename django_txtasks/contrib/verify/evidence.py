@@ -63,7 +63,8 @@ def collect(scratch: Scratch, journals: Path) -> Evidence:
         (key, kind)
         for key, kind in scratch.query("SELECT task_key, kind FROM txtasks_verify_effect")
     ]
-    found.counter = int(scratch.query("SELECT n FROM txtasks_verify_counter")[0][0])
+    ((counter,),) = scratch.query("SELECT n FROM txtasks_verify_counter")
+    found.counter = int(counter)
     for key, row, _ in _tasks(scratch, "txtasks_finishedtask", "outcome"):
         found.finished.setdefault(key, []).append(row)
     for key, row, status in _tasks(scratch, "txtasks_task", "status"):

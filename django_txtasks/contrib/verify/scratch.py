@@ -98,7 +98,7 @@ class Scratch:
         if not self.is_server:
             return []
         connections[ALIAS].close()
-        return [row[0] for row in self._at_server(self._server.sessions, self.name)]
+        return [session for (session,) in self._at_server(self._server.sessions, self.name)]
 
     def end_sessions(self) -> int:
         """End them all, in the midst of whatever they do; return how many there were."""

@@ -68,7 +68,7 @@ class Command(BaseCommand):
         if dry or options["once"]:
             if file or port:
                 raise CommandError(
-                    "--liveness-file and --probe-port tell of a cleaner that keeps running: leave them out."
+                    "--liveness-file and --probe-port are for a cleaner that keeps running: leave them out."
                 )
             self._once(config, aliases, dry=dry)
             return

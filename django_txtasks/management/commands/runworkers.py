@@ -168,7 +168,7 @@ def _refuse_contradictions(aliases: list[str], options: dict[str, Any]) -> None:
     processes, is_child = options["processes"] * len(aliases), options["child_of_database"]
     if not is_child and processes > 1 and (options["liveness_file"] or options["probe_port"]):
         raise CommandError(
-            "--liveness-file and --probe-port tell of one worker process, and these would be "
+            "--liveness-file and --probe-port describe one worker process, and these would be "
             f"{processes}. Start one command for each process."
         )
     if all(name.startswith("django_txtasks.notices.") for name in registry.names()):

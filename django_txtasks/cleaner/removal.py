@@ -15,7 +15,7 @@ REST_SECONDS = 600.0
 """Seconds until the next look then."""
 
 
-class Sweep:
+class Removal:
     """Removes what is old, and goes on behind it.
 
     Removed rows stay in the index until they are vacuumed, which a transaction that is open for hours forbids:
