@@ -1,14 +1,19 @@
 """The drawings in CONTRIBUTING.md are those of the code."""
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
-import tomllib
 
 from django_txtasks.lifecycle import operators
 from django_txtasks.lifecycle.attempts import Arrow
 from django_txtasks.models import Status
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # which pytest needs there
 
 pytestmark = pytest.mark.once
 ROOT = Path(__file__).parent.parent
