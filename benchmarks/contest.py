@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-import psycopg
 import records
 import stage
+from databases import Database, OnMariaDB, OnPostgres, OnSQLite
 from processes import Guard
-from servers import Postgres, RabbitMQ
+from servers import MariaDB, Postgres, RabbitMQ, Server
 
 HERE = stage.ROOT / "benchmarks"
 PATIENCE = 120
@@ -40,6 +40,7 @@ class Contender:
         left: SQL that counts the tasks that have not ended; empty = they are not in the database.
         settings: of TXTASKS.
         python: who runs it.
+        database: where its tasks are, or what these write.
     """
 
     name: str
@@ -47,11 +48,13 @@ class Contender:
     left: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
     python: str = sys.executable
+    database: str = "postgresql"
 
 
-def ours(title: str = "django-txtasks", **settings: Any) -> Contender:
+def ours(title: str = "django-txtasks", database: str = "postgresql", **settings: Any) -> Contender:
     """Return this package as a contender, with these settings."""
-    return Contender("txtasks", title, left="SELECT count(*) FROM txtasks_task", settings=settings)
+    left = "SELECT count(*) FROM txtasks_task"
+    return Contender("txtasks", title, left, settings, database=database)
 
 
 LIMIT = Contender("limit", "limit", left="SELECT count(*) FROM txtasks_task")
@@ -60,8 +63,11 @@ LIMIT = Contender("limit", "limit", left="SELECT count(*) FROM txtasks_task")
 class Run:
     """One contender on a fresh database."""
 
-    def __init__(self, contender: Contender, url: str, broker: str, directory: Path) -> None:
+    def __init__(
+        self, contender: Contender, database: Database, url: str, broker: str, directory: Path
+    ) -> None:
         self.contender, self.url, self.directory = contender, url, directory
+        self._database = database
         self.records, self.others = directory / "records", directory / "others"
         self.records.touch()
         self._worker: subprocess.Popen[bytes] | None = None
@@ -130,9 +136,7 @@ class Run:
 
     def ask(self, sql: str, *parameters: Any) -> Any:
         """Return the first value that a statement yields, if any."""
-        with psycopg.connect(self.url, autocommit=True) as connection:
-            cursor = connection.execute(sql, parameters)
-            return cursor.fetchone()[0] if cursor.description else None
+        return self._database.ask(self.url, sql, *parameters)
 
     def log(self) -> str:
         """Return the end of what the contender has printed."""
@@ -155,41 +159,51 @@ class Run:
 class Contest:
     """Servers, and runs on them."""
 
-    def __init__(self, postgres: Postgres, rabbitmq: RabbitMQ, directory: Path) -> None:
-        self.postgres, self.rabbitmq, self.directory = postgres, rabbitmq, directory
-        self._templates: dict[str, str] = {}
+    def __init__(
+        self,
+        databases: Mapping[str, Database],
+        postgres: Postgres,
+        rabbitmq: RabbitMQ,
+        directory: Path,
+    ) -> None:
+        self.databases, self.postgres, self.rabbitmq = databases, postgres, rabbitmq
+        self.directory = directory
+        self._templates: dict[tuple[str, str], str] = {}
         self._number = 0
 
     @contextmanager
     def run(self, contender: Contender) -> Iterator[Run]:
         """A run that starts from an empty queue, with nothing left to write by the server."""
-        if contender.name not in self._templates:
-            template = self._new_run(contender, "template0")
-            template.do("prepare")
-            self._templates[contender.name] = template.directory.name
-        run = self._new_run(contender, self._templates[contender.name])
+        database = self.databases[contender.database]
+        if database.has_templates:
+            key = (contender.name, contender.database)
+            if key not in self._templates:
+                template = self._new_run(contender)
+                template.do("prepare")
+                self._templates[key] = template.directory.name
+            run = self._new_run(contender, self._templates[key])
+        else:
+            run = self._new_run(contender)
+            run.do("prepare")
         yield run
-        self._execute(f"DROP DATABASE {run.directory.name} WITH (FORCE)")
+        database.drop(run.directory.name)
 
     def settle(self) -> None:
         """Write out all that is dirty, so that no checkpoint falls into a figure by chance."""
-        self._execute("CHECKPOINT")
+        for database in self.databases.values():
+            database.settle()
 
-    def _new_run(self, contender: Contender, template: str) -> Run:
+    def _new_run(self, contender: Contender, template: str = "") -> Run:
         self._number += 1
         directory = self.directory / f"run{self._number}"
         directory.mkdir()
-        self._execute(f"CREATE DATABASE {directory.name} TEMPLATE {template}")
-        url = self.postgres.url.removesuffix("postgres") + directory.name
-        return Run(contender, url, self.rabbitmq.url, directory)
-
-    def _execute(self, sql: str) -> None:
-        with psycopg.connect(self.postgres.url, autocommit=True) as connection:
-            connection.execute(sql)
+        database = self.databases[contender.database]
+        url = database.create(directory.name, template)
+        return Run(contender, database, url, self.rabbitmq.url, directory)
 
 
 @contextmanager
-def contest() -> Iterator[Contest]:
+def contest(*, mariadb: bool = False) -> Iterator[Contest]:
     """Private servers, a directory, and the end of every process that was started meanwhile."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     os.environ["BENCHMARK"] = mark = str(uuid.uuid4())
@@ -197,12 +211,20 @@ def contest() -> Iterator[Contest]:
         directory = Path(tempfile.mkdtemp(prefix="benchmark-"))
         stack.enter_context(Guard(directory, mark=f"BENCHMARK={mark}"))
         postgres, rabbitmq = Postgres(durable=True), RabbitMQ()
-        for server in (rabbitmq, postgres):
+        databases: dict[str, Database] = {
+            "postgresql": OnPostgres(postgres),
+            "sqlite": OnSQLite(directory),
+        }
+        servers: list[Server] = [rabbitmq, postgres]
+        if mariadb:
+            servers.append(maria := MariaDB(durable=True))
+            databases["mariadb"] = OnMariaDB(maria)
+        for server in servers:
             stack.callback(server.close)
             server.launch()
-        for server in (rabbitmq, postgres):
+        for server in servers:
             server.wait_until_ready()
-        yield Contest(postgres, rabbitmq, directory)
+        yield Contest(databases, postgres, rabbitmq, directory)
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

@@ -133,6 +133,11 @@ class Home:
             raise RuntimeError(f"{command[0]} ended with {status}:\n{self.output()}")
 
     @property
+    def pids(self) -> list[int]:
+        """The processes that were started here and not stopped."""
+        return [process.pid for process in self._processes]
+
+    @property
     def running(self) -> bool:
         """Whether all processes started here are still there."""
         return all(process.poll() is None for process in self._processes)

@@ -1,9 +1,10 @@
-"""Task functions that do nothing but say that they ran."""
+"""Task functions that do nothing but say that they ran, and some that write one row by Django's ORM."""
 
 import time
 
 import records
 
+from bench.models import Row
 from django_txtasks import task
 
 
@@ -19,8 +20,38 @@ def default(key: int, payload: str = "") -> None:
     records.write(key)
 
 
+@task(atomic=True)
+def atomic(key: int, payload: str = "") -> None:
+    """A no-op that commits with its finish."""
+    records.write(key)
+
+
+@task(idempotent=True)
+def idempotent_row(key: int) -> None:
+    """A row that may be written twice."""
+    write_row(key)
+
+
+@task
+def default_row(key: int) -> None:
+    """A row of a task that says nothing about crashes."""
+    write_row(key)
+
+
+@task(atomic=True)
+def atomic_row(key: int) -> None:
+    """A row that commits with the finish of its task."""
+    write_row(key)
+
+
 @task(idempotent=True)
 def nap(key: int, seconds: float) -> None:
     """A task that waits for something."""
     records.write(key)
     time.sleep(seconds)
+
+
+def write_row(key: int) -> None:
+    """Do what one task of a real project does, at least: an INSERT by the ORM."""
+    Row.objects.create(key=key)
+    records.write(key)

@@ -32,7 +32,7 @@ def prepare() -> None:
     django.setup()
     from django.core.management import call_command
 
-    call_command("migrate", verbosity=0)
+    call_command("migrate", run_syncdb=True, verbosity=0)
 
 
 def enqueue(count: str, policy: str = "idempotent", size: str = "0") -> None:
