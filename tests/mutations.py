@@ -171,6 +171,10 @@ MUTANTS = [
            {"        self.turns.release(slots.release(stalled=False))\n        self.turns.record_all()\n":
             "        self.turns.release(slots.release(stalled=False))\n"},
            "test_orderly_ends.py"),
+    Mutant("in a backlog a turn serves several slots", "worker/turns.py",
+           {" if self.schedule.has_backlog else due": " if False else due"}, "test_loop_cost.py"),
+    Mutant("the loop is not woken by each slot", "worker/slot_threads.py",
+           {"if len(self.over) >= self.wake_after:": "if True:"}, "test_loop_cost.py"),
     Mutant("max_crashes", "lifecycle/cleaning.py",
            {" and crashes < orphan.max_crashes": ""}, "test_lifecycle.py"),
     Mutant("a default task is never run again silently", "lifecycle/cleaning.py",

@@ -58,6 +58,11 @@ class Schedule:
         self._earlier = jitter(0, 0.5)  # share of poll_interval off the first wait: see ``failed``
         self._next_beat = self._next_scan = 0.0
 
+    @property
+    def has_backlog(self) -> bool:
+        """Whether the last scan may have left something that is due."""
+        return self._backlog
+
     def next_turn(
         self,
         capacity: Capacity,

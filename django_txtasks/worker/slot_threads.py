@@ -35,6 +35,7 @@ class Batch:
         good_until: when their claim is too old to begin, by ``time.monotonic()``.
         begun: a slot has taken it. Written by that slot, read by the loop.
         since: when its last attempt began, or the batch was handed over, by the same clock. Written by that slot.
+        running: the attempt that runs, or has run last. Written by that slot, read by the loop.
     """
 
     attempts: list[Attempt]
@@ -42,6 +43,7 @@ class Batch:
     good_until: float
     begun: bool = False
     since: float = field(default_factory=time.monotonic)
+    running: Running | None = None
 
 
 class SlotThreads:
@@ -52,6 +54,8 @@ class SlotThreads:
         wake: called from a slot when it is free again.
 
     Attributes:
+        wake_after: a slot that is free again wakes the loop if so many are that it has not seen. Written by the
+            loop, read by slots.
         ended: what has ended, and how many seconds it took. Written by slots, emptied by the loop.
         over: batches of which nothing is left to run here. Written by slots, emptied by the loop.
     """
@@ -63,6 +67,7 @@ class SlotThreads:
         wake: Callable[[], None],
     ) -> None:
         self._run, self._wake = run, wake
+        self.wake_after = 1
         self._work: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
         self.ended: deque[tuple[Ended, float]] = deque()
         self.over: deque[Batch] = deque()
@@ -103,11 +108,12 @@ class SlotThreads:
         with contextlib.suppress(IndexError):  # none is left, or they were released
             while (now := time.monotonic()) < batch.good_until:
                 running = batch.left.popleft()
-                batch.since = now
+                batch.since, batch.running = now, running
                 ended = self._run_one(running)
                 self.ended.append((ended, time.monotonic() - now))
         self.over.append(batch)
-        self._wake()
+        if len(self.over) >= self.wake_after:
+            self._wake()
 
     def _run_one(self, running: Running) -> Ended:
         try:

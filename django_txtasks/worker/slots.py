@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import time
-import uuid
-from collections import deque
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from collections.abc import Set as AbstractSet
+from itertools import islice
 
 from django_txtasks.lifecycle.attempts import Attempt, Ended
 from django_txtasks.worker.in_hand import InHand, Key
 from django_txtasks.worker.limits import NEVER, NO_LIMIT, TimeLimit
 from django_txtasks.worker.slot_threads import Batch, Running, SlotThreads
 
-Fence = tuple[uuid.UUID, int, uuid.UUID]
 STALL_SECONDS = 0.15
 """Seconds that the tasks of a batch wait for one of them, or for any slot, before they are released."""
 LONGEST_WAIT_SECONDS = 0.5
@@ -22,6 +22,9 @@ LONGEST_WAIT_SECONDS = 0.5
 
 class Slots:
     """Slots as the loop knows them: threads that run tasks, and what they were handed. For the loop alone.
+
+    What a pass of the loop costs here grows with the number of threads and of tasks that have ended, not with the
+    number of tasks that wait for a slot.
 
     Args:
         run, wake: see ``SlotThreads``.
@@ -41,9 +44,11 @@ class Slots:
         self._threads = SlotThreads(count, run, wake)
         self._patience, self._took = patience, took
         self._batches: set[Batch] = set()
+        self._begun: set[Batch] = set()  # of them, as many as threads
+        self._queue: deque[Batch] = deque()  # the others, in the order in which slots take them
         self._too_old: list[Attempt] = []
         self._count = 0
-        self._limited: dict[Fence, Running] = {}
+        self._timeouts: Counter[float] = Counter()  # seconds, of all attempts in hand
         self.in_hand = InHand()
 
     @property
@@ -56,10 +61,24 @@ class Slots:
         """How many slots have nothing to do."""
         return max(0, len(self._threads) - len(self._batches))
 
+    def wake_after(self, count: int) -> None:
+        """Have the loop woken when so many slots are free again; it looks by itself when it has waited enough."""
+        self._threads.wake_after = max(1, count)
+
     @property
-    def names(self) -> set[str]:
-        """Which tasks slots were handed; of tasks that were handed over together the first."""
-        return {batch.attempts[0].task_name for batch in self._batches}
+    def waiting(self) -> int:
+        """How many batches wait for a slot."""
+        return max(0, len(self._batches) - len(self._threads))
+
+    @property
+    def half(self) -> int:
+        """Half of the slots, at least one."""
+        return (len(self._threads) + 1) // 2
+
+    def are_handed(self, names: AbstractSet[str]) -> bool:
+        """Say whether a slot has, or is about to take, one of these tasks; of a batch the first one counts."""
+        handed = [*self._begun, *islice(self._queue, len(self._threads))]
+        return any(batch.attempts[0].task_name in names for batch in handed)
 
     def holds(self) -> set[Key]:
         """Return (id, attempt) of what runs, of what its slot has run before it, and of what is kept back."""
@@ -75,14 +94,14 @@ class Slots:
         left: deque[Running] = deque()
         for attempt in attempts:
             limit = NO_LIMIT if attempt.timeout is None else TimeLimit(attempt.timeout)
-            running = Running(attempt, limit)
-            left.append(running)
+            left.append(Running(attempt, limit))
             self.in_hand.attempts[attempt.task_id.int] = attempt
-            if limit is not NO_LIMIT:
-                self._limited[attempt.fence] = running
+            if attempt.timeout is not None:
+                self._timeouts[attempt.timeout] += 1
         batch = Batch(attempts, left, good_until)
         self._count += len(attempts)
         self._batches.add(batch)
+        self._queue.append(batch)
         self._threads.put(batch)
 
     def release(self, *, stalled: bool) -> list[Attempt]:
@@ -92,10 +111,9 @@ class Slots:
             stalled: only those that wait for a task which takes longer than short ones do.
         """
         back, self._too_old = self._too_old, []
-        now = time.monotonic()
-        for batch in self._waiting():
-            if not stalled or now >= self._stalls(batch):
-                back += _emptied(batch.left)
+        self._note_begun()
+        for batch in list(self._stalled(time.monotonic()) if stalled else self._batches):
+            back += _emptied(batch.left)
         for attempt in back:
             self._forget(attempt)
         return back
@@ -103,16 +121,21 @@ class Slots:
     def enforce_limits(self) -> list[Running]:
         """Raise TimedOut where it is time; return those that did not end by it."""
         now = time.monotonic()
-        for running in self._limited.values():
+        limited = self._limited()
+        for running in limited:
             running.limit.enforce(now)
-        return [one for one in self._limited.values() if one.limit.overrun(self._patience, now)]
+        return [one for one in limited if one.limit.overrun(self._patience, now)]
 
     @property
     def next_look(self) -> float:
         """When to enforce limits or to release again, by ``time.monotonic()``."""
-        limits = (one.limit.next(self._patience) for one in self._limited.values())
-        stalls = (self._stalls(batch) for batch in self._waiting())
-        return min(min(limits, default=NEVER), min(stalls, default=NEVER))
+        looks = [one.limit.next(self._patience) for one in self._limited()]
+        if self._timeouts:  # of one that begins while the loop waits
+            looks.append(time.monotonic() + min(self._timeouts))
+        looks += [batch.since + STALL_SECONDS for batch in self._begun if batch.left]
+        if (first := next(self._waiting(), None)) is not None:
+            looks.append(self._stalls(first))
+        return min(looks, default=NEVER)
 
     def collect(self) -> list[Ended]:
         """Return what has ended since the last call."""
@@ -125,6 +148,7 @@ class Slots:
             self._took(one.attempt.task_name, seconds)
             ended.append(one)
         self._batches.difference_update(over)
+        self._begun.difference_update(over)
         for batch in over:
             self._too_old += _emptied(batch.left)
         return ended
@@ -133,23 +157,44 @@ class Slots:
         """End the threads, which must be idle."""
         self._threads.close()
 
-    def _waiting(self) -> list[Batch]:
-        """Return the batches that wait for a slot or for one of their own; an idle slot takes one at once."""
-        full = len(self._batches) > len(self._threads)
-        return [one for one in self._batches if one.left and (one.begun or full)]
+    def _note_begun(self) -> None:
+        """Move the batches that slots have taken; what was released is skipped by the slot that takes it."""
+        while self._queue and (self._queue[0].begun or not self._queue[0].left):
+            batch = self._queue.popleft()
+            if batch.begun and batch in self._batches:
+                self._begun.add(batch)
+
+    def _limited(self) -> list[Running]:
+        """Return what runs with a time limit."""
+        self._note_begun()
+        now_running = [batch.running for batch in self._begun]
+        return [one for one in now_running if one is not None and one.limit is not NO_LIMIT]
+
+    def _waiting(self) -> Iterator[Batch]:
+        """Yield the batches that wait for a slot, the first one first; an idle slot takes one at once."""
+        if len(self._batches) > len(self._threads):
+            yield from (one for one in self._queue if one.left and not one.begun)
+
+    def _stalled(self, now: float) -> Iterator[Batch]:
+        """Yield the batches of which tasks have waited too long, for one of their own or for a slot."""
+        yield from (one for one in self._begun if one.left and now >= one.since + STALL_SECONDS)
+        for one in self._waiting():
+            if now < self._stalls(one):  # those behind it came later
+                break
+            yield one
 
     def _stalls(self, batch: Batch) -> float:
-        """Return when a waiting batch has waited for too long; a queue that moves on is no stall."""
-        if batch.begun:
-            return batch.since + STALL_SECONDS
-        moved = max((one.since for one in self._batches if one.begun), default=batch.since)
+        """Return when a batch has waited too long for a slot; a queue that moves on is no stall."""
+        moved = max((one.since for one in self._begun), default=batch.since)
         return min(max(batch.since, moved) + STALL_SECONDS, batch.since + LONGEST_WAIT_SECONDS)
 
     def _forget(self, attempt: Attempt) -> None:
         self._count -= 1
         self.in_hand.attempts.pop(attempt.task_id.int, None)
         if attempt.timeout is not None:
-            self._limited.pop(attempt.fence, None)
+            self._timeouts[attempt.timeout] -= 1
+            if not self._timeouts[attempt.timeout]:
+                del self._timeouts[attempt.timeout]
 
 
 def _emptied(left: deque[Running]) -> list[Attempt]:

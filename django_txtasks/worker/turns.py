@@ -56,13 +56,14 @@ class Turns:
 
     def next_one(self) -> float:
         """Return when the next turn is due, by ``time.monotonic()``; 0 = now."""
-        return self.schedule.next_turn(
+        due = self.schedule.next_turn(
             self.capacity(),
             hinted=bool(self._inbox.ids),
             more=bool(self._inbox.more),
             may_scan=self._workload.may_scan,
             unrecorded=bool(self._workload.buffer.waiting),
         )
+        return max(due, self._workload.gathers_until) if self.schedule.has_backlog else due
 
     def take(self) -> None:
         """Beat, record what ended, claim what fits; then start it. Never raises for the database."""

@@ -17,6 +17,7 @@ from django_txtasks.conf import Config
 from django_txtasks.lifecycle.turn import Subscription
 from django_txtasks.worker.hint_inbox import HintInbox
 from django_txtasks.worker.leaving import let_go
+from django_txtasks.worker.limits import NEVER
 from django_txtasks.worker.listening import Listening
 from django_txtasks.worker.probes import Liveness
 from django_txtasks.worker.recycling import RecyclePolicy
@@ -28,6 +29,8 @@ from django_txtasks.worker.turn_writer import TurnWriter
 from django_txtasks.worker.turns import Turns
 from django_txtasks.worker.workload import Workload
 
+COLLECT_SECONDS = 0.02
+"""Seconds after which the loop looks for what has ended where it is not woken for each, since others wait."""
 LEAST_END_SECONDS = 1.0
 """Least seconds that a task has to end after its timeout, and then the others, however short the grace."""
 LOG_FIRST_SECONDS = 2.0
@@ -141,9 +144,13 @@ class Worker:
             self.turns.schedule.beat_at_once()
 
     def _wait(self) -> None:
-        now = time.monotonic()
+        now, next_turn, slots = time.monotonic(), self.turns.next_one(), self.workload.slots
+        gathers = now < next_turn == self.workload.gathers_until
+        wake_after = slots.half - slots.free if gathers else slots.waiting // 2
+        slots.wake_after(wake_after)
         until = min(
-            self.turns.next_one(),
+            next_turn,
+            now + COLLECT_SECONDS if wake_after > 1 else NEVER,
             self.stop.deadline,
             self.workload.slots.next_look,
             self._stuck.next_look,

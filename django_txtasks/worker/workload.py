@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
@@ -45,6 +46,8 @@ class Workload:
         self.count = 0
         self._left = sys.maxsize if max_tasks is None else max_tasks
         self._blocked = False
+        self._free_since: float | None = None  # when a slot has become free after the last turn
+        self._claims_ahead = False  # by the last turn
 
     @property
     def is_empty(self) -> bool:
@@ -66,6 +69,18 @@ class Workload:
         )
 
     @property
+    def gathers_until(self) -> float:
+        """Until when, in a backlog, more slots may become free before a turn, by ``time.monotonic()``.
+
+        0 = there is no reason to wait: half of them are free or none is, or a turn claims more than fills them.
+        """
+        if self._claims_ahead or self._free_since is None:
+            return 0.0
+        if not 0 < self.slots.free < self.slots.half:
+            return 0.0
+        return self._free_since + self.prefetch.gather_seconds
+
+    @property
     def may_scan(self) -> bool:
         """Not while many wait for a slot: there is room for what hints tell, but no need to scan."""
         return not self.prefetch.is_enough(self.slots.running)
@@ -73,7 +88,9 @@ class Workload:
     @property
     def _may_prefetch(self) -> bool:
         """Not while all slots are taken by long tasks: whoever is idle begins it sooner."""
-        return not self._blocked and bool(self.slots.free or self.prefetch.short & self.slots.names)
+        return not self._blocked and bool(
+            self.slots.free or self.slots.are_handed(self.prefetch.short)
+        )
 
     def accept(self, claimed: list[Attempt]) -> list[Attempt]:
         """Count what was claimed; return what may start."""
@@ -92,6 +109,8 @@ class Workload:
 
     def learn(self, result: TurnResult, capacity: Capacity) -> None:
         """Learn from a turn that claimed with this capacity how many to claim next time."""
+        self._free_since = None
+        self._claims_ahead = len(result.claimed) > capacity.dedicated
         self._blocked = self._blocked or result.blocked_queue is not None
         if result.claimed and capacity.prefetch:
             self.prefetch.learn(result.claimed)
@@ -105,6 +124,7 @@ class Workload:
         ended = self.slots.collect()
         self.buffer.add(ended)
         if ended:
+            self._free_since = self._free_since or time.monotonic()
             self._blocked = self._blocked and not self.slots.free
         stalled = self.slots.release(stalled=True)
         if stalled:

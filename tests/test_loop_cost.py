@@ -1,0 +1,150 @@
+"""What a pass of the loop costs, and how many turns a backlog takes: counted, not timed."""
+
+import sys
+import threading
+import time
+from pathlib import Path
+
+import helpers
+import pytest
+from django.core.management import call_command
+from probe import tasks
+from test_runs import attempt, slots_of
+
+from django_txtasks import enqueue_many, worker
+from django_txtasks.worker import prefetch
+from django_txtasks.worker.prefetch import GATHER_SECONDS, GATHER_SHARE, PrefetchPolicy
+from django_txtasks.worker.slots import Slots
+from django_txtasks.worker.turn_writer import TurnWriter
+
+ROOM = str(Path(worker.__file__).parent)
+
+
+def lines_of(work):
+    """Return how many lines of the worker's code were executed."""
+    count = 0
+
+    def trace(frame, event, arg):
+        nonlocal count
+        if not frame.f_code.co_filename.startswith(ROOM):
+            return None
+        count += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def a_pass(slots):
+    """Do what the loop does with its slots between two waits."""
+    slots.collect()
+    slots.release(stalled=True)
+    slots.enforce_limits()
+    slots.are_handed(frozenset({"other"}))
+    return slots.running, slots.free, slots.waiting, slots.next_look
+
+
+@pytest.mark.once
+def test_a_pass_of_the_loop_costs_no_more_for_what_waits_for_a_slot(monkeypatch):
+    monkeypatch.setattr("django_txtasks.worker.slots.STALL_SECONDS", 60)
+    monkeypatch.setattr("django_txtasks.worker.slots.LONGEST_WAIT_SECONDS", 60)
+    begin, go_on = threading.Semaphore(0), threading.Event()
+
+    def run(attempt, limit):
+        begin.release()
+        go_on.wait()
+
+    slots, lines = slots_of(2, run), {}
+    for count in (12, 502):
+        while slots.running < count:
+            slots.start([attempt()._replace(timeout=100.0)], time.monotonic() + 60)
+        for _ in range(2 if count == 12 else 0):
+            begin.acquire()
+        a_pass(slots)  # what is done once for each batch
+        lines[count] = lines_of(lambda: a_pass(slots))
+    assert len(slots.release(stalled=False)) == 500
+    go_on.set()
+    slots.close()
+    assert lines[502] == lines[12]
+
+
+@pytest.mark.once
+def test_of_what_waits_the_names_that_slots_take_next_count():
+    begin, go_on = threading.Semaphore(0), threading.Event()
+
+    def run(attempt, limit):
+        begin.release()
+        go_on.wait()
+
+    slots = slots_of(1, run)
+    for name in ("runs", "next", "later"):
+        slots.start([attempt()._replace(task_name=name)], time.monotonic() + 60)
+    begin.acquire()
+    a_pass(slots)
+    assert [slots.are_handed({name}) for name in ("runs", "next", "later")] == [True, True, False]
+    go_on.set()
+    slots.close()
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(("after", "wakes"), [(1, 4), (2, 3), (4, 1), (5, 0)])
+def test_the_loop_is_woken_once_so_many_slots_are_free(after, wakes):
+    """With 2: not by the first one, and by each one that the loop has not looked at yet from then on."""
+    woken = []
+    slots = Slots(
+        1,
+        run=lambda attempt, limit: None,
+        wake=lambda: woken.append(1),
+        patience=1.0,
+        took=None,
+    )
+    slots.wake_after(after)
+    for _ in range(4):
+        slots.start([attempt()], time.monotonic() + 60)
+    slots.close()
+    assert len(woken) == wakes
+
+
+@pytest.fixture
+def claims(monkeypatch):
+    """How many tasks each turn has claimed."""
+    numbers, write = [], TurnWriter.write
+
+    def counted(self, *args):
+        result = write(self, *args)
+        numbers.append(len(result.claimed))
+        return result
+
+    monkeypatch.setattr(TurnWriter, "write", counted)
+    return numbers
+
+
+@pytest.mark.usefixtures("rows")
+@pytest.mark.parametrize("one", [tasks.note, tasks.atomic_note], ids=["default", "atomic"])
+def test_in_a_backlog_a_turn_waits_for_half_of_the_slots(monkeypatch, claims, one):
+    """However long that is here."""
+    monkeypatch.setattr(prefetch, "GATHER_SHARE", 1e6)
+    monkeypatch.setattr(prefetch, "GATHER_SECONDS", 60.0)
+    enqueue_many([(one, (f"n{number}",)) for number in range(80)])
+    call_command("runworkers", batch=True, threads=8)
+    assert helpers.runs() == 80
+    claimed = [number for number in claims if number]
+    assert sum(claimed) == 80
+    assert min(claimed[:-2]) >= 4, claimed
+
+
+@pytest.mark.once
+def test_a_free_slot_waits_for_others_a_part_of_the_time_of_a_short_task():
+    policy = PrefetchPolicy(8)
+    assert policy.gather_seconds == 0
+    policy.took("quick", 0.001)
+    assert policy.gather_seconds == pytest.approx(GATHER_SHARE * 0.001)
+    for _ in range(100):
+        policy.took("quick", 0.04)
+        policy.took("slow", 60.0)
+    assert policy.gather_seconds == GATHER_SECONDS
