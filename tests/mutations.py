@@ -183,7 +183,11 @@ MUTANTS = [
            {"    _hit(alias, statements.FINISH, attempt)":
             "    task_id, number, worker = attempt.fence\n"
             "    execute(alias, statements.FINISH, id=task_id, attempt=number, worker=worker)"},
-           "test_lifecycle.py"),
+           "test_lifecycle.py", ("MARIADB",)),
+    Mutant("an atomic finish of 0 rows commits nothing", "lifecycle/statements.py",
+           {"ELSE '{NOT_HELD}' END": "ELSE '0' END"}, "test_lifecycle.py"),
+    Mutant("a block inside another one is not committed by its finish", "lifecycle/transactions.py",
+           {"        and not connection.savepoint_ids\n": ""}, "test_committing_along.py"),
     Mutant("an atomic task is one transaction", "worker/runner.py",
            {"        with transaction.atomic(using=self.alias, durable=True):\n":
             "        if True:\n"}, "test_worker.py"),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from django.db import DatabaseError, InterfaceError, connections
+from django.db import DatabaseError, DataError, InterfaceError, connections
 
 from django_txtasks.conf import Config
 from django_txtasks.exceptions import ClaimLost
@@ -17,6 +17,7 @@ from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Counted, Ended, capped, read_entries
 from django_txtasks.lifecycle.execute import as_uuid, execute, fetch, fetch_value
 from django_txtasks.lifecycle.follow_ups import FollowUps, follow
+from django_txtasks.lifecycle.transactions import can_commit_along, execute_and_commit
 from django_txtasks.models import Outcome, Status
 
 
@@ -150,7 +151,9 @@ def _record(alias: str, ended: Sequence[Ended], *, keep: bool) -> Recorded:
 
 
 def finish(alias: str, ended: Ended, *, config: Config) -> FollowUps:
-    """Move CLAIMED -> finished, inside the transaction of the task's own effects.
+    """Move CLAIMED -> finished, as the last statement in the transaction of the task's own effects.
+
+    On PostgreSQL the COMMIT goes along with it.
 
     Returns:
         The tasks that were enqueued along with it.
@@ -158,12 +161,35 @@ def finish(alias: str, ended: Ended, *, config: Config) -> FollowUps:
     Raises:
         ClaimLost: the row has moved on; the caller's transaction must roll back.
     """
+    follow_ups = follow(alias, [ended], config)
+    if can_commit_along(alias):
+        _finish_and_commit(alias, ended, keep=config.keeps_finished)
+        return follow_ups
     attempt, result = ended.attempt, ended.result
     if config.keeps_finished:
         results = {} if result is None else {attempt.task_id: result}
         _copy(alias, [attempt.task_id], Status.CLAIMED, Outcome.SUCCEEDED, results)
     _hit(alias, statements.FINISH, attempt)
-    return follow(alias, [ended], config)
+    return follow_ups
+
+
+def _finish_and_commit(alias: str, ended: Ended, *, keep: bool) -> None:
+    attempt = ended.attempt
+    params: dict[str, Any] = {
+        "id": attempt.task_id,
+        "attempt": attempt.number,
+        "worker": attempt.worker,
+    }
+    sql = statements.FINISH_OR_FAIL
+    if keep:
+        sql = statements.FINISH_AND_KEEP_OR_FAIL
+        params.update(outcome=Outcome.SUCCEEDED.value, result=ended.result)
+    try:
+        execute_and_commit(alias, sql, **params)
+    except DataError as error:
+        if statements.NOT_HELD in str(error):
+            raise _lost(attempt) from None
+        raise
 
 
 def finished_by(alias: str, attempt: Attempt) -> bool:
@@ -280,9 +306,11 @@ def _hit(alias: str, sql: str, attempt: Attempt, **changes: Any) -> None:
         alias, sql, id=attempt.task_id, attempt=attempt.number, worker=attempt.worker, **changes
     )
     if not count:
-        raise ClaimLost(
-            f"attempt {attempt.number} of task {attempt.task_id} no longer holds its row"
-        )
+        raise _lost(attempt)
+
+
+def _lost(attempt: Attempt) -> ClaimLost:
+    return ClaimLost(f"attempt {attempt.number} of task {attempt.task_id} no longer holds its row")
 
 
 def _fences(rows: list[tuple[Any, ...]]) -> set[tuple[uuid.UUID, int, uuid.UUID]]:

@@ -145,6 +145,17 @@ RELEASE = (
     f"UPDATE txtasks_task SET status = 'pending', {_UNCLAIMED}, notified_at = NULL" + _STILL_HELD
 )
 FINISH = "DELETE FROM txtasks_task" + _STILL_HELD
+# PostgreSQL gets it together with the COMMIT of the task's effects, so it has to fail where 0 rows are held. What
+# is cast depends on the count, so that it is not cast while the statement is planned.
+NOT_HELD = "not held any more"
+_FINISHED_OR_ERROR = f"""
+    SELECT CAST(CASE count(*) WHEN 1 THEN '1' ELSE '{NOT_HELD}' END AS int) FROM gone
+"""
+FINISH_OR_FAIL = f"WITH gone AS ({FINISH} RETURNING id) {_FINISHED_OR_ERROR}"
+FINISH_AND_KEEP_OR_FAIL = (
+    f"WITH gone AS ({FINISH} RETURNING *), kept AS ({_FINISHED.replace('{result}', '%(result)s')} gone)"
+    f" {_FINISHED_OR_ERROR}"
+)
 BURY = (
     """
     UPDATE txtasks_task SET status = 'dead', worker = NULL, claimed_at = NULL,

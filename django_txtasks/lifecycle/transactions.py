@@ -83,16 +83,38 @@ def fetch_in_one_statement(
 
 
 def can_use_one_statement(alias: str) -> bool:
-    """Say whether ``fetch_in_one_statement`` can: PostgreSQL and no open transaction.
-
-    In a session that is not ours alone, psycopg must write values into the SQL, as it does unless Django is
-    told to bind them on the server.
-    """
+    """Say whether ``fetch_in_one_statement`` can: PostgreSQL and no open transaction."""
     connection: Any = connections[alias]
     if connection.vendor != "postgresql" or not connection.get_autocommit():
         return False
-    if is_dedicated(connection):
-        return True
+    return is_dedicated(connection) or _takes_several_statements(connection)
+
+
+def execute_and_commit(alias: str, sql: str, **params: Any) -> None:
+    """Run the last statement of the open transaction, and its COMMIT, in one round trip.
+
+    Django's own COMMIT, at the end of the block, finds nothing to be done. Where the statement fails, nothing is
+    committed. See ``can_commit_along``.
+    """
+    connection = connections[alias]
+    text, values = bound(connection, sql, params)
+    with connection.cursor() as cursor:
+        cursor.execute(f"{text}; COMMIT", values)
+
+
+def can_commit_along(alias: str) -> bool:
+    """Say whether ``execute_and_commit`` can: PostgreSQL, in the outermost block."""
+    connection: Any = connections[alias]
+    return (
+        connection.vendor == "postgresql"
+        and connection.in_atomic_block
+        and not connection.savepoint_ids
+        and _takes_several_statements(connection)
+    )
+
+
+def _takes_several_statements(connection: Any) -> bool:
+    """Say whether psycopg writes values into the SQL, which Django may be told to bind on the server."""
     from psycopg import ClientCursor  # where there is PostgreSQL, it can be imported
 
     return issubclass(connection.connection.cursor_factory, ClientCursor)

@@ -30,7 +30,7 @@ FINISHES = {
 }
 COMMITS = {"raise": ATOMIC_FINISH, "kill": LOOPS_FINISH, "stop": ATOMIC_FINISH, "cut": LOOPS_FINISH}
 
-Passed = Callable[[Any, Any], bool]
+Passed = Callable[[Any], bool]
 
 
 def arm() -> None:
@@ -47,7 +47,7 @@ def statement(*names: str, skip: int = 0, when: Passed | None = None) -> Callabl
     """Strike after one of these statements of the lifecycle.
 
     Args:
-        when: looks at the connection and the statement's parameters.
+        when: looks through the connection.
     """
 
     def hook(fault: Fault) -> None:
@@ -56,7 +56,7 @@ def statement(*names: str, skip: int = 0, when: Passed | None = None) -> Callabl
         def execute(call: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
             result = call(sql, params, many, context)
             connection = context["connection"]
-            if is_one_of(names, sql) and (when is None or when(connection, params)):
+            if is_one_of(names, sql) and (when is None or when(connection)):
                 fault.strike(functools.partial(cut_database, connection))
             return result
 
@@ -79,7 +79,7 @@ def commit(*names: str, skip: int = 0) -> Callable[[Fault], None]:
                 do = functools.partial(call, sql, params, many, context)
                 if not is_one_of(names, sql):
                     return do()
-                if connection.get_autocommit():
+                if connection.get_autocommit() or sql.endswith("COMMIT"):
                     return struck(do)
                 seen.append(sql)
                 return do()
@@ -133,12 +133,12 @@ def on_each_connection(attach: Callable[[Any], None]) -> None:
 
 @functools.cache
 def pattern(name: str) -> re.Pattern[str]:
-    """Match the text of a statement, or of a part, as it is executed, whatever stands in its ``{pieces}``."""
+    """Match the text of a statement, or of a part, as it is executed: with any ``{pieces}`` and parameters."""
     from django_txtasks.lifecycle import statements
     from django_txtasks.lifecycle.engines import postgresql
 
     room = statements if hasattr(statements, name) else postgresql
-    parts = re.split(r"\{\w+\}", getattr(room, name))
+    parts = re.split(r"\{\w+\}|%\(\w+\)s", getattr(room, name))
     return re.compile(".*".join(map(re.escape, parts)), re.DOTALL)
 
 
@@ -153,12 +153,14 @@ def cut_database(connection: Any) -> None:
     shut(connection.connection.pgconn.socket)
 
 
-def runs_something(connection: Any, params: Any) -> bool:
-    """A beat of a worker that has work: there is something to lose."""
-    return bool(params["running"])
+def runs_something(connection: Any) -> bool:
+    """A beat while a worker has work: there is something to lose."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1 FROM txtasks_task WHERE status = 'claimed' LIMIT 1")
+        return cursor.fetchone() is not None
 
 
-def has_lost_workers(connection: Any, params: Any) -> bool:
+def has_lost_workers(connection: Any) -> bool:
     """There is something to recover."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT 1 FROM txtasks_worker WHERE lost")

@@ -1,0 +1,166 @@
+"""The finish of an atomic task and its COMMIT in one round trip, on PostgreSQL."""
+
+import contextlib
+
+import helpers
+import pytest
+from django.core.management import call_command
+from django.db import DatabaseError, connection, transaction
+from django.test.utils import CaptureQueriesContext
+from probe import tasks
+
+from django_txtasks.conf import get_config
+from django_txtasks.exceptions import ClaimLost
+from django_txtasks.lifecycle import outcomes
+from django_txtasks.lifecycle.attempts import Arrow, Ended
+from django_txtasks.lifecycle.workers import register
+from django_txtasks.models import Status
+
+pytestmark = [
+    pytest.mark.usefixtures("rows", "quick"),
+    pytest.mark.skipif(
+        connection.vendor != "postgresql", reason="others take one statement at a time"
+    ),
+]
+
+
+def claimed():
+    """Return the attempt of an atomic task that was just claimed."""
+    config = get_config()
+    tasks.atomic_note.enqueue()
+    me = register("default", queues=["default"], threads=1, listening=None, lease=config.lease)
+    with transaction.atomic():
+        (attempt,) = helpers.claim(me).claimed
+    return attempt
+
+
+def finish(attempt):
+    outcomes.finish("default", Ended(attempt=attempt, arrow=Arrow.FINISH), config=get_config())
+
+
+@pytest.fixture(params=[0, 60], ids=["history off", "history on"])
+def history(request, txtasks):
+    txtasks(keep_finished=request.param)
+    return bool(request.param)
+
+
+def test_the_commit_goes_along_with_the_finish(history):
+    attempt = claimed()
+    with CaptureQueriesContext(connection) as asked, transaction.atomic():
+        tasks.ran("effect")
+        finish(attempt)
+    texts = [one["sql"] for one in asked]
+    assert [text.split()[0] for text in texts] == ["BEGIN", "INSERT", "WITH", "COMMIT"]
+    assert texts[2].endswith("; COMMIT")  # the last one is Django's own, which is not sent
+    assert helpers.runs("effect") == 1
+    assert (helpers.finished(attempt.task_id) is not None) == history
+
+
+def test_hooks_of_the_commit_run_after_it():
+    attempt, seen = claimed(), []
+    with transaction.atomic():
+        finish(attempt)
+        transaction.on_commit(lambda: seen.append(helpers.finished(attempt.task_id).outcome))
+    assert seen == ["succeeded"]
+
+
+def test_an_attempt_that_lost_its_claim_commits_nothing(history):
+    attempt = claimed()._replace(number=7)
+    with pytest.raises(ClaimLost, match="attempt 7"), transaction.atomic():
+        tasks.ran("effect")
+        finish(attempt)
+    assert helpers.runs("effect") == 0
+    assert helpers.finished(attempt.task_id) is None
+    assert helpers.row(attempt.task_id).status == Status.CLAIMED
+
+
+@contextlib.contextmanager
+def a_block_inside(*, savepoint):
+    with transaction.atomic(), transaction.atomic(savepoint=savepoint):
+        yield
+        raise KeyError("the outer block fails, too")
+
+
+@pytest.mark.parametrize("savepoint", [True, False], ids=["savepoint", "no savepoint"])
+def test_a_block_inside_another_one_is_not_committed_by_the_finish(savepoint):
+    attempt = claimed()
+    with pytest.raises(KeyError), a_block_inside(savepoint=savepoint):
+        tasks.ran("effect")
+        finish(attempt)
+    assert helpers.runs("effect") == 0
+    assert helpers.row(attempt.task_id).status == Status.CLAIMED
+
+
+def test_a_transaction_by_hand_is_not_committed_by_the_finish():
+    attempt = claimed()
+    transaction.set_autocommit(False)
+    try:
+        with transaction.atomic():
+            tasks.ran("effect")
+            finish(attempt)
+        transaction.rollback()
+    finally:
+        transaction.set_autocommit(True)
+    assert helpers.runs("effect") == 0
+    assert helpers.row(attempt.task_id).status == Status.CLAIMED
+
+
+def test_after_an_error_that_the_task_has_swallowed_nothing_is_committed():
+    attempt = claimed()
+    with pytest.raises(transaction.TransactionManagementError), transaction.atomic():
+        tasks.ran("effect")
+        with contextlib.suppress(DatabaseError), transaction.atomic(savepoint=False):
+            helpers.execute("SELECT 1 / 0")
+        finish(attempt)
+    assert helpers.runs("effect") == 0
+    assert helpers.row(attempt.task_id).status == Status.CLAIMED
+
+
+REFUSE = """
+CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''no commit''; END';
+CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON probe_run
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION refuse();
+"""
+
+
+def test_a_constraint_that_refuses_the_commit_fails_the_attempt():
+    """Such a constraint is looked at by the COMMIT itself."""
+    handle = tasks.atomic_note_once.enqueue()
+    with connection.cursor() as cursor:
+        cursor.execute(REFUSE)
+    try:
+        call_command("runworkers", batch=True)
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("DROP FUNCTION refuse CASCADE")
+    row = helpers.row(handle.id)
+    assert (row.status, row.failures) == (Status.DEAD, 1)
+    assert "no commit" in row.errors[-1]["message"]
+    assert helpers.runs() == 0
+
+
+@pytest.mark.parametrize("option", ["server_side_binding", "pool"])
+def test_an_atomic_task_finishes_however_django_is_connected(settings, option, history):
+    handle = tasks.atomic_note.enqueue()
+    connection.close()
+    connection.settings_dict["OPTIONS"][option] = True
+    if option == "pool":
+        connection.settings_dict["CONN_MAX_AGE"] = 0
+    try:
+        call_command("runworkers", batch=True, threads=2)
+    finally:
+        connection.close()
+        if option == "pool":
+            connection.close_pool()
+        del connection.settings_dict["OPTIONS"][option]
+    assert helpers.runs("atomic") == 1
+    assert helpers.row(handle.id) is None
+    assert (helpers.finished(handle.id) is not None) == history
+
+
+def test_a_result_is_kept_as_it_was(txtasks):
+    txtasks(keep_finished=60)
+    values = ["50 % of 'it' is %s; COMMIT", "\\ and \u00e9", None, 1.5]
+    handles = [tasks.told_atomic.enqueue(value) for value in values]
+    call_command("runworkers", batch=True)
+    assert [helpers.finished(handle.id).result for handle in handles] == values
