@@ -6,6 +6,7 @@ from datetime import timedelta
 import helpers
 import pytest
 from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
 from probe import tasks
 
 from django_txtasks import enqueue_many, enqueue_task
@@ -363,6 +364,23 @@ def test_a_turn_limits_how_long_it_may_freeze_with_its_locks():
     with own_transaction("default", limit=timedelta(seconds=7)):
         ((limit,),) = helpers.execute(shown[connection.vendor])
     assert limit in ("7s", 7) or connection.vendor == "sqlite"
+
+
+@pytest.mark.skipif(
+    connection.vendor != "mysql", reason="elsewhere it is a limit of the transaction"
+)
+def test_mariadb_is_told_this_limit_once_by_each_session():
+    def statements_of(seconds):
+        with (
+            CaptureQueriesContext(connection) as asked,
+            own_transaction("default", limit=timedelta(seconds=seconds)),
+        ):
+            pass
+        return [one["sql"] for one in asked if "idle_transaction_timeout" in one["sql"]]
+
+    assert [len(statements_of(seconds)) for seconds in (7, 7, 8, 8)] == [1, 0, 1, 0]
+    connection.close()
+    assert [len(statements_of(seconds)) for seconds in (8, 8)] == [1, 0]
 
 
 def test_many_sessions_claim_each_row_once():

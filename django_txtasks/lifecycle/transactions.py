@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -29,7 +30,7 @@ def own_transaction(
     """
     with transaction.atomic(using=alias):
         if limit is not None and getattr(connections[alias], "mysql_is_mariadb", False):
-            execute(alias, _MARIADB_LIMIT, seconds=max(1, math.ceil(limit.total_seconds())))
+            _limit_mariadb(alias, max(1, math.ceil(limit.total_seconds())))
         if limit is not None and _lacks_limits(connections[alias]):
             execute(alias, _LIMITS + _IN_ORDER if in_order else _LIMITS, **_limits(limit))
         yield
@@ -61,6 +62,15 @@ _IN_ORDER = """
 _ONE_PLAN = ", set_config('plan_cache_mode', 'force_generic_plan', true)"
 
 _MARIADB_LIMIT = "SET SESSION idle_transaction_timeout = %(seconds)s"
+_limited: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+"""Seconds, of each of the driver's connections whose session has this limit already."""
+
+
+def _limit_mariadb(alias: str, seconds: int) -> None:
+    session = connections[alias].connection
+    if _limited.get(session) != seconds:
+        execute(alias, _MARIADB_LIMIT, seconds=seconds)
+        _limited[session] = seconds
 
 
 def fetch_in_one_statement(
