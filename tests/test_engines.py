@@ -6,12 +6,12 @@ from datetime import timedelta
 
 import helpers
 import pytest
-from django.db import OperationalError, connection, transaction
+from django.db import OperationalError, connection, connections, transaction
 from probe import tasks
 
 from django_txtasks import registry
 from django_txtasks.conf import get_config
-from django_txtasks.lifecycle import statements, workers
+from django_txtasks.lifecycle import sessions, statements, workers
 from django_txtasks.lifecycle.engines import portable, postgresql
 from django_txtasks.lifecycle.execute import bound
 from django_txtasks.lifecycle.turn import (
@@ -45,10 +45,25 @@ def register():
 def test_the_columns_of_a_candidate_are_those_of_the_statements(sql):
     params = {"queue": "default", "priority": 0, "limit": 1, "names": registry.names(),
               "ids": [uuid.uuid4()], "queues": ["default"]}  # fmt: skip
-    text, values = bound(connection, sql, params)
+    text, values = bound(connections["default"], sql, params)
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(text, values)
         assert tuple(column for column, *_ in cursor.description) == Candidate._fields
+
+
+@on_postgres
+def test_a_dedicated_session_gets_statements_as_the_server_reads_them():
+    sql = "SELECT %(one)s || %(two)s || %(one)s WHERE x {in_names}"
+    values = {"one": "1", "two": "%(2)s $1", "names": ("a", 'b"')}
+    text, params = bound(connections["default"], sql, values)
+    assert params == {**values, "names": '{"a","b\\""}'}
+    sessions.dedicate("default", timedelta(seconds=9))
+    try:
+        text, params = bound(connections["default"], sql, values)
+        assert "$1 || $2 || $1" in text
+        assert params == ["1", "%(2)s $1", '{"a","b\\""}']
+    finally:
+        sessions.close_dedicated("default")
 
 
 # ---- both ways over the same rows

@@ -136,7 +136,7 @@ def dedicate_session(alias: str, limit: timedelta) -> None:
     It has the limits of ``own_transaction`` for good, and keeps the plans of its statements, which take longer
     to make than to carry out. They are made once, for all values and for whatever will be in the tables.
     """
-    from psycopg import Connection, Cursor
+    from psycopg import Connection, RawCursor
 
     connection: Any = connections[alias]
     session = connection.connection
@@ -144,4 +144,4 @@ def dedicate_session(alias: str, limit: timedelta) -> None:
     if is_free and isinstance(session, Connection):
         execute(alias, (_LIMITS + _IN_ORDER + _ONE_PLAN).replace("true", "false"), **_limits(limit))
         session.prepare_threshold = 0
-        keep_cursor(connection, Cursor(session))
+        keep_cursor(connection, RawCursor(session))
