@@ -16,6 +16,7 @@ from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import cleaning, operators, outcomes, statements, workers
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended, capped
 from django_txtasks.lifecycle.execute import fetch
+from django_txtasks.lifecycle.priorities import pending_priorities
 from django_txtasks.lifecycle.transactions import own_transaction
 from django_txtasks.models import Outcome, Status, Task, Worker
 
@@ -424,7 +425,7 @@ def test_the_priorities_of_a_queue_are_found_highest_first():
     held = tasks.note.using(priority=9).enqueue("held")
     operators.hold("default", [held.id])
     found = {
-        queue: [row[0] for row in fetch("default", statements.PENDING_PRIORITIES, queue=queue)]
+        queue: list(pending_priorities("default", queue))
         for queue in ("default", "mail", "a", "zebra")
     }
     assert found == {"default": [3, -7], "mail": [5, 0], "a": [], "zebra": []}

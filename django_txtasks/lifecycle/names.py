@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from datetime import timedelta
+from itertools import islice
 
 from django.db import connections
 
-from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.execute import fetch
+from django_txtasks.lifecycle.priorities import pending_priorities
 from django_txtasks.lifecycle.transactions import own_transaction
 from django_txtasks.models import DatabaseNow, Worker
 
@@ -89,8 +90,7 @@ def _heads(
     sql = _HEAD.replace("{forced}", forced).replace("{bounds}", bounds)
     found: Counter[str] = Counter()
     for queue in queues:
-        present = fetch(alias, statements.PENDING_PRIORITIES, queue=queue)
-        for (priority,) in present[:MAX_PRIORITIES]:
+        for priority in islice(pending_priorities(alias, queue), MAX_PRIORITIES):
             rows = fetch(alias, sql, queue=queue, priority=priority, limit=ROWS_PER_PRIORITY)
             found.update(name for (name,) in rows)
     return found

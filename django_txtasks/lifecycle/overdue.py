@@ -7,7 +7,8 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from django_txtasks.lifecycle import statements
-from django_txtasks.lifecycle.execute import as_uuid, execute, fetch, fetch_as, fetch_column
+from django_txtasks.lifecycle.execute import as_uuid, execute, fetch, fetch_as
+from django_txtasks.lifecycle.priorities import pending_priorities
 from django_txtasks.models import Status
 
 
@@ -27,8 +28,7 @@ class Overdue(NamedTuple):
 
 def priorities(alias: str, queue: str) -> list[int]:
     """Return the priorities of a queue's pending tasks, highest first."""
-    found: list[int] = fetch_column(alias, statements.PENDING_PRIORITIES, queue=queue)
-    return found
+    return list(pending_priorities(alias, queue))
 
 
 def page(

@@ -33,6 +33,11 @@ PENDING_PRIORITIES = """
     )
     SELECT priority FROM present WHERE priority IS NOT NULL
 """
+# The same on MariaDB, which reads all that wait where a priority is compared with that of another row.
+HIGHEST_PRIORITY = (
+    "SELECT MAX(priority) FROM txtasks_task WHERE status = 'pending' AND queue_name = %(queue)s"
+)
+NEXT_PRIORITY = f"{HIGHEST_PRIORITY} AND priority < %(priority)s"
 
 # A row written by hand whose counters are full could not be moved on: the statement that tried would fail
 # with all other rows in it, turn after turn. It stays pending, where it is seen.

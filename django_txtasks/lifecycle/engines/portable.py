@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import heapq
 import operator
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +16,7 @@ from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.attempts import Attempt
 from django_txtasks.lifecycle.database_errors import TookTooLong
 from django_txtasks.lifecycle.execute import as_uuid, execute, fetch_as, fetch_column
+from django_txtasks.lifecycle.priorities import pending_priorities
 from django_txtasks.lifecycle.time_limits import fetch_within
 from django_txtasks.lifecycle.turn import (
     Admission,
@@ -57,17 +59,19 @@ def scan_due(
     passed: dict[Bucket, Cursor] = {}
     blocked_queue, filled = None, False
     until = time.monotonic() + scan.seconds
-    buckets = _buckets(subscription, scan, until) if scan.recent is None else scan.recent.buckets
+    buckets: Iterable[Bucket] = (
+        _buckets(subscription, scan, until) if scan.recent is None else scan.recent.buckets
+    )
     for bucket in buckets:
         width = capacity.width
-        if not width or blocked_queue is not None:
-            break
         candidates = _choose_due(subscription, bucket, width, scan, until)
         attempts, capacity, blocked_queue = claim_rows(subscription, worker, candidates, capacity)
         if attempts:
             passed[bucket] = candidates[len(attempts) - 1].cursor
         claimed += attempts
         filled = filled or len(candidates) == width
+        if not capacity.width or blocked_queue is not None:  # before it looks for the next bucket
+            break
     cursors, backlog = scan.ended(passed, filled=filled, blocked_queue=blocked_queue)
     return TurnResult(
         capacity,
@@ -128,16 +132,17 @@ def claim_rows(
     return admission
 
 
-def _buckets(subscription: Subscription, scan: Scan, until: float) -> list[Bucket]:
-    """Return the buckets that have pending rows, highest priority first."""
-    sql, alias = statements.PENDING_PRIORITIES, subscription.alias
-    buckets = [
-        Bucket(priority, queue)
-        for queue in scan.queues
-        for (priority,) in fetch_within(alias, sql, _left(until), queue=queue)
-        if isinstance(priority, int)  # SQLite takes any text
-    ]
-    return sorted(buckets, key=lambda bucket: -bucket.priority)
+def _buckets(subscription: Subscription, scan: Scan, until: float) -> Iterator[Bucket]:
+    """Yield the buckets that have pending rows, highest priority first."""
+
+    def look(alias: str, sql: str, **params: Any) -> list[tuple[Any, ...]]:
+        return fetch_within(alias, sql, _left(until), **params)
+
+    def buckets_of(queue: str) -> Iterator[Bucket]:
+        for priority in pending_priorities(subscription.alias, queue, look):
+            yield Bucket(priority, queue)
+
+    return heapq.merge(*map(buckets_of, scan.queues), key=lambda bucket: -bucket.priority)
 
 
 def _choose_due(
