@@ -2,6 +2,7 @@
 
 import random
 import uuid
+from dataclasses import replace
 from datetime import timedelta
 
 import helpers
@@ -12,7 +13,7 @@ from probe import tasks
 from django_txtasks import registry
 from django_txtasks.conf import get_config
 from django_txtasks.lifecycle import sessions, statements, workers
-from django_txtasks.lifecycle.engines import portable, postgresql
+from django_txtasks.lifecycle.engines import mariadb, portable, postgresql
 from django_txtasks.lifecycle.execute import bound
 from django_txtasks.lifecycle.turn import (
     Admission,
@@ -29,8 +30,9 @@ from django_txtasks.worker.turn_writer import TurnWriter
 
 pytestmark = pytest.mark.usefixtures("rows")
 on_postgres = pytest.mark.skipif(
-    connection.vendor != "postgresql", reason="others have one way to claim"
+    connection.vendor != "postgresql", reason="PostgreSQL does a turn in one statement"
 )
+on_mariadb = pytest.mark.skipif(connection.vendor != "mysql", reason="MariaDB has blocks")
 
 
 def register():
@@ -112,6 +114,29 @@ def seen(result):
 
 def rows():
     return sorted(Task.objects.values_list("id", "status", "attempt", "worker"))
+
+
+@on_mariadb
+@pytest.mark.parametrize("seed", range(60))
+def test_a_turn_in_two_blocks_claims_what_one_of_several_statements_does(seed):
+    dice = random.Random(seed)
+    ids, worker = enqueue_some(dice), register()
+    subscription = helpers.subscription("default", "mail")
+    state = workers.state_of("default", running=0, listening=None)
+    cursors = {}
+    for _ in range(4):
+        request = some_request(dice, ids)
+        if request.scan is not None:
+            request = replace(request, scan=replace(request.scan, cursors=cursors))
+        with transaction.atomic():
+            several, before = portable.claim(subscription, worker, request), rows()
+            transaction.set_rollback(True)
+        at_once = mariadb.turn(
+            subscription, worker, state, request, [], keep=True, limit=timedelta(seconds=9)
+        )
+        assert seen(at_once) == seen(several), request
+        assert rows() == before, request
+        cursors = at_once.cursors
 
 
 @on_postgres

@@ -17,7 +17,7 @@ from django_txtasks import enqueue_many
 from django_txtasks.broker.consumer import Hint
 from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config
-from django_txtasks.lifecycle import workers
+from django_txtasks.lifecycle import engines, workers
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.engines import portable, postgresql
 from django_txtasks.lifecycle.turn import (
@@ -60,7 +60,7 @@ def pace_of(*, threads=1, **means):
     return prefetch
 
 
-@pytest.fixture(params=["in_several_statements", "in_one_statement", "after_a_beat"])
+@pytest.fixture(params=["in_several_statements", "at_once", "after_a_beat"])
 def claim(request):
     """Scans, in each way that a worker does it; gives the result of the turn."""
 
@@ -68,9 +68,9 @@ def claim(request):
         with transaction.atomic():
             return portable.claim(*asked)
 
-    def in_one_statement(subscription, worker, asked):
+    def at_once(subscription, worker, asked):
         state = workers.state_of("default", running=0, listening=None)
-        return postgresql.turn(
+        return engines.turn(
             subscription, worker, state, asked, [], keep=True, limit=timedelta(seconds=9)
         )
 
@@ -79,9 +79,16 @@ def claim(request):
             assert workers.beat("default", worker, running=0, listening=None)
             return postgresql.claim(subscription, worker, asked)
 
-    ways = {one.__name__: one for one in (in_several_statements, in_one_statement, after_a_beat)}
-    if connection.vendor != "postgresql" and request.param != "in_several_statements":
-        pytest.skip("others take more than one statement")
+    ways = {one.__name__: one for one in (in_several_statements, at_once, after_a_beat)}
+    if (
+        request.param
+        not in {
+            "postgresql": ways,
+            "mysql": ["in_several_statements", "at_once"],
+            "sqlite": ["in_several_statements"],
+        }[connection.vendor]
+    ):
+        pytest.skip("this database has no such way")
 
     def scan(worker, capacity, cursors=None, *, recent=None, queues=("default",)):
         if isinstance(capacity, int):

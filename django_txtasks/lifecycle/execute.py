@@ -41,6 +41,20 @@ def fetch(alias: str, sql: str, **params: Any) -> list[tuple[Any, ...]]:
         return list(cursor.fetchall())
 
 
+def fetch_results(alias: str, sql: str, **params: Any) -> list[list[tuple[Any, ...]]]:
+    """Run several statements that are sent as one; return the rows of each that yields any. Arguments as of
+    ``execute``."""
+    connection, results = connections[alias], []
+    text, values = bound(connection, sql, params)
+    with cursor_of(connection) as cursor:
+        cursor.execute(text, values)
+        while True:
+            if cursor.description:
+                results.append(list(cursor.fetchall()))
+            if not cursor.nextset():
+                return results
+
+
 def fetch_column(alias: str, sql: str, **params: Any) -> list[Any]:
     """Run a statement that selects one column and return its values. Arguments as of ``execute``."""
     return [value for (value,) in fetch(alias, sql, **params)]

@@ -261,15 +261,25 @@ def _copy(
     outcome: Outcome,
     results: dict[uuid.UUID, str],
 ) -> None:
-    """Write the finished rows, with each one's result: CASE is what all databases have."""
-    case, params = "NULL", {}
+    """Write the finished rows."""
+    sql, params = copying(outcome, results)
+    execute(alias, sql, ids=ids, status=status.value, **params)
+
+
+def copying(outcome: Outcome, results: dict[uuid.UUID, str]) -> tuple[str, dict[str, Any]]:
+    """Return the statement that writes finished rows, and its parameters beside their ids and status.
+
+    Args:
+        results: of those that have one: CASE is what all databases have.
+    """
+    case = "NULL"
+    params: dict[str, Any] = {"outcome": outcome.value}
     if results:
         cases = " ".join(f"WHEN %(key{n})s THEN %(result{n})s" for n in range(len(results)))
         case = f"CASE id {cases} END"
         for n, (task_id, result) in enumerate(results.items()):
             params.update({f"key{n}": task_id, f"result{n}": result})
-    sql = statements.COPY_TO_FINISHED.replace("{result}", case)
-    execute(alias, sql, ids=ids, status=status.value, outcome=outcome.value, **params)
+    return statements.COPY_TO_FINISHED.replace("{result}", case), params
 
 
 def move(alias: str, ended: Ended) -> None:

@@ -48,7 +48,7 @@ def dedicate(alias: str, limit: timedelta) -> None:
     if is_dedicated(connections[alias]):
         return
     leave_pool(alias)
-    if connections[alias].vendor == "postgresql" and session_of_thread(alias):
+    if session_of_thread(alias):
         dedicate_session(alias, limit)
 
 

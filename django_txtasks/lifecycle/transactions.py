@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from django.db import connections, transaction
+from django.db import DatabaseError, InterfaceError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_txtasks.lifecycle.execute import bound, cursor_of, execute, is_dedicated, keep_cursor
@@ -62,6 +62,10 @@ _IN_ORDER = """
 _ONE_PLAN = ", set_config('plan_cache_mode', 'force_generic_plan', true)"
 
 _MARIADB_LIMIT = "SET SESSION idle_transaction_timeout = %(seconds)s"
+_MARIADB_LIMITS = """
+    SET SESSION idle_transaction_timeout = %(idle)s, max_statement_time = %(statement)s,
+                innodb_lock_wait_timeout = 1
+"""
 _limited: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 """Seconds, of each of the driver's connections whose session has this limit already."""
 
@@ -130,18 +134,62 @@ def _takes_several_statements(connection: Any) -> bool:
     return issubclass(connection.connection.cursor_factory, ClientCursor)
 
 
-def dedicate_session(alias: str, limit: timedelta) -> None:
-    """Set PostgreSQL's limits for this thread's session, which only our statements use until it is closed.
+@contextmanager
+def rolled_back_on_error(alias: str) -> Iterator[None]:
+    """Roll back what a block of ours has begun, unless it has ended it: see ``can_use_blocks``."""
+    try:
+        yield
+    except BaseException:
+        try:
+            connections[alias].rollback()
+        except (DatabaseError, InterfaceError):
+            connections[alias].close()
+        raise
 
-    It has the limits of ``own_transaction`` for good, and keeps the plans of its statements, which take longer
-    to make than to carry out. They are made once, for all values and for whatever will be in the tables.
+
+def can_use_blocks(alias: str) -> bool:
+    """Say whether a block of statements, which begins and ends its transaction, can be sent as one: on MariaDB.
+
+    In a dedicated session, which has the limits of ``own_transaction`` for good.
+    """
+    connection: Any = connections[alias]
+    if not getattr(connection, "mysql_is_mariadb", False) or not connection.get_autocommit():
+        return False
+    return is_dedicated(connection)
+
+
+def dedicate_session(alias: str, limit: timedelta) -> None:
+    """Set the limits of ``own_transaction`` for this thread's session, which only our statements use from now on.
+
+    PostgreSQL and MariaDB know such limits.
+    """
+    connection: Any = connections[alias]
+    if not connection.get_autocommit() or connection.in_atomic_block:
+        return
+    if connection.vendor == "postgresql":
+        _dedicate_postgresql(alias, limit)
+    elif getattr(connection, "mysql_is_mariadb", False):
+        _dedicate_mariadb(alias, limit)
+
+
+def _dedicate_mariadb(alias: str, limit: timedelta) -> None:
+    connection: Any = connections[alias]
+    seconds = max(1, math.ceil(limit.total_seconds()))
+    execute(alias, _MARIADB_LIMITS, idle=seconds, statement=limit.total_seconds() / 2)
+    _limited[connection.connection] = seconds
+    keep_cursor(connection, connection.create_cursor())
+
+
+def _dedicate_postgresql(alias: str, limit: timedelta) -> None:
+    """Keep the plans of its statements, too, which take longer to make than to carry out.
+
+    They are made once, for all values and for whatever will be in the tables.
     """
     from psycopg import Connection, RawCursor
 
     connection: Any = connections[alias]
     session = connection.connection
-    is_free = connection.get_autocommit() and not connection.in_atomic_block
-    if is_free and isinstance(session, Connection):
+    if isinstance(session, Connection):
         execute(alias, (_LIMITS + _IN_ORDER + _ONE_PLAN).replace("true", "false"), **_limits(limit))
         session.prepare_threshold = 0
         keep_cursor(connection, RawCursor(session))

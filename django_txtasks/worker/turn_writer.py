@@ -24,7 +24,6 @@ from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import engines, sessions
 from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.database_errors import is_repeatable, is_timeout
-from django_txtasks.lifecycle.engines import postgresql
 from django_txtasks.lifecycle.transactions import own_transaction
 from django_txtasks.lifecycle.turn import Capacity, Scan, Subscription, TurnRequest, TurnResult
 from django_txtasks.worker.cleaner_check import CleanerCheck
@@ -95,7 +94,7 @@ class TurnWriter:
         scan = self.scans.begin() if plan.scans and batch is not None else None
         if batch is not None and not isinstance(scan, Sweep):
             request = TurnRequest(plan.capacity, plan.hinted, scan)
-            return self._write_in_one_statement(request, batch, slots.running, connected)
+            return self._write_whole_turn(request, batch, slots.running, connected)
         me = self.registration.me
         with own_transaction(self.alias, limit=self.config.lease / 2, in_order=True):
             self.registration.beat(slots.running, connected)
@@ -140,16 +139,16 @@ class TurnWriter:
         )
 
     def _usual_batch(self) -> list[Ended] | None:
-        """Return what the turn records, if one statement can do all of it, but for a sweep; else None."""
+        """Return what the turn records, if an engine can do all of it at once, but for a sweep; else None."""
         if self.reconciliation.is_due or self._has_unheld or self.buffer.one_by_one:
             return None
         batch = self.buffer.batch()
-        return batch if postgresql.fits(self.alias, self.registration.me, batch) else None
+        return batch if engines.fits(self.alias, self.registration.me, batch) else None
 
-    def _write_in_one_statement(
+    def _write_whole_turn(
         self, request: TurnRequest, batch: list[Ended], running: int, connected: bool | None
     ) -> TurnResult:
-        result = postgresql.turn(
+        result = engines.turn(
             self.subscription,
             self.registration.me,
             self.registration.state(running, connected),

@@ -11,9 +11,8 @@ from probe import tasks as functions
 
 from django_txtasks import registry
 from django_txtasks.conf import get_config
-from django_txtasks.lifecycle import cleaning, engines, operators, outcomes, workers
+from django_txtasks.lifecycle import cleaning, engines, operators, outcomes, sessions, workers
 from django_txtasks.lifecycle.attempts import Arrow, Ended
-from django_txtasks.lifecycle.engines import postgresql
 from django_txtasks.lifecycle.turn import Capacity, Scan, Subscription, TurnRequest
 from django_txtasks.models import FinishedTask, Task, Worker
 from model.tables import Tables
@@ -56,10 +55,11 @@ class Package:
 
     def _in_one_statement(self, subscription, worker, ended, request, *, keep):
         """None = it cannot be."""
-        if not postgresql.fits(ALIAS, worker, ended) or not request.capacity.width:
+        sessions.dedicate(ALIAS, self.keeping.lease)
+        if not engines.fits(ALIAS, worker, ended) or not request.capacity.width:
             return None
         state = workers.state_of(ALIAS, running=0, listening=None)
-        written = postgresql.turn(
+        written = engines.turn(
             subscription, worker, state, request, ended, keep=keep, limit=self.keeping.lease
         )
         if written is None:

@@ -1,18 +1,22 @@
 """Engines: they claim for a worker, each in the way of its database.
 
-``postgresql`` does a whole turn in one statement, or claims in one within an open transaction; ``portable``
-claims in several, for MariaDB, MySQL and SQLite. Both have the same rules: which rows, the
-conditions that ``statements.CHOOSE_DUE`` and ``CHOOSE_BY_ID`` share; how many of them, ``Capacity.admit``.
-A sweep (``worker.sweep``) claims by ``portable`` on every database.
+``postgresql`` does a whole turn in one statement, or claims in one within an open transaction; ``mariadb`` does a
+whole turn in two blocks of statements; ``portable`` claims in several, for MariaDB, MySQL and SQLite. All have the
+same rules: which rows, the conditions that ``statements.CHOOSE_DUE`` and ``CHOOSE_BY_ID`` share; how many of them,
+``Capacity.admit``. A sweep (``worker.sweep``) claims by ``portable`` on every database.
 """
 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, Protocol
 
 from django.db import connections
 
-from django_txtasks.lifecycle.engines import portable, postgresql
+from django_txtasks.lifecycle.attempts import Ended
+from django_txtasks.lifecycle.engines import mariadb, portable, postgresql
 from django_txtasks.lifecycle.turn import Subscription, TurnRequest, TurnResult
 
 
@@ -21,3 +25,44 @@ def claim(subscription: Subscription, worker: uuid.UUID, request: TurnRequest) -
     if connections[subscription.alias].vendor == "postgresql":
         return postgresql.claim(subscription, worker, request)
     return portable.claim(subscription, worker, request)
+
+
+def fits(alias: str, worker: uuid.UUID, ended: Sequence[Ended]) -> bool:
+    """Say whether ``turn`` can do it: all that ended is finished, each task once, with nothing to follow."""
+    return _engine(alias).fits(alias, worker, ended)
+
+
+def turn(
+    subscription: Subscription,
+    worker: uuid.UUID,
+    state: dict[str, Any],
+    request: TurnRequest,
+    ended: Sequence[Ended],
+    *,
+    keep: bool,
+    limit: timedelta,
+) -> TurnResult | None:
+    """Beat, CLAIMED -> finished, PENDING -> claimed, and commit: see ``postgresql.turn``."""
+    whole = _engine(subscription.alias).turn
+    return whole(subscription, worker, state, request, ended, keep=keep, limit=limit)
+
+
+class _Engine(Protocol):
+    """Carries out whole turns."""
+
+    def fits(self, alias: str, worker: uuid.UUID, ended: Sequence[Ended]) -> bool: ...
+    def turn(
+        self,
+        subscription: Subscription,
+        worker: uuid.UUID,
+        state: dict[str, Any],
+        request: TurnRequest,
+        ended: Sequence[Ended],
+        *,
+        keep: bool,
+        limit: timedelta,
+    ) -> TurnResult | None: ...
+
+
+def _engine(alias: str) -> _Engine:
+    return postgresql if connections[alias].vendor == "postgresql" else mariadb

@@ -9,44 +9,31 @@ from __future__ import annotations
 
 import functools
 import uuid
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 from django.db import OperationalError
 
 from django_txtasks.lifecycle import statements
-from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
+from django_txtasks.lifecycle.attempts import Ended
+from django_txtasks.lifecycle.engines import found
 from django_txtasks.lifecycle.execute import fetch
 from django_txtasks.lifecycle.outcomes import Recorded, finishing
 from django_txtasks.lifecycle.transactions import can_use_one_statement, fetch_in_one_statement
 from django_txtasks.lifecycle.turn import (
-    Bucket,
     Candidate,
-    Cursor,
     Cursors,
     Scan,
     Subscription,
     TurnRequest,
     TurnResult,
-    waits_of,
 )
-
-NO_HOOKS = "{}"
 
 
 def fits(alias: str, worker: uuid.UUID, ended: Sequence[Ended]) -> bool:
     """Say whether ``turn`` can do it: all that ended is finished, each task once, with nothing to follow."""
-    return (
-        can_use_one_statement(alias)
-        and all(
-            one.arrow is Arrow.FINISH
-            and one.attempt.worker == worker
-            and one.attempt.hooks == NO_HOOKS
-            for one in ended
-        )
-        and len({one.attempt.task_id.int for one in ended}) == len(ended)
-    )
+    return can_use_one_statement(alias) and found.is_usual(worker, ended)
 
 
 def turn(
@@ -143,14 +130,6 @@ def _where(scan: Scan) -> dict[str, Any]:
 # -- what it answers ------------------------------------------------------------------------------
 
 
-class Found(NamedTuple):
-    """A row that was looked at, and the priority of the bucket in which a scan found it; None = a hint did."""
-
-    is_taken: bool
-    priority: int | None
-    candidate: Candidate
-
-
 def _read(
     rows: Sequence[tuple[Any, ...]],
     worker: uuid.UUID,
@@ -159,10 +138,10 @@ def _read(
 ) -> TurnResult:
     """Read the rows of ``statement_of_turn``."""
     (finished, attempts, known, *_), *_ = rows
-    found = _found(rows)
-    due = [one.candidate.attempt_of(worker) for one in found if one.candidate.wait <= 0]
+    rows_found = _found(rows)
+    due = [one.candidate.attempt_of(worker) for one in rows_found if one.candidate.wait <= 0]
     claimed, rest, blocked_queue = request.capacity.admit(due)
-    taken = [one.candidate.id for one in found if one.is_taken]
+    taken = [one.candidate.id for one in rows_found if one.is_taken]
     if taken != [attempt.task_id for attempt in claimed]:
         raise OperationalError(
             f"{len(taken)} rows were claimed where {len(claimed)} fit: repeat the turn"
@@ -170,9 +149,9 @@ def _read(
     cursors: Cursors = {}
     backlog = False
     if request.scan is not None:
-        scanned = [one for one in found if one.priority is not None]
+        scanned = [one for one in rows_found if one.priority is not None]
         cursors, backlog = request.scan.ended(
-            _passed(scanned),
+            found.passed(scanned),
             filled=len(scanned) == request.capacity.width,
             blocked_queue=blocked_queue,
         )
@@ -181,7 +160,7 @@ def _read(
         rest,
         claimed,
         looked_up=request.hinted,
-        later=_later(asked, found, claimed),
+        later=found.later(asked, rows_found, claimed),
         absent=sorted(asked - set(known or [])),
         cursors=cursors,
         backlog=backlog,
@@ -191,32 +170,14 @@ def _read(
     )
 
 
-def _found(rows: Iterable[tuple[Any, ...]]) -> list[Found]:
-    found = []
+def _found(rows: Iterable[tuple[Any, ...]]) -> list[found.Found]:
+    rows_found = []
     for _, _, _, *looked_at in rows:
         if looked_at:
             is_taken, place, priority, *columns = looked_at
             if place is not None:
-                found.append(Found(is_taken, priority, Candidate._make(columns)))
-    return found
-
-
-def _later(
-    asked: Set[uuid.UUID], found: Iterable[Found], claimed: Iterable[Attempt]
-) -> dict[uuid.UUID, float]:
-    if not asked:  # to hash an id takes long
-        return {}
-    return waits_of([one.candidate for one in found if one.candidate.id in asked], claimed)
-
-
-def _passed(scanned: Iterable[Found]) -> dict[Bucket, Cursor]:
-    """Return the last row of each bucket that was claimed."""
-    last = {
-        (priority, candidate.queue_name): candidate
-        for is_taken, priority, candidate in scanned
-        if is_taken and priority is not None
-    }
-    return {Bucket(*bucket): candidate.cursor for bucket, candidate in last.items()}
+                rows_found.append(found.Found(is_taken, priority, Candidate._make(columns)))
+    return rows_found
 
 
 def _recorded(

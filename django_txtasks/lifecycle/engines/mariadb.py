@@ -1,0 +1,308 @@
+"""A worker's turn in two round trips, on MariaDB: one beats, locks what ended and looks, one writes and commits.
+
+Statement by statement a turn takes eleven round trips, after each of which a busy loop waits for Python. What is
+not usual, a retry, a hook, an outcome whose row is not held, goes that way: see ``portable``. Which rows fit is
+decided between the two, by ``Capacity.admit``.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import uuid
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import Any
+
+from django_txtasks.lifecycle import statements
+from django_txtasks.lifecycle.attempts import Attempt, Ended
+from django_txtasks.lifecycle.dialect import DIALECTS
+from django_txtasks.lifecycle.engines import found
+from django_txtasks.lifecycle.engines.found import Found
+from django_txtasks.lifecycle.execute import as_uuid, fetch_results
+from django_txtasks.lifecycle.outcomes import Recorded, copying
+from django_txtasks.lifecycle.transactions import can_use_blocks, rolled_back_on_error
+from django_txtasks.lifecycle.turn import (
+    Admission,
+    Candidate,
+    Cursors,
+    Scan,
+    Subscription,
+    TurnRequest,
+    TurnResult,
+)
+from django_txtasks.models import Outcome, Status
+
+Rows = list[tuple[Any, ...]]
+Seen = tuple[int | None, Candidate]
+"""A row that was looked at, behind the priority of the bucket in which a scan found it; None = a hint did."""
+_INT = operator.attrgetter("int")  # UUIDs compare slowly
+
+
+def fits(alias: str, worker: uuid.UUID, ended: Sequence[Ended]) -> bool:
+    """Say whether ``turn`` can do it: all that ended is finished, each task once, with nothing to follow."""
+    return can_use_blocks(alias) and found.is_usual(worker, ended)
+
+
+def turn(
+    subscription: Subscription,
+    worker: uuid.UUID,
+    state: dict[str, Any],
+    request: TurnRequest,
+    ended: Sequence[Ended],
+    *,
+    keep: bool,
+    limit: timedelta,
+) -> TurnResult | None:
+    """Beat, CLAIMED -> finished, PENDING -> claimed, and commit. Arguments and answer as of ``postgresql.turn``.
+
+    Args:
+        limit: the session has it already.
+    """
+    alias = subscription.alias
+    sql, params = _looking(subscription, worker, state, request, ended)
+    with rolled_back_on_error(alias):
+        ((is_alive,),), *results = fetch_results(alias, sql, **params)
+        if not is_alive:
+            return None
+        recorded = _recorded(ended, results.pop(0)) if ended else Recorded()
+        hinted = results.pop() if request.hinted else []
+        seen = list(_seen(results, hinted))
+        admission = request.capacity.admit(
+            candidate.attempt_of(worker) for _, candidate in seen if candidate.wait <= 0
+        )
+        known = {as_uuid(task_id) for task_id, *_ in hinted}
+        missing = sorted(set(request.hinted) - known, key=_INT)
+        if ended or seen or request.hinted:  # else it has committed
+            sql, params = _writing(worker, recorded.done, admission.attempts, missing, keep=keep)
+            for rows in fetch_results(alias, sql, **params):
+                known |= {as_uuid(task_id) for (task_id,) in rows}
+    return _result(request, seen, admission, recorded, known)
+
+
+# -- what it asks ---------------------------------------------------------------------------------
+
+_NO_PRIORITY = "-32769"
+"""Lower than any that the column takes."""
+
+# The beat comes first, as in each transaction that claims. What follows is what ``portable`` asks, in its order.
+_LOOKING = f"""BEGIN NOT ATOMIC
+    DECLARE is_alive, room, head<heads> INT;
+    DECLARE mark_time DATETIME(6);
+    SET room = %(room)s;
+    START TRANSACTION;
+    {statements.BEAT};
+    SET is_alive = ROW_COUNT();
+    SELECT is_alive;
+    IF is_alive THEN <parts> ELSE ROLLBACK; END IF;
+END"""
+_CHOOSING = (
+    statements.CHOOSE_DUE.replace("SELECT id,", "SELECT priority, id,", 1).replace(
+        "%(limit)s", "room"
+    )
+    + "; SET room = room - FOUND_ROWS();"
+)
+_AFTER_CURSOR = statements.AFTER_CURSOR.format(**vars(DIALECTS["mysql"]))
+_HIGHEST = f"SET head_<n> = COALESCE(({statements.HIGHEST_PRIORITY}), {_NO_PRIORITY});"
+_NEXT = f"SET head_<n> = COALESCE(({statements.NEXT_PRIORITY}), {_NO_PRIORITY});"
+
+
+def _looking(
+    subscription: Subscription,
+    worker: uuid.UUID,
+    state: dict[str, Any],
+    request: TurnRequest,
+    ended: Sequence[Ended],
+) -> tuple[str, dict[str, Any]]:
+    """Return the first block of a turn, and its parameters."""
+    params: dict[str, Any] = {"worker": worker, "room": request.capacity.width, **state}
+    parts, heads = [], 0
+    if ended:
+        parts.append(statements.LOCK_CLAIMED.replace("{in_ids}", "{in_ended}") + ";")
+        params["ended"] = sorted((one.attempt.task_id for one in ended), key=_INT)
+    if request.scan is not None:
+        heads = len(request.scan.queues)
+        scanning, places = _scanning(request.scan)
+        parts.append(scanning)
+        params.update(places, names=subscription.names)
+    if request.hinted:
+        parts.append(statements.CHOOSE_BY_ID.replace("{in_ids}", "{in_hinted}") + ";")
+        hinted = sorted(set(request.hinted), key=_INT)
+        params.update(hinted=hinted, queues=subscription.queues, names=subscription.names)
+    if not (ended or request.hinted):  # where nothing was found, nothing is to be written
+        parts.append("IF room = %(room)s THEN COMMIT; END IF;")
+    text = _LOOKING.replace("<heads>", "".join(f", head_{n}" for n in range(heads)))
+    return text.replace("<parts>", " ".join(parts)), params
+
+
+def _scanning(scan: Scan) -> tuple[str, dict[str, Any]]:
+    """Return the part that chooses what is due, and its parameters beside the names of tasks."""
+    params: dict[str, Any] = {}
+    for n, (bucket, cursor) in enumerate(scan.cursors.items()):
+        params.update({f"priority_{n}": bucket.priority, f"mark_time_{n}": cursor.due_at})
+        params[f"mark_id_{n}"] = cursor.task_id
+    places = {bucket: n for n, bucket in enumerate(scan.cursors)}
+    if scan.recent is not None:
+        params["age"] = scan.recent.seconds
+        parts = []
+        for n, bucket in enumerate(scan.recent.buckets):
+            params.update({f"queue_{n}": bucket.queue_name, f"bucket_{n}": bucket.priority})
+            place = places.get(bucket)
+            after = statements.LATELY if place is None else _numbered(_AFTER_CURSOR, place)
+            choosing = _choosing(n, f"%(bucket_{n})s", after)
+            parts.append(f"IF room > 0 THEN {choosing} END IF;")
+        return " ".join(parts), params
+    params.update({f"queue_{n}": queue for n, queue in enumerate(scan.queues)})
+    marks = [[places[one] for one in places if one.queue_name == queue] for queue in scan.queues]
+    return _scanning_all(tuple(map(tuple, marks))), params
+
+
+@functools.lru_cache(maxsize=200)
+def _scanning_all(marks: tuple[tuple[int, ...], ...]) -> str:
+    """Return the part that goes through the buckets, highest priority first, until all room is filled.
+
+    Args:
+        marks: of each queue the numbers of its cursors.
+    """
+    heads = ", ".join([*(f"head_{n}" for n in range(len(marks))), _NO_PRIORITY])
+    first = " ".join(_of_queue(_HIGHEST, n) for n in range(len(marks)))
+    bodies = " ".join(
+        f"""IF room > 0 AND head_{n} = head THEN
+            {_choosing_behind(n, cursors)}
+            IF room > 0 THEN {_of_queue(_NEXT, n)} END IF;
+        END IF;"""
+        for n, cursors in enumerate(marks)
+    )
+    return f"""{first} SET head = GREATEST({heads});
+        WHILE room > 0 AND head > {_NO_PRIORITY} DO {bodies} SET head = GREATEST({heads}); END WHILE;"""
+
+
+def _of_queue(sql: str, n: int) -> str:
+    """Return a statement about the queue of this number, whose present priority is ``head``."""
+    return (
+        sql.replace("%(queue)s", f"%(queue_{n})s")
+        .replace("%(priority)s", "head")
+        .replace("<n>", str(n))
+    )
+
+
+def _choosing_behind(n: int, cursors: Sequence[int]) -> str:
+    """Return the statement that chooses from a bucket, behind its cursor, if there is one."""
+    if not cursors:
+        return _choosing(n, "head", "")
+    times = " ".join(f"WHEN %(priority_{one})s THEN %(mark_time_{one})s" for one in cursors)
+    ids = " ".join(f"WHEN %(priority_{one})s THEN %(mark_id_{one})s" for one in cursors)
+    mark_id = f"CASE head {ids} ELSE '{uuid.UUID(int=0).hex}' END"
+    after = _AFTER_CURSOR.replace("%(mark_time)s", "mark_time").replace("%(mark_id)s", mark_id)
+    set_time = f"SET mark_time = CASE head {times} ELSE '0001-01-01' END;"
+    return f"{set_time} {_choosing(n, 'head', after)}"
+
+
+def _choosing(n: int, priority: str, after: str) -> str:
+    sql = _CHOOSING.replace("{after}", after).replace("%(queue)s", f"%(queue_{n})s")
+    return sql.replace("%(priority)s", priority)
+
+
+def _numbered(sql: str, n: int) -> str:
+    return sql.replace("mark_time)", f"mark_time_{n})").replace("mark_id)", f"mark_id_{n})")
+
+
+# -- what it writes -------------------------------------------------------------------------------
+
+# Both have locked what they write: a number of rows that differs is a defect, and nothing of the turn is kept.
+_ALL_OF_THEM = """
+    IF ROW_COUNT() <> %(<count>)s THEN
+        SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'rows that the turn has locked were not there';
+    END IF;
+"""
+
+
+def _writing(
+    worker: uuid.UUID,
+    done: Sequence[Ended],
+    claimed: Sequence[Attempt],
+    missing: Sequence[uuid.UUID],
+    *,
+    keep: bool,
+) -> tuple[str, dict[str, Any]]:
+    """Return the second block of a turn, and its parameters."""
+    parts: list[str] = []
+    params: dict[str, Any] = {}
+    if done:
+        ids = sorted((one.attempt.task_id for one in done), key=_INT)
+        params.update(done=ids, count_of_done=len(ids), status=Status.CLAIMED.value)
+        if keep:
+            results = {one.attempt.task_id: one.result for one in done if one.result is not None}
+            sql, more = copying(Outcome.SUCCEEDED, results)
+            parts.append(sql.replace("{in_ids}", "{in_done}") + ";")
+            params.update(more)
+        parts.append(statements.DELETE_TASKS.replace("{in_ids}", "{in_done}") + ";")
+        parts.append(_ALL_OF_THEM.replace("<count>", "count_of_done"))
+    if claimed:
+        ids = sorted((attempt.task_id for attempt in claimed), key=_INT)
+        params.update(worker=worker, claimed=ids, count_of_claimed=len(ids))
+        parts.append(statements.CLAIM.replace("{in_ids}", "{in_claimed}") + ";")
+        parts.append(_ALL_OF_THEM.replace("<count>", "count_of_claimed"))
+    if missing:
+        params["missing"] = missing
+        parts.append(statements.KNOWN_IDS.replace("{in_ids}", "{in_missing}") + ";")
+    return f"BEGIN NOT ATOMIC {' '.join(parts)} COMMIT; END", params
+
+
+# -- what it answers ------------------------------------------------------------------------------
+
+
+def _recorded(ended: Sequence[Ended], rows: Rows) -> Recorded:
+    held = {(as_uuid(task_id), number, as_uuid(worker)) for task_id, number, worker in rows}
+    recorded = Recorded()
+    for one in ended:
+        (recorded.done if one.attempt.fence in held else recorded.busy).append(one)
+    return recorded
+
+
+def _seen(results: Sequence[Rows], hinted: Rows) -> Iterator[Seen]:
+    """Yield what was looked at, each row once: what a scan has found comes first."""
+    by_scan = set()
+    for rows in results:
+        for priority, *columns in rows:
+            candidate = Candidate._make(columns)
+            by_scan.add(candidate.id)
+            yield priority, candidate
+    for row in hinted:
+        candidate = Candidate._make(row)
+        if candidate.id not in by_scan:
+            yield None, candidate
+
+
+def _result(
+    request: TurnRequest,
+    seen: Sequence[Seen],
+    admission: Admission,
+    recorded: Recorded,
+    known: set[uuid.UUID],
+) -> TurnResult:
+    claimed, rest, blocked_queue = admission
+    taken = {attempt.task_id for attempt in claimed}
+    rows = [Found(as_uuid(one.id) in taken, priority, one) for priority, one in seen]
+    cursors: Cursors = {}
+    backlog = False
+    if request.scan is not None:
+        scanned = [one for one in rows if one.priority is not None]
+        cursors, backlog = request.scan.ended(
+            found.passed(scanned),
+            filled=len(scanned) == request.capacity.width,
+            blocked_queue=blocked_queue,
+        )
+    asked = set(request.hinted)
+    return TurnResult(
+        rest,
+        claimed,
+        looked_up=request.hinted,
+        later=found.later(asked, rows, claimed),
+        absent=sorted(asked - known),
+        cursors=cursors,
+        backlog=backlog,
+        blocked_queue=blocked_queue,
+        recorded=recorded,
+        has_scanned=request.scan is not None,
+    )
