@@ -1,11 +1,13 @@
-"""The finish of an atomic task and its COMMIT in one round trip, on PostgreSQL."""
+"""The finish of an atomic task and its COMMIT in one round trip, on PostgreSQL and MariaDB."""
 
 import contextlib
+import threading
 
 import helpers
 import pytest
 from django.core.management import call_command
 from django.db import DatabaseError, connection, transaction
+from django.db.backends.signals import connection_created
 from django.test.utils import CaptureQueriesContext
 from probe import tasks
 
@@ -14,14 +16,14 @@ from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import outcomes
 from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.workers import register
-from django_txtasks.models import Status
+from django_txtasks.models import Status, Task
+from django_txtasks.worker.connections import outlives_the_task
 
 pytestmark = [
     pytest.mark.usefixtures("rows", "quick"),
-    pytest.mark.skipif(
-        connection.vendor != "postgresql", reason="others take one statement at a time"
-    ),
+    pytest.mark.skipif(connection.vendor == "sqlite", reason="it has no round trips"),
 ]
+on_postgres = pytest.mark.skipif(connection.vendor != "postgresql", reason="others have no such")
 
 
 def claimed():
@@ -50,10 +52,40 @@ def test_the_commit_goes_along_with_the_finish(history):
         tasks.ran("effect")
         finish(attempt)
     texts = [one["sql"] for one in asked]
-    assert [text.split()[0] for text in texts] == ["BEGIN", "INSERT", "WITH", "COMMIT"]
-    assert texts[2].endswith("; COMMIT")  # the last one is Django's own, which is not sent
+    assert len(texts) == 4
+    assert (texts[0], texts[3]) == ("BEGIN", "COMMIT")  # Django's own, which finds nothing to do
+    along = {"postgresql": "; COMMIT", "mysql": "THEN SET autocommit = 1"}[connection.vendor]
+    assert along in texts[2]
     assert helpers.runs("effect") == 1
     assert (helpers.finished(attempt.task_id) is not None) == history
+
+
+@pytest.mark.skipif(connection.vendor != "mysql", reason="PostgreSQL's sessions have no autocommit")
+def test_the_session_is_the_same_after_it():
+    asked = "SELECT CONNECTION_ID(), @@autocommit, @@in_transaction"
+    attempt, before = claimed(), helpers.execute(asked)
+    with transaction.atomic():
+        finish(attempt)
+    assert helpers.execute(asked) == before
+
+
+@pytest.mark.skipif(connection.vendor != "mysql", reason="PostgreSQL's statement begins otherwise")
+def test_a_slot_keeps_its_session_after_it(history):
+    handles = [tasks.told_atomic.enqueue("") for _ in range(3)]
+    assert not outlives_the_task("mysql", "BEGIN NOT ATOMIC DELETE FROM txtasks_task")
+    assert outlives_the_task("mysql", "BEGIN NOT ATOMIC SET SESSION sql_mode = ''; END")
+    opened = []
+
+    def note(**_):
+        opened.append(threading.current_thread().name)
+
+    connection_created.connect(note)
+    try:
+        call_command("runworkers", batch=True, threads=1)
+    finally:
+        connection_created.disconnect(note)
+    assert opened.count("txtasks-slot-1") == 1
+    assert not Task.objects.filter(pk__in=[one.id for one in handles]).exists()
 
 
 def test_hooks_of_the_commit_run_after_it():
@@ -110,7 +142,7 @@ def test_after_an_error_that_the_task_has_swallowed_nothing_is_committed():
     with pytest.raises(transaction.TransactionManagementError), transaction.atomic():
         tasks.ran("effect")
         with contextlib.suppress(DatabaseError), transaction.atomic(savepoint=False):
-            helpers.execute("SELECT 1 / 0")
+            helpers.execute("SELECT * FROM nowhere")
         finish(attempt)
     assert helpers.runs("effect") == 0
     assert helpers.row(attempt.task_id).status == Status.CLAIMED
@@ -123,6 +155,7 @@ CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON probe_run
 """
 
 
+@on_postgres
 def test_a_constraint_that_refuses_the_commit_fails_the_attempt():
     """Such a constraint is looked at by the COMMIT itself."""
     handle = tasks.atomic_note_once.enqueue()
@@ -139,6 +172,7 @@ def test_a_constraint_that_refuses_the_commit_fails_the_attempt():
     assert helpers.runs() == 0
 
 
+@on_postgres
 @pytest.mark.parametrize("option", ["server_side_binding", "pool"])
 def test_an_atomic_task_finishes_however_django_is_connected(settings, option, history):
     handle = tasks.atomic_note.enqueue()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from django.db import DatabaseError, DataError, InterfaceError, connections
+from django.db import DatabaseError, DataError, InterfaceError, OperationalError, connections
 
 from django_txtasks.conf import Config
 from django_txtasks.exceptions import ClaimLost
@@ -153,7 +153,7 @@ def _record(alias: str, ended: Sequence[Ended], *, keep: bool) -> Recorded:
 def finish(alias: str, ended: Ended, *, config: Config) -> FollowUps:
     """Move CLAIMED -> finished, as the last statement in the transaction of the task's own effects.
 
-    On PostgreSQL the COMMIT goes along with it.
+    On PostgreSQL and MariaDB the COMMIT goes along with it.
 
     Returns:
         The tasks that were enqueued along with it.
@@ -165,10 +165,9 @@ def finish(alias: str, ended: Ended, *, config: Config) -> FollowUps:
     if can_commit_along(alias):
         _finish_and_commit(alias, ended, keep=config.keeps_finished)
         return follow_ups
-    attempt, result = ended.attempt, ended.result
+    attempt = ended.attempt
     if config.keeps_finished:
-        results = {} if result is None else {attempt.task_id: result}
-        _copy(alias, [attempt.task_id], Status.CLAIMED, Outcome.SUCCEEDED, results)
+        _copy(alias, [attempt.task_id], Status.CLAIMED, Outcome.SUCCEEDED, _result_of(ended))
     _hit(alias, statements.FINISH, attempt)
     return follow_ups
 
@@ -180,16 +179,25 @@ def _finish_and_commit(alias: str, ended: Ended, *, keep: bool) -> None:
         "attempt": attempt.number,
         "worker": attempt.worker,
     }
-    sql = statements.FINISH_OR_FAIL
-    if keep:
-        sql = statements.FINISH_AND_KEEP_OR_FAIL
-        params.update(outcome=Outcome.SUCCEEDED.value, result=ended.result)
+    if connections[alias].vendor == "postgresql":
+        sql = statements.FINISH_AND_KEEP_OR_FAIL if keep else statements.FINISH_OR_FAIL
+        params.update({"outcome": Outcome.SUCCEEDED.value, "result": ended.result} if keep else {})
+    else:
+        copy = ""
+        if keep:
+            copy, more = copying(Outcome.SUCCEEDED, _result_of(ended))
+            params.update(more, ids=[attempt.task_id], status=Status.CLAIMED.value)
+        sql = statements.FINISH_IN_BLOCK.replace("{keep}", f"{copy};" if copy else "")
     try:
         execute_and_commit(alias, sql, **params)
-    except DataError as error:
+    except (DataError, OperationalError) as error:
         if statements.NOT_HELD in str(error):
             raise _lost(attempt) from None
         raise
+
+
+def _result_of(ended: Ended) -> dict[uuid.UUID, str]:
+    return {} if ended.result is None else {ended.attempt.task_id: ended.result}
 
 
 def finished_by(alias: str, attempt: Attempt) -> bool:

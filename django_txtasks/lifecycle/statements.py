@@ -161,6 +161,12 @@ FINISH_AND_KEEP_OR_FAIL = (
     f"WITH gone AS ({FINISH} RETURNING *), kept AS ({_FINISHED.replace('{result}', '%(result)s')} gone)"
     f" {_FINISHED_OR_ERROR}"
 )
+# MariaDB gets it as a block. What Django would do next, autocommit, commits: 0 rows must not come that far.
+_IF_HELD_COMMIT = f"""
+    IF ROW_COUNT() = 1 THEN SET autocommit = 1;
+    ELSE SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = '{NOT_HELD}'; END IF;
+"""
+FINISH_IN_BLOCK = f"BEGIN NOT ATOMIC {{keep}} {FINISH}; {_IF_HELD_COMMIT} END"
 BURY = (
     """
     UPDATE txtasks_task SET status = 'dead', worker = NULL, claimed_at = NULL,

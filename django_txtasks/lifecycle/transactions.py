@@ -108,23 +108,22 @@ def execute_and_commit(alias: str, sql: str, **params: Any) -> None:
     """Run the last statement of the open transaction, and its COMMIT, in one round trip.
 
     Django's own COMMIT, at the end of the block, finds nothing to be done. Where the statement fails, nothing is
-    committed. See ``can_commit_along``.
+    committed. On MariaDB it is a block of statements, which commits by itself. See ``can_commit_along``.
     """
     connection = connections[alias]
     text, values = bound(connection, sql, params)
     with connection.cursor() as cursor:
-        cursor.execute(f"{text}; COMMIT", values)
+        cursor.execute(f"{text}; COMMIT" if connection.vendor == "postgresql" else text, values)
 
 
 def can_commit_along(alias: str) -> bool:
-    """Say whether ``execute_and_commit`` can: PostgreSQL, in the outermost block."""
+    """Say whether ``execute_and_commit`` can: PostgreSQL or MariaDB, in the outermost block."""
     connection: Any = connections[alias]
-    return (
-        connection.vendor == "postgresql"
-        and connection.in_atomic_block
-        and not connection.savepoint_ids
-        and _takes_several_statements(connection)
-    )
+    if not connection.in_atomic_block or connection.savepoint_ids:
+        return False
+    if connection.vendor == "postgresql":
+        return _takes_several_statements(connection)
+    return bool(getattr(connection, "mysql_is_mariadb", False))
 
 
 def _takes_several_statements(connection: Any) -> bool:

@@ -163,8 +163,9 @@ _BEFORE = r"(?:\s|/\*.*?\*/|--[^\n]*\n|\()*"
 _WORDS = {
     "postgresql": r"set(?!\s+(?:local|transaction|constraints)\b)|reset|discard|listen|load|do|call|declare"
     r"|prepare(?!\s+transaction)|create\s+(?:(?:local|global)\s+)?temp(?:orary)?",
-    "mysql": r"set|lock|flush|begin|start\s+transaction|prepare|use|call|xa|handler"
-    r"|create\s+(?:or\s+replace\s+)?temporary",
+    # the block with which we finish an atomic task leaves nothing
+    "mysql": r"set|lock|flush|begin(?!\s+not\s+atomic\s+(?:insert\s+into|delete\s+from)\s+txtasks_)"
+    r"|start\s+transaction|prepare|use|call|xa|handler|create\s+(?:or\s+replace\s+)?temporary",
     "sqlite": r"pragma|attach|detach|create\s+temp(?:orary)?",
 }
 _STATEMENTS = {
