@@ -1,15 +1,24 @@
 """What a turn costs the database: by its own counters, since a clock tells nothing on a busy machine."""
 
+import re
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
 import helpers
 import pytest
-from django.db import OperationalError, connection, transaction
+from django.db import OperationalError, connection, connections, transaction
 from probe import tasks
 
 from django_txtasks import enqueue_many
 from django_txtasks.conf import get_config
 from django_txtasks.lifecycle import engines, workers
+from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.turn import Capacity, Scan, TurnRequest
 from django_txtasks.models import Status, Worker
+from django_txtasks.worker.limits import NO_LIMIT
+from django_txtasks.worker.runner import Runner
 from django_txtasks.worker.schedule import Plan
 from django_txtasks.worker.turn_writer import TurnWriter
 
@@ -94,3 +103,137 @@ def test_a_worker_that_leaves_leaves_no_limits_behind(writer):
     assert helpers.execute(limit) == [(1,)]
     writer.registration.leave()
     assert helpers.execute(limit) == [(0,)]
+
+
+# -- how many statements ----------------------------------------------------------------------------
+
+PAGE = Path(__file__).parent.parent / "docs/explanation/performance.md"
+
+
+class Count:
+    """Round trips to the server; on SQLite, which has none, statements."""
+
+    value = 0
+
+
+@contextmanager
+def counted():
+    """Count for this thread's session: by libpq's trace, MariaDB's own counter, SQLite's trace."""
+    connection.ensure_connection()
+    count, raw = Count(), connection.connection
+    if connection.vendor == "postgresql":
+        with tempfile.TemporaryFile() as file:
+            raw.pgconn.trace(file.fileno())
+            yield count
+            raw.pgconn.untrace()
+            file.seek(0)
+            file.seek(0)
+            count.value = len(re.findall(rb"\tF\t\d+\t(?:Query|Sync)\b", file.read()))
+    elif connection.vendor == "mysql":
+        before = _questions()
+        yield count
+        count.value = _questions() - before - 1  # that it asks is counted, too
+    else:
+        seen: list[str] = []
+        raw.set_trace_callback(seen.append)
+        yield count
+        raw.set_trace_callback(None)
+        count.value = len(seen)
+
+
+def _questions():
+    return int(helpers.execute("SHOW SESSION STATUS LIKE 'Questions'")[0][1])
+
+
+def count_of(work):
+    with counted() as count:
+        work()
+    return count.value
+
+
+def costs_of_turns(writer):
+    """Count the turns of tasks that succeed, and have nothing to follow."""
+    result = []
+
+    def write(**plan):
+        result[:] = [writer.write(Plan(Capacity(4), **plan), Running(), None)]
+
+    def end():
+        claimed = result.pop().claimed
+        writer.buffer.add(Ended(attempt=one, arrow=Arrow.FINISH) for one in claimed)
+
+    found = {"the beat alone": count_of(write)}
+    handle = tasks.quick.enqueue()
+    by_id = "a turn that claims the only task, by its id"
+    found[by_id] = count_of(lambda: write(hinted=[handle.id]))
+    end()
+    found["a turn that records it"] = count_of(write)
+    tasks.quick.enqueue()
+    found["a turn that claims the only task, by a scan"] = count_of(lambda: write(scans=True))
+    end()
+    write()
+    enqueue_many([(tasks.quick, [])] * 8)
+    write(scans=True)
+    end()
+    both = "a turn of a backlog: records four tasks, claims four"
+    found[both] = count_of(lambda: write(scans=True))
+    end()
+    write()
+    return found
+
+
+def cost_in_a_slot(writer):
+    """Count what a slot takes for an atomic task that asks the database for nothing."""
+    runner = Runner("default", get_config(), lambda session: None)
+    for _ in range(2):
+        tasks.atomic_quick.enqueue()
+    first, second = turn(writer).claimed
+
+    def run():
+        try:
+            runner.run(first, NO_LIMIT)  # it connects, and what is asked once is asked
+            return count_of(lambda: runner.run(second, NO_LIMIT))
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(1) as slot:
+        count = slot.submit(run).result()
+    assert helpers.row(first.task_id) is helpers.row(second.task_id) is None
+    return count
+
+
+def costs(writer):
+    """Return what the page has a line for."""
+    turn(writer, room=0)  # the first one is another
+    costs_of_turns(writer)  # PostgreSQL prepares each statement once
+    atomic = "in its slot, an atomic task: beside its own statements"
+    return {**costs_of_turns(writer), atomic: cost_in_a_slot(writer)}
+
+
+def table():
+    """Return the numbers of the page: what, with history or not, on this database."""
+    text = PAGE.read_text().split("<!-- statements -->")[1].strip().split("\n\n")[0]
+    head, _, *lines = [line for line in text.splitlines() if line.startswith("|")]
+    names = {"PostgreSQL": "postgresql", "MariaDB": "mysql", "SQLite": "sqlite"}
+    titles = [cell.strip() for cell in head.strip("|").split("|")]
+    column = [names.get(title) for title in titles].index(connection.vendor)
+    found = {}
+    for line in lines:
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        found[cells[0]] = cells[column]
+    return found
+
+
+def test_the_statements_of_each_policy_are_those_of_the_page(txtasks):
+    found = []
+    for keep in (0, 60):
+        txtasks(keep_finished=keep)
+        writer = TurnWriter(get_config(), helpers.subscription(), threads=4)
+        found.append(costs(writer))
+        writer.registration.leave()
+    without, with_history = found
+    told = {
+        what: str(count) if count == with_history[what] else f"{count}, {with_history[what]}"
+        for what, count in without.items()
+    }
+    assert table() == told

@@ -127,6 +127,11 @@ def atomic_note(key="atomic"):
     ran(key)
 
 
+@task(atomic=True)
+def atomic_quick():
+    pass
+
+
 @task(atomic=True, max_attempts=1)
 def atomic_note_once(key="atomic"):
     ran(key)
