@@ -35,6 +35,8 @@ def project(*, broker: bool = True, **txtasks: Any) -> Iterator[None]:
     django.setup()
     from django.db import connection
 
+    from django_txtasks import hints
+
     with tempfile.TemporaryDirectory() as directory:
         file = f"{directory}/test.sqlite3" if connection.vendor == "sqlite" else None
         connection.settings_dict["TEST"]["NAME"] = file
@@ -44,6 +46,7 @@ def project(*, broker: bool = True, **txtasks: Any) -> Iterator[None]:
             yield
         finally:
             connection.close()
+            hints.flush()  # ends its session in this database
             teardown_databases(old, verbosity=0)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import sys
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from functools import lru_cache
@@ -39,7 +40,8 @@ class Config:
     """The setting ``TXTASKS``. Durations are timedelta; in the setting a number means seconds.
 
     Attributes:
-        broker_url: ``amqp://`` or ``amqps://`` URL of RabbitMQ; None = no broker, workers scan.
+        broker_url: ``amqp://`` or ``amqps://`` URL of RabbitMQ; None = no broker.
+        database_hints: without a broker, the database tells workers of tasks; None: see ``has_database_hints``.
         queues: the queues that may be enqueued to; a worker serves all of them by default.
         queue_prefix: first part of RabbitMQ's queue names, to share a broker between sites.
         poll_interval: how often a worker scans for due rows that no hint told it of.
@@ -57,6 +59,7 @@ class Config:
     """
 
     broker_url: str | None = field(default=None, repr=False)  # it may hold a password
+    database_hints: bool | None = None
     queues: tuple[str, ...] = ("default",)
     queue_prefix: str = "txtasks"
     poll_interval: timedelta = timedelta(seconds=1)
@@ -82,6 +85,17 @@ class Config:
             return "amqp://..."
         usual = 5671 if parts.scheme == "amqps" else 5672
         return f"{parts.scheme}://{parts.hostname or 'localhost'}:{parts.port or usual}{parts.path}"
+
+    @property
+    def has_database_hints(self) -> bool:
+        """Whether workers hear of tasks from the database itself.
+
+        If the setting says nothing: yes, but not where tests run: a session that sends hints would keep Django
+        from removing the test database.
+        """
+        if self.database_hints is None:
+            return self.broker_url is None and not _in_test_run()
+        return self.broker_url is None and self.database_hints
 
     def __post_init__(self) -> None:
         if self.lease < 3 * self.heartbeat_interval:
@@ -147,6 +161,11 @@ def _queues_of_backends(backends: dict[str, Any]) -> list[str]:
     return sorted({queue for entry in ours for queue in entry.get("QUEUES", ())})
 
 
+def _in_test_run() -> bool:
+    """Say whether Django's test environment is set up, as by its test runner and by pytest-django."""
+    return hasattr(sys.modules.get("django.core.mail"), "outbox")
+
+
 def _reset(*, setting: str, **_: Any) -> None:
     if setting in ("TXTASKS", "TASKS"):
         get_config.cache_clear()
@@ -193,6 +212,12 @@ def _prefix(key: str, value: Any) -> str:
         raise ConfigError(
             f"TXTASKS['queue_prefix'] is {value!r}: use a name of 1 to 50 characters."
         )
+    return value
+
+
+def _database_hints(key: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ConfigError(f"TXTASKS['database_hints'] is {value!r}: it must be True or False.")
     return value
 
 
@@ -257,4 +282,5 @@ _PARSERS: dict[str, Any] = {
     "queues": _queues,
     "queue_prefix": _prefix,
     "broker_url": _broker_url,
+    "database_hints": _database_hints,
 }

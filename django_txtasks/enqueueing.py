@@ -16,7 +16,7 @@ from asgiref.sync import sync_to_async
 from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from django_txtasks import broker, signals
+from django_txtasks import hints, signals
 from django_txtasks.calls import BoundFunction, Call, bind, read_call, to_row, to_rows
 from django_txtasks.conf import Config, get_config
 from django_txtasks.lifecycle.enqueueing import (
@@ -126,13 +126,13 @@ async def aenqueue_task(
 
 
 def notify_on_commit(alias: str, tasks: Iterable[tuple[uuid.UUID, str]]) -> None:
-    """Hand (id, queue) pairs to the publisher when the current transaction commits.
+    """Have hints of (id, queue) pairs sent when the current transaction commits.
 
     One hook per alias and savepoint stack, which holds its ids itself: a savepoint that is
     rolled back takes its own along, and nothing outlives the transaction.
     """
     connection, config = connections[alias], get_config()
-    if config.broker_url is None:
+    if not hints.can_notify(config, connection.vendor):
         return
     if not connection.in_atomic_block and not connection.get_autocommit():
         return  # the end of a transaction by hand is not told to anybody; workers scan
@@ -165,12 +165,12 @@ class _CommitHook:
         """Keep what hints will name; the first one beyond them says that there are more."""
         for task in tasks:
             number = self.numbers.get(task[1], 0)
-            if number <= broker.BUFFER_IDS:
+            if number <= hints.MOST_IDS:
                 self.numbers[task[1]] = number + 1
                 self.tasks.append(task)
 
     def __call__(self) -> None:
-        broker.notify(self.config, self.alias, self.tasks)
+        hints.notify(self.config, self.alias, self.tasks)
 
 
 def _open_hook(connection: BaseDatabaseWrapper) -> _CommitHook | None:

@@ -230,7 +230,7 @@ class Worker(models.Model):
     threads = models.PositiveSmallIntegerField()
     running = models.PositiveSmallIntegerField(db_default=0)
     listening = models.BooleanField(
-        null=True, help_text=_("connected to RabbitMQ; empty = no broker")
+        null=True, help_text=_("hints reach it; empty = there are none, and it scans")
     )
     lease = models.FloatField(help_text=_("seconds of silence after which it may be declared lost"))
     started_at = Moment(db_default=DatabaseNow())

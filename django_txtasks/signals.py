@@ -369,6 +369,21 @@ queue_differs = Event(
 hint_refused = Event(
     logging.DEBUG, "A message in %s is not a hint and was dropped: %s", "queue", "error"
 )
+hints_failed = Event(
+    logging.WARNING,
+    "%s: no session in database '%s' (%s); next try in %.1f s. Tasks still run, found by scanning.",
+    "who", "database", "error", "delay",
+)  # fmt: skip
+hints_resumed = Event(
+    logging.INFO, "%s: there is a session in database '%s' again.", "who", "database"
+)
+hints_unheard = Event(
+    logging.WARNING,
+    "Hints do not reach this worker: its LISTEN in database '%s' did not hear a NOTIFY of another session, as "
+    "behind a pooler such as PgBouncer in transaction mode. Tasks still run, found by scanning. Let workers "
+    "connect to PostgreSQL itself, or set TXTASKS['database_hints'] to False. Next try in %.0f s.",
+    "database", "delay",
+)  # fmt: skip
 
 cleaner_started = Event(
     logging.INFO,

@@ -278,13 +278,14 @@ def claim(
 def working(
     threads: int = 2, queues: list[str] | None = None, names: list[str] | None = None
 ) -> Iterator[Any]:
-    """A real worker in a thread of this process, with the broker that TXTASKS names; gives the Worker.
+    """A real worker in a thread of this process, with the hints that TXTASKS names; gives the Worker.
 
     Args:
         names: the task functions that its code declares; None = all.
     """
     from probe.models import wait_for_the_writer
 
+    from django_txtasks import hints
     from django_txtasks.broker.consumer import HintConsumer
     from django_txtasks.broker.will import LastWillHolder
     from django_txtasks.conf import get_config
@@ -294,11 +295,14 @@ def working(
 
     config, inbox, last_will = get_config(), HintInbox(), None
     queues = list(queues or config.queues)
-    if config.broker_url is not None:
+    if config.broker_url is None:
+        inbox.source = hints.of_database(config, "default", queues, inbox.deliver)
+    else:
         inbox.source = HintConsumer(config, "default", queues, inbox.deliver)
-        inbox.source.start()
         last_will = LastWillHolder(config, "default", inbox.wake)
         last_will.start()
+    if inbox.source is not None:
+        inbox.source.start()
     stop = Shutdown(10, inbox.wake)
     worker = Worker(
         config,
@@ -309,15 +313,17 @@ def working(
         last_will=last_will,
     )
     wait_for_the_writer(connection)  # beside a busy worker
-    with second_session(worker.run):
-        try:
-            wait_until(
-                lambda: worker.writer.id and inbox.connected in (None, True),
-                what="the worker's start",
-            )
-            yield worker
-        finally:
-            stop.request()
-    for listener in (inbox.source, last_will):
-        if listener is not None:
-            listener.stop()
+    try:
+        with second_session(worker.run):
+            try:
+                wait_until(
+                    lambda: worker.writer.id and inbox.connected in (None, True),
+                    what="the worker's start",
+                )
+                yield worker
+            finally:
+                stop.request()
+    finally:
+        for listener in (inbox.source, last_will):
+            if listener is not None:
+                listener.stop()

@@ -167,6 +167,45 @@ class Postgres(Server):
         return first_byte(self.port, hello) == b"R"  # "E" while it is starting up
 
 
+class PgBouncer(Server):
+    """A pooler in front of a PostgreSQL, which gives a session to whoever has a transaction.
+
+    Args:
+        port: of the PostgreSQL.
+    """
+
+    name = "PgBouncer"
+    wanted = Wanted(command="pgbouncer", package="pgbouncer", pattern="usr/sbin/pgbouncer")
+
+    def __init__(self, port: int) -> None:
+        super().__init__()
+        self._server = port
+
+    @property
+    def url(self) -> str:
+        return f"postgres://postgres@{HOST}:{self.port}/postgres"
+
+    def _prepare(self) -> None:
+        settings = {
+            "listen_addr": HOST,
+            "listen_port": self.port,
+            "unix_socket_dir": "",
+            "auth_type": "any",
+            "pool_mode": "transaction",
+            "ignore_startup_parameters": "extra_float_digits",
+        }
+        lines = [f"{name} = {value}" for name, value in settings.items()]
+        servers = f"[databases]\n* = host={HOST} port={self._server} user=postgres\n"
+        text = "\n".join([f"{servers}[pgbouncer]", *lines, ""])
+        (self.home.path / "pgbouncer.ini").write_text(text)
+
+    def _run(self) -> None:
+        self.home.spawn([self._program.path, self.home.path / "pgbouncer.ini"], env=self._env)
+
+    def _answers(self) -> bool:
+        return bool(first_byte(self.port, b"\0\0\0\x08\x04\xd2\x16\x2f"))  # may we have TLS?
+
+
 class MariaDB(Server):
     """MariaDB, with a database `test`, without the care for a power cut.
 

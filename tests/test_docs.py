@@ -436,7 +436,7 @@ def test_no_block_is_left_out_by_mistake(page):
 def test_the_row_that_the_raw_protocol_writes_runs(shop):
     page = ROOT / "docs/reference/hints.md"
     project = shop(page)
-    [insert] = [block for block in blocks(page) if block.language == "sql"]
+    insert, _ = [block for block in blocks(page) if block.language == "sql"]
     task_id = project.run_sql(insert.text, insert.place).strip()
     ran = f"from django_txtasks.models import *; assert FinishedTask.objects.get(pk='{task_id}').args == [1]"
     project.commands(["runworkers", "--batch"], ["shell", "-v0", "-c", ran])

@@ -71,9 +71,7 @@ def test_the_status_of_each_queue_and_of_workers(some_of_each):
     assert now["finished"] == 0
     text = status()
     assert re.search(r"^default +2 +1 +0 +0 +0 +\d", text, re.MULTILINE)
-    assert (
-        "Workers: 1 alive (1 listening to RabbitMQ), 1 silent, 1 lost; 1 tasks in 4 slots." in text
-    )
+    assert "Workers: 1 alive (1 listening for hints), 1 silent, 1 lost; 1 tasks in 4 slots." in text
 
 
 def test_what_is_finished_is_counted_while_it_is_kept(rows, quick, txtasks):

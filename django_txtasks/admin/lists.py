@@ -240,11 +240,13 @@ class WorkerAdmin(ProcessPages):
 
     @admin.display(description=_("listening"), boolean=True)
     def hints(self, worker: Any) -> bool | None:
-        """Say whether RabbitMQ reaches it; unknown = it works without a broker, or it is lost."""
+        """Say whether hints reach it; unknown = there are none, or it is lost."""
         listening: bool | None = None if worker.lost else worker.listening
         return listening
 
     @admin.display(description=_("last will"), boolean=True)
     def last_will(self, worker: Any) -> bool | None:
         """Say whether RabbitMQ would tell the cleaners of its end; unknown = no broker, or it is lost."""
-        return None if worker.lost or worker.listening is None else worker.will > 0
+        if worker.lost or worker.listening is None or get_config().has_database_hints:
+            return None
+        return bool(worker.will)

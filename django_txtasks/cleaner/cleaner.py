@@ -51,7 +51,7 @@ class Cleaner:
     """Looks at workers every beat, and whenever a last will comes; at tasks every clean interval.
 
     Args:
-        notify: sends hints for (id, queue) pairs; None = no broker.
+        notify: sends hints for (id, queue) pairs; None = nobody would hear them.
         wills: the last wills that RabbitMQ delivers; None = no broker, the lease decides.
         liveness: what tells whoever runs the process that it achieves something.
         quiet: tell nobody what is done, since it will be rolled back.

@@ -37,7 +37,7 @@ class Rescue:
     alive.
 
     Args:
-        notify: sends hints for (id, queue) pairs; None = no broker.
+        notify: sends hints for (id, queue) pairs; None = nobody would hear them.
         emit: emits an event, with its facts.
         clock: monotonic seconds.
 

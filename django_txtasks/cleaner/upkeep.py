@@ -25,7 +25,7 @@ class Upkeep:
     """The steps of a pass. Each is a generator that yields its counts after each bounded piece of work.
 
     Args:
-        notify: sends hints for (id, queue) pairs; None = no broker.
+        notify: sends hints for (id, queue) pairs; None = nobody would hear them.
         emit: logs an event with its facts.
         skip: called with the facts of a row that cannot be moved.
         clock: monotonic seconds.

@@ -18,7 +18,7 @@ from django.core.checks import CheckMessage
 from django.core.management.base import CommandError
 from django.db import connections, router
 
-from django_txtasks import broker, checks, logs, signals
+from django_txtasks import checks, hints, logs, signals
 from django_txtasks.lifecycle import sessions
 from django_txtasks.models import Task
 
@@ -177,5 +177,5 @@ def _last_words() -> None:
     with contextlib.suppress(AttributeError, OSError, ValueError):  # there is none, or it is closed
         sys.stdout.flush()  # what tasks have printed
     signals.flush()
-    broker.flush()
+    hints.flush()
     logging.shutdown()

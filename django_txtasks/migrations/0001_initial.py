@@ -21,7 +21,7 @@ class Migration(migrations.Migration):
                 ('queues', models.JSONField()),
                 ('threads', models.PositiveSmallIntegerField()),
                 ('running', models.PositiveSmallIntegerField(db_default=0)),
-                ('listening', models.BooleanField(help_text='connected to RabbitMQ; empty = no broker', null=True)),
+                ('listening', models.BooleanField(help_text='hints reach it; empty = there are none, and it scans', null=True)),
                 ('lease', models.FloatField(help_text='seconds of silence after which it may be declared lost')),
                 ('started_at', models.DateTimeField(db_default=django_txtasks.models.DatabaseNow())),
                 ('seen_at', models.DateTimeField(db_default=django_txtasks.models.DatabaseNow())),

@@ -47,7 +47,7 @@ class HintInbox:
     Attributes:
         ids: tasks that hints named and that were not looked up yet.
         more: how many scans are still to go by a hint which told that others wait, which none names.
-        source: set it before the worker runs; None = no broker.
+        source: set it before the worker runs; None = no hints come, it scans.
     """
 
     def __init__(self) -> None:
@@ -102,7 +102,7 @@ class HintInbox:
 
     @property
     def connected(self) -> bool | None:
-        """Whether hints can arrive; None = there is no broker."""
+        """Whether hints can arrive; None = nobody sends any."""
         return None if self.source is None else self.source.connected
 
     def _end(self, how: Callable[[Hint], None]) -> None:

@@ -1,7 +1,7 @@
 """Hints that met the wrong worker: they go on to one that declares their task, instead of waiting for its scan.
 
 It needs workers of different code on one queue, such as during a deployment. It is not for full workers, which
-give hints back as they came.
+give hints back as they came, nor for hints without RabbitMQ: those reach every worker.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ class Rerouting:
 
     def __init__(self, config: Config, subscription: Subscription) -> None:
         self._alias, self._names = subscription.alias, frozenset(subscription.names)
+        self._reach_all = config.has_database_hints
         self._interval = config.poll_interval.total_seconds()
         self._next_look = 0.0
         self._elsewhere: set[tuple[str, str]] = set()
@@ -42,7 +43,7 @@ class Rerouting:
         Args:
             ids: of rows that are there, and that this worker could not claim.
         """
-        fresh = [one for one in ids if one not in self._sent]
+        fresh = [] if self._reach_all else [one for one in ids if one not in self._sent]
         if fresh and self._declared_elsewhere():
             self._send(fresh)
 

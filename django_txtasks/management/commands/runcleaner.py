@@ -14,7 +14,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, InterfaceError, connections, transaction
 
-from django_txtasks import broker, signals
+from django_txtasks import hints, signals
 from django_txtasks.cleaner import Cleaner
 from django_txtasks.cleaner.renotifier import Notify
 from django_txtasks.conf import Config, get_config
@@ -196,10 +196,10 @@ def _liveness(config: Config) -> Liveness:
 
 
 def _notify(config: Config, alias: str, *, dry: bool = False) -> Notify | None:
-    """Return what sends hints; None = there is no broker."""
-    if config.broker_url is None:
+    """Return what sends hints; None = nobody would hear them."""
+    if not hints.can_notify(config, connections[alias].vendor):
         return None
-    return lambda tasks: None if dry else broker.notify(config, alias, tasks)
+    return lambda tasks: None if dry else hints.notify(config, alias, tasks)
 
 
 def _config(interval: float | None) -> Config:

@@ -11,7 +11,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import Error, connections
 from django.utils.autoreload import get_child_arguments
 
-from django_txtasks import checks, registry, signals
+from django_txtasks import checks, hints, registry, signals
 from django_txtasks.conf import Config, get_config
 from django_txtasks.lifecycle import names, sessions
 from django_txtasks.lifecycle.turn import Subscription
@@ -104,7 +104,7 @@ class Command(BaseCommand):
             batch=options["batch"],
             max_tasks=options["max_tasks"],
             recycling=RecyclePolicy(options["max_tasks_per_process"], options["max_rss"]),
-            last_will=listeners[-1] if listeners else None,
+            last_will=listeners[1] if listeners[1:] else None,
             liveness=liveness,
         )
         _say_what_nobody_declares(subscription)
@@ -187,15 +187,20 @@ def _only(aliases: list[str]) -> str:
 
 
 def _listen(config: Config, subscription: Subscription, inbox: HintInbox) -> tuple[Any, ...]:
-    """Start what listens to RabbitMQ; return it, nothing where there is no broker."""
+    """Start what brings hints, and with RabbitMQ what holds the last will; return them in this order."""
+    alias, queues = subscription.alias, list(subscription.queues)
     if config.broker_url is None:
-        return ()
+        source = hints.of_database(config, alias, queues, inbox.deliver)
+        if source is None:
+            return ()
+        inbox.source = source
+        source.start()
+        return (source,)
     from django_txtasks.broker import consumer, will  # they import pika
 
-    queues = list(subscription.queues)
-    source = consumer.HintConsumer(config, subscription.alias, queues, inbox.deliver)
+    source = consumer.HintConsumer(config, alias, queues, inbox.deliver)
     inbox.source = source
-    last_will = will.LastWillHolder(config, subscription.alias, inbox.wake)
+    last_will = will.LastWillHolder(config, alias, inbox.wake)
     for one in (source, last_will):
         one.start()
     return source, last_will

@@ -117,7 +117,7 @@ def _shown(now: Snapshot) -> str:
     ]
     workers = now.workers
     lines.append(
-        f"Workers: {workers.alive} alive ({workers.listening} listening to RabbitMQ), {workers.silent} silent, "
+        f"Workers: {workers.alive} alive ({workers.listening} listening for hints), {workers.silent} silent, "
         f"{workers.lost} lost; {workers.running} tasks in {workers.threads} slots."
     )
     lines.append(now.cleaners.trouble or _cleaners(now.cleaners))

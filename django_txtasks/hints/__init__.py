@@ -1,0 +1,70 @@
+"""Hints: how workers hear of tasks that were committed, through RabbitMQ or from the database itself.
+
+RabbitMQ is used wherever ``TXTASKS["broker_url"]`` names one: see ``broker``. Without it, and unless
+``TXTASKS["database_hints"]`` is False:
+
+* PostgreSQL: ``sender`` sends NOTIFY after the commit, ``listener`` receives it. ``channel`` has all their SQL,
+  ``session`` opens what they send it through.
+
+A hint is worthless: where all of them are lost, workers scan every ``poll_interval``.
+"""
+
+from __future__ import annotations
+
+import sys
+import uuid
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from django.db import connections
+
+from django_txtasks import broker
+from django_txtasks.conf import Config
+
+MOST_IDS = broker.BUFFER_IDS
+"""Ids of a queue that one transaction's hints name; of further ones they say only that there are more."""
+
+
+def can_notify(config: Config, vendor: str) -> bool:
+    """Say whether ``notify`` tells anybody of tasks in a database of this vendor."""
+    if config.broker_url is not None:
+        return True
+    return vendor == "postgresql" and config.has_database_hints
+
+
+def notify(config: Config, alias: str, tasks: Iterable[tuple[uuid.UUID, str]]) -> None:
+    """Send hints for (id, queue) pairs some time soon, where ``can_notify``.
+
+    Takes microseconds, never waits and never raises: a hint that is lost costs only latency.
+    """
+    if config.broker_url is not None:
+        broker.notify(config, alias, tasks)
+    elif can_notify(config, connections[alias].vendor):
+        from django_txtasks.hints import sender
+
+        sender.of_process(alias).notify(tasks)
+
+
+def flush() -> None:
+    """Send the hints that still wait, if there are any: for a process that ends without its exit handlers."""
+    broker.flush()
+    if sender := sys.modules.get(f"{__name__}.sender"):
+        sender.close_all()
+
+
+def of_database(
+    config: Config, alias: str, queues: Iterable[str], deliver: Callable[[Any], None]
+) -> Any:
+    """Return a source of hints that come from the database itself; None = there is none.
+
+    Args:
+        queues: names of task queues.
+        deliver: called on the source's thread with each hint.
+    """
+    if not config.has_database_hints:
+        return None
+    if connections[alias].vendor == "postgresql":
+        from django_txtasks.hints.listener import HintListener
+
+        return HintListener(alias, queues, deliver)
+    return None

@@ -1,0 +1,154 @@
+"""Receives hints by PostgreSQL's LISTEN, in a thread and a session of its own that only move ids.
+
+A LISTEN may be deaf and nobody says so: behind a pooler that gives a session to whoever has a transaction, or
+where the session is one of a server that is no longer the primary. So once a minute a second session sends a
+test, and only what has been heard counts. (A session hears its own NOTIFY behind a pooler, too.)
+"""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from django_txtasks import signals
+from django_txtasks.hints import channel
+from django_txtasks.hints.delivery import Delivery, Hint
+from django_txtasks.hints.failures import Failures
+from django_txtasks.hints.session import close, open_session, session
+from django_txtasks.retry import jitter
+
+TEST_EVERY_SECONDS = 60.0
+TEST_SECONDS = 10.0
+"""Seconds within which a test has to be heard."""
+TRY_AGAIN_SECONDS = 300.0
+"""Seconds until a LISTEN that was deaf from its beginning is tried again."""
+READ_WHEN_FULL_SECONDS = 0.1
+"""Seconds between two looks of a worker that does not listen: PostgreSQL keeps for all what one has not read."""
+
+
+class Deaf(Exception):
+    """A test was not heard."""
+
+
+class HintListener:
+    """Hears what is sent on the channel, delivers what concerns its queues, and reconnects by itself.
+
+    Args:
+        queues: names of task queues.
+        deliver: called with each hint.
+
+    Attributes:
+        connected: the last test was heard.
+    """
+
+    def __init__(self, alias: str, queues: Iterable[str], deliver: Callable[[Hint], None]) -> None:
+        self._alias, self._queues = alias, frozenset(queues)
+        self._delivery = Delivery(deliver)
+        self.connected = False
+        self._stopping = threading.Event()
+        self._awake, self._waker = socket.socketpair()
+        self._thread = threading.Thread(target=self._run, name="txtasks-listener", daemon=True)
+        self._failures = Failures("Worker (session for hints)", alias)
+        self._is_known_deaf = False
+        self._awaited = ""
+        self._next_test = 0.0
+
+    def start(self) -> None:
+        """Begin to connect, and return at once."""
+        self._thread.start()
+
+    def stop(self, seconds: float = 2.0) -> None:
+        """End the thread and its session."""
+        self._stopping.set()
+        self._waker.close()
+        self._thread.join(seconds)
+
+    def listen(self, on: bool) -> None:
+        """Deliver hints from now on, or drop them. Returns at once, from any thread."""
+        self._delivery.listen(on)
+
+    def _run(self) -> None:
+        with self._awake:
+            while not self._stopping.is_set():
+                self._stopping.wait(self._hear_until_broken())
+
+    def _hear_until_broken(self) -> float:
+        """Hear in one session; return how many seconds to wait before the next one."""
+        wrapper = None
+        try:
+            wrapper = open_session(self._alias)
+            self._hear(wrapper.connection)
+        except Deaf:
+            if self.connected:  # it has heard: another session, perhaps of another server, may hear
+                return 0.0
+            self._warn_of_deafness()
+            return TRY_AGAIN_SECONDS * jitter(0.9, 1.1)
+        except Exception as error:  # whatever a backend raises: without this thread nobody listens
+            return self._failures.failed(error)
+        finally:
+            self.connected = False
+            close(wrapper)
+        return 0.0
+
+    def _hear(self, raw: Any) -> None:
+        """Deliver what comes, until the worker ends.
+
+        Raises:
+            Deaf: a test has not come.
+            DatabaseError, psycopg.Error: the session has ended.
+        """
+        name = channel.listen(raw)
+        self._send_test()
+        with selectors.DefaultSelector() as selector:
+            selector.register(raw.pgconn.socket, selectors.EVENT_READ)
+            selector.register(self._awake, selectors.EVENT_READ)
+            while not self._stopping.is_set():
+                for text in channel.received(raw):
+                    self._take(name, text)
+                self._look_after_test()
+                if not self._delivery.is_on:
+                    self._stopping.wait(READ_WHEN_FULL_SECONDS)
+                selector.select(max(0.0, self._next_test - time.monotonic()))
+
+    def _take(self, name: str, text: str) -> None:
+        try:
+            message = channel.decode(text)
+        except ValueError as error:
+            signals.hint_refused.emit(queue=name, error=error)
+            return
+        if message.queue in self._queues:
+            self._delivery.put(message.ids, more=message.more)
+        elif message.test and message.test == self._awaited:
+            self._heard()
+
+    def _send_test(self) -> None:
+        """Have another session send something that this one must hear."""
+        self._awaited = uuid.uuid4().hex
+        self._next_test = time.monotonic() + TEST_SECONDS
+        with session(self._alias) as other:
+            channel.send(other, channel.encode_test(self._awaited))
+
+    def _look_after_test(self) -> None:
+        """Begin the next test when it is time."""
+        if time.monotonic() >= self._next_test:
+            if self._awaited:
+                raise Deaf
+            self._send_test()
+
+    def _heard(self) -> None:
+        self._awaited = ""
+        self._next_test = time.monotonic() + TEST_EVERY_SECONDS * jitter(0.9, 1.1)
+        self._failures.is_ready()
+        if not self.connected:
+            self.connected, self._is_known_deaf = True, False
+            self._delivery.tell_of_more()  # whatever was sent before
+
+    def _warn_of_deafness(self) -> None:
+        if not self._is_known_deaf:
+            self._is_known_deaf = True
+            signals.hints_unheard.emit(database=self._alias, delay=TRY_AGAIN_SECONDS)

@@ -1,0 +1,38 @@
+"""A database session for hints alone, outside the connections and the pool that tasks and requests use."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from django.db import connections
+
+CONNECT_TIMEOUT_SECONDS = 5
+
+
+def open_session(alias: str) -> Any:
+    """Return Django's wrapper of a new connection of its own, which commits each statement by itself."""
+    wrapper = connections.create_connection(alias)
+    options = {"connect_timeout": CONNECT_TIMEOUT_SECONDS, **wrapper.settings_dict["OPTIONS"]}
+    options.pop("pool", None)
+    wrapper.settings_dict = {**wrapper.settings_dict, "OPTIONS": options, "AUTOCOMMIT": True}
+    wrapper.connect()
+    return wrapper
+
+
+def close(wrapper: Any) -> None:
+    """Close it, whatever state it is in."""
+    with contextlib.suppress(Exception):
+        wrapper.close()
+
+
+@contextmanager
+def session(alias: str) -> Iterator[Any]:
+    """Open a session for the block."""
+    wrapper = open_session(alias)
+    try:
+        yield wrapper.connection
+    finally:
+        close(wrapper)

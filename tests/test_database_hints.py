@@ -1,0 +1,479 @@
+"""Hints without RabbitMQ: PostgreSQL's NOTIFY after the commit, trusted with nothing."""
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+import helpers
+import pytest
+from django.db import connection, transaction
+from probe import tasks
+from proxy import Proxy
+from servers import PgBouncer, Postgres
+
+from django_txtasks import enqueue_many, enqueue_task, hints, signals
+from django_txtasks.conf import get_config
+from django_txtasks.enqueueing import notify_on_commit
+from django_txtasks.hints import MOST_IDS
+from django_txtasks.lifecycle import operators
+
+if connection.vendor == "postgresql":
+    from django_txtasks.hints import channel, listener, sender
+    from django_txtasks.hints.listener import HintListener
+    from django_txtasks.hints.session import session
+
+pytestmark = [
+    pytest.mark.usefixtures("rows", "ended"),
+    pytest.mark.skipif(connection.vendor != "postgresql", reason="what PostgreSQL has"),
+]
+
+NEVER = 600  # a poll interval that no test lives to see: what runs was told by a hint
+LISTENING = "query LIKE 'LISTEN %%' AND datname = current_database()"
+
+
+@pytest.fixture
+def ended():
+    """No session of a sender outlives its test."""
+    yield
+    hints.flush()
+
+
+@pytest.fixture
+def hints_only(txtasks):
+    """Tasks run by hints alone: workers scan once when they start, and once when they begin to hear."""
+    txtasks(database_hints=True, poll_interval=NEVER, hint_retry_interval=0.2)
+
+
+@pytest.fixture
+def quick_test(monkeypatch):
+    """A listener finds out soon that it is deaf."""
+    monkeypatch.setattr(listener, "TEST_EVERY_SECONDS", 0.2)
+    monkeypatch.setattr(listener, "TEST_SECONDS", 2)
+    monkeypatch.setattr(listener, "TRY_AGAIN_SECONDS", 0.3)
+
+
+@contextmanager
+def listening(alias="default", queues=("default",), wait=True):
+    """A listener, and the hints that it delivers, but for those which say no more than that it listens."""
+    heard = []
+    one = HintListener(alias, queues, lambda hint: heard.append(hint) if hint.ids else None)
+    one.start()
+    try:
+        if wait:
+            helpers.wait_until(lambda: one.connected, what="it hears")
+        yield one, heard
+    finally:
+        one.stop()
+    assert not one._thread.is_alive()
+
+
+@contextmanager
+def told(signal):
+    """The facts of each time that an event is told."""
+    facts = []
+
+    def note(**more):
+        facts.append(more)
+
+    signal.connect(note)
+    yield facts
+    signal.disconnect(note)
+
+
+def ids(heard):
+    return [task_id for hint in list(heard) for task_id in hint.ids]
+
+
+def sessions_of(condition):
+    return helpers.execute(
+        f"SELECT count(*) FROM pg_stat_activity WHERE {condition} AND pid <> pg_backend_pid()"
+    )[0][0]
+
+
+def server_of(url):
+    parts = urlsplit(url)
+    return {
+        "HOST": parts.hostname,
+        "PORT": str(parts.port),
+        "NAME": parts.path[1:],
+        "USER": parts.username,
+        "PASSWORD": "",
+    }
+
+
+# -- what is told -----------------------------------------------------------------------------------
+
+
+def test_a_committed_task_starts_without_a_scan(hints_only):
+    with helpers.working():
+        for number in range(5):
+            with transaction.atomic():
+                enqueue_task(tasks.note, f"told {number}")
+            helpers.wait_until(lambda n=number: helpers.runs(f"told {n}"))
+
+
+def test_nothing_is_told_of_what_was_rolled_back(hints_only):
+    with listening() as (_, heard):
+        with transaction.atomic():
+            enqueue_task(tasks.note)
+            transaction.set_rollback(True)
+        with transaction.atomic():
+            kept = enqueue_task(tasks.note)
+            with pytest.raises(ZeroDivisionError), transaction.atomic():
+                enqueue_task(tasks.note)
+                raise ZeroDivisionError
+        helpers.wait_until(lambda: ids(heard))
+        after = enqueue_task(tasks.note)
+        helpers.wait_until(lambda: after.id in ids(heard))
+    assert ids(heard) == [kept.id, after.id]
+
+
+def test_nothing_is_told_before_the_commit(hints_only):
+    with listening() as (_, heard):
+        with transaction.atomic():
+            handle = enqueue_task(tasks.note)
+            other = uuid.uuid4()
+            sender.of_process("default").notify([(other, "default")])
+            helpers.wait_until(lambda: ids(heard) == [other])
+        helpers.wait_until(lambda: ids(heard) == [other, handle.id])
+
+
+def test_ten_thousand_tasks_of_one_transaction_run_without_waiting_for_a_scan(hints_only):
+    with helpers.working():
+        enqueue_many((tasks.give, (number,)) for number in range(10_000))
+        helpers.wait_until(lambda: helpers.counts()["finished"] == 10_000)
+
+
+def test_ids_beyond_the_buffer_are_told_as_more(hints_only):
+    with listening() as (_, heard):
+        handles = enqueue_many((tasks.note, ()) for _ in range(MOST_IDS + 1))
+        helpers.wait_until(lambda: len(ids(heard)) == MOST_IDS)
+    assert ids(heard) == [handle.id for handle in handles[:-1]]
+    assert all(hint.more for hint in heard)
+
+
+def test_ids_that_fit_are_told_without_more_in_few_messages(hints_only):
+    with listening() as (_, heard):
+        enqueue_many((tasks.note, ()) for _ in range(MOST_IDS))
+        helpers.wait_until(lambda: len(ids(heard)) == MOST_IDS)
+    assert not any(hint.more for hint in heard)
+    assert len(heard) == MOST_IDS // channel.IDS_PER_HINT
+
+
+def test_the_longest_message_is_one_that_postgresql_takes():
+    with session("default") as raw:
+        name = "\N{GRINNING FACE}" * 100
+        ids_of_all = [uuid.uuid4()] * channel.IDS_PER_HINT
+        channel.send(raw, channel.encode_hint(name, ids_of_all, more=True))
+
+
+def test_what_comes_while_the_sender_rests_is_packed_together(hints_only, monkeypatch):
+    monkeypatch.setattr(sender, "REST", 1e9)
+    monkeypatch.setattr(sender, "LONGEST_REST_SECONDS", 1)
+    with listening() as (_, heard):
+        handles = [enqueue_task(tasks.note) for _ in range(50)]
+        helpers.wait_until(lambda: len(ids(heard)) == 50)
+    assert ids(heard) == [handle.id for handle in handles]
+    assert len(heard) < 25
+
+
+def test_a_queue_is_told_to_those_who_serve_it(hints_only):
+    with listening(queues=["mail"]) as (_, heard):
+        enqueue_task(tasks.note)
+        mail = enqueue_task(tasks.mail)
+        helpers.wait_until(lambda: ids(heard))
+    assert ids(heard) == [mail.id]
+
+
+def test_follow_ups_are_told(hints_only):
+    with helpers.working():
+        tasks.told.enqueue("value")
+        helpers.wait_until(lambda: helpers.counts()["finished"] == 2)
+
+
+def test_a_task_that_is_resumed_by_a_person_starts_at_once(hints_only):
+    handle = tasks.note.enqueue("resumed")
+    operators.hold("default", [handle.id])
+    with helpers.working():
+        with transaction.atomic():
+            notify_on_commit("default", operators.resume("default", [handle.id]))
+        helpers.wait_until(lambda: helpers.runs("resumed"))
+
+
+# -- who is told ------------------------------------------------------------------------------------
+
+
+def test_a_site_in_another_schema_of_the_database_is_told_nothing(hints_only):
+    helpers.execute("CREATE SCHEMA other")
+    helpers.execute("CREATE TABLE other.txtasks_task (LIKE txtasks_task)")
+    try:
+        options = {"options": "-c search_path=other"}
+        with (
+            helpers.second_alias(OPTIONS=options),
+            listening() as (_, heard),
+            listening("second") as (_, heard_by_other),
+        ):
+            theirs, ours = uuid.uuid4(), uuid.uuid4()
+            sender.of_process("second").notify([(theirs, "default")])
+            helpers.wait_until(lambda: ids(heard_by_other))
+            sender.of_process("default").notify([(ours, "default")])
+            helpers.wait_until(lambda: ids(heard))
+            assert (ids(heard), ids(heard_by_other)) == ([ours], [theirs])
+            hints.flush()
+    finally:
+        helpers.execute("DROP SCHEMA other CASCADE")
+
+
+def test_every_worker_is_told_and_one_runs_the_task(hints_only):
+    with helpers.working(), helpers.working():
+        for number in range(20):
+            enqueue_task(tasks.note, f"once {number}")
+        helpers.wait_until(lambda: helpers.counts()["finished"] == 20)
+    assert helpers.runs() == 20
+
+
+def test_a_full_worker_that_was_told_scans_when_it_has_room(hints_only):
+    with helpers.working(threads=1) as worker:
+        tasks.released.clear()
+        tasks.until_released.enqueue("first")
+        helpers.wait_until(lambda: helpers.runs("first"))
+        helpers.wait_until(lambda: not worker.inbox.source._delivery.is_on)
+        tasks.note.enqueue("second")
+        helpers.wait_until(lambda: worker.inbox.source._delivery._has_missed)
+        tasks.released.set()
+        helpers.wait_until(lambda: helpers.runs("second"))
+
+
+def test_garbage_is_dropped(hints_only):
+    with told(signals.hint_refused) as refused, listening() as (one, heard):
+        name = f"txtasks_{helpers.execute('SELECT %s::regclass::oid', 'txtasks_task')[0][0]}"
+        for text in ("", "garbage", "[" * 5000, "[1]", '{"queue": "default"}',
+                     '{"queue": "default", "ids": ["no id"]}', '{"ids": []}'):  # fmt: skip
+            helpers.execute("SELECT pg_notify(%s, %s)", name, text)
+        helpers.execute("SELECT pg_notify(%s, %s)", name, '{"test": "forged"}')
+        handle = enqueue_task(tasks.note)
+        helpers.wait_until(lambda: ids(heard) == [handle.id])
+        assert one.connected
+    assert len(refused) == 7
+
+
+# -- who is not there -------------------------------------------------------------------------------
+
+
+def test_a_listener_whose_session_was_ended_hears_again_and_scans(hints_only):
+    with helpers.working() as worker:
+        old = helpers.execute(f"SELECT pid FROM pg_stat_activity WHERE {LISTENING}")
+        assert helpers.execute(
+            f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {LISTENING}"
+        )
+        helpers.wait_until(
+            lambda: (
+                (new := helpers.execute(f"SELECT pid FROM pg_stat_activity WHERE {LISTENING}"))
+                and new != old
+            )
+        )
+        helpers.wait_until(lambda: worker.inbox.connected)
+        tasks.note.enqueue("after")
+        helpers.wait_until(lambda: helpers.runs("after"))
+
+
+def test_a_sender_whose_session_was_ended_sends_again(hints_only):
+    with listening() as (_, heard):
+        enqueue_task(tasks.note)
+        helpers.wait_until(lambda: ids(heard))
+        with told(signals.hints_failed) as failures:
+            sending = "query LIKE 'SELECT pg_notify%%' AND datname = current_database()"
+            helpers.execute(
+                f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {sending}"
+            )
+            helpers.wait_until(lambda: not sessions_of(sending))
+            last = helpers.wait_until(lambda: _heard_of(heard))
+    assert last
+    assert [facts["database"] for facts in failures] == ["default"] * len(failures)
+
+
+def _heard_of(heard):
+    """Enqueue one; give it if it was heard of within a moment."""
+    handle = enqueue_task(tasks.note)
+    end = time.monotonic() + 2
+    while time.monotonic() < end:
+        if handle.id in ids(heard):
+            return handle
+        time.sleep(0.01)
+    return None
+
+
+def test_hints_come_back_after_a_restart_of_the_database(hints_only):
+    with (
+        Postgres() as server,
+        helpers.second_alias(**server_of(server.url)),
+        listening("second") as (one, heard),
+    ):
+        first, last = uuid.uuid4(), uuid.uuid4()
+        sender.of_process("second").notify([(first, "default")])
+        helpers.wait_until(lambda: ids(heard))
+        server.stop()
+        helpers.wait_until(lambda: not one.connected)
+        sender.of_process("second").notify([(uuid.uuid4(), "default")])
+        server.start()
+        helpers.wait_until(lambda: one.connected)
+
+        def told_again():
+            sender.of_process("second").notify([(last, "default")])
+            return last in ids(heard)
+
+        helpers.wait_until(told_again)
+        hints.flush()
+
+
+def test_a_role_without_a_free_connection_enqueues_all_the_same(hints_only):
+    few = f"few_{uuid.uuid4().hex}"
+    helpers.execute(f"CREATE ROLE {few} LOGIN CONNECTION LIMIT 0")
+    helpers.execute(f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {few}")
+    try:
+        with helpers.second_alias(USER=few), told(signals.hints_failed) as failures:
+            sender.of_process("second").notify([(uuid.uuid4(), "default")])
+            helpers.wait_until(lambda: failures)
+            assert "too many connections" in failures[0]["error"]
+            with listening() as (_, heard), told(signals.hints_resumed) as resumed:
+                helpers.execute(f"ALTER ROLE {few} CONNECTION LIMIT 10")
+                helpers.wait_until(lambda: resumed)
+                helpers.wait_until(lambda: ids(heard))  # it was kept
+            hints.flush()
+    finally:
+        helpers.execute(f"DROP OWNED BY {few}")
+        helpers.execute(f"DROP ROLE {few}")
+
+
+def test_a_database_that_cannot_be_reached_is_one_warning(hints_only, caplog):
+    caplog.set_level(logging.DEBUG, logger="django_txtasks")
+    with helpers.second_alias(PORT="1"), listening("second", wait=False):
+        helpers.wait_until(lambda: sum("no session" in line for line in caplog.messages) > 1)
+    levels = [one.levelname for one in caplog.records if "no session" in one.getMessage()]
+    assert levels[0] == "WARNING"
+    assert set(levels[1:]) == {"DEBUG"}
+
+
+def test_a_pooler_is_noticed_and_said_once(hints_only, quick_test):
+    port = int(connection.settings_dict["PORT"])
+    with PgBouncer(port) as pooler, helpers.second_alias(PORT=str(pooler.port), HOST="127.0.0.1"):
+        with told(signals.hints_unheard) as warnings:
+            with listening("second", wait=False) as (one, _):
+                helpers.wait_until(lambda: warnings)
+                tried = threading.Event()
+                one._send_test, send_test = (lambda: (send_test(), tried.set())), one._send_test
+                assert tried.wait(helpers.PATIENCE)  # and it tries again
+                assert not one.connected
+            assert len(warnings) == 1
+        with listening() as (_, heard):  # who sends may be behind it
+            task_id = uuid.uuid4()
+            sender.of_process("second").notify([(task_id, "default")])
+            helpers.wait_until(lambda: ids(heard) == [task_id])
+            hints.flush()
+
+
+def test_a_listener_that_has_become_deaf_opens_another_session(hints_only, quick_test):
+    """Its connection leads nowhere and nobody says so, as behind a firewall that has forgotten it."""
+    port = int(connection.settings_dict["PORT"])
+    with (
+        Proxy("127.0.0.1", port) as proxy,
+        helpers.second_alias(PORT=str(proxy.port), HOST="127.0.0.1"),
+        told(signals.hints_unheard) as warnings,
+        listening("second") as (one, heard),
+    ):
+        (pair,) = proxy._pairs
+        vars(pair)["down"] = lambda data: None
+        helpers.wait_until(lambda: proxy._pairs and pair not in proxy._pairs)
+        helpers.wait_until(lambda: one.connected)
+        task_id = uuid.uuid4()
+        sender.of_process("default").notify([(task_id, "default")])
+        helpers.wait_until(lambda: ids(heard) == [task_id])
+    assert not warnings
+
+
+# -- processes --------------------------------------------------------------------------------------
+
+
+def test_a_forked_child_sends_by_a_session_of_its_own(hints_only):
+    with listening() as (_, heard):
+        first = enqueue_task(tasks.note)
+        helpers.wait_until(lambda: ids(heard) == [first.id])
+        of_child, last = uuid.uuid4(), uuid.uuid4()
+        child = os.fork()
+        if not child:
+            sender.of_process("default").notify([(of_child, "default")])
+            hints.flush()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        helpers.wait_until(lambda: of_child in ids(heard))
+        sender.of_process("default").notify([(last, "default")])
+        helpers.wait_until(lambda: last in ids(heard))
+
+
+SHORT = """
+import django
+django.setup()
+from probe import tasks
+tasks.note.enqueue("short")
+"""
+
+
+def test_a_process_that_ends_at_once_has_sent_its_hints(processes, hints_only):
+    with listening() as (_, heard):
+        env = processes._environment()
+        subprocess.run([sys.executable, "-c", SHORT], env=env, check=True, timeout=60)
+        helpers.wait_until(lambda: ids(heard))
+
+
+def test_workers_and_senders_are_processes(processes, hints_only):
+    worker = processes.start("runworkers")
+    helpers.wait_until(
+        lambda: helpers.execute("SELECT 1 FROM txtasks_worker WHERE listening"),
+        what=lambda: processes.log_of(worker),
+    )
+    env = processes._environment()
+    subprocess.run([sys.executable, "-c", SHORT], env=env, check=True, timeout=60)
+    helpers.wait_until(lambda: helpers.runs("short"), what=lambda: processes.log_of(worker))
+    worker.terminate()
+    assert worker.wait(60) == 0
+    helpers.wait_until(lambda: not sessions_of("datname = current_database()"))
+
+
+def test_a_sender_with_nothing_to_do_closes_its_session(hints_only, monkeypatch):
+    monkeypatch.setattr(sender, "IDLE_SECONDS", 0.2)
+    with listening() as (_, heard):
+        for _ in range(2):
+            handle = enqueue_task(tasks.note)
+            helpers.wait_until(lambda one=handle: one.id in ids(heard))
+            helpers.wait_until(lambda: sender.of_process("default")._session is None)
+
+
+# -- where it is off --------------------------------------------------------------------------------
+
+
+def test_where_it_is_off_enqueueing_leaves_no_trace(txtasks):
+    txtasks(database_hints=False)
+    with transaction.atomic():
+        enqueue_task(tasks.note)
+        assert not connection.run_on_commit
+    assert not sender._senders
+    assert hints.of_database(get_config(), "default", ["default"], print) is None
+
+
+def test_in_a_test_run_it_is_off_unless_the_setting_says_so(txtasks):
+    assert not get_config().has_database_hints
+    txtasks(database_hints=True)
+    assert get_config().has_database_hints
+
+
+def test_outside_a_test_run_it_is_on_unless_there_is_a_broker(txtasks, monkeypatch):
+    monkeypatch.delattr("django.core.mail.outbox")
+    assert get_config().has_database_hints
+    txtasks(broker_url="amqp://localhost/")
+    assert not get_config().has_database_hints
