@@ -296,7 +296,7 @@ def working(
     config, inbox, last_will = get_config(), HintInbox(), None
     queues = list(queues or config.queues)
     if config.broker_url is None:
-        inbox.source = hints.of_database(config, "default", queues, inbox.deliver)
+        inbox.source = hints.of_database(config, subscription(*queues, names=names), inbox.deliver)
     else:
         inbox.source = HintConsumer(config, "default", queues, inbox.deliver)
         last_will = LastWillHolder(config, "default", inbox.wake)

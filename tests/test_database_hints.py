@@ -463,7 +463,7 @@ def test_where_it_is_off_enqueueing_leaves_no_trace(txtasks):
         enqueue_task(tasks.note)
         assert not connection.run_on_commit
     assert not sender._senders
-    assert hints.of_database(get_config(), "default", ["default"], print) is None
+    assert hints.of_database(get_config(), helpers.subscription(), print) is None
 
 
 def test_in_a_test_run_it_is_off_unless_the_setting_says_so(txtasks):

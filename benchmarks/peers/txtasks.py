@@ -77,6 +77,38 @@ def pace(count: str, seconds: str) -> None:
         records.write(key)
 
 
+def rush(clients: str, seconds: str) -> None:
+    """Enqueue one no-op after the other in as many processes at once; record how many each has committed."""
+    django.setup()
+    begin = time.time() + 3
+    children = []
+    for _ in range(int(clients)):
+        child = os.fork()
+        if not child:
+            _enqueue_until(begin, begin + float(seconds))
+            os._exit(0)
+        children.append(child)
+    for child in children:
+        assert os.waitpid(child, 0)[1] == 0
+
+
+def _enqueue_until(begin: float, end: float) -> None:
+    from bench import tasks
+    from django.db import transaction
+
+    from django_txtasks import hints
+
+    tasks.idempotent.enqueue(0)  # it connects
+    time.sleep(max(0.0, begin - time.time()))
+    count = 0
+    while time.time() < end:
+        with transaction.atomic():
+            tasks.idempotent.enqueue(count)
+        count += 1
+    records.write(count)
+    hints.flush()
+
+
 def flow(seconds: str, rate: str) -> None:
     """Enqueue so many no-ops a second for so many seconds, in 100 transactions a second; record each commit."""
     django.setup()

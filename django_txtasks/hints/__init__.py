@@ -5,6 +5,8 @@ RabbitMQ is used wherever ``TXTASKS["broker_url"]`` names one: see ``broker``. W
 
 * PostgreSQL: ``sender`` sends NOTIFY after the commit, ``listener`` receives it. ``channel`` has all their SQL,
   ``session`` opens what they send it through.
+* SQLite: ``file_watcher`` notices that somebody has committed, and reads what is due.
+* Elsewhere there is no message, and workers look more often while there is work: see ``worker.glances``.
 
 A hint is worthless: where all of them are lost, workers scan every ``poll_interval``.
 """
@@ -20,6 +22,7 @@ from django.db import connections
 
 from django_txtasks import broker
 from django_txtasks.conf import Config
+from django_txtasks.lifecycle.turn import Subscription
 
 MOST_IDS = broker.BUFFER_IDS
 """Ids of a queue that one transaction's hints name; of further ones they say only that there are more."""
@@ -52,19 +55,22 @@ def flush() -> None:
         sender.close_all()
 
 
-def of_database(
-    config: Config, alias: str, queues: Iterable[str], deliver: Callable[[Any], None]
-) -> Any:
+def of_database(config: Config, subscription: Subscription, deliver: Callable[[Any], None]) -> Any:
     """Return a source of hints that come from the database itself; None = there is none.
 
     Args:
-        queues: names of task queues.
+        subscription: of the worker that is told.
         deliver: called on the source's thread with each hint.
     """
     if not config.has_database_hints:
         return None
-    if connections[alias].vendor == "postgresql":
+    connection: Any = connections[subscription.alias]
+    if connection.vendor == "postgresql":
         from django_txtasks.hints.listener import HintListener
 
-        return HintListener(alias, queues, deliver)
+        return HintListener(subscription.alias, subscription.queues, deliver)
+    if connection.vendor == "sqlite" and not connection.is_in_memory_db():
+        from django_txtasks.hints.file_watcher import FileWatcher
+
+        return FileWatcher(subscription, deliver)
     return None

@@ -70,6 +70,13 @@ BEFORE_TIME = "AND run_after < %(end_time)s"
 FROM_ID = "AND {from_id}"
 BEFORE_ID = "AND {before_id}"
 LATELY = "AND run_after > {ago}"
+# What hints tell of where the database itself has no message for them: no more rows than these are read.
+DUE_HEAD = """
+    SELECT id, task_name FROM txtasks_task {forced}
+     WHERE status = 'pending' AND queue_name = %(queue)s AND priority = %(priority)s
+       AND run_after <= {now} {sound_id}
+     ORDER BY run_after, id LIMIT %(limit)s
+"""
 # A priority that is there between two others: a look-up in a range of the index, of which PostgreSQL makes use in
 # all its columns only where rows are locked.
 PRIORITY_BETWEEN = """

@@ -13,7 +13,9 @@ from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle.attempts import Attempt
 from django_txtasks.lifecycle.database_errors import is_refusal, is_repeatable, text_of
 from django_txtasks.lifecycle.turn import Capacity, Subscription
+from django_txtasks.worker.glances import Glances
 from django_txtasks.worker.hint_inbox import HintInbox
+from django_txtasks.worker.limits import NEVER
 from django_txtasks.worker.probes import Liveness
 from django_txtasks.worker.registration import DeclaredLost
 from django_txtasks.worker.rerouting import Rerouting
@@ -47,6 +49,8 @@ class Turns:
         self._config, self._workload, self._writer = config, workload, writer
         self._inbox, self._stop, self._liveness = inbox, stop, liveness
         self._rerouting = Rerouting(config, subscription)
+        self._glances = Glances(subscription)
+        self._may_glance = config.has_database_hints
         self.schedule = Schedule(config)
         self.is_closed = False
 
@@ -56,8 +60,12 @@ class Turns:
 
     def next_one(self) -> float:
         """Return when the next turn is due, by ``time.monotonic()``; 0 = now."""
+        capacity = self.capacity()
+        return min(self._next_glance(capacity), self._next_turn(capacity))
+
+    def _next_turn(self, capacity: Capacity) -> float:
         due = self.schedule.next_turn(
-            self.capacity(),
+            capacity,
             hinted=bool(self._inbox.ids),
             more=bool(self._inbox.more),
             may_scan=self._workload.may_scan,
@@ -66,10 +74,32 @@ class Turns:
         return max(due, self._workload.gathers_until) if self.schedule.has_backlog else due
 
     def take(self) -> None:
-        """Beat, record what ended, claim what fits; then start it. Never raises for the database."""
+        """Beat, record what ended, claim what fits; then start it. Never raises for the database.
+
+        Between two turns it only glances.
+        """
+        now, capacity = time.monotonic(), self.capacity()
+        if self._next_glance(capacity) <= now < self._next_turn(capacity):
+            self._glance()
+        else:
+            self._turn()
+        reset_queries()
+
+    def _turn(self) -> None:
         self.schedule.expect_again(self._workload.buffer.waiting, time.monotonic())
         self._take()
-        reset_queries()
+
+    def _next_glance(self, capacity: Capacity) -> float:
+        may = self._may_glance and not self._inbox.connected and self._workload.may_scan
+        return self._glances.next if may and capacity.width else NEVER
+
+    def _glance(self) -> None:
+        """Have the next turn scan if something is due."""
+        try:
+            if self._glances.finds():
+                self.schedule.look_again()
+        except (DatabaseError, InterfaceError) as error:
+            self._heal(error)
 
     def _take(self) -> None:
         now, hinted = time.monotonic(), list(self._inbox.ids)
@@ -100,6 +130,7 @@ class Turns:
             return
         self._workload.start(claimed, now + self._config.lease.total_seconds() / 2)
         if claimed:
+            self._glances.claimed(now)
             time.sleep(HAND_OVER_SECONDS)
         if signals.task_claimed.has_observers:
             for attempt in claimed:
@@ -117,7 +148,7 @@ class Turns:
         buffer.try_refused_again(now=True)
         while buffer.waiting and tries:
             before = len(buffer.waiting), buffer.most
-            self.take()
+            self._turn()
             tries -= before == (len(buffer.waiting), buffer.most)
 
     def tell_failure(self, error: Exception, delay: float = 0.0) -> None:

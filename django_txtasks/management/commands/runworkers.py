@@ -190,7 +190,7 @@ def _listen(config: Config, subscription: Subscription, inbox: HintInbox) -> tup
     """Start what brings hints, and with RabbitMQ what holds the last will; return them in this order."""
     alias, queues = subscription.alias, list(subscription.queues)
     if config.broker_url is None:
-        source = hints.of_database(config, alias, queues, inbox.deliver)
+        source = hints.of_database(config, subscription, inbox.deliver)
         if source is None:
             return ()
         inbox.source = source

@@ -1,0 +1,53 @@
+"""The heads of what is due: the tasks that have waited longest, a few of each priority. Reads no backlog."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import timedelta
+
+from django.db import connections
+
+from django_txtasks.lifecycle import statements
+from django_txtasks.lifecycle.execute import as_uuid, fetch
+from django_txtasks.lifecycle.transactions import own_transaction
+from django_txtasks.lifecycle.turn import Subscription
+
+ROWS_PER_PRIORITY = 100
+MAX_PRIORITIES = 10
+STATEMENT_TIMEOUT = timedelta(seconds=5)
+
+
+class Heads:
+    """What was due when it was read last. A row that no worker may claim is news once."""
+
+    def __init__(self, subscription: Subscription) -> None:
+        self._subscription = subscription
+        self._known: set[uuid.UUID] = set()
+
+    def news(self) -> tuple[list[uuid.UUID], bool]:
+        """Return which of the due tasks were not there the last time, and whether there may be more."""
+        found, is_full = due(self._subscription)
+        fresh = [task_id for task_id in found if task_id not in self._known]
+        self._known = set(found)
+        return fresh, is_full
+
+
+def due(subscription: Subscription) -> tuple[list[uuid.UUID], bool]:
+    """Return the tasks of a worker that have been due for longest, and whether there may be more."""
+    if connections[subscription.alias].vendor != "postgresql":
+        return _due(subscription)  # there a transaction that reads may keep others waiting
+    with own_transaction(subscription.alias, limit=STATEMENT_TIMEOUT, in_order=True):
+        return _due(subscription)
+
+
+def _due(subscription: Subscription) -> tuple[list[uuid.UUID], bool]:
+    alias, found, is_full = subscription.alias, [], False
+    force = connections[alias].vendor == "mysql"
+    sql = statements.DUE_HEAD.replace("{forced}", "FORCE INDEX (txtasks_pending)" * force)
+    for queue in subscription.queues:
+        present = fetch(alias, statements.PENDING_PRIORITIES, queue=queue)
+        for (priority,) in present[:MAX_PRIORITIES]:
+            rows = fetch(alias, sql, queue=queue, priority=priority, limit=ROWS_PER_PRIORITY)
+            found += [as_uuid(task_id) for task_id, name in rows if name in subscription.names]
+            is_full = is_full or len(rows) == ROWS_PER_PRIORITY
+    return found, is_full

@@ -1,0 +1,36 @@
+"""Glances: while there is work, and no hints can come, a worker looks for more of it between its scans.
+
+A glance reads a few entries of an index, where a turn writes the worker's beat.
+"""
+
+from __future__ import annotations
+
+import time
+
+from django_txtasks.lifecycle.heads import Heads
+from django_txtasks.lifecycle.turn import Subscription
+from django_txtasks.worker.limits import NEVER
+
+EVERY_SECONDS = 0.05
+FOR_SECONDS = 5.0
+"""Seconds after a task was claimed for which more of them are expected."""
+
+
+class Glances:
+    """Times are those of ``time.monotonic()``."""
+
+    def __init__(self, subscription: Subscription) -> None:
+        self._heads = Heads(subscription)
+        self._until = 0.0
+        self.next = NEVER
+
+    def claimed(self, now: float) -> None:
+        """Note that there was work."""
+        self._until, self.next = now + FOR_SECONDS, now + EVERY_SECONDS
+
+    def finds(self) -> bool:
+        """Say whether anything is due that was not due at the last glance."""
+        fresh, _ = self._heads.news()
+        now = time.monotonic()
+        self.next = now + EVERY_SECONDS if now < self._until else NEVER
+        return bool(fresh)

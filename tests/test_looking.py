@@ -1,0 +1,201 @@
+"""Hints without RabbitMQ where the database sends no messages: SQLite's number of changes, and glances."""
+
+import helpers
+import pytest
+from django.core.management import call_command
+from django.db import connection, transaction
+from probe import tasks
+
+from django_txtasks import enqueue_many, enqueue_task, hints
+from django_txtasks.conf import get_config
+from django_txtasks.lifecycle import heads
+from django_txtasks.models import Task
+from django_txtasks.worker import glances
+
+pytestmark = pytest.mark.usefixtures("rows")
+
+NEVER = 600  # a poll interval that no test lives to see
+on_sqlite = pytest.mark.skipif(connection.vendor != "sqlite", reason="what SQLite has")
+without_messages = pytest.mark.skipif(
+    connection.vendor != "mysql", reason="where there is no message at all"
+)
+
+
+@pytest.fixture
+def hints_only(txtasks):
+    """Workers scan once when they start."""
+    txtasks(database_hints=True, poll_interval=NEVER, hint_retry_interval=0.2)
+
+
+@pytest.fixture
+def watching(hints_only):
+    """A watcher of the test's file, and the hints that it delivers."""
+    heard = []
+    one = hints.of_database(get_config(), helpers.subscription(), heard.append)
+    one.start()
+    helpers.wait_until(lambda: one.connected)
+    yield one, heard
+    one.stop()
+    assert not one._thread.is_alive()
+
+
+def ids(heard):
+    return [task_id for hint in list(heard) for task_id in hint.ids]
+
+
+# -- SQLite -----------------------------------------------------------------------------------------
+
+
+@on_sqlite
+def test_a_commit_to_the_file_starts_its_task_without_a_scan(hints_only):
+    with helpers.working():
+        for number in range(3):
+            with transaction.atomic():
+                enqueue_task(tasks.note, f"seen {number}")
+            helpers.wait_until(lambda n=number: helpers.runs(f"seen {n}"))
+
+
+@on_sqlite
+def test_a_commit_of_another_process_starts_its_task(processes, hints_only):
+    worker = processes.start("runworkers")
+    helpers.wait_until(
+        lambda: helpers.execute("SELECT 1 FROM txtasks_worker WHERE listening"),
+        what=lambda: processes.log_of(worker),
+    )
+    tasks.note.enqueue("other process")
+    helpers.wait_until(lambda: helpers.runs("other process"))
+
+
+@on_sqlite
+def test_what_was_rolled_back_is_not_seen(watching):
+    _, heard = watching
+    with transaction.atomic():
+        tasks.note.enqueue()
+        transaction.set_rollback(True)
+    kept = tasks.note.enqueue()
+    helpers.wait_until(lambda: ids(heard))
+    assert ids(heard) == [kept.id]
+
+
+@on_sqlite
+def test_a_commit_that_is_no_task_wakes_nobody(watching):
+    """Beats of two idle workers would wake each other for ever."""
+    one, heard = watching
+    seen, news = [], one._heads.news
+    one._heads.news = lambda: seen.append(news()) or seen[-1]
+    for number in range(3):
+        tasks.ran(f"beat {number}")
+        helpers.wait_until(lambda n=number: len(seen) > n)
+    assert not heard
+
+
+@on_sqlite
+def test_a_row_that_nobody_may_claim_is_told_once(watching):
+    _, heard = watching
+    stays = tasks.note.enqueue()
+    helpers.wait_until(lambda: ids(heard))
+    others = []
+    for _ in range(3):
+        others.append(tasks.note.enqueue().id)
+        helpers.wait_until(lambda: others[-1] in ids(heard))
+    assert ids(heard) == [stays.id, *others]
+
+
+@on_sqlite
+def test_a_full_worker_drops_what_it_is_told_and_scans_later(watching):
+    one, heard = watching
+    one.listen(False)
+    tasks.note.enqueue()
+    one.listen(True)
+    helpers.wait_until(lambda: heard)
+
+
+@on_sqlite
+def test_a_locked_file_ends_no_watcher(watching):
+    _, heard = watching
+    with helpers.locked("UPDATE txtasks_task SET priority = 1"):
+        pass
+    last = tasks.note.enqueue()
+    helpers.wait_until(lambda: last.id in ids(heard))
+
+
+@on_sqlite
+def test_a_missing_file_ends_no_watcher(hints_only, tmp_path):
+    file = tmp_path / "away" / "site.sqlite3"
+    with helpers.second_alias(NAME=str(file)):
+        subscription = helpers.subscription()
+        one = hints.of_database(
+            get_config(), subscription.__class__("second", ("default",), ()), print
+        )
+        one._failures.failed = lambda error: 0.01
+        one.start()
+        helpers.wait_until(lambda: one._thread.is_alive() and not one.connected)
+        file.parent.mkdir()
+        call_command("migrate", database="second", verbosity=0)
+        helpers.wait_until(lambda: one.connected)
+        one.stop()
+        assert not one._thread.is_alive()
+
+
+@on_sqlite
+def test_a_database_in_memory_has_no_watcher(hints_only):
+    with helpers.second_alias(NAME=":memory:"):
+        subscription = helpers.subscription().__class__("second", ("default",), ())
+        assert hints.of_database(get_config(), subscription, print) is None
+
+
+# -- glances ----------------------------------------------------------------------------------------
+
+
+@without_messages
+def test_while_there_is_work_more_of_it_is_found_without_a_scan(hints_only):
+    tasks.note.enqueue("first")  # found by the scan of the start
+    with helpers.working():
+        for number in range(5):
+            helpers.wait_until(lambda n=number: helpers.counts()["finished"] == n + 1)
+            tasks.note.enqueue(f"next {number}")
+        helpers.wait_until(lambda: helpers.counts()["finished"] == 6)
+
+
+@without_messages
+def test_glances_end_a_while_after_the_last_task(hints_only, monkeypatch):
+    monkeypatch.setattr(glances, "FOR_SECONDS", 0.2)
+    tasks.note.enqueue("first")
+    with helpers.working() as worker:
+        helpers.wait_until(lambda: helpers.runs("first"))
+        helpers.wait_until(lambda: worker.turns._glances.next == glances.NEVER)
+
+
+@without_messages
+def test_without_the_setting_there_are_no_glances(txtasks):
+    txtasks(poll_interval=0.05, database_hints=False)
+    tasks.note.enqueue("first")
+    with helpers.working() as worker:
+        helpers.wait_until(lambda: helpers.runs("first"))
+        assert worker.turns._next_glance(worker.turns.capacity()) == float("inf")
+
+
+def test_the_heads_name_what_is_due_for_this_worker():
+    due = tasks.note.enqueue()
+    tasks.note.using(run_after=3600).enqueue()
+    tasks.mail.enqueue()
+    tasks.whatever.enqueue(0)
+    wanted = helpers.subscription(names=["probe.tasks.note"])
+    assert heads.due(wanted) == ([due.id], False)
+    enqueue_many((tasks.note, ()) for _ in range(heads.ROWS_PER_PRIORITY))
+    found, may_be_more = heads.due(wanted)
+    assert len(found) <= heads.ROWS_PER_PRIORITY
+    assert may_be_more
+
+
+def test_the_heads_tell_of_each_row_once():
+    one = heads.Heads(helpers.subscription())
+    first = tasks.note.enqueue()
+    assert one.news() == ([first.id], False)
+    assert one.news() == ([], False)
+    second = tasks.note.enqueue()
+    assert one.news() == ([second.id], False)
+    Task.objects.filter(pk=first.id).update(status="held")
+    assert one.news() == ([], False)
+    Task.objects.filter(pk=first.id).update(status="pending")
+    assert one.news() == ([first.id], False)
