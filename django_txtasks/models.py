@@ -240,7 +240,7 @@ class Worker(models.Model):
     sessions = models.JSONField(
         db_default=models.Value([], models.JSONField()),
         help_text=_(
-            "of the database: the loop's first, then those of the slots; empty = not known"
+            "of the database: the loop's first, then those of the slots; empty = not known; at the end its process"
         ),
     )
     will = models.PositiveIntegerField(

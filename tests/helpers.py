@@ -123,6 +123,30 @@ def second_session(work: Callable[[], None]) -> Iterator[threading.Thread]:
         raise failures[0]
 
 
+def is_run_by(pid: int, mark: str | None = None) -> None:
+    """Make a process of this machine the one of all workers, though they beat in this one."""
+    from django_txtasks.lifecycle import processes, workers
+    from django_txtasks.models import Worker
+
+    mark = processes.mark_of(pid) if mark is None else mark
+    for worker in Worker.objects.all():
+        theirs = [one for one in worker.sessions if not one.startswith(processes.PREFIX)]
+        Worker.objects.filter(pk=worker.pk).update(
+            host=workers.host_name(), pid=pid, sessions=[*theirs, mark]
+        )
+
+
+def end_process_of_worker() -> None:
+    """Make an ended process of this machine the one of all workers."""
+    from django_txtasks.lifecycle import processes
+
+    process = subprocess.Popen(["sleep", "600"])
+    mark = processes.mark_of(process.pid)
+    process.kill()
+    process.wait()
+    is_run_by(process.pid, mark)
+
+
 @contextmanager
 def locked(sql: str, *params: Any) -> Iterator[None]:
     """Keep rows locked by another session's open transaction: ``sql`` changes them, then rolls back."""

@@ -20,11 +20,8 @@ from proxy import Proxy
 
 from django_txtasks.broker.will import LastWillConsumer, LastWillHolder
 from django_txtasks.cleaner import Cleaner
-from django_txtasks.cleaner.failure_detector import (
-    GRACE_AT_HOME_SECONDS,
-    GRACE_SECONDS,
-    FailureDetector,
-)
+from django_txtasks.cleaner.failure_detector import FailureDetector
+from django_txtasks.cleaner.suspicion import GRACE_AT_HOME_SECONDS, GRACE_SECONDS
 from django_txtasks.conf import get_config
 from django_txtasks.lifecycle import cleaning, sessions, workers
 from django_txtasks.models import Status, Worker
@@ -117,7 +114,7 @@ def crashed_worker(detector, will=1):
     list(detector.lost())
     with helpers.second_session(lambda: beat(known[0], will)):
         pass
-    (session,) = Worker.objects.get(pk=known[0]).sessions
+    session, *_ = Worker.objects.get(pk=known[0]).sessions
     helpers.wait_until(lambda: sessions.is_gone("default", session) is not False)
     return known[0]
 
@@ -143,9 +140,7 @@ def test_a_process_that_the_cleaner_can_see_is_believed(alive, expected, detecto
     process = subprocess.Popen(["sleep", "60" if alive else "0"])
     if not alive:
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-    helpers.execute(
-        "UPDATE txtasks_worker SET host = %s, pid = %s", workers.host_name(), process.pid
-    )
+    helpers.is_run_by(process.pid)
     wills.deliver(worker, 1)
     assert {1 for _ in lost(detector, clock, 2)} == expected
     process.kill()
@@ -156,11 +151,7 @@ def test_a_process_that_the_cleaner_can_see_is_believed(alive, expected, detecto
 def test_a_process_that_is_gone_from_this_machine_is_lost_sooner(detector, wills, clock):
     list(detector.lost())
     worker = crashed_worker(detector)
-    process = subprocess.Popen(["true"])
-    process.wait()
-    helpers.execute(
-        "UPDATE txtasks_worker SET host = %s, pid = %s", workers.host_name(), process.pid
-    )
+    helpers.end_process_of_worker()
     wills.deliver(worker, 1)
     assert lost(detector, clock) == set()
     assert lost(detector, clock, 2 * GRACE_AT_HOME_SECONDS, step=0.01) == {worker}
@@ -204,7 +195,7 @@ def test_a_beat_under_the_old_will_delays_the_verdict(detector, wills, clock):
     assert lost(detector, clock, GRACE_SECONDS / 2, step=0.01) == set()
     with helpers.second_session(lambda: beat(worker, 1)):
         pass
-    (session,) = Worker.objects.get().sessions
+    session, *_ = Worker.objects.get().sessions
     helpers.wait_until(lambda: sessions.is_gone("default", session) is not False)
     assert Worker.objects.get().suspected_at
     assert lost(detector, clock, GRACE_SECONDS * 0.8, step=0.01) == set()

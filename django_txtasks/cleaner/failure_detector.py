@@ -1,36 +1,39 @@
 """The decision that a worker is lost, by what this cleaner itself has seen and by its own clock.
 
-Silence for a whole lease is enough. Where there is a broker it goes quicker, but it takes two signals:
-RabbitMQ has delivered the worker's last will, and the database has ended its session (or, where the
-database cannot tell, it was silent for two beats). Either alone is a suspicion: a link that was cut.
-Both may be cut at once, hence the grace, and the look at the process itself where it is near.
+Silence for a whole lease is enough. It goes quicker by two signals. The first is one of these:
+
+* on the cleaner's machine: the system says that the worker's process has ended
+* with a broker: RabbitMQ has delivered the worker's last will
+* on another machine, without a broker: the worker does not beat
+
+The second: the database has ended its session (or, where the database cannot tell, it was silent for two
+beats). Either alone is a suspicion: a link that was cut. Both may be cut at once, hence the grace. It is long
+where nothing but the worker's way to the database has told of it.
 """
 
 from __future__ import annotations
 
-import os
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
 from django.db import connections
 
 from django_txtasks import signals
+from django_txtasks.cleaner.suspicion import (
+    GAP_SECONDS,
+    GRACE_AT_HOME_SECONDS,
+    GRACE_SECONDS,
+    FirstSignal,
+    Suspicion,
+)
 from django_txtasks.conf import Config
-from django_txtasks.lifecycle import cleaning, sessions
+from django_txtasks.lifecycle import cleaning, processes, sessions
 from django_txtasks.lifecycle.cleaning import LivingWorker
 from django_txtasks.lifecycle.transactions import own_transaction
 from django_txtasks.lifecycle.workers import host_name
-
-LOOKS = (0.01, 0.02, 0.05, 0.1)
-"""Seconds between looks at a suspect; the last one is repeated until its lease is over."""
-GRACE_SECONDS = 0.5
-"""Seconds that a worker has to beat after the second signal: both of its links may just have been cut."""
-GRACE_AT_HOME_SECONDS = 0.1
-"""Seconds, instead, if the worker is of this machine and its process is gone, too."""
 
 
 class DeliveredWill(Protocol):
@@ -55,18 +58,11 @@ class LastWills(Protocol):
         """Return what has come since the last call."""
 
 
-def lives_here(worker: LivingWorker) -> bool:
-    """Say whether the worker's process is seen on this machine. False = it has ended, or runs elsewhere."""
+def lives_here(worker: LivingWorker) -> bool | None:
+    """Say whether the worker's process is there; None = it runs elsewhere, or that cannot be told."""
     if worker.host != host_name():
-        return False
-    try:
-        os.kill(worker.pid, 0)
-        stat = Path(f"/proc/{worker.pid}/stat")
-        return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except PermissionError:
-        return True
-    except OSError:
-        return False
+        return None
+    return processes.is_there(worker.pid, worker.process)
 
 
 @dataclass
@@ -75,28 +71,6 @@ class _Observation:
 
     beat: int
     since: float
-
-
-@dataclass
-class _Suspicion:
-    """A suspect at one beat.
-
-    Attributes:
-        grace: seconds from the second signal to the verdict.
-        gone: since when that one has been there, too.
-    """
-
-    beat: int
-    since: float
-    grace: float
-    looks: int = 0
-    gone: float | None = None
-
-    def pause(self, now: float) -> float:
-        """Return the seconds until the next look."""
-        if self.gone is not None:
-            return max(0.001, self.gone + self.grace - now)
-        return LOOKS[min(self.looks, len(LOOKS) - 1)]
 
 
 class FailureDetector:
@@ -116,7 +90,7 @@ class FailureDetector:
     ) -> None:
         self.config, self.alias, self.wills, self.clock = config, alias, wills, clock
         self._sights: dict[uuid.UUID, _Observation] = {}
-        self._suspicions: dict[uuid.UUID, _Suspicion] = {}
+        self._suspicions: dict[uuid.UUID, Suspicion] = {}
         self._delivered: list[DeliveredWill] = []
         self._links: tuple[Any, int] = (None, 0)
         self._first_beats: dict[uuid.UUID, int] = {}
@@ -133,12 +107,11 @@ class FailureDetector:
         self._mind_gaps(living, now, unbroken)
         self._forget_the_others(living)
         for worker in living:
-            sight = self._sights[worker.id]
-            silence = now - sight.since
+            silence = now - self._sights[worker.id].since
             if silence >= worker.lease:
                 yield worker, f"no beat for {silence:.1f} s"
-            elif worker.suspected and self._two_signals(worker, silence, now):
-                yield worker, "its connection to RabbitMQ and its database session are gone"
+            elif (signal := self._two_signals(worker, silence, now)) is not None:
+                yield worker, signal.value
 
     @property
     def looked_for(self) -> float:
@@ -191,31 +164,75 @@ class FailureDetector:
 
     def _forget_the_others(self, living: list[LivingWorker]) -> None:
         ids = {worker.id for worker in living}
-        suspects = {worker.id for worker in living if worker.suspected}
-        for known, kept in (
-            (self._sights, ids),
-            (self._first_beats, ids),
-            (self._suspicions, suspects),
-        ):
-            for worker_id in set(known) - kept:
+        for known in (self._sights, self._first_beats, self._suspicions):
+            for worker_id in set(known) - ids:
                 del known[worker_id]
         self._unseen &= ids
 
-    def _two_signals(self, worker: LivingWorker, silence: float, now: float) -> bool:
-        """Say whether the second signal has been there for long enough, with no beat since."""
-        suspicion = self._suspicions.get(worker.id)
-        if suspicion is None or suspicion.beat != worker.beat:
-            since = now if suspicion is None else suspicion.since
-            grace = GRACE_AT_HOME_SECONDS if worker.host == host_name() else GRACE_SECONDS
-            suspicion = self._suspicions[worker.id] = _Suspicion(worker.beat, since, grace)
-        suspicion.looks += 1
-        if not self._links[1] or worker.beat <= self._first_beats.get(worker.id, -1):
+    def _two_signals(self, worker: LivingWorker, silence: float, now: float) -> FirstSignal | None:
+        """Return the first signal, if the second one has been there for long enough, with no beat since."""
+        is_there = lives_here(worker)
+        signal = self._first_signal(worker, is_there, silence)
+        if signal is None or worker.beat <= self._first_beats.get(worker.id, -1):
+            self._suspicions.pop(worker.id, None)
+            return None
+        suspicion = self._suspicion(worker, signal, now)
+        is_gone = not is_there and self._has_second_signal(worker, signal, silence)
+        suspicion.look(now, has_second_signal=is_gone)
+        if signal is FirstSignal.SILENCE and self._are_many_cut_off():
+            return None
+        return signal if suspicion.is_proven(now) else None
+
+    def _first_signal(
+        self, worker: LivingWorker, is_there: bool | None, silence: float
+    ) -> FirstSignal | None:
+        if is_there is False:
+            return FirstSignal.PROCESS
+        if worker.suspected:
+            return FirstSignal.WILL
+        is_told_of = is_there or self.wills is not None  # by the system, or by RabbitMQ
+        return None if is_told_of or silence < self._beats(2) else FirstSignal.SILENCE
+
+    def _suspicion(self, worker: LivingWorker, signal: FirstSignal, now: float) -> Suspicion:
+        """Return the suspicion at this beat; it begins anew if the last look was too long ago."""
+        known = self._suspicions.get(worker.id)
+        grace = self._grace(worker, signal)
+        if (
+            known is None
+            or known.beat != worker.beat
+            or now - known.looked_at > max(GAP_SECONDS, self._beats(2))
+        ):
+            since = now if known is None else known.since
+            known = Suspicion(worker.beat, signal, grace, since, looked_at=now)
+            self._suspicions[worker.id] = known
+        known.signal, known.grace = signal, grace
+        return known
+
+    def _grace(self, worker: LivingWorker, signal: FirstSignal) -> float:
+        """Return the seconds in which a living worker would have beaten.
+
+        One that lost its way to the database tries again after a fifth of its lease at the latest, and asking for
+        the server's address may take 5 s: hence half a lease, where nothing else has told of its end.
+        """
+        if signal is FirstSignal.PROCESS:
+            return GRACE_AT_HOME_SECONDS
+        if signal is FirstSignal.WILL:
+            return GRACE_SECONDS
+        return max(self._beats(3), worker.lease / 2)
+
+    def _has_second_signal(self, worker: LivingWorker, signal: FirstSignal, silence: float) -> bool:
+        if signal is FirstSignal.SILENCE:
+            are_gone = sessions.are_gone(self.alias, worker.sessions) is True
+            # what keeps the worker from connecting again may keep this cleaner, too
+            return are_gone and sessions.can_connect(self.alias)
+        if signal is FirstSignal.WILL and not self._links[1]:
             return False
-        if not self._session_is_gone(worker, silence) or lives_here(worker):
-            suspicion.gone = None
-        elif suspicion.gone is None:
-            suspicion.gone = now
-        return suspicion.gone is not None and now - suspicion.gone >= suspicion.grace
+        return self._session_is_gone(worker, silence)
+
+    def _are_many_cut_off(self) -> bool:
+        """Say whether several workers have lost their sessions at once: processes die one by one."""
+        silent = [one for one in self._suspicions.values() if one.signal is FirstSignal.SILENCE]
+        return sum(one.gone is not None for one in silent) > 1
 
     def _session_is_gone(self, worker: LivingWorker, silence: float) -> bool:
         session = worker.sessions[0] if worker.sessions else ""
@@ -225,4 +242,7 @@ class FailureDetector:
         if session and worker.id not in self._unseen:
             self._unseen.add(worker.id)
             signals.session_unseen.emit(worker=worker.id)
-        return silence >= 2 * self.config.heartbeat_interval.total_seconds()
+        return silence >= self._beats(2)
+
+    def _beats(self, count: int) -> float:
+        return count * self.config.heartbeat_interval.total_seconds()

@@ -17,7 +17,7 @@ from django.db import IntegrityError, transaction
 from django_txtasks import signals
 from django_txtasks.conf import Config
 from django_txtasks.exceptions import ClaimLost, WorkerLost, WorkerStopped, class_path
-from django_txtasks.lifecycle import statements
+from django_txtasks.lifecycle import processes, statements
 from django_txtasks.lifecycle.attempts import (
     MAX_ERRORS,
     Arrow,
@@ -54,6 +54,7 @@ class LivingWorker(NamedTuple):
         lease: in seconds.
         sessions: of the database; the loop's first. Empty text = not known.
         suspected: RabbitMQ has delivered its last will.
+        process: the mark of its process, see ``processes``.
     """
 
     id: uuid.UUID
@@ -63,6 +64,7 @@ class LivingWorker(NamedTuple):
     pid: int
     sessions: list[str]
     suspected: bool
+    process: str = ""
 
 
 @dataclass(frozen=True)
@@ -94,11 +96,20 @@ class Recovered:
 def living_workers(alias: str) -> list[LivingWorker]:
     """Return the workers that are believed, with the beat that each has reached."""
     return [
-        LivingWorker(as_uuid(worker), beat, lease, host, pid, json.loads(sessions), bool(suspected))
-        for worker, beat, lease, host, pid, sessions, suspected in fetch(
+        LivingWorker(
+            as_uuid(worker), beat, lease, host, pid, **_signs(signs), suspected=bool(suspected)
+        )
+        for worker, beat, lease, host, pid, signs, suspected in fetch(
             alias, statements.LIVING_WORKERS
         )
     ]
+
+
+def _signs(text: str) -> dict[str, Any]:
+    """Return a worker's sessions and the mark of its process, which are kept together."""
+    signs = json.loads(text)
+    marks = [one for one in signs if one.startswith(processes.PREFIX)]
+    return {"sessions": [one for one in signs if one not in marks], "process": "".join(marks[:1])}
 
 
 def abilities(alias: str) -> dict[str, set[str] | None]:

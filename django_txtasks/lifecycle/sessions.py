@@ -7,9 +7,9 @@ sessions are the pooler's, and on SQLite, which has none.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, WeakSet
 
 from django.core.exceptions import ImproperlyConfigured
@@ -17,7 +17,7 @@ from django.db import DatabaseError, InterfaceError, OperationalError, connectio
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_txtasks.lifecycle import statements
-from django_txtasks.lifecycle.execute import execute, fetch, fetch_column, fetch_value, is_dedicated
+from django_txtasks.lifecycle.execute import execute, fetch, fetch_value, is_dedicated
 from django_txtasks.lifecycle.transactions import dedicate_session
 
 _known: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
@@ -25,6 +25,9 @@ _known: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 
 CLOCK_TOLERANCE_SECONDS = 2.0
 """Seconds by which two readings of MariaDB's start, which it tells as an age in full seconds, may differ."""
+
+CONNECT_SECONDS = 2
+"""Seconds that a session may take to be there, when one is opened to see whether it can be."""
 
 
 def session_of_thread(alias: str) -> str:
@@ -76,7 +79,10 @@ def wait_for_any_backend(alias: str) -> None:
     A backend may ask another service for a password, and raise that service's errors. Whoever waits for a database
     that is away waits after an OperationalError; any other error would end it.
     """
-    wrapper: Any = connections[alias]
+    _wait_for_any_backend(connections[alias])
+
+
+def _wait_for_any_backend(wrapper: Any) -> None:
     if wrapper in _converted:
         return
     _converted.add(wrapper)
@@ -122,20 +128,68 @@ def can_write(alias: str) -> bool:
 
 
 def is_gone(alias: str, session: str) -> bool | None:
-    """Say whether a session has ended; None = this role, or this database, cannot tell."""
-    vendor = connections[alias].vendor
-    if not session or vendor == "sqlite":
+    """Say whether a session has ended; None = this role, this session or this database cannot tell."""
+    return are_gone(alias, [session])
+
+
+def are_gone(alias: str, sessions: Sequence[str]) -> bool | None:
+    """Say whether all of these sessions have ended; None = of some of them that cannot be told.
+
+    It cannot if the server was started since, or is another one of a cluster: that one has sessions of its own.
+    """
+    ours = session_of_thread(alias)
+    if not (ours and sessions and all(sessions)):
         return None
-    number, started, user = session.split(" ", 2)
-    if vendor == "postgresql":
-        there = fetch_column(alias, statements.POSTGRES_SESSION, pid=int(number))
-        if None in there:
-            return None  # somebody else's session: this role may not see since when it is there
-        return started not in there
-    me, since = _mysql_user(alias), _mysql_start(alias)
-    if me != user or abs(since - float(started)) > CLOCK_TOLERANCE_SECONDS:
-        return None
-    return not fetch(alias, statements.MYSQL_SESSION, id=int(number))
+    told = [_Session(*one.split(" ", 2)) for one in sessions]
+    if connections[alias].vendor == "postgresql":
+        return _are_gone_from_postgres(alias, _Session(*ours.split(" ", 2)), told)
+    return _are_gone_from_mysql(alias, _Session(*ours.split(" ", 2)), told)
+
+
+class _Session(NamedTuple):
+    """The text of a session in its parts.
+
+    Attributes:
+        number: what the server calls it; used again.
+        started: when it began; on MariaDB, when its server did.
+        server: which one; on MariaDB with the user, who sees no other's sessions.
+    """
+
+    number: str
+    started: str
+    server: str
+
+
+def _are_gone_from_postgres(alias: str, ours: _Session, told: list[_Session]) -> bool | None:
+    there = fetch(alias, statements.POSTGRES_SESSIONS, numbers=[one.number for one in told])
+    if any((one.number, one.started) in there for one in told):
+        return False
+    is_hidden = any(started is None for _, started in there)  # it is of a role that we may not see
+    return None if is_hidden or any(one.server != ours.server for one in told) else True
+
+
+def _are_gone_from_mysql(alias: str, ours: _Session, told: list[_Session]) -> bool | None:
+    for one in told:
+        distance = abs(float(one.started) - float(ours.started))
+        if one.server != ours.server or distance > CLOCK_TOLERANCE_SECONDS:
+            return None
+    return not fetch(alias, statements.MYSQL_SESSIONS, numbers=[one.number for one in told])
+
+
+def can_connect(alias: str) -> bool:
+    """Say whether the server takes another session of ours, and soon."""
+    settings = connections[alias].settings_dict
+    options = {name: value for name, value in settings["OPTIONS"].items() if name != "pool"}
+    options["connect_timeout"] = CONNECT_SECONDS
+    wrapper = type(connections[alias])({**settings, "OPTIONS": options}, alias)
+    _wait_for_any_backend(wrapper)
+    try:
+        wrapper.ensure_connection()
+    except (DatabaseError, InterfaceError):
+        return False
+    finally:
+        wrapper.close()
+    return True
 
 
 def end(alias: str, sessions: Iterable[str]) -> None:
@@ -154,8 +208,8 @@ def end(alias: str, sessions: Iterable[str]) -> None:
 def _read(alias: str, wrapper: BaseDatabaseWrapper) -> str:
     raw: Any = wrapper.connection
     if wrapper.vendor == "postgresql":
-        ((pid, started, user),) = fetch(alias, statements.POSTGRES_OWN_SESSION)
-        return f"{pid} {started} {user}" if pid == raw.info.backend_pid else ""
+        ((pid, started, server),) = fetch(alias, statements.POSTGRES_OWN_SESSION)
+        return f"{pid} {started} {server}" if pid == raw.info.backend_pid else ""
     if wrapper.vendor == "mysql":
         number = fetch_value(alias, statements.MYSQL_OWN_SESSION)
         if number == raw.thread_id():

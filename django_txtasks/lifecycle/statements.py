@@ -241,21 +241,24 @@ UNREGISTER = "DELETE FROM txtasks_worker WHERE id = %(worker)s"
 
 # -- sessions: what a database knows of a worker by itself -------------------------------------------
 POSTGRES_OWN_SESSION = """
-    SELECT pid, CAST(EXTRACT(EPOCH FROM backend_start) AS text), usename
+    SELECT pid, CAST(EXTRACT(EPOCH FROM backend_start) AS text),
+           CAST(EXTRACT(EPOCH FROM pg_postmaster_start_time()) AS text)
       FROM pg_stat_activity WHERE pid = pg_backend_pid()
 """
-POSTGRES_SESSION = """
-    SELECT CAST(EXTRACT(EPOCH FROM backend_start) AS text) FROM pg_stat_activity WHERE pid = %(pid)s
+POSTGRES_SESSIONS = """
+    SELECT CAST(pid AS text), CAST(EXTRACT(EPOCH FROM backend_start) AS text) FROM pg_stat_activity
+     WHERE CAST(pid AS text) {in_numbers}
 """
 POSTGRES_TERMINATE = """
     SELECT pg_terminate_backend(pid) FROM pg_stat_activity
      WHERE pid = %(pid)s AND CAST(EXTRACT(EPOCH FROM backend_start) AS text) = %(started)s
 """
 MYSQL_OWN_SESSION = "SELECT CONNECTION_ID()"
-MYSQL_USER = "SELECT SUBSTRING_INDEX(USER(), '@', 1)"
+# Another server of a cluster has other sessions.
+MYSQL_USER = "SELECT CONCAT(SUBSTRING_INDEX(USER(), '@', 1), '@', @@hostname, ':', @@port)"
 MYSQL_CLOCK = "SELECT UNIX_TIMESTAMP()"
 MYSQL_UPTIME = "SHOW GLOBAL STATUS LIKE 'Uptime'"
-MYSQL_SESSION = "SELECT id FROM information_schema.processlist WHERE id = %(id)s"
+MYSQL_SESSIONS = "SELECT id FROM information_schema.processlist WHERE id {in_numbers}"
 MYSQL_KILL = "KILL %(id)s"
 MYSQL_PACKET = "SELECT @@max_allowed_packet"
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from django_txtasks.lifecycle import statements
+from django_txtasks.lifecycle import processes, statements
 from django_txtasks.lifecycle.execute import execute, fetch
 from django_txtasks.lifecycle.sessions import session_of_thread
 
@@ -41,7 +41,7 @@ def register(
         threads=threads,
         listening=listening,
         lease=lease.total_seconds(),
-        sessions=json.dumps([session_of_thread(alias)]),
+        sessions=_signs(alias),
     )
     return worker
 
@@ -81,8 +81,14 @@ def state_of(
     slot_sessions: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return what a beat writes into a worker's row: see ``beat``."""
-    sessions = json.dumps([session_of_thread(alias), *slot_sessions])
-    return {"running": running, "listening": listening, "will": will, "sessions": sessions}
+    signs = _signs(alias, slot_sessions)
+    return {"running": running, "listening": listening, "will": will, "sessions": signs}
+
+
+def _signs(alias: str, slot_sessions: Sequence[str] = ()) -> str:
+    """Return by what others can tell that this process is there: its sessions, and its mark at the end."""
+    marks = [mark] if (mark := processes.own_mark()) else []
+    return json.dumps([session_of_thread(alias), *slot_sessions, *marks])
 
 
 def unregister(alias: str, worker: uuid.UUID) -> None:

@@ -38,7 +38,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='worker',
             name='sessions',
-            field=models.JSONField(db_default=models.Value([], models.JSONField()), help_text="of the database: the loop's first, then those of the slots; empty = not known"),
+            field=models.JSONField(db_default=models.Value([], models.JSONField()), help_text="of the database: the loop's first, then those of the slots; empty = not known; at the end its process"),
         ),
         migrations.AddField(
             model_name='worker',
