@@ -22,12 +22,8 @@ FARTHEST = timedelta(days=36525)
 
 
 class BoundFunction(NamedTuple):
-    """A function with what all its calls share: database, declaration, row defaults.
+    """What all calls of a function share: database, declaration, row defaults."""
 
-    It keeps the function, and so its ``id()``.
-    """
-
-    function: Any
     alias: str
     declaration: Declaration
     defaults: RowDefaults
@@ -38,11 +34,11 @@ Call: TypeAlias = tuple[BoundFunction, Sequence[Any], Mapping[str, Any]]
 _NO_KWARGS: Mapping[str, Any] = MappingProxyType({})
 
 
-def read_call(call: Sequence[Any], bound_functions: dict[int, BoundFunction]) -> Call:
+def read_call(call: Sequence[Any], bound_functions: dict[int, tuple[Any, BoundFunction]]) -> Call:
     """Return what one call of ``enqueue_many`` wants.
 
     Args:
-        bound_functions: those found before, by id of the function; a new one is added.
+        bound_functions: functions found before, by ``id()``, which stays theirs; a new one is added.
     """
     if isinstance(call, (tuple, list)) and 1 <= len(call) <= 3:
         args = call[1] if len(call) > 1 else ()
@@ -50,10 +46,10 @@ def read_call(call: Sequence[Any], bound_functions: dict[int, BoundFunction]) ->
         if isinstance(args, (tuple, list)) and (
             kwargs is _NO_KWARGS or isinstance(kwargs, Mapping)
         ):
-            bound = bound_functions.get(id(call[0]))
-            if bound is None:
-                bound = bound_functions[id(call[0])] = bind(call[0])
-            return bound, args, kwargs
+            known = bound_functions.get(id(call[0]))
+            if known is None:
+                known = bound_functions[id(call[0])] = call[0], bind(call[0])
+            return known[1], args, kwargs
     raise InvalidArguments(
         f"enqueue_many() got {str(call)[:200]}; each call is (function, args) or (function, args, kwargs), "
         "with a tuple or list and a dict."
@@ -62,17 +58,27 @@ def read_call(call: Sequence[Any], bound_functions: dict[int, BoundFunction]) ->
 
 def bind(function: Any) -> BoundFunction:
     """Return what all calls of this function share, validated. No SQL is run before it is there."""
+    bound = getattr(function, "_bound", None)
+    if isinstance(bound, BoundFunction):  # a TaskFunction that was enqueued before
+        _check_queue(bound.defaults.queue_name)
+        return bound
     declaration = getattr(function, "declaration", None)
     if not isinstance(declaration, Declaration):
         raise NotATask(
             f"{function!r} is not a task function. Declare it with @task and pass the decorated name."
         )
-    options: Options = function.options
+    bound = _bound(declaration, function.options)
+    if hasattr(function, "_bound"):
+        function._bound = bound
+    return bound
+
+
+def _bound(declaration: Declaration, options: Options) -> BoundFunction:
     priority = declaration.priority if options.priority is None else options.priority
     check_priority(priority, declaration.name)
     defaults = RowDefaults(
         task_name=declaration.name,
-        queue_name=_queue(options.queue_name or declaration.queue_name),
+        queue_name=_check_queue(options.queue_name or declaration.queue_name),
         priority=priority,
         run_after=_time(options.run_after, "run_after"),
         expires_at=_time(
@@ -84,7 +90,7 @@ def bind(function: Any) -> BoundFunction:
         timeout=declaration.timeout,
         hooks=declaration.hooks_text,
     )
-    return BoundFunction(function, options.using or "default", declaration, defaults)
+    return BoundFunction(options.using or "default", declaration, defaults)
 
 
 def to_row(call: Call) -> NewTask:
@@ -155,7 +161,7 @@ def _about_keywords(declaration: Declaration, kwargs: Mapping[str, Any]) -> str:
     return ""
 
 
-def _queue(name: str) -> str:
+def _check_queue(name: str) -> str:
     queues = get_config().queues
     if name not in queues:
         raise UnknownQueue(

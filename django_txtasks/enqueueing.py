@@ -95,12 +95,12 @@ def enqueue_many(calls: Iterable[Sequence[Any]]) -> list[TaskHandle]:
     Raises:
         As ``enqueue_task``; what was written before is rolled back to a savepoint.
     """
-    bound_functions: dict[int, BoundFunction] = {}
+    bound_functions: dict[int, tuple[Any, BoundFunction]] = {}
     # All first: this may use the database.
     wanted = [read_call(call, bound_functions) for call in calls]
     parts = {
         alias: [one for one in wanted if one[0].alias == alias]
-        for alias in sorted({bound.alias for bound in bound_functions.values()})
+        for alias in sorted({bound.alias for _, bound in bound_functions.values()})
     }
     for alias in parts:
         _warn_if_apart(alias)
@@ -226,7 +226,7 @@ def _tell(
         (
             (handle.id, handle.queue_name)
             for handle, bound in zip(handles, bound_functions, strict=True)
-            if _is_near(bound.defaults.run_after)
+            if bound.defaults.run_after is None or _is_near(bound.defaults.run_after)
         ),
     )
     if signals.task_enqueued.has_observers:
@@ -242,9 +242,7 @@ def _handle(bound: BoundFunction, task: NewTask) -> TaskHandle:
     )
 
 
-def _is_near(run_after: datetime | timedelta | None) -> bool:
-    if run_after is None:
-        return True
+def _is_near(run_after: datetime | timedelta) -> bool:
     if isinstance(run_after, datetime):
         run_after = run_after - datetime.now(timezone.utc)
     return run_after <= NEAR

@@ -23,6 +23,7 @@ from typing import (
 from asgiref.sync import sync_to_async
 
 from django_txtasks import enqueueing, foreign, registry
+from django_txtasks.calls import BoundFunction
 from django_txtasks.declaring import OF_USING, declaration_of, refuse_unknown
 from django_txtasks.exceptions import ClaimLost, InvalidDeclaration
 from django_txtasks.lifecycle import claims
@@ -81,6 +82,7 @@ class TaskFunction(Generic[P, R]):
         self, function: Callable[P, R], declaration: Declaration, options: Options | None = None
     ) -> None:
         self.function, self.declaration, self.options = function, declaration, options or Options()
+        self._bound: BoundFunction | None = None  # of the first call; kept by ``calls.bind``
         functools.update_wrapper(self, function)
 
     def __repr__(self) -> str:

@@ -42,8 +42,15 @@ def encode(value: Any, *, name: str) -> str:
     Raises:
         InvalidArguments: says which part is wrong, why, and what to pass instead.
     """
+    if type(value) is tuple and all(map(_is_plain, value)):
+        return _refuse_what_is_too_long(f"[{','.join(map(_plain_to_json, value))}]", name)
     _refuse_what_json_cannot_keep(value, name, 0)
     return _refuse_what_is_too_long(write(value), name)
+
+
+def _plain_to_json(value: Any) -> str:
+    """Return what ``_is_plain`` as JSON text, in less time than it takes to make an encoder."""
+    return str(value) if type(value) is int else _to_json(value)
 
 
 def write(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,13 +13,15 @@ from typing import Any, NamedTuple
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_txtasks.lifecycle import statements
-from django_txtasks.lifecycle.dialect import dialect_of
+from django_txtasks.lifecycle.dialect import DIALECTS
 
 ROWS_PER_STATEMENT = 500
 LEAST_ROWS_FOR_COPY = 20
 ROWS_PER_WRITE = 250
 BYTES_PER_STATEMENT = 1_000_000
 """Bytes of arguments after which a statement ends. Quoting may double them; MariaDB takes 16 MB in a packet."""
+REMEMBERED = 500
+"""Functions, with their options, of which it is remembered what their rows say."""
 
 
 class RowDefaults(NamedTuple):
@@ -86,7 +89,6 @@ def _this_moment() -> int:
 
 
 _OWN = {"args": "[]", "kwargs": "{}"}
-_DEFAULTS = {name: RowDefaults._field_defaults.get(name) for name in RowDefaults._fields}
 
 
 def insert(connection: BaseDatabaseWrapper, tasks: Sequence[NewTask]) -> None:
@@ -96,7 +98,7 @@ def insert(connection: BaseDatabaseWrapper, tasks: Sequence[NewTask]) -> None:
 
 def insert_and_read(connection: BaseDatabaseWrapper, task: NewTask) -> Times:
     """-> PENDING, as ``insert``. Returns what the database made of the row's times."""
-    said = _said(_DEFAULTS, [task.defaults])
+    said = _said_by([task.defaults])
     if connection.features.can_return_columns_from_insert:
         times = _insert(connection, said, [task], f" RETURNING {statements.TIMES_OF_TASK}")
     else:  # MySQL
@@ -119,7 +121,7 @@ def insert_as_made(
         tasks: making them must not use the connection. If it raises, the caller rolls back.
     """
     distinct = list({id(one): one for one in defaults_of_all}.values())
-    said = _said(_DEFAULTS, distinct)
+    said = _said_by(distinct)
     rest = iter(tasks)
     if connection.vendor == "postgresql" and len(defaults_of_all) >= LEAST_ROWS_FOR_COPY:
         _copy(connection, distinct, said, rest)
@@ -143,18 +145,21 @@ def _batches(tasks: Iterable[NewTask], most: int) -> Iterator[list[NewTask]]:
 
 
 def _insert(
-    connection: BaseDatabaseWrapper, said: list[str], tasks: Sequence[NewTask], returning: str = ""
+    connection: BaseDatabaseWrapper,
+    said: tuple[str, ...],
+    tasks: Sequence[NewTask],
+    returning: str = "",
 ) -> Any:
     """Write rows in one statement; return the row that ``returning`` asks for, or None."""
-    own = _said(_OWN, [(task.args, task.kwargs) for task in tasks])
-    columns = ", ".join(["id", *own, *said])
-    later = dialect_of(connection).later.replace("%(delay)s", "%s")
-    rows, params = [], []
+    own = [name for name, text in _OWN.items() if any(getattr(one, name) != text for one in tasks)]
+    rows: list[str] = []
+    params: list[Any] = []
     for task in tasks:
-        values = [task.task_id.hex, *_values(task, own), *_values(task.defaults, said)]
-        places = [later if isinstance(value, timedelta) else "%s" for value in values]
-        rows.append(f"({', '.join(places)})")
-        params += [_stored(connection, value) for value in values]
+        places, shared = _shared(connection.vendor, task.defaults, said)
+        rows.append(f"(%s{', %s' * len(own)}{places})")
+        params += [task.task_id.hex, *[getattr(task, name) for name in own]]
+        params += [_stored(connection, value) for value in shared]
+    columns = ", ".join(["id", *own, *said])
     with connection.cursor() as cursor:
         cursor.execute(
             statements.INSERT_TASKS.format(columns=columns, rows=", ".join(rows)) + returning,
@@ -166,7 +171,7 @@ def _insert(
 def _copy(
     connection: Any,
     defaults_of_all: Sequence[RowDefaults],
-    said: list[str],
+    said: tuple[str, ...],
     tasks: Iterator[NewTask],
 ) -> None:
     """Stream the rows. Django wraps no COPY, so we do what it does around a statement.
@@ -203,19 +208,35 @@ def _in_utc(value: datetime | str) -> datetime:
     return moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
 
 
-def _said(defaults: dict[str, Any], rows: Sequence[tuple[Any, ...]]) -> list[str]:
+def _said_by(distinct: Sequence[RowDefaults]) -> tuple[str, ...]:
     """Return the columns in which some row is not what the column is by default."""
-    columns = zip(*rows, strict=True)
-    return [
+    if len(distinct) == 1:
+        return _own_columns(distinct[0])
+    said = {name for one in distinct for name in _own_columns(one)}
+    return tuple(name for name in RowDefaults._fields if name in said)
+
+
+@functools.lru_cache(maxsize=REMEMBERED)
+def _own_columns(defaults: RowDefaults) -> tuple[str, ...]:
+    return tuple(
         name
-        for (name, default), column in zip(defaults.items(), columns, strict=False)
-        if column.count(default) < len(column)
-    ]
+        for name, value in zip(RowDefaults._fields, defaults, strict=True)
+        if value != RowDefaults._field_defaults.get(name)
+    )
 
 
-def _values(row: tuple[Any, ...], names: Sequence[str]) -> list[Any]:
+@functools.lru_cache(maxsize=REMEMBERED)
+def _shared(vendor: str, defaults: RowDefaults, said: tuple[str, ...]) -> tuple[str, list[Any]]:
+    """Return the places that these columns take in a row's text, and the values for them."""
+    values = _values(defaults, said)
+    later = DIALECTS[vendor].later.replace("%(delay)s", "%s")
+    places = [later if isinstance(value, timedelta) else "%s" for value in values]
+    return "".join([f", {place}" for place in places]), values
+
+
+def _values(defaults: RowDefaults, said: Sequence[str]) -> list[Any]:
     """Return what is in these columns; a row to run at once, beside others that wait, says so as they do."""
-    values = [(name, getattr(row, name)) for name in names]
+    values = [(name, getattr(defaults, name)) for name in said]
     return [
         timedelta(0) if value is None and name == "run_after" else value for name, value in values
     ]
