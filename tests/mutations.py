@@ -185,7 +185,11 @@ MUTANTS = [
     Mutant("in a backlog a turn serves several slots", "worker/turns.py",
            {" if self.schedule.has_backlog else due": " if False else due"}, "test_loop_cost.py"),
     Mutant("the loop is not woken by each slot", "worker/slot_threads.py",
-           {"if len(self.over) >= self.wake_after:": "if True:"}, "test_loop_cost.py"),
+           {"        self.over.append(batch)\n        if len(self.over) >= self._wake_after:":
+            "        self.over.append(batch)\n        if True:"}, "test_loop_cost.py"),
+    Mutant("what ended during a turn wakes the loop", "worker/slot_threads.py",
+           {"slots\n        if len(self.over) >= self._wake_after:": "slots\n        if False:"},
+           "test_loop_cost.py"),
     Mutant("max_crashes", "lifecycle/cleaning.py",
            {" and crashes < orphan.max_crashes": ""}, "test_lifecycle.py"),
     Mutant("a default task is never run again silently", "lifecycle/cleaning.py",

@@ -173,6 +173,23 @@ def test_a_constraint_that_refuses_the_commit_fails_the_attempt():
 
 
 @on_postgres
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="it is an option of PostgreSQL")
+def test_a_worker_in_debug_mode_works_with_values_bound_on_the_server(settings):
+    """Django shows no statement with numbered parameters then."""
+    settings.DEBUG = True
+    handle = tasks.atomic_note.enqueue()
+    connection.close()
+    connection.settings_dict["OPTIONS"]["server_side_binding"] = True
+    connection.features.__dict__.pop("uses_server_side_binding", None)
+    try:
+        call_command("runworkers", batch=True)
+    finally:
+        connection.close()
+        del connection.settings_dict["OPTIONS"]["server_side_binding"]
+        connection.features.__dict__.pop("uses_server_side_binding", None)
+    assert helpers.finished(handle.id).outcome == "succeeded"
+
+
 @pytest.mark.parametrize("option", ["server_side_binding", "pool"])
 def test_an_atomic_task_finishes_however_django_is_connected(settings, option, history):
     handle = tasks.atomic_note.enqueue()

@@ -74,7 +74,9 @@ def test_a_function_and_itself_with_options_are_not_taken_for_each_other():
         first, second = helpers.row(enqueue_task(plain).id), helpers.row(enqueue_task(changed).id)
         assert (first.priority, second.priority) == (0, 5)
         assert first.run_after == first.enqueued_at
-        assert abs(second.run_after - second.enqueued_at - timedelta(hours=1)) < timedelta(milliseconds=2)
+        assert abs(second.run_after - second.enqueued_at - timedelta(hours=1)) < timedelta(
+            milliseconds=2
+        )
 
 
 def test_delays_count_from_each_enqueueing_and_not_from_the_first():

@@ -110,6 +110,51 @@ def test_the_loop_is_woken_once_so_many_slots_are_free(after, wakes):
     assert len(woken) == wakes
 
 
+@pytest.mark.once
+def test_what_ended_before_the_loop_waits_for_fewer_wakes_it():
+    """While a turn took its time, all but the last of what it waits for have ended."""
+    woken, gate = threading.Event(), threading.Semaphore(0)
+    slots = Slots(
+        1,
+        run=lambda attempt, limit: gate.acquire(),
+        wake=woken.set,
+        patience=1.0,
+        took=None,
+    )
+    for _ in range(6):
+        slots.start([attempt()], time.monotonic() + 60)
+    slots.wake_after(3)
+    gate.release(2)
+    helpers.wait_until(lambda: len(slots._threads.over) == 2)
+    assert not woken.is_set()
+    slots.wake_after(2)
+    assert woken.is_set()
+    gate.release(4)
+    slots.close()
+
+
+@pytest.mark.once
+def test_what_was_released_does_not_wait_any_more():
+    begin, go_on = threading.Semaphore(0), threading.Event()
+
+    def run(attempt, limit):
+        begin.release()
+        go_on.wait()
+
+    slots = slots_of(2, run)
+    for _ in range(12):
+        slots.start([attempt()], time.monotonic() + 60)
+    for _ in range(2):
+        begin.acquire()
+    assert slots.waiting == 10
+    assert len(slots.release(stalled=False)) == 10
+    assert slots.waiting == 0
+    slots.start([attempt()], time.monotonic() + 60)
+    assert slots.waiting == 1
+    go_on.set()
+    slots.close()
+
+
 @pytest.fixture
 def claims(monkeypatch):
     """How many tasks each turn has claimed."""

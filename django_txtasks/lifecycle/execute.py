@@ -76,8 +76,14 @@ def cursor_of(connection: Any) -> AbstractContextManager[Any]:
     kept = _dedicated_cursor(connection)
     if kept is None:
         return connection.cursor()  # type: ignore[no-any-return]
-    wrapper = connection.make_debug_cursor if connection.queries_logged else connection.make_cursor
-    return nullcontext(wrapper(kept))
+    if connection.queries_logged and not _binds_on_server(connection):
+        return nullcontext(connection.make_debug_cursor(kept))
+    return nullcontext(connection.make_cursor(kept))
+
+
+def _binds_on_server(connection: Any) -> bool:
+    """Say whether Django binds values on the server: then its log of statements cannot show one with $1."""
+    return bool(getattr(connection.features, "uses_server_side_binding", False))
 
 
 _dedicated_cursors: WeakKeyDictionary[BaseDatabaseWrapper, Any] = WeakKeyDictionary()
@@ -142,15 +148,12 @@ def _numbered(text: str) -> tuple[str, tuple[str, ...]]:
 
     Psycopg would do that each time: of statements as long as a turn's it forgets what it has found.
     """
-    names: list[str] = []
+    numbers: dict[str, int] = {}
 
     def number(parameter: re.Match[str]) -> str:
-        name = parameter[1]
-        if name not in names:
-            names.append(name)
-        return f"${names.index(name) + 1}"
+        return f"${numbers.setdefault(parameter[1], len(numbers) + 1)}"
 
-    return re.sub(r"%\((\w+)\)s", number, text), tuple(names)
+    return re.sub(r"%\((\w+)\)s", number, text), tuple(numbers)
 
 
 def _array(values: Sequence[uuid.UUID | int | str | None]) -> str:

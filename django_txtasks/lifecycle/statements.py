@@ -159,7 +159,7 @@ RELEASE = (
 FINISH = "DELETE FROM txtasks_task" + _STILL_HELD
 # PostgreSQL gets it together with the COMMIT of the task's effects, so it has to fail where 0 rows are held. What
 # is cast depends on the count, so that it is not cast while the statement is planned.
-NOT_HELD = "not held any more"
+NOT_HELD = "django_txtasks: this attempt no longer holds its row"
 _FINISHED_OR_ERROR = f"""
     SELECT CAST(CASE count(*) WHEN 1 THEN '1' ELSE '{NOT_HELD}' END AS int) FROM gone
 """

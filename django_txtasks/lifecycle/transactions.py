@@ -130,7 +130,8 @@ def _takes_several_statements(connection: Any) -> bool:
     """Say whether psycopg writes values into the SQL, which Django may be told to bind on the server."""
     from psycopg import ClientCursor  # where there is PostgreSQL, it can be imported
 
-    return issubclass(connection.connection.cursor_factory, ClientCursor)
+    raw = connection.connection  # None: the task has closed it
+    return raw is not None and issubclass(raw.cursor_factory, ClientCursor)
 
 
 @contextmanager

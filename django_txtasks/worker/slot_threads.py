@@ -54,8 +54,6 @@ class SlotThreads:
         wake: called from a slot when it is free again.
 
     Attributes:
-        wake_after: a slot that is free again wakes the loop if so many are that it has not seen. Written by the
-            loop, read by slots.
         ended: what has ended, and how many seconds it took. Written by slots, emptied by the loop.
         over: batches of which nothing is left to run here. Written by slots, emptied by the loop.
     """
@@ -67,7 +65,7 @@ class SlotThreads:
         wake: Callable[[], None],
     ) -> None:
         self._run, self._wake = run, wake
-        self.wake_after = 1
+        self._wake_after = 1
         self._work: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
         self.ended: deque[tuple[Ended, float]] = deque()
         self.over: deque[Batch] = deque()
@@ -80,6 +78,12 @@ class SlotThreads:
 
     def __len__(self) -> int:
         return len(self._threads)
+
+    def wake_after(self, count: int) -> None:
+        """Have the loop woken once so many slots are free again that it has not seen: immediately if they are."""
+        self._wake_after = max(1, count)  # written by the loop, read by slots
+        if len(self.over) >= self._wake_after:
+            self._wake()
 
     def put(self, batch: Batch) -> None:
         """Hand it to the next slot that is free."""
@@ -112,7 +116,7 @@ class SlotThreads:
                 ended = self._run_one(running)
                 self.ended.append((ended, time.monotonic() - now))
         self.over.append(batch)
-        if len(self.over) >= self.wake_after:
+        if len(self.over) >= self._wake_after:
             self._wake()
 
     def _run_one(self, running: Running) -> Ended:

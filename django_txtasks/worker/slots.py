@@ -62,13 +62,14 @@ class Slots:
         return max(0, len(self._threads) - len(self._batches))
 
     def wake_after(self, count: int) -> None:
-        """Have the loop woken when so many slots are free again; it looks by itself when it has waited enough."""
-        self._threads.wake_after = max(1, count)
+        """Have the loop woken once so many slots are free that it has not seen: immediately if they are."""
+        self._threads.wake_after(count)
 
     @property
     def waiting(self) -> int:
-        """How many batches wait for a slot."""
-        return max(0, len(self._batches) - len(self._threads))
+        """How many batches wait for a slot, not counting those that were released."""
+        self._note_begun()
+        return max(0, len(self._begun) + len(self._queue) - len(self._threads))
 
     @property
     def half(self) -> int:
@@ -114,6 +115,8 @@ class Slots:
         self._note_begun()
         for batch in list(self._stalled(time.monotonic()) if stalled else self._batches):
             back += _emptied(batch.left)
+        if back:
+            self._queue = deque(one for one in self._queue if one.left or one.begun)
         for attempt in back:
             self._forget(attempt)
         return back
