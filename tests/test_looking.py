@@ -1,9 +1,11 @@
 """Hints without RabbitMQ where the database sends no messages: SQLite's number of changes, and glances."""
 
+import time
+
 import helpers
 import pytest
 from django.core.management import call_command
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
 from probe import tasks
 
 from django_txtasks import enqueue_many, enqueue_task, hints
@@ -199,3 +201,17 @@ def test_the_heads_tell_of_each_row_once():
     assert one.news() == ([], False)
     Task.objects.filter(pk=first.id).update(status="pending")
     assert one.news() == ([first.id], False)
+
+
+def test_after_a_glance_that_failed_turns_look_which_wait_longer_each_time(rows, monkeypatch):
+    """A database that is away would be asked without a pause."""
+    mine = glances.Glances(helpers.subscription())
+    mine.claimed(time.monotonic())
+
+    def refused(*_):
+        raise OperationalError("the server is away")
+
+    monkeypatch.setattr(mine._heads, "news", refused)
+    with pytest.raises(OperationalError):
+        mine.finds()
+    assert mine.next == glances.NEVER

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import uuid
 from datetime import timedelta
+from itertools import islice
 
 from django.db import connections
 
 from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.execute import as_uuid, fetch
+from django_txtasks.lifecycle.priorities import pending_priorities
 from django_txtasks.lifecycle.transactions import own_transaction
 from django_txtasks.lifecycle.turn import Subscription
 
@@ -45,8 +47,7 @@ def _due(subscription: Subscription) -> tuple[list[uuid.UUID], bool]:
     force = connections[alias].vendor == "mysql"
     sql = statements.DUE_HEAD.replace("{forced}", "FORCE INDEX (txtasks_pending)" * force)
     for queue in subscription.queues:
-        present = fetch(alias, statements.PENDING_PRIORITIES, queue=queue)
-        for (priority,) in present[:MAX_PRIORITIES]:
+        for priority in islice(pending_priorities(alias, queue), MAX_PRIORITIES):
             rows = fetch(alias, sql, queue=queue, priority=priority, limit=ROWS_PER_PRIORITY)
             found += [as_uuid(task_id) for task_id, name in rows if name in subscription.names]
             is_full = is_full or len(rows) == ROWS_PER_PRIORITY

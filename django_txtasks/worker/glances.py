@@ -30,6 +30,7 @@ class Glances:
 
     def finds(self) -> bool:
         """Say whether anything is due that was not due at the last glance."""
+        self.next = NEVER  # if it fails, turns look, which wait longer after each failure
         fresh, _ = self._heads.news()
         now = time.monotonic()
         self.next = now + EVERY_SECONDS if now < self._until else NEVER
