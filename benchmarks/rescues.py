@@ -1,14 +1,19 @@
 """How often a living worker is declared lost. The right answer is 0.
 
     python benchmarks/rescues.py [--only amqp,both-links] [--elsewhere] [--minutes 10] [--times 20]
+    python benchmarks/rescues.py --broker none [--server mariadb] [--elsewhere] [--times 20]
 
-Two workers and a cleaner with default times, on a private PostgreSQL and RabbitMQ behind proxies, while
+Two workers and a cleaner with default times, on a private server and RabbitMQ behind proxies (without a broker
+the second worker is behind none, so that the first one is cut off alone), while
 
+* links: the workers' links to the database are cut, with RST, so many times
+* away: the same, and new ones are refused for 5 s
+* freezes: a worker gets SIGSTOP for 5 s, so many times
+* database: the database is restarted, so many times
 * amqp: only the links to RabbitMQ are cut, every 2 s, for so many minutes
-* database: PostgreSQL is restarted, so many times
 * both-links: the workers' links to both are cut at once, with RST, so many times
 * both-servers: both servers are restarted together, so many times
-* outage: PostgreSQL is away for three leases
+* outage: the database is away for three leases
 * clock: PostgreSQL's clock is stepped by an hour, forward and back (needs libfaketime)
 
 --elsewhere makes the cleaner believe that the workers run on another machine, so that it does not see
@@ -18,10 +23,12 @@ their processes.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import glob
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -35,7 +42,7 @@ import stage  # isort: skip -- it says where the next ones are
 import services
 from proxy import Proxy
 
-LEASE = 15.0
+LEASE, AWAY = 15.0, 5.0
 
 
 class SteppedPostgres(services.Postgres):
@@ -61,21 +68,23 @@ class SteppedPostgres(services.Postgres):
 class Play:
     """The servers, the links, and the processes."""
 
-    def __init__(self, postgres: SteppedPostgres, rabbitmq: services.Server) -> None:
-        self.postgres, self.rabbitmq = postgres, rabbitmq
-        self.to_rows = Proxy("127.0.0.1", postgres.port)
-        self.to_broker = Proxy("127.0.0.1", rabbitmq.port)
+    def __init__(self, rows: services.Server, rabbitmq: services.Server | None) -> None:
+        self.rows, self.rabbitmq = rows, rabbitmq
+        self.to_rows = Proxy("127.0.0.1", rows.port)
+        self.to_broker = Proxy("127.0.0.1", rabbitmq.port if rabbitmq is not None else 0)
         self.log = tempfile.TemporaryFile("w+b")  # noqa: SIM115 -- until the end of the process
         self.processes: list[subprocess.Popen[bytes]] = []
 
     def start(self, command: str, *, proxied: bool) -> None:
         """Start a command, behind the proxies or not."""
-        rows, broker = self.postgres.url, self.rabbitmq.url
+        rows = self.rows.url
+        broker = "" if self.rabbitmq is None else self.rabbitmq.url
         if proxied:
-            rows, broker = _through(rows, self.to_rows), _through(broker, self.to_broker)
+            rows = _through(rows, self.to_rows)
+            broker = broker and _through(broker, self.to_broker)
         env = {
             "TXTASKS_DATABASE_URL": rows,
-            "TXTASKS_SETTINGS": json.dumps({"broker_url": broker}),
+            "TXTASKS_SETTINGS": json.dumps({"broker_url": broker or None}),
         }
         self.processes.append(stage.start(command, log=self.log, env=env))
 
@@ -92,18 +101,20 @@ def _through(url: str, proxy: Proxy) -> str:
 def main() -> int:
     """Print a line for each scenario; return 1 if any living worker was declared lost."""
     arguments = _arguments()
-    with SteppedPostgres() as postgres, services.RabbitMQ() as rabbitmq:
+    rows = SteppedPostgres() if arguments.server == "postgresql" else services.MariaDB()
+    rabbitmq = None if arguments.broker == "none" else services.RabbitMQ()
+    with rows, rabbitmq or contextlib.nullcontext():
         os.environ["DJANGO_SETTINGS_MODULE"] = "settings_for_tests"
-        os.environ["TXTASKS_DATABASE_URL"] = postgres.url
+        os.environ["TXTASKS_DATABASE_URL"] = rows.url
         import django
         from django.core.management import call_command
 
         django.setup()
         call_command("migrate", verbosity=0)
-        play = Play(postgres, rabbitmq)
+        play = Play(rows, rabbitmq)
         play.start("runcleaner", proxied=False)
-        for _ in range(2):
-            play.start("runworkers", proxied=True)
+        play.start("runworkers", proxied=True)
+        play.start("runworkers", proxied=rabbitmq is not None)
         try:
             return _play(play, arguments)
         finally:
@@ -115,15 +126,20 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default=",".join(SCENARIOS))
+    parser.add_argument("--only", help="which, by comma; all that fit by default")
+    parser.add_argument("--broker", choices=["rabbitmq", "none"], default="rabbitmq")
+    parser.add_argument("--server", choices=["postgresql", "mariadb"], default="postgresql")
     parser.add_argument("--elsewhere", action="store_true")
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--times", type=int, default=20)
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if arguments.only is None:
+        arguments.only = ",".join(SCENARIOS if arguments.broker != "none" else WITHOUT_BROKER)
+    return arguments
 
 
 def _play(play: Play, arguments: argparse.Namespace) -> int:
-    _wait_until_all_are_well(arguments.elsewhere)
+    _wait_until_all_are_well(arguments)
     ended = threading.Event()
     stream = threading.Thread(target=_enqueue, args=(ended,))
     stream.start()
@@ -131,7 +147,7 @@ def _play(play: Play, arguments: argparse.Namespace) -> int:
     for name in arguments.only.split(","):
         before, start = play.lost(), time.monotonic()
         did = SCENARIOS[name](play, arguments)
-        _wait_until_all_are_well(arguments.elsewhere)
+        _wait_until_all_are_well(arguments)
         time.sleep(LEASE + 3)
         false = play.lost() - before
         total += false
@@ -156,8 +172,8 @@ def _enqueue(ended: threading.Event) -> None:
     connection.close()
 
 
-def _wait_until_all_are_well(elsewhere: bool) -> None:
-    """Until both workers beat, under a last will."""
+def _wait_until_all_are_well(arguments: argparse.Namespace) -> None:
+    """Until both workers beat, under a last will if there is a broker."""
     from django.db import DatabaseError, InterfaceError, connection
 
     from django_txtasks.models import Worker
@@ -166,8 +182,10 @@ def _wait_until_all_are_well(elsewhere: bool) -> None:
     while True:
         time.sleep(0.5)
         try:
-            living = list(Worker.objects.filter(lost=False, will__gt=0))
-            if elsewhere:
+            living = list(Worker.objects.filter(lost=False))
+            if arguments.broker != "none":
+                living = [one for one in living if one.will]
+            if arguments.elsewhere:
                 Worker.objects.update(host="elsewhere")
         except (DatabaseError, InterfaceError):
             connection.close()
@@ -191,7 +209,7 @@ def _repeat(what: str, act: Callable[[Play], None]) -> Callable[[Play, argparse.
     def scenario(play: Play, arguments: argparse.Namespace) -> str:
         for _ in range(arguments.times):
             act(play)
-            _wait_until_all_are_well(arguments.elsewhere)
+            _wait_until_all_are_well(arguments)
             time.sleep(random.uniform(0, 1))
         return f"{arguments.times} {what}"
 
@@ -199,8 +217,26 @@ def _repeat(what: str, act: Callable[[Play], None]) -> Callable[[Play, argparse.
 
 
 def _restart_database(play: Play) -> None:
-    play.postgres.stop()
-    play.postgres.start()
+    play.rows.stop()
+    play.rows.start()
+
+
+def _cut_rows(play: Play) -> None:
+    play.to_rows.reset_all()
+
+
+def _away(play: Play) -> None:
+    play.to_rows.cut(away=AWAY)
+    time.sleep(AWAY)
+
+
+def _freeze(play: Play) -> None:
+    from django_txtasks.models import Worker
+
+    pid = random.choice(Worker.objects.filter(lost=False).values_list("pid", flat=True))
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(AWAY)
+    os.kill(pid, signal.SIGCONT)
 
 
 def _cut_both(play: Play) -> None:
@@ -209,27 +245,28 @@ def _cut_both(play: Play) -> None:
 
 
 def _restart_both(play: Play) -> None:
+    assert play.rabbitmq is not None
     play.rabbitmq.stop()
-    play.postgres.stop()
-    play.postgres.launch()
+    play.rows.stop()
+    play.rows.launch()
     play.rabbitmq.launch()
-    play.postgres.wait_until_ready()
+    play.rows.wait_until_ready()
     play.rabbitmq.wait_until_ready()
 
 
 def _outage(play: Play, arguments: argparse.Namespace) -> str:
-    play.postgres.stop()
+    play.rows.stop()
     time.sleep(3 * LEASE)
-    play.postgres.start()
-    return "PostgreSQL away for 3 leases"
+    play.rows.start()
+    return "the database away for 3 leases"
 
 
 def _clock(play: Play, arguments: argparse.Namespace) -> str:
-    if not play.postgres.steppable:
+    if not (isinstance(play.rows, SteppedPostgres) and play.rows.steppable):
         return "NOT RUN: libfaketime is not installed"
     seen = []
     for shift in ("+3600", "+0", "-3600", "+0"):
-        play.postgres.step(shift)
+        play.rows.step(shift)
         seen.append(_clock_of_database() - time.time())
         time.sleep(LEASE + 5)
     return "4 steps of the clock, to " + ", ".join(f"{shift:+.0f} s" for shift in seen)
@@ -247,13 +284,17 @@ def _clock_of_database() -> float:
 
 
 SCENARIOS: dict[str, Callable[[Play, argparse.Namespace], str]] = {
+    "links": _repeat("cuts of links to the database", _cut_rows),
+    "away": _repeat(f"cuts of them for {AWAY:g} s", _away),
+    "freezes": _repeat(f"freezes for {AWAY:g} s", _freeze),
     "amqp": _cut_amqp,
-    "database": _repeat("restarts of PostgreSQL alone", _restart_database),
+    "database": _repeat("restarts of the database alone", _restart_database),
     "both-links": _repeat("cuts of both links at once", _cut_both),
     "both-servers": _repeat("restarts of both servers", _restart_both),
     "outage": _outage,
     "clock": _clock,
 }
+WITHOUT_BROKER = ("links", "away", "freezes", "database", "outage")
 
 if __name__ == "__main__":
     sys.exit(main())

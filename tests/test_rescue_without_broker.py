@@ -11,6 +11,7 @@ import helpers
 import pytest
 from django.conf import settings as django_settings
 from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
 from probe import tasks
 from probe.models import Run
 from proxy import Proxy
@@ -350,6 +351,17 @@ def test_a_silent_worker_elsewhere_is_looked_at_no_more_often_than_others(detect
         clock.now += 1
         list(detector.lost())
         assert detector.pause(1.0) == 1.0
+
+
+@on_server
+def test_a_look_at_workers_that_beat_is_one_statement(detector):
+    alive = [register(host) for host in ("elsewhere", workers.host_name()) for _ in range(5)]
+    for _ in range(3):
+        for worker in alive:
+            beat(worker)
+        with CaptureQueriesContext(connection) as asked:
+            assert not list(detector.lost())
+        assert len(asked) == 1
 
 
 # -- real processes -----------------------------------------------------------------------------------

@@ -190,8 +190,8 @@ class FailureDetector:
             return FirstSignal.PROCESS
         if worker.suspected:
             return FirstSignal.WILL
-        is_told_of = is_there or self.wills is not None  # by the system, or by RabbitMQ
-        return None if is_told_of or silence < self._beats(2) else FirstSignal.SILENCE
+        has_broker = self.wills is not None  # which would tell of its end
+        return None if has_broker or silence < self._beats(2) else FirstSignal.SILENCE
 
     def _suspicion(self, worker: LivingWorker, signal: FirstSignal, now: float) -> Suspicion:
         """Return the suspicion at this beat; it begins anew if the last look was too long ago."""

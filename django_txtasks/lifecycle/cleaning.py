@@ -107,7 +107,7 @@ def living_workers(alias: str) -> list[LivingWorker]:
 
 def _signs(text: str) -> dict[str, Any]:
     """Return a worker's sessions and the mark of its process, which are kept together."""
-    signs = json.loads(text)
+    signs = [str(one) for one in json.loads(text) or ()]
     marks = [one for one in signs if one.startswith(processes.PREFIX)]
     return {"sessions": [one for one in signs if one not in marks], "process": "".join(marks[:1])}
 

@@ -137,13 +137,13 @@ def are_gone(alias: str, sessions: Sequence[str]) -> bool | None:
 
     It cannot if the server was started since, or is another one of a cluster: that one has sessions of its own.
     """
-    ours = session_of_thread(alias)
-    if not (ours and sessions and all(sessions)):
+    parts = [one.split(" ", 2) for one in (session_of_thread(alias), *sessions)]
+    if not sessions or any(len(one) != len(_Session._fields) for one in parts):
         return None
-    told = [_Session(*one.split(" ", 2)) for one in sessions]
+    ours, *told = [_Session(*one) for one in parts]
     if connections[alias].vendor == "postgresql":
-        return _are_gone_from_postgres(alias, _Session(*ours.split(" ", 2)), told)
-    return _are_gone_from_mysql(alias, _Session(*ours.split(" ", 2)), told)
+        return _are_gone_from_postgres(alias, ours, told)
+    return _are_gone_from_mysql(alias, ours, told)
 
 
 class _Session(NamedTuple):
