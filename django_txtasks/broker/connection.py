@@ -21,6 +21,7 @@ from pika.adapters.select_connection import SelectConnection
 from pika.adapters.utils.nbio_interface import AbstractIOReference
 from pika.adapters.utils.selector_ioloop_adapter import SelectorIOServicesAdapter
 
+FRAME_END = bytes([spec.FRAME_END])
 TRANSIENT = spec.BasicProperties(content_type="application/json", delivery_mode=1)
 
 codecs.lookup("idna")  # host names need it, and once Python is ending nothing can be imported
@@ -86,9 +87,35 @@ class Connection(SelectConnection):  # type: ignore[misc]  # pika ships no types
 
         The same as ``basic_publish()``, which spends ten times as long on what is always the same.
         """
-        message = _head(channel, queue, len(body)) + frame.Body(channel, body).marshal()
-        self._output_marshaled_frames([message])
+        self._output_marshaled_frames([_head(channel, queue, len(body)), body, FRAME_END])
         return self._transport is not None and not self._transport.get_write_buffer_size()
+
+    def publish_now(self, channel: int, queue: str, body: bytes) -> bool:
+        """Send one as ``publish`` does, if the socket takes it at once; say whether it took all of it.
+
+        Not before the loop has read what RabbitMQ may have said: that the connection is closed, or blocked.
+        """
+        if self.has_something_to_read():
+            return False
+        message = _head(channel, queue, len(body)) + body + FRAME_END
+        sent = self._send(message)
+        self.bytes_sent += sent
+        if 0 < sent < len(message):
+            super()._output_marshaled_frames([message[sent:]])
+        return sent == len(message)
+
+    def has_something_to_read(self) -> bool:
+        """Say whether RabbitMQ has said what the loop has not read, or is gone. (With TLS it is not seen.)"""
+        sock = getattr(self._transport, "_sock", None)
+        if type(sock) is not socket.socket:
+            return False
+        try:
+            sock.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            pass
+        return True
 
     def _output_marshaled_frames(self, marshaled_frames: Sequence[bytes]) -> None:
         """Send at once what the socket takes; the loop sends the rest, and finds out about failures."""
@@ -110,7 +137,8 @@ class Connection(SelectConnection):  # type: ignore[misc]  # pika ships no types
 
 @lru_cache(maxsize=1000)
 def _head(channel: int, queue: str, length: int) -> bytes:
-    """Return the two frames in front of a body."""
+    """Return what is in front of a body: two frames, and the begin of its own."""
     publish = spec.Basic.Publish(exchange="", routing_key=queue)
     header = frame.Header(channel, length, TRANSIENT)
-    return bytes(frame.Method(channel, publish).marshal() + header.marshal())
+    own = frame.Body(channel, bytes(length)).marshal()[: -length - len(FRAME_END)]
+    return bytes(frame.Method(channel, publish).marshal() + header.marshal() + own)

@@ -1,4 +1,8 @@
-"""Sends hints from a thread of its own, so that no request waits for, or fails by, the broker.
+"""Sends hints so that no request waits for, or fails by, the broker.
+
+A thread connects, looks after the connection, and sends what waits. Where nothing is in the way, a hint does
+not wait for it: the thread that has committed gives it to the socket, which takes it at once or not at all. Waking
+another thread costs both of them more, as they share the GIL.
 
 Hints are transient and unconfirmed: losing one costs latency until the next scan, no more.
 """
@@ -11,7 +15,8 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 import pika
 
@@ -59,7 +64,10 @@ atexit.register(close_all)
 
 
 class Publisher:
-    """A bounded buffer of ids for each of RabbitMQ's queues, and the thread that packs them into hints."""
+    """A bounded buffer of ids for each of RabbitMQ's queues, and the thread that packs them into hints.
+
+    The connection is used by one thread at a time, which holds ``_in_use``.
+    """
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -70,22 +78,42 @@ class Publisher:
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
+        self._in_use = threading.Lock()
         self._link = Link(config, "Publisher")
         self._declared: set[str] = set()
         self._looked_at = 0.0
 
     def notify(self, alias: str, tasks: Iterable[tuple[uuid.UUID, str]]) -> None:
-        """Put hints for (id, queue) pairs into the buffer."""
+        """Send hints for (id, queue) pairs now, or put them into the buffer."""
         of_queue: dict[str, list[uuid.UUID]] = {}
         for task_id, name in tasks:
             of_queue.setdefault(name, []).append(task_id)
         for name, ids in of_queue.items():
             queue = topology.hint_queue(self.config, alias, name)
-            waiting = self._waiting.setdefault(queue, deque())
-            room = max(0, BUFFER_IDS - len(waiting))
-            waiting.extend(ids[:room])
-            if len(ids) > room:
-                self._more.add(queue)
+            if not self._send_now(queue, ids):
+                self._send_later(queue, ids)
+
+    def _send_now(self, queue: str, ids: list[uuid.UUID]) -> bool:
+        """Send a hint from the calling thread, without waiting. False = the publisher's thread has to do it."""
+        in_use = self._in_use
+        if len(ids) > topology.IDS_PER_HINT or not in_use.acquire(blocking=False):
+            return False
+        try:
+            if queue not in self._declared or self._waiting.get(queue) or queue in self._more:
+                return False
+            return topology.publish_now(self._link.channel, queue, topology.encode_hint(ids))
+        except Exception:  # pika raises many kinds; its thread finds out, and says so
+            return False
+        finally:
+            in_use.release()
+
+    def _send_later(self, queue: str, ids: list[uuid.UUID]) -> None:
+        """Put ids into the buffer, and wake the thread."""
+        waiting = self._waiting.setdefault(queue, deque())
+        room = max(0, BUFFER_IDS - len(waiting))
+        waiting.extend(ids[:room])
+        if len(ids) > room:
+            self._more.add(queue)
         if self._thread is None:
             self._start()
         if not self._woken:
@@ -113,18 +141,34 @@ class Publisher:
     def _publish_until_closed(self) -> None:
         while not (self._closing.is_set() and not self._something_waits()):
             try:
-                self._publish_what_waits()
+                with self._using():
+                    self._publish_what_waits()
             except (
                 Exception
             ) as error:  # pika raises many kinds; without this thread no hint is sent
-                pause = self._link.failed(error)
+                with self._using():
+                    pause = self._link.failed(error)
                 if self._closing.is_set():
                     return
                 self._closing.wait(pause)
             else:
                 self._wake_event.wait(IDLE_SECONDS)
             self._woken = False  # before looking at what waits: what comes later wakes it again
-        self._link.close()
+        with self._using():
+            self._link.close()
+
+    @contextmanager
+    def _using(self) -> Iterator[None]:
+        """Have the connection for this thread alone."""
+        if not self._in_use.acquire(timeout=FLUSH_SECONDS):
+            # who had it was ended by a time limit before it could give it back: it takes microseconds
+            self._in_use = threading.Lock()
+            self._in_use.acquire()
+        in_use = self._in_use
+        try:
+            yield
+        finally:
+            in_use.release()
 
     def _wake(self) -> None:
         self._woken = True
@@ -144,12 +188,12 @@ class Publisher:
                     self._publish(queue, ids)
 
     def _look_after(self, connection: pika.BlockingConnection) -> None:
-        """Hear what RabbitMQ has to say, if that was not done a moment ago.
+        """Hear what RabbitMQ has to say, if it has said something, or that was not done a moment ago.
 
         It costs more than a hint does, and the requests of this process wait for the GIL meanwhile.
         """
         now = time.monotonic()
-        if now - self._looked_at > LOOK_SECONDS:
+        if now - self._looked_at > LOOK_SECONDS or topology.has_something_to_say(connection):
             self._looked_at = now
             connection.process_data_events(0)
 

@@ -142,3 +142,15 @@ def publish(channel: BlockingChannel, queue: str, body: bytes) -> None:
         raise ChannelWrongStateError(f"the channel to {queue} is closed")
     if not connection._impl.publish(channel.channel_number, queue, body):
         connection.process_data_events(0)  # sends the rest, or raises
+
+
+def publish_now(channel: BlockingChannel | None, queue: str, body: bytes) -> bool:
+    """Send a hint, which RabbitMQ may lose, if that can be done at once; say whether it was."""
+    if channel is None or not channel.is_open:
+        return False
+    return bool(channel.connection._impl.publish_now(channel.channel_number, queue, body))
+
+
+def has_something_to_say(connection: pika.BlockingConnection) -> bool:
+    """Say whether RabbitMQ has sent what was not read yet, or is gone."""
+    return bool(connection._impl.has_something_to_read())

@@ -1,0 +1,99 @@
+"""A hint is sent by the thread that has committed if nothing is in its way, else by the publisher's thread."""
+
+import select
+import threading
+
+import helpers
+import pika
+import pytest
+from django.db import connection
+from probe import tasks
+from proxy import Proxy
+from test_broker import queue_name, received, waiting
+
+from django_txtasks import enqueue_task
+from django_txtasks.broker import publisher
+from django_txtasks.conf import get_config
+
+pytestmark = [pytest.mark.usefixtures("rows"), pytest.mark.once]
+
+
+def ready():
+    """This process's publisher, connected, with a queue that it has sent a hint to, and at rest."""
+    enqueue_task(tasks.note)
+    ours = publisher.of_process(get_config())
+    helpers.wait_until(lambda: queue_name() in ours._declared and not ours._woken)
+    return ours
+
+
+def packed(url):
+    return [one for ids, _ in received(url, "default") for one in ids]
+
+
+@pytest.fixture
+def through_proxy(broker, txtasks):
+    """A proxy on the way to RabbitMQ."""
+    url = pika.URLParameters(broker)
+    with Proxy(url.host, url.port) as proxy:
+        txtasks(broker_url=broker.replace(f":{url.port}/", f":{proxy.port}/"))
+        yield proxy
+        publisher.close_all()
+        publisher._start_afresh()
+
+
+def test_a_hint_needs_no_other_thread(broker, monkeypatch):
+    ours = ready()
+    monkeypatch.setattr(ours, "_send_later", None)  # it would be called in vain
+    task_id = enqueue_task(tasks.note).id
+    helpers.wait_until(lambda: waiting(broker) == 2)
+    assert packed(broker)[-1] == task_id
+
+
+def test_a_hint_waits_for_the_other_thread_while_that_uses_the_connection(broker):
+    ours = ready()
+    with ours._using():
+        task_id = enqueue_task(tasks.note).id
+        assert ours._woken
+    helpers.wait_until(lambda: waiting(broker) == 2)
+    assert packed(broker)[-1] == task_id
+
+
+def test_hints_of_many_threads_all_arrive_once_each(broker):
+    ready()
+    ids = []
+
+    def enqueue_some():
+        ids.extend(enqueue_task(tasks.note).id for _ in range(25))
+        connection.close()
+
+    threads = [threading.Thread(target=enqueue_some) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    publisher.close_all()
+    publisher._start_afresh()
+    got = packed(broker)[1:]
+    assert sorted(got) == sorted(ids)
+
+
+def test_a_thread_that_ends_with_the_connection_in_hand_stops_no_hint(broker, monkeypatch):
+    """A time limit may end it in the moment in which it has taken it."""
+    monkeypatch.setattr(publisher, "FLUSH_SECONDS", 0.1)
+    ours = ready()
+    ours._in_use.acquire()
+    for number in (2, 3):
+        enqueue_task(tasks.note)
+        helpers.wait_until(lambda n=number: waiting(broker) == n)
+    assert not ours._in_use.locked()
+
+
+def test_no_hint_is_given_to_a_connection_that_has_ended(broker, through_proxy):
+    ours = ready()
+    sock = ours._link.connection._impl._transport._sock
+    helpers.wait_until(lambda: waiting(broker) == 1)
+    through_proxy.cut_all()
+    helpers.wait_until(lambda: sock.fileno() < 0 or select.select([sock], [], [], 0)[0])
+    task_id = enqueue_task(tasks.note).id
+    helpers.wait_until(lambda: waiting(broker) == 2)
+    assert packed(broker)[-1] == task_id
