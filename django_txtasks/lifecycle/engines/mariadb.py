@@ -1,6 +1,6 @@
 """A worker's turn in two round trips, on MariaDB: one beats, locks what ended and looks, one writes and commits.
 
-Statement by statement a turn takes eleven round trips, after each of which a busy loop waits for Python. What is
+Statement by statement a turn takes nine round trips, after each of which a busy loop waits for Python. What is
 not usual, a retry, a hook, an outcome whose row is not held, goes that way: see ``portable``. Which rows fit is
 decided between the two, by ``Capacity.admit``.
 """
