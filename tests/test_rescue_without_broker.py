@@ -414,9 +414,9 @@ def test_a_living_worker_whose_sessions_are_cut_is_not_declared_lost(elsewhere, 
         worker = start_worker(processes, TXTASKS_DATABASE_URL=through)
         if elsewhere:
             Worker.objects.update(host="elsewhere")
-        handle = tasks.slow_once.enqueue("running", seconds=4)
+        handle = tasks.slow_once.enqueue("running", seconds=3)
         pid_of("running")
-        for _ in range(5):
+        for _ in range(3):
             seen = Worker.objects.get(pk=worker.pk)
             proxy.reset_all()
             alive = Worker.objects.filter(pk=worker.pk, beat__gt=seen.beat + 2)
