@@ -238,6 +238,16 @@ def test_without_its_own_link_to_rabbitmq_a_cleaner_waits_for_the_lease(detector
     assert lost(detector, clock, 10) == set()
 
 
+@on_server
+def test_a_cleaner_that_never_had_a_link_to_rabbitmq_waits_for_the_lease(detector, wills, clock):
+    """Another cleaner has written the suspicion down."""
+    wills.unbroken = 0
+    list(detector.lost())
+    worker = crashed_worker(detector)
+    wills.deliver(worker, 1)
+    assert lost(detector, clock, 10) == set()
+
+
 @pytest.mark.parametrize("number", [0, 2, 7])
 def test_a_will_of_another_number_is_void(number):
     worker = register()
