@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import helpers
 import pytest
+from django.core.management import call_command
 from django.db import connection, transaction
 from probe import tasks
 from proxy import Proxy
@@ -144,10 +145,11 @@ def test_nothing_is_told_before_the_commit(hints_only):
         helpers.wait_until(lambda: ids(heard) == [other, handle.id])
 
 
-def test_ten_thousand_tasks_of_one_transaction_run_without_waiting_for_a_scan(hints_only):
+def test_ten_thousand_tasks_of_one_transaction_run_without_waiting_for_a_scan(hints_only, txtasks):
+    txtasks(keep_finished=0)
     with helpers.working():
-        enqueue_many((tasks.give, (number,)) for number in range(10_000))
-        helpers.wait_until(lambda: helpers.counts()["finished"] == 10_000)
+        enqueue_many((tasks.nothing, ()) for _ in range(10_000))
+        helpers.wait_until(lambda: not sum(helpers.counts().values()))
 
 
 def test_ids_beyond_the_buffer_are_told_as_more(hints_only):
@@ -281,6 +283,16 @@ def test_a_listener_whose_session_was_ended_hears_again_and_scans(hints_only):
         helpers.wait_until(lambda: worker.inbox.connected)
         tasks.note.enqueue("after")
         helpers.wait_until(lambda: helpers.runs("after"))
+
+
+def test_a_worker_that_begins_to_hear_scans_for_what_was_sent_before(hints_only):
+    heard = []
+    one = HintListener("default", ["default"], heard.append)
+    one.start()
+    helpers.wait_until(lambda: one.connected)
+    helpers.wait_until(lambda: heard, seconds=10)
+    one.stop()
+    assert [(list(hint.ids), hint.more) for hint in heard] == [([], True)]
 
 
 def test_a_sender_whose_session_was_ended_sends_again(hints_only):
@@ -442,6 +454,16 @@ def test_workers_and_senders_are_processes(processes, hints_only):
     helpers.wait_until(lambda: helpers.runs("short"), what=lambda: processes.log_of(worker))
     worker.terminate()
     assert worker.wait(60) == 0
+    helpers.wait_until(lambda: not sessions_of("datname = current_database()"))
+
+
+def test_a_worker_in_this_process_leaves_no_thread_and_no_session(hints_only):
+    before = set(threading.enumerate())
+    tasks.note.enqueue("batch")
+    call_command("runworkers", batch=True, verbosity=0)
+    hints.flush()
+    assert helpers.runs("batch")
+    helpers.wait_until(lambda: set(threading.enumerate()) <= before)
     helpers.wait_until(lambda: not sessions_of("datname = current_database()"))
 
 

@@ -320,6 +320,11 @@ def plain():
 
 
 @task(idempotent=True)
+def nothing():
+    pass
+
+
+@task(idempotent=True)
 def quick(key="quick"):
     ran(key)
 
