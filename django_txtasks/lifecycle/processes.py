@@ -22,7 +22,7 @@ def own_mark() -> str:
 
 def mark_of(pid: int) -> str:
     """Return the mark of a process whose number counts here."""
-    where, began = _where_numbers_count(), _began(pid)
+    where, began = _where_numbers_count(os.getpid()), _began(pid)
     return f"{PREFIX}{began} {where}" if where and began else ""
 
 
@@ -31,7 +31,7 @@ def is_there(pid: int, mark: str) -> bool | None:
 
     Another namespace has other numbers, also under the same host name: what is seen here says nothing of it.
     """
-    here = _where_numbers_count()
+    here = _where_numbers_count(os.getpid())
     if not here or not mark:
         return _exists(pid) or None
     began, _, where = mark.removeprefix(PREFIX).partition(" ")
@@ -46,10 +46,11 @@ def _own_mark(pid: int) -> str:
     return mark_of(pid)
 
 
-def _where_numbers_count() -> str:
+@functools.lru_cache(maxsize=1)
+def _where_numbers_count(me: int) -> str:
     """Return what is the same for two processes only if both know processes by the same numbers and clock."""
     try:
-        if os.readlink("/proc/self") != str(os.getpid()):
+        if os.readlink("/proc/self") != str(me):
             return ""  # it shows the processes of another namespace
         named = [
             Path("/proc/sys/kernel/random/boot_id").read_text(),
