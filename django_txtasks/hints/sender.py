@@ -25,9 +25,9 @@ from django_txtasks.wakeup import WakeEvent
 FLUSH_SECONDS = 2.0
 IDLE_SECONDS = 60.0
 """Seconds without a hint after which the session is closed."""
-REST = 10
-"""How many times as long as it has taken to send it rests: it uses an eleventh of one core at most."""
-LONGEST_REST_SECONDS = 0.05
+REST = 40
+"""How many times as long as it has taken to send it rests: on a machine that is busy that is longer, too."""
+LONGEST_REST_SECONDS = 0.25
 
 _senders: dict[str, Sender] = {}
 _lock = threading.Lock()

@@ -11,7 +11,7 @@ from django_txtasks.lifecycle.heads import Heads
 from django_txtasks.lifecycle.turn import Subscription
 from django_txtasks.worker.limits import NEVER
 
-EVERY_SECONDS = 0.05
+EVERY_SECONDS = 0.04
 FOR_SECONDS = 5.0
 """Seconds after a task was claimed for which more of them are expected."""
 
