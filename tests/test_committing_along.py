@@ -15,6 +15,7 @@ from django_txtasks.conf import get_config
 from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import outcomes
 from django_txtasks.lifecycle.attempts import Arrow, Ended
+from django_txtasks.lifecycle.sessions import close_dedicated, dedicate
 from django_txtasks.lifecycle.workers import register
 from django_txtasks.models import Status, Task
 from django_txtasks.worker.connections import outlives_the_task
@@ -173,7 +174,6 @@ def test_a_constraint_that_refuses_the_commit_fails_the_attempt():
 
 
 @on_postgres
-@pytest.mark.skipif(connection.vendor != "postgresql", reason="it is an option of PostgreSQL")
 def test_a_worker_in_debug_mode_works_with_values_bound_on_the_server(settings):
     """Django shows no statement with numbered parameters then."""
     settings.DEBUG = True
@@ -190,6 +190,18 @@ def test_a_worker_in_debug_mode_works_with_values_bound_on_the_server(settings):
     assert helpers.finished(handle.id).outcome == "succeeded"
 
 
+def test_in_a_dedicated_session_the_finish_takes_several_statements():
+    attempt = claimed()
+    dedicate("default", get_config().lease)
+    try:
+        with transaction.atomic():
+            finish(attempt)
+    finally:
+        close_dedicated("default")
+    assert helpers.finished(attempt.task_id).outcome == "succeeded"
+
+
+@on_postgres
 @pytest.mark.parametrize("option", ["server_side_binding", "pool"])
 def test_an_atomic_task_finishes_however_django_is_connected(settings, option, history):
     handle = tasks.atomic_note.enqueue()

@@ -267,7 +267,7 @@ def test_the_next_pass_has_the_parts_of_the_last_one_and_joins_small_ones():
 
 
 OF_A_PART = re.compile(
-    r"%\((begin_time|age)\)s|run_after >= \$|\(run_after, id\) >= \(\$|make_interval\(secs => \$"
+    r"%\((begin_time|age)\)s|run_after >?= \$|\(run_after, id\) (>=|<) \(\$|make_interval\(secs => \$"
 )
 
 

@@ -119,8 +119,8 @@ def execute_and_commit(alias: str, sql: str, **params: Any) -> None:
 def can_commit_along(alias: str) -> bool:
     """Say whether ``execute_and_commit`` can: PostgreSQL or MariaDB, in the outermost block."""
     connection: Any = connections[alias]
-    if not connection.in_atomic_block or connection.savepoint_ids:
-        return False
+    if not connection.in_atomic_block or connection.savepoint_ids or is_dedicated(connection):
+        return False  # a dedicated session gets its parameters apart
     if connection.vendor == "postgresql":
         return _takes_several_statements(connection)
     return bool(getattr(connection, "mysql_is_mariadb", False))
