@@ -163,7 +163,8 @@ def _queues_of_backends(backends: dict[str, Any]) -> list[str]:
 
 def _in_test_run() -> bool:
     """Say whether Django's test environment is set up, as by its test runner and by pytest-django."""
-    return hasattr(sys.modules.get("django.core.mail"), "outbox")
+    utils = sys.modules.get("django.test.utils")
+    return hasattr(getattr(utils, "_TestState", None), "saved_data")
 
 
 def _reset(*, setting: str, **_: Any) -> None:

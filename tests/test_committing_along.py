@@ -13,7 +13,7 @@ from probe import tasks
 
 from django_txtasks.conf import get_config
 from django_txtasks.exceptions import ClaimLost
-from django_txtasks.lifecycle import outcomes
+from django_txtasks.lifecycle import outcomes, transactions
 from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.sessions import close_dedicated, dedicate
 from django_txtasks.lifecycle.workers import register
@@ -30,6 +30,7 @@ on_postgres = pytest.mark.skipif(connection.vendor != "postgresql", reason="othe
 def claimed():
     """Return the attempt of an atomic task that was just claimed."""
     config = get_config()
+    transactions._takes_blocks("default")  # which MariaDB is asked once
     tasks.atomic_note.enqueue()
     me = register("default", queues=["default"], threads=1, listening=None, lease=config.lease)
     with transaction.atomic():
@@ -227,3 +228,18 @@ def test_a_result_is_kept_as_it_was(txtasks):
     handles = [tasks.told_atomic.enqueue(value) for value in values]
     call_command("runworkers", batch=True)
     assert [helpers.finished(handle.id).result for handle in handles] == values
+
+
+@pytest.mark.skipif(connection.vendor != "mysql", reason="Galera is of MariaDB")
+def test_a_cluster_gets_statements_one_by_one(monkeypatch):
+    """It may run a block again by itself."""
+    monkeypatch.setattr(transactions, "_AGAIN", "SELECT 'wsrep_on', 'ON'")
+    monkeypatch.setattr(transactions, "_runs_again", {})
+    attempt = claimed()
+    dedicate("default", get_config().lease)
+    assert not transactions.can_use_blocks("default")
+    close_dedicated("default")
+    with CaptureQueriesContext(connection) as asked, transaction.atomic():
+        finish(attempt)
+    assert not any("NOT ATOMIC" in one["sql"] for one in asked)
+    assert helpers.finished(attempt.task_id).outcome == "succeeded"

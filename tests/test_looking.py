@@ -1,6 +1,7 @@
 """Hints without RabbitMQ where the database sends no messages: SQLite's number of changes, and glances."""
 
 import time
+import uuid
 
 import helpers
 import pytest
@@ -9,10 +10,12 @@ from django.db import OperationalError, connection, transaction
 from probe import tasks
 
 from django_txtasks import enqueue_many, enqueue_task, hints
-from django_txtasks.conf import get_config
+from django_txtasks.conf import get_config, parse
 from django_txtasks.lifecycle import heads
+from django_txtasks.lifecycle.turn import Capacity, TurnResult
 from django_txtasks.models import Task
 from django_txtasks.worker import glances
+from django_txtasks.worker.schedule import Schedule
 
 pytestmark = pytest.mark.usefixtures("rows")
 
@@ -215,3 +218,38 @@ def test_after_a_glance_that_failed_turns_look_which_wait_longer_each_time(rows,
     with pytest.raises(OperationalError):
         mine.finds()
     assert mine.next == glances.NEVER
+
+
+def test_after_a_glance_that_took_too_long_there_is_none_for_a_while(rows, monkeypatch):
+    """Dead rows are for scans, which know how to go past them."""
+    monkeypatch.setattr(heads, "LONGEST_SECONDS", -1.0)
+    mine = glances.Glances(helpers.subscription())
+    mine.claimed(time.monotonic())
+    tasks.note.enqueue()
+    assert not mine.finds()
+    mine.claimed(time.monotonic())
+    assert mine.next > time.monotonic() + glances.REST_SECONDS / 2
+    monkeypatch.setattr(heads, "LONGEST_SECONDS", 60.0)
+    assert mine.finds()
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(("is_set", "waits"), [(True, 0), (False, 1)])
+def test_an_id_that_is_not_there_is_looked_up_again_only_where_hints_may_be_early(
+    txtasks, is_set, waits
+):
+    txtasks(database_hints=is_set)
+    schedule = Schedule(get_config())
+    absent = uuid.uuid4()
+    schedule.written(
+        TurnResult(Capacity(1), looked_up=(absent,), absent=(absent,)), 0.0, busy=False
+    )
+    assert len(schedule.timers._at) == waits
+
+
+@pytest.mark.once
+def test_mail_in_memory_does_not_switch_hints_off(monkeypatch):
+    """As on a site whose EMAIL_BACKEND is locmem."""
+    monkeypatch.setattr("django.core.mail.outbox", [], raising=False)
+    monkeypatch.delattr("django.test.utils._TestState.saved_data")
+    assert parse({}).has_database_hints

@@ -17,7 +17,7 @@ from probe.models import Run
 from proxy import Proxy
 
 from django_txtasks.cleaner.failure_detector import FailureDetector, lives_here
-from django_txtasks.cleaner.suspicion import GAP_SECONDS
+from django_txtasks.cleaner.suspicion import GAP_SECONDS, FirstSignal, Suspicion
 from django_txtasks.conf import get_config
 from django_txtasks.lifecycle import cleaning, sessions, workers
 from django_txtasks.lifecycle.processes import PREFIX, is_there, mark_of, own_mark
@@ -438,3 +438,19 @@ def test_a_frozen_worker_is_not_declared_lost_before_its_lease(processes, cleane
     seen = Worker.objects.get(pk=worker.pk)
     helpers.wait_until(Worker.objects.filter(pk=worker.pk, beat__gt=seen.beat).exists)
     assert not looks.exists()
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("signal", "now", "pause"),
+    [
+        (FirstSignal.SILENCE, 4.0, 1.0),
+        (FirstSignal.SILENCE, 6.0, float("inf")),
+        (FirstSignal.WILL, 4.0, 1.0),
+        (FirstSignal.WILL, 6.0, 0.001),
+    ],
+)
+def test_a_proven_silence_asks_for_no_more_looks(signal, now, pause):
+    """Where several are silent, none is declared lost by it, however often the cleaner looks."""
+    one = Suspicion(beat=1, signal=signal, grace=5.0, since=0.0, looked_at=0.0, gone=0.0)
+    assert one.pause(now) == pause

@@ -44,11 +44,14 @@ class Suspicion:
     gone: float | None = None
 
     def pause(self, now: float) -> float:
-        """Return the seconds until the next look that it needs; silence needs none but the usual ones."""
+        """Return the seconds until the next look that it needs; silence needs none but the usual ones.
+
+        A silence that is proven may have to wait, as others are silent, too.
+        """
+        if self.signal is FirstSignal.SILENCE and (self.gone is None or self.is_proven(now)):
+            return float("inf")
         if self.gone is not None:
             return max(0.001, self.gone + self.grace - now)
-        if self.signal is FirstSignal.SILENCE:
-            return float("inf")
         return LOOKS[min(self.looks, len(LOOKS) - 1)]
 
     def look(self, now: float, *, has_second_signal: bool) -> None:

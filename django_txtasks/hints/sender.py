@@ -166,7 +166,13 @@ class Sender:
             for _ in range(-(-len(ids) // channel.IDS_PER_HINT) or int(more)):
                 packed = [ids.popleft() for _ in range(min(len(ids), channel.IDS_PER_HINT))]
                 text = channel.encode_hint(queue, packed, more=more)
-                channel.send(self._session.connection, text)
+                try:
+                    channel.send(self._session.connection, text)
+                except BaseException:  # the session was cut while it was idle: by the next one
+                    ids.extendleft(reversed(packed))
+                    if more:
+                        self._more.add(queue)
+                    raise
 
     def _close(self) -> None:
         session, self._session = self._session, None

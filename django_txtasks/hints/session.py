@@ -10,12 +10,18 @@ from typing import Any
 from django.db import connections
 
 CONNECT_TIMEOUT_SECONDS = 5
+ANSWER_TIMEOUT_MS = 10_000
+"""Milliseconds after which a server whose packets do not arrive any more is given up (``tcp_user_timeout``)."""
 
 
 def open_session(alias: str) -> Any:
     """Return Django's wrapper of a new connection of its own, which commits each statement by itself."""
     wrapper = connections.create_connection(alias)
-    options = {"connect_timeout": CONNECT_TIMEOUT_SECONDS, **wrapper.settings_dict["OPTIONS"]}
+    limits = {
+        "connect_timeout": CONNECT_TIMEOUT_SECONDS,
+        "tcp_user_timeout": ANSWER_TIMEOUT_MS,
+    }
+    options = {**limits, **wrapper.settings_dict["OPTIONS"]}
     options.pop("pool", None)
     wrapper.settings_dict = {**wrapper.settings_dict, "OPTIONS": options, "AUTOCOMMIT": True}
     wrapper.connect()

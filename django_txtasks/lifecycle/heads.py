@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from datetime import timedelta
 from itertools import islice
+from typing import Any
 
 from django.db import connections
 
 from django_txtasks.lifecycle import statements
-from django_txtasks.lifecycle.execute import as_uuid, fetch
+from django_txtasks.lifecycle.database_errors import TookTooLong
+from django_txtasks.lifecycle.execute import as_uuid
 from django_txtasks.lifecycle.priorities import pending_priorities
+from django_txtasks.lifecycle.time_limits import fetch_within
 from django_txtasks.lifecycle.transactions import own_transaction
 from django_txtasks.lifecycle.turn import Subscription
 
 ROWS_PER_PRIORITY = 100
 MAX_PRIORITIES = 10
-STATEMENT_TIMEOUT = timedelta(seconds=5)
+LONGEST_SECONDS = 0.25
+"""Seconds that all statements of a look may take together: a worker's loop waits for them."""
+STATEMENT_TIMEOUT = timedelta(seconds=1)
+"""The limit of one of them on PostgreSQL, where sessions have it."""
 
 
 class Heads:
@@ -35,7 +42,11 @@ class Heads:
 
 
 def due(subscription: Subscription) -> tuple[list[uuid.UUID], bool]:
-    """Return the tasks of a worker that have been due for longest, and whether there may be more."""
+    """Return the tasks of a worker that have been due for longest, and whether there may be more.
+
+    Raises:
+        DatabaseError: among others, it took too long: see ``database_errors.is_timeout``, ``TookTooLong``.
+    """
     if connections[subscription.alias].vendor != "postgresql":
         return _due(subscription)  # there a transaction that reads may keep others waiting
     with own_transaction(subscription.alias, limit=STATEMENT_TIMEOUT, in_order=True):
@@ -45,10 +56,18 @@ def due(subscription: Subscription) -> tuple[list[uuid.UUID], bool]:
 def _due(subscription: Subscription) -> tuple[list[uuid.UUID], bool]:
     alias, found, is_full = subscription.alias, [], False
     force = connections[alias].vendor == "mysql"
+    until = time.monotonic() + LONGEST_SECONDS
+
+    def look(alias: str, sql: str, **params: Any) -> list[tuple[Any, ...]]:
+        left = until - time.monotonic()
+        if left <= 0:
+            raise TookTooLong("to look for what is due took too long")
+        return fetch_within(alias, sql, left, **params)
+
     sql = statements.DUE_HEAD.replace("{forced}", "FORCE INDEX (txtasks_pending)" * force)
     for queue in subscription.queues:
-        for priority in islice(pending_priorities(alias, queue), MAX_PRIORITIES):
-            rows = fetch(alias, sql, queue=queue, priority=priority, limit=ROWS_PER_PRIORITY)
+        for priority in islice(pending_priorities(alias, queue, look), MAX_PRIORITIES):
+            rows = look(alias, sql, queue=queue, priority=priority, limit=ROWS_PER_PRIORITY)
             found += [as_uuid(task_id) for task_id, name in rows if name in subscription.names]
             is_full = is_full or len(rows) == ROWS_PER_PRIORITY
     return found, is_full

@@ -12,7 +12,14 @@ from weakref import WeakKeyDictionary
 from django.db import DatabaseError, InterfaceError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from django_txtasks.lifecycle.execute import bound, cursor_of, execute, is_dedicated, keep_cursor
+from django_txtasks.lifecycle.execute import (
+    bound,
+    cursor_of,
+    execute,
+    fetch,
+    is_dedicated,
+    keep_cursor,
+)
 
 
 @contextmanager
@@ -123,7 +130,7 @@ def can_commit_along(alias: str) -> bool:
         return False  # a dedicated session gets its parameters apart
     if connection.vendor == "postgresql":
         return _takes_several_statements(connection)
-    return bool(getattr(connection, "mysql_is_mariadb", False))
+    return _takes_blocks(alias)
 
 
 def _takes_several_statements(connection: Any) -> bool:
@@ -153,9 +160,22 @@ def can_use_blocks(alias: str) -> bool:
     In a dedicated session, which has the limits of ``own_transaction`` for good.
     """
     connection: Any = connections[alias]
-    if not getattr(connection, "mysql_is_mariadb", False) or not connection.get_autocommit():
+    return connection.get_autocommit() and is_dedicated(connection) and _takes_blocks(alias)
+
+
+_AGAIN = "SHOW VARIABLES LIKE 'wsrep_on'"
+_runs_again: dict[str, bool] = {}
+"""Of an alias: its server is of a Galera cluster, which after a conflict runs a block again by itself, and sends
+what it selects twice."""
+
+
+def _takes_blocks(alias: str) -> bool:
+    """Say whether the server is a MariaDB that runs a block of statements once."""
+    if not getattr(connections[alias], "mysql_is_mariadb", False):
         return False
-    return is_dedicated(connection)
+    if alias not in _runs_again:
+        _runs_again[alias] = any(value == "ON" for _, value in fetch(alias, _AGAIN))
+    return not _runs_again[alias]
 
 
 def dedicate_session(alias: str, limit: timedelta) -> None:

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import time
 
+from django.db import DatabaseError
+
+from django_txtasks.lifecycle.database_errors import TookTooLong, is_timeout
 from django_txtasks.lifecycle.heads import Heads
 from django_txtasks.lifecycle.turn import Subscription
 from django_txtasks.worker.limits import NEVER
@@ -14,6 +17,8 @@ from django_txtasks.worker.limits import NEVER
 EVERY_SECONDS = 0.04
 FOR_SECONDS = 5.0
 """Seconds after a task was claimed for which more of them are expected."""
+REST_SECONDS = 60.0
+"""Seconds without a glance after one that took too long."""
 
 
 class Glances:
@@ -21,17 +26,26 @@ class Glances:
 
     def __init__(self, subscription: Subscription) -> None:
         self._heads = Heads(subscription)
-        self._until = 0.0
+        self._until = self._rests_until = 0.0
         self.next = NEVER
 
     def claimed(self, now: float) -> None:
         """Note that there was work."""
-        self._until, self.next = now + FOR_SECONDS, now + EVERY_SECONDS
+        self._until = now + FOR_SECONDS
+        self.next = max(now + EVERY_SECONDS, self._rests_until)
 
     def finds(self) -> bool:
         """Say whether anything is due that was not due at the last glance."""
         self.next = NEVER  # if it fails, turns look, which wait longer after each failure
-        fresh, _ = self._heads.news()
+        try:
+            fresh, _ = self._heads.news()
+        except DatabaseError as error:
+            if not (isinstance(error, TookTooLong) or is_timeout(error)):
+                raise
+            self._rests_until = (
+                time.monotonic() + REST_SECONDS
+            )  # dead rows are for scans, and sweeps
+            return False
         now = time.monotonic()
         self.next = now + EVERY_SECONDS if now < self._until else NEVER
         return bool(fresh)

@@ -55,6 +55,8 @@ class Schedule:
         self._timed: set[uuid.UUID] = set()
         self._width = 0
         self._backlog = False
+        # so what they name and is not there has been done by another worker: all of them hear of it
+        self._hints_follow_commits = config.has_database_hints
         self._earlier = jitter(0, 0.5)  # share of poll_interval off the first wait: see ``failed``
         self._next_beat = self._next_scan = 0.0
 
@@ -132,8 +134,9 @@ class Schedule:
                 if 0 < wait < NEAR_SECONDS or task_id in self._timed
             }
             self.timers.due_in(near, now)
-            self.timers.absent(result.absent, now)
-            self._width = WIDE_LOOK_UP_IDS if result.absent else 0
+            absent = () if self._hints_follow_commits else result.absent
+            self.timers.absent(absent, now)
+            self._width = WIDE_LOOK_UP_IDS if absent else 0
         if result.has_more:
             self.timers.pop_due(now)  # a backlog: the scan finds them in their turn
         if result.has_scanned:
