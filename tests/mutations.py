@@ -153,7 +153,7 @@ MUTANTS = [
     Mutant("a claim in one statement takes what is due", "lifecycle/engines/postgresql.py",
            {"FROM chosen WHERE wait <= 0": "FROM chosen"}, "test_turn_writer.py"),
     Mutant("reconciliation after an unknown COMMIT", "worker/turn_writer.py",
-           {"self.reconciliation.settle(me, slots.holds()) if is_due else []": "[]"},
+           {"self.reconciliation.reconcile(me, slots.holds()) if is_due else []": "[]"},
            "test_turn_writer.py"),
     Mutant("what runs is not given back", "worker/reconciliation.py",
            {"unknown = there - running - ": "unknown = there - "}, "test_turn_writer.py"),

@@ -33,7 +33,7 @@ RETURN_TIMEOUT_SECONDS = 2.0
 class LastWillHolder(Listener):
     """Holds one message un-acknowledged in this worker's name.
 
-    Each connection, each worker id and each renewal has a will of a new number, in a queue of its own: a
+    Each connection, each worker id and each repetition has a will of a new number, in a queue of its own: a
     new will must not be handed to an old, half-open connection.
 
     Args:

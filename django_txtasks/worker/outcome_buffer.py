@@ -81,11 +81,11 @@ class OutcomeBuffer:
         """Return (id, attempt) of each outcome here, whose row may still be claimed in the table."""
         return {key(one) for one in [*self.waiting, *self._refused]}
 
-    def record(self, me: uuid.UUID, settled: Sequence[Ended] = ()) -> outcomes.Recorded:
+    def record(self, me: uuid.UUID, reconciled: Sequence[Ended] = ()) -> outcomes.Recorded:
         """Write what waits in the open transaction, but for what was found recorded already."""
         waiting = self.batch()
-        if settled:
-            waiting = [one for one in waiting if one not in settled]
+        if reconciled:
+            waiting = [one for one in waiting if one not in reconciled]
         self._refused_now = []
         recorded = outcomes.Recorded()
         if self.one_by_one:
@@ -101,12 +101,12 @@ class OutcomeBuffer:
         return recorded
 
     def committed(
-        self, recorded: outcomes.Recorded, me: uuid.UUID, settled: Sequence[Ended] = ()
+        self, recorded: outcomes.Recorded, me: uuid.UUID, reconciled: Sequence[Ended] = ()
     ) -> None:
         """Forget what a committed transaction has recorded, and emit its signals."""
         later = self.waiting[len(self._batch) :]
-        if settled:
-            later = [one for one in later if one not in settled]
+        if reconciled:
+            later = [one for one in later if one not in reconciled]
         self.waiting = later + recorded.busy
         self.held_up = bool(recorded.busy) and not later
         self._put_aside(self._refused_now)

@@ -30,7 +30,7 @@ class Reconciliation:
         """Whether the next turn has to compare."""
         return self.is_unsure or time.monotonic() >= self._next
 
-    def settle(self, worker: uuid.UUID, running: set[Key]) -> list[Ended]:
+    def reconcile(self, worker: uuid.UUID, running: set[Key]) -> list[Ended]:
         """Compare, in the open transaction, after the beat; return the outcomes that are recorded already.
 
         Nobody but this worker moves its claims while its beat is accepted. So an outcome whose row is no longer

@@ -115,13 +115,13 @@ class Child:
 
     Attributes:
         start_at: when to start it, by ``time.monotonic()``; None = it runs, or has done its work.
-        renew: start it again once it has ended, however it ends.
+        restarts: it is started again once it has ended, however it ends.
     """
 
     def __init__(self, assignment: Assignment) -> None:
         self.assignment = assignment
         self.start_at: float | None = 0.0
-        self.renew = False
+        self.restarts = False
         self._process: subprocess.Popen[bytes] | ForkedProcess | None = None
         self._failures = 0
         self._started = 0.0
@@ -156,7 +156,7 @@ class Child:
             raise Forked(self.assignment, reader)
         os.close(reader)
         self._pipe, self.pid = writer, self._process.pid
-        self.start_at, self.renew, self._started = None, False, time.monotonic()
+        self.start_at, self.restarts, self._started = None, False, time.monotonic()
 
     def _spawn(self, reader: int) -> subprocess.Popen[bytes]:
         return subprocess.Popen(  # noqa: S603 -- our own command line
@@ -249,7 +249,7 @@ class Supervisor:
         code = child.ended()
         if code is not None and self.stop.asked:
             self._failed = self._failed or code not in (0, EXIT_CODE)
-        elif code is not None and (child.renew or code == EXIT_CODE):
+        elif code is not None and (child.restarts or code == EXIT_CODE):
             child.start_at = 0.0
         elif code or (code is not None and not self.finite):
             child.start_later(f"signal {-code}" if code < 0 else f"exit code {code}")
@@ -272,7 +272,7 @@ class Supervisor:
         if changed:
             signals.reloading.emit(path=changed[0])
             for child in self.children:
-                child.renew = True
+                child.restarts = True
                 child.order(b"s")
 
 

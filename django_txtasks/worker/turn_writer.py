@@ -99,8 +99,8 @@ class TurnWriter:
         with own_transaction(self.alias, limit=self.config.lease / 2, in_order=True):
             self.registration.beat(slots.running, connected)
             is_due = self.reconciliation.is_due
-            settled = self.reconciliation.settle(me, slots.holds()) if is_due else []
-            recorded = self.buffer.record(me, settled)
+            reconciled = self.reconciliation.reconcile(me, slots.holds()) if is_due else []
+            recorded = self.buffer.record(me, reconciled)
             notify_on_commit(self.alias, recorded.to_notify)
             if any(one.arrow in (Arrow.RETRY, Arrow.RELEASE) for one in recorded.done):
                 self.scans.from_head()  # it is due at its old place again, or soon
@@ -109,9 +109,9 @@ class TurnWriter:
             result = self._claim(plan, scan)
         result = self._scanned(replace(result, recorded=recorded))
         self.reconciliation.is_unsure = self._has_unheld = False
-        for one in settled:
+        for one in reconciled:
             emit(one)
-        self.buffer.committed(recorded, me, settled)
+        self.buffer.committed(recorded, me, reconciled)
         self._cleaner_check.look(me)
         return result
 
