@@ -25,12 +25,14 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture
 def rows(django_db_setup, django_db_blocker):
     """The test database, seen by threads and other processes, empty before and after."""
+    from django_txtasks.hints import sender
     from django_txtasks.lifecycle.brake import brakes
 
     brakes.clear()
     with django_db_blocker.unblock():
         helpers.empty_tables()
         yield
+        sender.close_all()  # its session would keep the test database
         connection.close()
         helpers.empty_tables()
         connections.close_all()

@@ -170,12 +170,11 @@ def claims(monkeypatch):
 
 
 @pytest.mark.usefixtures("rows")
-@pytest.mark.parametrize("one", [tasks.note, tasks.atomic_note], ids=["default", "atomic"])
-def test_in_a_backlog_a_turn_waits_for_half_of_the_slots(monkeypatch, claims, one):
+def test_in_a_backlog_a_turn_waits_for_half_of_the_slots(monkeypatch, claims):
     """However long that is here."""
     monkeypatch.setattr(prefetch, "GATHER_SHARE", 1e6)
     monkeypatch.setattr(prefetch, "GATHER_SECONDS", 60.0)
-    enqueue_many([(one, (f"n{number}",)) for number in range(80)])
+    enqueue_many([(tasks.note, (f"n{number}",)) for number in range(80)])
     call_command("runworkers", batch=True, threads=8)
     assert helpers.runs() == 80
     claimed = [number for number in claims if number]
