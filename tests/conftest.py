@@ -114,5 +114,5 @@ def django_db_setup(
         old = setup_databases(verbosity=0, interactive=False)
     yield
     with django_db_blocker.unblock():
-        helpers.end_other_sessions()
+        connections.close_all()  # a test may have put another wrapper in place of the one that ``old`` closes
         teardown_databases(old, verbosity=0)

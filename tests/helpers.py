@@ -41,20 +41,6 @@ def empty_tables() -> None:
             cursor.execute(f"DELETE FROM {table}")
 
 
-def end_other_sessions() -> None:
-    """End the sessions that keep PostgreSQL from removing the test database, and print what they did last.
-
-    One whose client was killed, or was cut off by a proxy of a test, is there until the server finds out.
-    """
-    if connection.vendor == "postgresql":
-        left = execute(
-            "SELECT application_name, state, query, pg_terminate_backend(pid) FROM pg_stat_activity "
-            "WHERE datname = current_database() AND pid <> pg_backend_pid()"
-        )
-        for session in left:
-            print(f"A session was left at the end of the tests: {session}", file=sys.stderr)
-
-
 def execute(sql: str, *params: Any) -> list[tuple[Any, ...]]:
     """Run a statement as a person would by hand."""
     with connection.cursor() as cursor:
