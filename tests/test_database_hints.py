@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 import uuid
 from contextlib import contextmanager
 from urllib.parse import urlsplit
@@ -476,6 +477,17 @@ def test_a_sender_with_nothing_to_do_closes_its_session(hints_only, monkeypatch)
             handle = enqueue_task(tasks.note)
             helpers.wait_until(lambda one=handle: one.id in ids(heard))
             helpers.wait_until(lambda: sender.of_process("default")._session is None)
+
+
+def test_a_sender_keeps_its_session_between_hints(hints_only):
+    seen = set()
+    with listening() as (_, heard):
+        for _ in range(4):
+            handle = enqueue_task(tasks.note)
+            helpers.wait_until(lambda one=handle: one.id in ids(heard))
+            time.sleep(sender.LONGEST_REST_SECONDS * 2)  # it rests, then waits for more
+            seen.add(sender.of_process("default")._session.connection.info.backend_pid)
+    assert len(seen) == 1
 
 
 # -- where it is off --------------------------------------------------------------------------------

@@ -48,10 +48,10 @@ class Delivery:
 
     def put(self, ids: Sequence[uuid.UUID], *, more: bool = False) -> None:
         """Deliver a hint of these ids."""
-        if self.is_on:
-            self._deliver(Hint(ids, more, settle=_nothing, release=self._missed))
-        else:
+        if not self.is_on:
             self._has_missed = True
+        if self.is_on:  # read again: if it listens since a moment, it may have looked for what was missed before
+            self._deliver(Hint(ids, more, settle=_nothing, release=self._missed))
 
     def tell_of_more(self) -> None:
         """Deliver a hint that names nothing: the worker scans."""

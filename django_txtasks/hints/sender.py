@@ -137,8 +137,9 @@ class Sender:
         self._woken = False
         if self._something_waits() or self._closing.is_set():
             return
+        end = time.monotonic() + IDLE_SECONDS
         self._wake_event.wait(IDLE_SECONDS if self._session else threading.TIMEOUT_MAX)
-        if not self._woken:
+        if not self._woken and time.monotonic() >= end:  # not where an old call woke it
             self._close()
 
     def _send_and_rest(self) -> bool:
