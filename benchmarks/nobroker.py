@@ -15,71 +15,45 @@ from __future__ import annotations
 import argparse
 import os
 import resource
-import tempfile
 import time
-import uuid
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
-from typing import Any, NamedTuple
 
+import contest
 import cpu
 import figures
 import psycopg
 import records
-from contest import Contender, Run, ours
-from processes import Guard
-from servers import MariaDB, Postgres, RabbitMQ
+from contest import Contender, Contest, Run, ours
 
 CLIENTS = 8
 CALM = 8
 """Seconds until what came with the start is over."""
-OFF = ours("off", broker_url=None, database_hints=False, keep_finished=0)
-ON = ours("on", broker_url=None, database_hints=True, keep_finished=0)
-TURNS = (ON, OFF)
-RABBITMQ = ours("RabbitMQ", keep_finished=0)
-
-
-class Database(NamedTuple):
-    """A kind of server.
-
-    Attributes:
-        new: makes an empty database; returns its URL.
-        statements: counts those of all clients so far; None = nobody counts them.
-        pid: of the server; None = there is none.
-    """
-
-    name: str
-    new: Callable[[str], str]
-    statements: Callable[[str], int] | None
-    pid: Callable[[], int] | None = None
+TITLES = {"postgresql": "PostgreSQL", "mariadb": "MariaDB", "sqlite": "SQLite"}
+STATEMENTS = {
+    "postgresql": "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()",
+    "mariadb": "SELECT variable_value FROM information_schema.global_status WHERE variable_name = 'Questions'",
+}
+"""What counts those of all clients so far; nobody counts those of SQLite."""
+OFF = {"broker_url": None, "database_hints": False}
+ON = {"broker_url": None, "database_hints": True}
+TURNS = {"on": ON, "off": OFF}
 
 
 def main() -> None:
     """Print the tables."""
     arguments = _arguments()
     wanted = arguments.only.split(",")
-    with ExitStack() as stack:
-        directory = Path(tempfile.mkdtemp(prefix="benchmark-"))
-        os.environ["BENCHMARK"] = mark = str(uuid.uuid4())
-        stack.enter_context(Guard(directory, mark=f"BENCHMARK={mark}"))
-        databases = [
-            stack.enter_context(KINDS[name](directory)) for name in arguments.databases.split(",")
-        ]
-        if "latency" in wanted:
-            broker = stack.enter_context(RabbitMQ()).url
-            print(_latencies(databases, arguments, directory, broker), flush=True)
-        if "idle" in wanted:
-            print(_idleness(databases, arguments, directory), flush=True)
-        if "commits" in wanted:
-            print(_commits(databases, arguments, directory), flush=True)
+    with contest.contest(mariadb="mariadb" in arguments.databases) as servers:
+        _turn_off_autovacuum(servers.postgres.url)
+        for name, measured in (("latency", _latencies), ("idle", _idleness), ("commits", _commits)):
+            if name in wanted:
+                print(measured(servers, arguments), flush=True)
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--databases", default=",".join(KINDS))
+    parser.add_argument("--databases", type=_names, default=list(TITLES))
     parser.add_argument("--only", default="latency,idle,commits")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--tasks", type=int, default=100)
@@ -88,18 +62,31 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def _turn_off_autovacuum(url: str) -> None:
+    """Its visits would count as the worker's."""
+    with psycopg.connect(url, autocommit=True) as session:
+        session.execute("ALTER SYSTEM SET autovacuum = off")
+        session.execute("SELECT pg_reload_conf()")
+
+
+def _names(text: str) -> list[str]:
+    return text.split(",")
+
+
+def _contender(title: str, database: str, **settings: object) -> Contender:
+    return ours(title, database, keep_finished=0, **settings)
+
+
 # -- latency --------------------------------------------------------------------------------------
 
 
-def _latencies(
-    databases: list[Database], arguments: argparse.Namespace, directory: Path, broker: str
-) -> str:
+def _latencies(servers: Contest, arguments: argparse.Namespace) -> str:
     found: dict[tuple[str, str, str], list[list[float]]] = {}
     for _ in range(arguments.repeat):
-        for database in databases:
-            for contender in (*TURNS, RABBITMQ):
+        for database in arguments.databases:
+            for title, settings in {**TURNS, "RabbitMQ": {}}.items():
                 with (
-                    _run(database, contender, directory, broker) as run,
+                    servers.run(_contender(title, database, **settings)) as run,
                     run.worker(arguments.processes),
                 ):
                     run.warm_up()
@@ -108,7 +95,7 @@ def _latencies(
                         run, int(arguments.seconds * 100), "flow", arguments.seconds, 100
                     )
                 for kind, waits in (("one each 50 ms", one_by_one), ("100 a second", loaded)):
-                    found.setdefault((database.name, kind, contender.title), []).append(waits)
+                    found.setdefault((TITLES[database], kind, title), []).append(waits)
     head = ["database", "tasks", "hints", "p50 ms: min / median / max", "p99 ms", "slowest"]
     return figures.table(
         head,
@@ -136,19 +123,19 @@ def _of_each(runs: list[list[float]], percent: float) -> figures.Figure:
 # -- idleness -------------------------------------------------------------------------------------
 
 
-def _idleness(databases: list[Database], arguments: argparse.Namespace, directory: Path) -> str:
+def _idleness(servers: Contest, arguments: argparse.Namespace) -> str:
     found: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for _ in range(arguments.repeat):
-        for database in databases:
-            for contender in TURNS:
+        for database in arguments.databases:
+            for title, settings in TURNS.items():
                 with (
-                    _run(database, contender, directory) as run,
+                    servers.run(_contender(title, database, **settings)) as run,
                     run.worker(arguments.processes) as worker,
                 ):
                     run.warm_up()
                     time.sleep(CALM)
-                    one = _idle(database, run, worker.pid, arguments)
-                found.setdefault((database.name, contender.title), []).append(one)
+                    one = _idle(run, worker.pid, arguments)
+                found.setdefault((TITLES[database], title), []).append(one)
     head = ["idle", "hints", "CPU % of one core", "statements/s"]
     return figures.table(
         head,
@@ -159,138 +146,67 @@ def _idleness(databases: list[Database], arguments: argparse.Namespace, director
     )
 
 
-def _idle(
-    database: Database, run: Run, pid: int, arguments: argparse.Namespace
-) -> tuple[float, float]:
+def _idle(run: Run, pid: int, arguments: argparse.Namespace) -> tuple[float, float]:
     """Return CPU and statements of one worker process, its supervisor included."""
-    count = database.statements or (lambda url: 0)
-    before, used = count(run.url), cpu.seconds_below(pid, itself=True)
+    before, used = _statements(run), cpu.seconds_below(pid, itself=True)
     time.sleep(arguments.seconds * 3)
     used = cpu.seconds_below(pid, itself=True) - used
-    asked = count(run.url) - before
+    asked = _statements(run) - before
     share = arguments.seconds * 3 * arguments.processes
     return 100 * used / share, asked / share
+
+
+def _statements(run: Run) -> int:
+    sql = STATEMENTS.get(run.contender.database)
+    return int(run.ask(sql)) if sql else 0
 
 
 # -- commits --------------------------------------------------------------------------------------
 
 
-def _commits(databases: list[Database], arguments: argparse.Namespace, directory: Path) -> str:
+def _commits(servers: Contest, arguments: argparse.Namespace) -> str:
     rows = []
-    for database in databases:
+    for database in arguments.databases:
         rates: dict[str, list[float]] = {}
         costs: dict[str, list[float]] = {}
         for _ in range(arguments.repeat):
-            for contender in TURNS:
-                rate, cost = _commit_rate(database, contender, arguments, directory)
-                rates.setdefault(contender.title, []).append(rate)
-                costs.setdefault(contender.title, []).append(cost)
+            for title, settings in TURNS.items():
+                contender = _contender(title, database, queues=["default", "other"], **settings)
+                rate, cost = _commit_rate(servers, contender, arguments)
+                rates.setdefault(title, []).append(rate)
+                costs.setdefault(title, []).append(cost)
         for what, found in (("commits/s", rates), ("CPU ms of each", costs)):
             ratios = [on / off for on, off in zip(found["on"], found["off"], strict=True)]
             columns = map(figures.figure, (found["on"], found["off"], ratios))
-            rows.append([f"{database.name}: {what}", *columns])
+            rows.append([f"{TITLES[database]}: {what}", *columns])
     head = [f"{CLIENTS} processes that enqueue at once", "hints on", "off", "on / off"]
     return figures.table(head, rows)
 
 
 def _commit_rate(
-    database: Database, contender: Contender, arguments: argparse.Namespace, directory: Path
+    servers: Contest, contender: Contender, arguments: argparse.Namespace
 ) -> tuple[float, float]:
     """Return the commits per second of all clients together, and the CPU milliseconds of each commit."""
-    queues = {**contender.settings, "queues": ["default", "other"]}
+    server = servers.databases[contender.database]
     with (
-        _run(database, ours(contender.title, **queues), directory) as run,
+        servers.run(contender) as run,
         run.worker(arguments.processes, "--queue=other") as worker,
     ):
         time.sleep(3)
-        pids = [worker.pid, *filter(None, [database.pid and database.pid()])]
-        used = sum(cpu.seconds_below(pid, itself=True) for pid in pids)
-        used += _of_ended_children()
+        run.others.write_bytes(b"")
+
+        def used() -> float:
+            own = cpu.seconds_below(worker.pid, itself=True)
+            return own + server.cpu_seconds() + _of_ended_children()
+
+        before = used()
         run.do("rush", CLIENTS, arguments.seconds)
-        used -= _of_ended_children() + sum(cpu.seconds_below(pid, itself=True) for pid in pids)
         count = sum(one.key for one in records.read(run.others))
-        return count / arguments.seconds, -1000 * used / count
+        return count / arguments.seconds, 1000 * (used() - before) / count
 
 
 def _of_ended_children() -> float:
     return sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
-
-
-# -- databases ------------------------------------------------------------------------------------
-
-
-@contextmanager
-def _run(
-    database: Database, contender: Contender, directory: Path, broker: str = ""
-) -> Iterator[Run]:
-    """A run on an empty database."""
-    name = f"run{uuid.uuid4().hex[:8]}"
-    place = directory / name
-    place.mkdir()
-    run = Run(contender, database.new(name), broker, place)
-    run.others.touch()
-    run.do("prepare")
-    yield run
-
-
-@contextmanager
-def _postgresql(directory: Path) -> Iterator[Database]:
-    with Postgres(durable=True) as server:
-
-        def ask(sql: str) -> Any:
-            with psycopg.connect(server.url, autocommit=True) as connection:
-                cursor = connection.execute(sql)
-                return cursor.fetchone()[0] if cursor.description else None
-
-        def new(name: str) -> str:
-            ask(f"CREATE DATABASE {name}")
-            return server.url.removesuffix("postgres") + name
-
-        def statements(url: str) -> int:
-            name = url.rpartition("/")[2]
-            return int(
-                ask(
-                    "SELECT xact_commit + xact_rollback FROM pg_stat_database"
-                    f" WHERE datname = '{name}'"
-                )
-            )
-
-        ask("ALTER SYSTEM SET autovacuum = off")  # its visits would count as the worker's
-        ask("SELECT pg_reload_conf()")
-        yield Database("PostgreSQL", new, statements, lambda: server.home.pids[0])
-
-
-@contextmanager
-def _mariadb(directory: Path) -> Iterator[Database]:
-    import pymysql
-
-    with MariaDB() as server:
-        session = pymysql.connect(host="127.0.0.1", port=server.port, user="root", autocommit=True)
-
-        def ask(sql: str) -> Any:
-            with session.cursor() as cursor:
-                cursor.execute(sql)
-                return cursor.fetchone()
-
-        def new(name: str) -> str:
-            ask(f"CREATE DATABASE {name}")
-            return server.url.removesuffix("test") + name
-
-        yield Database(
-            "MariaDB",
-            new,
-            lambda url: int(ask("SHOW GLOBAL STATUS LIKE 'Questions'")[1]),
-            lambda: server.home.pids[0],
-        )
-        session.close()
-
-
-@contextmanager
-def _sqlite(directory: Path) -> Iterator[Database]:
-    yield Database("SQLite", lambda name: f"sqlite:///{directory}/{name}.sqlite3?timeout=5", None)
-
-
-KINDS: Mapping[str, Any] = {"postgresql": _postgresql, "mariadb": _mariadb, "sqlite": _sqlite}
 
 
 if __name__ == "__main__":
