@@ -1,12 +1,13 @@
 """The finish of an atomic task and its COMMIT in one round trip, on PostgreSQL and MariaDB."""
 
 import contextlib
+import json
 import threading
 
 import helpers
 import pytest
 from django.core.management import call_command
-from django.db import DatabaseError, connection, transaction
+from django.db import DatabaseError, IntegrityError, connection, transaction
 from django.db.backends.signals import connection_created
 from django.test.utils import CaptureQueriesContext
 from probe import tasks
@@ -48,18 +49,82 @@ def history(request, txtasks):
     return bool(request.param)
 
 
+def is_in_transaction():
+    if connection.vendor == "mysql":
+        return bool(helpers.execute("SELECT @@in_transaction")[0][0])
+    return connection.connection.info.transaction_status.name != "IDLE"
+
+
 def test_the_commit_goes_along_with_the_finish(history):
     attempt = claimed()
-    with CaptureQueriesContext(connection) as asked, transaction.atomic():
+    with transaction.atomic():
         tasks.ran("effect")
+        assert is_in_transaction()
         finish(attempt)
-    texts = [one["sql"] for one in asked]
-    assert len(texts) == 4
-    assert (texts[0], texts[3]) == ("BEGIN", "COMMIT")  # Django's own, which finds nothing to do
-    along = {"postgresql": "; COMMIT", "mysql": "THEN SET autocommit = 1"}[connection.vendor]
-    assert along in texts[2]
+        assert not is_in_transaction()
     assert helpers.runs("effect") == 1
     assert (helpers.finished(attempt.task_id) is not None) == history
+
+
+@on_postgres
+def test_the_transaction_of_a_task_begins_with_its_block():
+    with transaction.atomic():
+        transactions.begin("default")
+        assert is_in_transaction()
+        tasks.ran("effect")
+    assert helpers.runs("effect") == 1
+    assert not is_in_transaction()
+
+
+@on_postgres
+@pytest.mark.parametrize(
+    ("mode", "value", "asked", "answer"),
+    [
+        ("isolation_level", 4, "SHOW transaction_isolation", "serializable"),
+        ("read_only", True, "SHOW transaction_read_only", "on"),
+        ("deferrable", True, "SHOW transaction_deferrable", "on"),
+    ],
+)
+def test_a_transaction_begins_as_the_session_was_told(mode, value, asked, answer):
+    connection.ensure_connection()
+    setattr(connection.connection, mode, value)
+    try:
+        with transaction.atomic():
+            transactions.begin("default")
+            assert helpers.execute(asked) == [(answer,)]
+    finally:
+        setattr(connection.connection, mode, None)
+
+
+@on_postgres
+def test_an_error_of_the_finish_has_its_class_and_its_code(history):
+    """Like one that a cursor raises: it decides whether the attempt is repeated, and is what a person reads."""
+    attempt = claimed()
+    with pytest.raises(IntegrityError, match="txtasks_refuses") as refused, transaction.atomic():
+        helpers.execute(
+            "CREATE FUNCTION pg_temp.refuse() RETURNS trigger LANGUAGE plpgsql AS "
+            "$$BEGIN RAISE 'txtasks_refuses' USING ERRCODE = '23505'; END$$"
+        )
+        helpers.execute(
+            "CREATE TRIGGER refuse BEFORE DELETE ON txtasks_task EXECUTE FUNCTION pg_temp.refuse()"
+        )
+        finish(attempt)
+    assert refused.value.__cause__.sqlstate == "23505"
+    assert helpers.row(attempt.task_id).status == Status.CLAIMED
+    assert not is_in_transaction()
+
+
+@on_postgres
+@pytest.mark.parametrize(
+    "text", ["it's", "\\'", "100%s %(id)s %", "\N{GRINNING FACE}", '"', "$1 $$"]
+)
+def test_a_result_is_kept_as_it_was_returned(text, txtasks):
+    txtasks(keep_finished=60)
+    attempt = claimed()
+    with transaction.atomic():
+        ended = Ended(attempt=attempt, arrow=Arrow.FINISH, result=json.dumps([text]))
+        outcomes.finish("default", ended, config=get_config())
+    assert helpers.finished(attempt.task_id).result == [text]
 
 
 @pytest.mark.skipif(connection.vendor != "mysql", reason="PostgreSQL's sessions have no autocommit")

@@ -111,6 +111,20 @@ def can_use_one_statement(alias: str) -> bool:
     return is_dedicated(connection) or _takes_several_statements(connection)
 
 
+def begin(alias: str) -> None:
+    """Begin the transaction of the block that was just entered, where psycopg would with its first statement.
+
+    The short way, which takes less CPU time. Where the block's BEGIN says more than that, it is left to psycopg.
+    """
+    connection: Any = connections[alias]
+    if connection.vendor != "postgresql" or not _takes_several_statements(connection):
+        return
+    session = connection.connection
+    modes = (session.isolation_level, session.read_only, session.deferrable)
+    if all(mode is None for mode in modes):
+        _send(connection, "BEGIN", {})
+
+
 def execute_and_commit(alias: str, sql: str, **params: Any) -> None:
     """Run the last statement of the open transaction, and its COMMIT, in one round trip.
 
@@ -119,8 +133,34 @@ def execute_and_commit(alias: str, sql: str, **params: Any) -> None:
     """
     connection = connections[alias]
     text, values = bound(connection, sql, params)
-    with connection.cursor() as cursor:
-        cursor.execute(f"{text}; COMMIT" if connection.vendor == "postgresql" else text, values)
+    if connection.vendor == "postgresql":
+        _send(connection, f"{text}; COMMIT", values)
+    else:
+        with connection.cursor() as cursor:
+            cursor.execute(text, values)
+
+
+def _send(connection: Any, sql: str, values: dict[str, int | str | None]) -> None:
+    """Run statements that yield nothing the short way, which takes a fifth of the CPU time that a cursor takes."""
+    from psycopg import OperationalError, errors
+    from psycopg.pq import DiagnosticField, Escaping, ExecStatus
+
+    connection.validate_no_broken_transaction()
+    session = connection.connection
+    escaping, encoding = Escaping(session.pgconn), session.info.encoding
+
+    def literal(value: int | str | None) -> str:
+        if isinstance(value, str):
+            return bytes(escaping.escape_literal(value.encode(encoding))).decode(encoding)
+        return "NULL" if value is None else str(value)
+
+    text = sql % {name: literal(value) for name, value in values.items()}
+    with connection.wrap_database_errors, session.lock:
+        result = session.pgconn.exec_(text.encode(encoding))
+        if result.status == ExecStatus.FATAL_ERROR:
+            state = result.error_field(DiagnosticField.SQLSTATE)
+            kind = errors.lookup(state.decode()) if state else OperationalError
+            raise kind(result.error_message.decode(encoding, "replace").strip())
 
 
 def can_commit_along(alias: str) -> bool:
