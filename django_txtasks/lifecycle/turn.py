@@ -44,8 +44,7 @@ class Subscription:
     names: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Capacity:
+class Capacity(NamedTuple):
     """The number of tasks that a worker can take.
 
     Attributes:

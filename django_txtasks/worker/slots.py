@@ -153,7 +153,8 @@ class Slots:
         self._batches.difference_update(over)
         self._begun.difference_update(over)
         for batch in over:
-            self._too_old += _emptied(batch.left)
+            if batch.left:
+                self._too_old += _emptied(batch.left)
         return ended
 
     def close(self) -> None:

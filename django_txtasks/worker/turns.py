@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 
-from django.db import DatabaseError, InterfaceError, reset_queries
+from django.db import DatabaseError, InterfaceError, connections, reset_queries
 
 from django_txtasks import signals
 from django_txtasks.conf import Config
@@ -51,6 +51,7 @@ class Turns:
         self._rerouting = Rerouting(config, subscription)
         self._glances = Glances(subscription)
         self._may_glance = config.has_database_hints
+        self._logs_queries = connections[subscription.alias].queries_logged  # as where DEBUG is set
         self.schedule = Schedule(config)
         self.is_closed = False
 
@@ -83,7 +84,8 @@ class Turns:
             self._glance()
         else:
             self._turn()
-        reset_queries()
+        if self._logs_queries:
+            reset_queries()
 
     def _turn(self) -> None:
         self.schedule.expect_again(self._workload.buffer.waiting, time.monotonic())
