@@ -176,6 +176,17 @@ def test_the_longest_message_is_one_that_postgresql_takes():
         channel.send(raw, channel.encode_hint(name, ids_of_all, more=True))
 
 
+def test_a_hint_does_not_wait_for_the_disk_and_leaves_the_session_as_it_was():
+    with session("default") as raw:
+        seen = []
+        raw.add_notify_handler(lambda told: seen.append(told.payload))
+        channel.listen(raw)
+        channel.send(raw, "{}")
+        ((after,),) = raw.execute("SHOW synchronous_commit").fetchall()
+    assert (seen, after) == (["{}"], "on")
+    assert "'synchronous_commit', 'off', true" in channel._NOTIFY
+
+
 def test_what_comes_while_the_sender_rests_is_packed_together(hints_only, monkeypatch):
     monkeypatch.setattr(sender, "REST", 1e9)
     monkeypatch.setattr(sender, "LONGEST_REST_SECONDS", 1)

@@ -26,8 +26,10 @@ FLUSH_SECONDS = 2.0
 IDLE_SECONDS = 60.0
 """Seconds without a hint after which the session is closed."""
 REST = 40
-"""How many times as long as it has taken to send it rests: on a machine that is busy that is longer, too."""
-LONGEST_REST_SECONDS = 0.25
+"""How many times as long as sending takes on average it rests: on a machine that is busy that is longer, too."""
+LONGEST_REST_SECONDS = 0.1
+NEWEST_SHARE = 0.1
+"""Share of the last time that sending took in that average."""
 
 _senders: dict[str, Sender] = {}
 _lock = threading.Lock()
@@ -80,6 +82,7 @@ class Sender:
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
         self._session: Any = None
+        self._mean_seconds = 0.0
         self._failures = Failures("Sender of hints", alias)
 
     def notify(self, tasks: Iterable[tuple[uuid.UUID, str]]) -> None:
@@ -147,7 +150,8 @@ class Sender:
         begin = time.monotonic()
         try:
             self._send()
-            pause = min(LONGEST_REST_SECONDS, REST * (time.monotonic() - begin))
+            self._mean_seconds += NEWEST_SHARE * (time.monotonic() - begin - self._mean_seconds)
+            pause = min(LONGEST_REST_SECONDS, REST * self._mean_seconds)
         except Exception as error:  # whatever a backend raises: without this thread no hint is sent
             self._close()
             pause = self._failures.failed(error)
