@@ -18,8 +18,8 @@ IDS_PER_HINT = 200
 """Ids in one message, with which a queue's name of 100 characters still has room: it may have 7,999 bytes."""
 _NAME = "'txtasks_' || COALESCE(to_regclass('txtasks_task')::oid, 0)"
 _SELECT_NAME = f"SELECT {_NAME}"
-# A hint need not outlive a crash of the server: without this its commit would wait for the disk, as those of tasks do.
-# For this transaction alone: behind a pooler the session is somebody else's in a moment.
+# A hint need not outlive a crash of the server: without this its commit would wait for the disk. For this
+# transaction alone: behind a pooler the session is somebody else's in a moment.
 _NOTIFY = f"SELECT set_config('synchronous_commit', 'off', true), pg_notify({_NAME}, $1)"
 _LISTEN = 'LISTEN "{name}"'
 _DONE = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from django_txtasks.lifecycle.attempts import Attempt
 
@@ -96,12 +96,11 @@ class PrefetchPolicy:
         if batch:
             yield batch
 
-    def learn(self, claimed: Iterable[Attempt]) -> None:
+    def learn(self, claimed: Sequence[Attempt]) -> None:
         """Learn from a claim ahead how many to ask for next: rows looked at and not taken are locked in vain."""
-        count = short = size = 0
-        for attempt in claimed:
-            count += 1
-            short += attempt.may_share and attempt.task_name in self.short
-            size += len(attempt.args) + len(attempt.kwargs)
-        fit = CLAIM_BYTES * count // size if size > CLAIM_BYTES // CLAIM_TASKS else CLAIM_TASKS
+        names = self.short
+        short = len([True for one in claimed if one.may_share and one.task_name in names])
+        size = sum([len(one.args) + len(one.kwargs) for one in claimed])
+        is_big = size > CLAIM_BYTES // CLAIM_TASKS
+        fit = CLAIM_BYTES * len(claimed) // size if is_big else CLAIM_TASKS
         self._width = max(1, min(CLAIM_TASKS, fit, max(FIRST_TASKS, 2 * short))) if short else 1

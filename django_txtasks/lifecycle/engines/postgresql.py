@@ -171,13 +171,11 @@ def _read(
 
 
 def _found(rows: Iterable[tuple[Any, ...]]) -> list[found.Found]:
-    rows_found = []
-    for _, _, _, *looked_at in rows:
-        if looked_at:
-            is_taken, place, priority, *columns = looked_at
-            if place is not None:
-                rows_found.append(found.Found(is_taken, priority, Candidate._make(columns)))
-    return rows_found
+    return [
+        found.Found(is_taken=row[3], priority=row[5], candidate=Candidate._make(row[6:]))
+        for row in rows
+        if len(row) > 4 and row[4] is not None  # its place
+    ]
 
 
 def _recorded(
