@@ -247,12 +247,33 @@ class Worker(models.Model):
         db_default=0, help_text=_("number of the last will that RabbitMQ holds; 0 = none")
     )
     suspected_at = Moment(null=True, help_text=_("when RabbitMQ delivered that will"))
+    protocol = models.SmallIntegerField(
+        db_default=0,
+        help_text=_("what its release knows of; 0 = it claims from paused queues, too"),
+    )
 
     class Meta:
         default_permissions = ("view",)
 
     def __str__(self) -> str:
         return f"{self.host} pid {self.pid}"
+
+
+class PausedQueue(models.Model):
+    """A queue of which no task starts, until a person resumes it: then the row is gone."""
+
+    queue_name = models.CharField(_("queue"), max_length=100, primary_key=True)
+    paused_at = Moment(db_default=DatabaseNow())
+    paused_by = models.CharField(max_length=150, db_default="")
+    reason = models.CharField(
+        max_length=200, blank=True, db_default="", help_text=_("for whoever finds it paused")
+    )
+
+    class Meta:
+        default_permissions = ("view", "add", "delete")
+
+    def __str__(self) -> str:
+        return str(self.queue_name)
 
 
 class Cleaner(models.Model):

@@ -294,6 +294,15 @@ worker_stopping = Event(
     "running",
 )
 worker_stopped = Event(logging.INFO, "Worker %s stopped. Tasks started: %s.", "worker", "count")
+queue_paused = Event(
+    logging.WARNING,
+    "Queue %s of %r was paused by %s (%s): none of its tasks starts until somebody resumes it, in the admin or by "
+    "manage.py txtasks_queue.",
+    "queue", "database", "by", "reason",
+)  # fmt: skip
+queue_resumed = Event(
+    logging.WARNING, "Queue %s of %r was resumed by %s.", "queue", "database", "by"
+)
 worker_recycled = Event(
     logging.INFO, "Worker %s makes room for a new process: %s.", "worker", "reason"
 )

@@ -28,6 +28,7 @@ NAMES_OF_TABLES = [
     "txtasks_finishedtask",
     "txtasks_worker",
     "txtasks_cleaner",
+    "txtasks_pausedqueue",
     "probe_run",
     "orders_receipt",
     "orders_order",

@@ -12,7 +12,7 @@ from probe import tasks
 
 from django_txtasks import registry
 from django_txtasks.conf import get_config
-from django_txtasks.lifecycle import sessions, statements, workers
+from django_txtasks.lifecycle import pausing, sessions, statements, workers
 from django_txtasks.lifecycle.engines import mariadb, portable, postgresql
 from django_txtasks.lifecycle.execute import bound
 from django_txtasks.lifecycle.turn import (
@@ -87,6 +87,12 @@ def enqueue_some(dice):
     return found
 
 
+def pause_some(dice):
+    """Pause one of the queues, or none, or both."""
+    for queue in dice.choice([(), (), ("mail",), ("default",), ("default", "mail")]):
+        pausing.pause("default", queue)
+
+
 def some_request(dice, ids):
     short = frozenset(dice.choice([[], ["probe.tasks.quick"]]))
     limit = dice.choice([1, 3, 100])
@@ -112,6 +118,11 @@ def seen(result):
     }
 
 
+def claimed_from_paused():
+    claimed = Task.objects.filter(status=Status.CLAIMED)
+    return claimed.filter(queue_name__in=pausing.paused_queues("default")).count()
+
+
 def rows():
     return sorted(Task.objects.values_list("id", "status", "attempt", "worker"))
 
@@ -121,6 +132,7 @@ def rows():
 def test_a_turn_in_two_blocks_claims_what_one_of_several_statements_does(seed):
     dice = random.Random(seed)
     ids, worker = enqueue_some(dice), register()
+    pause_some(dice)
     subscription = helpers.subscription("default", "mail")
     state = workers.state_of("default", running=0, listening=None)
     cursors = {}
@@ -136,6 +148,7 @@ def test_a_turn_in_two_blocks_claims_what_one_of_several_statements_does(seed):
         )
         assert seen(at_once) == seen(several), request
         assert rows() == before, request
+        assert not claimed_from_paused()
         cursors = at_once.cursors
 
 
@@ -144,6 +157,7 @@ def test_a_turn_in_two_blocks_claims_what_one_of_several_statements_does(seed):
 def test_both_ways_claim_the_same(seed):
     dice = random.Random(seed)
     ids, worker = enqueue_some(dice), register()
+    pause_some(dice)
     subscription = helpers.subscription("default", "mail")
     for _ in range(4):
         request, found = some_request(dice, ids), []
@@ -151,6 +165,7 @@ def test_both_ways_claim_the_same(seed):
             with transaction.atomic():
                 result = engine.claim(subscription, worker, request)
                 found.append((seen(result), rows()))
+                assert not claimed_from_paused()
                 transaction.set_rollback(True)
         (several, after), (one, after_one) = found
         assert several == one, request

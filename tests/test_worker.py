@@ -302,6 +302,41 @@ def test_no_queue_left_is_an_error():
         work(queue=["mail"], exclude_queue=["mail"])
 
 
+def test_a_worker_runs_the_task_functions_it_was_told_to():
+    tasks.note.enqueue("note")
+    tasks.mail.enqueue("mail")
+    tasks.told_atomic.enqueue("")
+    work(task=["probe.tasks.note", "probe.tasks.ma*"])
+    assert (helpers.runs("note"), helpers.runs("mail"), Task.objects.count()) == (1, 1, 1)
+    tasks.note.enqueue("note")
+    work(exclude_task=["probe.tasks.note", "django_txtasks.*"])
+    assert helpers.runs("note") == 1
+    assert Task.objects.get().task_name == "probe.tasks.note"
+
+
+@pytest.mark.parametrize("option", ["task", "exclude_task"])
+def test_a_task_function_that_is_not_declared_is_an_error_that_names_the_nearest(option):
+    with pytest.raises(
+        CommandError, match=r"'probe.tasks.noet'. The nearest are: probe.tasks.note"
+    ):
+        work(**{option: ["probe.tasks.noet"]})
+
+
+def test_no_task_function_left_is_an_error():
+    with pytest.raises(CommandError, match="leaves no task function"):
+        work(exclude_task=["*"])
+
+
+@pytest.mark.once
+def test_a_hint_that_meets_a_worker_of_other_functions_reaches_the_right_one(broker, txtasks):
+    txtasks(poll_interval=600)
+    mine, others = ["probe.tasks.note"], ["probe.tasks.quick"]
+    with helpers.working(names=mine), helpers.working(names=others), helpers.working(names=others):
+        for number in range(6):
+            tasks.note.enqueue(f"told {number}")
+            helpers.wait_until(lambda n=number: helpers.runs(f"told {n}"))
+
+
 def test_a_worker_ends_after_max_tasks():
     enqueue_many((tasks.note, ()) for _ in range(10))
     call_command("runworkers", max_tasks=3, threads=2)

@@ -9,7 +9,7 @@ from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext_lazy as _
 
 from django_txtasks.admin import filters, shown
@@ -18,6 +18,7 @@ from django_txtasks.admin.bounded import LAST_FINISHED, ReadOrder, order_of_task
 from django_txtasks.admin.columns import json_text
 from django_txtasks.admin.pages import ProcessPages, TaskPages
 from django_txtasks.conf import get_config
+from django_txtasks.inspection.explain import explain
 from django_txtasks.lifecycle import names
 from django_txtasks.models import FinishedTask, Outcome, Status, Task, Worker
 
@@ -33,7 +34,7 @@ class TaskAdmin(TaskActions, TaskPages):
         filters.StateFilter, filters.RunningFilter, filters.DueFilter, filters.QueueFilter, filters.TaskFilter,
     )  # fmt: skip
     fieldsets = (
-        (None, {"fields": ("name", "state", "queue", "priority")}),
+        (None, {"fields": ("name", "state", "reasons", "queue", "priority")}),
         (_("Attempts"), {"fields": ("attempts", "worker_link", "late", "error_list")}),
         (_("Policy"), {"fields": ("on_crash", "time_limit", "hook_names")}),
         (_("Arguments"), {"fields": ("arguments", "keywords")}),
@@ -59,6 +60,12 @@ class TaskAdmin(TaskActions, TaskPages):
         where = shown.line(task.worker_host or str(task.worker)[:8], 30)
         kind = "txtasks-warning" if _runs_for_long(task) else "quiet"
         return format_html('{}<br><small class="{}">{}, {}</small>', badge, kind, since, where)
+
+    @admin.display(description=_("why it is not running"))
+    def reasons(self, task: Any) -> str:
+        """Show what is in its way, and what would lift it: as ``txtasks_explain`` does."""
+        lines = ((one.text, one.lift) for one in explain(task._state.db, task.pk))
+        return format_html_join("", '<div>{} <span class="quiet">{}</span></div>', lines)
 
     @admin.display(description=_("due"))
     def due(self, task: Any) -> str:

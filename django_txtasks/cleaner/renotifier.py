@@ -11,6 +11,7 @@ from django_txtasks.conf import Config
 from django_txtasks.lifecycle import overdue
 from django_txtasks.lifecycle.cleaning import abilities
 from django_txtasks.lifecycle.overdue import Overdue
+from django_txtasks.lifecycle.pausing import paused_queues
 from django_txtasks.lifecycle.transactions import own_transaction
 
 Notify = Callable[[Iterable[tuple[uuid.UUID, str]]], None]
@@ -43,9 +44,9 @@ class Renotifier:
 
     def pages(self) -> Iterator[int]:
         """Renotify one page after the other; yield how many tasks of each."""
-        able = abilities(self._alias)
+        able, paused = abilities(self._alias), paused_queues(self._alias)
         for queue in self._config.queues:
-            if queue in able:
+            if queue in able and queue not in paused:
                 yield from self._pages(queue, able[queue])
 
     def _pages(self, queue: str, names: set[str] | None) -> Iterator[int]:

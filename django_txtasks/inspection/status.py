@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -10,6 +10,7 @@ from django.db.models import Count, Min, Q
 
 from django_txtasks.conf import get_config
 from django_txtasks.lifecycle import cleaners, names
+from django_txtasks.lifecycle.pausing import paused_queues
 from django_txtasks.models import DatabaseNow, FinishedTask, Outcome, Status, Task, Worker
 
 RECENT = timedelta(minutes=5)
@@ -24,6 +25,7 @@ class QueueStatus:
         due: pending, and their time has come.
         later: pending, not due yet.
         oldest_due: seconds for which the oldest of the due ones has waited; 0 = none waits.
+        paused: by a person; none of its tasks starts.
     """
 
     due: int = 0
@@ -32,6 +34,7 @@ class QueueStatus:
     held: int = 0
     dead: int = 0
     oldest_due: float = 0.0
+    paused: bool = False
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,8 @@ def snapshot(database: str) -> Snapshot:
     """
     config = get_config()
     queues = dict.fromkeys(config.queues, QueueStatus()) | _queues(database)
+    for queue in paused_queues(database):
+        queues[queue] = replace(queues.get(queue, QueueStatus()), paused=True)
     return Snapshot(
         database=database,
         queues=queues,

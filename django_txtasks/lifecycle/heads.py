@@ -13,6 +13,7 @@ from django.db import connections
 from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.database_errors import TookTooLong
 from django_txtasks.lifecycle.execute import as_uuid
+from django_txtasks.lifecycle.pausing import paused_queues
 from django_txtasks.lifecycle.priorities import pending_priorities
 from django_txtasks.lifecycle.time_limits import fetch_within
 from django_txtasks.lifecycle.transactions import own_transaction
@@ -65,7 +66,10 @@ def _due(subscription: Subscription) -> tuple[list[uuid.UUID], bool]:
         return fetch_within(alias, sql, left, **params)
 
     sql = statements.DUE_HEAD.replace("{forced}", "FORCE INDEX (txtasks_pending)" * force)
+    paused = paused_queues(alias)
     for queue in subscription.queues:
+        if queue in paused:
+            continue
         for priority in islice(pending_priorities(alias, queue, look), MAX_PRIORITIES):
             rows = look(alias, sql, queue=queue, priority=priority, limit=ROWS_PER_PRIORITY)
             found += [as_uuid(task_id) for task_id, name in rows if name in subscription.names]

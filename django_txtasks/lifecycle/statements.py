@@ -17,6 +17,10 @@ POSTGRES_NOW = "SELECT statement_timestamp() AT TIME ZONE 'UTC'"
 # an empty table. Rows of known ids are found by their primary key: nothing is joined, and ``TRIM(status)``
 # leads to no index of what waits. (It read all of 300,000 rows for one id.)
 
+# A queue that a person has paused has a row here. Where a scan begins with a queue it is asked once for each: a
+# backlog that may not be claimed is not walked past.
+PAUSED_QUEUES = "SELECT queue_name FROM txtasks_pausedqueue"
+
 # -- claim: pending -> claimed ------------------------------------------------------------------
 # One index probe for each priority that is there: neither rows due later nor a million of one
 # priority are walked past.
@@ -86,7 +90,8 @@ PRIORITY_BETWEEN = """
 """
 CHOOSE_BY_ID = (
     _CLAIMABLE
-    + " AND id {in_ids} AND TRIM(status) = 'pending' AND queue_name {in_queues} {skip_locked}"
+    + f""" AND id {{in_ids}} AND TRIM(status) = 'pending' AND queue_name {{in_queues}}
+       AND queue_name NOT IN ({PAUSED_QUEUES}) {{skip_locked}}"""
 )
 
 # The attempt is counted here, before the run: a task that kills its worker cannot run for ever.
@@ -203,9 +208,9 @@ STILL_HELD = """
 
 # -- workers --------------------------------------------------------------------------------------
 REGISTER = """
-    INSERT INTO txtasks_worker (id, host, pid, queues, task_names, threads, listening, lease, sessions)
+    INSERT INTO txtasks_worker (id, host, pid, queues, task_names, threads, listening, lease, sessions, protocol)
     VALUES (%(worker)s, %(host)s, %(pid)s, %(queues)s, %(task_names)s, %(threads)s, %(listening)s, %(lease)s,
-            %(sessions)s)
+            %(sessions)s, %(protocol)s)
 """
 # First in every transaction that claims: its row lock is what LOSE waits for, and 0 rows tell a
 # worker that was declared lost that it may not claim under this id. A beat under a new will clears

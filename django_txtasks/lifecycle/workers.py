@@ -14,6 +14,9 @@ from django_txtasks.lifecycle import processes, statements
 from django_txtasks.lifecycle.execute import execute, fetch
 from django_txtasks.lifecycle.sessions import session_of_thread
 
+PROTOCOL = 1
+"""What workers of this release know of, which stands in their rows: 1 = paused queues."""
+
 
 def register(
     alias: str,
@@ -42,6 +45,7 @@ def register(
         listening=listening,
         lease=lease.total_seconds(),
         sessions=_signs(alias),
+        protocol=PROTOCOL,
     )
     return worker
 

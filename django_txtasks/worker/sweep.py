@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from django_txtasks.lifecycle import ranges
 from django_txtasks.lifecycle.engines.portable import claim_rows
+from django_txtasks.lifecycle.pausing import paused_queues
 from django_txtasks.lifecycle.ranges import Position
 from django_txtasks.lifecycle.turn import (
     Bucket,
@@ -165,6 +166,7 @@ class Sweep:
         self._gaps = [gap for queue in subscription.queues for gap in self._gaps_of(queue)]
         self._place: Place | None = None
         self._before: Place | None = None
+        self._paused: set[str] = set()
         self._size = Size(longest)
 
     @property
@@ -175,6 +177,7 @@ class Sweep:
     def claim(self, worker: uuid.UUID, capacity: Capacity) -> TurnResult:
         """Go on for a moment; claim what is found and fits."""
         self._before = self._place
+        self._paused = paused_queues(self._subscription.alias)
         result = TurnResult(capacity, has_scanned=True)
         begun = time.monotonic()
         while not self.is_over and result.rest.width and result.blocked_queue is None:
@@ -226,6 +229,9 @@ class Sweep:
 
     def _look(self, place: Place, worker: uuid.UUID, so_far: TurnResult) -> TurnResult:
         width, bucket = so_far.rest.width, place.buckets[0]
+        if bucket.queue_name in self._paused:
+            self._go_on(place, self._now)
+            return so_far
         end = place.end or self._end_of_part(place)
         rows, seconds = ranges.choose(
             self._subscription,

@@ -103,7 +103,9 @@ _CHOOSING = (
     + "; SET room = room - FOUND_ROWS();"
 )
 _AFTER_CURSOR = statements.AFTER_CURSOR.format(**vars(DIALECTS["mysql"]))
-_HIGHEST = f"SET head_<n> = COALESCE(({statements.HIGHEST_PRIORITY}), {_NO_PRIORITY});"
+_IS_PAUSED = f"%(queue)s IN ({statements.PAUSED_QUEUES})"
+_HIGHEST = f"""SET head_<n> = IF({_IS_PAUSED}, {_NO_PRIORITY},
+    COALESCE(({statements.HIGHEST_PRIORITY}), {_NO_PRIORITY}));"""
 _NEXT = f"SET head_<n> = COALESCE(({statements.NEXT_PRIORITY}), {_NO_PRIORITY});"
 
 
@@ -150,7 +152,8 @@ def _scanning(scan: Scan) -> tuple[str, dict[str, Any]]:
             place = places.get(bucket)
             after = statements.LATELY if place is None else _numbered(_AFTER_CURSOR, place)
             choosing = _choosing(n, f"%(bucket_{n})s", after)
-            parts.append(f"IF room > 0 THEN {choosing} END IF;")
+            is_paused = _of_queue(_IS_PAUSED, n)
+            parts.append(f"IF room > 0 AND NOT {is_paused} THEN {choosing} END IF;")
         return " ".join(parts), params
     params.update({f"queue_{n}": queue for n, queue in enumerate(scan.queues)})
     marks = [[places[one] for one in places if one.queue_name == queue] for queue in scan.queues]

@@ -16,6 +16,7 @@ from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.attempts import Attempt
 from django_txtasks.lifecycle.database_errors import TookTooLong
 from django_txtasks.lifecycle.execute import as_uuid, execute, fetch_as, fetch_column
+from django_txtasks.lifecycle.pausing import paused_queues
 from django_txtasks.lifecycle.priorities import pending_priorities
 from django_txtasks.lifecycle.time_limits import fetch_within
 from django_txtasks.lifecycle.turn import (
@@ -59,8 +60,11 @@ def scan_due(
     passed: dict[Bucket, Cursor] = {}
     blocked_queue, filled = None, False
     until = time.monotonic() + scan.seconds
+    paused = paused_queues(subscription.alias)
     buckets: Iterable[Bucket] = (
-        _buckets(subscription, scan, until) if scan.recent is None else scan.recent.buckets
+        _buckets(subscription, [one for one in scan.queues if one not in paused], until)
+        if scan.recent is None
+        else [one for one in scan.recent.buckets if one.queue_name not in paused]
     )
     for bucket in buckets:
         width = capacity.width
@@ -132,8 +136,8 @@ def claim_rows(
     return admission
 
 
-def _buckets(subscription: Subscription, scan: Scan, until: float) -> Iterator[Bucket]:
-    """Yield the buckets that have pending rows, highest priority first."""
+def _buckets(subscription: Subscription, queues: Sequence[str], until: float) -> Iterator[Bucket]:
+    """Yield the buckets of these queues that have pending rows, highest priority first."""
 
     def look(alias: str, sql: str, **params: Any) -> list[tuple[Any, ...]]:
         return fetch_within(alias, sql, _left(until), **params)
@@ -142,7 +146,7 @@ def _buckets(subscription: Subscription, scan: Scan, until: float) -> Iterator[B
         for priority in pending_priorities(subscription.alias, queue, look):
             yield Bucket(priority, queue)
 
-    return heapq.merge(*map(buckets_of, scan.queues), key=lambda bucket: -bucket.priority)
+    return heapq.merge(*map(buckets_of, queues), key=lambda bucket: -bucket.priority)
 
 
 def _choose_due(

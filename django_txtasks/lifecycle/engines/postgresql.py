@@ -212,13 +212,17 @@ _DUE_OF_HEAD = (
     .replace("%(priority)s", "heads.priority")
     .replace("%(limit)s", "%(width)s")
 )
+_IS_NOT_PAUSED = f"asked.queue NOT IN ({statements.PAUSED_QUEUES})"
 _PENDING_HEADS = f"""(
         SELECT asked.queue, asked.place, head.priority
           FROM unnest(CAST(%(queues)s AS text[])) WITH ORDINALITY AS asked(queue, place)
-         CROSS JOIN LATERAL ({_PRIORITIES}) AS head) AS head"""
-_RECENT_HEADS = """
-        unnest(CAST(%(head_queues)s AS text[]), CAST(%(head_priorities)s AS int[]))
-        WITH ORDINALITY AS head(queue, priority, place)"""
+         CROSS JOIN LATERAL ({_PRIORITIES}) AS head
+         WHERE {_IS_NOT_PAUSED}) AS head"""
+_RECENT_HEADS = f"""(
+        SELECT asked.queue, asked.priority, asked.place
+          FROM unnest(CAST(%(head_queues)s AS text[]), CAST(%(head_priorities)s AS int[]))
+               WITH ORDINALITY AS asked(queue, priority, place)
+         WHERE {_IS_NOT_PAUSED}) AS head"""
 _DUE = f""",
     heads AS (
         SELECT head.queue, head.priority, COALESCE(mark.run_after, {{begin}}) AS mark_time,

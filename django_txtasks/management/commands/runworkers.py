@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import sys
 from argparse import SUPPRESS, ArgumentParser
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
@@ -66,6 +69,7 @@ class Command(BaseCommand):
         config = get_config()
         show_log(options["verbosity"], as_json=options["log_json"])
         queues = _queues(config, options["queue"], options["exclude_queue"])
+        task_names = _task_names(options["task"], options["exclude_task"])
         inbox = HintInbox()
         stop = Shutdown(config.grace.total_seconds(), inbox.wake)
         supervised = obey_supervisor(stop)
@@ -78,7 +82,7 @@ class Command(BaseCommand):
                 return
             obey(child.pipe, stop)
             aliases, options["max_tasks"] = [child.assignment.alias], child.assignment.max_tasks
-        subscription = Subscription(_only(aliases), tuple(queues), tuple(registry.names()))
+        subscription = Subscription(_only(aliases), tuple(queues), task_names)
         with events_in_background(own_process=self._called_from_command_line):
             self._work(config, subscription, inbox, stop, options)
 
@@ -237,6 +241,26 @@ def _queues(config: Config, wanted: list[str] | None, excluded: list[str]) -> li
     return list(dict.fromkeys(queues))
 
 
+def _task_names(wanted: list[str] | None, excluded: list[str]) -> tuple[str, ...]:
+    """Return the names that the patterns choose, of all that are declared."""
+    declared = registry.names()
+    for pattern in [*(wanted or []), *excluded]:
+        if not _is_any(declared, [pattern]):
+            near = difflib.get_close_matches(pattern, declared, n=3, cutoff=0.4)
+            raise CommandError(
+                f"No task function is named {pattern!r}. The nearest are: {', '.join(near) or 'none'}."
+            )
+    chosen = [name for name in declared if wanted is None or _is_any([name], wanted)]
+    names_left = tuple(name for name in chosen if not _is_any([name], excluded))
+    if not names_left:
+        raise CommandError("--exclude-task leaves no task function to run.")
+    return names_left
+
+
+def _is_any(task_names: Iterable[str], patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for name in task_names for pattern in patterns)
+
+
 def _options_of_a_worker(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--queue",
@@ -250,6 +274,19 @@ def _options_of_a_worker(parser: ArgumentParser) -> None:
         default=[],
         metavar="Q",
         help="Serve all queues but this one.",
+    )
+    parser.add_argument(
+        "--task",
+        action="append",
+        metavar="NAME",
+        help="Run this task function, or all that a pattern such as shop.* names (may be repeated). Default: all.",
+    )
+    parser.add_argument(
+        "--exclude-task",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="Run all task functions but this one, or those of a pattern.",
     )
     parser.add_argument(
         "--threads",

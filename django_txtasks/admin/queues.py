@@ -1,0 +1,91 @@
+"""The page of paused queues: to pause a queue is to add it, to resume it is to delete it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from django_txtasks.admin import shown
+from django_txtasks.admin.pages import ModelAdmin
+from django_txtasks.conf import get_config
+from django_txtasks.lifecycle import pausing
+from django_txtasks.models import DatabaseNow, PausedQueue
+
+
+class PauseForm(forms.ModelForm):  # type: ignore[type-arg]
+    """Which of the queues in the settings, and why."""
+
+    queue_name = forms.ChoiceField(
+        label=_("queue"),
+        help_text=_("None of its tasks starts until it is resumed; those that run go on."),
+    )
+
+    class Meta:
+        model = PausedQueue
+        fields = ("queue_name", "reason")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        names = sorted(get_config().queues)
+        self.fields["queue_name"].choices = [(name, name) for name in names]  # type: ignore[attr-defined]
+
+
+@admin.register(PausedQueue)
+class PausedQueueAdmin(ModelAdmin):
+    """Queues that are paused. Who may add one may pause, who may delete one may resume."""
+
+    form = PauseForm
+    list_display = ("queue", "since", "by", "why")
+    actions = ("delete_selected",)
+    ordering = ("queue_name",)
+    sortable_by = ()
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        """Rows with the database's clock."""
+        rows: QuerySet[Any] = super().get_queryset(request).annotate(now=DatabaseNow())
+        return rows
+
+    @admin.action(description=_("Resume the selected queues"), permissions=["delete"])
+    def delete_selected(self, request: HttpRequest, chosen: QuerySet[Any]) -> None:
+        """Have workers claim their tasks again. By its name it takes the place of Django's action to delete."""
+        for row in chosen:
+            self.log_deletions(request, chosen.filter(pk=row.pk))
+            self.delete_model(request, row)
+        self.message_user(request, gettext("Their tasks start again with the next scan."))
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        """Pause it, and tell of workers that will not obey."""
+        alias = PausedQueue.objects.db
+        pausing.pause(alias, obj.pk, by=request.user.get_username(), reason=obj.reason)
+        if old := pausing.workers_that_ignore_it(alias):
+            text = _("Workers of an older release go on with it until they are replaced: %s")
+            self.message_user(request, text % ", ".join(old), messages.WARNING)
+
+    def delete_model(self, request: HttpRequest, obj: Any) -> None:
+        """Resume it."""
+        pausing.resume(PausedQueue.objects.db, obj.pk, by=request.user.get_username())
+
+    @admin.display(description=_("queue"))
+    def queue(self, row: Any) -> str:
+        return shown.line(row.queue_name)
+
+    @admin.display(description=_("paused"))
+    def since(self, row: Any) -> str:
+        return shown.age(row.paused_at, row.now)
+
+    @admin.display(description=_("by"))
+    def by(self, row: Any) -> str:
+        return shown.line(row.paused_by) if row.paused_by else shown.EMPTY
+
+    @admin.display(description=_("reason"))
+    def why(self, row: Any) -> str:
+        return shown.line(row.reason) if row.reason else shown.EMPTY

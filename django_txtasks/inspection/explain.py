@@ -1,0 +1,192 @@
+"""Why is this task not running? Each condition of a claim, looked at by itself, and what would lift it.
+
+It only reads, a bounded number of rows, by the database's clock.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from django.db import connections, transaction
+from django.db.models import Q, Subquery
+
+from django_txtasks.conf import get_config
+from django_txtasks.lifecycle import cleaners
+from django_txtasks.models import DatabaseNow, FinishedTask, PausedQueue, Status, Task, Worker
+
+MAX_COUNT = 10_000
+"""Tasks before this one that are counted; more are "10000 or more"."""
+MAX_WORKERS = 1000
+FULL = 2_147_483_647
+"""A counter that says so can count no further, so its row is not claimed."""
+
+
+@dataclass(frozen=True)
+class Reason:
+    """What is in the way of a task.
+
+    Attributes:
+        gate: a short name of it, for machines.
+        text: one sentence for people.
+        lift: what would lift it; empty = time will, or nothing can.
+    """
+
+    gate: str
+    text: str
+    lift: str = ""
+
+
+def explain(alias: str, task_id: uuid.UUID) -> list[Reason]:
+    """Return what keeps a task from running; a pending one that nothing keeps has the reason ``next``."""
+    task = Task.objects.using(alias).annotate(now=DatabaseNow()).filter(pk=task_id).first()
+    if task is None:
+        return [_without_row(alias, task_id)]
+    if task.status != Status.PENDING:
+        return [_not_pending(alias, task)]
+    return list(_in_the_way(alias, task)) or [_nothing(alias)]
+
+
+def _without_row(alias: str, task_id: uuid.UUID) -> Reason:
+    finished = FinishedTask.objects.using(alias).filter(pk=task_id).first()
+    if finished is not None:
+        at = _time(finished.finished_at)
+        return Reason("finished", f"It has ended: {finished.get_outcome_display()}, at {at}.")
+    return Reason(
+        "absent",
+        "There is no such row: its transaction was rolled back or has not committed, or it has finished and was "
+        "pruned (TXTASKS['keep_finished']), or it is in another database.",
+        "Look with --database, if tasks are in several.",
+    )
+
+
+def _not_pending(alias: str, task: Any) -> Reason:
+    if task.status == Status.HELD:
+        return Reason("held", "A person holds it.", "Resume it in the admin.")
+    if task.status == Status.DEAD:
+        lift = "" if task.is_compensated else "Mend the cause, then revive it in the admin."
+        note = " Its compensation was enqueued." if task.is_compensated else ""
+        return Reason("dead", f"It is dead: {_last_error(task)}.{note}", lift)
+    worker = Worker.objects.using(alias).annotate(now=DatabaseNow()).filter(pk=task.worker).first()
+    since = _span(task.now - task.claimed_at)
+    if worker is not None and not worker.lost and _silence(worker) <= worker.lease:
+        return Reason("claimed", f"It runs, for {since}, at {worker} (worker {worker.pk}).")
+    who = str(worker) if worker is not None else f"worker {task.worker}, whose row is gone"
+    if trouble := cleaners.trouble(cleaners.seen(alias)):
+        return Reason(
+            "lost", f"Its worker is gone: {who}. {trouble}", "Start manage.py runcleaner."
+        )
+    return Reason(
+        "lost", f"Its worker is gone or silent: {who}. A cleaner recovers it within a lease."
+    )
+
+
+def _in_the_way(alias: str, task: Any) -> Iterator[Reason]:
+    """Yield each condition of a claim that this row does not meet, then what workers lack."""
+    if task.expires_at is not None and task.expires_at <= task.now:
+        text = f"It has expired at {_time(task.expires_at)}; a cleaner cancels it."
+        yield Reason("expired", text, "Enqueue it again.")
+    if task.run_after > task.now:
+        wait = f"in {_span(task.run_after - task.now)}, at {_time(task.run_after)}"
+        lift = "Run it now, in the admin."
+        if task.failures:
+            failed = f"It has failed {task.failures} times ({_last_error(task)})"
+            yield Reason("backoff", f"{failed} and is tried again {wait}.", lift)
+        else:
+            yield Reason("later", f"It is due {wait}.", lift)
+    if FULL in (task.attempt, task.failures, task.crashes):
+        text = "A counter of its row is full (2147483647), so it cannot be moved on."
+        yield Reason("full", text, "Correct the row by hand, or cancel it in the admin.")
+    paused = PausedQueue.objects.using(alias).filter(pk=task.queue_name).first()
+    if paused is not None:
+        why = f" ({paused.reason})" if paused.reason else ""
+        by = paused.paused_by or "somebody"
+        text = f"Queue {task.queue_name} was paused by {by} at {_time(paused.paused_at)}{why}."
+        yield Reason("paused", text, f"manage.py txtasks_queue resume {task.queue_name}")
+    if not _can_lock(alias, task):
+        text = "Another transaction has locked its row: somebody is about to move it, or forgot to commit."
+        yield Reason("locked", text)
+    yield from _lack_of_workers(alias, task)
+
+
+def _lack_of_workers(alias: str, task: Any) -> Iterator[Reason]:
+    workers = Worker.objects.using(alias).filter(lost=False).annotate(now=DatabaseNow())
+    living = [one for one in workers[:MAX_WORKERS] if _silence(one) <= one.lease]
+    if not living:
+        yield Reason("workers", "No worker is alive.", "Start manage.py runworkers.")
+        return
+    serving = [one for one in living if task.queue_name in one.queues]
+    if not serving:
+        served = ", ".join(sorted({str(queue) for one in living for queue in one.queues}))
+        text = f"No living worker serves queue {task.queue_name}; they serve {served}."
+        yield Reason("queue", text, f"Start manage.py runworkers --queue {task.queue_name}.")
+        return
+    able = [one for one in serving if not one.task_names or task.task_name in one.task_names]
+    if not able:
+        text = f"No living worker of queue {task.queue_name} runs {task.task_name}."
+        lift = "See that workers import its module, and what --task and --exclude-task say."
+        yield Reason("name", text, lift)
+        return
+    if task.run_after <= task.now and all(one.running >= one.threads for one in able):
+        yield _full_slots(alias, task, able)
+
+
+def _full_slots(alias: str, task: Any, able: Sequence[Any]) -> Reason:
+    slots = sum(one.threads for one in able)
+    tasks = Task.objects.using(alias)
+    when = Subquery(tasks.filter(pk=task.pk).values("run_after")[:1])  # SQLite compares texts
+    sooner = Q(run_after__lt=when) | Q(run_after=when, pk__lt=task.pk)
+    before = tasks.filter(
+        Q(priority__gt=task.priority) | Q(priority=task.priority) & sooner,
+        status=Status.PENDING, queue_name=task.queue_name, run_after__lte=DatabaseNow(),
+    )  # fmt: skip
+    count = before.order_by()[:MAX_COUNT].count()
+    more = " or more" if count == MAX_COUNT else ""
+    text = (
+        f"All {slots} slots of the {len(able)} workers that could run it are taken, and {count}{more} due tasks "
+        "of its queue come first."
+    )
+    return Reason("slots", text, "Wait, or start more workers.")
+
+
+def _nothing(alias: str) -> Reason:
+    config = get_config()
+    text = (
+        "Nothing is in its way: a worker is about to claim it, by a hint, or by a scan within "
+        f"{config.poll_interval.total_seconds():g} s."
+    )
+    trouble = cleaners.trouble(cleaners.seen(alias))
+    return Reason(
+        "next", f"{text} {trouble}".strip(), "Start manage.py runcleaner." if trouble else ""
+    )
+
+
+def _can_lock(alias: str, task: Any) -> bool:
+    """Say whether nobody holds the row. SQLite has one lock for all, which is held for a moment only."""
+    if not connections[alias].features.has_select_for_update_skip_locked:
+        return True
+    with transaction.atomic(using=alias):
+        rows = Task.objects.using(alias).select_for_update(skip_locked=True)
+        return bool(rows.filter(pk=task.pk).values_list("pk"))
+
+
+def _last_error(task: Any) -> str:
+    last = task.errors[-1] if isinstance(task.errors, list) and task.errors else {}
+    said = [last.get("type"), last.get("message")] if isinstance(last, dict) else []
+    return ": ".join(str(one)[:200] for one in said if one) or "nothing says why"
+
+
+def _silence(worker: Any) -> float:
+    return float((worker.now - worker.seen_at).total_seconds())
+
+
+def _span(duration: timedelta) -> str:
+    seconds = max(0.0, duration.total_seconds())
+    return f"{seconds:.1f} s" if seconds < 60 else str(timedelta(seconds=round(seconds)))
+
+
+def _time(moment: Any) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"

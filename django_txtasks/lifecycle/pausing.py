@@ -1,0 +1,50 @@
+"""Queues that a person has paused: no worker claims their tasks, and what runs goes on.
+
+A row stands for a paused queue. Each claim asks for it in its own statement or transaction, so that a pause holds
+from its commit on, whoever works, and nothing has to be told or remembered.
+"""
+
+from __future__ import annotations
+
+from django_txtasks import signals
+from django_txtasks.lifecycle import statements
+from django_txtasks.lifecycle.execute import fetch_column
+from django_txtasks.lifecycle.workers import PROTOCOL
+from django_txtasks.models import DatabaseNow, PausedQueue, Worker
+
+
+def paused_queues(alias: str) -> set[str]:
+    """Return the names of all paused queues."""
+    return set(fetch_column(alias, statements.PAUSED_QUEUES))
+
+
+def pause(alias: str, queue: str, *, by: str = "", reason: str = "") -> bool:
+    """Pause a queue; False = it was paused before, and stays as it was.
+
+    Args:
+        by: who does it. What is too long of it, and of ``reason``, is left out.
+    """
+    columns = PausedQueue._meta
+    row = {
+        "paused_by": by[: columns.get_field("paused_by").max_length],
+        "reason": reason[: columns.get_field("reason").max_length],
+    }
+    _, is_new = PausedQueue.objects.using(alias).get_or_create(pk=queue, defaults=row)
+    if is_new:
+        signals.queue_paused.emit(database=alias, queue=queue, by=by or "?", reason=reason)
+    return is_new
+
+
+def resume(alias: str, queue: str, *, by: str = "") -> bool:
+    """Let workers claim a queue's tasks again, from their next scan on; False = it was not paused."""
+    count, _ = PausedQueue.objects.using(alias).filter(pk=queue).delete()
+    if count:
+        signals.queue_resumed.emit(database=alias, queue=queue, by=by or "?")
+    return bool(count)
+
+
+def workers_that_ignore_it(alias: str) -> list[str]:
+    """Return living workers of an older release, which claim from paused queues, as people call them."""
+    living = Worker.objects.using(alias).filter(lost=False, protocol__lt=PROTOCOL)
+    seen = living.annotate(now=DatabaseNow())
+    return [str(one) for one in seen if (one.now - one.seen_at).total_seconds() <= one.lease]

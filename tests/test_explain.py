@@ -1,0 +1,271 @@
+"""Why a task is not running: each gate is named, alone, and the task starts when it is lifted."""
+
+import json
+import uuid
+from datetime import timedelta
+
+import helpers
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection, transaction
+from django.urls import reverse
+from probe import tasks
+
+from django_txtasks.conf import get_config
+from django_txtasks.inspection.explain import FULL, explain
+from django_txtasks.lifecycle import cleaners, operators, pausing, workers
+from django_txtasks.models import DatabaseNow, Status, Task, Worker
+
+pytestmark = pytest.mark.usefixtures("rows", "quick")
+
+
+@pytest.fixture
+def crew():
+    """A living worker of one slot, which nobody moves, and a cleaner at work."""
+    lease = get_config().lease
+    cleaner = cleaners.register("default", interval=timedelta(seconds=9), lease=lease)
+    cleaners.passed("default", cleaner)
+    return worker_row()
+
+
+def worker_row(queues=("default", "mail"), names=("probe.tasks.note", "probe.tasks.fail")):
+    lease = get_config().lease
+    return workers.register(
+        "default", queues=list(queues), task_names=names, threads=1, listening=None, lease=lease
+    )
+
+
+def work():
+    """Run everything that is due, in this process."""
+    call_command("runworkers", batch=True, threads=1)
+
+
+def gates(handle):
+    return [one.gate for one in explain("default", handle.id)]
+
+
+def only_reason(handle):
+    (reason,) = explain("default", handle.id)
+    return reason
+
+
+def starts(handle):
+    """A worker with a free slot runs it now."""
+    work()
+    return helpers.row(handle.id) is None
+
+
+def test_a_task_that_nothing_keeps_is_next(crew):
+    handle = tasks.note.enqueue()
+    assert only_reason(handle).gate == "next"
+    assert "by a scan within" in only_reason(handle).text
+    assert starts(handle)
+
+
+def test_without_a_cleaner_that_is_said_beside_it():
+    worker_row()
+    handle = tasks.note.enqueue()
+    assert only_reason(handle).lift == "Start manage.py runcleaner."
+
+
+def test_a_task_that_is_due_later(crew):
+    handle = tasks.note.using(run_after=timedelta(hours=2)).enqueue()
+    assert only_reason(handle).gate == "later"
+    assert (
+        "It is due in 1:59:5" in only_reason(handle).text or "2:00:00" in only_reason(handle).text
+    )
+    operators.run_now("default", [handle.id])
+    assert gates(handle) == ["next"]
+    assert starts(handle)
+
+
+def test_a_task_that_has_failed_backs_off(crew, txtasks):
+    txtasks(retry_base=600, retry_ceiling=600)
+    handle = tasks.fail.enqueue("why it failed")
+    work()
+    reason = only_reason(handle)
+    assert reason.gate == "backoff"
+    assert "failed 1 times" in reason.text
+    assert "why it failed" in reason.text
+    operators.run_now("default", [handle.id])
+    assert gates(handle) == ["next"]
+
+
+def test_a_task_of_a_paused_queue(crew):
+    handle = tasks.note.enqueue()
+    pausing.pause("default", "default", by="ann", reason="a deploy")
+    assert only_reason(handle).gate == "paused"
+    assert "by ann at 20" in only_reason(handle).text
+    assert "(a deploy)" in only_reason(handle).text
+    assert only_reason(handle).lift == "manage.py txtasks_queue resume default"
+    pausing.resume("default", "default")
+    assert gates(handle) == ["next"]
+    assert starts(handle)
+
+
+def test_a_task_that_has_expired(crew):
+    handle = tasks.note.using(expires=timedelta(seconds=-1)).enqueue()
+    assert gates(handle) == ["expired"]
+    Task.objects.update(expires_at=None)
+    assert starts(handle)
+
+
+def test_a_task_that_is_held(crew):
+    handle = tasks.note.enqueue()
+    operators.hold("default", [handle.id])
+    assert gates(handle) == ["held"]
+    operators.resume("default", [handle.id])
+    assert starts(handle)
+
+
+def test_a_task_that_is_dead(crew):
+    handle = tasks.reject.enqueue()
+    work()
+    assert only_reason(handle).gate == "dead"
+    assert "Reject: the address does not exist" in only_reason(handle).text
+
+
+def test_a_row_whose_counter_is_full(crew):
+    handle = tasks.note.enqueue()
+    Task.objects.update(crashes=FULL)
+    assert gates(handle) == ["full"]
+    Task.objects.update(crashes=0)
+    assert starts(handle)
+
+
+def test_a_task_without_any_worker():
+    handle = tasks.note.enqueue()
+    assert gates(handle) == ["workers"]
+    worker = worker_row()
+    assert gates(handle) == ["next"]
+    Worker.objects.filter(pk=worker).update(seen_at=DatabaseNow() - 2 * get_config().lease)
+    assert gates(handle) == ["workers"]
+
+
+def test_a_queue_that_no_worker_serves():
+    handle = tasks.note.enqueue()
+    worker_row(queues=["mail"])
+    assert only_reason(handle).gate == "queue"
+    assert "they serve mail" in only_reason(handle).text
+    worker_row()
+    assert gates(handle) == ["next"]
+
+
+def test_a_name_that_no_worker_runs():
+    handle = tasks.note.enqueue()
+    worker_row(names=["probe.tasks.fail"])
+    worker_row(queues=["mail"])
+    assert only_reason(handle).gate == "name"
+    worker_row()
+    assert gates(handle) == ["next"]
+
+
+def test_a_task_behind_others_and_no_slot_is_free(crew):
+    for priority, seconds in [
+        (0, -2),
+        (5, 0),
+        (0, -2),
+        (-1, -9),
+        (0, 0),
+    ]:  # the last two come later
+        tasks.note.using(priority=priority, run_after=timedelta(seconds=seconds)).enqueue()
+    handle = tasks.note.using(run_after=timedelta(seconds=-1)).enqueue()
+    Worker.objects.filter(pk=crew).update(running=1)
+    assert only_reason(handle).gate == "slots"
+    assert "All 1 slots of the 1 workers" in only_reason(handle).text
+    assert "and 3 due tasks of its queue come first" in only_reason(handle).text
+    Worker.objects.filter(pk=crew).update(running=0)
+    assert gates(handle) == ["next"]
+
+
+@pytest.mark.skipif(connection.vendor == "sqlite", reason="it has one lock for all rows")
+def test_a_row_that_somebody_has_locked(crew):
+    handle = tasks.note.enqueue()
+    with helpers.locked("UPDATE txtasks_task SET priority = 7"):
+        assert gates(handle) == ["locked"]
+    assert gates(handle) == ["next"]
+
+
+def test_several_gates_are_all_named(crew):
+    handle = tasks.note.using(run_after=timedelta(hours=2)).enqueue()
+    pausing.pause("default", "default")
+    assert gates(handle) == ["later", "paused"]
+
+
+def test_a_task_that_runs_says_where(crew):
+    handle = tasks.note.enqueue()
+    with transaction.atomic():
+        helpers.claim(crew)
+    assert only_reason(handle).gate == "claimed"
+    assert f"(worker {crew})" in only_reason(handle).text
+
+
+@pytest.mark.parametrize("how", ["lost", "silent", "forgotten"])
+def test_a_task_whose_worker_is_gone(crew, how):
+    handle = tasks.note.enqueue()
+    with transaction.atomic():
+        helpers.claim(crew)
+    row = Worker.objects.filter(pk=crew)
+    if how == "lost":
+        row.update(lost=True)
+    elif how == "silent":
+        row.update(seen_at=DatabaseNow() - 2 * get_config().lease)
+    else:
+        row.delete()
+    assert only_reason(handle).gate == "lost"
+    assert "A cleaner recovers it" in only_reason(handle).text
+    from django_txtasks.models import Cleaner
+
+    Cleaner.objects.all().delete()
+    assert only_reason(handle).lift == "Start manage.py runcleaner."
+
+
+def test_a_task_that_has_ended_or_never_was(crew, txtasks):
+    txtasks(keep_finished=60)
+    handle = tasks.note.enqueue()
+    work()
+    assert only_reason(handle).gate == "finished"
+    assert "It has ended: succeeded" in only_reason(handle).text
+    (reason,) = explain("default", uuid.uuid4())
+    assert reason.gate == "absent"
+
+
+@pytest.mark.parametrize("errors", [7, "x", [], [7], [{}], [{"type": None}]])
+def test_errors_that_somebody_wrote_by_hand_are_no_trouble(crew, errors):
+    handle = tasks.note.enqueue()
+    Task.objects.update(status=Status.DEAD, errors=errors)
+    assert "nothing says why" in only_reason(handle).text
+
+
+# -- where people see it ----------------------------------------------------------------------------
+
+
+def test_the_command_says_it(crew, capsys):
+    handle = tasks.note.enqueue()
+    pausing.pause("default", "default")
+    call_command("txtasks_explain", str(handle.id))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("paused: Queue default was paused by somebody")
+    assert lines[1] == "    manage.py txtasks_queue resume default"
+    call_command("txtasks_explain", handle.id.hex, json=True)
+    assert json.loads(capsys.readouterr().out)["gate"] == "paused"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["17"], "'17' is no id of a task"),
+        ([uuid.UUID(int=1).hex, "--database=x"], "'x' is not in"),
+    ],
+)
+def test_wrong_options_are_refused(arguments, message):
+    with pytest.raises(CommandError, match=message):
+        call_command("txtasks_explain", *arguments)
+
+
+def test_the_page_of_a_task_says_it(crew, admin_client):
+    handle = tasks.note.enqueue()
+    pausing.pause("default", "default", reason="<b>")
+    page = admin_client.get(reverse("admin:txtasks_task_change", args=[handle.id]))
+    assert b"Queue default was paused by" in page.content
+    assert b"&lt;b&gt;" in page.content
