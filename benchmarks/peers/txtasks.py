@@ -25,6 +25,10 @@ LATER = """
            now() + interval '1 day' + n * interval '1 second'
       FROM generate_series(1, %s) AS n
 """
+HOARD = """
+    INSERT INTO txtasks_task (id, task_name, args, on_crash, queue_name, priority)
+    SELECT gen_random_uuid(), 'bench.tasks.idempotent', '[0]', 'retry', 'other', %s FROM generate_series(1, %s)
+"""
 
 
 def prepare() -> None:
@@ -57,6 +61,11 @@ def enqueue(count: str, policy: str = "idempotent", size: str = "0") -> None:
 def later(count: str, priority: str = "0") -> None:
     """Write rows due from tomorrow on, half of them with this priority."""
     filling.fill(LATER, int(count), int(priority))
+
+
+def hoard(count: str) -> None:
+    """Write rows of another queue that are due, of a higher priority."""
+    filling.fill(HOARD, int(count), 50)
 
 
 def work(processes: str, *options: str) -> None:
