@@ -24,6 +24,7 @@ from django_txtasks.inspection.audit import (
     audit,
 )
 from django_txtasks.inspection.finding import MAX_COUNTED_ROWS
+from django_txtasks.lifecycle import pausing
 from django_txtasks.models import Cleaner, FinishedTask, Status, Task, Worker
 
 pytestmark = pytest.mark.usefixtures("rows")
@@ -102,6 +103,12 @@ def overdue():
     row(due=timedelta(seconds=65))
 
 
+def overdue_paused():
+    worker()
+    row(due=timedelta(seconds=65))
+    pausing.pause("default", "default")
+
+
 def undeclared():
     worker(task_names=["orders.tasks.send_receipt"])
     row(task_name="reports.jobs.monthly", due=-timedelta(hours=1))
@@ -129,8 +136,8 @@ def dead():
     row(status=Status.DEAD)
 
 
-MAKERS = (no_cleaner, silent_workers, not_recovered, overdue_unserved, overdue, undeclared, held_long,
-          live_and_finished, impossible_counts, unreadable, dead)  # fmt: skip
+MAKERS = (no_cleaner, silent_workers, not_recovered, overdue_unserved, overdue, overdue_paused, undeclared,
+          held_long, live_and_finished, impossible_counts, unreadable, dead)  # fmt: skip
 
 
 @pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)

@@ -69,7 +69,7 @@ def test_the_commit_goes_along_with_the_finish(history):
 @on_postgres
 def test_the_transaction_of_a_task_begins_with_its_block():
     with transaction.atomic():
-        transactions.begin("default")
+        transactions.begin(connection)
         assert is_in_transaction()
         tasks.ran("effect")
     assert helpers.runs("effect") == 1
@@ -90,26 +90,57 @@ def test_a_transaction_begins_as_the_session_was_told(mode, value, asked, answer
     setattr(connection.connection, mode, value)
     try:
         with transaction.atomic():
-            transactions.begin("default")
+            transactions.begin(connection)
             assert helpers.execute(asked) == [(answer,)]
     finally:
         setattr(connection.connection, mode, None)
 
 
 @on_postgres
-def test_an_error_of_the_finish_has_its_class_and_its_code(history):
+@pytest.mark.parametrize("level", [None, 4])
+def test_a_task_that_asks_the_database_for_nothing_finishes_in_a_transaction(level, history):
+    """Without one the server would warn of a COMMIT, task by task."""
+    attempt, notices = claimed(), []
+    connection.connection.isolation_level = level
+    connection.connection.add_notice_handler(notices.append)
+    try:
+        with transaction.atomic():
+            finish(attempt)
+    finally:
+        connection.connection.remove_notice_handler(notices.append)
+        connection.connection.isolation_level = None
+    assert helpers.row(attempt.task_id) is None
+    assert not notices
+
+
+@on_postgres
+def test_a_session_in_pipeline_mode_is_left_to_psycopg():
+    attempt = claimed()
+    with transaction.atomic(), connection.connection.pipeline():
+        transactions.begin(connection)
+        tasks.ran("effect")
+        finish(attempt)
+    assert helpers.row(attempt.task_id) is None
+    assert helpers.runs("effect") == 1
+
+
+@on_postgres
+@pytest.mark.parametrize(
+    ("code", "expected"), [("23505", IntegrityError), ("MY001", DatabaseError)]
+)
+def test_an_error_of_the_finish_has_its_class_and_its_code(code, expected, history):
     """Like one that a cursor raises: it decides whether the attempt is repeated, and is what a person reads."""
     attempt = claimed()
-    with pytest.raises(IntegrityError, match="txtasks_refuses") as refused, transaction.atomic():
+    with pytest.raises(expected, match="txtasks_refuses") as refused, transaction.atomic():
         helpers.execute(
             "CREATE FUNCTION pg_temp.refuse() RETURNS trigger LANGUAGE plpgsql AS "
-            "$$BEGIN RAISE 'txtasks_refuses' USING ERRCODE = '23505'; END$$"
+            f"$$BEGIN RAISE 'txtasks_refuses' USING ERRCODE = '{code}'; END$$"
         )
         helpers.execute(
             "CREATE TRIGGER refuse BEFORE DELETE ON txtasks_task EXECUTE FUNCTION pg_temp.refuse()"
         )
         finish(attempt)
-    assert refused.value.__cause__.sqlstate == "23505"
+    assert refused.value.__cause__.diag.sqlstate == code
     assert helpers.row(attempt.task_id).status == Status.CLAIMED
     assert not is_in_transaction()
 

@@ -128,7 +128,7 @@ def test_a_task_that_is_dead(crew):
 def test_a_row_whose_counter_is_full(crew):
     handle = tasks.note.enqueue()
     Task.objects.update(crashes=FULL)
-    assert gates(handle) == ["full"]
+    assert gates(handle) == ["unsound"]
     Task.objects.update(crashes=0)
     assert starts(handle)
 
@@ -235,6 +235,39 @@ def test_errors_that_somebody_wrote_by_hand_are_no_trouble(crew, errors):
     handle = tasks.note.enqueue()
     Task.objects.update(status=Status.DEAD, errors=errors)
     assert "nothing says why" in only_reason(handle).text
+
+
+@pytest.mark.parametrize("value", [7, "mail", {}, [7, None], []])
+def test_a_worker_whose_row_somebody_wrote_by_hand_is_no_trouble(crew, value):
+    handle = tasks.note.enqueue()
+    Worker.objects.update(queues=value)
+    assert gates(handle) == ["queue"]
+    Worker.objects.update(queues=["default"], task_names=value or [7])
+    assert gates(handle) == ["name"]
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="others let a reader lock")
+def test_where_it_may_only_read_it_says_what_it_can(crew):
+    handle = tasks.note.enqueue()
+    helpers.execute("SET default_transaction_read_only = on")
+    try:
+        assert gates(handle) == ["next"]
+    finally:
+        helpers.execute("SET default_transaction_read_only = off")
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="a foreign key locks weakly there")
+def test_a_row_that_another_row_refers_to_can_be_claimed(crew):
+    handle = tasks.note.enqueue()
+    with helpers.locked("SELECT id FROM txtasks_task FOR KEY SHARE"):
+        assert gates(handle) == ["next"]
+
+
+def test_of_another_database_it_says_which(second_database):
+    call_command("migrate", database="second", verbosity=0)
+    handle = tasks.note.using(using="second").enqueue()
+    (reason,) = explain("second", handle.id)
+    assert reason.lift == "Start manage.py runworkers --database second"
 
 
 # -- where people see it ----------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from probe import tasks
 from django_txtasks import signals
 from django_txtasks.cleaner.renotifier import Renotifier
 from django_txtasks.conf import get_config
+from django_txtasks.inspection.audit import audit
 from django_txtasks.inspection.status import snapshot
 from django_txtasks.lifecycle import heads, pausing, workers
 from django_txtasks.lifecycle.turn import Bucket, Capacity, RecentWindow
@@ -218,6 +219,17 @@ def test_the_status_says_so():
     assert queues["mail"].paused
     assert not queues["default"].paused
     assert queues["mail"].due == 1
+
+
+def test_the_audit_says_that_it_is_paused_and_not_that_workers_are_slow(txtasks):
+    txtasks(clean_interval=0.01)
+    mail_task()
+    Task.objects.update(run_after="2020-01-01 00:00:00+00:00")
+    register("mail")
+    pausing.pause("default", "mail")
+    found = {one.name: one.count for one in audit("default", get_config())}
+    assert found.get("overdue_paused") == 1
+    assert not found.get("overdue")
 
 
 def test_workers_of_this_release_say_that_they_know_of_it():

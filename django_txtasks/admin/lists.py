@@ -64,7 +64,11 @@ class TaskAdmin(TaskActions, TaskPages):
     @admin.display(description=_("why it is not running"))
     def reasons(self, task: Any) -> str:
         """Show what is in its way, and what would lift it: as ``txtasks_explain`` does."""
-        lines = ((one.text, one.lift) for one in explain(task._state.db, task.pk))
+        try:
+            reasons = explain(task._state.db, task.pk)
+        except Exception as error:  # the rest of the page is worth more
+            return shown.line(f"{type(error).__name__}: {error}")
+        lines = ((one.text, one.lift) for one in reasons)
         return format_html_join("", '<div>{} <span class="quiet">{}</span></div>', lines)
 
     @admin.display(description=_("due"))

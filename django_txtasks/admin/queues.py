@@ -6,6 +6,7 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin, messages
+from django.db import router
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext
@@ -64,7 +65,7 @@ class PausedQueueAdmin(ModelAdmin):
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         """Pause it, and tell of workers that will not obey."""
-        alias = PausedQueue.objects.db
+        alias = router.db_for_write(PausedQueue)
         pausing.pause(alias, obj.pk, by=request.user.get_username(), reason=obj.reason)
         if old := pausing.workers_that_ignore_it(alias):
             text = _("Workers of an older release go on with it until they are replaced: %s")
@@ -72,7 +73,7 @@ class PausedQueueAdmin(ModelAdmin):
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
         """Resume it."""
-        pausing.resume(PausedQueue.objects.db, obj.pk, by=request.user.get_username())
+        pausing.resume(router.db_for_write(PausedQueue), obj.pk, by=request.user.get_username())
 
     @admin.display(description=_("queue"))
     def queue(self, row: Any) -> str:

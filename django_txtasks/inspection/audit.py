@@ -16,6 +16,7 @@ from django_txtasks.conf import Config
 from django_txtasks.inspection.finding import MAX_COUNTED_ROWS, Finding
 from django_txtasks.lifecycle import cleaners, names, statements
 from django_txtasks.lifecycle.execute import fetch_value
+from django_txtasks.lifecycle.pausing import paused_queues
 from django_txtasks.models import FinishedTask, Status, Task, Worker
 
 MAX_EXAMPLES = 3
@@ -61,10 +62,14 @@ class View:
             one for one in self.workers if not one.lost and self._silence(one) > leases * one.lease
         ]
 
-    def overdue(self) -> models.QuerySet[Task]:
+    def late(self) -> models.QuerySet[Task]:
         """Pending tasks that have been due for more than two clean intervals."""
         due = self.now - 2 * self.config.clean_interval
         return self.tasks.filter(status=Status.PENDING, run_after__lt=due)
+
+    def overdue(self) -> models.QuerySet[Task]:
+        """Those of them that no pause explains."""
+        return self.late().exclude(queue_name__in=paused_queues(self.alias))
 
     def served(self) -> list[str]:
         """Return the queues that some living worker serves."""
@@ -249,6 +254,14 @@ QUESTIONS = (
         "Workers are too few or too slow, or are of an older release that does not know these tasks.",
         "Look at the names in the admin. Known ones: more workers. Unknown ones: deploy the workers.",
         lambda view: view.overdue().filter(queue_name__in=view.served()),
+    ),
+    Question(
+        "overdue_paused",
+        "overdue tasks in queues that a person has paused",
+        "None of them starts until somebody resumes their queue.",
+        "manage.py txtasks_queue list says who paused it, and why; resume lets them go.",
+        lambda view: view.late().filter(queue_name__in=paused_queues(view.alias)),
+        is_problem=False,
     ),
     Question(
         "undeclared",

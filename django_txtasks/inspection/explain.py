@@ -1,26 +1,37 @@
 """Why is this task not running? Each condition of a claim, looked at by itself, and what would lift it.
 
-It only reads, a bounded number of rows, by the database's clock.
+It changes nothing and reads a bounded number of rows, by the database's clock. It tries to lock the task's row for
+a moment, which says whether somebody else has.
 """
 
 from __future__ import annotations
 
+import shlex
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import islice
 from typing import Any
 
-from django.db import connections, transaction
-from django.db.models import Q, Subquery
+from django.db import DatabaseError, connections, transaction
+from django.db.models import Subquery
 
 from django_txtasks.conf import get_config
 from django_txtasks.lifecycle import cleaners
+from django_txtasks.lifecycle.attempts import read_entries
+from django_txtasks.lifecycle.execute import fetch
+from django_txtasks.lifecycle.priorities import pending_priorities
+from django_txtasks.lifecycle.transactions import own_transaction
 from django_txtasks.models import DatabaseNow, FinishedTask, PausedQueue, Status, Task, Worker
 
 MAX_COUNT = 10_000
 """Tasks before this one that are counted; more are "10000 or more"."""
+MAX_PRIORITIES = 10
+"""Priorities that are counted: the highest."""
+COUNT_TIMEOUT = timedelta(seconds=5)
 MAX_WORKERS = 1000
+ERRORS_OF = "SELECT errors FROM txtasks_task WHERE id = %(id)s"
 FULL = 2_147_483_647
 """A counter that says so can count no further, so its row is not claimed."""
 
@@ -42,7 +53,8 @@ class Reason:
 
 def explain(alias: str, task_id: uuid.UUID) -> list[Reason]:
     """Return what keeps a task from running; a pending one that nothing keeps has the reason ``next``."""
-    task = Task.objects.using(alias).annotate(now=DatabaseNow()).filter(pk=task_id).first()
+    rows = Task.objects.using(alias).defer("args", "kwargs", "hooks", "errors", "late_finishes")
+    task = rows.annotate(now=DatabaseNow()).filter(pk=task_id).first()
     if task is None:
         return [_without_row(alias, task_id)]
     if task.status != Status.PENDING:
@@ -51,7 +63,8 @@ def explain(alias: str, task_id: uuid.UUID) -> list[Reason]:
 
 
 def _without_row(alias: str, task_id: uuid.UUID) -> Reason:
-    finished = FinishedTask.objects.using(alias).filter(pk=task_id).first()
+    rows = FinishedTask.objects.using(alias).only("outcome", "finished_at")
+    finished = rows.filter(pk=task_id).first()
     if finished is not None:
         at = _time(finished.finished_at)
         return Reason("finished", f"It has ended: {finished.get_outcome_display()}, at {at}.")
@@ -69,10 +82,10 @@ def _not_pending(alias: str, task: Any) -> Reason:
     if task.status == Status.DEAD:
         lift = "" if task.is_compensated else "Mend the cause, then revive it in the admin."
         note = " Its compensation was enqueued." if task.is_compensated else ""
-        return Reason("dead", f"It is dead: {_last_error(task)}.{note}", lift)
+        return Reason("dead", f"It is dead: {_last_error(alias, task)}.{note}", lift)
     worker = Worker.objects.using(alias).annotate(now=DatabaseNow()).filter(pk=task.worker).first()
-    since = _span(task.now - task.claimed_at)
-    if worker is not None and not worker.lost and _silence(worker) <= worker.lease:
+    since = _span(task.now - (task.claimed_at or task.now))
+    if worker is not None and not worker.lost and _is_there(worker):
         return Reason("claimed", f"It runs, for {since}, at {worker} (worker {worker.pk}).")
     who = str(worker) if worker is not None else f"worker {task.worker}, whose row is gone"
     if trouble := cleaners.trouble(cleaners.seen(alias)):
@@ -89,23 +102,26 @@ def _in_the_way(alias: str, task: Any) -> Iterator[Reason]:
     if task.expires_at is not None and task.expires_at <= task.now:
         text = f"It has expired at {_time(task.expires_at)}; a cleaner cancels it."
         yield Reason("expired", text, "Enqueue it again.")
-    if task.run_after > task.now:
+    if task.run_after is None:  # as on SQLite, of what nobody can read as a time
+        yield Reason("unsound", "Its run_after is no time.", "Correct the row by hand.")
+    elif task.run_after > task.now:
         wait = f"in {_span(task.run_after - task.now)}, at {_time(task.run_after)}"
         lift = "Run it now, in the admin."
         if task.failures:
-            failed = f"It has failed {task.failures} times ({_last_error(task)})"
+            failed = f"It has failed {task.failures} times ({_last_error(alias, task)})"
             yield Reason("backoff", f"{failed} and is tried again {wait}.", lift)
         else:
             yield Reason("later", f"It is due {wait}.", lift)
     if FULL in (task.attempt, task.failures, task.crashes):
         text = "A counter of its row is full (2147483647), so it cannot be moved on."
-        yield Reason("full", text, "Correct the row by hand, or cancel it in the admin.")
+        yield Reason("unsound", text, "Correct the row by hand, or cancel it in the admin.")
     paused = PausedQueue.objects.using(alias).filter(pk=task.queue_name).first()
     if paused is not None:
         why = f" ({paused.reason})" if paused.reason else ""
         by = paused.paused_by or "somebody"
         text = f"Queue {task.queue_name} was paused by {by} at {_time(paused.paused_at)}{why}."
-        yield Reason("paused", text, f"manage.py txtasks_queue resume {task.queue_name}")
+        command = f"manage.py txtasks_queue resume {shlex.quote(task.queue_name)}{_of(alias)}"
+        yield Reason("paused", text, command)
     if not _can_lock(alias, task):
         text = "Another transaction has locked its row: somebody is about to move it, or forgot to commit."
         yield Reason("locked", text)
@@ -114,42 +130,59 @@ def _in_the_way(alias: str, task: Any) -> Iterator[Reason]:
 
 def _lack_of_workers(alias: str, task: Any) -> Iterator[Reason]:
     workers = Worker.objects.using(alias).filter(lost=False).annotate(now=DatabaseNow())
-    living = [one for one in workers[:MAX_WORKERS] if _silence(one) <= one.lease]
+    living = [one for one in workers[:MAX_WORKERS] if _is_there(one)]
     if not living:
-        yield Reason("workers", "No worker is alive.", "Start manage.py runworkers.")
+        lift = f"Start manage.py runworkers{_of(alias)}"
+        yield Reason("workers", "No worker is alive.", lift)
         return
-    serving = [one for one in living if task.queue_name in one.queues]
+    serving = [one for one in living if task.queue_name in _texts(one.queues)]
     if not serving:
-        served = ", ".join(sorted({str(queue) for one in living for queue in one.queues}))
-        text = f"No living worker serves queue {task.queue_name}; they serve {served}."
-        yield Reason("queue", text, f"Start manage.py runworkers --queue {task.queue_name}.")
+        served = ", ".join(sorted({queue for one in living for queue in _texts(one.queues)}))
+        text = f"No living worker serves queue {task.queue_name}; they serve {served or 'none'}."
+        queue = shlex.quote(task.queue_name)
+        yield Reason("queue", text, f"Start manage.py runworkers --queue {queue}{_of(alias)}")
         return
-    able = [one for one in serving if not one.task_names or task.task_name in one.task_names]
+    able = [
+        one for one in serving if not one.task_names or task.task_name in _texts(one.task_names)
+    ]
     if not able:
         text = f"No living worker of queue {task.queue_name} runs {task.task_name}."
         lift = "See that workers import its module, and what --task and --exclude-task say."
         yield Reason("name", text, lift)
         return
-    if task.run_after <= task.now and all(one.running >= one.threads for one in able):
+    is_due = task.run_after is not None and task.run_after <= task.now
+    if is_due and all(one.running >= one.threads for one in able):
         yield _full_slots(alias, task, able)
 
 
 def _full_slots(alias: str, task: Any, able: Sequence[Any]) -> Reason:
     slots = sum(one.threads for one in able)
-    tasks = Task.objects.using(alias)
-    when = Subquery(tasks.filter(pk=task.pk).values("run_after")[:1])  # SQLite compares texts
-    sooner = Q(run_after__lt=when) | Q(run_after=when, pk__lt=task.pk)
-    before = tasks.filter(
-        Q(priority__gt=task.priority) | Q(priority=task.priority) & sooner,
-        status=Status.PENDING, queue_name=task.queue_name, run_after__lte=DatabaseNow(),
-    )  # fmt: skip
-    count = before.order_by()[:MAX_COUNT].count()
-    more = " or more" if count == MAX_COUNT else ""
+    try:
+        with own_transaction(alias, limit=COUNT_TIMEOUT, in_order=True):
+            count = _before(alias, task)
+    except DatabaseError:  # it took too long
+        count = MAX_COUNT
+    more = " or more" if count >= MAX_COUNT else ""
     text = (
         f"All {slots} slots of the {len(able)} workers that could run it are taken, and {count}{more} due tasks "
         "of its queue come first."
     )
     return Reason("slots", text, "Wait, or start more workers.")
+
+
+def _before(alias: str, task: Any) -> int:
+    """Count the due tasks of its queue that workers take sooner: of each priority a bounded piece of the index."""
+    tasks = Task.objects.using(alias).filter(status=Status.PENDING, queue_name=task.queue_name)
+    when = Subquery(tasks.filter(pk=task.pk).values("run_after")[:1])  # SQLite compares texts
+    count = 0
+    for priority in islice(pending_priorities(alias, task.queue_name), MAX_PRIORITIES):
+        if priority < task.priority or count >= MAX_COUNT:
+            break
+        bucket = tasks.filter(priority=priority).order_by("run_after", "pk")
+        is_own = priority == task.priority
+        sooner = bucket.filter(run_after__lt=when if is_own else DatabaseNow())
+        count += sooner[: MAX_COUNT - count].count()
+    return count
 
 
 def _nothing(alias: str) -> Reason:
@@ -165,22 +198,43 @@ def _nothing(alias: str) -> Reason:
 
 
 def _can_lock(alias: str, task: Any) -> bool:
-    """Say whether nobody holds the row. SQLite has one lock for all, which is held for a moment only."""
-    if not connections[alias].features.has_select_for_update_skip_locked:
+    """Say whether no other transaction keeps the row from being claimed, where that can be found out.
+
+    Neither a replica nor a role that only reads can, nor SQLite, which has one lock for all, held for a moment.
+    """
+    features = connections[alias].features
+    if not features.has_select_for_update_skip_locked:
         return True
-    with transaction.atomic(using=alias):
-        rows = Task.objects.using(alias).select_for_update(skip_locked=True)
-        return bool(rows.filter(pk=task.pk).values_list("pk"))
+    weakly = features.has_select_for_no_key_update  # as a claim does
+    try:
+        with transaction.atomic(using=alias):
+            rows = Task.objects.using(alias).select_for_update(skip_locked=True, no_key=weakly)
+            return bool(rows.filter(pk=task.pk).values_list("pk"))
+    except DatabaseError:
+        return True
 
 
-def _last_error(task: Any) -> str:
-    last = task.errors[-1] if isinstance(task.errors, list) and task.errors else {}
-    said = [last.get("type"), last.get("message")] if isinstance(last, dict) else []
+def _last_error(alias: str, task: Any) -> str:
+    (texts, *_) = [*fetch(alias, ERRORS_OF, id=task.pk), ("[]",)]
+    entries = read_entries(str(texts[0]))
+    said = [entries[-1].get("type"), entries[-1].get("message")] if entries else []
     return ": ".join(str(one)[:200] for one in said if one) or "nothing says why"
 
 
-def _silence(worker: Any) -> float:
-    return float((worker.now - worker.seen_at).total_seconds())
+def _is_there(worker: Any) -> bool:
+    """Say whether a worker's last beat is no longer ago than its lease."""
+    seen = worker.seen_at
+    return seen is not None and (worker.now - seen).total_seconds() <= worker.lease
+
+
+def _texts(value: Any) -> set[str]:
+    """Return the texts of a list; somebody may have written something else into the row."""
+    return {one for one in value if isinstance(one, str)} if isinstance(value, list) else set()
+
+
+def _of(alias: str) -> str:
+    """Return the option that names this database, where it has to be named."""
+    return "" if alias == "default" else f" --database {shlex.quote(alias)}"
 
 
 def _span(duration: timedelta) -> str:
@@ -189,4 +243,4 @@ def _span(duration: timedelta) -> str:
 
 
 def _time(moment: Any) -> str:
-    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+    return "a time that cannot be read" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S} UTC"

@@ -20,6 +20,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 
 from django_txtasks.lifecycle.sessions import is_pooled
+from django_txtasks.lifecycle.transactions import begin
 
 LEAST_AGE_SECONDS = 5.0
 """Seconds that a connection lives where CONN_MAX_AGE is 0: a new one for each task costs more than most tasks."""
@@ -194,6 +195,8 @@ def _watch(execute: Callable[..., Any], sql: Any, params: Any, many: bool, conte
     if outlives_the_task(connection.vendor, _text(sql, connection)[:SEARCHED_CHARACTERS]):
         _thread.touched.add(connection.alias)
     try:
+        if connection.in_atomic_block:
+            begin(connection)
         return execute(sql, params, many, context)
     except (DataError, IntegrityError):
         raise

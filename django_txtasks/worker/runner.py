@@ -21,7 +21,6 @@ from django_txtasks.functions import TaskContext
 from django_txtasks.lifecycle import outcomes
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.sessions import session_of_thread
-from django_txtasks.lifecycle.transactions import begin
 from django_txtasks.logs import current
 from django_txtasks.registry import Declaration
 from django_txtasks.retry import backoff, is_last
@@ -82,7 +81,6 @@ class Runner:
             with transaction.atomic(using=self.alias, durable=True):
                 # first of all: it tells a COMMIT that failed from a hook that did
                 transaction.on_commit(lambda: committed.append(True), using=self.alias)
-                begin(self.alias)
                 ended = finished(attempt, call())._replace(recorded=True)
                 follow_ups = outcomes.finish(self.alias, ended, config=self.config)
                 if follow_ups:

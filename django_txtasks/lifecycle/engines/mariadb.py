@@ -87,7 +87,7 @@ _NO_PRIORITY = "-32769"
 
 # The beat comes first, as in each transaction that claims. What follows is what ``portable`` asks, in its order.
 _LOOKING = f"""BEGIN NOT ATOMIC
-    DECLARE is_alive, room, head<heads> INT;
+    DECLARE is_alive, room, is_paused, head<heads> INT;
     DECLARE mark_time DATETIME(6);
     SET room = %(room)s;
     START TRANSACTION;
@@ -104,9 +104,10 @@ _CHOOSING = (
 )
 _AFTER_CURSOR = statements.AFTER_CURSOR.format(**vars(DIALECTS["mysql"]))
 _IS_PAUSED = f"%(queue)s IN ({statements.PAUSED_QUEUES})"
-_HIGHEST = f"""SET head_<n> = IF({_IS_PAUSED}, {_NO_PRIORITY},
-    COALESCE(({statements.HIGHEST_PRIORITY}), {_NO_PRIORITY}));"""
-_NEXT = f"SET head_<n> = COALESCE(({statements.NEXT_PRIORITY}), {_NO_PRIORITY});"
+# SELECT … INTO, since SET locks what it reads above READ COMMITTED.
+_HIGHEST = f"""SELECT IF({_IS_PAUSED}, {_NO_PRIORITY},
+    COALESCE(({statements.HIGHEST_PRIORITY}), {_NO_PRIORITY})) INTO head_<n>;"""
+_NEXT = f"SELECT COALESCE(({statements.NEXT_PRIORITY}), {_NO_PRIORITY}) INTO head_<n>;"
 
 
 def _looking(
@@ -152,8 +153,9 @@ def _scanning(scan: Scan) -> tuple[str, dict[str, Any]]:
             place = places.get(bucket)
             after = statements.LATELY if place is None else _numbered(_AFTER_CURSOR, place)
             choosing = _choosing(n, f"%(bucket_{n})s", after)
-            is_paused = _of_queue(_IS_PAUSED, n)
-            parts.append(f"IF room > 0 AND NOT {is_paused} THEN {choosing} END IF;")
+            asking = _of_queue(_IS_PAUSED, n)
+            parts.append(f"SELECT {asking} INTO is_paused;")
+            parts.append(f"IF room > 0 AND NOT is_paused THEN {choosing} END IF;")
         return " ".join(parts), params
     params.update({f"queue_{n}": queue for n, queue in enumerate(scan.queues)})
     marks = [[places[one] for one in places if one.queue_name == queue] for queue in scan.queues]

@@ -22,7 +22,7 @@ class Command(BaseCommand):
     """Exit codes: 0 it says why; 1 wrong options; 2 the database cannot be asked."""
 
     requires_system_checks = CHECKS
-    help = "Says why a task is not running, and what would let it run. It only reads."
+    help = "Says why a task is not running, and what would let it run. It changes nothing."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("id", help="The id of the task, as the log and the admin show it.")

@@ -7,16 +7,19 @@ from argparse import ArgumentParser
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
-from django.db import connections
+from django.db import DatabaseError, InterfaceError, connections
 
 from django_txtasks.conf import get_config
 from django_txtasks.lifecycle import pausing
+from django_txtasks.lifecycle.database_errors import text_of
 from django_txtasks.management.console import CHECKS, refuse_without_tables
 from django_txtasks.models import PausedQueue
 
+UNREACHABLE = 2
+
 
 class Command(BaseCommand):
-    """Exit code 1: wrong options. To pause what is paused, or to resume what is not, is no error."""
+    """Exit codes: 0 done; 1 wrong options; 2 the database cannot be asked. To pause what is paused is no error."""
 
     requires_system_checks = CHECKS
     help = "Pauses queues and resumes them: of a paused one no task starts, and what runs goes on."
@@ -35,16 +38,19 @@ class Command(BaseCommand):
         alias, queues = options["database"], options["queues"]
         if alias not in connections:
             raise CommandError(f"Database {alias!r} is not in DATABASES.")
-        refuse_without_tables(alias)
-        if options["verb"] == "list":
-            self._list(alias)
-            return
-        if not queues:
+        if options["verb"] != "list" and not queues:
             raise CommandError(f"Say which queues to {options['verb']}.")
-        if options["verb"] == "pause":
-            self._pause(alias, queues, options["reason"])
-        else:
-            self._resume(alias, queues)
+        try:
+            refuse_without_tables(alias)
+            if options["verb"] == "list":
+                self._list(alias)
+            elif options["verb"] == "pause":
+                self._pause(alias, queues, options["reason"])
+            else:
+                self._resume(alias, queues)
+        except (DatabaseError, InterfaceError) as error:
+            text = f"Database {alias!r} cannot be asked, or not written: {text_of(error)}"
+            raise CommandError(text, returncode=UNREACHABLE) from None
 
     def _list(self, alias: str) -> None:
         for row in PausedQueue.objects.using(alias).order_by("pk"):
