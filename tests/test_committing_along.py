@@ -114,6 +114,24 @@ def test_a_task_that_asks_the_database_for_nothing_finishes_in_a_transaction(lev
 
 
 @on_postgres
+def test_what_wraps_statements_of_a_project_sees_the_finish():
+    attempt, seen = claimed(), []
+
+    def note(execute, sql, params, many, context):
+        seen.append((sql, context["cursor"].db is context["connection"]))
+        return execute(f"{sql} /* noted */", params, many, context)
+
+    with transaction.atomic():
+        tasks.ran("effect")
+        with connection.execute_wrapper(note):
+            finish(attempt)
+    ((sql, has_cursor),) = seen
+    assert "DELETE FROM txtasks_task" in sql
+    assert has_cursor
+    assert helpers.row(attempt.task_id) is None
+
+
+@on_postgres
 def test_a_session_in_pipeline_mode_is_left_to_psycopg():
     attempt = claimed()
     with transaction.atomic(), connection.connection.pipeline():

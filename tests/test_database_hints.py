@@ -181,6 +181,7 @@ def test_a_hint_does_not_wait_for_the_disk_and_leaves_the_session_as_it_was():
         seen = []
         raw.add_notify_handler(lambda told: seen.append(told.payload))
         channel.listen(raw)
+        raw.execute("SET synchronous_commit = on")
         channel.send(raw, "{}")
         ((after,),) = raw.execute("SHOW synchronous_commit").fetchall()
     assert (seen, after) == (["{}"], "on")

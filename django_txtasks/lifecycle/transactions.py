@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -138,7 +139,7 @@ def execute_and_commit(alias: str, sql: str, **params: Any) -> None:
         text = f"{text}; COMMIT"
         begin(connection)  # if the task asked the database for nothing
         if connection.connection.pgconn.transaction_status and _can_send(connection):
-            _send(connection, text, values)
+            _send_as_cursors_do(connection, text, values)
             return
     with connection.cursor() as cursor:
         cursor.execute(text, values)
@@ -147,6 +148,25 @@ def execute_and_commit(alias: str, sql: str, **params: Any) -> None:
 def _can_send(connection: Any) -> bool:
     """Say whether psycopg's session can be given a statement beside psycopg itself."""
     return not connection.connection.closed and _takes_several_statements(connection)
+
+
+class _Context(dict[str, Any]):
+    """What Django's ``execute_wrapper`` gets; the cursor, which hardly one asks for, is made then."""
+
+    def __missing__(self, key: str) -> Any:
+        return self.setdefault(key, self["connection"].cursor())
+
+
+def _send_as_cursors_do(connection: Any, sql: str, values: dict[str, Any]) -> None:
+    """Send it through what wraps statements of this connection: a project may count them, or log them."""
+
+    def execute(sql: str, params: Any, many: bool, context: Any) -> None:
+        _send(connection, sql, params)
+
+    run: Callable[..., Any] = execute
+    for wrapper in reversed(connection.execute_wrappers):
+        run = functools.partial(wrapper, run)
+    run(sql, values, False, _Context(connection=connection))
 
 
 def _send(connection: Any, sql: str, values: dict[str, int | str | None]) -> None:

@@ -123,8 +123,9 @@ class Workload:
         """
         ended = self.slots.collect()
         self.buffer.add(ended)
-        if ended:
+        if self.slots.free:  # a moment after its last task has ended, perhaps
             self._free_since = self._free_since or time.monotonic()
+        if ended:
             self._blocked = self._blocked and not self.slots.free
         stalled = self.slots.release(stalled=True)
         if stalled:
