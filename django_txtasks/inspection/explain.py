@@ -23,6 +23,7 @@ from django_txtasks.lifecycle.attempts import read_entries
 from django_txtasks.lifecycle.execute import fetch
 from django_txtasks.lifecycle.priorities import pending_priorities
 from django_txtasks.lifecycle.transactions import own_transaction
+from django_txtasks.lifecycle.workers import texts
 from django_txtasks.models import DatabaseNow, FinishedTask, PausedQueue, Status, Task, Worker
 
 MAX_COUNT = 10_000
@@ -135,16 +136,14 @@ def _lack_of_workers(alias: str, task: Any) -> Iterator[Reason]:
         lift = f"Start manage.py runworkers{_of(alias)}"
         yield Reason("workers", "No worker is alive.", lift)
         return
-    serving = [one for one in living if task.queue_name in _texts(one.queues)]
+    serving = [one for one in living if task.queue_name in texts(one.queues)]
     if not serving:
-        served = ", ".join(sorted({queue for one in living for queue in _texts(one.queues)}))
+        served = ", ".join(sorted({queue for one in living for queue in texts(one.queues)}))
         text = f"No living worker serves queue {task.queue_name}; they serve {served or 'none'}."
         queue = shlex.quote(task.queue_name)
         yield Reason("queue", text, f"Start manage.py runworkers --queue {queue}{_of(alias)}")
         return
-    able = [
-        one for one in serving if not one.task_names or task.task_name in _texts(one.task_names)
-    ]
+    able = [one for one in serving if not one.task_names or task.task_name in texts(one.task_names)]
     if not able:
         text = f"No living worker of queue {task.queue_name} runs {task.task_name}."
         lift = "See that workers import its module, and what --task and --exclude-task say."
@@ -225,11 +224,6 @@ def _is_there(worker: Any) -> bool:
     """Say whether a worker's last beat is no longer ago than its lease."""
     seen = worker.seen_at
     return seen is not None and (worker.now - seen).total_seconds() <= worker.lease
-
-
-def _texts(value: Any) -> set[str]:
-    """Return the texts of a list; somebody may have written something else into the row."""
-    return {one for one in value if isinstance(one, str)} if isinstance(value, list) else set()
 
 
 def _of(alias: str) -> str:

@@ -104,3 +104,8 @@ def unregister(alias: str, worker: uuid.UUID) -> None:
 def give_up(alias: str, worker: uuid.UUID) -> None:
     """Declare oneself lost: a worker that must stop now leaves its claims to the cleaner."""
     execute(alias, statements.MARK_LOST, worker=worker)
+
+
+def texts(value: Any) -> set[str]:
+    """Return the texts of a list; somebody may have written something else into a worker's row."""
+    return {one for one in value if isinstance(one, str)} if isinstance(value, list) else set()

@@ -9,11 +9,11 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Collection, Iterable
-from typing import Any
 
 from django_txtasks.conf import Config
 from django_txtasks.enqueueing import notify_on_commit
 from django_txtasks.lifecycle.turn import Subscription
+from django_txtasks.lifecycle.workers import texts
 from django_txtasks.models import Status, Task, Worker
 
 MAX_IDS = 10_000
@@ -71,12 +71,7 @@ class Rerouting:
             self._elsewhere = {
                 (queue, name)
                 for queues, names in living.values_list("queues", "task_names")
-                for name in _texts(names) - self._names
-                for queue in _texts(queues)
+                for name in texts(names) - self._names
+                for queue in texts(queues)
             }
         return self._elsewhere
-
-
-def _texts(value: Any) -> set[str]:
-    """Return the texts of a list; somebody may have written something else into the row."""
-    return {one for one in value if isinstance(one, str)} if isinstance(value, list) else set()
