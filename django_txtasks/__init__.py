@@ -14,23 +14,37 @@ if TYPE_CHECKING:
         NotTransactionalWarning,
         TaskHandle,
         aenqueue_task,
+        cancel_task,
         enqueue_many,
         enqueue_task,
     )
-    from django_txtasks.exceptions import ClaimLost, Reject, Retry, TimedOut, TxTasksError
+    from django_txtasks.exceptions import (
+        ClaimLost,
+        Reject,
+        Retry,
+        Snooze,
+        TaskCancelled,
+        TimedOut,
+        TxTasksError,
+    )
     from django_txtasks.functions import TaskContext, TaskFunction, task
+    from django_txtasks.lifecycle.cancelling import CancelResult
 
 __all__ = [
+    "CancelResult",
     "ClaimLost",
     "NotTransactionalWarning",
     "Reject",
     "Retry",
+    "Snooze",
+    "TaskCancelled",
     "TaskContext",
     "TaskFunction",
     "TaskHandle",
     "TimedOut",
     "TxTasksError",
     "aenqueue_task",
+    "cancel_task",
     "enqueue_many",
     "enqueue_task",
     "task",
@@ -38,16 +52,20 @@ __all__ = [
 __version__ = "0.1.0"
 
 _ROOM_OF = {
+    "CancelResult": "lifecycle.cancelling",
     "ClaimLost": "exceptions",
     "NotTransactionalWarning": "enqueueing",
     "Reject": "exceptions",
     "Retry": "exceptions",
+    "Snooze": "exceptions",
+    "TaskCancelled": "exceptions",
     "TaskContext": "functions",
     "TaskFunction": "functions",
     "TaskHandle": "enqueueing",
     "TimedOut": "exceptions",
     "TxTasksError": "exceptions",
     "aenqueue_task": "enqueueing",
+    "cancel_task": "enqueueing",
     "enqueue_many": "enqueueing",
     "enqueue_task": "enqueueing",
     "task": "functions",

@@ -10,10 +10,25 @@ from typing import Any, NamedTuple, TypeAlias
 
 from django_txtasks import foreign, payload
 from django_txtasks.conf import get_config
-from django_txtasks.declaring import OF_TASK, OF_USING, check_priority, from_now
-from django_txtasks.exceptions import InvalidArguments, InvalidOption, NotATask, UnknownQueue
+from django_txtasks.declaring import (
+    HOOKS,
+    OF_TASK,
+    OF_USING,
+    check_limit,
+    check_priority,
+    from_now,
+    seconds_of,
+    spec_of_hook,
+)
+from django_txtasks.exceptions import (
+    InvalidArguments,
+    InvalidDeclaration,
+    InvalidOption,
+    NotATask,
+    UnknownQueue,
+)
 from django_txtasks.lifecycle.enqueueing import NewTask, RowDefaults, new_id, new_ids
-from django_txtasks.registry import Declaration, Options
+from django_txtasks.registry import Declaration, Options, text_of_hooks
 
 TASKS_PER_ENCODING = 250
 """Tasks whose arguments are encoded in one go."""
@@ -84,13 +99,39 @@ def _bound(declaration: Declaration, options: Options) -> BoundFunction:
         expires_at=_time(
             declaration.expires if options.expires is None else options.expires, "expires"
         ),
-        max_attempts=declaration.max_attempts,
-        max_crashes=declaration.max_crashes,
         on_crash=declaration.on_crash,
-        timeout=declaration.timeout,
-        hooks=declaration.hooks_text,
+        **_limits(declaration, options),
+        hooks=_hooks(declaration, options),
     )
     return BoundFunction(options.using or "default", declaration, defaults)
+
+
+def _limits(declaration: Declaration, options: Options) -> dict[str, Any]:
+    name = declaration.name
+    limits: dict[str, Any] = {}
+    try:
+        for option in ("max_attempts", "max_crashes"):
+            asked = getattr(options, option)
+            if asked is not None:
+                check_limit(option, asked, name)
+            limits[option] = getattr(declaration, option) if asked is None else asked
+        asked = seconds_of(options.timeout, name)
+    except InvalidDeclaration as error:
+        raise InvalidOption(str(error)) from None
+    return {**limits, "timeout": declaration.timeout if asked is None else asked}
+
+
+def _hooks(declaration: Declaration, options: Options) -> str:
+    asked = {option: getattr(options, option) for option in HOOKS if getattr(options, option, None)}
+    if not asked:
+        return declaration.hooks_text
+    try:
+        specs = {
+            option: spec_of_hook(hook, option, declaration.name) for option, hook in asked.items()
+        }
+    except InvalidDeclaration as error:
+        raise InvalidOption(str(error)) from None
+    return text_of_hooks({**declaration.hooks, **specs})
 
 
 def to_row(call: Call) -> NewTask:

@@ -15,6 +15,7 @@ from django_txtasks import foreign, registry
 from django_txtasks.exceptions import InvalidDeclaration, InvalidOption, UnknownOption
 from django_txtasks.registry import Declaration, Options
 
+MOST_SNOOZES = 1_000_000
 HOOKS = ("compensate", "on_success", "on_retry", "on_failure")
 """Options that name a task function, which one of the arrows enqueues."""
 OF_TASK = (
@@ -27,7 +28,7 @@ OF_TASK = (
         "idempotent",
         "takes_context",
     ),
-    *("timeout", "expires"),
+    *("timeout", "expires", "backoff", "max_snoozes", "interruptible"),
     *HOOKS,
 )
 """Options of ``@task``."""
@@ -58,10 +59,10 @@ def declaration_of(
         function=function,
         name=name,
         is_async=inspect.iscoroutinefunction(function),
-        timeout=_seconds(timeout, name),
+        timeout=seconds_of(timeout, name),
         expires=_expires(expires, name),
         hooks={
-            option: _spec_of_hook(hook, option, name)
+            option: spec_of_hook(hook, option, name)
             for option, hook in hooks.items()
             if hook is not None
         },
@@ -117,7 +118,18 @@ def check_priority(priority: Any, name: str) -> None:
         raise InvalidOption(f"{name} has priority={priority!r}; it must be from -100 to 100.")
 
 
-def _seconds(timeout: Any, name: str) -> float | None:
+def check_limit(option: str, value: Any, name: str) -> None:
+    """Raise InvalidDeclaration unless it is a number of attempts or crashes that a row can have."""
+    if not isinstance(value, int) or not 1 <= value <= 32767:
+        raise InvalidDeclaration(f"{name} has {option}={value!r}; it must be from 1 to 32767.")
+
+
+def seconds_of(timeout: Any, name: str) -> float | None:
+    """Return a time limit in seconds.
+
+    Raises:
+        InvalidDeclaration: it is none.
+    """
     if timeout is None:
         return None
     seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
@@ -138,7 +150,12 @@ def _expires(expires: Any, name: str) -> timedelta | None:
     return expires
 
 
-def _spec_of_hook(hook: Any, option: str, name: str) -> dict[str, Any]:
+def spec_of_hook(hook: Any, option: str, name: str) -> dict[str, Any]:
+    """Return what a row says of the task function that is to be enqueued for an arrow.
+
+    Raises:
+        InvalidDeclaration: it is none, or has options of its own.
+    """
     declaration = getattr(hook, "declaration", None)
     if not isinstance(declaration, Declaration):
         raise InvalidDeclaration(
@@ -163,9 +180,17 @@ def _refuse_contradictions(declaration: Declaration) -> None:
             f"{name} has compensate= and is declared to run again after a crash: choose one of them."
         )
     for option in ("max_attempts", "max_crashes"):
-        value = getattr(declaration, option)
-        if not isinstance(value, int) or not 1 <= value <= 32767:
-            raise InvalidDeclaration(f"{name} has {option}={value!r}; it must be from 1 to 32767.")
+        check_limit(option, getattr(declaration, option), name)
+    snoozes = declaration.max_snoozes
+    if type(snoozes) is not int or not 0 <= snoozes <= MOST_SNOOZES:
+        raise InvalidDeclaration(
+            f"{name} has max_snoozes={snoozes!r}; it must be from 0 to {MOST_SNOOZES:,}."
+        )
+    if declaration.backoff is not None and not callable(declaration.backoff):
+        raise InvalidDeclaration(
+            f"{name} has backoff={declaration.backoff!r}; use a function of (failures, error) that returns "
+            "seconds or a timedelta."
+        )
     check_priority(declaration.priority, name)
     if declaration.takes_context and not inspect.signature(declaration.function).parameters:
         raise InvalidDeclaration(f"{name} has takes_context=True but no parameter to take it.")

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from types import FrameType
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from asgiref.sync import sync_to_async
 from django.db import connections, transaction
@@ -19,6 +19,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django_txtasks import hints, signals
 from django_txtasks.calls import BoundFunction, Call, bind, read_call, to_row, to_rows
 from django_txtasks.conf import Config, get_config
+from django_txtasks.exceptions import InvalidArguments
 from django_txtasks.lifecycle.enqueueing import (
     NewTask,
     Times,
@@ -26,6 +27,9 @@ from django_txtasks.lifecycle.enqueueing import (
     insert_and_read,
     insert_as_made,
 )
+
+if TYPE_CHECKING:
+    from django_txtasks.lifecycle.cancelling import CancelResult
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -46,6 +50,47 @@ class TaskHandle:
     task_name: str
     queue_name: str
     using: str
+
+    def cancel(self) -> CancelResult:
+        """Cancel the task, in the current transaction; see ``cancel_task``."""
+        return cancel_task(self.id, using=self.using)
+
+    async def acancel(self) -> CancelResult:
+        """Like ``cancel``, from async code."""
+        return await sync_to_async(self.cancel, thread_sensitive=True)()
+
+
+def cancel_task(task_id: uuid.UUID | str, *, using: str = "default") -> CancelResult:
+    """Cancel a task in the current transaction, or in one of its own if there is none.
+
+    What waits, or is held, never runs. An attempt that runs goes on, and was asked to stop: it sees that at
+    ``ctx.check()`` and ``ctx.cancelled``, an async one gets ``CancelledError``, and one that is declared
+    ``interruptible`` gets ``TaskCancelled`` wherever it is. However it ends, no other attempt starts; if it
+    finishes all the same, the task has succeeded.
+
+    It waits for a worker that is about to claim the task, and a worker that ends it waits for this transaction.
+
+    Args:
+        task_id: that of a ``TaskHandle``.
+        using: the database alias in which the task is.
+
+    Returns:
+        ``CANCELLED``: it never starts. ``ASKED``: a worker has it. ``TOO_LATE``: it has finished, is dead, or is
+        not there.
+
+    Raises:
+        InvalidArguments: that is no id.
+    """
+    from django_txtasks.lifecycle.cancelling import cancel
+
+    try:
+        wanted = task_id if isinstance(task_id, uuid.UUID) else uuid.UUID(task_id)
+    except (ValueError, AttributeError, TypeError):
+        raise InvalidArguments(
+            f"cancel_task() got {task_id!r}; pass the id of a TaskHandle, or the handle's own cancel()."
+        ) from None
+    (result,) = cancel(using, [wanted], keep=get_config().keeps_finished).values()
+    return result
 
 
 class Enqueueable(Protocol[P]):

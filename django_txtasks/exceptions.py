@@ -77,6 +77,34 @@ class Retry(TxTasksError):
         self.after = timedelta(seconds=after) if isinstance(after, (int, float)) else after
 
 
+class Snooze(TxTasksError):
+    """Raise it in a task: not now, run it again later. That counts neither as a failure nor as a crash.
+
+    The function's ``max_snoozes`` says how often; once more counts as a failure.
+
+    Args:
+        after: wait until the next attempt, as timedelta or seconds; a second at least.
+    """
+
+    def __init__(self, *, after: timedelta | float) -> None:
+        if type(after) not in (int, float, timedelta):
+            raise TypeError(f"Snooze(after={after!r}): use seconds (a number) or a timedelta.")
+        seconds = after.total_seconds() if isinstance(after, timedelta) else after
+        if not 1 <= seconds < 1e9:
+            raise ValueError(
+                f"Snooze(after={after!r}): a task may be put off for a second at least, and for 30 years at most."
+            )
+        super().__init__(f"the task put itself off for {seconds:g} s")
+        self.after = timedelta(seconds=seconds)
+
+
+class TaskCancelled(TxTasksError):
+    """Raised by ``ctx.check()``: this attempt was asked to stop. Let it pass, and the task is cancelled.
+
+    A task that raises it by itself is cancelled as well.
+    """
+
+
 class Reject(TxTasksError):
     """Raise it in a task: no further attempt can help, the task is dead at once.
 

@@ -8,7 +8,7 @@ from collections.abc import Collection
 _LATER = "fn.using(run_after=…).enqueue(…), with seconds, a timedelta or an aware datetime"
 _WITH_OPTIONS = "using(run_after=…, queue_name=…, priority=…).enqueue(…)"
 _ATTEMPTS = "@task(max_attempts=…): what raises is tried again by itself, with growing waits"
-_WAITS = "TXTASKS['retry_base'] and TXTASKS['retry_ceiling'], or raise Retry(after=…) in the task"
+_WAITS = "@task(backoff=…), TXTASKS['retry_base'], or raise Retry(after=…) in the task"
 _UNIQUE = (
     "missing so far: ask in the same transaction, before you enqueue, whether it is there already"
 )
@@ -19,7 +19,7 @@ _PERIODIC = (
 OPTIONS = {
     **dict.fromkeys(["countdown", "eta", "delay", "scheduled_at", "schedule_at"], _LATER),
     **dict.fromkeys(["retry", "retries", "max_retries", "autoretry_for", "attempts"], _ATTEMPTS),
-    **dict.fromkeys(["retry_backoff", "default_retry_delay", "retry_delay", "backoff"], _WAITS),
+    **dict.fromkeys(["retry_backoff", "default_retry_delay", "retry_delay"], _WAITS),
     **dict.fromkeys(["unique", "unique_key", "unique_for", "lock", "queueing_lock"], _UNIQUE),
     **dict.fromkeys(["cron", "crontab", "schedule", "run_every"], _PERIODIC),
     **dict.fromkeys(["queue", "routing_key"], "queue_name=…"),
@@ -42,6 +42,7 @@ METHODS = {
     **dict.fromkeys(["apply_async", "send_with_options", "configure"], _WITH_OPTIONS),
     **dict.fromkeys(["schedule", "enqueue_in", "enqueue_at"], "using(run_after=…).enqueue(…)"),
     **dict.fromkeys(["adelay", "defer_async"], "aenqueue(…)"),
+    **dict.fromkeys(["revoke", "abort"], "enqueue(…), and the cancel() of the handle that it returns"),
     "delay_on_commit": "enqueue(…), whose row is part of the transaction",
 }
 """Method of another task queue's task functions: what to write here."""

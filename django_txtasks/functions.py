@@ -24,8 +24,9 @@ from asgiref.sync import sync_to_async
 
 from django_txtasks import enqueueing, foreign, registry
 from django_txtasks.calls import BoundFunction
+from django_txtasks.cancel_requests import CancelRequests
 from django_txtasks.declaring import OF_USING, declaration_of, refuse_unknown
-from django_txtasks.exceptions import ClaimLost, InvalidDeclaration
+from django_txtasks.exceptions import ClaimLost, InvalidDeclaration, TaskCancelled
 from django_txtasks.lifecycle import claims
 from django_txtasks.lifecycle.attempts import Attempt
 from django_txtasks.registry import Declaration, Options
@@ -43,6 +44,7 @@ class TaskContext:
         attempt: number of this attempt; the first is 1, and it never goes down.
         failures: how many attempts have raised before this one.
         max_attempts: number of attempts that may raise; then the task is dead.
+        snoozes: how often it has put itself off before.
     """
 
     task_id: uuid.UUID
@@ -51,24 +53,38 @@ class TaskContext:
     queue_name: str
     failures: int
     max_attempts: int
+    snoozes: int
     _claim: Attempt = field(repr=False, compare=False)
     _alias: str = field(repr=False, compare=False)
+    _requests: CancelRequests = field(repr=False, compare=False)
 
     @property
     def attempt_id(self) -> str:
         """Names this attempt, and no other one of any task, to the other side."""
         return f"{self.task_id}-{self.attempt}"
 
+    @property
+    def cancelled(self) -> bool:
+        """Whether this attempt was asked to stop, as far as its worker has heard, which looks once a second.
+
+        It costs nothing. ``check`` asks the database.
+        """
+        return self._requests.include(self._claim.task_id, self._claim.number)
+
     def check(self) -> None:
-        """Ask the database whether this attempt still holds its task: before a step that cannot be undone.
+        """Ask the database whether this attempt may go on: before a step that cannot be undone.
 
         Raises:
             ClaimLost: the worker was declared lost, and the task may be running elsewhere. Let it pass.
+            TaskCancelled: somebody has cancelled the task. Let it pass, too.
         """
-        if not claims.still_holds(self._alias, self._claim):
+        standing = claims.standing_of(self._alias, self._claim)
+        if standing is claims.Standing.LOST:
             raise ClaimLost(
                 f"attempt {self.attempt} no longer holds task {self.task_id}: its worker was declared lost"
             )
+        if standing is claims.Standing.ASKED_TO_STOP:
+            raise TaskCancelled(f"attempt {self.attempt} of task {self.task_id} was asked to stop")
 
     async def acheck(self) -> None:
         """Like ``check``, from an async task."""
@@ -112,6 +128,12 @@ class TaskFunction(Generic[P, R]):
         run_after: datetime | timedelta | float | None = None,
         expires: datetime | timedelta | float | None = None,
         using: str | None = None,
+        max_attempts: int | None = None,
+        max_crashes: int | None = None,
+        timeout: timedelta | float | None = None,
+        on_success: TaskFunction[..., Any] | None = None,
+        on_retry: TaskFunction[..., Any] | None = None,
+        on_failure: TaskFunction[..., Any] | None = None,
         **unknown: NoReturn,
     ) -> TaskFunction[P, R]:
         """Return this function with other options for what is enqueued through it.
@@ -122,6 +144,8 @@ class TaskFunction(Generic[P, R]):
             run_after: earliest start: an aware datetime, or from now on: a timedelta, or seconds.
             expires: no attempt starts after it, said in the same ways; the task is then cancelled.
             using: the database alias whose transaction the task belongs to.
+            max_attempts, max_crashes, timeout, on_success, on_retry, on_failure: as of ``@task``, for what is
+                enqueued through it alone.
 
         Raises:
             UnknownOption: not one of these. It names what was meant.
@@ -133,6 +157,12 @@ class TaskFunction(Generic[P, R]):
             "run_after": run_after,
             "expires": expires,
             "using": using,
+            "max_attempts": max_attempts,
+            "max_crashes": max_crashes,
+            "timeout": timeout,
+            "on_success": on_success,
+            "on_retry": on_retry,
+            "on_failure": on_failure,
         }
         changes = {name: value for name, value in given.items() if value is not None}
         return TaskFunction(self.function, self.declaration, replace(self.options, **changes))  # type: ignore[arg-type]
@@ -152,6 +182,9 @@ def task(
     takes_context: Literal[False] = ...,
     timeout: timedelta | float | None = ...,
     expires: timedelta | float | None = ...,
+    backoff: Callable[[int, BaseException], timedelta | float] | None = ...,
+    max_snoozes: int = ...,
+    interruptible: bool = ...,
     compensate: TaskFunction[..., Any] | None = ...,
     on_success: TaskFunction[..., Any] | None = ...,
     on_retry: TaskFunction[..., Any] | None = ...,
@@ -169,6 +202,9 @@ def task(
     takes_context: Literal[True],
     timeout: timedelta | float | None = ...,
     expires: timedelta | float | None = ...,
+    backoff: Callable[[int, BaseException], timedelta | float] | None = ...,
+    max_snoozes: int = ...,
+    interruptible: bool = ...,
     compensate: TaskFunction[..., Any] | None = ...,
     on_success: TaskFunction[..., Any] | None = ...,
     on_retry: TaskFunction[..., Any] | None = ...,
@@ -187,6 +223,9 @@ def task(
     takes_context: bool = False,
     timeout: timedelta | float | None = None,
     expires: timedelta | float | None = None,
+    backoff: Callable[[int, BaseException], timedelta | float] | None = None,
+    max_snoozes: int = 1000,
+    interruptible: bool = False,
     compensate: TaskFunction[..., Any] | None = None,
     on_success: TaskFunction[..., Any] | None = None,
     on_retry: TaskFunction[..., Any] | None = None,
@@ -208,6 +247,12 @@ def task(
             in it, and if that does not end it within ``TXTASKS["grace"]``, its process is replaced.
             It counts as a failure.
         expires: a timedelta or seconds from enqueueing on: no attempt starts after it; the task is then cancelled.
+        backoff: a function of the number of failures, from 1 on, and the error: how long to wait before the next
+            attempt, as timedelta or seconds, instead of the usual, growing wait. ``Retry(after=…)`` comes first.
+        max_snoozes: how often it may put itself off by ``Snooze``; once more counts as a failure.
+        interruptible: when it is cancelled while it runs, ``TaskCancelled`` is raised in it, wherever it is.
+            Otherwise it sees that at ``ctx.check()`` and ``ctx.cancelled``; async functions get
+            ``CancelledError`` in any case.
         compensate: a task function, enqueued with the same arguments when a crash leaves this one
             dead, in one transaction. Such a task cannot be revived.
         on_success, on_retry, on_failure: a task function, enqueued when an attempt has finished, will be
@@ -240,6 +285,9 @@ def task(
             takes_context=takes_context,
             expires=expires,
             timeout=timeout,
+            backoff=backoff,
+            max_snoozes=max_snoozes,
+            interruptible=interruptible,
             hooks=hooks,
         )
         registry.register(declaration)

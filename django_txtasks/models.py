@@ -157,6 +157,12 @@ class Task(TaskColumns):
     )
     claimed_at = Moment(null=True)
     notified_at = Moment(null=True)
+    cancel_asked_at = Moment(
+        null=True, help_text=_("when the attempt that runs was asked to stop; no other one starts")
+    )
+    snoozes = models.PositiveIntegerField(
+        db_default=0, help_text=_("attempts that gave it back to be run later")
+    )
 
     objects = TaskQuerySet.as_manager()
 

@@ -25,6 +25,9 @@ class Declaration:
         expires: None = never.
         timeout: seconds; None = no limit.
         hooks: specs of the tasks that its arrows enqueue, by the option's name.
+        backoff: returns how long to wait after so many failures, the last of them this error; None = as usual.
+        max_snoozes: how often a task may put itself off.
+        interruptible: what runs may be ended by an exception anywhere in it, when it is asked to stop.
     """
 
     function: Callable[..., Any]
@@ -40,6 +43,9 @@ class Declaration:
     expires: timedelta | None = None
     timeout: float | None = None
     hooks: dict[str, dict[str, Any]] = field(default_factory=dict)
+    backoff: Callable[[int, BaseException], timedelta | float] | None = None
+    max_snoozes: int = 1000
+    interruptible: bool = False
 
     @cached_property
     def on_crash(self) -> str:
@@ -90,7 +96,7 @@ class Declaration:
     @cached_property
     def hooks_text(self) -> str:
         """The hooks as JSON text."""
-        return json.dumps(self.hooks, separators=(",", ":"))
+        return text_of_hooks(self.hooks)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +108,17 @@ class Options:
     run_after: datetime | timedelta | float | None = None
     expires: datetime | timedelta | float | None = None
     using: str | None = None
+    max_attempts: int | None = None
+    max_crashes: int | None = None
+    timeout: timedelta | float | None = None
+    on_success: Any = None
+    on_retry: Any = None
+    on_failure: Any = None
+
+
+def text_of_hooks(hooks: dict[str, dict[str, Any]]) -> str:
+    """Return specs of hooks as the JSON text of a row."""
+    return json.dumps(hooks, separators=(",", ":"))
 
 
 _declarations: dict[str, Declaration] = {}

@@ -34,6 +34,20 @@ def backoff(failures: int, *, base: timedelta, ceiling: timedelta) -> timedelta:
     return timedelta(seconds=full * jitter(0.5, 1))
 
 
+def seconds_from(asked: timedelta | float) -> timedelta:
+    """Return what a task's own ``backoff`` has answered.
+
+    Raises:
+        ValueError, TypeError: it is no wait, or one of more than 30 years.
+    """
+    seconds = asked.total_seconds() if isinstance(asked, timedelta) else asked
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+        raise TypeError(f"backoff returned {asked!r}; it returns seconds or a timedelta")
+    if not 0 <= seconds < 1e9:
+        raise ValueError(f"backoff returned {asked!r}; it returns from 0 seconds to 30 years")
+    return timedelta(seconds=seconds)
+
+
 def is_last(error: BaseException, *, failures: int, max_attempts: int) -> bool:
     """Say whether no further attempt follows this failure.
 

@@ -229,6 +229,12 @@ task_retried = Event(
     logging.WARNING, "Task %s (%s) failed at attempt %s, next one in %.1f s: %s",
     *_TASK, "attempt", "delay", "error",
 )  # fmt: skip
+backoff_failed = Event(
+    logging.ERROR,
+    "The backoff function of task %s (%s) has failed, so it waits as usual: %s",
+    *_TASK,
+    "error",
+)
 task_died = Event(
     logging.ERROR, "Task %s (%s) is dead after attempt %s, until somebody revives or discards it in the admin: %s",
     *_TASK, "attempt", "error",
@@ -239,6 +245,22 @@ task_compensated = Event(
     *_TASK, "attempt",
 )  # fmt: skip
 task_expired = Event(logging.WARNING, "Task %s (%s) has expired and is cancelled.", *_TASK)
+task_snoozed = Event(
+    logging.INFO,
+    "Task %s (%s) put itself off at attempt %s, for %.1f s.",
+    *_TASK,
+    "attempt",
+    "delay",
+)
+task_asked_to_stop = Event(
+    logging.INFO,
+    "Task %s was asked to stop; no other attempt of it starts.",
+    "task_id",
+    in_place=True,
+)
+task_stopped = Event(
+    logging.INFO, "Task %s (%s) has stopped at attempt %s, and is cancelled.", *_TASK, "attempt"
+)
 task_held = Event(logging.INFO, "Task %s was held.", "task_id", in_place=True)
 task_resumed = Event(logging.INFO, "Task %s was resumed.", "task_id", in_place=True)
 task_run_now = Event(logging.INFO, "Task %s was told to run now.", "task_id", in_place=True)

@@ -398,7 +398,8 @@ MUTANTS = [
     Mutant("a row that cannot be moved is emission of once", "cleaner/rescue.py",
            {"if task_id not in self._skipped:": "if True:"}, "test_cleaner_endures.py"),
     Mutant("a row that cannot expire stops no other", "lifecycle/cleaning.py",
-           {"            yield from _finish_expired(alias, [one], keep=keep)\n": "            yield one, error\n"},
+           {"            yield from _finish_expired(alias, [one], outcome, keep=keep)\n":
+            "            yield one, error\n"},
            "test_cleaner_endures.py"),
     Mutant("a transaction begins as its session was told", "lifecycle/transactions.py",
            {"if all(mode is None for mode in modes):": "if True:"}, "test_committing_along.py"),
@@ -440,6 +441,18 @@ MUTANTS = [
            {"if queue in paused:": "if False:"}, "test_paused_queues.py"),
     Mutant("paused: nobody is told again", "cleaner/renotifier.py",
            {" and queue not in paused:": ":"}, "test_paused_queues.py"),
+    Mutant("cancel: no other attempt starts", "lifecycle/statements.py",
+           {"""           expires_at = CASE WHEN expires_at <= {now} THEN expires_at ELSE {now} END
+     WHERE id {in_ids} AND""": """           notified_at = notified_at
+     WHERE id {in_ids} AND"""}, "test_cancelling.py"),
+    Mutant("cancel: what a worker has is not removed", "lifecycle/statements.py",
+           {"WHERE id {in_ids} ORDER BY id {lock}": "WHERE id {in_ids} ORDER BY id"}, "test_cancelling.py"),
+    Mutant("cancel: an exception hits nothing else", "worker/limits.py",
+           {"for _round in range(10):": "for _round in range(0):"}, "test_cancelling.py test_limits.py"),
+    Mutant("cancel: a revived task is asked no more", "lifecycle/statements.py",
+           {"           cancel_asked_at = NULL, notified_at": "           notified_at"}, "test_cancelling.py"),
+    Mutant("snooze: bounded", "worker/runner.py",
+           {"if attempt.snoozes < most:": "if True:"}, "test_snoozing.py"),
     Mutant("database hints: a row that stays is news once", "lifecycle/heads.py",
            {" if task_id not in self._known]": "]"}, "test_looking.py", BOTH),
     Mutant("database hints: glances end", "worker/glances.py",

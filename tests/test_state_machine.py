@@ -113,6 +113,8 @@ class Machine(CallersAndWorkers):
     def tidy_up(self):
         cleaning.forget_lost_workers(ALIAS, ANY_AGE)
         self.tables.forget_lost_workers()
+        cleaning.expire(ALIAS, keep=True)
+        self.tables.expire()
         cleaning.prune(ALIAS, ANY_AGE)
         self.tables.finished.clear()
         for queue in ("default", "mail"):

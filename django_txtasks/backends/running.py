@@ -47,8 +47,18 @@ class TaskContext(compat.TaskContext):  # type: ignore[misc]  # the stubs say it
         """How many attempts have raised before this one."""
         return 0 if self.ours is None else self.ours.failures
 
+    @property
+    def snoozes(self) -> int:
+        """How often it has put itself off before."""
+        return 0 if self.ours is None else self.ours.snoozes
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether this attempt was asked to stop; see ``django_txtasks.TaskContext``."""
+        return self.ours is not None and self.ours.cancelled
+
     def check(self) -> None:
-        """Raise ClaimLost if this attempt no longer holds its task; see ``django_txtasks.TaskContext``."""
+        """Raise ClaimLost or TaskCancelled if this attempt must not go on; see ``django_txtasks.TaskContext``."""
         if self.ours is not None:
             self.ours.check()
 

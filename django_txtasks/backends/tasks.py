@@ -36,6 +36,9 @@ class Task(compat.Task):
     on_success: Any = None
     on_retry: Any = None
     on_failure: Any = None
+    backoff: Any = None
+    max_snoozes: int = 1000
+    interruptible: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -105,6 +108,9 @@ class Task(compat.Task):
                 takes_context=self.takes_context,
                 timeout=self.timeout,
                 expires=None if isinstance(self.expires, datetime) else self.expires,
+                backoff=self.backoff,
+                max_snoozes=self.max_snoozes,
+                interruptible=self.interruptible,
                 hooks={name: self._hook(getattr(self, name)) for name in HOOKS},
             )
         except TxTasksError as error:

@@ -87,6 +87,11 @@ def _not_pending(alias: str, task: Any) -> Reason:
     worker = Worker.objects.using(alias).annotate(now=DatabaseNow()).filter(pk=task.worker).first()
     since = _span(task.now - (task.claimed_at or task.now))
     if worker is not None and not worker.lost and _is_there(worker):
+        if task.cancel_asked_at is not None:
+            text = f"It was asked to stop at {_time(task.cancel_asked_at)}, and still runs at {worker}."
+            return Reason(
+                "asked", text, "It stops when it looks: at ctx.check(), or by ctx.cancelled."
+            )
         return Reason("claimed", f"It runs, for {since}, at {worker} (worker {worker.pk}).")
     who = str(worker) if worker is not None else f"worker {task.worker}, whose row is gone"
     if trouble := cleaners.trouble(cleaners.seen(alias)):
@@ -101,7 +106,10 @@ def _not_pending(alias: str, task: Any) -> Reason:
 def _in_the_way(alias: str, task: Any) -> Iterator[Reason]:
     """Yield each condition of a claim that this row does not meet, then what workers lack."""
     if task.expires_at is not None and task.expires_at <= task.now:
-        text = f"It has expired at {_time(task.expires_at)}; a cleaner cancels it."
+        if task.cancel_asked_at is not None:
+            text = f"It was cancelled at {_time(task.cancel_asked_at)}; a cleaner removes it."
+        else:
+            text = f"It has expired at {_time(task.expires_at)}; a cleaner cancels it."
         yield Reason("expired", text, "Enqueue it again.")
     if task.run_after is None:  # as on SQLite, of what nobody can read as a time
         yield Reason("unsound", "Its run_after is no time.", "Correct the row by hand.")

@@ -37,6 +37,7 @@ class Attempt(NamedTuple):
     timeout: float | None = None
     hooks: str = "{}"
     may_share: bool = False
+    snoozes: int = 0
 
     @property
     def fence(self) -> tuple[uuid.UUID, int, uuid.UUID]:
@@ -71,6 +72,8 @@ class Arrow(enum.Enum):
     RETRY = "retry"
     BURY = "bury"
     RELEASE = "release"
+    SNOOZE = "snooze"
+    CANCEL = "cancel"
 
 
 class Counted(enum.Enum):
@@ -86,8 +89,8 @@ class Ended(NamedTuple):
 
     Attributes:
         result: JSON text, for FINISH.
-        delay: until the next attempt, for RETRY.
-        error: type, message, traceback and time, for RETRY and BURY; for FINISH what a commit hook
+        delay: until the next attempt, for RETRY and SNOOZE.
+        error: type, message, traceback and time, for RETRY, BURY and CANCEL; for FINISH what a commit hook
             of an atomic task raised.
         counted: what RETRY and BURY count it as.
         recorded: the arrow was taken already, in the task's own transaction.

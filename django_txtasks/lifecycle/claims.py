@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import uuid
 
 from django_txtasks.lifecycle import statements
@@ -9,10 +10,22 @@ from django_txtasks.lifecycle.attempts import Attempt
 from django_txtasks.lifecycle.execute import as_uuid, fetch
 
 
-def still_holds(alias: str, attempt: Attempt) -> bool:
-    """Say whether the row is still this attempt's and its worker is believed."""
+class Standing(enum.Enum):
+    """The standing of an attempt."""
+
+    HELD = "held"
+    ASKED_TO_STOP = "asked to stop"
+    LOST = "lost"
+
+
+def standing_of(alias: str, attempt: Attempt) -> Standing:
+    """Say whether the row is still this attempt's and its worker is believed, and what was asked of it."""
     task_id, number, worker = attempt.fence
-    return bool(fetch(alias, statements.STILL_HELD, id=task_id, attempt=number, worker=worker))
+    rows = fetch(alias, statements.STILL_HELD, id=task_id, attempt=number, worker=worker)
+    if not rows:
+        return Standing.LOST
+    ((is_asked,),) = rows
+    return Standing.ASKED_TO_STOP if is_asked else Standing.HELD
 
 
 def claims_of(alias: str, worker: uuid.UUID) -> set[tuple[uuid.UUID, int]]:

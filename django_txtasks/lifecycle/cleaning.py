@@ -260,13 +260,15 @@ class Removable(NamedTuple):
 
     Attributes:
         until: the time by which it may, as text.
-        name, queue: of a task that was not begun.
+        name, queue: of a task that may not start any more.
+        was_asked: it was asked to stop.
     """
 
     id: uuid.UUID
     until: str
     name: str = ""
     queue: str = ""
+    was_asked: Any = False
 
 
 class Removed(NamedTuple):
@@ -283,33 +285,38 @@ class Removed(NamedTuple):
 
 
 def expire(alias: str, *, keep: bool, since: str | None = None) -> Removed:
-    """Move PENDING -> finished as expired: a batch of tasks that may not start any more.
+    """Move PENDING -> finished: a batch of tasks that may not start any more, as expired, or as cancelled if they
+    were asked to stop.
 
     Args:
         since: leave out those whose time came before it.
     """
     sql = statements.EXPIRED.replace("{since}", statements.SINCE_EXPIRY if since else "")
     found = _removable(alias, sql, since)
-    stuck = dict(_finish_expired(alias, [one.id for one in found], keep=keep))
+    stuck: dict[uuid.UUID, Exception] = {}
+    for outcome in (Outcome.EXPIRED, Outcome.CANCELLED):
+        was_asked = outcome is Outcome.CANCELLED
+        ids = [one.id for one in found if bool(one.was_asked) is was_asked]
+        stuck.update(_finish_expired(alias, ids, outcome, keep=keep))
     gone = [one for one in found if one.id not in stuck]
     return Removed(gone, _last_time(found), list(stuck.items()))
 
 
 def _finish_expired(
-    alias: str, ids: list[uuid.UUID], *, keep: bool
+    alias: str, ids: list[uuid.UUID], outcome: Outcome, *, keep: bool
 ) -> Iterator[tuple[uuid.UUID, Exception]]:
-    """Move PENDING -> finished as expired: all together, or each that can be. Yields the others, and why."""
+    """Move PENDING -> finished: all together, or each that can be. Yields the others, and why."""
     if not ids:
         return
     try:
         with transaction.atomic(using=alias):
-            finish_rows(alias, ids, Status.PENDING, Outcome.EXPIRED, keep=keep)
+            finish_rows(alias, ids, Status.PENDING, outcome, keep=keep)
     except IntegrityError as error:  # somebody has used the id of a task that has finished
         if len(ids) == 1:
             yield from ((one, error) for one in ids)
             return
         for one in ids:
-            yield from _finish_expired(alias, [one], keep=keep)
+            yield from _finish_expired(alias, [one], outcome, keep=keep)
 
 
 def prune(alias: str, age: timedelta, *, since: str | None = None) -> Removed:

@@ -18,6 +18,7 @@ class Dialect:
         wait: seconds until ``run_after``; zero or less = due.
         skip_locked: lock what is selected and leave out what another transaction has locked.
             SQLite has one writer at a time, whose BEGIN IMMEDIATE does the same.
+        lock: lock what is selected, and wait for whoever has locked it.
         to_queue, below_priority: where in the index of pending rows to find a queue's highest
             priority, and its next one. PostgreSQL leaves ``status = 'pending'`` out of a look-up in
             an index whose condition says the same, and would then walk it from its end; but it
@@ -39,6 +40,7 @@ class Dialect:
     ago: str
     wait: str
     skip_locked: str
+    lock: str
     to_queue: str = "t.queue_name = %(queue)s"
     below_priority: str = "t.queue_name = %(queue)s AND t.priority < present.priority"
     beyond_cursor: str = "(run_after, id) > (%(mark_time)s, %(mark_id)s)"
@@ -66,6 +68,7 @@ DIALECTS = {
         # not of the difference: PostgreSQL cannot subtract from '-infinity', which somebody may write
         wait="EXTRACT(EPOCH FROM run_after) - EXTRACT(EPOCH FROM statement_timestamp())",
         skip_locked="FOR NO KEY UPDATE SKIP LOCKED",
+        lock="FOR NO KEY UPDATE",
         to_queue="(t.status, t.queue_name) <= ('pending', %(queue)s)",
         below_priority="(t.status, t.queue_name, t.priority) < ('pending', %(queue)s, present.priority)",
         json="CAST(",
@@ -78,6 +81,7 @@ DIALECTS = {
         ago=_MYSQL_SHIFT.format("-", "age"),
         wait="TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), run_after) / 1000000",
         skip_locked="FOR UPDATE SKIP LOCKED",
+        lock="FOR UPDATE",
         beyond_cursor="run_after >= %(mark_time)s AND (run_after > %(mark_time)s OR id > %(mark_id)s)",
         text="char",
         by_worker="FORCE INDEX (txtasks_claimed)",
@@ -92,6 +96,7 @@ DIALECTS = {
         ago=_SQLITE_NOW.format(", -%(age)s || ' seconds'"),
         wait="COALESCE((julianday(run_after) - julianday('now')) * 86400.0, 1e9)",
         skip_locked="",
+        lock="",
         from_id="(run_after, id) >= (%(begin_time)s, %(begin_id)s)",
         before_id="(run_after, id) < (%(begin_time)s, %(end_id)s)",
         sound_id="AND length(id) = 32 AND id NOT GLOB '*[^0-9a-f]*'",

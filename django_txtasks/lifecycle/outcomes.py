@@ -145,9 +145,19 @@ def _record(alias: str, ended: Sequence[Ended], *, keep: bool) -> Recorded:
         finish_rows(alias, [one.attempt.task_id for one in finished], Status.CLAIMED,
                     Outcome.SUCCEEDED, keep=keep, results=results)  # fmt: skip
     for one in recorded.done:
-        if one.arrow is not Arrow.FINISH:
+        if one.arrow is Arrow.CANCEL:
+            _cancel(alias, one, keep=keep)
+        elif one.arrow is not Arrow.FINISH:
             move(alias, one)
     return recorded
+
+
+def _cancel(alias: str, ended: Ended, *, keep: bool) -> None:
+    """Move CLAIMED -> finished as cancelled: the attempt was asked to stop, and did."""
+    if keep:
+        errors = json.dumps(ended.attempt.errors_with({"at": _now(alias), **ended.error}))
+        _hit(alias, statements.NOTE_ERRORS, ended.attempt, errors=errors)
+    finish_rows(alias, [ended.attempt.task_id], Status.CLAIMED, Outcome.CANCELLED, keep=keep)
 
 
 def finish(alias: str, ended: Ended, *, config: Config) -> FollowUps:
@@ -291,7 +301,7 @@ def copying(outcome: Outcome, results: dict[uuid.UUID, str]) -> tuple[str, dict[
 
 
 def move(alias: str, ended: Ended) -> None:
-    """Move CLAIMED -> PENDING or DEAD: the arrow of one attempt that did not finish.
+    """Move CLAIMED -> PENDING or DEAD: the arrow of one attempt that did not end its task.
 
     Raises:
         ClaimLost: the row has moved on by itself.
@@ -299,6 +309,9 @@ def move(alias: str, ended: Ended) -> None:
     attempt = ended.attempt
     if ended.arrow is Arrow.RELEASE:
         _hit(alias, statements.RELEASE, attempt)
+        return
+    if ended.arrow is Arrow.SNOOZE:
+        _hit(alias, statements.SNOOZE, attempt, delay=ended.delay.total_seconds())
         return
     changes: dict[str, Any] = {
         "failed": int(ended.counted is Counted.FAILURE),

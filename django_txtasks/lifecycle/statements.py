@@ -47,7 +47,7 @@ NEXT_PRIORITY = f"{HIGHEST_PRIORITY} AND priority < %(priority)s"
 # with all other rows in it, turn after turn. It stays pending, where it is seen.
 _CLAIMABLE = """
     SELECT id, task_name, queue_name, args, kwargs, attempt, failures, crashes, max_attempts, errors,
-           timeout, hooks, on_crash = 'retry' AND crashes = 0 AND max_crashes > 1 AS may_share,
+           timeout, hooks, snoozes, on_crash = 'retry' AND crashes = 0 AND max_crashes > 1 AS may_share,
            CAST(run_after AS {text}) AS due_at, {wait} AS wait
       FROM txtasks_task
      WHERE {name} {in_names} {sound_id}
@@ -158,6 +158,15 @@ RETRY = (
 """
     + _STILL_HELD
 )
+# It burns no attempt: neither a failure nor a crash is counted.
+SNOOZE = (
+    f"""
+    UPDATE txtasks_task SET status = 'pending', {_UNCLAIMED}, notified_at = NULL, run_after = {{later}},
+           snoozes = snoozes + 1
+"""
+    + _STILL_HELD
+)
+NOTE_ERRORS = "UPDATE txtasks_task SET errors = %(errors)s" + _STILL_HELD
 RELEASE = (
     f"UPDATE txtasks_task SET status = 'pending', {_UNCLAIMED}, notified_at = NULL" + _STILL_HELD
 )
@@ -201,9 +210,26 @@ NOTE_LATE_FINISH = "UPDATE {table} SET late_finishes = %(late)s WHERE id = %(id)
 # Nothing is changed, and a session that may not write says so, where SELECT 1 is answered.
 TRY_TO_WRITE = "UPDATE txtasks_worker SET beat = beat WHERE 1 = 0"
 STILL_HELD = """
-    SELECT t.id FROM txtasks_task t JOIN txtasks_worker w ON w.id = t.worker
+    SELECT t.cancel_asked_at IS NOT NULL FROM txtasks_task t JOIN txtasks_worker w ON w.id = t.worker
      WHERE t.id = %(id)s AND t.attempt = %(attempt)s AND t.worker = %(worker)s
        AND TRIM(t.status) = 'claimed' AND NOT w.lost
+"""
+
+# -- cancel -------------------------------------------------------------------------------------
+# In its caller's transaction: a worker that ends the attempt meanwhile finds the row locked, and tries again.
+LOCK_TO_CANCEL = """
+    SELECT id, TRIM(status), queue_name FROM txtasks_task WHERE id {in_ids} ORDER BY id {lock}
+"""
+# No attempt starts after ``expires_at``, whatever becomes of this one: neither a retry nor a claim that is given
+# back, nor one that is recovered from a lost worker. A cleaner removes the row then.
+ASK_TO_STOP = """
+    UPDATE txtasks_task SET cancel_asked_at = {now},
+           expires_at = CASE WHEN expires_at <= {now} THEN expires_at ELSE {now} END
+     WHERE id {in_ids} AND TRIM(status) = 'claimed' AND cancel_asked_at IS NULL
+"""
+ASKED_TO_STOP = """
+    SELECT id, attempt FROM txtasks_task
+     WHERE id {in_ids} AND TRIM(status) = 'claimed' AND worker = %(worker)s AND cancel_asked_at IS NOT NULL
 """
 
 # -- workers --------------------------------------------------------------------------------------
@@ -302,7 +328,8 @@ NOTIFIED = (
 # What was removed is still in the index until it is vacuumed, and would be walked past again. (A text that kept
 # its column's name would be what is sorted by: all of the table, each time.)
 EXPIRED = """
-    SELECT id, CAST(expires_at AS {text}) AS until, task_name, queue_name FROM txtasks_task {by_expiry}
+    SELECT id, CAST(expires_at AS {text}) AS until, task_name, queue_name, cancel_asked_at IS NOT NULL
+      FROM txtasks_task {by_expiry}
      WHERE status = 'pending' AND expires_at <= {now} {since} {sound_id}
      ORDER BY expires_at LIMIT %(limit)s {skip_locked}
 """
@@ -344,6 +371,6 @@ RUN_NOW = """
 """
 REVIVE = """
     UPDATE txtasks_task SET status = 'pending', run_after = {now}, expires_at = NULL, started_at = NULL,
-           notified_at = NULL, failures = 0, crashes = 0
+           cancel_asked_at = NULL, notified_at = NULL, failures = 0, crashes = 0
      WHERE id {in_ids} AND TRIM(status) = 'dead'
 """

@@ -117,6 +117,7 @@ class Candidate(NamedTuple):
     errors: str
     timeout: float | None
     hooks: str
+    snoozes: int
     may_share: Any
     due_at: str
     wait: Any
@@ -138,6 +139,7 @@ class Candidate(NamedTuple):
             self.timeout if self.timeout is None or registry.is_time_limit(self.timeout) else None,
             self.hooks,
             bool(self.may_share),
+            self.snoozes,
         )
 
     @property

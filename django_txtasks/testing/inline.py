@@ -12,6 +12,7 @@ from django.db import DatabaseError, connections, transaction
 from django_txtasks import registry
 from django_txtasks.conf import get_config
 from django_txtasks.enqueueing import notify_on_commit
+from django_txtasks.exceptions import Snooze, TaskCancelled
 from django_txtasks.lifecycle import engines, outcomes, workers
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.brake import brakes
@@ -26,7 +27,7 @@ class RanTask:
     """One attempt that ``run_due_tasks`` has made.
 
     Attributes:
-        status: ``"succeeded"``, ``"pending"`` (to be tried again) or ``"dead"``.
+        status: ``"succeeded"``, ``"pending"`` (to be tried again, or put off), ``"cancelled"`` or ``"dead"``.
         result: what the function returned; None if it raised.
         error: what it raised, or None.
     """
@@ -37,6 +38,14 @@ class RanTask:
     status: str
     result: Any
     error: BaseException | None
+
+
+_STATUS_AFTER = {
+    Arrow.FINISH: "succeeded",
+    Arrow.RETRY: "pending",
+    Arrow.SNOOZE: "pending",
+    Arrow.CANCEL: "cancelled",
+}
 
 
 def run_due_tasks(
@@ -54,7 +63,7 @@ def run_due_tasks(
     Args:
         queues: only these; None = all.
         limit: attempts, as tasks may enqueue each other for ever.
-        reraise: raise what a task raises, once its row says so; else go on.
+        reraise: raise what a task raises, once its row says so, but for Snooze and TaskCancelled; else go on.
 
     Returns: the attempts, in their order.
 
@@ -74,7 +83,11 @@ def run_due_tasks(
                     f"More than {limit} attempts, and {attempt.task_name} is due: does a task enqueue itself?"
                 )
             ran.append(one := _run(attempt, using))
-            if reraise and one.error is not None:
+            if (
+                reraise
+                and one.error is not None
+                and not isinstance(one.error, (Snooze, TaskCancelled))
+            ):
                 raise one.error
     finally:
         workers.unregister(using, worker)
@@ -102,7 +115,7 @@ def _run(attempt: Attempt, alias: str) -> RanTask:
     except Exception as raised:
         error, ended = raised, failed(attempt, raised, config)
     _record(ended, alias)
-    status = {Arrow.FINISH: "succeeded", Arrow.RETRY: "pending"}.get(ended.arrow, "dead")
+    status = _STATUS_AFTER.get(ended.arrow, "dead")
     return RanTask(attempt.task_id, attempt.task_name, attempt.number, status, value, error)
 
 

@@ -1,4 +1,4 @@
-"""Time limits of attempts."""
+"""Time limits of attempts, and how what runs is interrupted."""
 
 from __future__ import annotations
 
@@ -12,48 +12,72 @@ from django_txtasks.exceptions import TimedOut
 NEVER = float("inf")
 
 
-class TimeLimit:
-    """Raises TimedOut in the thread that runs a task, at most once, and only inside its ``with`` block.
+class Interruption:
+    """Raises an exception in the thread that runs a task, at most once, and only inside its ``with`` block.
 
-    The time begins with that block.
-
-    C code does not see the exception before it returns to Python: who is stuck there stays ``overrun``,
-    and only the end of the process ends it.
-
-    Args:
-        seconds: None = no limit.
+    C code does not see the exception before it returns to Python.
 
     Attributes:
-        interrupts: False = the task watches ``left`` itself, as a coroutine can.
+        interrupts: False = the task sees for itself when it has to end, as a coroutine can.
     """
 
-    def __init__(self, seconds: float | None) -> None:
-        self.seconds = seconds
+    def __init__(self, error: type[BaseException]) -> None:
+        self._error = error
         self.interrupts = True
-        self._deadline = NEVER
         self._raised_at = NEVER
         self._over = False
         self._thread: int | None = None
         self._lock = threading.Lock()
 
     def __enter__(self) -> None:
-        if self.seconds is not None:
-            with self._lock:
-                self._thread = threading.get_ident()
-                self._deadline = time.monotonic() + self.seconds
+        with self._lock:
+            self._thread = threading.get_ident()
 
     def __exit__(self, *_: object) -> None:
-        if self.seconds is None:
-            return
         with self._lock:
             self._over = True
         if self._raised_at != NEVER:
             # It may still be on its way: let it arrive here, and not in whatever comes next. Taking it back
             # does not work: up to Python 3.12 the interpreter then looks for it for ever, and 3.11
             # then hangs as soon as something traces.
-            with contextlib.suppress(TimedOut):
+            with contextlib.suppress(self._error):
                 for _round in range(10):
                     time.sleep(0)
+
+    def interrupt(self) -> None:
+        """Raise the exception now, unless that was done before."""
+        with self._lock:
+            self._interrupt(time.monotonic())
+
+    def _interrupt(self, now: float) -> None:
+        if self._raised_at == NEVER and not self._over:
+            self._raised_at = now
+            if self._thread is not None and self.interrupts:
+                _raise_in(self._thread, self._error)
+
+
+class TimeLimit(Interruption):
+    """Raises TimedOut in the thread that runs a task. The time begins with the ``with`` block.
+
+    Who is stuck in C code stays ``overrun``, and only the end of the process ends it.
+
+    Args:
+        seconds: None = no limit.
+    """
+
+    def __init__(self, seconds: float | None) -> None:
+        super().__init__(TimedOut)
+        self.seconds = seconds
+        self._deadline = NEVER
+
+    def __enter__(self) -> None:
+        if self.seconds is not None:
+            super().__enter__()
+            self._deadline = time.monotonic() + self.seconds
+
+    def __exit__(self, *error: object) -> None:
+        if self.seconds is not None:
+            super().__exit__(*error)
 
     @property
     def left(self) -> float | None:
@@ -72,10 +96,8 @@ class TimeLimit:
     def enforce(self, now: float) -> None:
         """Raise TimedOut in the task, if it is time."""
         with self._lock:
-            if now >= self._deadline and self._raised_at == NEVER and not self._over:
-                self._raised_at = now
-                if self._thread is not None and self.interrupts:
-                    _raise_in(self._thread, TimedOut)
+            if now >= self._deadline:
+                self._interrupt(now)
 
     def overrun(self, patience: float, now: float) -> bool:
         """Say whether the task has not ended ``patience`` seconds after the exception."""

@@ -174,6 +174,10 @@ def emit(one: Ended) -> None:
         signals.task_retried.emit(**facts, delay=delay, error=error, exception=raised)
     elif one.arrow is Arrow.BURY:
         signals.task_died.emit(**facts, error=error, exception=raised)
+    elif one.arrow is Arrow.SNOOZE:
+        signals.task_snoozed.emit(**facts, delay=one.delay.total_seconds())
+    elif one.arrow is Arrow.CANCEL:
+        signals.task_stopped.emit(**facts)
     else:
         signals.task_released.emit(**facts)
 

@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import functools
 from collections.abc import Callable, Coroutine
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from asgiref.sync import async_to_sync
 from django.db import DatabaseError, InterfaceError, transaction
 
 from django_txtasks import payload, registry, signals, tracebacks
+from django_txtasks.cancel_requests import NOBODY, CancelRequests
 from django_txtasks.conf import Config
 from django_txtasks.enqueueing import notify_on_commit
-from django_txtasks.exceptions import Retry, TimedOut, class_path
+from django_txtasks.exceptions import Retry, Snooze, TaskCancelled, TimedOut, class_path
 from django_txtasks.functions import TaskContext
 from django_txtasks.lifecycle import outcomes
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.sessions import session_of_thread
 from django_txtasks.logs import current
 from django_txtasks.registry import Declaration
-from django_txtasks.retry import backoff, is_last
+from django_txtasks.retry import backoff, is_last, seconds_from
 from django_txtasks.worker.connections import after_attempt, before_attempt, share_caches
-from django_txtasks.worker.limits import TimeLimit
+from django_txtasks.worker.limits import Interruption, TimeLimit
 
 
 @dataclass(frozen=True)
@@ -34,11 +37,13 @@ class Runner:
 
     Attributes:
         note_session: told the database session of the thread, so that a cleaner can end it.
+        requests: which attempts were asked to stop.
     """
 
     alias: str
     config: Config
     note_session: Callable[[str], None]
+    requests: CancelRequests = NOBODY
 
     def run(self, attempt: Attempt, limit: TimeLimit) -> Ended:
         """Run the task function. Never raises: whatever happens is in the answer.
@@ -60,7 +65,7 @@ class Runner:
             tracebacks.forget_locals(error)
         is_asked = (
             ended.arrow is not Arrow.FINISH and ended.exception is None
-        )  # a Retry: nothing failed
+        )  # a Retry, or a Snooze: nothing failed
         after_attempt(failed=bool(ended.error) and not is_asked)
         if ended.recorded and ended.error:
             self._keep_error(ended)
@@ -68,7 +73,7 @@ class Runner:
 
     def _attempted(self, attempt: Attempt, limit: TimeLimit) -> Ended:
         declaration = registry.get(attempt.task_name)
-        call = call_of(declaration, attempt, self.alias, limit)
+        call = call_of(declaration, attempt, self.alias, limit, self.requests)
         return (self._run_atomic if declaration.atomic else _run)(attempt, call)
 
     def _run_atomic(self, attempt: Attempt, call: Callable[[], Any]) -> Ended:
@@ -109,7 +114,11 @@ class Runner:
 
 
 def call_of(
-    declaration: Declaration, attempt: Attempt, alias: str, limit: TimeLimit
+    declaration: Declaration,
+    attempt: Attempt,
+    alias: str,
+    limit: TimeLimit,
+    requests: CancelRequests = NOBODY,
 ) -> Callable[[], Any]:
     """Return what is to be called for an attempt, with its arguments.
 
@@ -118,8 +127,32 @@ def call_of(
     """
     args, kwargs = payload.decode_arguments(attempt.args, attempt.kwargs)
     if declaration.takes_context:
-        args.insert(0, _context(attempt, alias))
+        args.insert(0, _context(attempt, alias, requests))
+    if declaration.is_async or declaration.interruptible:
+        call = _call_async if declaration.is_async else _call_interruptible
+        stop = Stop(attempt, requests)
+        return functools.partial(call, declaration, args, kwargs, limit, stop)
     return functools.partial(_call, declaration, args, kwargs, limit)
+
+
+class Stop(NamedTuple):
+    """Tells an attempt when it is asked to stop."""
+
+    attempt: Attempt
+    requests: CancelRequests
+
+    def calls(self, call: Callable[[], None]) -> AbstractContextManager[None]:
+        """Have ``call`` called then, inside the ``with`` block; from another thread, as a rule."""
+        return self.requests.watched(self.attempt.task_id, self.attempt.number, call)
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether it was asked."""
+        return self.requests.include(self.attempt.task_id, self.attempt.number)
+
+    def error(self) -> TaskCancelled:
+        """Return what the task's errors say."""
+        return TaskCancelled(f"attempt {self.attempt.number} was asked to stop")
 
 
 def _run(attempt: Attempt, call: Callable[[], Any]) -> Ended:
@@ -138,34 +171,64 @@ def finished(attempt: Attempt, value: Any) -> Ended:
 def _call(
     declaration: Declaration, args: list[Any], kwargs: dict[str, Any], limit: TimeLimit
 ) -> Any:
-    if limit.seconds is None and not declaration.is_async:
+    if limit.seconds is None:
         return declaration.function(*args, **kwargs)
-    if limit.seconds is not None:
-        limit.interrupts = not declaration.is_async
     with limit:
-        if declaration.is_async:
-            return async_to_sync(_limited)(declaration.function(*args, **kwargs), limit)
         return declaration.function(*args, **kwargs)
 
 
-async def _limited(coroutine: Coroutine[Any, Any, Any], limit: TimeLimit) -> Any:
-    """Await a coroutine; when its time is over, cancel it: the usual exception would wait for the event loop."""
-    task = asyncio.ensure_future(coroutine)
-    done, _ = await asyncio.wait({task}, timeout=limit.left)
-    if done:
-        return task.result()
-    task.cancel()
+def _call_interruptible(
+    declaration: Declaration, args: list[Any], kwargs: dict[str, Any], limit: TimeLimit, stop: Stop
+) -> Any:
+    interruption = Interruption(TaskCancelled)
     try:
-        return await task  # it may have finished all the same
-    except asyncio.CancelledError:
-        raise limit.error() from None
+        with interruption, stop.calls(interruption.interrupt):
+            return _call(declaration, args, kwargs, limit)
+    except TaskCancelled as error:
+        if stop.is_asked:  # as it was raised from outside, it has no text
+            raise stop.error().with_traceback(error.__traceback__) from None
+        raise
+
+
+def _call_async(
+    declaration: Declaration, args: list[Any], kwargs: dict[str, Any], limit: TimeLimit, stop: Stop
+) -> Any:
+    if limit.seconds is not None:
+        limit.interrupts = False
+    with limit:
+        return async_to_sync(_limited)(declaration.function(*args, **kwargs), limit, stop)
+
+
+async def _limited(coroutine: Coroutine[Any, Any, Any], limit: TimeLimit, stop: Stop) -> Any:
+    """Await a coroutine; when its time is over, or it is asked to stop, cancel it.
+
+    The usual exceptions would wait for the event loop.
+    """
+    loop, task = asyncio.get_running_loop(), asyncio.ensure_future(coroutine)
+    with stop.calls(lambda: _cancel_in(loop, task)):
+        done, _ = await asyncio.wait({task}, timeout=limit.left)
+        if not done:
+            task.cancel()
+        try:
+            return await task  # it may have finished all the same
+        except asyncio.CancelledError:
+            if stop.is_asked:
+                raise stop.error() from None
+            if not done:
+                raise limit.error() from None
+            raise
+
+
+def _cancel_in(loop: asyncio.AbstractEventLoop, task: asyncio.Future[Any]) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop has just been closed: it has ended
+        loop.call_soon_threadsafe(task.cancel)
 
 
 def _encode(result: Any) -> str | None:
     return None if result is None else payload.encode(result, name="result")
 
 
-def _context(attempt: Attempt, alias: str) -> TaskContext:
+def _context(attempt: Attempt, alias: str, requests: CancelRequests = NOBODY) -> TaskContext:
     return TaskContext(
         task_id=attempt.task_id,
         attempt=attempt.number,
@@ -173,22 +236,55 @@ def _context(attempt: Attempt, alias: str) -> TaskContext:
         queue_name=attempt.queue_name,
         failures=attempt.failures,
         max_attempts=attempt.max_attempts,
+        snoozes=attempt.snoozes,
         _claim=attempt,
         _alias=alias,
+        _requests=requests,
     )
 
 
 def failed(attempt: Attempt, error: BaseException, config: Config) -> Ended:
-    """Choose between RETRY and BURY: this failure counts."""
+    """Choose the arrow of an attempt that raised: RETRY or BURY, which count as a failure, SNOOZE or CANCEL."""
+    declaration = registry.find(attempt.task_name)
+    if isinstance(error, Snooze):
+        most = declaration.max_snoozes if declaration is not None else 0
+        if attempt.snoozes < most:
+            return Ended(attempt=attempt, arrow=Arrow.SNOOZE, delay=error.after)
+        error = _with_text(error, f"{error}, though it has done so {attempt.snoozes} times before")
     entry = describe(error)
+    if isinstance(error, TaskCancelled):
+        return Ended(attempt=attempt, arrow=Arrow.CANCEL, error=entry, exception=error)
     asked = type(error) is Retry and error.__context__ is None  # which is no error
     exception = None if asked else error
     if is_last(error, failures=attempt.failures, max_attempts=attempt.max_attempts):
         return Ended(attempt=attempt, arrow=Arrow.BURY, error=entry, exception=exception)
-    delay = backoff(attempt.failures + 1, base=config.retry_base, ceiling=config.retry_ceiling)
     if isinstance(error, Retry) and error.after is not None:
         delay = max(error.after, timedelta(0))
+    else:
+        delay = _delay(attempt, error, declaration, config)
     return Ended(attempt=attempt, arrow=Arrow.RETRY, delay=delay, error=entry, exception=exception)
+
+
+def _delay(
+    attempt: Attempt, error: BaseException, declaration: Declaration | None, config: Config
+) -> timedelta:
+    """Return how long to wait: as the function's own ``backoff`` says, if it has one that works."""
+    failures = attempt.failures + 1
+    own = None if declaration is None else declaration.backoff
+    if own is not None:
+        try:
+            return seconds_from(own(failures, error))
+        except Exception as problem:
+            text = describe(problem)
+            signals.backoff_failed.emit(
+                **attempt.facts, error=f"{text['type']}: {text['message']}", exception=problem
+            )
+    return backoff(failures, base=config.retry_base, ceiling=config.retry_ceiling)
+
+
+def _with_text(error: BaseException, text: str) -> BaseException:
+    error.args = (text,)
+    return error
 
 
 def describe(error: BaseException) -> dict[str, Any]:

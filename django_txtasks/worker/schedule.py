@@ -18,7 +18,7 @@ BUSY_ROW_SECONDS = 0.05
 """Seconds until an outcome whose row somebody else had locked is tried again."""
 WIDE_LOOK_UP_IDS = 500
 """Ids looked up in a turn after some had no row: real tasks must not wait behind a flood of others."""
-_AGAIN = (Arrow.RETRY, Arrow.RELEASE)
+_AGAIN = (Arrow.RETRY, Arrow.RELEASE, Arrow.SNOOZE)
 NEAR_SECONDS = 60.0
 """Seconds ahead that a task is waited for by a timer instead of a scan."""
 

@@ -86,6 +86,12 @@ class Slots:
         attempts = [one for batch in self._batches for one in batch.attempts]
         return {(one.task_id, one.number) for one in [*attempts, *self.in_hand.kept_back]}
 
+    def running_since(self, moment: float) -> list[Attempt]:
+        """Return what began before this moment, by ``time.monotonic()``, and has not ended."""
+        self._note_begun()
+        began = [one.running for one in self._begun if one.since <= moment]
+        return [one.attempt for one in began if one is not None]
+
     def start(self, attempts: list[Attempt], good_until: float = NEVER) -> None:
         """Give attempts to a slot, to be run one after the other.
 

@@ -13,6 +13,7 @@ from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle.attempts import Attempt
 from django_txtasks.lifecycle.database_errors import is_refusal, is_repeatable, text_of
 from django_txtasks.lifecycle.turn import Capacity, Subscription
+from django_txtasks.worker.cancelling import CancelLook
 from django_txtasks.worker.glances import Glances
 from django_txtasks.worker.hint_inbox import HintInbox
 from django_txtasks.worker.limits import NEVER
@@ -45,9 +46,11 @@ class Turns:
         inbox: HintInbox,
         stop: Shutdown,
         liveness: Liveness,
+        cancel_look: CancelLook,
     ) -> None:
         self._config, self._workload, self._writer = config, workload, writer
         self._inbox, self._stop, self._liveness = inbox, stop, liveness
+        self._cancel_look = cancel_look
         self._rerouting = Rerouting(config, subscription)
         self._glances = Glances(subscription)
         self._may_glance = config.has_database_hints
@@ -62,7 +65,7 @@ class Turns:
     def next_one(self) -> float:
         """Return when the next turn is due, by ``time.monotonic()``; 0 = now."""
         capacity = self.capacity()
-        return min(self._next_glance(capacity), self._next_turn(capacity))
+        return min(self._next_glance(capacity), self._next_turn(capacity), self._cancel_look.next)
 
     def _next_turn(self, capacity: Capacity) -> float:
         due = self.schedule.next_turn(
@@ -80,10 +83,12 @@ class Turns:
         Between two turns it only glances.
         """
         now, capacity = time.monotonic(), self.capacity()
-        if self._next_glance(capacity) <= now < self._next_turn(capacity):
-            self._glance()
-        else:
+        if self._next_turn(capacity) <= now:
             self._turn()
+        elif self._next_glance(capacity) <= now:
+            self._glance()
+        if self._cancel_look.next <= now:
+            self._look_for_cancelled()
         if self._logs_queries:
             reset_queries()
 
@@ -100,6 +105,12 @@ class Turns:
         try:
             if self._glances.finds():
                 self.schedule.look_again()
+        except (DatabaseError, InterfaceError) as error:
+            self._heal(error)
+
+    def _look_for_cancelled(self) -> None:
+        try:
+            self._cancel_look.look(self._writer.id)
         except (DatabaseError, InterfaceError) as error:
             self._heal(error)
 

@@ -13,8 +13,10 @@ from collections.abc import Callable
 from django.db import DatabaseError, InterfaceError, reset_queries
 
 from django_txtasks import signals
+from django_txtasks.cancel_requests import CancelRequests
 from django_txtasks.conf import Config
 from django_txtasks.lifecycle.turn import Subscription
+from django_txtasks.worker.cancelling import CancelLook
 from django_txtasks.worker.hint_inbox import HintInbox
 from django_txtasks.worker.leaving import let_go
 from django_txtasks.worker.limits import NEVER
@@ -83,9 +85,11 @@ class Worker:
         self.liveness = liveness or Liveness(config.lease)
         self.writer = TurnWriter(config, subscription, threads, last_will)
         patience = max(LEAST_END_SECONDS, config.grace.total_seconds())
+        requests = CancelRequests()
+        note_session = self.writer.registration.note_session
         self.workload = Workload(
             threads,
-            run=Runner(subscription.alias, config, self.writer.registration.note_session).run,
+            run=Runner(subscription.alias, config, note_session, requests).run,
             wake=inbox.wake,
             patience=patience,
             buffer=self.writer.buffer,
@@ -100,6 +104,7 @@ class Worker:
             inbox=inbox,
             stop=stop,
             liveness=self.liveness,
+            cancel_look=CancelLook(subscription.alias, self.workload.slots, requests),
         )
         self._stuck = StuckTasks(self.workload.slots, patience)
         self._listening = Listening(inbox)

@@ -11,7 +11,15 @@ from probe import tasks as functions
 
 from django_txtasks import registry
 from django_txtasks.conf import get_config
-from django_txtasks.lifecycle import cleaning, engines, operators, outcomes, sessions, workers
+from django_txtasks.lifecycle import (
+    cancelling,
+    cleaning,
+    engines,
+    operators,
+    outcomes,
+    sessions,
+    workers,
+)
 from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.turn import Capacity, Scan, Subscription, TurnRequest
 from django_txtasks.models import FinishedTask, Task, Worker
@@ -107,6 +115,10 @@ class Package:
             )
         return recovered.ended.arrow
 
+    def cancel(self, ids):
+        results = cancelling.cancel(ALIAS, ids, keep=True)
+        return {key: result.value for key, result in results.items()}
+
     def by_person(self, name, ids):
         more = {"keep": True} if name in ("cancel", "discard") else {}
         return getattr(operators, name)(ALIAS, ids, **more)
@@ -121,14 +133,18 @@ class Package:
 def assert_alike(tables: Tables) -> None:
     """Compare the whole tables of the database with ``tables``."""
     due = set(Task.objects.due().values_list("id", flat=True))
-    assert due == {key for key, row in tables.tasks.items() if row.can_be_claimed}
-    columns = ("status", "attempt", "worker", "failures", "crashes")
+    assert due == {key for key, row in tables.tasks.items() if row.is_due}
+    columns = ("status", "attempt", "worker", "failures", "crashes", "snoozes")
     live = {task.id: task for task in Task.objects.all()}
     assert {
-        key: (*(getattr(task, name) for name in columns), len(task.errors))
+        key: (
+            *(getattr(task, name) for name in columns),
+            len(task.errors),
+            bool(task.cancel_asked_at),
+        )
         for key, task in live.items()
     } == {
-        key: (*(getattr(row, name) for name in columns), row.errors)
+        key: (*(getattr(row, name) for name in columns), row.errors, row.asked)
         for key, row in tables.tasks.items()
     }
     assert all(task.started_at for task in live.values() if task.status == "claimed")

@@ -13,7 +13,7 @@ Fence = tuple[uuid.UUID, int, uuid.UUID]
 
 @dataclass
 class Row:
-    """A live task; ``runs_again``: after a crash; ``stops``: of its workers, in a row."""
+    """A live task; ``runs_again``: after a crash; ``stops``: of its workers, in a row; ``asked``: to stop."""
 
     queue: str
     priority: int
@@ -27,10 +27,16 @@ class Row:
     crashes: int = 0
     errors: int = 0
     stops: int = 0
+    snoozes: int = 0
+    asked: bool = False
+
+    @property
+    def is_due(self) -> bool:
+        return self.status == "pending" and self.due
 
     @property
     def can_be_claimed(self) -> bool:
-        return self.status == "pending" and self.due
+        return self.is_due and not self.asked
 
     def leave(self, status: str) -> None:
         self.status, self.worker = status, None
@@ -110,13 +116,35 @@ class Tables:
             return False
         row = self.tasks[fence[0]]
         row.leave("dead" if arrow == "bury" else "pending")
-        if arrow == "retry":
+        if arrow in ("retry", "snooze"):
             row.due = not later
-        if arrow != "release":
+        row.snoozes += arrow == "snooze"
+        if arrow in ("retry", "bury"):
             row.failures += 1
             row.stops = 0
             row.note_error()
         return True
+
+    def cancel(self, ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, str]:
+        """Cancel what waits, ask what runs to stop; return what came of each."""
+        return {key: self._cancel(key) for key in ids}
+
+    def _cancel(self, task_id: uuid.UUID) -> str:
+        row = self.tasks.get(task_id)
+        if row is None or row.status == "dead":
+            return "too late"
+        if row.status == "claimed":
+            row.asked = True
+            return "asked"
+        self.finish(task_id, "cancelled", keep=True)
+        return "cancelled"
+
+    def expire(self) -> None:
+        """Remove what may not start any more."""
+        for key in [
+            key for key, row in self.tasks.items() if row.status == "pending" and row.asked
+        ]:
+            self.finish(key, "cancelled", keep=True)
 
     def orphans(self) -> set[Fence]:
         return {
@@ -167,6 +195,7 @@ class Tables:
                 row.due = True
             if name == "revive":
                 row.failures = row.crashes = 0
+                row.asked = False
         return moved
 
 

@@ -35,6 +35,9 @@ FUNCTIONS = {
 }
 
 
+OUTCOMES = {Arrow.FINISH: "succeeded", Arrow.CANCEL: "cancelled"}
+
+
 def ended_of(one):
     attempt, arrow, later = one
     delay = LATER if later else timedelta(0)
@@ -111,6 +114,10 @@ class CallersAndWorkers(RuleBasedStateMachine):
         if caller == "commits":
             self.tables.tasks[handle.id] = dataclasses.replace(FUNCTIONS[function], due=not later)
         return handle.id
+
+    @rule(ids=some_tasks)
+    def cancel(self, ids):
+        assert self.package.cancel(ids) == self.tables.cancel(dict.fromkeys(ids))
 
     # -- workers ----------------------------------------------------------------------------------------
 
@@ -190,7 +197,9 @@ class CallersAndWorkers(RuleBasedStateMachine):
         pending = {
             key
             for key in set(ids) & set(tables.tasks)
-            if tables.tasks[key].status == "pending" and tables.tasks[key].queue in queues
+            if tables.tasks[key].status == "pending"
+            and tables.tasks[key].queue in queues
+            and not tables.tasks[key].asked
         }
         known = set(tables.tasks) | set(tables.finished)
         try:
@@ -207,7 +216,8 @@ class CallersAndWorkers(RuleBasedStateMachine):
         assert taken <= due
         assert len(found.claimed) == min(limit, len(due))
         assert set(found.later) == pending - taken
-        assert set(found.absent) == set(ids) - known
+        ended_now = {one.attempt.task_id for one in held}  # MariaDB looks after it has removed them
+        assert set(found.absent) - ended_now == set(ids) - known - ended_now
         return self._claimed(worker, found.claimed, unanswered)
 
     def _claimed(self, worker, attempts, unanswered):
@@ -250,7 +260,7 @@ class CallersAndWorkers(RuleBasedStateMachine):
 
     @rule(
         attempt=attempts,
-        arrow=st.sampled_from([Arrow.RETRY, Arrow.BURY, Arrow.RELEASE]),
+        arrow=st.sampled_from([Arrow.RETRY, Arrow.BURY, Arrow.RELEASE, Arrow.SNOOZE]),
         later=seldom,
     )
     def move_alone(self, attempt, arrow, later):
@@ -265,8 +275,8 @@ class CallersAndWorkers(RuleBasedStateMachine):
             self._take(ended, keep=True)
 
     def _take(self, ended, keep):
-        if ended.arrow is Arrow.FINISH:
-            self.tables.finish(ended.attempt.task_id, "succeeded", keep=keep)
+        if ended.arrow in OUTCOMES:
+            self.tables.finish(ended.attempt.task_id, OUTCOMES[ended.arrow], keep=keep)
         else:
             later = bool(ended.delay)
             assert self.tables.move(ended.attempt.fence, ended.arrow.value, later=later)

@@ -13,7 +13,16 @@ from datetime import timedelta
 from asgiref.sync import sync_to_async
 from django.db import connection, transaction
 
-from django_txtasks import Reject, Retry, TaskContext, TimedOut, signals, task
+from django_txtasks import (
+    Reject,
+    Retry,
+    Snooze,
+    TaskCancelled,
+    TaskContext,
+    TimedOut,
+    signals,
+    task,
+)
 from django_txtasks.management import console
 from django_txtasks.worker import worker
 from probe import framework, sessions  # noqa: F401 -- a worker finds tasks in modules called tasks
@@ -401,3 +410,68 @@ def rest(key):
 def rest_too_long():
     """Wait in C code, where no exception gets through."""
     released.wait(60)
+
+
+@task(takes_context=True)
+def until_cancelled(ctx: TaskContext, key):
+    ran(key)
+    end = time.monotonic() + 60
+    while not ctx.cancelled and time.monotonic() < end:
+        time.sleep(0.02)
+    ran(f"{key} saw it")
+
+
+@task(takes_context=True, atomic=True)
+def atomic_until_cancelled(ctx: TaskContext, key):
+    ran(key)
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        ctx.check()
+        time.sleep(0.02)
+
+
+@task
+async def sleep_async(key):
+    await sync_to_async(ran)(key)
+    try:
+        await asyncio.sleep(60)
+    except asyncio.CancelledError:
+        await sync_to_async(ran)(f"{key} cleaned up")
+        raise
+
+
+@task(interruptible=True)
+def spin_interruptibly(key):
+    ran(key)
+    spin(60)
+    ran(f"{key} ended")
+
+
+@task
+def cancel_itself():
+    raise TaskCancelled("not needed any more")
+
+
+@task(takes_context=True, max_snoozes=3, max_attempts=1)
+def snooze(ctx: TaskContext, key, times):
+    ran(key, ctx.attempt)
+    if ctx.snoozes < times:
+        raise Snooze(after=1)
+    return ctx.snoozes
+
+
+@task(atomic=True, takes_context=True)
+def snooze_atomic(ctx: TaskContext, key):
+    ran(key, ctx.attempt)
+    if not ctx.snoozes:
+        raise Snooze(after=timedelta(seconds=1))
+
+
+def after_a_while(failures, error):
+    """A task's own waits."""
+    return {1: 0, 2: timedelta(seconds=30)}.get(failures, "soon" if "text" in str(error) else 9)
+
+
+@task(backoff=after_a_while, max_attempts=9)
+def fail_at_its_own_pace(text=""):
+    raise ValueError(text)

@@ -1,0 +1,74 @@
+"""Cancelling from Python, in the caller's transaction: what waits never runs, what runs is asked to stop."""
+
+from __future__ import annotations
+
+import enum
+import uuid
+from collections.abc import Iterable, Sequence
+from functools import partial
+
+from django.db import transaction
+
+from django_txtasks import signals
+from django_txtasks.lifecycle import statements
+from django_txtasks.lifecycle.execute import as_uuid, execute, fetch
+from django_txtasks.lifecycle.outcomes import finish_rows
+from django_txtasks.models import Outcome, Status
+
+
+class CancelResult(str, enum.Enum):
+    """What a cancel has come to, once its transaction commits."""
+
+    CANCELLED = "cancelled"
+    """It waited, and never starts."""
+    ASKED = "asked"
+    """A worker has it, and was asked to stop; no other attempt starts."""
+    TOO_LATE = "too late"
+    """It has finished, is dead, or was never committed: nothing has changed."""
+
+
+def cancel(alias: str, ids: Iterable[uuid.UUID], *, keep: bool) -> dict[uuid.UUID, CancelResult]:
+    """Move PENDING or HELD -> finished as cancelled, and ask what is CLAIMED to stop.
+
+    It waits for whoever has locked one of the rows, such as a worker that claims it: for a moment.
+
+    Args:
+        keep: the finished rows.
+    """
+    wanted = sorted(set(ids))
+    if not wanted:
+        return {}
+    results = dict.fromkeys(wanted, CancelResult.TOO_LATE)
+    with transaction.atomic(using=alias):
+        rows = fetch(alias, statements.LOCK_TO_CANCEL, ids=wanted)
+        found = [(as_uuid(task_id), status, queue) for task_id, status, queue in rows]
+        for state in (Status.PENDING, Status.HELD):
+            waiting = [task_id for task_id, status, _ in found if status == state]
+            if waiting:
+                finish_rows(alias, waiting, state, Outcome.CANCELLED, keep=keep)
+                results.update(dict.fromkeys(waiting, CancelResult.CANCELLED))
+        running = [task_id for task_id, status, _ in found if status == Status.CLAIMED]
+        if running:
+            execute(alias, statements.ASK_TO_STOP, ids=running)
+            results.update(dict.fromkeys(running, CancelResult.ASKED))
+        told = [(task_id, queue, results[task_id]) for task_id, _, queue in found]
+        transaction.on_commit(partial(_tell, told), using=alias, robust=True)
+    return results
+
+
+def asked_to_stop(
+    alias: str, worker: uuid.UUID, ids: Sequence[uuid.UUID]
+) -> set[tuple[uuid.UUID, int]]:
+    """Return (id, attempt) of those of a worker's claims that were asked to stop."""
+    rows = fetch(alias, statements.ASKED_TO_STOP, worker=worker, ids=ids)
+    return {(as_uuid(task_id), number) for task_id, number in rows}
+
+
+def _tell(told: Sequence[tuple[uuid.UUID, str, CancelResult]]) -> None:
+    events = {
+        CancelResult.CANCELLED: signals.task_cancelled,
+        CancelResult.ASKED: signals.task_asked_to_stop,
+    }
+    for task_id, queue, result in told:
+        if result in events:
+            events[result].emit(task_id=task_id, queue=queue)

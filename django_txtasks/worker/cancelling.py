@@ -1,0 +1,46 @@
+"""A worker's look for those of its tasks that were asked to stop: once a second, for those that run longer."""
+
+from __future__ import annotations
+
+import time
+import uuid
+
+from django_txtasks.cancel_requests import CancelRequests
+from django_txtasks.lifecycle.cancelling import asked_to_stop
+from django_txtasks.worker.limits import NEVER
+from django_txtasks.worker.slots import Slots
+
+LOOK_SECONDS = 1.0
+"""Seconds between two looks. What takes less than that is not looked for at all."""
+
+
+class CancelLook:
+    """Looks by itself, beside the turns: one short statement, with the ids of what runs long.
+
+    Args:
+        requests: gets what it finds; slots read it.
+    """
+
+    def __init__(self, alias: str, slots: Slots, requests: CancelRequests) -> None:
+        self._alias, self._slots, self._requests = alias, slots, requests
+        self._next = time.monotonic() + LOOK_SECONDS
+
+    @property
+    def next(self) -> float:
+        """When to look, by ``time.monotonic()``."""
+        return self._next if self._slots.running else NEVER
+
+    def look(self, worker: uuid.UUID | None) -> None:
+        """Ask the database, if something runs for so long.
+
+        Raises:
+            DatabaseError, InterfaceError: it is asked again a second later.
+        """
+        now = time.monotonic()
+        self._next = now + LOOK_SECONDS
+        long = self._slots.running_since(now - LOOK_SECONDS)
+        if long and worker is not None:
+            ids = sorted({attempt.task_id for attempt in long})
+            asked = asked_to_stop(self._alias, worker, ids)
+            keys = [(attempt.task_id, attempt.number) for attempt in long]
+            self._requests.update(asked.intersection(keys), keys)
