@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         cancel_task,
         enqueue_many,
         enqueue_task,
+        status_of,
     )
     from django_txtasks.exceptions import (
         ClaimLost,
@@ -47,6 +48,7 @@ __all__ = [
     "cancel_task",
     "enqueue_many",
     "enqueue_task",
+    "status_of",
     "task",
 ]
 __version__ = "0.1.0"
@@ -68,6 +70,7 @@ _ROOM_OF = {
     "cancel_task": "enqueueing",
     "enqueue_many": "enqueueing",
     "enqueue_task": "enqueueing",
+    "status_of": "enqueueing",
     "task": "functions",
 }
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
@@ -16,8 +19,10 @@ from django_txtasks.declaring import (
     OF_USING,
     check_limit,
     check_priority,
+    check_unique_key,
     from_now,
     seconds_of,
+    settle_of,
     spec_of_hook,
 )
 from django_txtasks.exceptions import (
@@ -28,7 +33,7 @@ from django_txtasks.exceptions import (
     UnknownQueue,
 )
 from django_txtasks.lifecycle.enqueueing import NewTask, RowDefaults, new_id, new_ids
-from django_txtasks.registry import Declaration, Options, text_of_hooks
+from django_txtasks.registry import Declaration, Options, UniqueKey, text_of_hooks
 
 TASKS_PER_ENCODING = 250
 """Tasks whose arguments are encoded in one go."""
@@ -37,11 +42,18 @@ FARTHEST = timedelta(days=36525)
 
 
 class BoundFunction(NamedTuple):
-    """What all calls of a function share: database, declaration, row defaults."""
+    """What all calls of a function share: database, declaration, row defaults.
+
+    Attributes:
+        unique_key: what makes two calls the same task; None = nothing does.
+        settle: they are due together if they come within this time.
+    """
 
     alias: str
     declaration: Declaration
     defaults: RowDefaults
+    unique_key: UniqueKey | None = None
+    settle: timedelta | None = None
 
 
 Call: TypeAlias = tuple[BoundFunction, Sequence[Any], Mapping[str, Any]]
@@ -64,7 +76,7 @@ def read_call(call: Sequence[Any], bound_functions: dict[int, tuple[Any, BoundFu
             known = bound_functions.get(id(call[0]))
             if known is None:
                 known = bound_functions[id(call[0])] = call[0], bind(call[0])
-            return known[1], args, kwargs
+            return with_key(known[1], args, kwargs), args, kwargs
     raise InvalidArguments(
         f"enqueue_many() got {str(call)[:200]}; each call is (function, args) or (function, args, kwargs), "
         "with a tuple or list and a dict."
@@ -103,7 +115,94 @@ def _bound(declaration: Declaration, options: Options) -> BoundFunction:
         **_limits(declaration, options),
         hooks=_hooks(declaration, options),
     )
-    return BoundFunction(options.using or "default", declaration, defaults)
+    return BoundFunction(
+        options.using or "default", declaration, defaults, *_uniqueness(declaration, options)
+    )
+
+
+def _uniqueness(
+    declaration: Declaration, options: Options
+) -> tuple[UniqueKey | None, timedelta | None]:
+    key = declaration.unique_key if options.unique_key is None else options.unique_key
+    try:
+        check_unique_key(key, declaration.name)
+        settle = settle_of(options.settle, declaration.name) or declaration.settle
+    except InvalidDeclaration as error:
+        raise InvalidOption(str(error)) from None
+    if settle is not None and key is None:
+        raise InvalidOption(
+            f"{declaration.name} has settle= without unique_key=: say which of its tasks are the same."
+        )
+    if settle is not None and options.run_after is not None:
+        raise InvalidOption(
+            f"{declaration.name} has settle= and run_after=: settle says when it may run. Leave one of them out."
+        )
+    return key, settle
+
+
+def with_key(bound: BoundFunction, args: Sequence[Any], kwargs: Mapping[str, Any]) -> BoundFunction:
+    """Return the bound function with the unique key of this call in its row defaults, if calls have one.
+
+    Raises:
+        InvalidOption: the key's own function has failed, or has returned what is no key.
+        InvalidArguments: the task function cannot be called like that.
+    """
+    ask = bound.unique_key
+    if ask is None:
+        return bound
+    declaration = bound.declaration
+    if not isinstance(ask, str):
+        if kwargs or len(args) not in declaration.lengths:
+            _check_call(declaration, args, kwargs)
+        ask = _asked_key(declaration, ask, args, kwargs)
+        if ask is None:
+            return bound
+    defaults = bound.defaults
+    digest = _digest(defaults.task_name, defaults.queue_name, ask)
+    more: dict[str, Any] = {}
+    if bound.settle is not None:
+        more["run_after"] = next_edge(digest, bound.settle, datetime.now(timezone.utc))
+    keyed = defaults._replace(unique_key=digest, unique_text=ask, **more)
+    return bound._replace(defaults=keyed)
+
+
+def _asked_key(
+    declaration: Declaration, ask: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> str | None:
+    try:
+        key = ask(*args, **kwargs)
+    except Exception as error:
+        raise InvalidOption(
+            f"The function that makes the unique key of {declaration.name} has failed: "
+            f"{type(error).__name__}: {error}. It gets the arguments of the task."
+        ) from error
+    if key is None:
+        return None
+    try:
+        if callable(key):
+            raise InvalidDeclaration(f"{declaration.name} has unique_key={key!r}; use text.")
+        check_unique_key(key, declaration.name)
+    except InvalidDeclaration as error:
+        raise InvalidOption(str(error)) from None
+    return str(key)
+
+
+@functools.lru_cache(maxsize=1000)
+def _digest(task_name: str, queue_name: str, key: str) -> str:
+    """Return a key as its column has it: databases differ in which texts they take for the same."""
+    text = json.dumps([task_name, queue_name, key])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def next_edge(digest: str, settle: timedelta, now: datetime) -> datetime:
+    """Return the next edge of a grid of this width, which is another one for each key.
+
+    All that comes until then is due together, however often the key is asked for.
+    """
+    width = settle.total_seconds()
+    offset = int(digest[:12], 16) / 16**12 * width
+    since = (now.timestamp() - offset) % width
+    return now + timedelta(seconds=width - since)
 
 
 def _limits(declaration: Declaration, options: Options) -> dict[str, Any]:

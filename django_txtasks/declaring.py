@@ -16,6 +16,7 @@ from django_txtasks.exceptions import InvalidDeclaration, InvalidOption, Unknown
 from django_txtasks.registry import Declaration, Options
 
 MOST_SNOOZES = 1_000_000
+MOST_KEY_CHARACTERS = 200
 HOOKS = ("compensate", "on_success", "on_retry", "on_failure")
 """Options that name a task function, which one of the arrows enqueues."""
 OF_TASK = (
@@ -29,6 +30,7 @@ OF_TASK = (
         "takes_context",
     ),
     *("timeout", "expires", "backoff", "max_snoozes", "interruptible"),
+    *("unique_key", "keep", "settle"),
     *HOOKS,
 )
 """Options of ``@task``."""
@@ -43,6 +45,7 @@ def declaration_of(
     timeout: timedelta | float | None,
     expires: timedelta | float | None,
     hooks: Mapping[str, Any],
+    settle: timedelta | float | None = None,
     **options: Any,
 ) -> Declaration:
     """Return what was declared of a function.
@@ -61,6 +64,7 @@ def declaration_of(
         is_async=inspect.iscoroutinefunction(function),
         timeout=seconds_of(timeout, name),
         expires=_expires(expires, name),
+        settle=settle_of(settle, name),
         hooks={
             option: spec_of_hook(hook, option, name)
             for option, hook in hooks.items()
@@ -116,6 +120,49 @@ def check_priority(priority: Any, name: str) -> None:
     """Raise InvalidOption unless it is from -100 to 100."""
     if not isinstance(priority, int) or isinstance(priority, bool) or not -100 <= priority <= 100:
         raise InvalidOption(f"{name} has priority={priority!r}; it must be from -100 to 100.")
+
+
+def _check_uniqueness(declaration: Declaration) -> None:
+    name, key = declaration.name, declaration.unique_key
+    check_unique_key(key, name)
+    if declaration.keep not in ("newest", "oldest"):
+        raise InvalidDeclaration(
+            f"{name} has keep={declaration.keep!r}; it is 'newest' or 'oldest': whose arguments a run has that "
+            "stands for several."
+        )
+    if key is None and (declaration.keep != "newest" or declaration.settle is not None):
+        raise InvalidDeclaration(
+            f"{name} has keep= or settle= without unique_key=: say which of its tasks are the same."
+        )
+    if key is not None and "compensate" in declaration.hooks and declaration.keep != "oldest":
+        raise InvalidDeclaration(
+            f"{name} has compensate= and unique_key=: what is compensated has to be what ran. Say keep='oldest'."
+        )
+
+
+def check_unique_key(key: Any, name: str) -> None:
+    """Raise InvalidDeclaration unless it is None, text that can be a key, or a function."""
+    if key is None or callable(key):
+        return
+    if not isinstance(key, str) or not 0 < len(key) <= MOST_KEY_CHARACTERS or not key.isprintable():
+        raise InvalidDeclaration(
+            f"{name} has unique_key={key!r}; use printable text of 1 to {MOST_KEY_CHARACTERS} characters, or a "
+            "function of the task's arguments that returns it."
+        )
+
+
+def settle_of(settle: Any, name: str) -> timedelta | None:
+    """Return the span of time in which tasks of a key settle.
+
+    Raises:
+        InvalidDeclaration: it is none.
+    """
+    settle = from_now(settle, "settle")
+    if settle is not None and not (isinstance(settle, timedelta) and settle > timedelta(0)):
+        raise InvalidDeclaration(
+            f"{name} has settle={settle!r}; use a timedelta or seconds, more than zero."
+        )
+    return settle
 
 
 def check_limit(option: str, value: Any, name: str) -> None:
@@ -186,6 +233,7 @@ def _refuse_contradictions(declaration: Declaration) -> None:
         raise InvalidDeclaration(
             f"{name} has max_snoozes={snoozes!r}; it must be from 0 to {MOST_SNOOZES:,}."
         )
+    _check_uniqueness(declaration)
     if declaration.backoff is not None and not callable(declaration.backoff):
         raise InvalidDeclaration(
             f"{name} has backoff={declaration.backoff!r}; use a function of (failures, error) that returns "

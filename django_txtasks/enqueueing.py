@@ -17,7 +17,7 @@ from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_txtasks import hints, signals
-from django_txtasks.calls import BoundFunction, Call, bind, read_call, to_row, to_rows
+from django_txtasks.calls import BoundFunction, Call, bind, read_call, to_row, to_rows, with_key
 from django_txtasks.conf import Config, get_config
 from django_txtasks.exceptions import InvalidArguments
 from django_txtasks.lifecycle.enqueueing import (
@@ -55,9 +55,41 @@ class TaskHandle:
         """Cancel the task, in the current transaction; see ``cancel_task``."""
         return cancel_task(self.id, using=self.using)
 
+    def status(self) -> str:
+        """Return what has become of the task, as this connection sees it now; see ``status_of``."""
+        return status_of(self.id, using=self.using)
+
     async def acancel(self) -> CancelResult:
         """Like ``cancel``, from async code."""
         return await sync_to_async(self.cancel, thread_sensitive=True)()
+
+
+def status_of(task_id: uuid.UUID | str, *, using: str = "default") -> str:
+    """Return the state or the outcome of a task; of one that was merged, those of the task that runs instead.
+
+    Args:
+        task_id: that of a ``TaskHandle``.
+        using: the database alias in which the task is.
+
+    Returns:
+        ``pending``, ``claimed``, ``dead`` or ``held``; ``succeeded``, ``cancelled``, ``discarded`` or ``expired``;
+        or ``gone``: it has no row (any more), since it was rolled back, or has finished and is not kept.
+
+    Raises:
+        InvalidArguments: that is no id.
+    """
+    from django_txtasks.lifecycle.standing import state_of
+
+    return state_of(using, _id_of(task_id, "status_of()"))
+
+
+def _id_of(task_id: Any, where: str) -> uuid.UUID:
+    try:
+        return task_id if isinstance(task_id, uuid.UUID) else uuid.UUID(task_id)
+    except (ValueError, AttributeError, TypeError):
+        raise InvalidArguments(
+            f"{where} got {task_id!r}; pass the id of a TaskHandle, or ask the handle itself."
+        ) from None
 
 
 def cancel_task(task_id: uuid.UUID | str, *, using: str = "default") -> CancelResult:
@@ -83,12 +115,7 @@ def cancel_task(task_id: uuid.UUID | str, *, using: str = "default") -> CancelRe
     """
     from django_txtasks.lifecycle.cancelling import cancel
 
-    try:
-        wanted = task_id if isinstance(task_id, uuid.UUID) else uuid.UUID(task_id)
-    except (ValueError, AttributeError, TypeError):
-        raise InvalidArguments(
-            f"cancel_task() got {task_id!r}; pass the id of a TaskHandle, or the handle's own cancel()."
-        ) from None
+    wanted = _id_of(task_id, "cancel_task()")
     (result,) = cancel(using, [wanted], keep=get_config().keeps_finished).values()
     return result
 
@@ -236,7 +263,7 @@ def _enqueue(
     write: Callable[[BaseDatabaseWrapper, NewTask], T],
 ) -> tuple[TaskHandle, T]:
     """Validate a call, write its row, and have it told; return what ``write`` did, too."""
-    bound = bind(function)
+    bound = with_key(bind(function), args, kwargs)
     task = to_row((bound, args, kwargs))
     _warn_if_apart(bound.alias)
     written = write(connections[bound.alias], task)

@@ -9,9 +9,7 @@ _LATER = "fn.using(run_after=…).enqueue(…), with seconds, a timedelta or an 
 _WITH_OPTIONS = "using(run_after=…, queue_name=…, priority=…).enqueue(…)"
 _ATTEMPTS = "@task(max_attempts=…): what raises is tried again by itself, with growing waits"
 _WAITS = "@task(backoff=…), TXTASKS['retry_base'], or raise Retry(after=…) in the task"
-_UNIQUE = (
-    "missing so far: ask in the same transaction, before you enqueue, whether it is there already"
-)
+_UNIQUE = "@task(unique_key=…), text or a function of the arguments"
 _PERIODIC = (
     "missing so far: django-crontask (Python 3.12 or newer) schedules tasks of Django's own @task"
 )
@@ -20,7 +18,7 @@ OPTIONS = {
     **dict.fromkeys(["countdown", "eta", "delay", "scheduled_at", "schedule_at"], _LATER),
     **dict.fromkeys(["retry", "retries", "max_retries", "autoretry_for", "attempts"], _ATTEMPTS),
     **dict.fromkeys(["retry_backoff", "default_retry_delay", "retry_delay"], _WAITS),
-    **dict.fromkeys(["unique", "unique_key", "unique_for", "lock", "queueing_lock"], _UNIQUE),
+    **dict.fromkeys(["unique", "unique_for", "queueing_lock"], _UNIQUE),
     **dict.fromkeys(["cron", "crontab", "schedule", "run_every"], _PERIODIC),
     **dict.fromkeys(["queue", "routing_key"], "queue_name=…"),
     **dict.fromkeys(["time_limit", "soft_time_limit", "job_timeout"], "@task(timeout=…)"),
@@ -42,7 +40,9 @@ METHODS = {
     **dict.fromkeys(["apply_async", "send_with_options", "configure"], _WITH_OPTIONS),
     **dict.fromkeys(["schedule", "enqueue_in", "enqueue_at"], "using(run_after=…).enqueue(…)"),
     **dict.fromkeys(["adelay", "defer_async"], "aenqueue(…)"),
-    **dict.fromkeys(["revoke", "abort"], "enqueue(…), and the cancel() of the handle that it returns"),
+    **dict.fromkeys(
+        ["revoke", "abort"], "enqueue(…), and the cancel() of the handle that it returns"
+    ),
     "delay_on_commit": "enqueue(…), whose row is part of the transaction",
 }
 """Method of another task queue's task functions: what to write here."""

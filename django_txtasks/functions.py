@@ -29,7 +29,7 @@ from django_txtasks.declaring import OF_USING, declaration_of, refuse_unknown
 from django_txtasks.exceptions import ClaimLost, InvalidDeclaration, TaskCancelled
 from django_txtasks.lifecycle import claims
 from django_txtasks.lifecycle.attempts import Attempt
-from django_txtasks.registry import Declaration, Options
+from django_txtasks.registry import Declaration, Options, UniqueKey
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -134,6 +134,8 @@ class TaskFunction(Generic[P, R]):
         on_success: TaskFunction[..., Any] | None = None,
         on_retry: TaskFunction[..., Any] | None = None,
         on_failure: TaskFunction[..., Any] | None = None,
+        unique_key: UniqueKey | None = None,
+        settle: timedelta | float | None = None,
         **unknown: NoReturn,
     ) -> TaskFunction[P, R]:
         """Return this function with other options for what is enqueued through it.
@@ -144,8 +146,8 @@ class TaskFunction(Generic[P, R]):
             run_after: earliest start: an aware datetime, or from now on: a timedelta, or seconds.
             expires: no attempt starts after it, said in the same ways; the task is then cancelled.
             using: the database alias whose transaction the task belongs to.
-            max_attempts, max_crashes, timeout, on_success, on_retry, on_failure: as of ``@task``, for what is
-                enqueued through it alone.
+            max_attempts, max_crashes, timeout, on_success, on_retry, on_failure, unique_key, settle: as of
+                ``@task``, for what is enqueued through it alone.
 
         Raises:
             UnknownOption: not one of these. It names what was meant.
@@ -163,6 +165,8 @@ class TaskFunction(Generic[P, R]):
             "on_success": on_success,
             "on_retry": on_retry,
             "on_failure": on_failure,
+            "unique_key": unique_key,
+            "settle": settle,
         }
         changes = {name: value for name, value in given.items() if value is not None}
         return TaskFunction(self.function, self.declaration, replace(self.options, **changes))  # type: ignore[arg-type]
@@ -185,6 +189,9 @@ def task(
     backoff: Callable[[int, BaseException], timedelta | float] | None = ...,
     max_snoozes: int = ...,
     interruptible: bool = ...,
+    unique_key: UniqueKey | None = ...,
+    keep: Literal["newest", "oldest"] = ...,
+    settle: timedelta | float | None = ...,
     compensate: TaskFunction[..., Any] | None = ...,
     on_success: TaskFunction[..., Any] | None = ...,
     on_retry: TaskFunction[..., Any] | None = ...,
@@ -205,6 +212,9 @@ def task(
     backoff: Callable[[int, BaseException], timedelta | float] | None = ...,
     max_snoozes: int = ...,
     interruptible: bool = ...,
+    unique_key: UniqueKey | None = ...,
+    keep: Literal["newest", "oldest"] = ...,
+    settle: timedelta | float | None = ...,
     compensate: TaskFunction[..., Any] | None = ...,
     on_success: TaskFunction[..., Any] | None = ...,
     on_retry: TaskFunction[..., Any] | None = ...,
@@ -226,6 +236,9 @@ def task(
     backoff: Callable[[int, BaseException], timedelta | float] | None = None,
     max_snoozes: int = 1000,
     interruptible: bool = False,
+    unique_key: UniqueKey | None = None,
+    keep: Literal["newest", "oldest"] = "newest",
+    settle: timedelta | float | None = None,
     compensate: TaskFunction[..., Any] | None = None,
     on_success: TaskFunction[..., Any] | None = None,
     on_retry: TaskFunction[..., Any] | None = None,
@@ -253,6 +266,12 @@ def task(
         interruptible: when it is cancelled while it runs, ``TaskCancelled`` is raised in it, wherever it is.
             Otherwise it sees that at ``ctx.check()`` and ``ctx.cancelled``; async functions get
             ``CancelledError`` in any case.
+        unique_key: text of at most 200 characters, or a function of the task's arguments that returns it, or
+            None: of the tasks of one key in one queue that are due and have not begun, one runs, and the
+            others are merged into it. One that runs already stands for none of them.
+        keep: whose arguments that run has: the newest or the oldest.
+        settle: a timedelta or seconds: tasks of a key that are enqueued within such a span run together at its
+            end.
         compensate: a task function, enqueued with the same arguments when a crash leaves this one
             dead, in one transaction. Such a task cannot be revived.
         on_success, on_retry, on_failure: a task function, enqueued when an attempt has finished, will be
@@ -288,6 +307,9 @@ def task(
             backoff=backoff,
             max_snoozes=max_snoozes,
             interruptible=interruptible,
+            unique_key=unique_key,
+            keep=keep,
+            settle=settle,
             hooks=hooks,
         )
         registry.register(declaration)

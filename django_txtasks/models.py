@@ -86,6 +86,7 @@ class Outcome(models.TextChoices):
     CANCELLED = "cancelled", _("cancelled")
     DISCARDED = "discarded", _("discarded")
     EXPIRED = "expired", _("cancelled: expired")
+    MERGED = "merged", _("merged into another one")
 
 
 class OnCrash(models.TextChoices):
@@ -163,6 +164,15 @@ class Task(TaskColumns):
     snoozes = models.PositiveIntegerField(
         db_default=0, help_text=_("attempts that gave it back to be run later")
     )
+    unique_key = models.CharField(  # noqa: DJ001 -- NULL is in no index on PostgreSQL and SQLite
+        max_length=64, null=True, help_text=_("tasks of the same one are merged before they begin")
+    )
+    unique_text = models.CharField(  # noqa: DJ001 -- NULL like its key
+        max_length=200, null=True, help_text=_("its unique key, as it was said")
+    )
+    absorbed = models.PositiveIntegerField(
+        db_default=0, help_text=_("tasks of the same unique key that were merged into it")
+    )
 
     objects = TaskQuerySet.as_manager()
 
@@ -201,6 +211,10 @@ class Task(TaskColumns):
                 fields=["expires_at"], name="txtasks_expires",
                 condition=Q(status=Status.PENDING, expires_at__isnull=False),
             ),
+            models.Index(
+                fields=["unique_key", "-priority", "run_after", "id"],
+                name="txtasks_unique", condition=Q(attempt=0, unique_key__isnull=False),
+            ),
         )  # fmt: skip
 
     @property
@@ -216,10 +230,17 @@ class FinishedTask(TaskColumns):
     outcome = models.CharField(max_length=10, choices=Outcome)
     finished_at = Moment(db_default=DatabaseNow())
     result = models.JSONField(null=True)
+    merged_into = TaskId(null=True, help_text=_("the task of the same unique key that ran instead"))
 
     class Meta:
         default_permissions = ("view",)
-        indexes = (models.Index(fields=["finished_at"], name="txtasks_finished_at"),)
+        indexes = (
+            models.Index(fields=["finished_at"], name="txtasks_finished_at"),
+            models.Index(
+                fields=["merged_into"],
+                name="txtasks_merged", condition=Q(merged_into__isnull=False),
+            ),
+        )  # fmt: skip
 
 
 class Worker(models.Model):

@@ -12,9 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 from django_txtasks.exceptions import UnknownTask
+
+UniqueKey: TypeAlias = str | Callable[..., str | None]
+"""Text, or a function that gets a task's arguments and returns text; None = this one is not merged."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +30,9 @@ class Declaration:
         hooks: specs of the tasks that its arrows enqueue, by the option's name.
         backoff: returns how long to wait after so many failures, the last of them this error; None = as usual.
         max_snoozes: how often a task may put itself off.
+        unique_key: text, or a function of the arguments that returns it; None = tasks are never merged.
+        keep: whose arguments a run has that stands for several: ``newest`` or ``oldest``.
+        settle: tasks of one key that are enqueued within such a span of time are due together.
         interruptible: what runs may be ended by an exception anywhere in it, when it is asked to stop.
     """
 
@@ -46,6 +52,9 @@ class Declaration:
     backoff: Callable[[int, BaseException], timedelta | float] | None = None
     max_snoozes: int = 1000
     interruptible: bool = False
+    unique_key: UniqueKey | None = None
+    keep: str = "newest"
+    settle: timedelta | None = None
 
     @cached_property
     def on_crash(self) -> str:
@@ -114,6 +123,8 @@ class Options:
     on_success: Any = None
     on_retry: Any = None
     on_failure: Any = None
+    unique_key: UniqueKey | None = None
+    settle: timedelta | float | None = None
 
 
 def text_of_hooks(hooks: dict[str, dict[str, Any]]) -> str:

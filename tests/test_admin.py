@@ -426,6 +426,22 @@ def test_no_lookup_but_the_filters_can_be_put_into_the_url(query: str) -> None:
     assert viewer().get(f"{TASKS}?{query}").status_code == 400
 
 
+def test_merged_tasks_are_shown_beside_the_one_that_ran() -> None:
+    winner = row(unique_text=MARKUP, absorbed=25, snoozes=3, cancel_asked_at=timezone.now())
+    merged = [finished(outcome=Outcome.MERGED, merged_into=winner.pk) for _ in range(25)]
+    text = page(viewer(), f"{TASKS}{winner.pk}/change/")
+    assert MARKUP not in text
+    assert "&lt;script&gt;" in text
+    assert sum(f"finishedtask/{one.pk}/change/" in text for one in merged) == 20
+    assert "and others" in text
+    text = page(viewer(), f"{FINISHED}{merged[0].pk}/change/")
+    assert f"task/{winner.pk}/change/" in text
+    ended = finished(id=winner.pk)
+    winner.delete()
+    assert f"finishedtask/{ended.pk}/change/" in page(viewer(), f"{FINISHED}{merged[0].pk}/change/")
+    assert f"finishedtask/{merged[0].pk}" in page(viewer(), f"{FINISHED}{ended.pk}/change/")
+
+
 def test_a_name_that_no_app_declares_is_visible_as_such() -> None:
     note = "no task with this name is declared in this code"
     row()

@@ -11,6 +11,7 @@ from django.db import connection, transaction
 from django.urls import reverse
 from probe import tasks
 
+from django_txtasks import CancelResult
 from django_txtasks.conf import get_config
 from django_txtasks.inspection.explain import FULL, explain
 from django_txtasks.lifecycle import cleaners, operators, pausing, workers
@@ -28,7 +29,10 @@ def crew():
     return worker_row()
 
 
-def worker_row(queues=("default", "mail"), names=("probe.tasks.note", "probe.tasks.fail")):
+NAMES = ("probe.tasks.note", "probe.tasks.fail", "probe.tasks.tidy")
+
+
+def worker_row(queues=("default", "mail"), names=NAMES):
     lease = get_config().lease
     return workers.register(
         "default", queues=list(queues), task_names=names, threads=1, listening=None, lease=lease
@@ -184,6 +188,26 @@ def test_a_row_that_somebody_has_locked(crew):
     with helpers.locked("UPDATE txtasks_task SET priority = 7"):
         assert gates(handle) == ["locked"]
     assert gates(handle) == ["next"]
+
+
+def test_another_task_of_its_key_comes_first(crew):
+    first = tasks.tidy.using(run_after=timedelta(seconds=-9)).enqueue("first")
+    second = tasks.tidy.enqueue("second")
+    tasks.tidy.using(unique_key="another").enqueue("other")
+    assert only_reason(second).gate == "unique"
+    assert str(first.id) in only_reason(second).text
+    assert "'shelf a'" in only_reason(second).text
+    assert gates(first) == ["next"]
+    first.cancel()
+    assert gates(second) == ["next"]
+
+
+def test_a_task_that_was_asked_to_stop(crew):
+    handle = tasks.note.enqueue()
+    with transaction.atomic():
+        helpers.claim(crew)
+    assert handle.cancel() is CancelResult.ASKED
+    assert only_reason(handle).gate == "asked"
 
 
 def test_several_gates_are_all_named(crew):

@@ -71,7 +71,7 @@ def test_an_attribute_that_nobody_has_is_missing_as_ever(function):
         ("eta", "fn.using(run_after=…)"),
         ("retry", "@task(max_attempts=…)"),
         ("max_retries", "@task(max_attempts=…)"),
-        ("unique", "missing so far"),
+        ("unique", "@task(unique_key=…)"),
         ("queue", "queue_name=…"),
         ("bind", "takes_context=True"),
         ("acks_late", "idempotent=True"),

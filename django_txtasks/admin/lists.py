@@ -35,12 +35,21 @@ class TaskAdmin(TaskActions, TaskPages):
     )  # fmt: skip
     fieldsets = (
         (None, {"fields": ("name", "state", "reasons", "queue", "priority")}),
-        (_("Attempts"), {"fields": ("attempts", "worker_link", "late", "error_list")}),
-        (_("Policy"), {"fields": ("on_crash", "time_limit", "hook_names")}),
+        (_("Attempts"), {"fields": ("attempts", "snoozes", "worker_link", "late", "error_list")}),
+        (_("Policy"), {"fields": ("on_crash", "time_limit", "hook_names", "unique", "merged")}),
         (_("Arguments"), {"fields": ("arguments", "keywords")}),
         (
             _("Times"),
-            {"fields": ("enqueued_moment", "due_moment", "expiry", "started_moment", "notified")},
+            {
+                "fields": (
+                    "enqueued_moment",
+                    "due_moment",
+                    "expiry",
+                    "started_moment",
+                    "cancel_asked",
+                    "notified",
+                )
+            },
         ),
         (_("People"), {"fields": ("history",)}),
     )
@@ -88,6 +97,14 @@ class TaskAdmin(TaskActions, TaskPages):
     @admin.display(description=_("expires"))
     def expiry(self, task: Any) -> str:
         return shown.moment(task.expires_at, task.now)
+
+    @admin.display(description=_("asked to stop"))
+    def cancel_asked(self, task: Any) -> str:
+        return shown.moment(task.cancel_asked_at, task.now)
+
+    @admin.display(description=_("unique key"))
+    def unique(self, task: Any) -> str:
+        return shown.EMPTY if task.unique_text is None else shown.line(task.unique_text)
 
     @admin.display(description=_("hooks"))
     def hook_names(self, task: Any) -> str:
@@ -155,6 +172,8 @@ class FinishedTaskAdmin(TaskPages):
                     "crashes",
                     "worker_link",
                     "took",
+                    "merged_into_link",
+                    "merged",
                     "late",
                     "error_list",
                 )
@@ -192,6 +211,11 @@ class FinishedTaskAdmin(TaskPages):
         """Show how long the last attempt ran, if the task ran at all."""
         ran = task.started_at is not None and task.outcome == Outcome.SUCCEEDED
         return shown.short_span(task.finished_at - task.started_at) if ran else shown.EMPTY
+
+    @admin.display(description=_("merged into"))
+    def merged_into_link(self, task: Any) -> str:
+        """Show the task that ran instead, in whichever table it is."""
+        return self.task_link(task._state.db, task.merged_into)
 
     @admin.display(description=_("result"))
     def result_value(self, task: Any) -> str:

@@ -29,6 +29,9 @@ else:
     ModelAdmin = admin.ModelAdmin
 
 
+MAX_MERGED = 20
+
+
 class ReadOnly(ModelAdmin):
     """Pages that show rows, read them in the order of an index, and write nothing."""
 
@@ -197,6 +200,33 @@ class TaskPages(ReadOnly):
     @admin.display(description=_("late finishes"))
     def late(self, task: Any) -> str:
         return shown.late_finishes(task.texts.get("late_finishes"))
+
+    @admin.display(description=_("merged into it"))
+    def merged(self, task: Any) -> str:
+        """Show the tasks of its unique key for which it stands: the newest ones, with links."""
+        rows = FinishedTask.objects.using(task._state.db).filter(merged_into=task.pk)
+        ids = list(rows.order_by("-pk").values_list("pk", flat=True)[: MAX_MERGED + 1])
+        links = format_html_join(
+            "",
+            "<div>{}</div>",
+            ((self.task_link(task._state.db, one),) for one in ids[:MAX_MERGED]),
+        )
+        more = _("and others") if len(ids) > MAX_MERGED else ""
+        return format_html("{}{}", links, more) or shown.EMPTY
+
+    def task_link(self, alias: str, task_id: uuid.UUID | None) -> str:
+        """Return a link to the page of a task, live or finished; its id alone if it has none (any more)."""
+        if task_id is None:
+            return shown.EMPTY
+        for model, name in ((Task, "task"), (FinishedTask, "finishedtask")):
+            if model._default_manager.using(alias).filter(pk=task_id).exists():
+                url = reverse(
+                    f"admin:txtasks_{name}_change",
+                    args=[task_id],
+                    current_app=self.admin_site.name,
+                )
+                return format_html('<a href="{}">{}</a>', url, task_id)
+        return str(task_id)
 
     @admin.display(description=_("admin actions"))
     def history(self, task: Any) -> str:

@@ -34,9 +34,18 @@ def find(database: str, result_id: str, backend: str) -> compat.TaskResult:
     # A live row first: it moves to the finished ones, and never back.
     for model in (models.Task, models.FinishedTask):
         row = model._default_manager.using(database).filter(pk=task_id).first()
+        if isinstance(row, models.FinishedTask) and row.merged_into is not None:
+            return _of_request(find(database, row.merged_into, backend), row)
         if row is not None:
             return _result(row, backend)
     raise compat.TaskResultDoesNotExist(result_id)
+
+
+def _of_request(result: compat.TaskResult, row: FinishedTask) -> compat.TaskResult:
+    """Return the result of the task into which a request was merged as that request's own."""
+    for name, value in (("id", str(row.pk)), ("enqueued_at", row.enqueued_at)):
+        object.__setattr__(result, name, value)
+    return result
 
 
 def _result(row: Row | FinishedTask, backend: str) -> compat.TaskResult:

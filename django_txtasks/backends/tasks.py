@@ -39,6 +39,9 @@ class Task(compat.Task):
     backoff: Any = None
     max_snoozes: int = 1000
     interruptible: bool = False
+    unique_key: Any = None
+    keep: str = "newest"
+    settle: timedelta | float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -111,6 +114,9 @@ class Task(compat.Task):
                 backoff=self.backoff,
                 max_snoozes=self.max_snoozes,
                 interruptible=self.interruptible,
+                unique_key=self.unique_key,
+                keep=self.keep,
+                settle=self.settle,
                 hooks={name: self._hook(getattr(self, name)) for name in HOOKS},
             )
         except TxTasksError as error:

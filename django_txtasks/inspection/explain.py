@@ -18,9 +18,9 @@ from django.db import DatabaseError, connections, transaction
 from django.db.models import Subquery
 
 from django_txtasks.conf import get_config
-from django_txtasks.lifecycle import cleaners
+from django_txtasks.lifecycle import cleaners, statements
 from django_txtasks.lifecycle.attempts import read_entries
-from django_txtasks.lifecycle.execute import fetch
+from django_txtasks.lifecycle.execute import as_uuid, fetch
 from django_txtasks.lifecycle.priorities import pending_priorities
 from django_txtasks.lifecycle.transactions import own_transaction
 from django_txtasks.lifecycle.workers import texts
@@ -121,6 +121,7 @@ def _in_the_way(alias: str, task: Any) -> Iterator[Reason]:
             yield Reason("backoff", f"{failed} and is tried again {wait}.", lift)
         else:
             yield Reason("later", f"It is due {wait}.", lift)
+    yield from _behind_its_twin(alias, task)
     if FULL in (task.attempt, task.failures, task.crashes):
         text = "A counter of its row is full (2147483647), so it cannot be moved on."
         yield Reason("unsound", text, "Correct the row by hand, or cancel it in the admin.")
@@ -135,6 +136,18 @@ def _in_the_way(alias: str, task: Any) -> Iterator[Reason]:
         text = "Another transaction has locked its row: somebody is about to move it, or forgot to commit."
         yield Reason("locked", text)
     yield from _lack_of_workers(alias, task)
+
+
+def _behind_its_twin(alias: str, task: Any) -> Iterator[Reason]:
+    """Yield that another row of its unique key comes first, if both are due."""
+    if task.unique_key is None or task.attempt:
+        return
+    for (first,) in fetch(alias, statements.FIRST_OF_KEY, key=task.unique_key):
+        if as_uuid(first) == task.pk or task.run_after is None or task.run_after > task.now:
+            continue
+        text = f"It is not the first of its unique key {task.unique_text!r}: it is behind {as_uuid(first)}."
+        lift = "It is merged when that one is claimed; see what is in that one's way."
+        yield Reason("unique", text, lift)
 
 
 def _lack_of_workers(alias: str, task: Any) -> Iterator[Reason]:

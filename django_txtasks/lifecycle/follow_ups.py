@@ -12,15 +12,17 @@ import uuid
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import connections, transaction
 
 from django_txtasks import payload, registry
 from django_txtasks.conf import Config
+from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Counted, Ended
 from django_txtasks.lifecycle.brake import brakes, digest_delay
 from django_txtasks.lifecycle.enqueueing import NewTask, RowDefaults, insert, new_id
+from django_txtasks.lifecycle.execute import as_uuid, fetch_as
 from django_txtasks.models import OnCrash
 
 FollowUps = list[tuple[uuid.UUID, str]]
@@ -70,6 +72,54 @@ def digest(alias: str, event: dict[str, Any], config: Config) -> FollowUps:
     tasks = [_notice(name, text, config) for name in _ways(config)]
     insert(connections[alias], tasks)
     return [(task.task_id, task.defaults.queue_name) for task in tasks]
+
+
+def fail_absorbers(alias: str, ids: Iterable[uuid.UUID], why: str) -> FollowUps:
+    """Enqueue the ``on_failure`` of those rows that stand for merged ones, and are about to leave the table unrun.
+
+    Those who have asked for the merged ones would not hear of it otherwise.
+
+    Args:
+        why: what becomes of the rows: an outcome.
+    """
+    tasks = []
+    for row in fetch_as(_Absorber, alias, statements.ABSORBERS, ids=sorted(set(ids))):
+        attempt = row.attempt_of()
+        error = {"type": why, "message": f"the task, into which others were merged, was {why}"}
+        hook = _hooks(attempt).get("on_failure")
+        if hook is not None:
+            ended = Ended(attempt, Arrow.BURY, error=error, counted=Counted.NOTHING)
+            tasks.append(_new(hook, args=_event(ended)))
+    insert(connections[alias], tasks)
+    return [(task.task_id, task.defaults.queue_name) for task in tasks]
+
+
+class _Absorber(NamedTuple):
+    """The columns of ``statements.ABSORBERS``."""
+
+    id: Any
+    attempt: int
+    task_name: str
+    queue_name: str
+    args: str
+    kwargs: str
+    failures: int
+    crashes: int
+    hooks: str
+
+    def attempt_of(self) -> Attempt:
+        return Attempt(
+            as_uuid(self.id),
+            self.attempt,
+            uuid.UUID(int=0),
+            self.task_name,
+            self.queue_name,
+            self.args,
+            self.kwargs,
+            self.failures,
+            self.crashes,
+            hooks=self.hooks,
+        )
 
 
 def _tasks(one: Ended, lost: OnCrash | None) -> Iterator[NewTask]:

@@ -16,7 +16,7 @@ from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Counted, Ended, capped, read_entries
 from django_txtasks.lifecycle.execute import as_uuid, execute, fetch, fetch_value
-from django_txtasks.lifecycle.follow_ups import FollowUps, follow
+from django_txtasks.lifecycle.follow_ups import FollowUps, fail_absorbers, follow
 from django_txtasks.lifecycle.transactions import can_commit_along, execute_and_commit
 from django_txtasks.models import Outcome, Status
 
@@ -263,8 +263,13 @@ def finish_rows(
     keep: bool,
     results: dict[uuid.UUID, str] | None = None,
 ) -> None:
-    """Move rows that this transaction has locked out of the live table."""
+    """Move rows that this transaction has locked out of the live table.
+
+    If they do not succeed, those who have asked for what was merged into them are told.
+    """
     ids = sorted(ids)
+    if outcome is not Outcome.SUCCEEDED:
+        fail_absorbers(alias, ids, outcome.value)
     if keep:
         _copy(alias, ids, status, outcome, results or {})
     count = execute(alias, statements.DELETE_TASKS, ids=ids, status=status.value)

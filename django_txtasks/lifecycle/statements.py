@@ -47,7 +47,8 @@ NEXT_PRIORITY = f"{HIGHEST_PRIORITY} AND priority < %(priority)s"
 # with all other rows in it, turn after turn. It stays pending, where it is seen.
 _CLAIMABLE = """
     SELECT id, task_name, queue_name, args, kwargs, attempt, failures, crashes, max_attempts, errors,
-           timeout, hooks, snoozes, on_crash = 'retry' AND crashes = 0 AND max_crashes > 1 AS may_share,
+           timeout, hooks, snoozes, CASE WHEN attempt = 0 THEN unique_key END AS merge_key,
+           on_crash = 'retry' AND crashes = 0 AND max_crashes > 1 AS may_share,
            CAST(run_after AS {text}) AS due_at, {wait} AS wait
       FROM txtasks_task
      WHERE {name} {in_names} {sound_id}
@@ -100,6 +101,53 @@ TO_CLAIMED = """
            claimed_at = {now}, started_at = {now}
 """
 CLAIM = f"UPDATE txtasks_task {TO_CLAIMED} WHERE id {{in_ids}} AND TRIM(status) = 'pending'"
+# -- unique keys: in the transaction of the claim ---------------------------------------------------
+# TRIM(status) leads no planner to the index of all that waits.
+_OF_KEY = """
+       AND {t}attempt = 0 AND TRIM({t}status) = 'pending' AND {t}run_after <= {now}
+       AND ({t}expires_at IS NULL OR {t}expires_at > {now})
+"""
+FIRST_OF_KEY = (
+    "SELECT id FROM txtasks_task WHERE unique_key = %(key)s {sound_id}"
+    + _OF_KEY.replace("{t}", "")
+    + "ORDER BY priority DESC, run_after, id LIMIT 1"
+)
+# Only what the winner's run serves as well: the same limits and hooks, which fire once, and none that could still
+# run when the winner has expired. What somebody else has locked is left out, and runs by itself.
+TWINS = (
+    """
+    SELECT t.id, t.enqueued_at FROM txtasks_task t
+     WHERE t.unique_key = %(key)s AND t.id <> %(winner)s
+"""
+    + _OF_KEY.replace("{t}", "t.")
+    + """
+       AND EXISTS (
+           SELECT 1 FROM txtasks_task w
+            WHERE w.id = %(winner)s AND w.on_crash = t.on_crash AND w.max_attempts = t.max_attempts
+              AND w.max_crashes = t.max_crashes AND COALESCE(w.timeout, -1) = COALESCE(t.timeout, -1)
+              AND w.hooks = t.hooks AND (w.expires_at IS NULL OR t.expires_at <= w.expires_at))
+     ORDER BY {order} LIMIT %(most)s {skip_locked}
+"""
+)
+NEWER_ARGUMENTS = """
+    SELECT t.args, t.kwargs FROM txtasks_task t, txtasks_task w
+     WHERE t.id = %(id)s AND w.id = %(winner)s
+       AND (t.enqueued_at > w.enqueued_at OR t.enqueued_at = w.enqueued_at AND t.id > w.id)
+"""
+SET_ARGUMENTS = """
+    UPDATE txtasks_task SET args = {json}%(args)s{end_json}, kwargs = {json}%(kwargs)s{end_json} WHERE id = %(id)s
+"""
+NOTE_ABSORBED = "UPDATE txtasks_task SET absorbed = absorbed + %(count)s WHERE id = %(id)s"
+# Whoever takes such a row out of the table, unrun, tells all who have asked for it.
+ABSORBERS = """
+    SELECT id, attempt, task_name, queue_name, args, kwargs, failures, crashes, hooks FROM txtasks_task
+     WHERE id {in_ids} AND absorbed > 0
+"""
+
+# Live first: a row moves to the finished ones, and never back.
+STATE_OF = "SELECT TRIM(status) FROM txtasks_task WHERE id = %(id)s"
+OUTCOME_OF = "SELECT outcome, merged_into FROM txtasks_finishedtask WHERE id = %(id)s"
+
 KNOWN_IDS = """
     SELECT id FROM txtasks_task WHERE id {in_ids}
     UNION ALL SELECT id FROM txtasks_finishedtask WHERE id {in_ids}
@@ -126,6 +174,12 @@ _FINISHED = """
     SELECT id, task_name, queue_name, priority, args, kwargs, enqueued_at, run_after, worker,
            started_at, attempt, failures, crashes, errors, late_finishes, %(outcome)s, {json}{result}{end_json}
       FROM """
+COPY_MERGED = (
+    _FINISHED.replace("outcome, result)", "outcome, merged_into, result)")
+    .replace("%(outcome)s,", "'merged', (SELECT w.id FROM txtasks_task w WHERE w.id = %(winner)s),")
+    .replace("{json}{result}{end_json}", "NULL")
+    + "txtasks_task WHERE id {in_ids} AND TRIM(status) = 'pending'"
+)
 COPY_TO_FINISHED = _FINISHED + "txtasks_task WHERE id {in_ids} AND TRIM(status) = %(status)s"
 DELETE_TASKS = "DELETE FROM txtasks_task WHERE id {in_ids} AND TRIM(status) = %(status)s"
 

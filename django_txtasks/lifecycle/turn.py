@@ -100,6 +100,7 @@ class Candidate(NamedTuple):
     and ``CHOOSE_BY_ID``.
 
     Attributes:
+        merge_key: its unique key, if it has one and has not begun; see ``merging``.
         may_share: it may be handed to a slot together with others.
         due_at: ``run_after`` as text, with which a cursor is made.
         wait: seconds until it is due; zero or less = due.
@@ -118,6 +119,7 @@ class Candidate(NamedTuple):
     timeout: float | None
     hooks: str
     snoozes: int
+    merge_key: str | None
     may_share: Any
     due_at: str
     wait: Any
@@ -223,6 +225,7 @@ class TurnResult:
         is_partial: the scan looked at a part of what is due only.
         is_unfinished: there are other parts, for the next turns.
         has_scanned: there was a scan.
+        has_keys: it has met rows with a unique key, which are claimed by ``portable`` alone.
     """
 
     rest: Capacity
@@ -237,6 +240,7 @@ class TurnResult:
     is_partial: bool = False
     is_unfinished: bool = False
     has_scanned: bool = False
+    has_keys: bool = False
 
     @property
     def has_more(self) -> bool:

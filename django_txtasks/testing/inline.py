@@ -97,7 +97,8 @@ def run_due_tasks(
 def _claim_one(subscription: Subscription, worker: uuid.UUID) -> Attempt | None:
     with transaction.atomic(using=subscription.alias):
         request = TurnRequest(Capacity(1), scan=Scan(subscription.queues))
-        return next(iter(engines.claim(subscription, worker, request).claimed), None)
+        claimed = engines.claim(subscription, worker, request, with_keys=True).claimed
+        return next(iter(claimed), None)
 
 
 def _run(attempt: Attempt, alias: str) -> RanTask:

@@ -247,10 +247,10 @@ class Sweep:
             self._took_too_long(place, end)
             return so_far
         candidates = [Candidate._make(row) for row in rows]
-        attempts, rest, blocked = claim_rows(self._subscription, worker, candidates, so_far.rest)
+        claimed = claim_rows(self._subscription, worker, candidates, so_far.rest)
         is_filled = len(candidates) == width
-        if is_filled or blocked is not None:
-            cursor = candidates[len(attempts) - 1].cursor if attempts else place.cursor
+        if is_filled or claimed.blocked_queue is not None:
+            cursor = candidates[claimed.passed - 1].cursor if claimed.passed else place.cursor
             self._place = place._replace(end=end, cursor=cursor)
         else:
             self._size.took(seconds, place.at, end, self._now)
@@ -258,10 +258,11 @@ class Sweep:
             self._go_on(place, end)
         return replace(
             so_far,
-            rest=rest,
-            claimed=so_far.claimed + attempts,
+            rest=claimed.rest,
+            claimed=so_far.claimed + claimed.attempts,
             backlog=so_far.backlog or is_filled,
-            blocked_queue=blocked,
+            blocked_queue=claimed.blocked_queue,
+            has_keys=so_far.has_keys or claimed.has_keys,
         )
 
     def _end_of_part(self, place: Place) -> Position:

@@ -67,7 +67,7 @@ class TurnWriter:
         self.scans = ScanCursor(
             subscription, config.poll_interval, longest=config.lease.total_seconds() / 4
         )
-        self._has_unheld = self._only_records = False
+        self._has_unheld = self._only_records = self._meets_keys = False
         self._cleaner_check = CleanerCheck(self.alias, config.lease)
 
     @property
@@ -107,6 +107,7 @@ class TurnWriter:
             if plan.scans and scan is None:
                 scan = self.scans.begin()
             result = self._claim(plan, scan)
+        self._meets_keys = result.has_keys
         result = self._scanned(replace(result, recorded=recorded))
         self.reconciliation.is_unsure = self._has_unheld = False
         for one in reconciled:
@@ -142,6 +143,8 @@ class TurnWriter:
         """Return what the turn records, if an engine can do all of it at once, but for a sweep; else None."""
         if self.reconciliation.is_due or self._has_unheld or self.buffer.one_by_one:
             return None
+        if self._meets_keys:
+            return None
         batch = self.buffer.batch()
         return batch if engines.fits(self.alias, self.registration.me, batch) else None
 
@@ -160,6 +163,7 @@ class TurnWriter:
         if result is None:
             raise DeclaredLost
         result = self._scanned(result)
+        self._meets_keys = result.has_keys
         self._has_unheld = bool(result.recorded.busy)
         self.buffer.committed(result.recorded, self.registration.me)
         return result
@@ -169,15 +173,17 @@ class TurnWriter:
         me = self.registration.me
         if not isinstance(scan, Sweep):
             request = TurnRequest(plan.capacity, plan.hinted, scan)
-            return engines.claim(self.subscription, me, request)
+            return engines.claim(self.subscription, me, request, with_keys=self._meets_keys)
         swept = scan.claim(me, plan.capacity)
         if not plan.hinted:
             return swept
         rest = swept.rest if swept.blocked_queue is None else Capacity(0)
-        found = engines.claim(self.subscription, me, TurnRequest(rest, plan.hinted))
+        request = TurnRequest(rest, plan.hinted)
+        found = engines.claim(self.subscription, me, request, with_keys=self._meets_keys)
         return replace(
             found,
             claimed=swept.claimed + found.claimed,
+            has_keys=swept.has_keys or found.has_keys,
             backlog=swept.backlog,
             blocked_queue=swept.blocked_queue or found.blocked_queue,
             has_scanned=True,

@@ -162,3 +162,8 @@ def charge(amount):
 
 
 not_a_module_function = lambda: None  # noqa: E731 -- what Django refuses has to be tried
+
+
+@task(unique_key="keyed")
+def keyed(value):
+    return value

@@ -475,3 +475,37 @@ def after_a_while(failures, error):
 @task(backoff=after_a_while, max_attempts=9)
 def fail_at_its_own_pace(text=""):
     raise ValueError(text)
+
+
+def shelf(key, shelf="a", **_):
+    """The unique key of ``tidy``."""
+    return f"shelf {shelf}" if shelf else None
+
+
+@task(unique_key=shelf, idempotent=True)
+def tidy(key, shelf="a"):
+    ran(key)
+    return key
+
+
+@task(unique_key="only one", keep="oldest")
+def tidy_oldest(key):
+    ran(key)
+
+
+@task(unique_key="settles", settle=timedelta(seconds=1))
+def tidy_later(key):
+    ran(key)
+
+
+@task(unique_key="fails", max_attempts=2, on_failure=tell, on_success=tell)
+def tidy_told(key, fails=False):
+    ran(key)
+    if fails:
+        raise ValueError(key)
+
+
+@task(unique_key="slow", idempotent=True)
+def tidy_slowly(key, seconds=60):
+    ran(key)
+    released.wait(seconds)

@@ -3,7 +3,8 @@
 ``postgresql`` does a whole turn in one statement, or claims in one within an open transaction; ``mariadb`` does a
 whole turn in two blocks of statements; ``portable`` claims in several, for MariaDB, MySQL and SQLite. All have the
 same rules: which rows, the conditions that ``statements.CHOOSE_DUE`` and ``CHOOSE_BY_ID`` share; how many of them,
-``Capacity.admit``. A sweep (``worker.sweep``) claims by ``portable`` on every database.
+``Capacity.admit``. A sweep (``worker.sweep``), and a turn that meets unique keys, claim by ``portable`` on every
+database.
 """
 
 from __future__ import annotations
@@ -20,11 +21,17 @@ from django_txtasks.lifecycle.engines import mariadb, portable, postgresql
 from django_txtasks.lifecycle.turn import Subscription, TurnRequest, TurnResult
 
 
-def claim(subscription: Subscription, worker: uuid.UUID, request: TurnRequest) -> TurnResult:
-    """Move PENDING -> claimed, in a transaction that began with the worker's beat."""
-    if connections[subscription.alias].vendor == "postgresql":
-        return postgresql.claim(subscription, worker, request)
-    return portable.claim(subscription, worker, request)
+def claim(
+    subscription: Subscription, worker: uuid.UUID, request: TurnRequest, *, with_keys: bool = False
+) -> TurnResult:
+    """Move PENDING -> claimed, in a transaction that began with the worker's beat.
+
+    Args:
+        with_keys: also what has a unique key, which one statement cannot do.
+    """
+    if with_keys or connections[subscription.alias].vendor != "postgresql":
+        return portable.claim(subscription, worker, request)
+    return postgresql.claim(subscription, worker, request)
 
 
 def fits(alias: str, worker: uuid.UUID, ended: Sequence[Ended]) -> bool:

@@ -69,7 +69,7 @@ def turn(
         hinted = results.pop() if request.hinted else []
         seen = list(_seen(results, hinted))
         admission = request.capacity.admit(
-            candidate.attempt_of(worker) for _, candidate in seen if candidate.wait <= 0
+            one.attempt_of(worker) for _, one in seen if one.wait <= 0 and one.merge_key is None
         )
         known = {as_uuid(task_id) for task_id, *_ in hinted}
         missing = sorted(set(request.hinted) - known, key=_INT)
@@ -291,6 +291,7 @@ def _result(
     rows = [Found(as_uuid(one.id) in taken, priority, one) for priority, one in seen]
     cursors: Cursors = {}
     backlog = False
+    has_keys = any(one.merge_key is not None and one.wait <= 0 for _, one in seen)
     if request.scan is not None:
         scanned = [one for one in rows if one.priority is not None]
         cursors, backlog = request.scan.ended(
@@ -298,6 +299,8 @@ def _result(
             filled=len(scanned) == request.capacity.width,
             blocked_queue=blocked_queue,
         )
+        if has_keys:  # the next turn claims them, from the same place on
+            cursors, backlog = request.scan.cursors, True
     asked = set(request.hinted)
     return TurnResult(
         rest,
@@ -310,4 +313,5 @@ def _result(
         blocked_queue=blocked_queue,
         recorded=recorded,
         has_scanned=request.scan is not None,
+        has_keys=has_keys,
     )

@@ -6,13 +6,13 @@ import heapq
 import operator
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import OperationalError
 
-from django_txtasks.lifecycle import statements
+from django_txtasks.lifecycle import merging, statements
 from django_txtasks.lifecycle.attempts import Attempt
 from django_txtasks.lifecycle.database_errors import TookTooLong
 from django_txtasks.lifecycle.execute import as_uuid, execute, fetch_as, fetch_column
@@ -20,7 +20,6 @@ from django_txtasks.lifecycle.pausing import paused_queues
 from django_txtasks.lifecycle.priorities import pending_priorities
 from django_txtasks.lifecycle.time_limits import fetch_within
 from django_txtasks.lifecycle.turn import (
-    Admission,
     Bucket,
     Candidate,
     Capacity,
@@ -32,6 +31,8 @@ from django_txtasks.lifecycle.turn import (
     waits_of,
 )
 
+KEY_SECONDS = 0.05
+"""Seconds until a row is looked at again whose key somebody else has locked: he claims it, as a rule."""
 _INT = operator.attrgetter("int")  # UUIDs compare slowly
 
 
@@ -58,7 +59,7 @@ def scan_due(
     """Claim what is due and fits."""
     claimed: list[Attempt] = []
     passed: dict[Bucket, Cursor] = {}
-    blocked_queue, filled = None, False
+    blocked_queue, filled, has_keys = None, False, False
     until = time.monotonic() + scan.seconds
     paused = paused_queues(subscription.alias)
     buckets: Iterable[Bucket] = (
@@ -69,11 +70,13 @@ def scan_due(
     for bucket in buckets:
         width = capacity.width
         candidates = _choose_due(subscription, bucket, width, scan, until)
-        attempts, capacity, blocked_queue = claim_rows(subscription, worker, candidates, capacity)
-        if attempts:
-            passed[bucket] = candidates[len(attempts) - 1].cursor
-        claimed += attempts
+        rows = claim_rows(subscription, worker, candidates, capacity)
+        capacity, blocked_queue = rows.rest, rows.blocked_queue
+        if rows.passed:
+            passed[bucket] = candidates[rows.passed - 1].cursor
+        claimed += rows.attempts
         filled = filled or len(candidates) == width
+        has_keys = has_keys or rows.has_keys
         if not capacity.width or blocked_queue is not None:  # before it looks for the next bucket
             break
     cursors, backlog = scan.ended(passed, filled=filled, blocked_queue=blocked_queue)
@@ -81,9 +84,11 @@ def scan_due(
         capacity,
         claimed,
         cursors=cursors,
-        backlog=backlog,
+        # where all have keys that others hold just now, it goes on behind them, and not at once
+        backlog=backlog and bool(claimed or not has_keys),
         blocked_queue=blocked_queue,
         has_scanned=True,
+        has_keys=has_keys,
     )
 
 
@@ -102,20 +107,53 @@ def look_up(
     is_blocked = result.blocked_queue is not None
     capacity = Capacity(0) if is_blocked else result.rest
     due = [one for one in candidates if one.wait <= 0][: capacity.width]
-    attempts, rest, blocked_queue = claim_rows(subscription, worker, due, capacity)
+    rows = claim_rows(subscription, worker, due, capacity)
     known = {as_uuid(one.id) for one in candidates}
     if missing := sorted(set(ids) - known):
         there = fetch_column(subscription.alias, statements.KNOWN_IDS, ids=missing)
         known |= {as_uuid(task_id) for task_id in there}
     return replace(
         result,
-        rest=result.rest if is_blocked else rest,
-        claimed=result.claimed + attempts,
+        rest=result.rest if is_blocked else rows.rest,
+        claimed=result.claimed + rows.attempts,
         looked_up=tuple(ids),
-        later=waits_of(candidates, attempts),
+        later=_waits(candidates, due[: rows.passed], rows),
         absent=sorted(set(ids) - known),
-        blocked_queue=result.blocked_queue or blocked_queue,
+        blocked_queue=result.blocked_queue or rows.blocked_queue,
+        has_keys=result.has_keys or rows.has_keys,
     )
+
+
+def _waits(
+    candidates: Sequence[Candidate], passed: Sequence[Candidate], rows: RowsClaimed
+) -> dict[uuid.UUID, float]:
+    """Return the seconds until each of the rows is to be looked at again: soon, where others hold its key."""
+    waits = waits_of(candidates, rows.attempts)
+    for one in passed:
+        task_id = as_uuid(one.id)
+        if task_id in rows.merged:
+            waits.pop(task_id, None)
+        elif task_id in waits:
+            waits[task_id] = KEY_SECONDS
+    return waits
+
+
+class RowsClaimed(NamedTuple):
+    """What became of the rows that were chosen.
+
+    Attributes:
+        rest, blocked_queue: as of ``Admission``.
+        passed: of the candidates, in their order, so many are done with: claimed, merged, or left to others.
+        merged: ids of rows that were merged into those that were claimed.
+        has_keys: some of them have a unique key.
+    """
+
+    attempts: list[Attempt]
+    rest: Capacity
+    blocked_queue: str | None
+    passed: int
+    merged: Set[uuid.UUID] = frozenset()
+    has_keys: bool = False
 
 
 def claim_rows(
@@ -123,17 +161,50 @@ def claim_rows(
     worker: uuid.UUID,
     candidates: Sequence[Candidate],
     capacity: Capacity,
-) -> Admission:
-    """Move PENDING -> CLAIMED for those of the chosen rows that fit."""
+) -> RowsClaimed:
+    """Move PENDING -> CLAIMED for those of the chosen rows that fit; of those with a key, for the first of it."""
+    if any(one.merge_key is not None for one in candidates):
+        return _claim_with_keys(subscription, worker, candidates, capacity)
     admission = capacity.admit(one.attempt_of(worker) for one in candidates)
-    if admission.attempts:
-        ids = sorted((attempt.task_id for attempt in admission.attempts), key=_INT)
-        count = execute(subscription.alias, statements.CLAIM, worker=worker, ids=ids)
-        if count != len(ids):  # SQLite without BEGIN IMMEDIATE: somebody was faster
-            raise OperationalError(
-                f"{count} rows were claimed instead of {len(ids)}: repeat the turn"
-            )
-    return admission
+    _claim(subscription.alias, worker, admission.attempts)
+    return RowsClaimed(*admission, passed=len(admission.attempts))
+
+
+def _claim_with_keys(
+    subscription: Subscription,
+    worker: uuid.UUID,
+    candidates: Sequence[Candidate],
+    capacity: Capacity,
+) -> RowsClaimed:
+    picked = merging.pick(subscription, candidates)
+    admission = capacity.admit(one.candidate.attempt_of(worker) for one in picked)
+    keys = {
+        as_uuid(one.candidate.id): one.candidate.merge_key
+        for one in picked
+        if one.candidate.merge_key is not None
+    }
+    attempts, merged = merging.absorb(subscription.alias, admission.attempts, keys)
+    _claim(
+        subscription.alias, worker, attempts
+    )  # after that: it starts later than what it stands for
+    left = picked[len(attempts) :]
+    return RowsClaimed(
+        attempts,
+        admission.rest,
+        admission.blocked_queue,
+        passed=left[0].place if left else len(candidates),
+        merged=merged,
+        has_keys=True,
+    )
+
+
+def _claim(alias: str, worker: uuid.UUID, attempts: Sequence[Attempt]) -> None:
+    if not attempts:
+        return
+    ids = sorted((attempt.task_id for attempt in attempts), key=_INT)
+    count = execute(alias, statements.CLAIM, worker=worker, ids=ids)
+    if count != len(ids):  # SQLite without BEGIN IMMEDIATE: somebody was faster
+        raise OperationalError(f"{count} rows were claimed instead of {len(ids)}: repeat the turn")
 
 
 def _buckets(subscription: Subscription, queues: Sequence[str], until: float) -> Iterator[Bucket]:

@@ -139,7 +139,9 @@ def _read(
     """Read the rows of ``statement_of_turn``."""
     (finished, attempts, known, *_), *_ = rows
     rows_found = _found(rows)
-    due = [one.candidate.attempt_of(worker) for one in rows_found if one.candidate.wait <= 0]
+    ready = [one.candidate for one in rows_found if one.candidate.wait <= 0]
+    due = [one.attempt_of(worker) for one in ready if one.merge_key is None]
+    has_keys = len(due) < len(ready)
     claimed, rest, blocked_queue = request.capacity.admit(due)
     taken = [one.candidate.id for one in rows_found if one.is_taken]
     if taken != [attempt.task_id for attempt in claimed]:
@@ -155,6 +157,8 @@ def _read(
             filled=len(scanned) == request.capacity.width,
             blocked_queue=blocked_queue,
         )
+        if has_keys:  # the next turn claims them, from the same place on
+            cursors, backlog = request.scan.cursors, True
     asked = set(request.hinted)
     return TurnResult(
         rest,
@@ -167,6 +171,7 @@ def _read(
         blocked_queue=blocked_queue,
         recorded=_recorded(ended, finished or [], attempts or []),
         has_scanned=request.scan is not None,
+        has_keys=has_keys,
     )
 
 
@@ -241,14 +246,14 @@ _DUE = f""",
 _HINTED = f""",
     hinted AS ({statements.CHOOSE_BY_ID.replace("{in_ids}", "{in_hinted}")})"""
 # As in ``Capacity.admit``: what is short may wait for a slot, each other one has to find one, and none overtakes
-# one that finds none.
+# one that finds none. Rows with a unique key are left to ``portable``, which merges them.
 _CLAIM = f""",
     fitting AS (
         SELECT id, place,
                count(*) FILTER (WHERE NOT is_short) OVER above AS others,
                count(*) FILTER (WHERE is_short) OVER above AS short
           FROM (SELECT id, place, may_share AND task_name {{in_short}} AS is_short
-                  FROM chosen WHERE wait <= 0) AS found
+                  FROM chosen WHERE wait <= 0 AND merge_key IS NULL) AS found
         WINDOW above AS (ORDER BY place)
     ),
     taken AS (

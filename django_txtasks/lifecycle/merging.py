@@ -1,0 +1,132 @@
+"""Tasks with a unique key: the first of a key is claimed, and takes the place of the others that are due.
+
+Nothing is decided when they are enqueued, so no caller waits for another one or fails for him. Only rows that
+have not begun are merged: a row that waits for its next attempt runs by itself, with its failures and what it has
+done. What is absorbed was committed before the claim, so its request is served by a run that begins after it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from django_txtasks import registry
+from django_txtasks.exceptions import ClaimLost
+from django_txtasks.lifecycle import statements
+from django_txtasks.lifecycle.attempts import Attempt
+from django_txtasks.lifecycle.execute import as_uuid, execute, fetch, fetch_as
+from django_txtasks.lifecycle.turn import Candidate, Subscription
+
+MOST_MERGED = 500
+"""Rows that one claim absorbs at most, so that a turn stays short; the others are merged by the next ones."""
+
+
+class Picked(NamedTuple):
+    """A row that is to be claimed.
+
+    Attributes:
+        place: that of the candidate for which it stands, in the order of the scan.
+    """
+
+    candidate: Candidate
+    place: int
+
+
+class _Twin(NamedTuple):
+    """The columns of ``statements.TWINS``."""
+
+    id: Any
+    enqueued_at: Any
+
+
+def pick(subscription: Subscription, candidates: Sequence[Candidate]) -> list[Picked]:
+    """Return the rows to be claimed, locked: for the first candidate of each key the first row of that key.
+
+    A key whose first row somebody else has locked is left out: he claims it, or is about to let it go.
+    """
+    picked: list[Picked] = []
+    seen: set[str] = set()
+    for place, one in enumerate(candidates):
+        if one.merge_key is None:
+            picked.append(Picked(one, place))
+        elif one.merge_key not in seen:
+            seen.add(one.merge_key)
+            first = _lock_first(subscription, one.merge_key)
+            if first is not None:
+                picked.append(Picked(first, place))
+    return picked
+
+
+def _lock_first(subscription: Subscription, key: str) -> Candidate | None:
+    """Lock the first row of a key that is due; None = it cannot be had now."""
+    alias = subscription.alias
+    first = [as_uuid(task_id) for (task_id,) in fetch(alias, statements.FIRST_OF_KEY, key=key)]
+    if not first:
+        return None
+    rows = fetch_as(
+        Candidate,
+        alias,
+        statements.CHOOSE_BY_ID,
+        ids=first,
+        queues=subscription.queues,
+        names=subscription.names,
+    )
+    return next((one for one in rows if one.merge_key == key and one.wait <= 0), None)
+
+
+def absorb(
+    alias: str, to_claim: Iterable[Attempt], keys: dict[uuid.UUID, str]
+) -> tuple[list[Attempt], set[uuid.UUID]]:
+    """Merge into each row that is about to be claimed what waits under its key, in the same transaction.
+
+    Args:
+        keys: of those rows that have one.
+
+    Returns:
+        The attempts, with the arguments that their rows have now, and the ids of what was merged.
+    """
+    attempts, merged = [], set()
+    for attempt in to_claim:
+        key = keys.get(attempt.task_id)
+        if key is None:
+            attempts.append(attempt)
+            continue
+        winner, others = _absorb(alias, attempt, key)
+        attempts.append(winner)
+        merged |= others
+    return attempts, merged
+
+
+def _absorb(alias: str, winner: Attempt, key: str) -> tuple[Attempt, set[uuid.UUID]]:
+    asked = {"winner": winner.task_id, "key": key}
+    twins = fetch_as(_Twin, alias, _twins(), most=MOST_MERGED, **asked)
+    if not twins:
+        return winner, set()
+    if len(twins) == MOST_MERGED:  # so that the arguments are the newest ones of all
+        newest = fetch_as(_Twin, alias, _twins(newest=True), most=1, **asked)
+        twins = [*{*twins[:-1], *newest}]
+    ids = sorted({as_uuid(one.id) for one in twins})
+    declaration = registry.find(winner.task_name)
+    if declaration is None or declaration.keep == "newest":
+        winner = _with_newest_arguments(alias, winner, twins)
+    execute(alias, statements.COPY_MERGED, winner=winner.task_id, ids=ids)
+    count = execute(alias, statements.DELETE_TASKS, ids=ids, status="pending")
+    if count != len(ids):
+        raise ClaimLost(f"{count} of {len(ids)} locked rows were still there; nothing was merged")
+    execute(alias, statements.NOTE_ABSORBED, id=winner.task_id, count=count)
+    return winner, set(ids)
+
+
+def _twins(*, newest: bool = False) -> str:
+    order = "t.enqueued_at DESC, t.id DESC" if newest else "t.priority DESC, t.run_after, t.id"
+    return statements.TWINS.replace("{order}", order)
+
+
+def _with_newest_arguments(alias: str, winner: Attempt, twins: Sequence[_Twin]) -> Attempt:
+    newest = max(twins, key=lambda one: (one.enqueued_at, as_uuid(one.id).int))
+    rows = fetch(alias, statements.NEWER_ARGUMENTS, id=as_uuid(newest.id), winner=winner.task_id)
+    for args, kwargs in rows:
+        execute(alias, statements.SET_ARGUMENTS, id=winner.task_id, args=args, kwargs=kwargs)
+        return winner._replace(args=args, kwargs=kwargs)
+    return winner

@@ -1,0 +1,454 @@
+"""Unique keys: the tasks of one key that are due and have not begun are one run, and nobody's request is lost."""
+
+import threading
+import time
+from datetime import datetime, timedelta, timezone
+
+import helpers
+import pytest
+from django.db import connection, transaction
+from probe import framework, tasks
+from probe.models import Run
+
+from django_txtasks import enqueue_many, status_of, task
+from django_txtasks.calls import next_edge
+from django_txtasks.conf import get_config
+from django_txtasks.exceptions import InvalidArguments, InvalidDeclaration, InvalidOption
+from django_txtasks.lifecycle import cleaning, engines, merging, operators, outcomes, workers
+from django_txtasks.lifecycle.attempts import Arrow, Ended
+from django_txtasks.lifecycle.turn import Capacity, Scan, TurnRequest
+from django_txtasks.models import FinishedTask, Outcome, Status, Task
+from django_txtasks.testing import run_due_tasks
+
+pytestmark = pytest.mark.usefixtures("rows")
+
+
+@pytest.fixture(autouse=True)
+def open_door():
+    tasks.released.clear()
+    yield
+    tasks.released.set()
+
+
+def a_claim(room=10, hinted=(), queues=("default",)):
+    """A worker registers and claims in a turn that merges; give its id and the result."""
+    worker = workers.register(
+        "default", queues=list(queues), threads=1, listening=None, lease=timedelta(seconds=15)
+    )
+    wanted = helpers.subscription(*queues)
+    with transaction.atomic():
+        request = TurnRequest(Capacity(room), hinted, None if hinted else Scan(wanted.queues))
+        return worker, engines.claim(wanted, worker, request, with_keys=True)
+
+
+def recorded(ended):
+    with transaction.atomic():
+        done = outcomes.record("default", [ended], config=get_config()).done
+    assert done == [ended]
+
+
+def keys_run():
+    return list(Run.objects.order_by("id").values_list("key", flat=True))
+
+
+def merged():
+    return FinishedTask.objects.filter(outcome=Outcome.MERGED)
+
+
+# -- merging --------------------------------------------------------------------------------------
+
+
+def test_what_waits_under_one_key_is_one_run():
+    handles = [tasks.tidy.enqueue(f"{n}") for n in range(5)]
+    run_due_tasks()
+    assert keys_run() == ["4"]  # with the newest arguments
+    assert {one.status() for one in handles} == {"succeeded"}
+    winner = FinishedTask.objects.get(outcome=Outcome.SUCCEEDED)
+    assert winner.pk == handles[0].id
+    assert winner.result == "4"
+    assert set(merged().values_list("merged_into", flat=True)) == {winner.pk}
+    assert merged().count() == 4
+
+
+def test_the_oldest_arguments_where_that_is_said():
+    for n in range(3):
+        tasks.tidy_oldest.enqueue(f"{n}")
+    run_due_tasks()
+    assert keys_run() == ["0"]
+
+
+def test_other_keys_queues_and_functions_are_others():
+    tasks.tidy.enqueue("a")
+    tasks.tidy.enqueue("b", shelf="b")
+    tasks.tidy.using(queue_name="mail").enqueue("mail")
+    tasks.tidy.using(unique_key="shelf A").enqueue("capital")
+    tasks.tidy.using(unique_key="shelf a").enqueue("the same")
+    tasks.note.using(unique_key="shelf a").enqueue("note")
+    tasks.tidy.enqueue("none", shelf="")
+    tasks.tidy.enqueue("none too", shelf="")
+    run_due_tasks()
+    assert sorted(keys_run()) == ["b", "capital", "mail", "none", "none too", "note", "the same"]
+
+
+def test_in_enqueue_many():
+    calls = [(tasks.tidy, [f"{n}"], {"shelf": "b" if n % 2 else "a"}) for n in range(60)]
+    handles = enqueue_many([*calls, (tasks.note, ["other"])])
+    run_due_tasks()
+    assert sorted(keys_run()) == ["58", "59", "other"]
+    assert {one.status() for one in handles} == {"succeeded"}
+
+
+def test_through_django_s_tasks():
+    same = framework.keyed
+    results = [same.enqueue(n) for n in range(3)]
+    run_due_tasks()
+    assert merged().count() == 2
+    backend = same.get_backend()
+    for one in results:
+        found = backend.get_result(one.id)
+        assert (found.id, found.status.name) == (one.id, "SUCCESSFUL")
+        assert found.return_value == 2
+
+
+def test_a_rolled_back_request_is_none():
+    tasks.tidy.enqueue("kept")
+    with transaction.atomic():
+        tasks.tidy.enqueue("rolled back")
+        transaction.set_rollback(True)
+    run_due_tasks()
+    assert keys_run() == ["kept"]
+
+
+def test_a_running_one_swallows_nothing():
+    first = tasks.tidy.enqueue("first")
+    _, result = a_claim()
+    assert [one.task_id for one in result.claimed] == [first.id]
+    later = tasks.tidy.enqueue("later")
+    _, result = a_claim()
+    assert [one.task_id for one in result.claimed] == [later.id]
+    assert not merged().exists()
+
+
+def test_a_task_that_has_begun_runs_by_itself():
+    """Its failures would be forgotten otherwise, and it would stand for requests that came after it began."""
+    failed = tasks.tidy_told.enqueue("failed", fails=True)
+    _, result = a_claim()
+    (attempt,) = result.claimed
+    recorded(Ended(attempt=attempt, arrow=Arrow.RETRY, error={"type": "E"}))
+    fresh = tasks.tidy_told.enqueue("fresh")
+    _, result = a_claim()
+    assert {one.task_id for one in result.claimed} == {failed.id, fresh.id}
+    assert not merged().exists()
+    assert helpers.row(failed.id).failures == 1
+
+
+def test_only_what_is_due_is_merged():
+    later = tasks.tidy.using(run_after=3600).enqueue("later")
+    expired = tasks.tidy.using(expires=0.01).enqueue("expired")
+    held = tasks.tidy.enqueue("held")
+    operators.hold("default", [held.id])
+    time.sleep(0.05)
+    now = tasks.tidy.enqueue("now")
+    _, result = a_claim()
+    assert [one.task_id for one in result.claimed] == [now.id]
+    assert not merged().exists()
+    assert {helpers.row(one.id).status for one in (later, expired, held)} == {"pending", "held"}
+
+
+def test_the_highest_priority_comes_first_and_takes_the_others_along():
+    low = tasks.tidy.enqueue("low")
+    high = tasks.tidy.using(priority=50).enqueue("high")
+    _, result = a_claim(hinted=[low.id])  # a hint for one is a ticket for the first
+    assert [one.task_id for one in result.claimed] == [high.id]
+    assert merged().get().pk == low.id
+
+
+def test_what_would_outlive_the_winner_is_not_merged():
+    tasks.tidy.using(expires=5).enqueue("until then")
+    never = tasks.tidy.enqueue("for ever")
+    sooner = tasks.tidy.using(expires=3).enqueue("sooner")
+    _, result = a_claim(room=1)
+    assert [one.args for one in result.claimed] == ['["sooner"]']
+    assert merged().get().pk == sooner.id
+    assert helpers.row(never.id).status == Status.PENDING
+    assert [one.task_id for one in a_claim()[1].claimed] == [never.id]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"max_attempts": 1},
+        {"max_crashes": 1},
+        {"timeout": 9},
+        {"on_success": tasks.notice},
+    ],
+    ids=str,
+)
+def test_other_limits_or_hooks_run_by_themselves(other):
+    tasks.tidy.enqueue("usual")
+    tasks.tidy.using(**other).enqueue("other")
+    run_due_tasks()
+    assert {"usual", "other"} <= set(keys_run())
+    assert not merged().exists()
+
+
+def test_equal_hooks_fire_once():
+    for n in range(4):
+        tasks.tidy_told.enqueue(f"{n}")
+    run_due_tasks()
+    assert keys_run() == ["3", "success tidy_told"]
+
+
+@pytest.mark.parametrize("count", [1, 2, 7])
+def test_a_claim_absorbs_a_bounded_number_the_newest_among_them(monkeypatch, count):
+    monkeypatch.setattr(merging, "MOST_MERGED", 2)
+    for n in range(count):
+        tasks.tidy.enqueue(f"{n}")
+    run_due_tasks()
+    runs = keys_run()
+    assert runs[0] == f"{count - 1}"
+    assert len(runs) == -(-count // 3)
+    assert merged().count() == count - len(runs)
+
+
+def test_a_queue_that_is_not_served_keeps_nobody_back():
+    tasks.tidy.using(queue_name="mail").enqueue("mail")
+    here = tasks.tidy.enqueue("here")
+    _, result = a_claim()
+    assert [one.task_id for one in result.claimed] == [here.id]
+
+
+def test_the_room_counts_runs_and_others_go_on():
+    for n in range(3):
+        tasks.tidy.enqueue(f"a{n}")
+    other = tasks.note.enqueue("other")
+    b = tasks.tidy.enqueue("b", shelf="b")
+    _, result = a_claim(room=2)  # two rows were looked at, and are one run
+    assert len(result.claimed) == result.rest.width == 1
+    assert result.has_more
+    _, result = a_claim(room=2)
+    assert [one.task_id for one in result.claimed] == [other.id, b.id]
+
+
+@pytest.mark.skipif("connection.vendor == 'sqlite'", reason="one writer at a time")
+def test_a_key_whose_first_is_locked_waits_for_that_alone():
+    first = tasks.tidy.enqueue("first")
+    second = tasks.tidy.enqueue("second")
+    other = tasks.note.enqueue("other")
+    sql = "SELECT id FROM txtasks_task WHERE id = %s FOR UPDATE"
+    with helpers.locked(sql, first.id.hex):
+        _, result = a_claim()
+        assert [one.task_id for one in result.claimed] == [other.id]
+        _, result = a_claim(hinted=[second.id])
+        assert result.claimed == []
+        assert 0 < result.later[second.id] < 1
+    _, result = a_claim()
+    assert [one.task_id for one in result.claimed] == [first.id]
+
+
+@pytest.mark.skipif("connection.vendor == 'sqlite'", reason="one writer at a time")
+def test_a_locked_twin_runs_by_itself():
+    first, twin = tasks.tidy.enqueue("first"), tasks.tidy.enqueue("twin")
+    with helpers.locked("SELECT id FROM txtasks_task WHERE id = %s FOR UPDATE", twin.id.hex):
+        _, result = a_claim()
+    assert [one.task_id for one in result.claimed] == [first.id]
+    _, result = a_claim()
+    assert [one.task_id for one in result.claimed] == [twin.id]
+
+
+def test_merged_rows_are_kept_where_no_history_is_and_pruned(txtasks):
+    txtasks(keep_finished=0)
+    handles = [tasks.tidy.enqueue(f"{n}") for n in range(2)]
+    a_claim()
+    assert [one.status() for one in handles] == ["claimed", "claimed"]
+    tasks.tidy.enqueue("again")
+    run_due_tasks()
+    assert merged().count() == 1
+    cleaning.prune("default", timedelta(0))
+    assert not merged().exists()
+    assert handles[1].status() == "gone"
+
+
+# -- whoever was merged hears of the end --------------------------------------------------------------
+
+
+def absorbed_and_failed():
+    winner = tasks.tidy_told.enqueue("winner")
+    tasks.tidy_told.enqueue("merged")
+    _, result = a_claim()
+    (attempt,) = result.claimed
+    assert helpers.row(winner.id).absorbed == 1
+    recorded(Ended(attempt=attempt, arrow=Arrow.RETRY, error={"type": "E"}))
+    return winner, attempt
+
+
+def is_told():
+    hooks = Task.objects.filter(task_name=tasks.tell.declaration.name)
+    (event,) = [one.args[0] for one in hooks]
+    return event["event"], event["error"]["type"], event["args"]
+
+
+def test_of_a_cancel_by_a_person():
+    winner, _ = absorbed_and_failed()
+    operators.cancel("default", [winner.id], keep=True)
+    assert is_told() == ("failure", "cancelled", ["merged"])
+
+
+def test_of_a_cancel_in_python():
+    winner, _ = absorbed_and_failed()
+    winner.cancel()
+    assert is_told() == ("failure", "cancelled", ["merged"])
+
+
+def test_of_its_expiry():
+    winner, _ = absorbed_and_failed()
+    helpers.execute("UPDATE txtasks_task SET expires_at = enqueued_at")
+    cleaning.expire("default", keep=True)
+    assert is_told() == ("failure", "expired", ["merged"])
+    assert winner.status() == "expired"
+
+
+def test_of_a_discard():
+    winner, _ = absorbed_and_failed()
+    helpers.execute("UPDATE txtasks_task SET status = 'dead'")
+    operators.discard("default", [winner.id], keep=True)
+    assert is_told() == ("failure", "discarded", ["merged"])
+
+
+def test_who_stands_for_nobody_tells_nobody():
+    handle = tasks.tidy_told.enqueue("alone")
+    handle.cancel()
+    assert not Task.objects.exists()
+
+
+# -- debounce -------------------------------------------------------------------------------------
+
+
+def test_what_comes_within_the_span_runs_together(quick):
+    handles = [tasks.tidy_later.enqueue(f"{n}") for n in range(4)]
+    rows = [helpers.row(one.id) for one in handles]
+    assert len({one.run_after for one in rows}) <= 2  # an edge may lie between two of them
+    assert all(
+        timedelta(0) < one.run_after - one.enqueued_at < timedelta(seconds=2) for one in rows
+    )
+    with helpers.working(threads=1):
+        helpers.wait_until(lambda: all(one.status() == "succeeded" for one in handles))
+    assert len(keys_run()) <= 2
+
+
+def test_edges_are_the_same_for_all_of_a_span():
+    width, digest = timedelta(seconds=10), "8" * 64
+    now = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    edges = {next_edge(digest, width, now + timedelta(seconds=n / 10)) for n in range(100)}
+    assert len({round(one.timestamp(), 3) for one in edges}) == 2
+    assert all(one > now for one in edges)
+    other = next_edge("0" * 64, width, now)
+    assert other.timestamp() % 10 == pytest.approx(0, abs=1e-3)
+
+
+# -- what is refused --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wrong", ["", "x" * 201, 7, "a\nb", b"x", ["x"]], ids=str)
+def test_wrong_keys_are_refused(wrong):
+    with pytest.raises(InvalidDeclaration, match="unique_key"):
+        task(unique_key=wrong)(tasks.plain)
+    with transaction.atomic():
+        with pytest.raises(InvalidOption, match="unique_key"):
+            tasks.note.using(unique_key=wrong).enqueue()
+        with pytest.raises(InvalidOption, match="unique_key"):
+            tasks.note.using(unique_key=lambda *_: wrong).enqueue()
+        tasks.note.enqueue("stays usable")
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"keep": "newest", "settle": 5}, "without unique_key="),
+        ({"keep": "oldest"}, "without unique_key="),
+        ({"unique_key": "a", "keep": "both"}, "'newest' or 'oldest'"),
+        ({"unique_key": "a", "settle": -1}, "more than zero"),
+        ({"unique_key": "a", "compensate": tasks.undo}, "Say keep='oldest'"),
+    ],
+    ids=str,
+)
+def test_contradictions_are_refused(options, says):
+    with pytest.raises(InvalidDeclaration, match=says):
+        task(**options)(tasks.plain)
+
+
+def test_settle_says_when():
+    with pytest.raises(InvalidOption, match="Leave one of them out"):
+        tasks.tidy_later.using(run_after=5).enqueue("x")
+    with pytest.raises(InvalidOption, match="without unique_key="):
+        tasks.note.using(settle=5).enqueue("x")
+
+
+def test_a_key_function_that_fails_is_named():
+    with pytest.raises(InvalidOption, match="has failed: ZeroDivisionError"):
+        tasks.note.using(unique_key=lambda *_: 1 / 0).enqueue()
+    with pytest.raises(InvalidArguments, match="no parameter 'shelve'"):
+        tasks.tidy.enqueue("x", shelve="b")
+
+
+def test_whose_status_is_asked_has_to_be_a_task():
+    with pytest.raises(InvalidArguments, match="pass the id of a TaskHandle"):
+        status_of("nothing")
+    assert status_of(helpers.uuid.uuid4()) == "gone"
+
+
+# -- workers --------------------------------------------------------------------------------------
+
+
+def test_a_hundred_transactions_of_which_half_roll_back_are_one_run(quick):
+    handles, rolled_back = [], []
+    barrier = threading.Barrier(10)
+
+    def request(number):
+        barrier.wait(helpers.PATIENCE)
+        for n in range(10):
+            with transaction.atomic():
+                handle = helpers.patiently(lambda n=n: tasks.tidy.enqueue(f"{number} {n}"))
+                transaction.set_rollback(n % 2 == 1)
+            (rolled_back if n % 2 else handles).append(handle)
+
+    threads = [threading.Thread(target=closing(request), args=(number,)) for number in range(10)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join(helpers.PATIENCE)
+    assert len(handles) == len(rolled_back) == 50
+    with helpers.working(threads=4):
+        helpers.wait_until(lambda: all(one.status() == "succeeded" for one in handles))
+    assert helpers.runs() == 1
+    assert {one.status() for one in rolled_back} == {"gone"}
+
+
+def closing(work):
+    def run(number):
+        try:
+            work(number)
+        finally:
+            connection.close()
+
+    return run
+
+
+@pytest.mark.parametrize("hints", [False, True])
+def test_workers_merge_and_each_request_is_served_by_a_later_run(quick, txtasks, hints):
+    txtasks(database_hints=hints)
+    handles = []
+    with helpers.working(threads=2), helpers.working(threads=2):
+        for n in range(60):
+            handles.append((helpers.patiently(lambda n=n: tasks.tidy.enqueue(f"{n}")), n))
+            other = helpers.patiently(lambda n=n: tasks.note.enqueue(f"note {n}"))
+        helpers.wait_until(lambda: all(one.status() == "succeeded" for one, _ in handles))
+        helpers.wait_until(lambda: other.status() == "succeeded")
+    ran = {key for key in keys_run() if not key.startswith("note")}
+    assert "59" in ran
+    for handle, n in handles:
+        row = FinishedTask.objects.get(pk=handle.id)
+        winner = row if row.merged_into is None else FinishedTask.objects.get(pk=row.merged_into)
+        assert winner.started_at >= row.enqueued_at
+        assert int(winner.result) >= n
+    assert not Task.objects.exists()
