@@ -481,9 +481,9 @@ MUTANTS = [
            {"twins = [*{*twins[:-1], *newest}]": "pass"}, "test_unique.py"),
     Mutant("unique: it starts later than what it stands for", "lifecycle/engines/portable.py",
            {"    attempts, merged = merging.absorb(subscription.alias, admission.attempts, keys)\n": "",
-            "    _claim(subscription.alias, worker, attempts)  # after":
+            "    _claim(subscription.alias, worker, attempts)\n    left":
             "    _claim(subscription.alias, worker, admission.attempts)\n"
-            "    attempts, merged = merging.absorb(subscription.alias, admission.attempts, keys)  #"},
+            "    attempts, merged = merging.absorb(subscription.alias, admission.attempts, keys)\n    left"},
            "test_unique.py"),
     Mutant("unique: a locked key is left alone", "lifecycle/merging.py",
            {"            if first is not None:\n": "            first = first or one\n            if True:\n"},

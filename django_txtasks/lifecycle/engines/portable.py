@@ -184,9 +184,8 @@ def _claim_with_keys(
         if one.candidate.merge_key is not None
     }
     attempts, merged = merging.absorb(subscription.alias, admission.attempts, keys)
-    _claim(
-        subscription.alias, worker, attempts
-    )  # after that: it starts later than what it stands for
+    # a run starts later than what it stands for
+    _claim(subscription.alias, worker, attempts)
     left = picked[len(attempts) :]
     return RowsClaimed(
         attempts,
