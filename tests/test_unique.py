@@ -424,6 +424,17 @@ def test_a_hundred_transactions_of_which_half_roll_back_are_one_run(quick):
     assert {one.status() for one in rolled_back} == {"gone"}
 
 
+def test_a_worker_that_is_at_work_merges_too(quick):
+    """Its usual turn leaves such tasks to the next one."""
+    with helpers.working(threads=2):
+        for n in range(4):
+            other = tasks.note.enqueue(f"before {n}")
+            helpers.wait_until(lambda one=other: one.status() == "succeeded")
+        handles = enqueue_many([(tasks.tidy, [f"{n}"]) for n in range(30)])
+        helpers.wait_until(lambda: all(one.status() == "succeeded" for one in handles))
+    assert [key for key in keys_run() if "before" not in key] == ["29"]
+
+
 def closing(work):
     def run(number):
         try:

@@ -509,3 +509,10 @@ def tidy_told(key, fails=False):
 def tidy_slowly(key, seconds=60):
     ran(key)
     released.wait(seconds)
+
+
+@task(unique_key="storm", idempotent=True, max_attempts=50, max_crashes=50, takes_context=True)
+def tidy_in_a_storm(ctx: TaskContext, key, fails=False):
+    time.sleep(0.005)
+    if fails and ctx.failures < 2:
+        raise ValueError(key)
