@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import uuid
@@ -38,6 +37,11 @@ from django_txtasks.registry import Declaration, Options, UniqueKey, text_of_hoo
 TASKS_PER_ENCODING = 250
 """Tasks whose arguments are encoded in one go."""
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_FIXED_BITS = 0xF << 76 | 0x3 << 62
+_VERSION_5 = 0x5 << 76 | 0x2 << 62
+REMEMBERED_KEYS = 1000
+"""Unique keys of a bound function whose row defaults are remembered."""
 FARTHEST = timedelta(days=36525)
 
 
@@ -47,6 +51,7 @@ class BoundFunction(NamedTuple):
     Attributes:
         unique_key: what makes two calls the same task; None = nothing does.
         settle: they are due together if they come within this time.
+        keyed: the same with a unique key in the row defaults, by the key's text.
     """
 
     alias: str
@@ -54,6 +59,7 @@ class BoundFunction(NamedTuple):
     defaults: RowDefaults
     unique_key: UniqueKey | None = None
     settle: timedelta | None = None
+    keyed: dict[str, BoundFunction] | None = None
 
 
 Call: TypeAlias = tuple[BoundFunction, Sequence[Any], Mapping[str, Any]]
@@ -116,7 +122,7 @@ def _bound(declaration: Declaration, options: Options) -> BoundFunction:
         hooks=_hooks(declaration, options),
     )
     return BoundFunction(
-        options.using or "default", declaration, defaults, *_uniqueness(declaration, options)
+        options.using or "default", declaration, defaults, *_uniqueness(declaration, options), {}
     )
 
 
@@ -157,13 +163,24 @@ def with_key(bound: BoundFunction, args: Sequence[Any], kwargs: Mapping[str, Any
         ask = _asked_key(declaration, ask, args, kwargs)
         if ask is None:
             return bound
+    known = {} if bound.keyed is None else bound.keyed
+    keyed = known.get(ask)
+    if keyed is None or bound.settle is not None:
+        if len(known) >= REMEMBERED_KEYS:
+            known.clear()
+        keyed = known[ask] = _with_text(bound, ask)
+    return keyed
+
+
+def _with_text(bound: BoundFunction, key: str) -> BoundFunction:
     defaults = bound.defaults
-    digest = _digest(defaults.task_name, defaults.queue_name, ask)
+    digest = _digest(defaults.task_name, defaults.queue_name, key)
     more: dict[str, Any] = {}
     if bound.settle is not None:
         more["run_after"] = next_edge(digest, bound.settle, datetime.now(timezone.utc))
-    keyed = defaults._replace(unique_key=digest, unique_text=ask, **more)
-    return bound._replace(defaults=keyed)
+    return bound._replace(
+        defaults=defaults._replace(unique_key=digest, unique_text=key, **more), keyed=None
+    )
 
 
 def _asked_key(
@@ -187,22 +204,28 @@ def _asked_key(
     return str(key)
 
 
-@functools.lru_cache(maxsize=1000)
 def _digest(task_name: str, queue_name: str, key: str) -> str:
-    """Return a key as its column has it: databases differ in which texts they take for the same."""
-    text = json.dumps([task_name, queue_name, key])
-    return hashlib.sha256(text.encode()).hexdigest()
+    """Return a key as its column has it: databases differ in which texts they take for the same.
+
+    It looks like a UUID of version 5, with 122 bits of SHA-256 instead of SHA-1: MariaDB refuses what is no UUID,
+    and some of version 8, which the RFC would have for it.
+    """
+    digest = hashlib.sha256(json.dumps([task_name, queue_name, key]).encode()).digest()
+    return uuid.UUID(int=int.from_bytes(digest[:16], "big") & ~_FIXED_BITS | _VERSION_5).hex
 
 
 def next_edge(digest: str, settle: timedelta, now: datetime) -> datetime:
     """Return the next edge of a grid of this width, which is another one for each key.
 
     All that comes until then is due together, however often the key is asked for.
+
+    Args:
+        now: by this host's clock: those of others may have the edge a moment sooner or later, which is a run more.
     """
-    width = settle.total_seconds()
-    offset = int(digest[:12], 16) / 16**12 * width
-    since = (now.timestamp() - offset) % width
-    return now + timedelta(seconds=width - since)
+    tick = timedelta(microseconds=1)
+    width = settle // tick
+    since = ((now - _EPOCH) // tick - int(digest[:12], 16)) % width
+    return now + (width - since) * tick
 
 
 def _limits(declaration: Declaration, options: Options) -> dict[str, Any]:

@@ -61,7 +61,7 @@ class DatabaseNow(Now):
 
 
 class TaskId(models.UUIDField):  # type: ignore[type-arg]
-    """A UUID column. PyMySQL cannot send UUID objects, so MariaDB and MySQL get text."""
+    """A UUID column, of an id or of a digest. PyMySQL cannot send UUID objects, so MariaDB and MySQL get text."""
 
     def get_db_prep_value(self, value: Any, connection: Any, prepared: bool = False) -> Any:
         value = self.to_python(value)
@@ -161,16 +161,16 @@ class Task(TaskColumns):
     cancel_asked_at = Moment(
         null=True, help_text=_("when the attempt that runs was asked to stop; no other one starts")
     )
-    snoozes = models.PositiveIntegerField(
+    snoozes = models.IntegerField(  # whose CHECK a migration would have to try on each row
         db_default=0, help_text=_("attempts that gave it back to be run later")
     )
-    unique_key = models.CharField(  # noqa: DJ001 -- NULL is in no index on PostgreSQL and SQLite
-        max_length=64, null=True, help_text=_("tasks of the same one are merged before they begin")
+    unique_key = TaskId(
+        null=True, help_text=_("tasks of the same one are merged before they begin")
     )
-    unique_text = models.CharField(  # noqa: DJ001 -- NULL like its key
+    unique_text = models.CharField(  # noqa: DJ001 -- NULL where there is no key
         max_length=200, null=True, help_text=_("its unique key, as it was said")
     )
-    absorbed = models.PositiveIntegerField(
+    absorbed = models.IntegerField(
         db_default=0, help_text=_("tasks of the same unique key that were merged into it")
     )
 

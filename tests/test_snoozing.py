@@ -10,6 +10,7 @@ from probe import tasks
 from django_txtasks import Snooze, signals, task
 from django_txtasks.conf import get_config
 from django_txtasks.exceptions import InvalidDeclaration, InvalidOption, UnknownOption
+from django_txtasks.lifecycle import operators
 from django_txtasks.lifecycle.attempts import Arrow, Attempt
 from django_txtasks.models import Outcome, Status
 from django_txtasks.testing import run_due_tasks
@@ -49,6 +50,8 @@ def test_it_does_so_only_so_often():
     (ran,) = run_due_tasks(reraise=False)
     assert ran.status == "dead"
     (error,) = helpers.row(handle.id).errors
+    operators.revive("default", [handle.id])
+    assert helpers.row(handle.id).snoozes == 0
     assert error["type"] == "Snooze"
     assert "3 times before" in error["message"]
 

@@ -11,6 +11,7 @@ from probe import framework, tasks
 from probe.models import Run
 
 from django_txtasks import enqueue_many, status_of, task
+from django_txtasks.backends import compat
 from django_txtasks.calls import next_edge
 from django_txtasks.conf import get_config
 from django_txtasks.exceptions import InvalidArguments, InvalidDeclaration, InvalidOption
@@ -200,13 +201,13 @@ def test_equal_hooks_fire_once():
 
 
 @pytest.mark.parametrize("count", [1, 2, 7])
-def test_a_claim_absorbs_a_bounded_number_the_newest_among_them(monkeypatch, count):
+def test_a_claim_absorbs_a_bounded_number_and_the_last_run_is_the_newest(monkeypatch, count):
     monkeypatch.setattr(merging, "MOST_MERGED", 2)
     for n in range(count):
         tasks.tidy.enqueue(f"{n}")
     run_due_tasks()
     runs = keys_run()
-    assert runs[0] == f"{count - 1}"
+    assert runs[-1] == f"{count - 1}"
     assert len(runs) == -(-count // 3)
     assert merged().count() == count - len(runs)
 
@@ -247,6 +248,56 @@ def test_a_key_whose_first_is_locked_waits_for_that_alone():
 
 
 @pytest.mark.skipif("connection.vendor == 'sqlite'", reason="one writer at a time")
+def test_a_locked_key_keeps_no_worker_from_what_is_behind_it(txtasks):
+    """Though more of it wait than a worker has slots, and nobody scans again for an hour."""
+    txtasks(poll_interval=3600, database_hints=False)
+    with helpers.working(threads=1):
+        note = tasks.note.using(run_after=-60).enqueue("at work")
+        first, *_ = [tasks.tidy.using(run_after=-9).enqueue(f"{n}") for n in range(6)]
+        other = tasks.note.enqueue("behind")
+    sql = "SELECT id FROM txtasks_task WHERE id = %s FOR UPDATE"
+    with helpers.locked(sql, first.id.hex), helpers.working(threads=1):
+        helpers.wait_until(lambda: other.status() == "succeeded")
+        assert first.status() == "pending"
+        assert note.status() == "succeeded"
+
+
+def test_many_keys_are_taken_in_several_goes(monkeypatch):
+    monkeypatch.setattr(merging, "MOST_KEYS", 2)
+    for n in range(10):
+        tasks.tidy.enqueue(f"{n}", shelf=f"{n % 5}")
+    _, result = a_claim(room=20)
+    assert len(result.claimed) == 2
+    assert result.has_more
+    run_due_tasks()
+    assert Task.objects.filter(status=Status.PENDING).count() == 0
+
+
+def test_a_row_whose_id_has_finished_before_is_left_alone():
+    """Somebody has written it by hand: it stops nobody else, and is not lost."""
+    first, odd = tasks.tidy.enqueue("first"), tasks.tidy.enqueue("odd")
+    FinishedTask.objects.create(id=odd.id, task_name="probe.tasks.tidy", outcome=Outcome.SUCCEEDED)
+    _, result = a_claim(room=1)
+    assert [one.task_id for one in result.claimed] == [first.id]
+    assert helpers.row(odd.id).status == Status.PENDING
+
+
+def test_a_key_that_was_written_by_hand_merges_no_other_function():
+    one, other = tasks.tidy.enqueue("one"), tasks.note.enqueue("other")
+    Task.objects.filter(pk=other.id).update(unique_key=helpers.row(one.id).unique_key)
+    run_due_tasks()
+    assert sorted(keys_run()) == ["one", "other"]
+
+
+@pytest.mark.parametrize(
+    "changes", [{"keep": "oldest"}, {"max_snoozes": 3}, {"interruptible": True}], ids=str
+)
+def test_what_workers_read_from_the_declaration_is_not_changed_for_one_request(changes):
+    with pytest.raises(compat.InvalidTask, match="as it was declared"):
+        framework.keyed.using(**changes)
+
+
+@pytest.mark.skipif("connection.vendor == 'sqlite'", reason="one writer at a time")
 def test_a_locked_twin_runs_by_itself():
     first, twin = tasks.tidy.enqueue("first"), tasks.tidy.enqueue("twin")
     with helpers.locked("SELECT id FROM txtasks_task WHERE id = %s FOR UPDATE", twin.id.hex):
@@ -259,10 +310,11 @@ def test_a_locked_twin_runs_by_itself():
 def test_merged_rows_are_kept_where_no_history_is_and_pruned(txtasks):
     txtasks(keep_finished=0)
     handles = [tasks.tidy.enqueue(f"{n}") for n in range(2)]
-    a_claim()
+    _, result = a_claim()
+    (attempt,) = result.claimed
+    cleaning.prune("default", timedelta(0))
     assert [one.status() for one in handles] == ["claimed", "claimed"]
-    tasks.tidy.enqueue("again")
-    run_due_tasks()
+    recorded(Ended(attempt=attempt, arrow=Arrow.FINISH))
     assert merged().count() == 1
     cleaning.prune("default", timedelta(0))
     assert not merged().exists()
@@ -308,11 +360,14 @@ def test_of_its_expiry():
     assert winner.status() == "expired"
 
 
-def test_of_a_discard():
+def test_of_its_death_once():
     winner, _ = absorbed_and_failed()
-    helpers.execute("UPDATE txtasks_task SET status = 'dead'")
+    _, result = a_claim()
+    (attempt,) = result.claimed
+    recorded(Ended(attempt=attempt, arrow=Arrow.BURY, error={"type": "E"}))
+    assert is_told() == ("failure", "E", ["merged"])
     operators.discard("default", [winner.id], keep=True)
-    assert is_told() == ("failure", "discarded", ["merged"])
+    assert is_told() == ("failure", "E", ["merged"])
 
 
 def test_who_stands_for_nobody_tells_nobody():

@@ -55,3 +55,20 @@ def write_row(key: int) -> None:
     """Do what one task of a real project does, at least: an INSERT by the ORM."""
     Row.objects.create(key=key)
     records.write(key)
+
+
+@task(idempotent=True, unique_key="all")
+def keyed(key: int) -> None:
+    """A no-op of which all are the same."""
+    records.write(key)
+
+
+def hundred(key: int) -> str:
+    """The unique key of ``keyed_by_hundreds``."""
+    return f"hundred {key // 100}"
+
+
+@task(idempotent=True, unique_key=hundred)
+def keyed_by_hundreds(key: int) -> None:
+    """A no-op of which each hundred are the same."""
+    records.write(key)

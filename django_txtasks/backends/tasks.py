@@ -15,6 +15,9 @@ from django_txtasks.declaring import HOOKS, declaration_of, refuse_unknown
 from django_txtasks.exceptions import TxTasksError, UnknownOption
 from django_txtasks.registry import Declaration, Options
 
+_OF_DECLARATION = {"atomic", "keep", "backoff", "max_snoozes", "interruptible"}
+"""Options that workers read from the declaration, and not from a row."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Task(compat.Task):
@@ -55,17 +58,21 @@ class Task(compat.Task):
 
         Args:
             changes: priority, queue_name, run_after, backend; and max_attempts, max_crashes, idempotent,
-                timeout, expires, compensate, on_success, on_retry, on_failure. None changes nothing.
+                timeout, expires, compensate, on_success, on_retry, on_failure, unique_key, settle. None changes
+                nothing.
 
         Raises:
-            InvalidTask: ``atomic`` is among them: how a function runs is declared with it.
+            InvalidTask: ``atomic``, ``keep``, ``backoff``, ``max_snoozes`` or ``interruptible`` is among them:
+                how a function runs is declared with it.
             UnknownOption: not one of these.
         """
-        if changes.get("atomic", self.atomic) not in (self.atomic, None):
-            raise compat.InvalidTask(
-                f"{self.module_path}.using(atomic={changes['atomic']!r}): workers know a task as it was declared. "
-                "Say @task(atomic=True); on Django 6.0 with task from django_txtasks.backends."
-            )
+        for name in _OF_DECLARATION & changes.keys():
+            declared = getattr(self, name)
+            if changes[name] not in (declared, None):
+                raise compat.InvalidTask(
+                    f"{self.module_path}.using({name}={changes[name]!r}): workers know a task as it was declared. "
+                    f"Say @task({name}=…); on Django 6.0 with task from django_txtasks.backends."
+                )
         known = [one.name for one in fields(self) if one.name not in ("func", "takes_context")]
         for name in changes.keys() & {"using", "database"}:
             raise UnknownOption(

@@ -104,7 +104,8 @@ class Upkeep:
         with self._transaction():
             removed = cleaning.expire(self._alias, keep=self._config.keeps_finished, since=since)
         for one in removed.rows:
-            self._emit(signals.task_expired, task_id=one.id, task=one.name, queue=one.queue)
+            event = signals.task_cancelled if one.was_asked else signals.task_expired
+            self._emit(event, task_id=one.id, task=one.name, queue=one.queue)
         for task_id, error in removed.stuck:
             self._skip(task_id, error)
         return removed

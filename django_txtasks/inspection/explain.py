@@ -18,9 +18,10 @@ from django.db import DatabaseError, connections, transaction
 from django.db.models import Subquery
 
 from django_txtasks.conf import get_config
-from django_txtasks.lifecycle import cleaners, statements
+from django_txtasks.lifecycle import cleaners
 from django_txtasks.lifecycle.attempts import read_entries
-from django_txtasks.lifecycle.execute import as_uuid, fetch
+from django_txtasks.lifecycle.execute import fetch
+from django_txtasks.lifecycle.merging import first_of_key
 from django_txtasks.lifecycle.priorities import pending_priorities
 from django_txtasks.lifecycle.transactions import own_transaction
 from django_txtasks.lifecycle.workers import texts
@@ -142,10 +143,11 @@ def _behind_its_twin(alias: str, task: Any) -> Iterator[Reason]:
     """Yield that another row of its unique key comes first, if both are due."""
     if task.unique_key is None or task.attempt:
         return
-    for (first,) in fetch(alias, statements.FIRST_OF_KEY, key=task.unique_key):
-        if as_uuid(first) == task.pk or task.run_after is None or task.run_after > task.now:
-            continue
-        text = f"It is not the first of its unique key {task.unique_text!r}: it is behind {as_uuid(first)}."
+    if task.run_after is None or task.run_after > task.now:
+        return
+    first = first_of_key(alias, task.unique_key, task.task_name, task.queue_name)
+    if first not in (None, task.pk):
+        text = f"It is not the first of its unique key {task.unique_text!r}: it is behind {first}."
         lift = "It is merged when that one is claimed; see what is in that one's way."
         yield Reason("unique", text, lift)
 

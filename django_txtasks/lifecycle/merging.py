@@ -18,8 +18,11 @@ from django_txtasks.lifecycle.attempts import Attempt
 from django_txtasks.lifecycle.execute import as_uuid, execute, fetch, fetch_as
 from django_txtasks.lifecycle.turn import Candidate, Subscription
 
+MOST_KEYS = 20
+"""Keys that are looked at in one go: each takes some statements, and may absorb many rows."""
 MOST_MERGED = 500
-"""Rows that one claim absorbs at most, so that a turn stays short; the others are merged by the next ones."""
+"""Rows that one claim absorbs at most, so that a turn stays short: the first ones. The others are merged by the
+next claims, so that the last run has the newest arguments."""
 
 
 class Picked(NamedTuple):
@@ -40,35 +43,47 @@ class _Twin(NamedTuple):
     enqueued_at: Any
 
 
-def pick(subscription: Subscription, candidates: Sequence[Candidate]) -> list[Picked]:
+def pick(subscription: Subscription, candidates: Sequence[Candidate]) -> tuple[list[Picked], int]:
     """Return the rows to be claimed, locked: for the first candidate of each key the first row of that key.
 
     A key whose first row somebody else has locked is left out: he claims it, or is about to let it go.
+
+    Returns:
+        Also how many of the candidates were looked at.
     """
     picked: list[Picked] = []
-    seen: set[str] = set()
+    seen: set[Any] = set()
     for place, one in enumerate(candidates):
         if one.merge_key is None:
             picked.append(Picked(one, place))
         elif one.merge_key not in seen:
+            if len(seen) == MOST_KEYS:
+                return picked, place
             seen.add(one.merge_key)
-            first = _lock_first(subscription, one.merge_key)
+            first = _lock_first(subscription, one)
             if first is not None:
                 picked.append(Picked(first, place))
-    return picked
+    return picked, len(candidates)
 
 
-def _lock_first(subscription: Subscription, key: str) -> Candidate | None:
-    """Lock the first row of a key that is due; None = it cannot be had now."""
-    alias = subscription.alias
-    first = [as_uuid(task_id) for (task_id,) in fetch(alias, statements.FIRST_OF_KEY, key=key)]
-    if not first:
+def first_of_key(alias: str, key: Any, task_name: str, queue_name: str) -> uuid.UUID | None:
+    """Return the id of the row of a key that comes first of those that are due; None = there is none."""
+    sql = statements.FIRST_OF_KEY
+    rows = fetch(alias, sql, key=key, task_name=task_name, queue_name=queue_name)
+    return as_uuid(rows[0][0]) if rows else None
+
+
+def _lock_first(subscription: Subscription, one: Candidate) -> Candidate | None:
+    """Lock the first row of a candidate's key; None = it cannot be had now."""
+    alias, key = subscription.alias, one.merge_key
+    first = first_of_key(alias, key, one.task_name, one.queue_name)
+    if first is None:
         return None
     rows = fetch_as(
         Candidate,
         alias,
         statements.CHOOSE_BY_ID,
-        ids=first,
+        ids=[first],
         queues=subscription.queues,
         names=subscription.names,
     )
@@ -76,7 +91,7 @@ def _lock_first(subscription: Subscription, key: str) -> Candidate | None:
 
 
 def absorb(
-    alias: str, to_claim: Iterable[Attempt], keys: dict[uuid.UUID, str]
+    alias: str, to_claim: Iterable[Attempt], keys: dict[uuid.UUID, Any]
 ) -> tuple[list[Attempt], set[uuid.UUID]]:
     """Merge into each row that is about to be claimed what waits under its key, in the same transaction.
 
@@ -98,14 +113,11 @@ def absorb(
     return attempts, merged
 
 
-def _absorb(alias: str, winner: Attempt, key: str) -> tuple[Attempt, set[uuid.UUID]]:
-    asked = {"winner": winner.task_id, "key": key}
-    twins = fetch_as(_Twin, alias, _twins(), most=MOST_MERGED, **asked)
+def _absorb(alias: str, winner: Attempt, key: Any) -> tuple[Attempt, set[uuid.UUID]]:
+    asked = {"winner": winner.task_id, "key": key, "most": MOST_MERGED}
+    twins = fetch_as(_Twin, alias, statements.TWINS, **asked)
     if not twins:
         return winner, set()
-    if len(twins) == MOST_MERGED:  # so that the arguments are the newest ones of all
-        newest = fetch_as(_Twin, alias, _twins(newest=True), most=1, **asked)
-        twins = [*{*twins[:-1], *newest}]
     ids = sorted({as_uuid(one.id) for one in twins})
     declaration = registry.find(winner.task_name)
     if declaration is None or declaration.keep == "newest":
@@ -116,11 +128,6 @@ def _absorb(alias: str, winner: Attempt, key: str) -> tuple[Attempt, set[uuid.UU
         raise ClaimLost(f"{count} of {len(ids)} locked rows were still there; nothing was merged")
     execute(alias, statements.NOTE_ABSORBED, id=winner.task_id, count=count)
     return winner, set(ids)
-
-
-def _twins(*, newest: bool = False) -> str:
-    order = "t.enqueued_at DESC, t.id DESC" if newest else "t.priority DESC, t.run_after, t.id"
-    return statements.TWINS.replace("{order}", order)
 
 
 def _with_newest_arguments(alias: str, winner: Attempt, twins: Sequence[_Twin]) -> Attempt:

@@ -50,7 +50,7 @@ def record(alias: str, ended: Sequence[Ended], *, config: Config) -> Recorded:
         ended = _finish_many(alias, ended, recorded, keep=keep)
     if ended:
         recorded += _record(alias, ended, keep=keep)
-    recorded.to_notify = follow(alias, recorded.done, config)
+    recorded.to_notify += follow(alias, recorded.done, config)
     for one in recorded.done:
         if one.arrow is Arrow.RELEASE:
             recorded.to_notify.append((one.attempt.task_id, one.attempt.queue_name))
@@ -146,18 +146,19 @@ def _record(alias: str, ended: Sequence[Ended], *, keep: bool) -> Recorded:
                     Outcome.SUCCEEDED, keep=keep, results=results)  # fmt: skip
     for one in recorded.done:
         if one.arrow is Arrow.CANCEL:
-            _cancel(alias, one, keep=keep)
+            recorded.to_notify += _cancel(alias, one, keep=keep)
         elif one.arrow is not Arrow.FINISH:
             move(alias, one)
     return recorded
 
 
-def _cancel(alias: str, ended: Ended, *, keep: bool) -> None:
+def _cancel(alias: str, ended: Ended, *, keep: bool) -> FollowUps:
     """Move CLAIMED -> finished as cancelled: the attempt was asked to stop, and did."""
     if keep:
         errors = json.dumps(ended.attempt.errors_with({"at": _now(alias), **ended.error}))
         _hit(alias, statements.NOTE_ERRORS, ended.attempt, errors=errors)
-    finish_rows(alias, [ended.attempt.task_id], Status.CLAIMED, Outcome.CANCELLED, keep=keep)
+    ids = [ended.attempt.task_id]
+    return finish_rows(alias, ids, Status.CLAIMED, Outcome.CANCELLED, keep=keep)
 
 
 def finish(alias: str, ended: Ended, *, config: Config) -> FollowUps:
@@ -262,19 +263,24 @@ def finish_rows(
     *,
     keep: bool,
     results: dict[uuid.UUID, str] | None = None,
-) -> None:
+) -> FollowUps:
     """Move rows that this transaction has locked out of the live table.
 
-    If they do not succeed, those who have asked for what was merged into them are told.
+    If they never end by themselves, those who have asked for what was merged into them are told. (Of one that is
+    discarded they were when it died.)
+
+    Returns:
+        The tasks that were enqueued to tell them.
     """
-    ids = sorted(ids)
-    if outcome is not Outcome.SUCCEEDED:
-        fail_absorbers(alias, ids, outcome.value)
+    ids, told = sorted(ids), []
+    if outcome in (Outcome.CANCELLED, Outcome.EXPIRED):
+        told = fail_absorbers(alias, ids, outcome.value)
     if keep:
         _copy(alias, ids, status, outcome, results or {})
     count = execute(alias, statements.DELETE_TASKS, ids=ids, status=status.value)
     if count != len(ids):
         raise ClaimLost(f"{count} of {len(ids)} locked rows were still there; nothing was recorded")
+    return told
 
 
 def _copy(

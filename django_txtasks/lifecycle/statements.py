@@ -104,11 +104,13 @@ CLAIM = f"UPDATE txtasks_task {TO_CLAIMED} WHERE id {{in_ids}} AND TRIM(status) 
 # -- unique keys: in the transaction of the claim ---------------------------------------------------
 # TRIM(status) leads no planner to the index of all that waits.
 _OF_KEY = """
-       AND {t}attempt = 0 AND TRIM({t}status) = 'pending' AND {t}run_after <= {now}
+       AND {t}attempt = 0 AND {t}failures < 2147483647 AND {t}crashes < 2147483647
+       AND TRIM({t}status) = 'pending' AND {t}run_after <= {now}
        AND ({t}expires_at IS NULL OR {t}expires_at > {now})
 """
 FIRST_OF_KEY = (
-    "SELECT id FROM txtasks_task WHERE unique_key = %(key)s {sound_id}"
+    "SELECT id FROM txtasks_task"
+    " WHERE unique_key = %(key)s AND task_name = %(task_name)s AND queue_name = %(queue_name)s {sound_id}"
     + _OF_KEY.replace("{t}", "")
     + "ORDER BY priority DESC, run_after, id LIMIT 1"
 )
@@ -116,23 +118,23 @@ FIRST_OF_KEY = (
 # run when the winner has expired. What somebody else has locked is left out, and runs by itself.
 TWINS = (
     """
-    SELECT t.id, t.enqueued_at FROM txtasks_task t
-     WHERE t.unique_key = %(key)s AND t.id <> %(winner)s
+    SELECT t.id, t.enqueued_at FROM txtasks_task t, txtasks_task w
+     WHERE w.id = %(winner)s AND t.unique_key = %(key)s AND t.id <> w.id
 """
     + _OF_KEY.replace("{t}", "t.")
     + """
-       AND EXISTS (
-           SELECT 1 FROM txtasks_task w
-            WHERE w.id = %(winner)s AND w.on_crash = t.on_crash AND w.max_attempts = t.max_attempts
-              AND w.max_crashes = t.max_crashes AND COALESCE(w.timeout, -1) = COALESCE(t.timeout, -1)
-              AND w.hooks = t.hooks AND (w.expires_at IS NULL OR t.expires_at <= w.expires_at))
-     ORDER BY {order} LIMIT %(most)s {skip_locked}
+       AND w.task_name = t.task_name AND w.queue_name = t.queue_name
+       AND NOT EXISTS (SELECT 1 FROM txtasks_finishedtask f WHERE f.id = t.id)
+       AND w.on_crash = t.on_crash AND w.max_attempts = t.max_attempts AND w.max_crashes = t.max_crashes
+       AND COALESCE(w.timeout, -1) = COALESCE(t.timeout, -1) AND w.hooks = t.hooks
+       AND (w.expires_at IS NULL OR t.expires_at <= w.expires_at)
+     ORDER BY t.priority DESC, t.run_after, t.id LIMIT %(most)s {skip_locked}
 """
 )
 NEWER_ARGUMENTS = """
     SELECT t.args, t.kwargs FROM txtasks_task t, txtasks_task w
      WHERE t.id = %(id)s AND w.id = %(winner)s
-       AND (t.enqueued_at > w.enqueued_at OR t.enqueued_at = w.enqueued_at AND t.id > w.id)
+       AND (t.enqueued_at > w.enqueued_at OR t.enqueued_at = w.enqueued_at AND t.id > w.id) {skip_locked}
 """
 SET_ARGUMENTS = """
     UPDATE txtasks_task SET args = {json}%(args)s{end_json}, kwargs = {json}%(kwargs)s{end_json} WHERE id = %(id)s
@@ -397,6 +399,7 @@ LONG_CLAIMED = """
 OLD_FINISHED = """
     SELECT id, CAST(finished_at AS {text}) AS until FROM txtasks_finishedtask {by_finish}
      WHERE finished_at < {ago} {since} {sound_id}
+       AND (merged_into IS NULL OR NOT EXISTS (SELECT 1 FROM txtasks_task t WHERE t.id = merged_into))
      ORDER BY finished_at LIMIT %(limit)s {skip_locked}
 """
 SINCE_FINISH = "AND finished_at >= %(since)s"
@@ -425,6 +428,6 @@ RUN_NOW = """
 """
 REVIVE = """
     UPDATE txtasks_task SET status = 'pending', run_after = {now}, expires_at = NULL, started_at = NULL,
-           cancel_asked_at = NULL, notified_at = NULL, failures = 0, crashes = 0
+           cancel_asked_at = NULL, notified_at = NULL, failures = 0, crashes = 0, snoozes = 0
      WHERE id {in_ids} AND TRIM(status) = 'dead'
 """

@@ -119,7 +119,7 @@ class Candidate(NamedTuple):
     timeout: float | None
     hooks: str
     snoozes: int
-    merge_key: str | None
+    merge_key: Any
     may_share: Any
     due_at: str
     wait: Any
@@ -226,6 +226,7 @@ class TurnResult:
         is_unfinished: there are other parts, for the next turns.
         has_scanned: there was a scan.
         has_keys: it has met rows with a unique key, which are claimed by ``portable`` alone.
+        keys_wait: it has claimed nothing, and the keys of some rows are in other hands.
     """
 
     rest: Capacity
@@ -241,6 +242,7 @@ class TurnResult:
     is_unfinished: bool = False
     has_scanned: bool = False
     has_keys: bool = False
+    keys_wait: bool = False
 
     @property
     def has_more(self) -> bool:

@@ -2,8 +2,7 @@
 
 Columns that are empty, or have a default that the database keeps beside the table: no row is rewritten. Workers of
 before go on beside it: they do not look for who was asked to stop, and the row expires all the same; they run each of
-the tasks that newer workers would merge. On PostgreSQL and SQLite the new indexes are empty, and are written for rows
-with a unique key alone.
+the tasks that newer workers would merge.
 """
 
 import django_txtasks.models
@@ -25,12 +24,12 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='task',
             name='snoozes',
-            field=models.PositiveIntegerField(db_default=0, help_text='attempts that gave it back to be run later'),
+            field=models.IntegerField(db_default=0, help_text='attempts that gave it back to be run later'),
         ),
         migrations.AddField(
             model_name='task',
             name='unique_key',
-            field=models.CharField(help_text='tasks of the same one are merged before they begin', max_length=64, null=True),
+            field=django_txtasks.models.TaskId(help_text='tasks of the same one are merged before they begin', null=True),
         ),
         migrations.AddField(
             model_name='task',
@@ -40,7 +39,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='task',
             name='absorbed',
-            field=models.PositiveIntegerField(db_default=0, help_text='tasks of the same unique key that were merged into it'),
+            field=models.IntegerField(db_default=0, help_text='tasks of the same unique key that were merged into it'),
         ),
         migrations.AddField(
             model_name='finishedtask',
@@ -51,13 +50,5 @@ class Migration(migrations.Migration):
             model_name='finishedtask',
             name='outcome',
             field=models.CharField(choices=[('succeeded', 'succeeded'), ('cancelled', 'cancelled'), ('discarded', 'discarded'), ('expired', 'cancelled: expired'), ('merged', 'merged into another one')], max_length=10),
-        ),
-        migrations.AddIndex(
-            model_name='task',
-            index=models.Index(condition=models.Q(('attempt', 0), ('unique_key__isnull', False)), fields=['unique_key', '-priority', 'run_after', 'id'], name='txtasks_unique'),
-        ),
-        migrations.AddIndex(
-            model_name='finishedtask',
-            index=models.Index(condition=models.Q(('merged_into__isnull', False)), fields=['merged_into'], name='txtasks_merged'),
         ),
     ]

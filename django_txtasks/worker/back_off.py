@@ -65,10 +65,14 @@ class BackOff:
         self._looked_up_last = look_up
         return scan, look_up
 
-    def written(self) -> None:
-        """Note that the turn has committed."""
+    def written(self, *, has_tried: bool = True) -> None:
+        """Note that the turn has committed.
+
+        Args:
+            has_tried: it did what it was to do, and did not leave it to the next one.
+        """
         self._failures = 0
-        for kind in self.tried if self._failures_of else ():
+        for kind in self.tried if self._failures_of and has_tried else ():
             self._failures_of.pop(kind, None)
 
     def failed(self, error: Exception, now: float) -> float:

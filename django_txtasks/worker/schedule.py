@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from django_txtasks.conf import Config
 from django_txtasks.lifecycle.attempts import Arrow, Ended
+from django_txtasks.lifecycle.engines.portable import KEY_SECONDS
 from django_txtasks.lifecycle.turn import Capacity, TurnResult
 from django_txtasks.retry import jitter
 from django_txtasks.worker.back_off import BackOff, Kind
@@ -123,7 +124,8 @@ class Schedule:
 
     def written(self, result: TurnResult, now: float, *, busy: bool) -> None:
         """Decide what the next turns look for, after one that has committed."""
-        self._back_off.written()
+        # what has met unique keys only has not tried them: the next turn does
+        self._back_off.written(has_tried=bool(result.claimed) or not result.has_keys)
         self._back_off.not_before = now + BUSY_ROW_SECONDS if busy else 0.0
         self._next_beat = now + self.config.heartbeat_interval.total_seconds()
         if result.looked_up:
@@ -145,6 +147,8 @@ class Schedule:
             # half of the time is for others
             pause = min(TURN_SECONDS, poll) if result.is_unfinished else poll
             self._next_scan = 0.0 if result.has_more else now + pause
+            if result.keys_wait:
+                self._next_scan = now + min(KEY_SECONDS, pause)
             self._backlog = result.has_more
             self._earlier = 0.0
 

@@ -59,7 +59,7 @@ def scan_due(
     """Claim what is due and fits."""
     claimed: list[Attempt] = []
     passed: dict[Bucket, Cursor] = {}
-    blocked_queue, filled, has_keys = None, False, False
+    blocked_queue, filled, has_keys, keys_wait = None, False, False, False
     until = time.monotonic() + scan.seconds
     paused = paused_queues(subscription.alias)
     buckets: Iterable[Bucket] = (
@@ -75,8 +75,8 @@ def scan_due(
         if rows.passed:
             passed[bucket] = candidates[rows.passed - 1].cursor
         claimed += rows.attempts
-        filled = filled or len(candidates) == width
-        has_keys = has_keys or rows.has_keys
+        filled = filled or len(candidates) == width or rows.is_cut_short
+        has_keys, keys_wait = has_keys or rows.has_keys, keys_wait or rows.keys_wait
         if not capacity.width or blocked_queue is not None:  # before it looks for the next bucket
             break
     cursors, backlog = scan.ended(passed, filled=filled, blocked_queue=blocked_queue)
@@ -84,11 +84,11 @@ def scan_due(
         capacity,
         claimed,
         cursors=cursors,
-        # where all have keys that others hold just now, it goes on behind them, and not at once
-        backlog=backlog and bool(claimed or not has_keys),
+        backlog=backlog,
         blocked_queue=blocked_queue,
         has_scanned=True,
         has_keys=has_keys,
+        keys_wait=keys_wait and not claimed,
     )
 
 
@@ -146,6 +146,8 @@ class RowsClaimed(NamedTuple):
         passed: of the candidates, in their order, so many are done with: claimed, merged, or left to others.
         merged: ids of rows that were merged into those that were claimed.
         has_keys: some of them have a unique key.
+        keys_wait: some keys are in other hands.
+        is_cut_short: there are more keys than are looked at in one go.
     """
 
     attempts: list[Attempt]
@@ -154,6 +156,8 @@ class RowsClaimed(NamedTuple):
     passed: int
     merged: Set[uuid.UUID] = frozenset()
     has_keys: bool = False
+    keys_wait: bool = False
+    is_cut_short: bool = False
 
 
 def claim_rows(
@@ -176,7 +180,7 @@ def _claim_with_keys(
     candidates: Sequence[Candidate],
     capacity: Capacity,
 ) -> RowsClaimed:
-    picked = merging.pick(subscription, candidates)
+    picked, end = merging.pick(subscription, candidates)
     admission = capacity.admit(one.candidate.attempt_of(worker) for one in picked)
     keys = {
         as_uuid(one.candidate.id): one.candidate.merge_key
@@ -191,9 +195,11 @@ def _claim_with_keys(
         attempts,
         admission.rest,
         admission.blocked_queue,
-        passed=left[0].place if left else len(candidates),
+        passed=left[0].place if left else end,
         merged=merged,
         has_keys=True,
+        keys_wait=len(keys) < len({one.merge_key for one in candidates[:end]} - {None}),
+        is_cut_short=end < len(candidates),
     )
 
 
