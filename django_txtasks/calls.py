@@ -168,11 +168,22 @@ def with_key(bound: BoundFunction, args: Sequence[Any], kwargs: Mapping[str, Any
     if keyed is None or bound.settle is not None:
         if len(known) >= REMEMBERED_KEYS:
             known.clear()
-        keyed = known[ask] = _with_text(bound, ask)
+        keyed = known[ask] = with_text(bound, ask)
     return keyed
 
 
-def _with_text(bound: BoundFunction, key: str) -> BoundFunction:
+def with_text(bound: BoundFunction, key: str) -> BoundFunction:
+    """Return the bound function with this unique key in its row defaults.
+
+    Raises:
+        InvalidOption: it is no key.
+    """
+    try:
+        if not isinstance(key, str):
+            raise InvalidDeclaration(f"unique_key={key!r} is no text.")
+        check_unique_key(key, bound.declaration.name)
+    except InvalidDeclaration as error:
+        raise InvalidOption(str(error)) from None
     defaults = bound.defaults
     digest = _digest(defaults.task_name, defaults.queue_name, key)
     more: dict[str, Any] = {}

@@ -17,7 +17,16 @@ from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_txtasks import hints, signals
-from django_txtasks.calls import BoundFunction, Call, bind, read_call, to_row, to_rows, with_key
+from django_txtasks.calls import (
+    BoundFunction,
+    Call,
+    bind,
+    read_call,
+    to_row,
+    to_rows,
+    with_key,
+    with_text,
+)
 from django_txtasks.conf import Config, get_config
 from django_txtasks.exceptions import InvalidArguments
 from django_txtasks.lifecycle.enqueueing import (
@@ -36,6 +45,10 @@ T = TypeVar("T")
 
 NEAR = timedelta(seconds=10)
 """Hints go out for what is due within this time; a worker sets a timer for the rest of it."""
+
+
+CANCELLED_TOGETHER = 500
+"""Tasks that one statement of ``cancel_tasks`` takes."""
 
 
 class NotTransactionalWarning(UserWarning):
@@ -318,6 +331,34 @@ def _is_near(run_after: datetime | timedelta) -> bool:
     if isinstance(run_after, datetime):
         run_after = run_after - datetime.now(timezone.utc)
     return run_after <= NEAR
+
+
+def cancel_tasks(
+    function: Enqueueable[Any], /, *, unique_key: str
+) -> dict[uuid.UUID, CancelResult]:
+    """Cancel all tasks of a unique key, in the current transaction, each as ``cancel_task`` does.
+
+    Args:
+        function: the task function; one with ``using()`` where its queue or its database is another one.
+        unique_key: the key's text.
+
+    Returns:
+        What came of each, by its id. One that was enqueued by a transaction that is still open is not among them.
+
+    Raises:
+        NotATask, InvalidOption: before any SQL.
+    """
+    from django_txtasks.lifecycle.cancelling import cancel, of_key
+
+    bound = bind(function)
+    defaults = with_text(bound, unique_key).defaults
+    ids = of_key(bound.alias, str(defaults.unique_key), defaults.task_name, defaults.queue_name)
+    keep, results = get_config().keeps_finished, {}
+    with transaction.atomic(using=bound.alias):
+        for start in range(0, len(ids), CANCELLED_TOGETHER):
+            some = ids[start : start + CANCELLED_TOGETHER]
+            results.update(cancel(bound.alias, some, keep=keep))
+    return results
 
 
 def _warn_if_apart(alias: str) -> None:

@@ -185,6 +185,7 @@ class Task(TaskColumns):
             ("resume_task", _("Can resume held tasks")),
             ("cancel_task", _("Can cancel pending tasks")),
             ("run_now_task", _("Can run pending tasks at once")),
+            ("ask_to_stop_task", _("Can ask running tasks to stop")),
         )
         constraints = (
             models.CheckConstraint(
@@ -213,7 +214,7 @@ class Task(TaskColumns):
             ),
             models.Index(
                 fields=["unique_key", "-priority", "run_after", "id"],
-                name="txtasks_unique", condition=Q(attempt=0, unique_key__isnull=False),
+                name="txtasks_unique", condition=Q(unique_key__isnull=False),
             ),
         )  # fmt: skip
 

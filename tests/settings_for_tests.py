@@ -35,3 +35,8 @@ if os.environ.get("TXTASKS_SECOND_DATABASE"):
         **DATABASES["default"],
         **json.loads(os.environ["TXTASKS_SECOND_DATABASE"]),
     }
+if os.environ.get("TXTASKS_TEST_ISOLATION"):
+    import psycopg
+
+    level = getattr(psycopg.IsolationLevel, os.environ["TXTASKS_TEST_ISOLATION"])
+    DATABASES["default"].setdefault("OPTIONS", {})["isolation_level"] = level

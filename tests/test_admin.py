@@ -38,6 +38,13 @@ ARROWS = [
     ("resume", Status.HELD, Status.DEAD, "1 task resumed.", "no longer held"),
     ("cancel", Status.PENDING, Status.HELD, "1 task cancelled.", "no longer pending"),
     ("run_now", Status.PENDING, Status.CLAIMED, "1 task made due now.", "no longer pending"),
+    (
+        "ask_to_stop",
+        Status.CLAIMED,
+        Status.DEAD,
+        "1 task asked to stop.",
+        "no longer with a worker",
+    ),
 ]
 ACTIONS = [arrow[0] for arrow in ARROWS]
 AFTER = {
@@ -45,6 +52,7 @@ AFTER = {
     "hold": Status.HELD,
     "resume": Status.PENDING,
     "run_now": Status.PENDING,
+    "ask_to_stop": Status.CLAIMED,
 }
 
 

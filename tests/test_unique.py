@@ -10,7 +10,7 @@ from django.db import connection, transaction
 from probe import framework, tasks
 from probe.models import Run
 
-from django_txtasks import enqueue_many, status_of, task
+from django_txtasks import cancel_tasks, enqueue_many, status_of, task
 from django_txtasks.backends import compat
 from django_txtasks.calls import next_edge
 from django_txtasks.conf import get_config
@@ -374,6 +374,34 @@ def test_who_stands_for_nobody_tells_nobody():
     handle = tasks.tidy_told.enqueue("alone")
     handle.cancel()
     assert not Task.objects.exists()
+
+
+# -- cancelling by key ------------------------------------------------------------------------------
+
+
+def test_all_of_a_key_are_cancelled_in_the_transaction():
+    running = tasks.tidy.enqueue("running")
+    a_claim()
+    retried = tasks.tidy.enqueue("retried")
+    _, result = a_claim()
+    (attempt,) = result.claimed
+    recorded(Ended(attempt=attempt, arrow=Arrow.RETRY, error={"type": "E"}))
+    waiting = tasks.tidy.using(run_after=60).enqueue("waiting")
+    others = [tasks.tidy.enqueue("b", shelf="b"), tasks.note.enqueue("note")]
+    others.append(tasks.tidy.using(queue_name="mail").enqueue("mail"))
+    with transaction.atomic():
+        assert len(cancel_tasks(tasks.tidy, unique_key="shelf a")) == 3
+        transaction.set_rollback(True)
+    results = cancel_tasks(tasks.tidy, unique_key="shelf a")
+    assert {one: result.value for one, result in results.items()} == {
+        running.id: "asked",
+        retried.id: "cancelled",
+        waiting.id: "cancelled",
+    }
+    assert {one.status() for one in others} == {"pending"}
+    assert cancel_tasks(tasks.tidy, unique_key="nothing") == {}
+    with pytest.raises(InvalidOption, match="no text"):
+        cancel_tasks(tasks.tidy, unique_key=None)
 
 
 # -- debounce -------------------------------------------------------------------------------------

@@ -29,9 +29,13 @@ KILL_EVERY = 0.8 if REQUESTS < 10_000 else 3.0
 PATIENCE = max(helpers.PATIENCE, REQUESTS / 50)
 
 
-@pytest.fixture
-def crew(processes, txtasks):
-    """Three workers and a cleaner, all real processes."""
+ISOLATION = [""] + ["REPEATABLE_READ", "SERIALIZABLE"] * (connection.vendor == "postgresql")
+
+
+@pytest.fixture(params=ISOLATION)
+def crew(processes, txtasks, request):
+    """Three workers and a cleaner, all real processes, at each level of isolation."""
+    env = {"TXTASKS_TEST_ISOLATION": request.param}
     txtasks(
         heartbeat_interval=0.2,
         lease=3,
@@ -41,8 +45,8 @@ def crew(processes, txtasks):
         retry_ceiling=0.05,
         keep_finished=None,
     )
-    workers = [processes.start("runworkers", "--threads=4") for _ in range(3)]
-    processes.start("runcleaner")
+    workers = [processes.start("runworkers", "--threads=4", env=env) for _ in range(3)]
+    processes.start("runcleaner", env=env)
     helpers.wait_until(lambda: len(helpers.worker_pids()) == 3)
     return workers
 

@@ -85,6 +85,11 @@ _NOT_PENDING = ngettext_lazy(
     "%(n)s tasks unchanged: no longer pending.",
     "n",
 )
+_NOT_RUNNING = ngettext_lazy(
+    "%(n)s task unchanged: no longer with a worker.",
+    "%(n)s tasks unchanged: no longer with a worker.",
+    "n",
+)
 _COMPENSATED = ngettext_lazy(
     "%(n)s task left dead, since its compensation was enqueued: what is undone must not be done after all.",
     "%(n)s tasks left dead, since their compensations were enqueued: what is undone must not be done after all.",
@@ -111,6 +116,15 @@ ACTS = {
         button=_("Cancel"), log=_("Cancelled."), left=_NOT_PENDING,
         asks=_("A cancelled task never runs, and cannot be brought back: it could only be enqueued anew."),
         done=ngettext_lazy("%(n)s task cancelled.", "%(n)s tasks cancelled.", "n"),
+    ),
+    "ask_to_stop": Act(
+        take=operators.ask_to_stop, state=Status.CLAIMED,
+        button=_("Ask to stop"), log=_("Asked to stop."), left=_NOT_RUNNING,
+        asks=_(
+            "What runs sees that when it looks, and is cancelled when it stops. No other attempt of it starts, "
+            "also if it fails or its worker crashes."
+        ),
+        done=ngettext_lazy("%(n)s task asked to stop.", "%(n)s tasks asked to stop.", "n"),
     ),
     "revive": Act(
         take=operators.revive, state=Status.DEAD, hint=True,
@@ -152,6 +166,13 @@ class TaskActions(Base):
         """Move PENDING -> finished as cancelled."""
         return self._act_if_confirmed(request, queryset, "cancel")
 
+    @admin.action(
+        permissions=["ask_to_stop"], description=_("Ask selected tasks to stop (claimed)")
+    )
+    def ask_to_stop(self, request: HttpRequest, queryset: Tasks) -> HttpResponse | None:
+        """Ask what is CLAIMED to stop."""
+        return self._act_if_confirmed(request, queryset, "ask_to_stop")
+
     @admin.action(permissions=["revive"], description=_("Revive selected tasks (dead)"))
     def revive(self, request: HttpRequest, queryset: Tasks) -> None:
         """DEAD -> PENDING."""
@@ -174,6 +195,9 @@ class TaskActions(Base):
 
     def has_cancel_permission(self, request: HttpRequest) -> bool:
         return may(request, "cancel")
+
+    def has_ask_to_stop_permission(self, request: HttpRequest) -> bool:
+        return may(request, "ask_to_stop")
 
     def has_revive_permission(self, request: HttpRequest) -> bool:
         return may(request, "revive")

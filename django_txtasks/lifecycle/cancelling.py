@@ -11,7 +11,7 @@ from django.db import transaction
 
 from django_txtasks import signals
 from django_txtasks.lifecycle import statements
-from django_txtasks.lifecycle.execute import as_uuid, execute, fetch
+from django_txtasks.lifecycle.execute import as_uuid, execute, fetch, fetch_column
 from django_txtasks.lifecycle.outcomes import finish_rows
 from django_txtasks.models import Outcome, Status
 
@@ -54,6 +54,15 @@ def cancel(alias: str, ids: Iterable[uuid.UUID], *, keep: bool) -> dict[uuid.UUI
         told = [(task_id, queue, results[task_id]) for task_id, _, queue in found]
         transaction.on_commit(partial(_tell, told), using=alias, robust=True)
     return results
+
+
+def of_key(alias: str, key: str, task_name: str, queue_name: str) -> list[uuid.UUID]:
+    """Return the ids of the tasks of a unique key that may be cancelled."""
+    sql = statements.OF_UNIQUE_KEY
+    return [
+        as_uuid(one)
+        for one in fetch_column(alias, sql, key=key, task_name=task_name, queue_name=queue_name)
+    ]
 
 
 def asked_to_stop(

@@ -49,6 +49,11 @@ def cancel(alias: str, ids: Iterable[uuid.UUID], *, keep: bool) -> Moved:
     return _finish(alias, ids, Status.PENDING, Outcome.CANCELLED, signals.task_cancelled, keep=keep)
 
 
+def ask_to_stop(alias: str, ids: Iterable[uuid.UUID]) -> Moved:
+    """Ask attempts that run to stop; they stay CLAIMED until they do, and no other one starts."""
+    return _update(alias, ids, Status.CLAIMED, statements.ASK_TO_STOP, signals.task_asked_to_stop)
+
+
 def discard(alias: str, ids: Iterable[uuid.UUID], *, keep: bool) -> Moved:
     """DEAD -> finished as discarded."""
     return _finish(alias, ids, Status.DEAD, Outcome.DISCARDED, signals.task_discarded, keep=keep)

@@ -283,6 +283,11 @@ ASK_TO_STOP = """
            expires_at = CASE WHEN expires_at <= {now} THEN expires_at ELSE {now} END
      WHERE id {in_ids} AND TRIM(status) = 'claimed' AND cancel_asked_at IS NULL
 """
+OF_UNIQUE_KEY = """
+    SELECT id FROM txtasks_task
+     WHERE unique_key = %(key)s AND task_name = %(task_name)s AND queue_name = %(queue_name)s
+       AND TRIM(status) <> 'dead' {sound_id}
+"""
 ASKED_TO_STOP = """
     SELECT id, attempt FROM txtasks_task
      WHERE id {in_ids} AND TRIM(status) = 'claimed' AND worker = %(worker)s AND cancel_asked_at IS NOT NULL

@@ -37,7 +37,7 @@ class Migration(migrations.Migration):
     operations = [
         AddIndex(
             model_name='task',
-            index=models.Index(condition=models.Q(('attempt', 0), ('unique_key__isnull', False)), fields=['unique_key', '-priority', 'run_after', 'id'], name='txtasks_unique'),
+            index=models.Index(condition=models.Q(('unique_key__isnull', False)), fields=['unique_key', '-priority', 'run_after', 'id'], name='txtasks_unique'),
         ),
         AddIndex(
             model_name='finishedtask',
