@@ -54,6 +54,7 @@ class Config:
         hint_give_up_after: and forget the hint after this.
         retry_base: wait after the first failure; doubles with each further one.
         retry_ceiling: the longest wait between two attempts.
+        ageing: a task gains one step of priority for each such time that it has been due; None = it does not.
         long_running_after: a claim without a time limit that is older is shown and reported.
         dead_notices: who is notified about each task that dies.
     """
@@ -72,6 +73,7 @@ class Config:
     hint_give_up_after: timedelta = timedelta(seconds=10)
     retry_base: timedelta = timedelta(seconds=5)
     retry_ceiling: timedelta = timedelta(hours=1)
+    ageing: timedelta | None = None
     long_running_after: timedelta = timedelta(hours=1)
     dead_notices: DeadNotices = DeadNotices()
 
@@ -190,7 +192,7 @@ def _duration(key: str, value: Any) -> timedelta:
     return value
 
 
-def _keep_finished(key: str, value: Any) -> timedelta | None:
+def _duration_or_none(key: str, value: Any) -> timedelta | None:
     return None if value is None else _duration(key, value)
 
 
@@ -278,7 +280,8 @@ def _refuse_unknown_keys(name: str, setting: dict[Any, Any], shape: type) -> Non
 
 
 _PARSERS: dict[str, Any] = {
-    "keep_finished": _keep_finished,
+    "keep_finished": _duration_or_none,
+    "ageing": _duration_or_none,
     "dead_notices": _dead_notices,
     "queues": _queues,
     "queue_prefix": _prefix,

@@ -173,12 +173,14 @@ class Scan:
         cursors: go on behind these rows.
         recent: look at this only, and keep the cursors.
         seconds: how long looking may take, all in all.
+        ageing: seconds after which a task that is due gains a step of priority; None = it does not.
     """
 
     queues: tuple[str, ...]
     cursors: Cursors = field(default_factory=dict)
     recent: RecentWindow | None = None
     seconds: float = float(sys.maxsize)
+    ageing: float | None = None
 
     def ended(
         self, passed: Cursors, *, filled: bool, blocked_queue: str | None

@@ -40,10 +40,18 @@ class ScanCursor:
     Args:
         pause: from one scan that begins at the head to the next, in a backlog.
         longest: seconds that a scan may take.
+        ageing: time after which a task that is due gains a step of priority; None = it does not.
     """
 
-    def __init__(self, subscription: Subscription, pause: timedelta, longest: float) -> None:
+    def __init__(
+        self,
+        subscription: Subscription,
+        pause: timedelta,
+        longest: float,
+        ageing: timedelta | None = None,
+    ) -> None:
         self._subscription, self._pause = subscription, pause.total_seconds()
+        self._ageing = None if ageing is None else ageing.total_seconds()
         self._longest = longest
         self._queues = subscription.queues
         self._cursors: Cursors = {}
@@ -116,7 +124,7 @@ class ScanCursor:
             self._cursors, self._next_head = {}, 0.0
 
     def _from(self, cursors: Cursors, recent: RecentWindow | None = None) -> Scan:
-        return Scan(self._queues, cursors, recent, self._longest)
+        return Scan(self._queues, cursors, recent, self._longest, self._ageing)
 
     def _part(self, now: float) -> Scan | Sweep:
         """By turns a part of a sweep, if there is one to be made, and what has come lately."""

@@ -65,7 +65,10 @@ class TurnWriter:
         self.buffer = OutcomeBuffer(self.alias, config)
         self.reconciliation = Reconciliation(self.alias, self.buffer, config.lease)
         self.scans = ScanCursor(
-            subscription, config.poll_interval, longest=config.lease.total_seconds() / 4
+            subscription,
+            config.poll_interval,
+            longest=config.lease.total_seconds() / 4,
+            ageing=config.ageing,
         )
         self._has_unheld = self._only_records = self._meets_keys = False
         self._cleaner_check = CleanerCheck(self.alias, config.lease)
@@ -143,7 +146,7 @@ class TurnWriter:
         """Return what the turn records, if an engine can do all of it at once, but for a sweep; else None."""
         if self.reconciliation.is_due or self._has_unheld or self.buffer.one_by_one:
             return None
-        if self._meets_keys:
+        if self._meets_keys or self.config.ageing is not None:
             return None
         batch = self.buffer.batch()
         return batch if engines.fits(self.alias, self.registration.me, batch) else None

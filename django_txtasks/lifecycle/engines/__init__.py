@@ -27,9 +27,10 @@ def claim(
     """Move PENDING -> claimed, in a transaction that began with the worker's beat.
 
     Args:
-        with_keys: also what has a unique key, which one statement cannot do.
+        with_keys: also what has a unique key, which one statement cannot do. Nor can it sort what gains priority.
     """
-    if with_keys or connections[subscription.alias].vendor != "postgresql":
+    ages = request.scan is not None and request.scan.ageing is not None
+    if with_keys or ages or connections[subscription.alias].vendor != "postgresql":
         return portable.claim(subscription, worker, request)
     return postgresql.claim(subscription, worker, request)
 

@@ -67,13 +67,15 @@ def scan_due(
         if scan.recent is None
         else [one for one in scan.recent.buckets if one.queue_name not in paused]
     )
-    for bucket in buckets:
+    # where tasks gain priority with age, the first ones of each bucket are compared with those of all others
+    together = ((one,) for one in buckets) if scan.ageing is None else [tuple(buckets)]
+    for some in together:
         width = capacity.width
-        candidates = _choose_due(subscription, bucket, width, scan, until)
+        found = _first_due(subscription, some, width, scan, until)
+        candidates = [one for _, one in found]
         rows = claim_rows(subscription, worker, candidates, capacity)
         capacity, blocked_queue = rows.rest, rows.blocked_queue
-        if rows.passed:
-            passed[bucket] = candidates[rows.passed - 1].cursor
+        passed.update({bucket: one.cursor for bucket, one in found[: rows.passed]})
         claimed += rows.attempts
         filled = filled or len(candidates) == width or rows.is_cut_short
         has_keys, keys_wait = has_keys or rows.has_keys, keys_wait or rows.keys_wait
@@ -90,6 +92,21 @@ def scan_due(
         has_keys=has_keys,
         keys_wait=keys_wait and not claimed,
     )
+
+
+def _first_due(
+    subscription: Subscription, buckets: Iterable[Bucket], limit: int, scan: Scan, until: float
+) -> list[tuple[Bucket, Candidate]]:
+    """Return what is due in these buckets, with the bucket of each: in their order, or by age and priority."""
+    found = [
+        (bucket, one)
+        for bucket in buckets
+        for one in _choose_due(subscription, bucket, limit, scan, until)
+    ]
+    if scan.ageing is not None:
+        step = scan.ageing
+        found.sort(key=lambda it: -it[0].priority - max(0.0, -float(it[1].wait)) // step)
+    return found[:limit]
 
 
 def look_up(

@@ -1,0 +1,82 @@
+"""Priorities that cannot starve: what is due gains a step for each time that it waits, if that is set."""
+
+import helpers
+import pytest
+from django.db import transaction
+from probe import tasks
+from probe.models import Run
+
+from django_txtasks import enqueue_many
+from django_txtasks.conf import get_config, parse
+from django_txtasks.exceptions import ConfigError
+from django_txtasks.lifecycle import engines, workers
+from django_txtasks.lifecycle.turn import Capacity, Scan, TurnRequest
+
+pytestmark = pytest.mark.usefixtures("rows")
+
+
+def claimed(room, ageing=10.0, cursors=None):
+    """Ids that a turn claims."""
+    worker = workers.register(
+        "default", queues=["default"], threads=1, listening=None, lease=get_config().lease
+    )
+    scan = Scan(("default",), cursors or {}, ageing=ageing)
+    with transaction.atomic():
+        request = TurnRequest(Capacity(room), scan=scan)
+        result = engines.claim(helpers.subscription(), worker, request)
+    return [one.task_id for one in result.claimed], result
+
+
+def waiting(priority, seconds):
+    return tasks.note.using(priority=priority, run_after=-seconds).enqueue().id
+
+
+def test_a_task_gains_a_step_for_each_time_that_it_waits():
+    fresh, old, older = waiting(5, 0), waiting(0, 55), waiting(-1, 75)
+    same = waiting(5, 1)
+    assert claimed(4)[0] == [older, same, fresh, old]
+    # 6, 5 (the longest due of that priority), 5, 5 (a lower priority of its own)
+
+
+def test_without_it_priorities_are_strict():
+    old, fresh = waiting(0, 5000), waiting(1, 0)
+    assert claimed(2, ageing=None)[0] == [fresh, old]
+
+
+def test_scans_go_on_behind_what_they_have_claimed():
+    """Of each priority by itself."""
+    ids = [waiting(priority, 100 - n) for n in range(6) for priority in (0, 3)]
+    first, result = claimed(5)
+    assert result.has_more
+    second, result = claimed(5, cursors=result.cursors)
+    third, _ = claimed(5, cursors=result.cursors)
+    assert sorted([*first, *second, *third]) == sorted(ids)
+    assert set(first) == set(ids[1::2]) - {ids[11]}
+
+
+def test_a_stream_of_higher_ones_keeps_nobody_waiting(txtasks):
+    txtasks(ageing=0.05, poll_interval=0.05)
+    low = tasks.note.using(priority=-20).enqueue("low")
+    with helpers.working(threads=1):
+        helpers.wait_until(lambda: _more_until(low))
+    order = list(Run.objects.order_by("id").values_list("key", flat=True))
+    assert "low" in order
+
+
+def _more_until(low):
+    """Keep a backlog of higher ones; say whether the low one has run."""
+    if tasks.Run.objects.filter(key="low").exists():
+        return True
+    if low.status() == "pending":
+        helpers.patiently(lambda: enqueue_many([(tasks.note.using(priority=20), ["high"])] * 20))
+    return False
+
+
+@pytest.mark.parametrize("wrong", [0, -1, "often", True])
+def test_wrong_settings_are_refused(wrong):
+    with pytest.raises(ConfigError, match="ageing"):
+        parse({"ageing": wrong})
+
+
+def test_it_may_be_said_that_it_is_off():
+    assert parse({"ageing": None}).ageing is None
