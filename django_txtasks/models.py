@@ -3,6 +3,7 @@ every change of a row stands in ``lifecycle``."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from django.db import models
@@ -285,6 +286,11 @@ class Worker(models.Model):
 
     def __str__(self) -> str:
         return f"{self.host} pid {self.pid}"
+
+    def is_silent(self, now: datetime) -> bool:
+        """Say whether its last beat is longer ago than its lease; ``now`` is its database's time."""
+        seen: Any = self.seen_at  # None = it cannot be read
+        return seen is None or (now - seen).total_seconds() > self.lease
 
 
 class PausedQueue(models.Model):

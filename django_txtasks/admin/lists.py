@@ -252,7 +252,7 @@ class WorkerAdmin(ProcessPages):
             badge = shown.badge("suspected", _("suspected"))
             since = shown.age(worker.suspected_at, worker.now)
             return format_html('{}<br><small class="quiet">{}</small>', badge, since)
-        if (worker.now - worker.seen_at).total_seconds() > worker.lease:
+        if worker.is_silent(worker.now):
             return shown.badge("silent", _("silent"))
         return shown.badge("alive", _("alive"))
 

@@ -87,7 +87,7 @@ def _not_pending(alias: str, task: Any) -> Reason:
         return Reason("dead", f"It is dead: {_last_error(alias, task)}.{note}", lift)
     worker = Worker.objects.using(alias).annotate(now=DatabaseNow()).filter(pk=task.worker).first()
     since = _span(task.now - (task.claimed_at or task.now))
-    if worker is not None and not worker.lost and _is_there(worker):
+    if worker is not None and not worker.lost and not worker.is_silent(worker.now):
         if task.cancel_asked_at is not None:
             text = f"It was asked to stop at {_time(task.cancel_asked_at)}, and still runs at {worker}."
             return Reason(
@@ -154,7 +154,7 @@ def _behind_its_twin(alias: str, task: Any) -> Iterator[Reason]:
 
 def _lack_of_workers(alias: str, task: Any) -> Iterator[Reason]:
     workers = Worker.objects.using(alias).filter(lost=False).annotate(now=DatabaseNow())
-    living = [one for one in workers[:MAX_WORKERS] if _is_there(one)]
+    living = [one for one in workers[:MAX_WORKERS] if not one.is_silent(one.now)]
     if not living:
         lift = f"Start manage.py runworkers{_of(alias)}"
         yield Reason("workers", "No worker is alive.", lift)
@@ -241,12 +241,6 @@ def _last_error(alias: str, task: Any) -> str:
     entries = read_entries(str(texts[0]))
     said = [entries[-1].get("type"), entries[-1].get("message")] if entries else []
     return ": ".join(str(one)[:200] for one in said if one) or "nothing says why"
-
-
-def _is_there(worker: Any) -> bool:
-    """Say whether a worker's last beat is no longer ago than its lease."""
-    seen = worker.seen_at
-    return seen is not None and (worker.now - seen).total_seconds() <= worker.lease
 
 
 def _of(alias: str) -> str:

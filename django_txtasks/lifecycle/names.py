@@ -40,11 +40,11 @@ _BOUNDS = """
 
 def declared(alias: str) -> set[str] | None:
     """Return the names that living workers declare; None = there is no worker that says so."""
-    alive = Worker.objects.using(alias).filter(lost=False).annotate(now=DatabaseNow())
+    workers = Worker.objects.using(alias).filter(lost=False).annotate(now=DatabaseNow())
     found = [
         worker.task_names
-        for worker in alive.only("task_names", "seen_at", "lease")[:MAX_WORKERS]
-        if (worker.now - worker.seen_at).total_seconds() <= worker.lease
+        for worker in workers.only("task_names", "seen_at", "lease")[:MAX_WORKERS]
+        if not worker.is_silent(worker.now)
     ]
     if not all(found):  # one of an older release
         return None

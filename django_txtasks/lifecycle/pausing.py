@@ -47,4 +47,4 @@ def workers_that_ignore_it(alias: str) -> list[str]:
     """Return living workers of an older release, which claim from paused queues, as people call them."""
     living = Worker.objects.using(alias).filter(lost=False, protocol__lt=PROTOCOL)
     seen = living.annotate(now=DatabaseNow())
-    return [str(one) for one in seen if (one.now - one.seen_at).total_seconds() <= one.lease]
+    return [str(one) for one in seen if not one.is_silent(one.now)]
