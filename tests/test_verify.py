@@ -87,7 +87,14 @@ def calm() -> Evidence:
     """A storm in which all went well: each kind of end is there."""
     return Evidence(
         promises=Promises(
-            committed=[["plain"], ["atomic", "add"], ["again"], ["flaky"], ["gone"]],
+            committed=[
+                ["plain"],
+                ["atomic", "add"],
+                ["again"],
+                ["flaky"],
+                ["gone"],
+                ["one", "same"],
+            ],
             refused=[["never"]],
             unknown=[["there-1", "there-2"], ["absent-1", "absent-2"]],
         ),
@@ -102,9 +109,12 @@ def calm() -> Evidence:
                 Start("flaky", "flaky", 2, 11, 2.5),
                 Start("there-1", "plain", 1, 11, 2.6),
                 Start("there-2", "plain", 1, 11, 2.7),
+                Start("one", "unique", 1, 11, 2.8),
                 Start("again", "idempotent", 2, 11, 6.0),
             ],
-            ended={(key, 1) for key in ("plain", "atomic", "add", "flaky", "there-1", "there-2")}
+            ended={
+                (key, 1) for key in ("plain", "atomic", "add", "flaky", "there-1", "there-2", "one")
+            }
             | {("flaky", 2), ("again", 2)},
         ),
         effects=[
@@ -115,6 +125,7 @@ def calm() -> Evidence:
             ("flaky", "flaky"),
             ("there-1", "plain"),
             ("there-2", "plain"),
+            ("one", "unique"),
         ],
         finished={
             "plain": [Row("plain", 1, 0, 0)],
@@ -124,7 +135,9 @@ def calm() -> Evidence:
             "flaky": [Row("flaky", 2, 1, 0)],
             "there-1": [Row("plain", 1, 0, 0)],
             "there-2": [Row("plain", 1, 0, 0)],
+            "one": [Row("unique", 1, 0, 0)],
         },
+        merged={"same": "one"},
         dead={"gone": [Row("plain", 1, 0, 1, "WorkerLost: worker lost in mid-task")]},
         counter=1,
         kills=[Kill(66, 3.0)],
@@ -134,7 +147,8 @@ def calm() -> Evidence:
 def test_a_storm_in_which_all_went_well_is_passed_and_counted():
     verdict = judge(calm())
     assert verdict.ok, [check for check in verdict.checks if not check.holds]
-    expected = {"committed": 6, "refused": 1, "unknown": 4, "finished": 7, "dead": 1, "left": 0}
+    expected = {"committed": 8, "refused": 1, "unknown": 4, "finished": 9, "dead": 1, "left": 0}
+    expected["merged"] = 1
     jepsen = {"lost": 0, "unexpected": 0, "duplicated": 0, "recovered": 2}
     assert expected.items() | jepsen.items() <= verdict.figures.items()
     assert verdict.dead == {"WorkerLost: worker lost in mid-task": 1}
@@ -222,6 +236,18 @@ def give_no_reason(evidence):
     evidence.dead["gone"] = [Row("plain", 1, 0, 1, "")]
 
 
+def merge_into_nothing(evidence):
+    evidence.merged["same"] = "?"
+
+
+def run_what_was_merged(evidence):
+    evidence.effects.append(("same", "unique"))
+
+
+def merge_and_finish(evidence):
+    evidence.finished["same"] = [Row("unique", 1, 0, 0)]
+
+
 def leave_a_session(evidence):
     evidence.sessions = 1
 
@@ -253,6 +279,9 @@ BROKEN = {
     finish_and_stay: "no task is recorded twice",
     forget_what_a_killed_worker_did: "every task of a killed worker",
     give_no_reason: "every dead task says why",
+    merge_into_nothing: "every merged task names one",
+    run_what_was_merged: "no merged task has run by itself",
+    merge_and_finish: "no task is recorded twice",
     leave_a_session: "no session",
     end_by_itself: "no process ended",
     find_something: "txtasks_audit",

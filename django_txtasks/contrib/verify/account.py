@@ -63,10 +63,14 @@ class _Keys:
         self.unknown = _flat(promises.unknown)
         self.started = Counter(start.key for start in evidence.runs.starts)
         self.effects = Counter(key for key, _ in evidence.effects)
-        self.finished, self.dead = set(evidence.finished), set(evidence.dead)
+        self.dead = set(evidence.dead)
+        self.merged = set(evidence.merged)
+        ended = set(evidence.finished) | self.dead
+        self.unserved = {key for key, winner in evidence.merged.items() if winner not in ended}
+        self.finished = set(evidence.finished) | self.merged - self.unserved
         self.left = {key for key, _ in evidence.left}
         self.dequeued = set(self.started) | set(self.effects) | self.finished
-        self.there = self.dequeued | self.dead | self.left
+        self.there = self.dequeued | self.dead | self.left | self.merged
         self.rows: dict[str, Row] = {
             key: rows[0] for key, rows in [*evidence.dead.items(), *evidence.finished.items()]
         }
@@ -93,7 +97,11 @@ def _committed_run(evidence: Evidence, keys: _Keys) -> Iterable[Check]:
         keys.committed - keys.finished - keys.dead - keys.left,
     )
     yield _check(1, "nothing waits any more", (f"{k} {state}" for k, state in evidence.left))
-    yield _check(1, "every finished task has left its effect", keys.finished - set(keys.effects))
+    ran = set(evidence.finished)
+    yield _check(1, "every finished task has left its effect", ran - set(keys.effects))
+    yield _check(
+        1, "every merged task names one that ran instead, and has ended", keys.unserved - keys.left
+    )
     torn = (
         f"{group[0]} and {len(group) - 1} more"
         for group in evidence.promises.unknown
@@ -128,6 +136,8 @@ def _none_runs_too_often(evidence: Evidence, keys: _Keys) -> Iterable[Check]:
     sum_ = sum(kind == "increment" for _, kind in evidence.effects)
     wrong = [] if sum_ == evidence.counter else [f"the counter says {evidence.counter}, not {sum_}"]
     yield _check(3, "the counter is the sum of the increments", wrong)
+    itself = keys.merged & (set(keys.started) | set(keys.effects))
+    yield _check(3, "no merged task has run by itself", itself)
     yield _check(
         3,
         "no task is recorded twice",
@@ -138,6 +148,7 @@ def _none_runs_too_often(evidence: Evidence, keys: _Keys) -> Iterable[Check]:
                 if rows[1:]
             ),
             *(keys.finished & keys.dead),
+            *(keys.merged & set(evidence.finished)),
             *((keys.finished | keys.dead) & keys.left),
         ],
     )
@@ -150,7 +161,7 @@ def _duplicated(keys: _Keys) -> Iterable[str]:
         if row is None:
             allowed = starts  # it is unexpected or left, which is a finding of its own
         else:
-            may_run_again = row.kind in (*ATOMIC, "idempotent")
+            may_run_again = row.kind in (*ATOMIC, "idempotent", "unique")
             allowed = 1 + row.failures + (row.crashes if may_run_again else 0)
         if starts > allowed:
             yield f"{key} started {starts} times, {allowed} allowed"
@@ -190,6 +201,7 @@ def _figures(evidence: Evidence, keys: _Keys) -> dict[str, int | float]:
         "unknown": len(keys.unknown),
         "finished": len(keys.finished),
         "dead": len(keys.dead),
+        "merged": len(keys.merged),
         "left": len(keys.left),
         "lost": len(keys.committed - keys.finished - keys.dead - keys.left),
         "unexpected": len(keys.there - keys.committed - keys.unknown),

@@ -36,6 +36,7 @@ class Evidence:
     Attributes:
         effects: (key, kind) of each row that a task wrote.
         finished, dead: a list of rows per key, since a key twice would be the finding.
+        merged: of each key whose task was merged, the key of the one that ran instead.
         left: (key, state) of what is neither.
         counter: the sum of the increments.
         sessions: how many sessions were left in the database after all processes had ended.
@@ -48,6 +49,7 @@ class Evidence:
     effects: list[tuple[str, str]] = field(default_factory=list)
     finished: dict[str, list[Row]] = field(default_factory=dict)
     dead: dict[str, list[Row]] = field(default_factory=dict)
+    merged: dict[str, str] = field(default_factory=dict)
     left: list[tuple[str, str]] = field(default_factory=list)
     counter: int = 0
     kills: list[Kill] = field(default_factory=list)
@@ -65,14 +67,26 @@ def collect(scratch: Scratch, journals: Path) -> Evidence:
     ]
     ((counter,),) = scratch.query("SELECT n FROM txtasks_verify_counter")
     found.counter = int(counter)
-    for key, row, _ in _tasks(scratch, "txtasks_finishedtask", "outcome"):
-        found.finished.setdefault(key, []).append(row)
+    for key, row, outcome in _tasks(scratch, "txtasks_finishedtask", "outcome"):
+        if outcome != "merged":
+            found.finished.setdefault(key, []).append(row)
+    found.merged = _merged(scratch)
     for key, row, status in _tasks(scratch, "txtasks_task", "status"):
         if status == "dead":
             found.dead.setdefault(key, []).append(row)
         else:
             found.left.append((key, status))
     return found
+
+
+def _merged(scratch: Scratch) -> dict[str, str]:
+    keys = {
+        task_id: _read(args)[0]
+        for table in ("txtasks_task", "txtasks_finishedtask")
+        for task_id, args in scratch.query(f"SELECT id, args FROM {table}")  # noqa: S608 -- our own tables
+    }
+    sql = "SELECT id, merged_into FROM txtasks_finishedtask WHERE outcome = 'merged'"
+    return {keys[task_id]: keys.get(winner, "?") for task_id, winner in scratch.query(sql)}
 
 
 def _tasks(scratch: Scratch, table: str, state: str) -> Iterator[tuple[str, Row, str]]:

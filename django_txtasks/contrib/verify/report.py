@@ -93,7 +93,10 @@ def _figures(verdict: Verdict, log: Log) -> Iterator[str]:
         f"enqueued    {figures['committed']} committed, {figures['refused']} rolled back or failed, "
         f"{figures['unknown']} with an unknown outcome"
     )
-    yield f"ended       {figures['finished']} finished, {figures['dead']} dead, {figures['left']} left"
+    yield (
+        f"ended       {figures['finished']} finished ({figures['merged']} of them merged), "
+        f"{figures['dead']} dead, {figures['left']} left"
+    )
     yield from (f"            {count} dead: {reason}" for reason, count in verdict.dead.items())
     yield _line(figures, "total queue", ["lost", "unexpected", "duplicated", "recovered"])
     yield f"counter     {figures['counter']}, and {figures['increments']} increments were made"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import zlib
 
 from django.db.models import F
 
@@ -13,6 +14,8 @@ from django_txtasks.contrib.verify.models import Counter, Effect
 from django_txtasks.contrib.verify.project import Scene
 
 SCENE = Scene.here()
+SHELVES = 5
+"""Number of unique keys."""
 
 
 @task(takes_context=True)
@@ -31,6 +34,16 @@ def flaky(ctx: TaskContext, key: str, seconds: float = 0.0) -> None:
 def idempotent(ctx: TaskContext, key: str, seconds: float = 0.0) -> None:
     """May run again after a crash."""
     _run(ctx, key, "idempotent", seconds)
+
+
+def _same(key: str, seconds: float = 0.0) -> str:
+    return f"{zlib.crc32(key.encode()) % SHELVES}"
+
+
+@task(idempotent=True, takes_context=True, unique_key=_same, keep="oldest")
+def unique(ctx: TaskContext, key: str, seconds: float = 0.0) -> None:
+    """Stands for others of its key that wait when it is claimed."""
+    _run(ctx, key, "unique", seconds)
 
 
 @task(atomic=True, takes_context=True)
@@ -52,6 +65,7 @@ def function_of(kind: str) -> TaskFunction[..., None]:
         "plain": plain,
         "flaky": flaky,
         "idempotent": idempotent,
+        "unique": unique,
         "atomic": atomic,
         "increment": increment,
     }[kind].using(using=SCENE.alias)
