@@ -129,8 +129,9 @@ def cancel_task(task_id: uuid.UUID | str, *, using: str = "default") -> CancelRe
     from django_txtasks.lifecycle.cancelling import cancel
 
     wanted = _id_of(task_id, "cancel_task()")
-    (result,) = cancel(using, [wanted], keep=get_config().keeps_finished).values()
-    return result
+    results, follow_ups = cancel(using, [wanted], keep=get_config().keeps_finished)
+    notify_on_commit(using, follow_ups)
+    return results[wanted]
 
 
 class Enqueueable(Protocol[P]):
@@ -357,7 +358,9 @@ def cancel_tasks(
     with transaction.atomic(using=bound.alias):
         for start in range(0, len(ids), CANCELLED_TOGETHER):
             some = ids[start : start + CANCELLED_TOGETHER]
-            results.update(cancel(bound.alias, some, keep=keep))
+            those, follow_ups = cancel(bound.alias, some, keep=keep)
+            results.update(those)
+            notify_on_commit(bound.alias, follow_ups)
     return results
 
 

@@ -2,7 +2,7 @@
 
 import helpers
 import pytest
-from django.db import transaction
+from django.db import connection, transaction  # noqa: F401 -- in conditions
 from probe import tasks
 from probe.models import Run
 
@@ -52,6 +52,35 @@ def test_scans_go_on_behind_what_they_have_claimed():
     third, _ = claimed(5, cursors=result.cursors)
     assert sorted([*first, *second, *third]) == sorted(ids)
     assert set(first) == set(ids[1::2]) - {ids[11]}
+
+
+@pytest.mark.skipif("connection.vendor == 'sqlite'", reason="one writer at a time")
+def test_no_row_is_locked_that_is_not_claimed():
+    """Others would take the queue for empty, or younger ones."""
+    ids = [waiting(priority, 9) for priority in (0, 0, 3, 3)]
+    with transaction.atomic():
+        worker = workers.register(
+            "default", queues=["default"], threads=1, listening=None, lease=get_config().lease
+        )
+        request = TurnRequest(Capacity(1), scan=Scan(("default",), ageing=10.0))
+        (first,) = engines.claim(helpers.subscription(), worker, request).claimed
+        others = []
+
+        def claim_beside():
+            others.append(claimed(4))
+
+        with helpers.second_session(claim_beside):
+            helpers.wait_until(lambda: others)
+    ((taken, result),) = others
+    assert {first.task_id, *taken} == set(ids)
+    assert result.has_more  # one was in other hands
+
+
+@pytest.mark.skipif("connection.vendor != 'postgresql'", reason="it has such times")
+def test_a_row_that_is_due_since_ever_takes_no_other_with_it():
+    odd, old, fresh = waiting(0, 1), waiting(0, 500), waiting(5, 0)
+    helpers.execute("UPDATE txtasks_task SET run_after = '-infinity' WHERE id = %s", odd.hex)
+    assert claimed(3)[0] == [odd, old, fresh]
 
 
 def test_a_stream_of_higher_ones_keeps_nobody_waiting(txtasks):

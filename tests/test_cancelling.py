@@ -306,19 +306,30 @@ def test_an_expiry_that_was_sooner_stays():
     assert helpers.row(handle.id).expires_at == before
 
 
-def test_asking_twice_changes_nothing():
-    handle, _, _ = claimed_and_asked()
-    before = helpers.row(handle.id).cancel_asked_at
-    assert handle.cancel() is CancelResult.ASKED
+def test_asking_twice_changes_nothing_and_is_told_once():
+    told = []
+
+    def listen(task_id, **_):
+        told.append(task_id)
+
+    signals.task_asked_to_stop.connect(listen)
+    try:
+        handle, _, _ = claimed_and_asked()
+        before = helpers.row(handle.id).cancel_asked_at
+        assert handle.cancel() is CancelResult.ASKED
+        assert operators.ask_to_stop("default", [handle.id]) == []
+    finally:
+        signals.task_asked_to_stop.disconnect(listen)
     assert helpers.row(handle.id).cancel_asked_at == before
+    assert told == [handle.id]
 
 
 def test_many_at_once():
     handles = [tasks.note.enqueue(f"{n}") for n in range(5)]
     a_claim(room=2)
-    results = cancel("default", [one.id for one in handles], keep=True)
+    results, _ = cancel("default", [one.id for one in handles], keep=True)
     assert sorted(one.value for one in results.values()) == ["asked"] * 2 + ["cancelled"] * 3
-    assert cancel("default", [], keep=True) == {}
+    assert cancel("default", [], keep=True) == ({}, [])
 
 
 # -- the requests of a process --------------------------------------------------------------------

@@ -86,8 +86,8 @@ _NOT_PENDING = ngettext_lazy(
     "n",
 )
 _NOT_RUNNING = ngettext_lazy(
-    "%(n)s task unchanged: no longer with a worker.",
-    "%(n)s tasks unchanged: no longer with a worker.",
+    "%(n)s task unchanged: no longer with a worker, asked before, or just being moved.",
+    "%(n)s tasks unchanged: no longer with a worker, asked before, or just being moved.",
     "n",
 )
 _COMPENSATED = ngettext_lazy(

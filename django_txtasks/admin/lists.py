@@ -142,6 +142,7 @@ class TaskAdmin(TaskActions, TaskPages):
             for name, act in ACTS.items()
             if act.state == task.status and may(request, name)
             if not (act.barred and task.is_compensated)
+            if not (name == "ask_to_stop" and task.cancel_asked_at is not None)
         ]
         return super().render_change_form(request, {**context, "acts": acts}, *args, **kwargs)
 

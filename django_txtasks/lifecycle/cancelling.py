@@ -12,6 +12,7 @@ from django.db import transaction
 from django_txtasks import signals
 from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.execute import as_uuid, execute, fetch, fetch_column
+from django_txtasks.lifecycle.follow_ups import FollowUps
 from django_txtasks.lifecycle.outcomes import finish_rows
 from django_txtasks.models import Outcome, Status
 
@@ -27,33 +28,44 @@ class CancelResult(str, enum.Enum):
     """It has finished, is dead, or was never committed: nothing has changed."""
 
 
-def cancel(alias: str, ids: Iterable[uuid.UUID], *, keep: bool) -> dict[uuid.UUID, CancelResult]:
+def cancel(
+    alias: str, ids: Iterable[uuid.UUID], *, keep: bool
+) -> tuple[dict[uuid.UUID, CancelResult], FollowUps]:
     """Move PENDING or HELD -> finished as cancelled, and ask what is CLAIMED to stop.
 
     It waits for whoever has locked one of the rows, such as a worker that claims it: for a moment.
 
     Args:
         keep: the finished rows.
+
+    Returns:
+        What came of each, and the tasks that were enqueued along with it.
     """
     wanted = sorted(set(ids))
+    follow_ups: FollowUps = []
     if not wanted:
-        return {}
+        return {}, follow_ups
     results = dict.fromkeys(wanted, CancelResult.TOO_LATE)
     with transaction.atomic(using=alias):
         rows = fetch(alias, statements.LOCK_TO_CANCEL, ids=wanted)
-        found = [(as_uuid(task_id), status, queue) for task_id, status, queue in rows]
+        found = [(as_uuid(task_id), status, queue) for task_id, status, queue, _ in rows]
+        was_asked = {as_uuid(task_id) for task_id, *_, asked in rows if asked}
         for state in (Status.PENDING, Status.HELD):
             waiting = [task_id for task_id, status, _ in found if status == state]
             if waiting:
-                finish_rows(alias, waiting, state, Outcome.CANCELLED, keep=keep)
+                follow_ups += finish_rows(alias, waiting, state, Outcome.CANCELLED, keep=keep)
                 results.update(dict.fromkeys(waiting, CancelResult.CANCELLED))
         running = [task_id for task_id, status, _ in found if status == Status.CLAIMED]
         if running:
             execute(alias, statements.ASK_TO_STOP, ids=running)
             results.update(dict.fromkeys(running, CancelResult.ASKED))
-        told = [(task_id, queue, results[task_id]) for task_id, _, queue in found]
+        told = [
+            (task_id, queue, results[task_id])
+            for task_id, _, queue in found
+            if task_id not in was_asked
+        ]
         transaction.on_commit(partial(_tell, told), using=alias, robust=True)
-    return results
+    return results, follow_ups
 
 
 def of_key(alias: str, key: str, task_name: str, queue_name: str) -> list[uuid.UUID]:

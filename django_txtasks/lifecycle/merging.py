@@ -15,7 +15,7 @@ from django_txtasks import registry
 from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.attempts import Attempt
-from django_txtasks.lifecycle.execute import as_uuid, execute, fetch, fetch_as
+from django_txtasks.lifecycle.execute import as_uuid, execute, fetch, fetch_as, fetch_column
 from django_txtasks.lifecycle.turn import Candidate, Subscription
 
 MOST_KEYS = 20
@@ -34,13 +34,6 @@ class Picked(NamedTuple):
 
     candidate: Candidate
     place: int
-
-
-class _Twin(NamedTuple):
-    """The columns of ``statements.TWINS``."""
-
-    id: Any
-    enqueued_at: Any
 
 
 def pick(subscription: Subscription, candidates: Sequence[Candidate]) -> tuple[list[Picked], int]:
@@ -115,13 +108,12 @@ def absorb(
 
 def _absorb(alias: str, winner: Attempt, key: Any) -> tuple[Attempt, set[uuid.UUID]]:
     asked = {"winner": winner.task_id, "key": key, "most": MOST_MERGED}
-    twins = fetch_as(_Twin, alias, statements.TWINS, **asked)
-    if not twins:
+    ids = sorted(as_uuid(one) for one in fetch_column(alias, statements.TWINS, **asked))
+    if not ids:
         return winner, set()
-    ids = sorted({as_uuid(one.id) for one in twins})
     declaration = registry.find(winner.task_name)
     if declaration is None or declaration.keep == "newest":
-        winner = _with_newest_arguments(alias, winner, twins)
+        winner = _with_newest_arguments(alias, winner, ids)
     execute(alias, statements.COPY_MERGED, winner=winner.task_id, ids=ids)
     count = execute(alias, statements.DELETE_TASKS, ids=ids, status="pending")
     if count != len(ids):
@@ -130,10 +122,9 @@ def _absorb(alias: str, winner: Attempt, key: Any) -> tuple[Attempt, set[uuid.UU
     return winner, set(ids)
 
 
-def _with_newest_arguments(alias: str, winner: Attempt, twins: Sequence[_Twin]) -> Attempt:
-    newest = max(twins, key=lambda one: (one.enqueued_at, as_uuid(one.id).int))
-    rows = fetch(alias, statements.NEWER_ARGUMENTS, id=as_uuid(newest.id), winner=winner.task_id)
-    for args, kwargs in rows:
+def _with_newest_arguments(alias: str, winner: Attempt, merged: Sequence[uuid.UUID]) -> Attempt:
+    ids = sorted([winner.task_id, *merged])
+    ((args, kwargs),) = fetch(alias, statements.NEWEST_ARGUMENTS, ids=ids)
+    if (args, kwargs) != (winner.args, winner.kwargs):
         execute(alias, statements.SET_ARGUMENTS, id=winner.task_id, args=args, kwargs=kwargs)
-        return winner._replace(args=args, kwargs=kwargs)
-    return winner
+    return winner._replace(args=args, kwargs=kwargs)

@@ -51,7 +51,14 @@ def cancel(alias: str, ids: Iterable[uuid.UUID], *, keep: bool) -> Moved:
 
 def ask_to_stop(alias: str, ids: Iterable[uuid.UUID]) -> Moved:
     """Ask attempts that run to stop; they stay CLAIMED until they do, and no other one starts."""
-    return _update(alias, ids, Status.CLAIMED, statements.ASK_TO_STOP, signals.task_asked_to_stop)
+    return _update(
+        alias,
+        ids,
+        Status.CLAIMED,
+        statements.ASK_TO_STOP,
+        signals.task_asked_to_stop,
+        lock=statements.LOCK_TO_ASK,
+    )
 
 
 def discard(alias: str, ids: Iterable[uuid.UUID], *, keep: bool) -> Moved:

@@ -66,6 +66,11 @@ CHOOSE_DUE = (
      ORDER BY run_after, id LIMIT %(limit)s {{skip_locked}}
 """
 )
+# Where tasks gain priority with age: those of several priorities are compared, and few of them are claimed.
+PEEK_DUE = f"""
+    SELECT id, CAST(run_after AS {{text}}) AS due_at, {{wait}} AS wait
+    {CHOOSE_DUE[CHOOSE_DUE.index("FROM txtasks_task") :].replace("{skip_locked}", "")}
+"""
 # In a backlog: what was claimed is still in the index until it is vacuumed, and would be walked past again.
 AFTER_CURSOR = "AND {beyond_cursor}"
 # A part of what is due, instead of ``DUE``. SQLite knows one end of a range only, and PostgreSQL goes on to the
@@ -118,7 +123,7 @@ FIRST_OF_KEY = (
 # run when the winner has expired. What somebody else has locked is left out, and runs by itself.
 TWINS = (
     """
-    SELECT t.id, t.enqueued_at FROM txtasks_task t, txtasks_task w
+    SELECT t.id FROM txtasks_task t, txtasks_task w
      WHERE w.id = %(winner)s AND t.unique_key = %(key)s AND t.id <> w.id
 """
     + _OF_KEY.replace("{t}", "t.")
@@ -131,10 +136,10 @@ TWINS = (
      ORDER BY t.priority DESC, t.run_after, t.id LIMIT %(most)s {skip_locked}
 """
 )
-NEWER_ARGUMENTS = """
-    SELECT t.args, t.kwargs FROM txtasks_task t, txtasks_task w
-     WHERE t.id = %(id)s AND w.id = %(winner)s
-       AND (t.enqueued_at > w.enqueued_at OR t.enqueued_at = w.enqueued_at AND t.id > w.id) {skip_locked}
+# It locks, since a plain read may be of an older snapshot than the one that has locked them.
+NEWEST_ARGUMENTS = """
+    SELECT args, kwargs FROM txtasks_task
+     WHERE id {in_ids} ORDER BY enqueued_at DESC, id DESC LIMIT 1 {skip_locked}
 """
 SET_ARGUMENTS = """
     UPDATE txtasks_task SET args = {json}%(args)s{end_json}, kwargs = {json}%(kwargs)s{end_json} WHERE id = %(id)s
@@ -274,10 +279,15 @@ STILL_HELD = """
 # -- cancel -------------------------------------------------------------------------------------
 # In its caller's transaction: a worker that ends the attempt meanwhile finds the row locked, and tries again.
 LOCK_TO_CANCEL = """
-    SELECT id, TRIM(status), queue_name FROM txtasks_task WHERE id {in_ids} ORDER BY id {lock}
+    SELECT id, TRIM(status), queue_name, cancel_asked_at IS NOT NULL FROM txtasks_task
+     WHERE id {in_ids} ORDER BY id {lock}
 """
 # No attempt starts after ``expires_at``, whatever becomes of this one: neither a retry nor a claim that is given
 # back, nor one that is recovered from a lost worker. A cleaner removes the row then.
+LOCK_TO_ASK = """
+    SELECT id, queue_name FROM txtasks_task
+     WHERE id {in_ids} AND TRIM(status) = %(status)s AND cancel_asked_at IS NULL {skip_locked}
+"""
 ASK_TO_STOP = """
     UPDATE txtasks_task SET cancel_asked_at = {now},
            expires_at = CASE WHEN expires_at <= {now} THEN expires_at ELSE {now} END
@@ -404,7 +414,7 @@ LONG_CLAIMED = """
 OLD_FINISHED = """
     SELECT id, CAST(finished_at AS {text}) AS until FROM txtasks_finishedtask {by_finish}
      WHERE finished_at < {ago} {since} {sound_id}
-       AND (merged_into IS NULL OR NOT EXISTS (SELECT 1 FROM txtasks_task t WHERE t.id = merged_into))
+       AND COALESCE((SELECT FALSE FROM txtasks_task t WHERE t.id = merged_into), TRUE)
      ORDER BY finished_at LIMIT %(limit)s {skip_locked}
 """
 SINCE_FINISH = "AND finished_at >= %(since)s"

@@ -228,7 +228,8 @@ class TurnResult:
         is_unfinished: there are other parts, for the next turns.
         has_scanned: there was a scan.
         has_keys: it has met rows with a unique key, which are claimed by ``portable`` alone.
-        keys_wait: it has claimed nothing, and the keys of some rows are in other hands.
+        leaves_keys: it has left them to the next turn.
+        keys_wait: it has claimed nothing, and some rows, or the keys of some, are in other hands.
     """
 
     rest: Capacity
@@ -244,6 +245,7 @@ class TurnResult:
     is_unfinished: bool = False
     has_scanned: bool = False
     has_keys: bool = False
+    leaves_keys: bool = False
     keys_wait: bool = False
 
     @property

@@ -124,8 +124,7 @@ class Schedule:
 
     def written(self, result: TurnResult, now: float, *, busy: bool) -> None:
         """Decide what the next turns look for, after one that has committed."""
-        # what has met unique keys only has not tried them: the next turn does
-        self._back_off.written(has_tried=bool(result.claimed) or not result.has_keys)
+        self._back_off.written(has_tried=not result.leaves_keys)
         self._back_off.not_before = now + BUSY_ROW_SECONDS if busy else 0.0
         self._next_beat = now + self.config.heartbeat_interval.total_seconds()
         if result.looked_up:

@@ -248,7 +248,7 @@ class Sweep:
             return so_far
         candidates = [Candidate._make(row) for row in rows]
         claimed = claim_rows(self._subscription, worker, candidates, so_far.rest)
-        is_filled = len(candidates) == width
+        is_filled = len(candidates) == width or claimed.is_cut_short
         if is_filled or claimed.blocked_queue is not None:
             cursor = candidates[claimed.passed - 1].cursor if claimed.passed else place.cursor
             self._place = place._replace(end=end, cursor=cursor)
@@ -263,6 +263,8 @@ class Sweep:
             backlog=so_far.backlog or is_filled,
             blocked_queue=claimed.blocked_queue,
             has_keys=so_far.has_keys or claimed.has_keys,
+            keys_wait=(so_far.keys_wait or claimed.keys_wait)
+            and not so_far.claimed + claimed.attempts,
         )
 
     def _end_of_part(self, place: Place) -> Position:

@@ -110,7 +110,7 @@ class TurnWriter:
             if plan.scans and scan is None:
                 scan = self.scans.begin()
             result = self._claim(plan, scan)
-        self._meets_keys = result.has_keys
+        self._note_keys(result)
         result = self._scanned(replace(result, recorded=recorded))
         self.reconciliation.is_unsure = self._has_unheld = False
         for one in reconciled:
@@ -166,10 +166,14 @@ class TurnWriter:
         if result is None:
             raise DeclaredLost
         result = self._scanned(result)
-        self._meets_keys = result.has_keys
+        self._note_keys(result)
         self._has_unheld = bool(result.recorded.busy)
         self.buffer.committed(result.recorded, self.registration.me)
         return result
+
+    def _note_keys(self, result: TurnResult) -> None:
+        if result.has_scanned or result.looked_up:
+            self._meets_keys = result.has_keys
 
     def _claim(self, plan: Plan, scan: Scan | Sweep | None) -> TurnResult:
         """Claim in the open transaction; a sweep comes before what is hinted, as a scan does."""

@@ -116,7 +116,7 @@ class Package:
         return recovered.ended.arrow
 
     def cancel(self, ids):
-        results = cancelling.cancel(ALIAS, ids, keep=True)
+        results, _ = cancelling.cancel(ALIAS, ids, keep=True)
         return {key: result.value for key, result in results.items()}
 
     def by_person(self, name, ids):

@@ -314,4 +314,5 @@ def _result(
         recorded=recorded,
         has_scanned=request.scan is not None,
         has_keys=has_keys,
+        leaves_keys=has_keys,
     )

@@ -33,6 +33,7 @@ from django_txtasks.lifecycle.turn import (
 
 KEY_SECONDS = 0.05
 """Seconds until a row is looked at again whose key somebody else has locked: he claims it, as a rule."""
+MOST_AGE_SECONDS = 1e10
 _INT = operator.attrgetter("int")  # UUIDs compare slowly
 
 
@@ -71,7 +72,13 @@ def scan_due(
     together = ((one,) for one in buckets) if scan.ageing is None else [tuple(buckets)]
     for some in together:
         width = capacity.width
-        found = _first_due(subscription, some, width, scan, until)
+        if scan.ageing is None:
+            found = [
+                (some[0], one) for one in _choose_due(subscription, some[0], width, scan, until)
+            ]
+        else:
+            found, are_busy = _by_age(subscription, some, width, scan, until)
+            filled, keys_wait = filled or are_busy, keys_wait or are_busy
         candidates = [one for _, one in found]
         rows = claim_rows(subscription, worker, candidates, capacity)
         capacity, blocked_queue = rows.rest, rows.blocked_queue
@@ -94,19 +101,41 @@ def scan_due(
     )
 
 
-def _first_due(
+def _by_age(
     subscription: Subscription, buckets: Iterable[Bucket], limit: int, scan: Scan, until: float
-) -> list[tuple[Bucket, Candidate]]:
-    """Return what is due in these buckets, with the bucket of each: in their order, or by age and priority."""
-    found = [
-        (bucket, one)
-        for bucket in buckets
-        for one in _choose_due(subscription, bucket, limit, scan, until)
-    ]
-    if scan.ageing is not None:
-        step = scan.ageing
-        found.sort(key=lambda it: -it[0].priority - max(0.0, -float(it[1].wait)) // step)
-    return found[:limit]
+) -> tuple[list[tuple[Bucket, Candidate]], bool]:
+    """Choose of what is due in these buckets the first rows by priority and age; lock these alone.
+
+    Returns:
+        Each with its bucket, and whether some of them are in other hands.
+    """
+    found: list[tuple[float, Bucket, uuid.UUID]] = []
+    for bucket in buckets:
+        seen = _look_at_due(subscription, bucket, limit, scan, until, sql=statements.PEEK_DUE)
+        gained, of_bucket = 0.0, []
+        for task_id, _, wait in reversed(seen):  # none has gained less than one that came later
+            gained = max(gained, _gained(wait, scan.ageing or 1.0))
+            of_bucket.append((bucket.priority + gained, bucket, as_uuid(task_id)))
+        found += reversed(of_bucket)
+    if not found:
+        return [], False
+    chosen = sorted(found, key=lambda one: -one[0])[:limit]
+    candidates = fetch_as(
+        Candidate,
+        subscription.alias,
+        statements.CHOOSE_BY_ID,
+        ids=sorted({task_id for *_, task_id in chosen}),
+        queues=subscription.queues,
+        names=subscription.names,
+    )
+    locked = {as_uuid(one.id): one for one in candidates if one.wait <= 0}
+    had = [(bucket, locked[task_id]) for _, bucket, task_id in chosen if task_id in locked]
+    return had, len(had) < len(chosen)
+
+
+def _gained(wait: Any, ageing: float) -> float:
+    """Return the steps of priority that a row has gained; somebody may have written a time that is none."""
+    return min(max(0.0, -float(wait)), MOST_AGE_SECONDS) // ageing if wait is not None else 0.0
 
 
 def look_up(
@@ -245,6 +274,13 @@ def _buckets(subscription: Subscription, queues: Sequence[str], until: float) ->
 def _choose_due(
     subscription: Subscription, bucket: Bucket, limit: int, scan: Scan, until: float
 ) -> list[Candidate]:
+    rows = _look_at_due(subscription, bucket, limit, scan, until, sql=statements.CHOOSE_DUE)
+    return [Candidate._make(row) for row in rows]
+
+
+def _look_at_due(
+    subscription: Subscription, bucket: Bucket, limit: int, scan: Scan, until: float, *, sql: str
+) -> list[tuple[Any, ...]]:
     params: dict[str, Any] = {}
     after = ""
     if cursor := scan.cursors.get(bucket):
@@ -253,10 +289,9 @@ def _choose_due(
     elif scan.recent is not None:
         after = statements.LATELY
         params.update(age=scan.recent.seconds)
-    sql = statements.CHOOSE_DUE.replace("{after}", after)
     params.update(choosing(subscription, bucket, limit))
-    rows = fetch_within(subscription.alias, sql, _left(until), **params)
-    return [Candidate._make(row) for row in rows]
+    sql = sql.replace("{after}", after)
+    return fetch_within(subscription.alias, sql, _left(until), **params)
 
 
 def choosing(subscription: Subscription, bucket: Bucket, limit: int) -> dict[str, Any]:

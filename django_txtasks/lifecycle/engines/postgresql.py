@@ -172,6 +172,7 @@ def _read(
         recorded=_recorded(ended, finished or [], attempts or []),
         has_scanned=request.scan is not None,
         has_keys=has_keys,
+        leaves_keys=has_keys,
     )
 
 
