@@ -43,7 +43,7 @@ ARROWS = [
         Status.CLAIMED,
         Status.DEAD,
         "1 task asked to stop.",
-        "no longer with a worker",
+        "no longer with a worker, asked before, or just being moved",
     ),
 ]
 ACTIONS = [arrow[0] for arrow in ARROWS]
