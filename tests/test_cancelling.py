@@ -191,6 +191,7 @@ def test_the_flag_is_set_within_a_second_or_so(quick):
     assert helpers.runs("flag saw it") == 1
 
 
+@pytest.mark.smoke
 def test_async_tasks_are_cancelled(quick):
     handle = tasks.sleep_async.enqueue("async")
     with helpers.working(threads=1):
@@ -200,6 +201,7 @@ def test_async_tasks_are_cancelled(quick):
     assert helpers.runs("async cleaned up") == 1
 
 
+@pytest.mark.smoke
 def test_what_is_interruptible_is_interrupted_anywhere(quick):
     handle = tasks.spin_interruptibly.enqueue("spins")
     with helpers.working(threads=1):

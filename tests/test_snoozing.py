@@ -26,6 +26,7 @@ def due_again():
 # -- Snooze ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.smoke
 def test_it_burns_nothing():
     handle = tasks.snooze.enqueue("put off", 2)
     (ran,) = run_due_tasks()

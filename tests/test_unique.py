@@ -59,6 +59,7 @@ def merged():
 # -- merging --------------------------------------------------------------------------------------
 
 
+@pytest.mark.smoke
 def test_what_waits_under_one_key_is_one_run():
     handles = [tasks.tidy.enqueue(f"{n}") for n in range(5)]
     run_due_tasks()
@@ -99,6 +100,7 @@ def test_in_enqueue_many():
     assert {one.status() for one in handles} == {"succeeded"}
 
 
+@pytest.mark.smoke
 def test_through_django_s_tasks():
     same = framework.keyed
     results = [same.enqueue(n) for n in range(3)]
