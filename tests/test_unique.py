@@ -1,5 +1,6 @@
 """Unique keys: the tasks of one key that are due and have not begun are one run, and nobody's request is lost."""
 
+import contextlib
 import threading
 import time
 from datetime import datetime, timedelta, timezone
@@ -264,6 +265,21 @@ def test_a_locked_key_keeps_no_worker_from_what_is_behind_it(txtasks):
         assert note.status() == "succeeded"
 
 
+@pytest.mark.skipif("connection.vendor == 'sqlite'", reason="one writer at a time")
+def test_a_key_that_is_let_go_is_taken_soon(txtasks):
+    """And not when the next scan is due, an hour later."""
+    txtasks(poll_interval=3600, database_hints=False)
+    first, second = tasks.tidy.enqueue("first"), tasks.tidy.enqueue("second")
+    sql = "SELECT id FROM txtasks_task WHERE id = %s FOR UPDATE"
+    with contextlib.ExitStack() as lock:
+        lock.enter_context(helpers.locked(sql, first.id.hex))
+        with helpers.working(threads=2):
+            time.sleep(0.5)
+            assert second.status() == "pending"
+            lock.close()
+            helpers.wait_until(lambda: first.status() == second.status() == "succeeded")
+
+
 def test_many_keys_are_taken_in_several_goes(monkeypatch):
     monkeypatch.setattr(merging, "MOST_KEYS", 2)
     for n in range(10):
@@ -285,7 +301,7 @@ def test_a_row_whose_id_has_finished_before_is_left_alone():
 
 
 def test_a_key_that_was_written_by_hand_merges_no_other_function():
-    one, other = tasks.tidy.enqueue("one"), tasks.note.enqueue("other")
+    one, other = tasks.tidy.enqueue("one"), tasks.quick.enqueue("other")
     Task.objects.filter(pk=other.id).update(unique_key=helpers.row(one.id).unique_key)
     run_due_tasks()
     assert sorted(keys_run()) == ["one", "other"]
