@@ -15,6 +15,7 @@ from django.conf import settings
 from django.core.signals import setting_changed
 
 from django_txtasks.exceptions import ConfigError
+from django_txtasks.lane_rules import NO_LANES, LaneRules, parse_rules
 
 LONGEST_DURATION = timedelta(days=36525)
 """The longest duration of a setting: databases add it to the time of day, or take it from that."""
@@ -54,6 +55,7 @@ class Config:
         hint_give_up_after: and forget the hint after this.
         retry_base: wait after the first failure; doubles with each further one.
         retry_ceiling: the longest wait between two attempts.
+        lanes: limits of the tasks that share a lane, by its name or by a pattern.
         ageing: a task gains one step of priority for each such time that it has been due; None = it does not.
         long_running_after: a claim without a time limit that is older is shown and reported.
         dead_notices: who is notified about each task that dies.
@@ -73,6 +75,7 @@ class Config:
     hint_give_up_after: timedelta = timedelta(seconds=10)
     retry_base: timedelta = timedelta(seconds=5)
     retry_ceiling: timedelta = timedelta(hours=1)
+    lanes: LaneRules = NO_LANES
     ageing: timedelta | None = None
     long_running_after: timedelta = timedelta(hours=1)
     dead_notices: DeadNotices = DeadNotices()
@@ -210,6 +213,10 @@ def _queues(key: str, value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
+def _lanes(key: str, value: Any) -> LaneRules:
+    return parse_rules(value)
+
+
 def _prefix(key: str, value: Any) -> str:
     if not isinstance(value, str) or not value or len(value) > 50:
         raise ConfigError(
@@ -282,6 +289,7 @@ def _refuse_unknown_keys(name: str, setting: dict[Any, Any], shape: type) -> Non
 _PARSERS: dict[str, Any] = {
     "keep_finished": _duration_or_none,
     "ageing": _duration_or_none,
+    "lanes": _lanes,
     "dead_notices": _dead_notices,
     "queues": _queues,
     "queue_prefix": _prefix,

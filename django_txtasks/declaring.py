@@ -13,6 +13,7 @@ from typing import Any
 
 from django_txtasks import foreign, registry
 from django_txtasks.exceptions import InvalidDeclaration, InvalidOption, UnknownOption
+from django_txtasks.lane_rules import problem_of_name
 from django_txtasks.registry import Declaration, Options
 
 MOST_SNOOZES = 1_000_000
@@ -30,7 +31,7 @@ OF_TASK = (
         "takes_context",
     ),
     *("timeout", "expires", "backoff", "max_snoozes", "interruptible"),
-    *("unique_key", "keep", "settle"),
+    *("unique_key", "keep", "settle", "lane"),
     *HOOKS,
 )
 """Options of ``@task``."""
@@ -151,6 +152,16 @@ def check_unique_key(key: Any, name: str) -> None:
         )
 
 
+def check_lane(lane: Any, name: str) -> None:
+    """Raise InvalidDeclaration unless it is None, text that can name a lane, or a function."""
+    if lane is None or callable(lane):
+        return
+    if problem := problem_of_name(lane):
+        raise InvalidDeclaration(
+            f"{name} has lane={lane!r}: {problem}, or a function of the task's arguments that returns it."
+        )
+
+
 def settle_of(settle: Any, name: str) -> timedelta | None:
     """Return the span of time in which tasks of a key settle.
 
@@ -212,6 +223,10 @@ def spec_of_hook(hook: Any, option: str, name: str) -> dict[str, Any]:
         raise InvalidDeclaration(
             f"{name} has {option}={hook!r} with using(): a hook is enqueued as it was declared. Declare it so."
         )
+    if callable(declaration.lane):
+        raise InvalidDeclaration(
+            f"{name} has {option}={hook!r}, whose lane is a function of its arguments: a hook's lane is text."
+        )
     return declaration.task_spec
 
 
@@ -234,6 +249,7 @@ def _refuse_contradictions(declaration: Declaration) -> None:
             f"{name} has max_snoozes={snoozes!r}; it must be from 0 to {MOST_SNOOZES:,}."
         )
     _check_uniqueness(declaration)
+    check_lane(declaration.lane, name)
     if declaration.backoff is not None and not callable(declaration.backoff):
         raise InvalidDeclaration(
             f"{name} has backoff={declaration.backoff!r}; use a function of (failures, error) that returns "

@@ -18,17 +18,14 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_txtasks import hints, signals
 from django_txtasks.calls import (
-    BoundFunction,
     Call,
     bind,
     read_call,
     to_row,
     to_rows,
-    with_key,
-    with_text,
 )
 from django_txtasks.conf import Config, get_config
-from django_txtasks.exceptions import InvalidArguments
+from django_txtasks.exceptions import InvalidArguments, InvalidOption
 from django_txtasks.lifecycle.enqueueing import (
     NewTask,
     Times,
@@ -36,6 +33,7 @@ from django_txtasks.lifecycle.enqueueing import (
     insert_and_read,
     insert_as_made,
 )
+from django_txtasks.per_call import BoundFunction, of_call, static_lane, with_texts
 
 if TYPE_CHECKING:
     from django_txtasks.lifecycle.cancelling import CancelResult
@@ -277,7 +275,7 @@ def _enqueue(
     write: Callable[[BaseDatabaseWrapper, NewTask], T],
 ) -> tuple[TaskHandle, T]:
     """Validate a call, write its row, and have it told; return what ``write`` did, too."""
-    bound = with_key(bind(function), args, kwargs)
+    bound = of_call(bind(function), args, kwargs)
     task = to_row((bound, args, kwargs))
     _warn_if_apart(bound.alias)
     written = write(connections[bound.alias], task)
@@ -340,7 +338,7 @@ def cancel_tasks(
     """Cancel all tasks of a unique key, in the current transaction, each as ``cancel_task`` does.
 
     Args:
-        function: the task function; one with ``using()`` where its queue or its database is another one.
+        function: the task function; one with ``using()`` where its queue, lane or database is another one.
         unique_key: the key's text.
 
     Returns:
@@ -352,7 +350,9 @@ def cancel_tasks(
     from django_txtasks.lifecycle.cancelling import cancel, of_key
 
     bound = bind(function)
-    defaults = with_text(bound, unique_key).defaults
+    if not isinstance(unique_key, str):
+        raise InvalidOption(f"unique_key={unique_key!r} is no text.")
+    defaults = with_texts(bound, static_lane(bound), unique_key).defaults
     ids = of_key(bound.alias, str(defaults.unique_key), defaults.task_name, defaults.queue_name)
     keep, results = get_config().keeps_finished, {}
     with transaction.atomic(using=bound.alias):

@@ -35,6 +35,10 @@ class InvalidOption(TxTasksError, ValueError):
     """An option of ``using()`` or ``@task`` has a value that cannot be stored."""
 
 
+class UnknownLane(InvalidOption):
+    """``TXTASKS["lanes"]`` has no rule for this lane: its tasks would have no limit."""
+
+
 class UnknownOption(TxTasksError, TypeError):
     """``@task`` or ``using()`` was given an option that it does not have."""
 
@@ -68,12 +72,18 @@ class Retry(TxTasksError):
         reason: kept in the task's errors.
         after: shortest wait until the next attempt, as timedelta or seconds;
             None means the usual exponential backoff.
+        lane: no other task of its lane starts before that, either: the other side has asked for a pause.
     """
 
-    def __init__(self, reason: str = "", *, after: timedelta | float | None = None) -> None:
+    def __init__(
+        self, reason: str = "", *, after: timedelta | float | None = None, lane: bool = False
+    ) -> None:
         super().__init__(reason or "the task asked for another attempt")
         if not isinstance(after, (int, float, timedelta, type(None))):
             raise TypeError(f"Retry(after={after!r}): use seconds (a number) or a timedelta.")
+        if lane and after is None:
+            raise TypeError("Retry(lane=True): say after=…, too: for how long the lane is to wait.")
+        self.lane = lane
         self.after = timedelta(seconds=after) if isinstance(after, (int, float)) else after
 
 

@@ -23,13 +23,13 @@ from typing import (
 from asgiref.sync import sync_to_async
 
 from django_txtasks import enqueueing, foreign, registry
-from django_txtasks.calls import BoundFunction
 from django_txtasks.cancel_requests import CancelRequests
 from django_txtasks.declaring import OF_USING, declaration_of, refuse_unknown
 from django_txtasks.exceptions import ClaimLost, InvalidDeclaration, TaskCancelled
 from django_txtasks.lifecycle import claims
 from django_txtasks.lifecycle.attempts import Attempt
-from django_txtasks.registry import Declaration, Options, UniqueKey
+from django_txtasks.per_call import BoundFunction
+from django_txtasks.registry import Declaration, Options, TextOfCall
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -134,8 +134,9 @@ class TaskFunction(Generic[P, R]):
         on_success: TaskFunction[..., Any] | None = None,
         on_retry: TaskFunction[..., Any] | None = None,
         on_failure: TaskFunction[..., Any] | None = None,
-        unique_key: UniqueKey | None = None,
+        unique_key: TextOfCall | None = None,
         settle: timedelta | float | None = None,
+        lane: TextOfCall | None = None,
         **unknown: NoReturn,
     ) -> TaskFunction[P, R]:
         """Return this function with other options for what is enqueued through it.
@@ -146,8 +147,8 @@ class TaskFunction(Generic[P, R]):
             run_after: earliest start: an aware datetime, or from now on: a timedelta, or seconds.
             expires: no attempt starts after it, said in the same ways; the task is then cancelled.
             using: the database alias whose transaction the task belongs to.
-            max_attempts, max_crashes, timeout, on_success, on_retry, on_failure, unique_key, settle: as of
-                ``@task``, for what is enqueued through it alone.
+            max_attempts, max_crashes, timeout, on_success, on_retry, on_failure, unique_key, settle, lane: as
+                of ``@task``, for what is enqueued through it alone.
 
         Raises:
             UnknownOption: not one of these. It names what was meant.
@@ -167,6 +168,7 @@ class TaskFunction(Generic[P, R]):
             "on_failure": on_failure,
             "unique_key": unique_key,
             "settle": settle,
+            "lane": lane,
         }
         changes = {name: value for name, value in given.items() if value is not None}
         return TaskFunction(self.function, self.declaration, replace(self.options, **changes))  # type: ignore[arg-type]
@@ -189,9 +191,10 @@ def task(
     backoff: Callable[[int, BaseException], timedelta | float] | None = ...,
     max_snoozes: int = ...,
     interruptible: bool = ...,
-    unique_key: UniqueKey | None = ...,
+    unique_key: TextOfCall | None = ...,
     keep: Literal["newest", "oldest"] = ...,
     settle: timedelta | float | None = ...,
+    lane: TextOfCall | None = ...,
     compensate: TaskFunction[..., Any] | None = ...,
     on_success: TaskFunction[..., Any] | None = ...,
     on_retry: TaskFunction[..., Any] | None = ...,
@@ -212,9 +215,10 @@ def task(
     backoff: Callable[[int, BaseException], timedelta | float] | None = ...,
     max_snoozes: int = ...,
     interruptible: bool = ...,
-    unique_key: UniqueKey | None = ...,
+    unique_key: TextOfCall | None = ...,
     keep: Literal["newest", "oldest"] = ...,
     settle: timedelta | float | None = ...,
+    lane: TextOfCall | None = ...,
     compensate: TaskFunction[..., Any] | None = ...,
     on_success: TaskFunction[..., Any] | None = ...,
     on_retry: TaskFunction[..., Any] | None = ...,
@@ -236,9 +240,10 @@ def task(
     backoff: Callable[[int, BaseException], timedelta | float] | None = None,
     max_snoozes: int = 1000,
     interruptible: bool = False,
-    unique_key: UniqueKey | None = None,
+    unique_key: TextOfCall | None = None,
     keep: Literal["newest", "oldest"] = "newest",
     settle: timedelta | float | None = None,
+    lane: TextOfCall | None = None,
     compensate: TaskFunction[..., Any] | None = None,
     on_success: TaskFunction[..., Any] | None = None,
     on_retry: TaskFunction[..., Any] | None = None,
@@ -272,6 +277,8 @@ def task(
         keep: whose arguments that run has: the newest or the oldest.
         settle: a timedelta or seconds: tasks of a key that are enqueued within such a span run together at its
             end.
+        lane: text of at most 200 characters, or a function of the task's arguments that returns it, or None: the
+            tasks of a lane share the limits that ``TXTASKS["lanes"]`` has for it.
         compensate: a task function, enqueued with the same arguments when a crash leaves this one
             dead, in one transaction. Such a task cannot be revived.
         on_success, on_retry, on_failure: a task function, enqueued when an attempt has finished, will be
@@ -310,6 +317,7 @@ def task(
             unique_key=unique_key,
             keep=keep,
             settle=settle,
+            lane=lane,
             hooks=hooks,
         )
         registry.register(declaration)

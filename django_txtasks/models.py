@@ -71,6 +71,16 @@ class TaskId(models.UUIDField):  # type: ignore[type-arg]
         return value.hex
 
 
+class LaneName(models.CharField):  # type: ignore[type-arg]
+    """The name of a lane, compared as it is: MariaDB and MySQL take capitals for the same otherwise."""
+
+    def db_type(self, connection: Any) -> Any:
+        column = super().db_type(connection)
+        if connection.vendor != "mysql":
+            return column
+        return f"{column} CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
+
+
 class Status(models.TextChoices):
     """The four states of a live row."""
 
@@ -174,6 +184,9 @@ class Task(TaskColumns):
     absorbed = models.IntegerField(
         db_default=0, help_text=_("tasks of the same unique key that were merged into it")
     )
+    lane = LaneName(
+        max_length=200, db_default="", help_text=_("whose limits it shares; empty = in none")
+    )
 
     objects = TaskQuerySet.as_manager()
 
@@ -201,8 +214,13 @@ class Task(TaskColumns):
         # MariaDB and MySQL ignore the conditions, hence the status in front of the first one.
         indexes = (
             models.Index(
-                fields=["status", "queue_name", "priority", "run_after", "id"],
-                name="txtasks_pending", condition=Q(status=Status.PENDING),
+                fields=["status", "lane", "queue_name", "priority", "run_after", "id"],
+                name="txtasks_waiting", condition=Q(status=Status.PENDING),
+            ),
+            # MariaDB and MySQL, which find this by the first one, do not have it
+            models.Index(
+                fields=["lane"],
+                name="txtasks_in_lane", condition=Q(status=Status.CLAIMED, lane__gt=""),
             ),
             models.Index(fields=["worker"], name="txtasks_claimed", condition=Q(status=Status.CLAIMED)),
             models.Index(
@@ -278,7 +296,7 @@ class Worker(models.Model):
     suspected_at = Moment(null=True, help_text=_("when RabbitMQ delivered that will"))
     protocol = models.SmallIntegerField(
         db_default=0,
-        help_text=_("what its release knows of; 0 = it claims from paused queues, too"),
+        help_text=_("what its release knows of: 1 = paused queues, 2 = lanes, too"),
     )
 
     class Meta:
@@ -308,6 +326,39 @@ class PausedQueue(models.Model):
 
     def __str__(self) -> str:
         return str(self.queue_name)
+
+
+class Lane(models.Model):
+    """A lane, for the workers that take tasks of it one after the other, and for a person who changes its limits.
+
+    Which of its tasks run is not here: those are the claimed rows of ``Task``. ``LaneRule`` tells what the limits
+    mean; an empty one is that of the settings.
+    """
+
+    name = LaneName(_("lane"), max_length=200, primary_key=True)
+    at_most = models.IntegerField(null=True, blank=True, help_text=_("run at once"))
+    rate = models.CharField(
+        max_length=20, blank=True, db_default="", help_text=_("starts, such as 10/s or 100/m")
+    )
+    burst = models.IntegerField(null=True, blank=True, help_text=_("starts at the same time"))
+    weight = models.FloatField(null=True, blank=True, help_text=_("share beside other lanes"))
+    paused_at = Moment(null=True, blank=True)
+    paused_by = models.CharField(max_length=150, blank=True, db_default="")
+    reason = models.CharField(
+        max_length=200, blank=True, db_default="", help_text=_("for whoever finds it paused")
+    )
+    tokens = models.FloatField(null=True, help_text=_("starts that its rate allows now"))
+    served_at = Moment(null=True, help_text=_("when a worker has last taken tasks of it"))
+    tag = models.FloatField(
+        db_default=0.0, help_text=_("what it was served, by its weight; the least comes next")
+    )
+    held_until = Moment(null=True, help_text=_("until when a task of it has asked to wait"))
+
+    class Meta:
+        default_permissions = ("view", "change")
+
+    def __str__(self) -> str:
+        return str(self.name)
 
 
 class Cleaner(models.Model):

@@ -16,8 +16,8 @@ from typing import Any, TypeAlias
 
 from django_txtasks.exceptions import UnknownTask
 
-UniqueKey: TypeAlias = str | Callable[..., str | None]
-"""Text, or a function that gets a task's arguments and returns text; None = this one is not merged."""
+TextOfCall: TypeAlias = str | Callable[..., str | None]
+"""Text, or a function that gets a task's arguments and returns text, or None for none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +33,7 @@ class Declaration:
         unique_key: text, or a function of the arguments that returns it; None = tasks are never merged.
         keep: whose arguments a run has that stands for several: ``newest`` or ``oldest``.
         settle: tasks of one key that are enqueued within such a span of time are due together.
+        lane: text, or a function of the arguments that returns it: whose limits a task shares; None = nobody's.
         interruptible: what runs may be ended by an exception anywhere in it, when it is asked to stop.
     """
 
@@ -52,9 +53,10 @@ class Declaration:
     backoff: Callable[[int, BaseException], timedelta | float] | None = None
     max_snoozes: int = 1000
     interruptible: bool = False
-    unique_key: UniqueKey | None = None
+    unique_key: TextOfCall | None = None
     keep: str = "newest"
     settle: timedelta | None = None
+    lane: TextOfCall | None = None
 
     @cached_property
     def on_crash(self) -> str:
@@ -66,7 +68,7 @@ class Declaration:
     @cached_property
     def task_spec(self) -> dict[str, Any]:
         """What a row of this function says, whatever its arguments; JSON."""
-        return {
+        spec = {
             "task_name": self.name,
             "queue_name": self.queue_name,
             "priority": self.priority,
@@ -76,6 +78,9 @@ class Declaration:
             "timeout": self.timeout,
             "hooks": self.hooks,
         }
+        if isinstance(self.lane, str):  # else left out: workers of before do not know it
+            spec["lane"] = self.lane
+        return spec
 
     @cached_property
     def signature(self) -> inspect.Signature:
@@ -123,8 +128,9 @@ class Options:
     on_success: Any = None
     on_retry: Any = None
     on_failure: Any = None
-    unique_key: UniqueKey | None = None
+    unique_key: TextOfCall | None = None
     settle: timedelta | float | None = None
+    lane: TextOfCall | None = None
 
 
 def text_of_hooks(hooks: dict[str, dict[str, Any]]) -> str:
@@ -164,7 +170,7 @@ def task_spec(name: str) -> dict[str, Any]:
 
 def is_task_spec(value: Any) -> bool:
     """Say whether it is what a declaration writes into rows: somebody may have written something else."""
-    if not isinstance(value, dict) or value.keys() != task_spec("").keys():
+    if not isinstance(value, dict) or value.keys() - {"lane"} != task_spec("").keys():
         return False
     return (
         _is_text(value["task_name"], 200)
@@ -174,6 +180,7 @@ def is_task_spec(value: Any) -> bool:
         and _is_number(value["max_crashes"], 1, 32767)
         and value["on_crash"] in ("dead", "retry", "compensate")
         and (value["timeout"] is None or is_time_limit(value["timeout"]))
+        and (value.get("lane", "") == "" or _is_text(value["lane"], 200))
         and isinstance(value["hooks"], dict)
         and all(is_task_spec(hook) for hook in value["hooks"].values())
     )

@@ -325,6 +325,21 @@ queue_paused = Event(
 queue_resumed = Event(
     logging.WARNING, "Queue %s of %r was resumed by %s.", "queue", "database", "by"
 )
+lane_limited = Event(
+    logging.WARNING,
+    "Lane %s of %r got other limits from %s: %s.",
+    "lane",
+    "database",
+    "by",
+    "limits",
+)
+lane_paused = Event(
+    logging.WARNING,
+    "Lane %s of %r was paused by %s (%s): none of its tasks starts until somebody resumes it, in the admin or by "
+    "manage.py txtasks_lane.",
+    "lane", "database", "by", "reason",
+)  # fmt: skip
+lane_resumed = Event(logging.WARNING, "Lane %s of %r was resumed by %s.", "lane", "database", "by")
 worker_recycled = Event(
     logging.INFO, "Worker %s makes room for a new process: %s.", "worker", "reason"
 )

@@ -29,6 +29,7 @@ NAMES_OF_TABLES = [
     "txtasks_worker",
     "txtasks_cleaner",
     "txtasks_pausedqueue",
+    "txtasks_lane",
     "probe_run",
     "orders_receipt",
     "orders_order",

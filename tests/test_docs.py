@@ -47,6 +47,7 @@ from django_txtasks import checks, signals, task
 from django_txtasks.backends import backend
 from django_txtasks.broker.topology import hint_queue
 from django_txtasks.conf import Config, DeadNotices
+from django_txtasks.lane_rules import parse_rules
 
 pytestmark = pytest.mark.once
 
@@ -474,13 +475,15 @@ def documented(page: str, row: str) -> dict[str, str]:
 def test_every_setting_is_documented_with_its_default():
     said = documented("settings.md", r"\w+")
     real = {field.name: field.default for field in dataclasses.fields(Config)}
-    assert {name: default(text) for name, text in said.items()} == real
+    assert {name: default(name, text) for name, text in said.items()} == real
 
 
-def default(text: str) -> object:
+def default(name: str, text: str) -> object:
     """Return the value that a cell of the table means."""
     if text.startswith("`"):
         value = ast.literal_eval(text.strip("`"))
+        if name == "lanes":
+            return parse_rules(value)
         of_their_own = {list: tuple, dict: lambda keys: DeadNotices(**keys)}
         return of_their_own.get(type(value), lambda as_it_is: as_it_is)(value)
     number, unit = text.split()

@@ -13,13 +13,13 @@ from probe.models import Run
 
 from django_txtasks import cancel_tasks, enqueue_many, status_of, task
 from django_txtasks.backends import compat
-from django_txtasks.calls import next_edge
 from django_txtasks.conf import get_config
 from django_txtasks.exceptions import InvalidArguments, InvalidDeclaration, InvalidOption
 from django_txtasks.lifecycle import cleaning, engines, merging, operators, outcomes, workers
 from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.turn import Capacity, Scan, TurnRequest
 from django_txtasks.models import FinishedTask, Outcome, Status, Task
+from django_txtasks.per_call import next_edge
 from django_txtasks.testing import run_due_tasks
 
 pytestmark = pytest.mark.usefixtures("rows")

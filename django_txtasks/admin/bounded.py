@@ -43,7 +43,8 @@ class ReadOrder:
         order: its columns as ORDER BY names them, without those of one value (MariaDB would sort then); also the
             order of the list.
         where: which rows are in it, as a condition in SQL, without parameters.
-        queue: only rows of this queue, where the index begins with ``(status, queue_name)``.
+        queue: only rows of this queue, and of this lane: the index begins with ``(status, lane, queue_name)``.
+        lane: only rows of this lane; empty = in none.
         note: which rows come first, for people.
     """
 
@@ -52,6 +53,7 @@ class ReadOrder:
     note: _StrOrPromise
     where: str = ""
     queue: str | None = None
+    lane: str | None = None
 
     def as_sql(self, connection: Any, table: str, columns: str) -> tuple[str, list[Any]]:
         """Return the SELECT of at most one row more than ``MAX_ROWS``."""
@@ -64,20 +66,23 @@ class ReadOrder:
         return sql, params
 
     def _conditions(self, vendor: str) -> tuple[str, list[Any]]:
-        parts, params = [self.where] if self.where else [], []
-        if self.queue is not None:
-            parts.append("queue_name = %s")
-            params.append(self.queue)
-        if self.queue is not None and vendor == "postgresql":
+        parts: list[str] = [self.where] if self.where else []
+        params: list[Any] = []
+        of = {"lane": self.lane, "queue_name": self.queue}
+        prefix = {name: value for name, value in of.items() if value is not None}
+        parts += [f"{name} = %s" for name in prefix]
+        params += prefix.values()
+        if prefix and vendor == "postgresql":
             # It leaves ``status = 'pending'`` out of the look-up in an index whose condition says the same, and
-            # would then walk all of it; where whole rows compare, it reads the queue's first entry to its last.
-            pair = "(status, queue_name) {} ('pending', %s)"
+            # would then walk all of it; where whole rows compare, it reads the first entry of these to their last.
+            values = ", %s" * len(prefix)
+            pair = f"(status, {', '.join(prefix)}) {{}} ('pending'{values})"
             parts += [pair.format(">="), pair.format("<=")]
-            params += [self.queue] * 2
+            params += [*prefix.values()] * 2
         return (f" WHERE {' AND '.join(parts)}" if parts else ""), params
 
 
-_PENDING = ("queue_name", "priority", "run_after", "id")
+_PENDING: tuple[str, ...] = ("lane", "queue_name", "priority", "run_after", "id")
 NEWEST = ReadOrder("PRIMARY", ("-id",), _("the newest"))
 LAST_FINISHED = ReadOrder("txtasks_finished_at", ("-finished_at",), _("the last to finish"))
 CLAIMED = ReadOrder(
@@ -106,15 +111,17 @@ def order_of_tasks(chosen: Mapping[str, Any]) -> ReadOrder:
 
 
 def _order_of_pending(chosen: Mapping[str, Any]) -> ReadOrder:
-    queue = chosen.get("queue")
+    queue, lane = chosen.get("queue"), chosen.get("lane")
     queue = queue if queue and "@" not in queue else None
+    if queue is not None and lane is None:
+        lane = ""
     where = "status = 'pending'"
-    order: tuple[str, ...] = _PENDING if queue is None else _PENDING[1:]
+    order = _PENDING[(lane is not None) + (queue is not None) :]
     note = _("those due first, of the first queue by name")
     if chosen.get("due") == "later":
         order = tuple(f"-{name}" for name in order)
         note = _("those due latest, of the last queue by name")
-    return ReadOrder("txtasks_pending", order, note, where, queue)
+    return ReadOrder("txtasks_waiting", order, note, where, queue, lane)
 
 
 class _Rows(BaseTable):
@@ -132,7 +139,7 @@ class _Rows(BaseTable):
 # that filters and orders name; of another table its id
 COLUMNS = {
     "txtasks_task": (
-        "id, task_name, queue_name, priority, status, run_after, started_at, timeout, worker"
+        "id, task_name, queue_name, lane, priority, status, run_after, started_at, timeout, worker"
     ),
     "txtasks_finishedtask": "id, task_name, queue_name, outcome, finished_at",
     "txtasks_worker": "id, host, pid",

@@ -13,11 +13,13 @@ from django.utils.translation import gettext_lazy as _
 
 from django_txtasks import registry
 from django_txtasks.conf import get_config
-from django_txtasks.models import DatabaseNow, Outcome, Status, TaskQuerySet
+from django_txtasks.models import DatabaseNow, Lane, Outcome, Status, TaskQuerySet
 
 if TYPE_CHECKING:
     from django.utils.functional import _StrOrPromise
 
+MOST_LANES = 50
+"""Lanes that the filter offers."""
 UNKNOWN = "@unknown"
 """The filter's choice for names that are in no setting and no installed app. No queue's name has an "@"."""
 
@@ -90,6 +92,23 @@ class QueueFilter(_NamedFilter):
 
     def known(self) -> Iterable[str]:
         return get_config().queues
+
+
+class LaneFilter(ChoiceFilter):
+    """Tasks by lane: the first of those that workers know. Any lane's name may stand in the URL."""
+
+    title, parameter_name, column = _("lane"), "lane", "lane"
+
+    def lookups(
+        self, request: HttpRequest, model_admin: Any
+    ) -> Iterable[tuple[str, _StrOrPromise]]:
+        alias = model_admin.get_queryset(request).db
+        known = Lane.objects.using(alias).order_by("pk").values_list("pk", flat=True)
+        return [(name, name) for name in known[:MOST_LANES]]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        value = self.value()
+        return queryset if value is None else self.narrow(queryset, value)
 
 
 class TaskFilter(_NamedFilter):

@@ -10,6 +10,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 from django.utils.html import format_html, format_html_join
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from django_txtasks.admin import filters, shown
@@ -31,10 +32,11 @@ class TaskAdmin(TaskActions, TaskPages):
     list_display = ("name", "state", "last_error", "attempts", "queue", "due", "enqueued")
     json_columns = (*TaskPages.json_columns, "hooks")
     list_filter = (
-        filters.StateFilter, filters.RunningFilter, filters.DueFilter, filters.QueueFilter, filters.TaskFilter,
+        filters.StateFilter, filters.RunningFilter, filters.DueFilter, filters.QueueFilter, filters.LaneFilter,
+        filters.TaskFilter,
     )  # fmt: skip
     fieldsets = (
-        (None, {"fields": ("name", "state", "reasons", "queue", "priority")}),
+        (None, {"fields": ("name", "state", "reasons", "queue", "in_lane", "priority")}),
         (_("Attempts"), {"fields": ("attempts", "snoozes", "worker_link", "late", "error_list")}),
         (_("Policy"), {"fields": ("on_crash", "time_limit", "hook_names", "unique", "merged")}),
         (_("Arguments"), {"fields": ("arguments", "keywords")}),
@@ -106,6 +108,10 @@ class TaskAdmin(TaskActions, TaskPages):
     def unique(self, task: Any) -> str:
         return shown.EMPTY if task.unique_text is None else shown.line(task.unique_text)
 
+    @admin.display(description=_("lane"))
+    def in_lane(self, task: Any) -> str:
+        return shown.line(task.lane) if task.lane else shown.EMPTY
+
     @admin.display(description=_("hooks"))
     def hook_names(self, task: Any) -> str:
         return shown.hooks(task.texts.get("hooks"))
@@ -120,6 +126,9 @@ class TaskAdmin(TaskActions, TaskPages):
         """Say above the list which names wait that no living worker declares."""
         found = names.undeclared(self.get_queryset(request).db, get_config().queues)
         warning = names.sentence(found) if found else ""
+        waits = request.GET.get("state") == Status.PENDING or "due" in request.GET
+        if get_config().lanes and waits and "queue" in request.GET and "lane" not in request.GET:
+            warning += gettext(" What waits in a lane is not in this list: choose the lane.")
         return super().changelist_view(request, {**(extra_context or {}), "warning": warning})
 
     def get_object(

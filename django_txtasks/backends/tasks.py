@@ -43,6 +43,7 @@ class Task(compat.Task):
     max_snoozes: int = 1000
     interruptible: bool = False
     unique_key: Any = None
+    lane: Any = None
     keep: str = "newest"
     settle: timedelta | float | None = None
 
@@ -58,8 +59,8 @@ class Task(compat.Task):
 
         Args:
             changes: priority, queue_name, run_after, backend; and max_attempts, max_crashes, idempotent,
-                timeout, expires, compensate, on_success, on_retry, on_failure, unique_key, settle. None changes
-                nothing.
+                timeout, expires, compensate, on_success, on_retry, on_failure, unique_key, settle, lane. None
+                changes nothing.
 
         Raises:
             InvalidTask: ``atomic``, ``keep``, ``backoff``, ``max_snoozes`` or ``interruptible`` is among them:
@@ -124,6 +125,7 @@ class Task(compat.Task):
                 unique_key=self.unique_key,
                 keep=self.keep,
                 settle=self.settle,
+                lane=self.lane,
                 hooks={name: self._hook(getattr(self, name)) for name in HOOKS},
             )
         except TxTasksError as error:

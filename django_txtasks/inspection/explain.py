@@ -18,9 +18,11 @@ from django.db import DatabaseError, connections, transaction
 from django.db.models import Subquery
 
 from django_txtasks.conf import get_config
+from django_txtasks.inspection.lanes import rate_text, status_of_lanes
 from django_txtasks.lifecycle import cleaners
 from django_txtasks.lifecycle.attempts import read_entries
 from django_txtasks.lifecycle.execute import fetch
+from django_txtasks.lifecycle.lanes import buckets_of
 from django_txtasks.lifecycle.merging import first_of_key
 from django_txtasks.lifecycle.priorities import pending_priorities
 from django_txtasks.lifecycle.transactions import own_transaction
@@ -33,6 +35,8 @@ MAX_PRIORITIES = 10
 """Priorities that are counted: the highest."""
 COUNT_TIMEOUT = timedelta(seconds=5)
 MAX_WORKERS = 1000
+MAX_HOLDERS = 3
+"""Tasks that are named of those that fill a lane."""
 ERRORS_OF = "SELECT errors FROM txtasks_task WHERE id = %(id)s"
 FULL = 2_147_483_647
 """A counter that says so can count no further, so its row is not claimed."""
@@ -133,6 +137,8 @@ def _in_the_way(alias: str, task: Any) -> Iterator[Reason]:
         text = f"Queue {task.queue_name} was paused by {by} at {_time(paused.paused_at)}{why}."
         command = f"manage.py txtasks_queue resume {shlex.quote(task.queue_name)}{_of(alias)}"
         yield Reason("paused", text, command)
+    if task.lane:
+        yield from _closed_lane(alias, task)
     if not _can_lock(alias, task):
         text = "Another transaction has locked its row: somebody is about to move it, or forgot to commit."
         yield Reason("locked", text)
@@ -150,6 +156,31 @@ def _behind_its_twin(alias: str, task: Any) -> Iterator[Reason]:
         text = f"It is not the first of its unique key {task.unique_text!r}: it is behind {first}."
         lift = "It is merged when that one is claimed; see what is in that one's way."
         yield Reason("unique", text, lift)
+
+
+def _closed_lane(alias: str, task: Any) -> Iterator[Reason]:
+    """Yield what keeps tasks of its lane from starting."""
+    (lane,) = status_of_lanes(alias, [task.lane])
+    name, command = shlex.quote(task.lane), "manage.py txtasks_lane"
+    if lane.paused_at is not None:
+        why = f" ({lane.reason})" if lane.reason else ""
+        by = lane.paused_by or "somebody"
+        text = f"Lane {task.lane} was paused by {by} at {_time(lane.paused_at)}{why}."
+        yield Reason("lane", text, f"{command} resume {name}{_of(alias)}")
+    elif lane.is_full:
+        holders = Task.objects.using(alias).filter(
+            status=Status.CLAIMED, lane=task.lane, lane__gt=""
+        )
+        ids = ", ".join(str(one) for one in holders.values_list("pk", flat=True)[:MAX_HOLDERS])
+        more = ", …" if lane.running > MAX_HOLDERS else ""
+        text = f"Lane {task.lane} is full: {lane.running} of {lane.rule.at_most} run, {ids}{more}."
+        yield Reason("full", text, f"Wait, or {command} limit {name} --at-most N{_of(alias)}")
+    elif lane.opens_in:
+        limits = (
+            f"rate {rate_text(lane.rule.rate)}" if lane.rule.rate else "a task of it asked to wait"
+        )
+        text = f"Lane {task.lane} lets the next task start in {lane.opens_in:.1f} s ({limits})."
+        yield Reason("rate", text, f"Wait, or {command} resume {name}{_of(alias)}")
 
 
 def _lack_of_workers(alias: str, task: Any) -> Iterator[Reason]:
@@ -194,10 +225,11 @@ def _full_slots(alias: str, task: Any, able: Sequence[Any]) -> Reason:
 
 def _before(alias: str, task: Any) -> int:
     """Count the due tasks of its queue that workers take sooner: of each priority a bounded piece of the index."""
-    tasks = Task.objects.using(alias).filter(status=Status.PENDING, queue_name=task.queue_name)
+    place = {"lane": task.lane, "queue_name": task.queue_name}
+    tasks = Task.objects.using(alias).filter(status=Status.PENDING, **place)
     when = Subquery(tasks.filter(pk=task.pk).values("run_after")[:1])  # SQLite compares texts
     count = 0
-    for priority in islice(pending_priorities(alias, task.queue_name), MAX_PRIORITIES):
+    for priority in islice(_priorities(alias, task), MAX_PRIORITIES):
         if priority < task.priority or count >= MAX_COUNT:
             break
         bucket = tasks.filter(priority=priority).order_by("run_after", "pk")
@@ -205,6 +237,15 @@ def _before(alias: str, task: Any) -> int:
         sooner = bucket.filter(run_after__lt=when if is_own else DatabaseNow())
         count += sooner[: MAX_COUNT - count].count()
     return count
+
+
+def _priorities(alias: str, task: Any) -> Iterator[int]:
+    if not task.lane:
+        return pending_priorities(alias, task.queue_name)
+    known = {
+        one.priority for one in buckets_of(alias, task.lane) if one.queue_name == task.queue_name
+    }
+    return iter(sorted(known, reverse=True))
 
 
 def _nothing(alias: str) -> Reason:

@@ -38,6 +38,7 @@ class Attempt(NamedTuple):
     hooks: str = "{}"
     may_share: bool = False
     snoozes: int = 0
+    lane: str = ""
 
     @property
     def fence(self) -> tuple[uuid.UUID, int, uuid.UUID]:

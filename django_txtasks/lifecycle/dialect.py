@@ -16,6 +16,8 @@ class Dialect:
         later: the same plus ``%(delay)s`` seconds.
         ago: the same minus ``%(age)s`` seconds.
         wait: seconds until ``run_after``; zero or less = due.
+        since_served, until_held: of a lane, seconds.
+        insert_new, or_leave: start and end of an INSERT that leaves rows alone that are there.
         skip_locked: lock what is selected and leave out what another transaction has locked.
             SQLite has one writer at a time, whose BEGIN IMMEDIATE does the same.
         lock: lock what is selected, and wait for whoever has locked it.
@@ -28,8 +30,8 @@ class Dialect:
             milliseconds or microseconds; but it does find its place by comparing rows.
         utc: what ends the text of a time that is in UTC.
         sound_id: leave out rows whose id is none that can be read back: SQLite takes any text.
-        by_worker, by_queue, by_expiry, by_finish: the index to follow, whatever statistics say; PostgreSQL,
-            which has no such words, is told by ``own_transaction(in_order=True)``.
+        by_worker, by_queue, by_expiry, by_finish, by_lane: the index to follow, whatever statistics say;
+            PostgreSQL, which has no such words, is told by ``own_transaction(in_order=True)``.
         text: the type of text, for a cast.
         name: a task's name, to compare: MariaDB takes capitals and NUL for the same.
         json: start and end of a cast of text to the type of a JSON column.
@@ -39,10 +41,14 @@ class Dialect:
     later: str
     ago: str
     wait: str
+    since_served: str
+    until_held: str
     skip_locked: str
     lock: str
-    to_queue: str = "t.queue_name = %(queue)s"
-    below_priority: str = "t.queue_name = %(queue)s AND t.priority < present.priority"
+    to_queue: str = "t.lane = '' AND t.queue_name = %(queue)s"
+    below_priority: str = (
+        "t.lane = '' AND t.queue_name = %(queue)s AND t.priority < present.priority"
+    )
     beyond_cursor: str = "(run_after, id) > (%(mark_time)s, %(mark_id)s)"
     from_id: str = "run_after = %(begin_time)s AND id >= %(begin_id)s"
     before_id: str = "id < %(end_id)s"
@@ -54,6 +60,9 @@ class Dialect:
     by_queue: str = ""
     by_expiry: str = ""
     by_finish: str = ""
+    by_lane: str = ""
+    insert_new: str = "INSERT"
+    or_leave: str = "ON CONFLICT DO NOTHING"
     json: str = ""
     end_json: str = ""
 
@@ -67,10 +76,14 @@ DIALECTS = {
         ago="statement_timestamp() - make_interval(secs => %(age)s)",
         # not of the difference: PostgreSQL cannot subtract from '-infinity', which somebody may write
         wait="EXTRACT(EPOCH FROM run_after) - EXTRACT(EPOCH FROM statement_timestamp())",
+        since_served="EXTRACT(EPOCH FROM statement_timestamp()) - EXTRACT(EPOCH FROM served_at)",
+        until_held="EXTRACT(EPOCH FROM held_until) - EXTRACT(EPOCH FROM statement_timestamp())",
         skip_locked="FOR NO KEY UPDATE SKIP LOCKED",
         lock="FOR NO KEY UPDATE",
-        to_queue="(t.status, t.queue_name) <= ('pending', %(queue)s)",
-        below_priority="(t.status, t.queue_name, t.priority) < ('pending', %(queue)s, present.priority)",
+        to_queue="(t.status, t.lane, t.queue_name) <= ('pending', '', %(queue)s)",
+        below_priority=(
+            "(t.status, t.lane, t.queue_name, t.priority) < ('pending', '', %(queue)s, present.priority)"
+        ),
         json="CAST(",
         end_json=" AS jsonb)",
         utc="+00",
@@ -80,14 +93,19 @@ DIALECTS = {
         later=_MYSQL_SHIFT.format("+", "delay"),
         ago=_MYSQL_SHIFT.format("-", "age"),
         wait="TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), run_after) / 1000000",
+        since_served="TIMESTAMPDIFF(MICROSECOND, served_at, UTC_TIMESTAMP(6)) / 1000000",
+        until_held="TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), held_until) / 1000000",
+        insert_new="INSERT IGNORE",
+        or_leave="",
         skip_locked="FOR UPDATE SKIP LOCKED",
         lock="FOR UPDATE",
         beyond_cursor="run_after >= %(mark_time)s AND (run_after > %(mark_time)s OR id > %(mark_id)s)",
         text="char",
         by_worker="FORCE INDEX (txtasks_claimed)",
-        by_queue="FORCE INDEX (txtasks_pending)",
+        by_queue="FORCE INDEX (txtasks_waiting)",
         by_expiry="FORCE INDEX (txtasks_expires)",
         by_finish="FORCE INDEX (txtasks_finished_at)",
+        by_lane="FORCE INDEX (txtasks_waiting)",
         name="CAST(task_name AS BINARY)",
     ),
     "sqlite": Dialect(
@@ -95,15 +113,18 @@ DIALECTS = {
         later=_SQLITE_NOW.format(", %(delay)s || ' seconds'"),
         ago=_SQLITE_NOW.format(", -%(age)s || ' seconds'"),
         wait="COALESCE((julianday(run_after) - julianday('now')) * 86400.0, 1e9)",
+        since_served="(julianday('now') - julianday(served_at)) * 86400.0",
+        until_held="(julianday(held_until) - julianday('now')) * 86400.0",
         skip_locked="",
         lock="",
         from_id="(run_after, id) >= (%(begin_time)s, %(begin_id)s)",
         before_id="(run_after, id) < (%(begin_time)s, %(end_id)s)",
         sound_id="AND length(id) = 32 AND id NOT GLOB '*[^0-9a-f]*'",
         by_worker="INDEXED BY txtasks_claimed",
-        by_queue="INDEXED BY txtasks_pending",
+        by_queue="INDEXED BY txtasks_waiting",
         by_expiry="INDEXED BY txtasks_expires",
         by_finish="INDEXED BY txtasks_finished_at",
+        by_lane="INDEXED BY txtasks_in_lane",
     ),
 }
 

@@ -42,6 +42,7 @@ class RowDefaults(NamedTuple):
     hooks: str = "{}"
     unique_key: str | None = None
     unique_text: str | None = None
+    lane: str = ""
 
 
 class NewTask(NamedTuple):
@@ -252,7 +253,7 @@ def _text(value: Any, now: datetime | None) -> str:
         value = now + value
     if isinstance(value, datetime):
         return value.isoformat()
-    return "" if value is None else str(value)
+    return "\x01" if value is None else str(value)  # as COPY_TASKS says
 
 
 def _stored(connection: BaseDatabaseWrapper, value: Any) -> Any:

@@ -29,12 +29,12 @@ HINT = "See that workers import their modules (an app's tasks.py, INSTALLED_APPS
 # What stands in brackets is for PostgreSQL: see dialect.to_queue.
 _HEAD = """
     SELECT task_name FROM txtasks_task {forced}
-     WHERE status = 'pending' AND queue_name = %(queue)s AND priority = %(priority)s {bounds}
+     WHERE status = 'pending' AND lane = '' AND queue_name = %(queue)s AND priority = %(priority)s {bounds}
      ORDER BY run_after, id LIMIT %(limit)s
 """
 _BOUNDS = """
-       AND (status, queue_name, priority) >= ('pending', %(queue)s, %(priority)s)
-       AND (status, queue_name, priority) <= ('pending', %(queue)s, %(priority)s)
+       AND (status, lane, queue_name, priority) >= ('pending', '', %(queue)s, %(priority)s)
+       AND (status, lane, queue_name, priority) <= ('pending', '', %(queue)s, %(priority)s)
 """
 
 
@@ -79,7 +79,7 @@ def listed(found: dict[str, int]) -> str:
 def _waiting(alias: str, queues: Iterable[str]) -> Counter[str]:
     vendor = connections[alias].vendor
     if vendor != "postgresql":  # where a transaction that reads may keep others waiting
-        return _heads(alias, queues, forced="FORCE INDEX (txtasks_pending)" * (vendor == "mysql"))
+        return _heads(alias, queues, forced="FORCE INDEX (txtasks_waiting)" * (vendor == "mysql"))
     with own_transaction(alias, limit=STATEMENT_TIMEOUT, in_order=True):
         return _heads(alias, queues, bounds=_BOUNDS)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from django_txtasks import signals
 from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.execute import fetch_column
-from django_txtasks.lifecycle.workers import PROTOCOL
+from django_txtasks.lifecycle.workers import PAUSES
 from django_txtasks.models import DatabaseNow, PausedQueue, Worker
 
 
@@ -45,6 +45,6 @@ def resume(alias: str, queue: str, *, by: str = "") -> bool:
 
 def workers_that_ignore_it(alias: str) -> list[str]:
     """Return living workers of an older release, which claim from paused queues, as people call them."""
-    living = Worker.objects.using(alias).filter(lost=False, protocol__lt=PROTOCOL)
+    living = Worker.objects.using(alias).filter(lost=False, protocol__lt=PAUSES)
     seen = living.annotate(now=DatabaseNow())
     return [str(one) for one in seen if not one.is_silent(one.now)]

@@ -10,7 +10,7 @@ NOW = "SELECT {now}"
 INSERT_TASKS = "INSERT INTO txtasks_task ({columns}) VALUES {rows}"
 TIMES_OF_TASK = "enqueued_at, run_after"
 SELECT_TIMES = f"SELECT {TIMES_OF_TASK} FROM txtasks_task WHERE id = %s"
-COPY_TASKS = "COPY txtasks_task ({columns}) FROM STDIN (NULL '')"
+COPY_TASKS = "COPY txtasks_task ({columns}) FROM STDIN (NULL E'\\x01')"  # which no value is
 POSTGRES_NOW = "SELECT statement_timestamp() AT TIME ZONE 'UTC'"
 
 # No statement may read a whole backlog, whatever statistics a planner has: PostgreSQL's are often those of
@@ -22,32 +22,33 @@ POSTGRES_NOW = "SELECT statement_timestamp() AT TIME ZONE 'UTC'"
 PAUSED_QUEUES = "SELECT queue_name FROM txtasks_pausedqueue"
 
 # -- claim: pending -> claimed ------------------------------------------------------------------
-# One index probe for each priority that is there: neither rows due later nor a million of one
+# What waits in a lane stands apart in the index of what waits: these statements ask for what is in none, and never
+# walk past a lane. One index probe for each priority that is there: neither rows due later nor a million of one
 # priority are walked past.
 PENDING_PRIORITIES = """
     WITH RECURSIVE present(priority) AS (
-        SELECT (SELECT CASE WHEN t.queue_name = %(queue)s THEN t.priority END
+        SELECT (SELECT CASE WHEN t.queue_name = %(queue)s AND t.lane = '' THEN t.priority END
                   FROM txtasks_task t WHERE t.status = 'pending' AND {to_queue}
-                 ORDER BY t.status DESC, t.queue_name DESC, t.priority DESC LIMIT 1)
+                 ORDER BY t.status DESC, t.lane DESC, t.queue_name DESC, t.priority DESC LIMIT 1)
         UNION ALL
-        SELECT (SELECT CASE WHEN t.queue_name = %(queue)s THEN t.priority END
+        SELECT (SELECT CASE WHEN t.queue_name = %(queue)s AND t.lane = '' THEN t.priority END
                   FROM txtasks_task t WHERE t.status = 'pending' AND {below_priority}
-                 ORDER BY t.status DESC, t.queue_name DESC, t.priority DESC LIMIT 1)
+                 ORDER BY t.status DESC, t.lane DESC, t.queue_name DESC, t.priority DESC LIMIT 1)
           FROM present WHERE present.priority IS NOT NULL
     )
     SELECT priority FROM present WHERE priority IS NOT NULL
 """
 # The same on MariaDB, which reads all that wait where a priority is compared with that of another row.
-HIGHEST_PRIORITY = (
-    "SELECT MAX(priority) FROM txtasks_task WHERE status = 'pending' AND queue_name = %(queue)s"
-)
+HIGHEST_PRIORITY = """
+    SELECT MAX(priority) FROM txtasks_task WHERE status = 'pending' AND lane = '' AND queue_name = %(queue)s
+"""
 NEXT_PRIORITY = f"{HIGHEST_PRIORITY} AND priority < %(priority)s"
 
 # A row written by hand whose counters are full could not be moved on: the statement that tried would fail
 # with all other rows in it, turn after turn. It stays pending, where it is seen.
 _CLAIMABLE = """
     SELECT id, task_name, queue_name, args, kwargs, attempt, failures, crashes, max_attempts, errors,
-           timeout, hooks, snoozes, CASE WHEN attempt = 0 THEN unique_key END AS merge_key,
+           timeout, hooks, snoozes, lane, CASE WHEN attempt = 0 THEN unique_key END AS merge_key,
            on_crash = 'retry' AND crashes = 0 AND max_crashes > 1 AS may_share,
            CAST(run_after AS {text}) AS due_at, {wait} AS wait
       FROM txtasks_task
@@ -61,7 +62,7 @@ DUE = "AND run_after <= {now} {after}"
 CHOOSE_DUE = (
     _CLAIMABLE
     + f"""
-       AND status = 'pending' AND queue_name = %(queue)s AND priority = %(priority)s
+       AND status = 'pending' AND lane = '' AND queue_name = %(queue)s AND priority = %(priority)s
        {DUE}
      ORDER BY run_after, id LIMIT %(limit)s {{skip_locked}}
 """
@@ -83,7 +84,7 @@ LATELY = "AND run_after > {ago}"
 # What hints tell of where the database itself has no message for them: no more rows than these are read.
 DUE_HEAD = """
     SELECT id, task_name FROM txtasks_task {forced}
-     WHERE status = 'pending' AND queue_name = %(queue)s AND priority = %(priority)s
+     WHERE status = 'pending' AND lane = '' AND queue_name = %(queue)s AND priority = %(priority)s
        AND run_after <= {now} {sound_id}
      ORDER BY run_after, id LIMIT %(limit)s
 """
@@ -91,7 +92,8 @@ DUE_HEAD = """
 # all its columns only where rows are locked.
 PRIORITY_BETWEEN = """
     SELECT priority FROM txtasks_task
-     WHERE status = 'pending' AND queue_name = %(queue)s AND priority > %(low)s AND priority < %(high)s
+     WHERE status = 'pending' AND lane = '' AND queue_name = %(queue)s
+       AND priority > %(low)s AND priority < %(high)s
      ORDER BY priority LIMIT 1 {skip_locked}
 """
 CHOOSE_BY_ID = (
@@ -150,6 +152,77 @@ ABSORBERS = """
     SELECT id, attempt, task_name, queue_name, args, kwargs, failures, crashes, hooks FROM txtasks_task
      WHERE id {in_ids} AND absorbed > 0
 """
+
+# -- lanes: in the transaction of the claim -------------------------------------------------------------
+# Whoever has locked a lane's row is the only one who adds to its claimed rows, so their count, which is a
+# statement of its own with a snapshot of its own, holds until he commits.
+NEW_LANES = "{insert_new} INTO txtasks_lane (name) VALUES {rows} {or_leave}"
+KNOWN_LANES = "SELECT name FROM txtasks_lane WHERE name {in_names}"
+LOCK_LANES = """
+    SELECT name, at_most, rate, burst, weight, paused_at IS NOT NULL, tokens, {since_served} AS idle, tag,
+           {until_held} AS held, CAST({now} AS {text}) AS seen_at
+      FROM txtasks_lane WHERE name {in_names} {skip_locked}
+"""
+CLAIMED_IN_LANES = """
+    SELECT lane, COUNT(*) FROM txtasks_task {by_lane}
+     WHERE status = 'claimed' AND lane > '' AND lane {in_names} GROUP BY lane
+"""
+CHOOSE_IN_LANE = CHOOSE_DUE.replace("lane = ''", "lane = %(lane)s")
+SERVED = """
+    UPDATE txtasks_lane SET tag = %(tag)s, tokens = %(tokens)s, served_at = %(seen_at)s WHERE name = %(name)s
+"""
+HOLD_LANE = """
+    UPDATE txtasks_lane SET held_until = {later}
+     WHERE name = %(name)s AND (held_until IS NULL OR held_until < {later})
+"""
+GREATEST_TAG = "SELECT MAX(tag) FROM txtasks_lane"
+FORGET_LANES = """
+    DELETE FROM txtasks_lane
+     WHERE at_most IS NULL AND rate = '' AND burst IS NULL AND weight IS NULL AND paused_at IS NULL
+       AND (held_until IS NULL OR held_until < {now}) AND served_at < {ago}
+"""
+# From bucket to bucket: a probe of the index for each, however many rows it has, and its first one says when it is
+# due. PostgreSQL goes on by itself, and straight to where whole rows compare.
+_BUCKET = """
+    SELECT t.lane, t.queue_name, t.priority, t.run_after FROM txtasks_task t
+     WHERE t.status = 'pending' AND {behind}
+     ORDER BY t.status, t.lane, t.queue_name, t.priority, t.run_after, t.id LIMIT 1
+"""
+_NEXT_BUCKET = _BUCKET.replace(
+    "{behind}",
+    "(t.status, t.lane, t.queue_name, t.priority) > ('pending', b.lane, b.queue_name, b.priority)",
+)
+POSTGRES_BUCKETS = (
+    "WITH RECURSIVE b AS (("
+    + _BUCKET.replace("{behind}", "(t.status, t.lane) <from> ('pending', %(lane)s)")
+    + f""") UNION ALL SELECT n.* FROM b CROSS JOIN LATERAL ({_NEXT_BUCKET}) AS n)
+    SELECT lane, queue_name, priority, {{wait}} FROM b LIMIT %(limit)s
+"""
+)
+# Elsewhere one by one: the next priority of the same queue, else the next queue, else the next lane.
+_BUCKET_BEHIND = """
+    SELECT * FROM (
+        SELECT lane, queue_name, priority, {wait} AS wait, <place> AS place FROM txtasks_task {by_queue}
+         WHERE status = 'pending' AND <behind> ORDER BY <order>, run_after, id LIMIT 1) AS b<place>
+"""
+
+
+def _bucket_behind(place: int, behind: str, order: str) -> str:
+    text = _BUCKET_BEHIND.replace("<place>", str(place)).replace("<behind>", behind)
+    return text.replace("<order>", order)
+
+
+FIRST_BUCKET = _bucket_behind(1, "lane <from> %(lane)s", "lane, queue_name, priority")
+NEXT_BUCKET = (
+    _bucket_behind(
+        1, "lane = %(lane)s AND queue_name = %(queue)s AND priority > %(priority)s", "priority"
+    )
+    + "UNION ALL"
+    + _bucket_behind(2, "lane = %(lane)s AND queue_name > %(queue)s", "queue_name, priority")
+    + "UNION ALL"
+    + _bucket_behind(3, "lane > %(lane)s", "lane, queue_name, priority")
+    + "ORDER BY place LIMIT 1"
+)
 
 # Live first: a row moves to the finished ones, and never back.
 STATE_OF = "SELECT TRIM(status) FROM txtasks_task WHERE id = %(id)s"
@@ -389,7 +462,8 @@ ORPHANS = """
 OVERDUE = """
     SELECT id, task_name, notified_at IS NULL OR notified_at < {ago}, CAST(run_after AS {text}) AS due_at
       FROM txtasks_task {by_queue}
-     WHERE status = 'pending' AND queue_name = %(queue)s AND priority = %(priority)s AND run_after < {ago}
+     WHERE status = 'pending' AND lane = '' AND queue_name = %(queue)s AND priority = %(priority)s
+       AND run_after < {ago}
        {sound_id} AND attempt < 2147483647 AND failures < 2147483647 AND crashes < 2147483647 {after}
      ORDER BY run_after, id LIMIT %(limit)s
 """

@@ -25,7 +25,11 @@ from django_txtasks.lifecycle.execute import (
 
 @contextmanager
 def own_transaction(
-    alias: str, *, limit: timedelta | None = None, in_order: bool = False
+    alias: str,
+    *,
+    limit: timedelta | None = None,
+    in_order: bool = False,
+    read_committed: bool = False,
 ) -> Iterator[None]:
     """Open a transaction in which only our own statements run.
 
@@ -35,8 +39,12 @@ def own_transaction(
             MariaDB, has no such limit.
         in_order: with ``limit``, for PostgreSQL: read what waits in the order of its index, a few rows, even
             if statistics of a table that was empty make it seem as cheap to sort all of them.
+        read_committed: each statement sees what was committed before it, whatever the isolation level of the
+            connection. No transaction may be open.
     """
     with transaction.atomic(using=alias):
+        if read_committed and connections[alias].vendor != "sqlite":  # whose only writer sees all
+            execute(alias, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
         if limit is not None and getattr(connections[alias], "mysql_is_mariadb", False):
             _limit_mariadb(alias, max(1, math.ceil(limit.total_seconds())))
         if limit is not None and _lacks_limits(connections[alias]):

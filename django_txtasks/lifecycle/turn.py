@@ -100,6 +100,7 @@ class Candidate(NamedTuple):
     and ``CHOOSE_BY_ID``.
 
     Attributes:
+        lane: empty = in none.
         merge_key: its unique key, if it has one and has not begun; see ``merging``.
         may_share: it may be handed to a slot together with others.
         due_at: ``run_after`` as text, with which a cursor is made.
@@ -119,6 +120,7 @@ class Candidate(NamedTuple):
     timeout: float | None
     hooks: str
     snoozes: int
+    lane: str
     merge_key: Any
     may_share: Any
     due_at: str
@@ -140,9 +142,15 @@ class Candidate(NamedTuple):
             read_entries(self.errors),
             self.timeout if self.timeout is None or registry.is_time_limit(self.timeout) else None,
             self.hooks,
-            bool(self.may_share),
+            bool(self.may_share) and not self.lane,  # what is claimed takes a place in its lane
             self.snoozes,
+            self.lane,
         )
+
+    @property
+    def has_key(self) -> bool:
+        """Whether it is merged with others of its unique key; in a lane that is the lane's business."""
+        return self.merge_key is not None and not self.lane
 
     @property
     def cursor(self) -> Cursor:
@@ -219,6 +227,7 @@ class TurnResult:
         claimed: by the scan and by hints, in this order.
         looked_up: the ids of the request.
         later: of these, pending but not claimed: seconds until they are due; zero = no slot was free.
+        in_lanes: of these, due, and their lanes by name: when they start, their lane decides.
         absent: of these, no row, live or finished: perhaps one that is not committed yet.
         cursors: how far scans have come.
         backlog: the scan may not have seen all that is due.
@@ -230,12 +239,14 @@ class TurnResult:
         has_keys: it has met rows with a unique key, which are claimed by ``portable`` alone.
         leaves_keys: it has left them to the next turn.
         keys_wait: it has claimed nothing, and some rows, or the keys of some, are in other hands.
+        lanes: what it has learned of lanes, if it has served them.
     """
 
     rest: Capacity
     claimed: list[Attempt] = field(default_factory=list)
     looked_up: Sequence[uuid.UUID] = ()
     later: Mapping[uuid.UUID, float] = field(default_factory=dict)
+    in_lanes: Mapping[uuid.UUID, str] = field(default_factory=dict)
     absent: Sequence[uuid.UUID] = ()
     cursors: Cursors = field(default_factory=dict)
     backlog: bool = False
@@ -247,6 +258,7 @@ class TurnResult:
     has_keys: bool = False
     leaves_keys: bool = False
     keys_wait: bool = False
+    lanes: Any = None
 
     @property
     def has_more(self) -> bool:
@@ -265,11 +277,16 @@ class TurnResult:
         if not self.looked_up:
             return set()
         ours = {attempt.task_id for attempt in self.claimed}
-        return set(self.looked_up) - ours - self.later.keys() - set(self.absent)
+        known = ours | self.later.keys() | self.in_lanes.keys()
+        return set(self.looked_up) - known - set(self.absent)
 
 
 def waits_of(candidates: Iterable[Candidate], claimed: Iterable[Attempt]) -> dict[uuid.UUID, float]:
-    """Return the seconds until each of the rows is due that were not claimed."""
+    """Return the seconds until each of the rows is due that were not claimed, but for those that wait in lanes."""
     taken = {attempt.task_id for attempt in claimed}
-    waits = {as_uuid(one.id): max(0.0, float(one.wait)) for one in candidates}
+    waits = {
+        as_uuid(one.id): max(0.0, float(one.wait))
+        for one in candidates
+        if one.wait > 0 or not one.lane
+    }
     return {task_id: wait for task_id, wait in waits.items() if task_id not in taken}

@@ -14,8 +14,10 @@ from django_txtasks.lifecycle import processes, statements
 from django_txtasks.lifecycle.execute import execute, fetch
 from django_txtasks.lifecycle.sessions import session_of_thread
 
-PROTOCOL = 1
-"""What workers of this release know of, which stands in their rows: 1 = paused queues."""
+PAUSES, LANES = 1, 2
+"""What workers may know of, each with what comes before it: paused queues; lanes."""
+PROTOCOL = LANES
+"""What workers of this release know of, which stands in their rows."""
 
 
 def register(

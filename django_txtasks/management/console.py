@@ -1,8 +1,9 @@
-"""Helpers of the long-running commands: a readable log, and signals that stop them."""
+"""Helpers of commands: a readable log, signals that stop them, and a database that has to be there."""
 
 from __future__ import annotations
 
 import contextlib
+import getpass
 import logging
 import os
 import signal
@@ -12,14 +13,15 @@ import time
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from django.core.checks import CheckMessage
-from django.core.management.base import CommandError
-from django.db import connections, router
+from django.core.management.base import BaseCommand, CommandError
+from django.db import DatabaseError, InterfaceError, connections, router
 
 from django_txtasks import checks, hints, logs, signals
 from django_txtasks.lifecycle import sessions
+from django_txtasks.lifecycle.database_errors import text_of
 from django_txtasks.models import Task
 
 CHECKS = ["txtasks"]
@@ -29,7 +31,44 @@ CONNECT_TIMEOUT_SECONDS = 5.0
 """Seconds for a look at databases; a server whose packets are dropped answers after minutes, if at all."""
 LAST_WORDS_SECONDS = 3.0
 """Seconds that log handlers and unsent hints have when a process ends without waiting for its threads."""
+UNREACHABLE = 2
+"""Exit code of a command whose database cannot be asked."""
 LEVELS = {0: logging.WARNING, 1: logging.INFO}
+
+
+class DatabaseCommand(BaseCommand):
+    """A command that asks one database, says what it has found, and ends."""
+
+    requires_system_checks = CHECKS
+    of_database = "Whose tasks"
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "--database", default="default", metavar="ALIAS", help=f"{self.of_database} (default)."
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        alias = options["database"]
+        if alias not in connections:
+            raise CommandError(f"Database {alias!r} is not in DATABASES.")
+        try:
+            refuse_without_tables(alias)
+            self.run(alias, options)
+        except (DatabaseError, InterfaceError) as error:
+            text = f"Database {alias!r} cannot be asked, or not written: {text_of(error)}"
+            raise CommandError(text, returncode=UNREACHABLE) from None
+
+    def run(self, alias: str, options: dict[str, Any]) -> None:
+        """Do what the command is for."""
+        raise NotImplementedError
+
+
+def user_of_process() -> str:
+    """Return who runs this process, if the system knows a name."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):
+        return ""
 
 
 def database_option(parser: ArgumentParser, what: str) -> None:

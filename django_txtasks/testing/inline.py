@@ -13,7 +13,7 @@ from django_txtasks import registry
 from django_txtasks.conf import get_config
 from django_txtasks.enqueueing import notify_on_commit
 from django_txtasks.exceptions import Snooze, TaskCancelled
-from django_txtasks.lifecycle import engines, outcomes, workers
+from django_txtasks.lifecycle import engines, lanes, outcomes, workers
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.brake import brakes
 from django_txtasks.lifecycle.turn import Capacity, Scan, Subscription, TurnRequest
@@ -98,6 +98,8 @@ def _claim_one(subscription: Subscription, worker: uuid.UUID) -> Attempt | None:
     with transaction.atomic(using=subscription.alias):
         request = TurnRequest(Capacity(1), scan=Scan(subscription.queues))
         claimed = engines.claim(subscription, worker, request, with_keys=True).claimed
+        if not claimed:  # one at a time, so limits of lanes do not matter
+            claimed = lanes.claim_any(subscription, worker, 1)
         return next(iter(claimed), None)
 
 

@@ -17,6 +17,7 @@ class Kind(enum.Enum):
 
     LOOK_UP = enum.auto()
     SCAN = enum.auto()
+    LANES = enum.auto()
 
 
 class BackOff:

@@ -21,7 +21,7 @@ from django_txtasks.conf import Config
 from django_txtasks.enqueueing import notify_on_commit
 from django_txtasks.exceptions import Retry, Snooze, TaskCancelled, TimedOut, class_path
 from django_txtasks.functions import TaskContext
-from django_txtasks.lifecycle import outcomes
+from django_txtasks.lifecycle import lanes, outcomes
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.sessions import session_of_thread
 from django_txtasks.logs import current
@@ -62,6 +62,8 @@ class Runner:
             if type(error) is TimedOut:  # as it was raised from outside, it has no text
                 error = limit.error().with_traceback(error.__traceback__)
             ended = failed(attempt, error, self.config)
+            if attempt.lane and isinstance(error, Retry) and error.lane:
+                self._hold_lane(attempt.lane, ended)
             tracebacks.forget_locals(error)
         is_asked = (
             ended.arrow is not Arrow.FINISH and ended.exception is None
@@ -99,6 +101,13 @@ class Runner:
             tracebacks.forget_locals(error)
             return ended._replace(error=entry)
         return ended
+
+    def _hold_lane(self, lane: str, ended: Ended) -> None:
+        """Hold the lane, before its place is free; where that fails, the task alone waits."""
+        try:
+            lanes.hold(self.alias, lane, ended.delay)
+        except (DatabaseError, InterfaceError):
+            after_attempt(failed=True)
 
     def _keep_error(self, ended: Ended) -> None:
         """Keep what a commit hook raised beside the finished task; it is logged in any case."""

@@ -12,6 +12,7 @@ from django_txtasks.lifecycle.engines.portable import KEY_SECONDS
 from django_txtasks.lifecycle.turn import Capacity, TurnResult
 from django_txtasks.retry import jitter
 from django_txtasks.worker.back_off import BackOff, Kind
+from django_txtasks.worker.limits import NEVER
 from django_txtasks.worker.sweep import TURN_SECONDS
 from django_txtasks.worker.timers import Timers
 
@@ -31,11 +32,13 @@ class Plan:
     Attributes:
         hinted: look these ids up.
         scans: look for what is due, too.
+        serves_lanes: claim in lanes, and nothing else.
     """
 
     capacity: Capacity
     hinted: Sequence[uuid.UUID] = ()
     scans: bool = False
+    serves_lanes: bool = False
 
 
 class Schedule:
@@ -55,7 +58,7 @@ class Schedule:
         self._back_off = BackOff(config.lease)
         self._timed: set[uuid.UUID] = set()
         self._width = 0
-        self._backlog = False
+        self._backlog = self._served_lanes = False
         # so what they name and is not there has been done by another worker: all of them hear of it
         self._hints_follow_commits = config.has_database_hints
         self._earlier = jitter(0, 0.5)  # share of poll_interval off the first wait: see ``failed``
@@ -74,6 +77,7 @@ class Schedule:
         unrecorded: bool,
         more: bool = False,
         may_scan: bool = True,
+        lanes_at: float = NEVER,
     ) -> float:
         """Return when the next turn is due; 0 = now. Arguments as of ``plan``."""
         times = [self._next_beat]
@@ -85,6 +89,8 @@ class Schedule:
         if capacity.width and may_scan:
             scan = 0.0 if more else self._next_scan
             times.append(max(scan, self._back_off.not_before_of(Kind.SCAN)))
+        if capacity.dedicated:
+            times.append(max(lanes_at, self._back_off.not_before_of(Kind.LANES)))
         return max(min(times), self._back_off.not_before)
 
     def plan(
@@ -95,18 +101,28 @@ class Schedule:
         *,
         more: bool = False,
         may_scan: bool = True,
+        lanes_at: float = NEVER,
     ) -> Plan:
         """Return what to look for now.
 
         Args:
             more: others wait beside those that are ``hinted``.
             may_scan: False = so many wait for a slot that it is better to claim many again later.
+            lanes_at: when a lane may have something to start, or is to be looked for.
         """
         self._timed, self._back_off.tried = set(), set()
         if self._back_off.only_beats or not capacity.width:
             return Plan(Capacity(0))
         scan = (more or now >= self._next_scan) and may_scan
         look_up = bool(hinted) or self.timers.next() <= now
+        lanes_from = max(lanes_at, self._back_off.not_before_of(Kind.LANES))
+        may_serve = bool(capacity.dedicated) and lanes_from <= now
+        # by turns, so that neither starves the other
+        self._served_lanes = may_serve and not (self._served_lanes and (scan or look_up))
+        if self._served_lanes:
+            self._back_off.tried.add(Kind.LANES)
+            room = Capacity(capacity.dedicated, limit=capacity.limit)
+            return Plan(room, serves_lanes=True)
         if self._back_off.one_by_one:
             scan, look_up = self._back_off.one_of(scan, look_up, now)
         elif scan and (more or self._backlog):

@@ -21,9 +21,10 @@ from django.db import (
 from django_txtasks.conf import Config
 from django_txtasks.enqueueing import notify_on_commit
 from django_txtasks.exceptions import ClaimLost
-from django_txtasks.lifecycle import engines, sessions
+from django_txtasks.lifecycle import engines, lanes, sessions
 from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.database_errors import is_repeatable, is_timeout
+from django_txtasks.lifecycle.lanes import LanesRequest
 from django_txtasks.lifecycle.transactions import own_transaction
 from django_txtasks.lifecycle.turn import Capacity, Scan, Subscription, TurnRequest, TurnResult
 from django_txtasks.worker.cleaner_check import CleanerCheck
@@ -83,7 +84,13 @@ class TurnWriter:
         """The worker's id; before it has one, what the log says instead."""
         return self.id or "(not registered yet)"
 
-    def write(self, plan: Plan, slots: SlotState, connected: bool | None) -> TurnResult:
+    def write(
+        self,
+        plan: Plan,
+        slots: SlotState,
+        connected: bool | None,
+        lanes_request: LanesRequest | None = None,
+    ) -> TurnResult:
         """Beat, record, claim, commit. What was claimed may start once this has returned.
 
         Raises:
@@ -91,15 +98,23 @@ class TurnWriter:
             DatabaseError, InterfaceError, ClaimLost: see ``failed``.
         """
         self._only_records = not plan.capacity.width
+        serves_lanes = lanes_request is not None
         sessions.dedicate(self.alias, self.config.lease / 2)
         self.registration.ensure(connected)
-        batch = self._usual_batch()
+        if lanes_request is not None and lanes_request.new:
+            lanes.create(self.alias, lanes_request.new)
+        batch = None if serves_lanes else self._usual_batch()
         scan = self.scans.begin() if plan.scans and batch is not None else None
         if batch is not None and not isinstance(scan, Sweep):
             request = TurnRequest(plan.capacity, plan.hinted, scan)
             return self._write_whole_turn(request, batch, slots.running, connected)
         me = self.registration.me
-        with own_transaction(self.alias, limit=self.config.lease / 2, in_order=True):
+        with own_transaction(
+            self.alias,
+            limit=self.config.lease / 2,
+            in_order=True,
+            read_committed=serves_lanes,
+        ):
             self.registration.beat(slots.running, connected)
             is_due = self.reconciliation.is_due
             reconciled = self.reconciliation.reconcile(me, slots.holds()) if is_due else []
@@ -109,7 +124,11 @@ class TurnWriter:
                 self.scans.from_head()  # it is due at its old place again, or soon
             if plan.scans and scan is None:
                 scan = self.scans.begin()
-            result = self._claim(plan, scan)
+            result = (
+                self._claim(plan, scan)
+                if lanes_request is None
+                else self._serve_lanes(plan.capacity, lanes_request)
+            )
         self._note_keys(result)
         result = self._scanned(replace(result, recorded=recorded))
         self.reconciliation.is_unsure = self._has_unheld = False
@@ -195,6 +214,13 @@ class TurnWriter:
             blocked_queue=swept.blocked_queue or found.blocked_queue,
             has_scanned=True,
         )
+
+    def _serve_lanes(self, capacity: Capacity, request: LanesRequest) -> TurnResult:
+        claimed, learned = lanes.turn(self.subscription, self.registration.me, request)
+        rest = capacity._replace(
+            dedicated=capacity.dedicated - len(claimed), limit=capacity.limit - len(claimed)
+        )
+        return TurnResult(rest, claimed, lanes=learned)
 
     def _scanned(self, result: TurnResult) -> TurnResult:
         if not result.has_scanned:

@@ -16,6 +16,7 @@ from django_txtasks.lifecycle.turn import Capacity, Subscription
 from django_txtasks.worker.cancelling import CancelLook
 from django_txtasks.worker.glances import Glances
 from django_txtasks.worker.hint_inbox import HintInbox
+from django_txtasks.worker.lane_book import LaneBook
 from django_txtasks.worker.limits import NEVER
 from django_txtasks.worker.probes import Liveness
 from django_txtasks.worker.registration import DeclaredLost
@@ -56,6 +57,7 @@ class Turns:
         self._may_glance = config.has_database_hints
         self._logs_queries = connections[subscription.alias].queries_logged  # as where DEBUG is set
         self.schedule = Schedule(config)
+        self.lanes = LaneBook(config, subscription)
         self.is_closed = False
 
     def capacity(self) -> Capacity:
@@ -68,12 +70,16 @@ class Turns:
         return min(self._next_glance(capacity), self._next_turn(capacity), self._cancel_look.next)
 
     def _next_turn(self, capacity: Capacity) -> float:
+        if self._workload.ended_in:
+            self.lanes.ended(self._workload.ended_in)
+            self._workload.ended_in.clear()
         due = self.schedule.next_turn(
             capacity,
             hinted=bool(self._inbox.ids),
             more=bool(self._inbox.more),
             may_scan=self._workload.may_scan,
             unrecorded=bool(self._workload.buffer.waiting),
+            lanes_at=self.lanes.next,
         )
         return max(due, self._workload.gathers_until) if self.schedule.has_backlog else due
 
@@ -118,16 +124,23 @@ class Turns:
         now, hinted = time.monotonic(), list(self._inbox.ids)
         capacity, workload = self.capacity(), self._workload
         plan = self.schedule.plan(
-            capacity, hinted, now, more=bool(self._inbox.more), may_scan=workload.may_scan
+            capacity,
+            hinted,
+            now,
+            more=bool(self._inbox.more),
+            may_scan=workload.may_scan,
+            lanes_at=self.lanes.next,
         )
+        request = self.lanes.request(plan.capacity.width, now) if plan.serves_lanes else None
         try:
-            result = self._writer.write(plan, workload.slots, self._inbox.connected)
+            result = self._writer.write(plan, workload.slots, self._inbox.connected, request)
         except (DatabaseError, InterfaceError, ClaimLost, DeclaredLost) as error:
             self._heal(error)
             return
         self._start(result.claimed, now)  # before all else: they have waited long enough
         self._liveness.wrote()
-        workload.learn(result, capacity)
+        workload.learn(result, plan.capacity)
+        self.lanes.learn(result, time.monotonic())
         self.schedule.written(result, time.monotonic(), busy=workload.buffer.held_up)
         self._inbox.looked_up(result.settled)
         if result.has_scanned:

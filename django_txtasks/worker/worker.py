@@ -136,7 +136,8 @@ class Worker:
             return False
         if self.stop.asked or self._recycle or self.workload.is_used_up:
             return True
-        is_idle = self.turns.schedule.nothing_due and not self.inbox.ids and not self.inbox.more
+        is_idle = self.turns.schedule.nothing_due and self.turns.lanes.is_idle
+        is_idle = is_idle and not self.inbox.ids and not self.inbox.more
         return self._batch and is_idle
 
     def _collect(self) -> None:

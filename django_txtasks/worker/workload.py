@@ -27,6 +27,7 @@ class Workload:
 
     Attributes:
         count: tasks that were started.
+        ended_in: lanes of which a task has ended; whoever reads it empties it.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Workload:
         self.slots = Slots(threads, run=run, wake=wake, patience=patience, took=self.prefetch.took)
         self.buffer, self._recycling = buffer, recycling
         self.count = 0
+        self.ended_in: set[str] = set()
         self._left = sys.maxsize if max_tasks is None else max_tasks
         self._blocked = False
         self._free_since: float | None = None  # when a slot has become free after the last turn
@@ -123,6 +125,7 @@ class Workload:
         """
         ended = self.slots.collect()
         self.buffer.add(ended)
+        self.ended_in.update([one.attempt.lane for one in ended if one.attempt.lane])
         if self.slots.free:  # a moment after its last task has ended, perhaps
             self._free_since = self._free_since or time.monotonic()
         if ended:
@@ -139,6 +142,7 @@ class Workload:
     def release(self, attempts: list[Attempt]) -> None:
         """Release attempts that have not begun: another slot, or another worker, may begin them at once."""
         self._counted(-len(attempts))
+        self.ended_in.update([one.lane for one in attempts if one.lane])
         self.buffer.add(Ended(attempt=one, arrow=Arrow.RELEASE) for one in attempts)
 
     def _counted(self, number: int) -> None:

@@ -516,3 +516,46 @@ def tidy_in_a_storm(ctx: TaskContext, key, fails=False):
     time.sleep(0.005)
     if fails and ctx.failures < 2:
         raise ValueError(key)
+
+
+# -- lanes ----------------------------------------------------------------------------------------
+
+
+@task(lane="api", idempotent=True)
+def call_api(key="api", seconds=0.0):
+    ran(key)
+    time.sleep(seconds)
+    ran(f"{key} ended")
+
+
+@task(lane="api", atomic=True)
+def call_api_atomically(key="api"):
+    ran(key)
+
+
+@task(lane=lambda key, tenant="a": f"tenant:{tenant}" if tenant else None)
+def serve_tenant(key, tenant="a"):
+    ran(key)
+
+
+@task(lane="api")
+def api_until_released(key):
+    ran(key)
+    released.wait(60)
+
+
+@task(lane="api", takes_context=True)
+def asked_to_wait(ctx: TaskContext, key, seconds):
+    ran(key, ctx.attempt)
+    if ctx.attempt == 1:
+        raise Retry("429", after=seconds, lane=True)
+
+
+@task(lane="api", unique_key=lambda key: "one")
+def call_api_once(key):
+    ran(key)
+
+
+@task(lane="api")
+def hook_in_a_lane(event):
+    ran(f"{event['event']} in a lane")

@@ -47,6 +47,12 @@ def passed(scanned: Iterable[Found]) -> dict[Bucket, Cursor]:
     return {Bucket(*bucket): candidate.cursor for bucket, candidate in last.items()}
 
 
+def in_lanes(found: Iterable[Found]) -> Mapping[uuid.UUID, str]:
+    """Return the lanes of those rows that are due."""
+    rows = [one.candidate for one in found if one.candidate.lane]
+    return {as_uuid(one.id): one.lane for one in rows if one.wait <= 0}
+
+
 def later(
     asked: Set[uuid.UUID], found: Iterable[Found], claimed: Iterable[Attempt]
 ) -> Mapping[uuid.UUID, float]:

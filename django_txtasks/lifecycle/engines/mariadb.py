@@ -69,7 +69,9 @@ def turn(
         hinted = results.pop() if request.hinted else []
         seen = list(_seen(results, hinted))
         admission = request.capacity.admit(
-            one.attempt_of(worker) for _, one in seen if one.wait <= 0 and one.merge_key is None
+            one.attempt_of(worker)
+            for _, one in seen
+            if one.wait <= 0 and one.merge_key is None and not one.lane
         )
         known = {as_uuid(task_id) for task_id, *_ in hinted}
         missing = sorted(set(request.hinted) - known, key=_INT)
@@ -291,7 +293,7 @@ def _result(
     rows = [Found(as_uuid(one.id) in taken, priority, one) for priority, one in seen]
     cursors: Cursors = {}
     backlog = False
-    has_keys = any(one.merge_key is not None and one.wait <= 0 for _, one in seen)
+    has_keys = any(one.has_key and one.wait <= 0 for _, one in seen)
     if request.scan is not None:
         scanned = [one for one in rows if one.priority is not None]
         cursors, backlog = request.scan.ended(
@@ -307,6 +309,7 @@ def _result(
         claimed,
         looked_up=request.hinted,
         later=found.later(asked, rows, claimed),
+        in_lanes=found.in_lanes(rows),
         absent=sorted(asked - known),
         cursors=cursors,
         backlog=backlog,

@@ -152,7 +152,7 @@ def look_up(
     )
     is_blocked = result.blocked_queue is not None
     capacity = Capacity(0) if is_blocked else result.rest
-    due = [one for one in candidates if one.wait <= 0][: capacity.width]
+    due = [one for one in candidates if one.wait <= 0 and not one.lane][: capacity.width]
     rows = claim_rows(subscription, worker, due, capacity)
     known = {as_uuid(one.id) for one in candidates}
     if missing := sorted(set(ids) - known):
@@ -164,6 +164,7 @@ def look_up(
         claimed=result.claimed + rows.attempts,
         looked_up=tuple(ids),
         later=_waits(candidates, due[: rows.passed], rows),
+        in_lanes={as_uuid(one.id): one.lane for one in candidates if one.lane and one.wait <= 0},
         absent=sorted(set(ids) - known),
         blocked_queue=result.blocked_queue or rows.blocked_queue,
         has_keys=result.has_keys or rows.has_keys,

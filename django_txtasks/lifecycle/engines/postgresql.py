@@ -17,6 +17,7 @@ from django.db import OperationalError
 
 from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.attempts import Ended
+from django_txtasks.lifecycle.dialect import DIALECTS
 from django_txtasks.lifecycle.engines import found
 from django_txtasks.lifecycle.execute import fetch
 from django_txtasks.lifecycle.outcomes import Recorded, finishing
@@ -140,8 +141,8 @@ def _read(
     (finished, attempts, known, *_), *_ = rows
     rows_found = _found(rows)
     ready = [one.candidate for one in rows_found if one.candidate.wait <= 0]
-    due = [one.attempt_of(worker) for one in ready if one.merge_key is None]
-    has_keys = len(due) < len(ready)
+    due = [one.attempt_of(worker) for one in ready if one.merge_key is None and not one.lane]
+    has_keys = len(due) < len(ready) and any(one.has_key for one in ready)
     claimed, rest, blocked_queue = request.capacity.admit(due)
     taken = [one.candidate.id for one in rows_found if one.is_taken]
     if taken != [attempt.task_id for attempt in claimed]:
@@ -165,6 +166,7 @@ def _read(
         claimed,
         looked_up=request.hinted,
         later=found.later(asked, rows_found, claimed),
+        in_lanes=found.in_lanes(rows_found),
         absent=sorted(asked - set(known or [])),
         cursors=cursors,
         backlog=backlog,
@@ -200,14 +202,10 @@ def _recorded(
 
 # Nothing is finished or claimed where the beat finds no row, whose lock is held until the commit. In this SQL a
 # bucket is called a head, and a cursor a mark.
+_OF_PENDING = DIALECTS["postgresql"]
 _PRIORITIES = (
-    statements.PENDING_PRIORITIES.replace(
-        "{to_queue}", "(t.status, t.queue_name) <= ('pending', %(queue)s)"
-    )
-    .replace(
-        "{below_priority}",
-        "(t.status, t.queue_name, t.priority) < ('pending', %(queue)s, present.priority)",
-    )
+    statements.PENDING_PRIORITIES.replace("{to_queue}", _OF_PENDING.to_queue)
+    .replace("{below_priority}", _OF_PENDING.below_priority)
     .replace("%(queue)s", "asked.queue")
 )
 _DUE_OF_HEAD = (
@@ -247,14 +245,15 @@ _DUE = f""",
 _HINTED = f""",
     hinted AS ({statements.CHOOSE_BY_ID.replace("{in_ids}", "{in_hinted}")})"""
 # As in ``Capacity.admit``: what is short may wait for a slot, each other one has to find one, and none overtakes
-# one that finds none. Rows with a unique key are left to ``portable``, which merges them.
+# one that finds none. Rows with a unique key are left to ``portable``, which merges them, and those of lanes to
+# ``lifecycle.lanes``.
 _CLAIM = f""",
     fitting AS (
         SELECT id, place,
                count(*) FILTER (WHERE NOT is_short) OVER above AS others,
                count(*) FILTER (WHERE is_short) OVER above AS short
           FROM (SELECT id, place, may_share AND task_name {{in_short}} AS is_short
-                  FROM chosen WHERE wait <= 0 AND merge_key IS NULL) AS found
+                  FROM chosen WHERE wait <= 0 AND merge_key IS NULL AND lane = '') AS found
         WINDOW above AS (ORDER BY place)
     ),
     taken AS (

@@ -1,0 +1,142 @@
+"""The page of lanes: what runs and waits in each, and limits that take the place of the settings'."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.db import router
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils.html import format_html
+from django.utils.translation import gettext_lazy as _
+
+from django_txtasks.admin import shown
+from django_txtasks.admin.pages import ModelAdmin
+from django_txtasks.exceptions import ConfigError
+from django_txtasks.inspection.lanes import MOST_WAITING, LaneStatus, status_of_lanes
+from django_txtasks.lane_rules import KEYS, parse_value
+from django_txtasks.lifecycle import lane_changes
+from django_txtasks.models import DatabaseNow, Lane
+
+
+class LaneForm(forms.ModelForm):  # type: ignore[type-arg]
+    """Limits, each empty where the settings count; and a pause."""
+
+    paused = forms.BooleanField(
+        label=_("paused"),
+        required=False,
+        help_text=_("None of its tasks starts until it is resumed; those that run go on."),
+    )
+
+    class Meta:
+        model = Lane
+        fields = (*KEYS, "reason")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["paused"].initial = self.instance.paused_at is not None
+        for key in KEYS:
+            self.fields[key].help_text = _("Empty: as in the settings.")
+
+    def clean(self) -> dict[str, Any]:
+        """Refuse what is no limit, as the settings do."""
+        cleaned: dict[str, Any] = super().clean() or {}
+        for key in KEYS:
+            if cleaned.get(key) not in (None, ""):
+                try:
+                    parse_value(key, cleaned[key], key)
+                except ConfigError as error:
+                    self.add_error(key, str(error))
+        return cleaned
+
+
+@admin.register(Lane)
+class LaneAdmin(ModelAdmin):
+    """Lanes. Workers write the rows; who may change one changes its limits, and pauses and resumes it."""
+
+    form = LaneForm
+    list_display = ("lane", "limits", "running", "waiting", "now")
+    list_per_page = 50
+    show_full_result_count = False
+    search_fields = ("name",)
+    ordering = ("name",)
+    sortable_by = ()
+    actions = None
+    readonly_fields = ("limits", "running", "waiting", "now")
+    fieldsets = (
+        (None, {"fields": ("limits", "running", "waiting", "now")}),
+        (_("Instead of the settings"), {"fields": KEYS}),
+        (_("Pause"), {"fields": ("paused", "reason")}),
+    )
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        """Rows with the database's clock."""
+        rows: QuerySet[Any] = super().get_queryset(request).annotate(now=DatabaseNow())
+        return rows
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        """Write what was changed, and nothing that workers write; Django's log says who did it."""
+        alias, user = router.db_for_write(Lane), request.user.get_username()
+        values = {key: form.cleaned_data[key] for key in KEYS if key in form.changed_data}
+        if values:
+            lane_changes.limit(alias, obj.pk, values, by=user)
+        if "paused" in form.changed_data and form.cleaned_data["paused"]:
+            lane_changes.pause(alias, obj.pk, by=user, reason=form.cleaned_data["reason"])
+        elif "paused" in form.changed_data:
+            lane_changes.resume(alias, obj.pk, by=user)
+        if old := lane_changes.workers_that_ignore_lanes(alias):
+            text = _("Workers of an older release ignore lanes until they are replaced: %s")
+            self.message_user(request, text % ", ".join(old), messages.WARNING)
+
+    def _status(self, row: Any) -> LaneStatus:
+        if not hasattr(row, "lane_status"):
+            (row.lane_status,) = status_of_lanes(row._state.db or "default", [row.pk])
+        found: LaneStatus = row.lane_status
+        return found
+
+    @admin.display(description=_("lane"))
+    def lane(self, row: Any) -> str:
+        return shown.line(row.pk)
+
+    @admin.display(description=_("limits"))
+    def limits(self, row: Any) -> str:
+        """Show the limits that hold, whoever has said them."""
+        status = self._status(row)
+        if status.is_known:
+            return status.limits
+        return format_html(
+            '{}<br><small class="txtasks-warning">{}</small>',
+            status.limits,
+            _("no rule in TXTASKS['lanes']"),
+        )
+
+    @admin.display(description=_("running"))
+    def running(self, row: Any) -> int:
+        return self._status(row).running
+
+    @admin.display(description=_("waiting"))
+    def waiting(self, row: Any) -> str:
+        count = self._status(row).waiting
+        return f"{count}+" if count >= MOST_WAITING else str(count)
+
+    @admin.display(description=_("now"))
+    def now(self, row: Any) -> str:
+        """Show whether its next task may start."""
+        status = self._status(row)
+        if status.paused_at is not None:
+            since = shown.age(status.paused_at, row.now)
+            why = shown.line(status.reason) if status.reason else ""
+            return format_html("{} {} {}", shown.badge("held", _("paused")), since, why)
+        if status.is_full:
+            return shown.badge("claimed", _("full"))
+        if status.opens_in:
+            return str(_("next start in %.1f s") % status.opens_in)
+        return str(_("open"))

@@ -1,0 +1,78 @@
+"""What a person changes of a lane: other limits than those of the settings, a pause. Workers obey with their next
+turn, and what runs goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.db import transaction
+
+from django_txtasks import signals
+from django_txtasks.lane_rules import KEYS, parse_value
+from django_txtasks.lifecycle import lanes
+from django_txtasks.lifecycle.workers import LANES
+from django_txtasks.models import DatabaseNow, Lane, Worker
+
+
+def limit(alias: str, name: str, values: Mapping[str, Any], *, by: str = "") -> None:
+    """Write limits that take the place of the settings'.
+
+    Only these columns are written: workers write the others meanwhile.
+
+    Args:
+        values: ``at_most``, ``rate``, ``burst``, ``weight``; None = as in the settings.
+
+    Raises:
+        ConfigError: one of them cannot be.
+    """
+    checked = {key: _sound(key, values[key]) for key in KEYS if key in values}
+    _write(alias, name, **checked)
+    text = ", ".join(f"{key}={value or 'as in the settings'}" for key, value in checked.items())
+    signals.lane_limited.emit(database=alias, lane=name, by=by or "?", limits=text)
+
+
+def _sound(key: str, value: Any) -> Any:
+    if value in (None, ""):
+        return "" if key == "rate" else None
+    parse_value(key, value, key)
+    return value
+
+
+def pause(alias: str, name: str, *, by: str = "", reason: str = "") -> bool:
+    """Have no task of a lane start until it is resumed; False = it was paused before, and stays as it was."""
+    columns = Lane._meta
+    lanes.create(alias, [name])
+    row = {
+        "paused_by": by[: columns.get_field("paused_by").max_length],
+        "reason": reason[: columns.get_field("reason").max_length],
+    }
+    found = Lane.objects.using(alias).filter(pk=name, paused_at=None)
+    is_new = bool(found.update(paused_at=DatabaseNow(), **row))
+    if is_new:
+        signals.lane_paused.emit(database=alias, lane=name, by=by or "?", reason=reason)
+    return is_new
+
+
+def resume(alias: str, name: str, *, by: str = "") -> bool:
+    """Let tasks of a lane start again, also if one of them has asked it to wait; False = they were free to."""
+    with transaction.atomic(using=alias):
+        row = Lane.objects.using(alias).select_for_update().filter(pk=name).first()
+        if row is None or (row.paused_at is None and row.held_until is None):
+            return False
+        nothing = {"paused_at": None, "paused_by": "", "reason": "", "held_until": None}
+        Lane.objects.using(alias).filter(pk=name).update(**nothing)
+    signals.lane_resumed.emit(database=alias, lane=name, by=by or "?")
+    return True
+
+
+def workers_that_ignore_lanes(alias: str) -> list[str]:
+    """Return living workers of an older release, which take tasks of a lane whatever its limits."""
+    living = Worker.objects.using(alias).filter(lost=False, protocol__lt=LANES)
+    seen = living.annotate(now=DatabaseNow())
+    return [str(one) for one in seen if not one.is_silent(one.now)]
+
+
+def _write(alias: str, name: str, **columns: Any) -> None:
+    lanes.create(alias, [name])
+    Lane.objects.using(alias).filter(pk=name).update(**columns)

@@ -1,0 +1,426 @@
+"""Lanes: tasks that share limits. A claimed row is a place in its lane, so nothing can leak that a crash leaves.
+
+A turn for lanes locks the rows of some of them, and then counts, in a new statement, what is claimed in each.
+Nobody else can add to that until it commits. The others leave a locked lane out, and look again in a moment.
+Enqueueing never touches a lane's row.
+
+Where there is room for less than is due, higher priorities come first, and then the lane that was served least, by
+its weight: start-time fair queueing (Goyal, Vin and Cheng, 1996).
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+import uuid
+from collections import Counter, deque
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from django.db import connections
+
+from django_txtasks.exceptions import ConfigError
+from django_txtasks.lane_rules import MOST_AT_ONCE, LaneRule, LaneRules, parse_value
+from django_txtasks.lifecycle import statements
+from django_txtasks.lifecycle.attempts import Attempt
+from django_txtasks.lifecycle.engines.portable import choosing, claim_rows
+from django_txtasks.lifecycle.execute import execute, fetch, fetch_as, fetch_column, fetch_value
+from django_txtasks.lifecycle.pausing import paused_queues
+from django_txtasks.lifecycle.time_limits import fetch_within
+from django_txtasks.lifecycle.turn import Bucket, Candidate, Capacity, Subscription
+
+AT_ONCE = 20
+"""Lanes that one turn locks at most."""
+BUSY_SECONDS = 0.02
+"""Seconds until a lane is looked at again whose row somebody else has locked."""
+LOOK_SECONDS = 0.025
+"""Seconds that one turn gives to looking for lanes in which something is due."""
+PAGE_BUCKETS = 200
+"""Buckets that one statement reads."""
+BUCKETS_OF_LANE = 50
+"""Buckets of one lane that are looked at: its queues, each with its priorities."""
+FULL = float("inf")
+"""Seconds until a lane has room that is full, or paused: nobody knows."""
+TURN_SECONDS = 1.0
+"""Seconds after which the database ends a statement that chooses from a lane; the next turn tries again."""
+
+
+class LaneBucket(NamedTuple):
+    """The pending rows of one lane, queue and priority.
+
+    Attributes:
+        wait: seconds until the first of them is due; zero or less = it is.
+    """
+
+    lane: str
+    queue_name: str
+    priority: int
+    wait: float
+
+
+class LaneLook(NamedTuple):
+    """What a turn has learned of a lane.
+
+    Attributes:
+        tag: its place in the fair order: what it was served by now.
+        wait: seconds until it is worth asking again; zero = there may be more that is due; None = nothing is due;
+            ``FULL`` = whoever runs a task of it will know.
+    """
+
+    tag: float
+    wait: float | None
+
+
+@dataclass(frozen=True)
+class LanesRequest:
+    """What a turn is to do for lanes.
+
+    Attributes:
+        names: the lanes that may have something due.
+        room: claim so many tasks at most.
+        rules: of the settings.
+        served: how far the fair order has come, as far as this worker knows.
+        new: of the names, lanes of which this worker does not know that they have a row.
+        look_behind: look for lanes in which something is due, behind this one; None = do not.
+    """
+
+    names: Sequence[str]
+    room: int
+    rules: LaneRules
+    served: float | None = None
+    new: Collection[str] = ()
+    look_behind: str | None = None
+
+
+@dataclass(frozen=True)
+class LanesResult:
+    """The result of a turn for lanes.
+
+    Attributes:
+        looks: at each of the lanes that were asked for.
+        served: the greatest tag with which one was served.
+        found: buckets of lanes, from a look for those in which something is due.
+        looked_until: the last lane of that look; empty = all were looked at.
+        has_looked: there was such a look.
+    """
+
+    looks: Mapping[str, LaneLook] = field(default_factory=dict)
+    served: float = 0.0
+    found: Sequence[LaneBucket] = ()
+    looked_until: str = ""
+    has_looked: bool = False
+
+
+class LaneRow(NamedTuple):
+    """The columns of ``statements.LOCK_LANES``; times are in seconds."""
+
+    name: str
+    at_most: int | None
+    rate: str
+    burst: int | None
+    weight: float | None
+    is_paused: Any
+    tokens: float | None
+    idle: Any
+    tag: float
+    held: Any
+    seen_at: str
+
+    @property
+    def override(self) -> dict[str, Any]:
+        """What a person has written in place of the settings; somebody may have written what is no limit."""
+        asked = {"at_most": self.at_most, "rate": self.rate, "burst": self.burst}
+        return sound_values({**asked, "weight": self.weight})
+
+
+def sound_values(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of a lane's values that are sound, as ``LaneRule`` has them."""
+    values = {}
+    for key, value in asked.items():
+        if value not in (None, ""):
+            try:
+                values[key] = parse_value(key, value, key)
+            except ConfigError:
+                continue
+    return values
+
+
+def rule_of(rules: LaneRules, row: LaneRow) -> LaneRule:
+    """Return what holds for a lane: what a person has written, else the settings."""
+    return (rules.find(row.name) or LaneRule()).changed_by(row.override)
+
+
+def create(alias: str, names: Collection[str]) -> None:
+    """Write rows for lanes that have none. In no transaction, so that nobody waits for it."""
+    known = set(fetch_column(alias, statements.KNOWN_LANES, names=sorted(names))) if names else ()
+    missing = sorted(set(names) - set(known))
+    if missing:
+        params = {f"lane_{n}": name for n, name in enumerate(missing)}
+        rows = ", ".join(f"(%({name})s)" for name in params)
+        execute(alias, statements.NEW_LANES.replace("{rows}", rows), **params)
+
+
+def greatest_tag(alias: str) -> float:
+    """Return how far the fair order has come: whoever knows nothing begins there."""
+    return float(fetch_value(alias, statements.GREATEST_TAG) or 0.0)
+
+
+def hold(alias: str, name: str, delay: timedelta) -> None:
+    """Have no task of a lane start for a while. One that is held for longer stays so."""
+    execute(alias, statements.HOLD_LANE, name=name, delay=delay.total_seconds())
+
+
+def forget(alias: str, age: timedelta) -> int:
+    """Delete the rows of lanes that no worker has needed for so long, and that no person has changed."""
+    return execute(alias, statements.FORGET_LANES, age=age.total_seconds())
+
+
+def look(alias: str, behind: str) -> tuple[list[LaneBucket], str]:
+    """Return buckets of lanes behind this one, as many as a moment allows.
+
+    Returns:
+        Also the last lane that was looked at; empty = that was the last of all.
+    """
+    found: list[LaneBucket] = []
+    until = time.monotonic() + LOOK_SECONDS
+    while True:
+        page = _buckets(alias, behind, PAGE_BUCKETS, until=until)
+        if len(page) < PAGE_BUCKETS and time.monotonic() < until:
+            return found + page, ""
+        if not page:
+            return found, ""
+        behind = page[-1].lane
+        whole = [one for one in page if one.lane != behind]
+        if whole:  # the last one may have more of them
+            page, behind = whole, whole[-1].lane
+        found += page
+        if time.monotonic() >= until:
+            return found, behind
+
+
+def buckets_of(alias: str, lane: str) -> list[LaneBucket]:
+    """Return the buckets of one lane."""
+    found = _buckets(alias, lane, BUCKETS_OF_LANE, own=True)
+    return [one for one in found if one.lane == lane]
+
+
+def _buckets(
+    alias: str, lane: str, limit: int, *, own: bool = False, until: float = float("inf")
+) -> list[LaneBucket]:
+    """Return the first buckets behind a lane, or from its own on."""
+    start = ">=" if own else ">"
+    if connections[alias].vendor == "postgresql":
+        sql = statements.POSTGRES_BUCKETS.replace("<from>", start)
+        return fetch_as(LaneBucket, alias, sql, lane=lane, limit=limit)
+    found: list[LaneBucket] = []
+    rows = fetch(alias, statements.FIRST_BUCKET.replace("<from>", start), lane=lane)
+    while rows:
+        one = LaneBucket(*rows[0][:4])
+        if own and one.lane != lane:
+            break
+        found.append(one)
+        if len(found) == limit or time.monotonic() >= until:
+            break
+        place = {"lane": one.lane, "queue": one.queue_name, "priority": one.priority}
+        rows = fetch(alias, statements.NEXT_BUCKET, **place)
+    return found
+
+
+def turn(
+    subscription: Subscription, worker: uuid.UUID, request: LanesRequest
+) -> tuple[list[Attempt], LanesResult]:
+    """Claim as ``claim`` does, and look for lanes in which something is due if the request says so."""
+    claimed, result = claim(subscription, worker, request)
+    if request.look_behind is not None:
+        found, until = look(subscription.alias, request.look_behind)
+        result = replace(result, found=found, looked_until=until, has_looked=True)
+    return claimed, result
+
+
+def claim(
+    subscription: Subscription, worker: uuid.UUID, request: LanesRequest
+) -> tuple[list[Attempt], LanesResult]:
+    """Move PENDING -> claimed in the lanes of a request, as many as fit.
+
+    Must run in a transaction that began with the worker's beat, and in which each statement sees what was
+    committed before it: see ``own_transaction``.
+    """
+    alias, names, room = subscription.alias, request.names, request.room
+    served = greatest_tag(alias) if request.served is None else request.served
+    rows = fetch_as(LaneRow, alias, statements.LOCK_LANES, names=list(names)) if names else []
+    counts = _claimed(alias, rows)
+    looks = {name: LaneLook(served, BUSY_SECONDS) for name in names}
+    paused = paused_queues(alias)
+    queues = [one for one in subscription.queues if one not in paused]
+    offers: list[_Offer] = []
+    for row in rows:
+        rule = rule_of(request.rules, row)
+        allowed, wait = allowed_now(row, rule, counts[row.name])
+        looks[row.name] = LaneLook(row.tag, wait)
+        if allowed:
+            offers.append(_Offer(subscription, queues, _Open(row, rule, allowed), served))
+    chosen = _in_fair_order(offers, room)
+    claimed = claim_rows(subscription, worker, chosen, Capacity(room)).attempts
+    taken = Counter(attempt.lane for attempt in claimed)
+    for offer in offers:
+        count = taken[offer.name]
+        looks[offer.name] = known = _settle(alias, offer, count, counts[offer.name])
+        if count:  # the tag of the last one
+            served = max(served, known.tag - 1 / offer.rule.weight)
+    return claimed, LanesResult(looks, served)
+
+
+def claim_any(subscription: Subscription, worker: uuid.UUID, room: int) -> list[Attempt]:
+    """Move PENDING -> claimed in any lanes, whatever their limits: for those who run one task after the other."""
+    found, _ = look(subscription.alias, "")
+    names = sorted({one.lane for one in found if one.wait <= 0})
+    open_ = [_Open(_row_of(name), LaneRule(), room) for name in names]
+    offers = [_Offer(subscription, subscription.queues, one, 0.0) for one in open_]
+    chosen = _in_fair_order(offers, room)
+    return claim_rows(subscription, worker, chosen, Capacity(room)).attempts
+
+
+def _row_of(name: str) -> LaneRow:
+    return LaneRow(name, None, "", None, None, False, None, None, 0.0, None, "")
+
+
+def _claimed(alias: str, rows: Sequence[LaneRow]) -> Counter[str]:
+    """Count what is claimed in each lane: a statement after the one that has locked them."""
+    if not rows:
+        return Counter()
+    found = fetch(alias, statements.CLAIMED_IN_LANES, names=[row.name for row in rows])
+    return Counter(dict(found))
+
+
+def allowed_now(row: LaneRow, rule: LaneRule, claimed: int) -> tuple[int, float]:
+    """Return how many may start, and if none may, the seconds until some may, or ``FULL``."""
+    if row.is_paused:
+        return 0, FULL
+    if row.held is not None and row.held > 0:
+        return 0, float(row.held)
+    room = MOST_AT_ONCE if rule.at_most is None else rule.at_most - claimed
+    if room <= 0:
+        return 0, FULL
+    if rule.rate is not None:
+        tokens = tokens_now(row, rule)
+        if tokens < 1:
+            return 0, (1 - tokens) / rule.rate
+        room = min(room, int(tokens))
+    return room, 0.0
+
+
+def tokens_now(row: LaneRow, rule: LaneRule) -> float:
+    """Return how many starts a lane's rate allows now; none come back where somebody has set the clock back."""
+    if row.tokens is None or row.idle is None or rule.rate is None:
+        return rule.most_tokens
+    return min(rule.most_tokens, row.tokens + max(0.0, float(row.idle)) * rule.rate)
+
+
+class _Open(NamedTuple):
+    """A lane of which so many may start."""
+
+    row: LaneRow
+    rule: LaneRule
+    allowed: int
+
+
+class _Offer:
+    """A lane of which some may start now: its rows that are due, bucket by bucket."""
+
+    def __init__(
+        self,
+        subscription: Subscription,
+        queues: Sequence[str],
+        lane: _Open,
+        served: float,
+    ) -> None:
+        self.row, self.rule, self.allowed = lane
+        self.name = self.row.name
+        self.start = self.tag = max(self.row.tag, served)
+        self._subscription = subscription
+        ours = [
+            one for one in buckets_of(subscription.alias, self.name) if one.queue_name in queues
+        ]
+        due = [one for one in ours if one.wait <= 0]
+        self._buckets = deque(
+            sorted(due, key=lambda one: (-one.priority, queues.index(one.queue_name)))
+        )
+        self._rows: deque[Candidate] = deque()
+        self._last: Candidate | None = None
+        self._has_more = True
+        self.next_due = min((float(one.wait) for one in ours if one.wait > 0), default=None)
+
+    @property
+    def priority(self) -> int | None:
+        """The priority of its next row; None = there is none."""
+        return self._buckets[0].priority if self._buckets else None
+
+    def take(self, share: int) -> Candidate | None:
+        """Return the next row, locked; None = the bucket has no other one.
+
+        Args:
+            share: rows that are read at once.
+        """
+        if not self._rows:
+            limit = min(share, self.allowed)
+            self._rows.extend(self._choose(self._buckets[0], limit))
+            self._has_more = len(self._rows) == limit
+        row = self._last = self._rows.popleft() if self._rows else None
+        if not (self._rows or self._has_more):
+            self._buckets.popleft()
+            self._last = None
+        if row is not None:
+            self.allowed -= 1
+            self.tag += 1 / self.rule.weight
+        return row
+
+    def _choose(self, bucket: LaneBucket, limit: int) -> list[Candidate]:
+        after, behind = "", {}
+        if self._last is not None:
+            after, cursor = statements.AFTER_CURSOR, self._last.cursor
+            behind = {"mark_time": cursor.due_at, "mark_id": cursor.task_id}
+        rows = fetch_within(
+            self._subscription.alias,
+            statements.CHOOSE_IN_LANE.replace("{after}", after),
+            TURN_SECONDS,
+            lane=self.name,
+            **choosing(self._subscription, Bucket(bucket.priority, bucket.queue_name), limit),
+            **behind,
+        )
+        return [Candidate._make(row) for row in rows]
+
+
+def _in_fair_order(offers: Sequence[_Offer], room: int) -> list[Candidate]:
+    """Choose the rows for which there is room: higher priorities first, then lanes that were served less."""
+    chosen: list[Candidate] = []
+    share = -(-room // len(offers)) if offers else 0
+    order = [_place(offer) for offer in offers if offer.priority is not None]
+    heapq.heapify(order)
+    while order and len(chosen) < room:
+        *_, offer = heapq.heappop(order)
+        row = offer.take(share)
+        if row is not None:
+            chosen.append(row)
+        if offer.allowed and offer.priority is not None:
+            heapq.heappush(order, _place(offer))
+    return chosen
+
+
+def _place(offer: _Offer) -> tuple[int, float, str, _Offer]:
+    return -(offer.priority or 0), offer.tag, offer.name, offer
+
+
+def _settle(alias: str, offer: _Offer, taken: int, claimed: int) -> LaneLook:
+    """Write what was taken into the lane's row; return what is known of it now."""
+    row, rule = offer.row, offer.rule
+    tag = offer.start + taken / rule.weight
+    left = tokens_now(row, rule) - taken if rule.rate is not None else None
+    if taken:
+        params = {"tag": tag, "tokens": left, "seen_at": row.seen_at, "name": row.name}
+        execute(alias, statements.SERVED, **params)
+    if offer.priority is None:
+        return LaneLook(tag, offer.next_due)
+    _, wait = allowed_now(row._replace(tokens=left, idle=0.0), rule, claimed + taken)
+    return LaneLook(tag, wait)

@@ -1,0 +1,123 @@
+"""A storm of lanes: workers in processes of their own, killed one by one, and never more at once than may.
+
+    TXTASKS_TEST_LANE_TASKS=2000 python tests/services.py -- pytest -s tests/test_lane_storm.py
+
+runs the long one and prints its account; without it the storm is short.
+"""
+
+import os
+import random
+import signal
+import threading
+import time
+from contextlib import suppress
+
+import helpers
+import pytest
+from django.db import OperationalError, connection
+from probe import tasks
+from probe.models import Run
+
+from django_txtasks import enqueue_many
+from django_txtasks.models import FinishedTask, Outcome, Status, Task
+
+pytestmark = pytest.mark.usefixtures("rows")
+
+TASKS = int(os.environ.get("TXTASKS_TEST_LANE_TASKS", "90"))
+SECONDS, AT_MOST = 0.05, 3
+KILL_EVERY = 0.7
+PATIENCE = max(helpers.PATIENCE, TASKS / 4)
+ISOLATION = [""] + ["REPEATABLE_READ", "SERIALIZABLE"] * (connection.vendor == "postgresql")
+
+
+@pytest.fixture(params=ISOLATION)
+def crew(processes, txtasks, request):
+    """Four workers and a cleaner, at each level of isolation."""
+    env = {"TXTASKS_TEST_ISOLATION": request.param}
+    txtasks(
+        lanes={"api": {"at_most": AT_MOST}, "tenant:*": {"weight": 1}},
+        heartbeat_interval=0.2,
+        lease=3,
+        poll_interval=0.1,
+        clean_interval=1,
+        keep_finished=None,
+    )
+    for _ in range(4):
+        processes.start("runworkers", "--threads=4", env=env)
+    processes.start("runcleaner", env=env)
+    helpers.wait_until(lambda: len(helpers.worker_pids()) == 4)
+
+
+class Watch:
+    """Looks how many are claimed in the lane, all the time: each look is one snapshot."""
+
+    def __init__(self):
+        self.most, self.looks, self.over = 0, 0, threading.Event()
+
+    def __call__(self):
+        while not self.over.wait(0.002):
+            with suppress(OperationalError):
+                count = Task.objects.filter(status=Status.CLAIMED, lane="api").count()
+                self.most, self.looks = max(self.most, count), self.looks + 1
+
+
+def kill_until(over):
+    kills = 0
+    while not over.wait(KILL_EVERY):
+        with suppress(ProcessLookupError, OperationalError):
+            os.kill(random.choice(helpers.worker_pids() or [0]) or 2**22, signal.SIGKILL)
+            kills += 1
+    return kills
+
+
+def enqueue(count):
+    calls = [(tasks.call_api, [f"{n}", SECONDS]) for n in range(count)]
+    others = [(tasks.serve_tenant, [f"x{n}"], {"tenant": f"{n % 7}"}) for n in range(count // 3)]
+    enqueue_many(calls)
+    enqueue_many(others)
+
+
+def most_at_once():
+    """The most that ran at one time, by what tasks have written; those that were killed wrote no end."""
+    starts = {}
+    moves = []
+    for run in Run.objects.order_by("id").exclude(key__startswith="x"):
+        if run.key.endswith(" ended"):
+            begun = starts.pop((run.key.removesuffix(" ended"), run.pid), None)
+            if begun is not None:
+                moves += [(begun, 1), (run.at, -1)]
+        else:
+            starts[run.key, run.pid] = run.at
+    now = most = 0
+    for _, one in sorted(moves):
+        now += one
+        most = max(most, now)
+    return most
+
+
+def test_never_more_at_once_and_no_place_is_lost(processes, crew):
+    watch, kills, began = Watch(), [], time.monotonic()
+    enqueue(TASKS)
+    with (
+        helpers.second_session(watch),
+        helpers.second_session(lambda: kills.append(kill_until(watch.over))),
+    ):
+        try:
+            helpers.wait_until(
+                lambda: not Task.objects.exclude(status=Status.DEAD).exists(), seconds=PATIENCE
+            )
+        finally:
+            watch.over.set()
+    seconds = time.monotonic() - began
+    succeeded = FinishedTask.objects.filter(outcome=Outcome.SUCCEEDED)
+    dead = Task.objects.filter(status=Status.DEAD)
+    assert succeeded.count() + dead.count() == TASKS + TASKS // 3
+    assert not dead.exclude(crashes__gt=0).exists()
+    assert watch.looks > 10
+    assert 0 < watch.most <= AT_MOST
+    assert most_at_once() <= AT_MOST
+    print(
+        f"{TASKS:,} tasks of {SECONDS * 1000:.0f} ms, {AT_MOST} at once: {seconds:.1f} s, "
+        f"{TASKS * SECONDS / AT_MOST / seconds:.0%} of the slots; {kills[0]} workers killed; at most {watch.most} "
+        f"claimed in {watch.looks:,} looks; {dead.count()} dead by crashes"
+    )

@@ -1,0 +1,540 @@
+"""Lanes: so many at once, so many in a while, in fair turns; and nothing that a crash could leave behind."""
+
+import threading
+import time
+from collections import Counter
+from datetime import timedelta
+
+import helpers
+import pytest
+from django.db import connection, transaction
+from probe import tasks
+from probe.models import Run
+
+from django_txtasks import cancel_tasks, enqueue_many, task
+from django_txtasks.cleaner.cleaner import Cleaner
+from django_txtasks.conf import get_config
+from django_txtasks.exceptions import ConfigError, InvalidDeclaration, InvalidOption, UnknownLane
+from django_txtasks.lane_rules import NO_LANES, LaneRule, parse_rules
+from django_txtasks.lifecycle import lanes, operators, outcomes, workers
+from django_txtasks.lifecycle.attempts import Arrow, Ended
+from django_txtasks.lifecycle.transactions import own_transaction
+from django_txtasks.models import FinishedTask, Lane, Outcome, Status, Task
+from django_txtasks.testing import run_due_tasks
+
+pytestmark = pytest.mark.usefixtures("rows")
+
+EVERYTHING = {
+    "api": {"at_most": 3},
+    "slow": {"rate": "100/m"},
+    "tenant:*": {"weight": 1},
+    "heavy": {"weight": 4},
+}
+
+
+@pytest.fixture(autouse=True)
+def rules(txtasks):
+    tasks.released.clear()
+    txtasks(lanes=EVERYTHING, poll_interval=0.05)
+    yield
+    tasks.released.set()
+
+
+def a_worker():
+    return workers.register(
+        "default", queues=["default"], threads=1, listening=None, lease=timedelta(seconds=15)
+    )
+
+
+def served(names, room=100, *, worker=None, served=0.0, queues=("default", "mail"), **more):
+    """Claim in these lanes as a worker's turn does; give the attempts and what was learned."""
+    request = lanes.LanesRequest(list(names), room, get_config().lanes, served, **more)
+    lanes.create("default", names)
+    with own_transaction("default", read_committed=True):
+        return lanes.claim(helpers.subscription(*queues), worker or a_worker(), request)
+
+
+def ended(attempts, arrow=Arrow.FINISH):
+    with transaction.atomic():
+        done = outcomes.record(
+            "default", [Ended(one, arrow) for one in attempts], config=get_config()
+        )
+    assert len(done.done) == len(attempts)
+
+
+def keys_of(attempts):
+    return [one.args for one in attempts]
+
+
+def most_at_once(key):
+    """The greatest number of runs at one time, from what each has written at its start and its end."""
+    found = Run.objects.filter(key__startswith=key).order_by("id").values_list("key", flat=True)
+    moves = [-1 if one.endswith("ended") else 1 for one in found]
+    now = most = 0
+    for one in moves:
+        now += one
+        most = max(most, now)
+    return most
+
+
+# -- so many at once ------------------------------------------------------------------------------
+
+
+@pytest.mark.smoke
+def test_no_more_than_at_most_are_claimed():
+    for n in range(5):
+        tasks.call_api.enqueue(f"{n}")
+    first, _ = served(["api"])
+    assert keys_of(first) == ['["0"]', '["1"]', '["2"]']
+    more, learned = served(["api"])
+    assert not more
+    assert learned.looks["api"].wait == lanes.FULL
+    ended(first[:1])
+    assert len(served(["api"])[0]) == 1
+    assert Task.objects.filter(status=Status.CLAIMED, lane="api").count() == 3
+
+
+def test_over_all_queues_together():
+    for queue in ("default", "mail"):
+        for n in range(3):
+            tasks.call_api.using(queue_name=queue).enqueue(f"{queue} {n}")
+    first, _ = served(["api"], queues=["mail"])
+    assert len(first) == 3
+    assert not served(["api"], queues=["default"])[0]
+
+
+@pytest.mark.parametrize(
+    "arrow", [Arrow.RELEASE, Arrow.RETRY, Arrow.BURY, Arrow.SNOOZE, Arrow.CANCEL]
+)
+def test_every_arrow_gives_the_place_back(arrow):
+    for n in range(4):
+        tasks.call_api.enqueue(f"{n}")
+    first, _ = served(["api"])
+    ended(first[:1], arrow)
+    assert len(served(["api"])[0]) == 1
+
+
+def test_a_crash_gives_the_place_back_with_its_row():
+    for n in range(4):
+        tasks.call_api.enqueue(f"{n}")
+    served(["api"])
+    assert not served(["api"])[0]
+    helpers.execute("UPDATE txtasks_worker SET lost = TRUE")
+    Cleaner(get_config()).run_once()
+    assert len(served(["api"])[0]) == 3
+
+
+@pytest.mark.parametrize("how", ["committed", "rolled back"])
+def test_whoever_holds_the_lane_is_the_only_one_who_adds_to_it(how):
+    if connection.vendor == "sqlite":
+        pytest.skip("one writer at a time")
+    for n in range(6):
+        tasks.call_api.enqueue(f"{n}")
+    lanes.create("default", ["api"])
+    taken, others = [], []
+    inside, looked = threading.Event(), threading.Event()
+    worker = a_worker()
+
+    def first():
+        with own_transaction("default", read_committed=True):
+            request = lanes.LanesRequest(["api"], 2, get_config().lanes, 0.0)
+            taken.extend(lanes.claim(helpers.subscription(), worker, request)[0])
+            inside.set()
+            looked.wait(10)
+            transaction.set_rollback(how == "rolled back")
+
+    with helpers.second_session(first):
+        inside.wait(10)
+        others.append(served(["api"]))
+        looked.set()
+    attempts, learned = others[0]
+    assert not attempts
+    assert learned.looks["api"].wait == lanes.BUSY_SECONDS
+    assert len(taken) == 2
+    assert len(served(["api"])[0]) == (1 if how == "committed" else 3)
+
+
+def test_a_lane_s_tasks_are_not_claimed_with_the_others():
+    laned = tasks.call_api.enqueue("laned")
+    tasks.note.enqueue("other")
+    worker = a_worker()
+    with transaction.atomic():
+        result = helpers.claim(worker, 10)
+    assert keys_of(result.claimed) == ['["other"]']
+    with transaction.atomic():
+        result = helpers.claim(worker, 10, hinted=[laned.id])
+    assert not result.claimed
+    assert result.in_lanes == {laned.id: "api"}
+    assert not result.later
+    assert not result.not_ours
+
+
+def test_priorities_come_first_and_what_is_not_due_waits():
+    tasks.call_api.enqueue("low")
+    tasks.call_api.using(priority=5).enqueue("high")
+    tasks.call_api.using(priority=9, run_after=timedelta(hours=1)).enqueue("later")
+    first, learned = served(["api"], room=1)
+    assert keys_of(first) == ['["high"]']
+    second, learned = served(["api"], room=9)
+    assert keys_of(second) == ['["low"]']
+    assert 3500 < learned.looks["api"].wait < 3700
+
+
+def test_a_paused_queue_keeps_its_part_of_a_lane():
+    tasks.call_api.using(queue_name="mail").enqueue("mail")
+    tasks.call_api.enqueue("default")
+    helpers.execute("INSERT INTO txtasks_pausedqueue (queue_name) VALUES ('mail')")
+    assert keys_of(served(["api"])[0]) == ['["default"]']
+
+
+# -- so many in a while ---------------------------------------------------------------------------
+
+
+def shift(seconds):
+    """Have so many seconds pass for the lanes."""
+    row = Lane.objects.get(name="slow")
+    Lane.objects.filter(name="slow").update(served_at=row.served_at - timedelta(seconds=seconds))
+
+
+def test_a_rate_lets_one_start_then_the_next_in_its_time():
+    for n in range(5):
+        tasks.note.using(lane="slow").enqueue(f"{n}")
+    first, learned = served(["slow"])
+    assert keys_of(first) == ['["0"]']
+    assert 0 < learned.looks["slow"].wait <= 0.6
+    assert not served(["slow"])[0]
+    shift(0.6)
+    assert keys_of(served(["slow"])[0]) == ['["1"]']
+
+
+def test_what_a_lane_saves_up_has_a_limit():
+    for n in range(9):
+        tasks.note.using(lane="slow").enqueue(f"{n}")
+    served(["slow"])
+    shift(3600)
+    assert len(served(["slow"])[0]) == 1
+
+
+def test_a_burst_may_start_together(txtasks):
+    txtasks(lanes={"slow": {"rate": "1/m", "burst": 4}})
+    for n in range(9):
+        tasks.note.using(lane="slow").enqueue(f"{n}")
+    assert len(served(["slow"])[0]) == 4
+    shift(61)
+    assert len(served(["slow"])[0]) == 1
+
+
+def test_a_clock_that_was_set_back_gives_nothing():
+    for n in range(3):
+        tasks.note.using(lane="slow").enqueue(f"{n}")
+    served(["slow"])
+    shift(-3600)
+    attempts, learned = served(["slow"])
+    assert not attempts
+    assert learned.looks["slow"].wait <= 0.6
+
+
+def test_a_turn_that_rolls_back_spends_nothing():
+    for n in range(3):
+        tasks.note.using(lane="slow").enqueue(f"{n}")
+    lanes.create("default", ["slow"])
+    worker = a_worker()
+    with own_transaction("default", read_committed=True):
+        request = lanes.LanesRequest(["slow"], 9, get_config().lanes, 0.0)
+        assert lanes.claim(helpers.subscription(), worker, request)[0]
+        transaction.set_rollback(True)
+    assert len(served(["slow"])[0]) == 1
+
+
+# -- in fair turns --------------------------------------------------------------------------------
+
+
+def test_lanes_take_turns_whoever_came_first():
+    for n in range(20):
+        tasks.serve_tenant.enqueue(f"a{n}", tenant="a")
+    for n in range(3):
+        tasks.serve_tenant.enqueue(f"b{n}", tenant="b")
+    order, known = [], 0.0
+    for _ in range(6):
+        attempts, learned = served(["tenant:a", "tenant:b"], room=1, served=known)
+        known = learned.served
+        order += [one.lane[-1] for one in attempts]
+    assert Counter(order) == {"a": 3, "b": 3}
+
+
+def test_a_weight_is_a_share(txtasks):
+    txtasks(lanes={"heavy": {"weight": 4}, "light": {"weight": 1}})
+    for n in range(30):
+        tasks.note.using(lane="heavy").enqueue(f"h{n}")
+        tasks.note.using(lane="light").enqueue(f"l{n}")
+    order, known = [], 0.0
+    for _ in range(20):
+        attempts, learned = served(["heavy", "light"], room=1, served=known)
+        known = learned.served
+        order += [one.lane for one in attempts]
+    assert Counter(order) == {"heavy": 16, "light": 4}
+
+
+def test_one_turn_is_as_fair_as_many():
+    for tenant in "abcd":
+        for n in range(9):
+            tasks.serve_tenant.enqueue(f"{tenant}{n}", tenant=tenant)
+    attempts, _ = served([f"tenant:{one}" for one in "abcd"], room=8)
+    assert Counter(one.lane[-1] for one in attempts) == dict.fromkeys("abcd", 2)
+
+
+def test_who_was_idle_does_not_catch_up():
+    for n in range(40):
+        tasks.serve_tenant.enqueue(f"a{n}", tenant="a")
+    _, learned = served(["tenant:a"], room=20)
+    for n in range(20):
+        tasks.serve_tenant.enqueue(f"b{n}", tenant="b")
+    attempts, _ = served(["tenant:a", "tenant:b"], room=10, served=learned.served)
+    counts = Counter(one.lane[-1] for one in attempts)
+    assert 4 <= counts["a"] <= 6
+
+
+def test_a_worker_that_knows_nothing_begins_where_the_others_are():
+    for n in range(30):
+        tasks.serve_tenant.enqueue(f"a{n}", tenant="a")
+    served(["tenant:a"], room=20)
+    for n in range(20):
+        tasks.serve_tenant.enqueue(f"b{n}", tenant="b")
+    attempts, _ = served(["tenant:a", "tenant:b"], room=10, served=None)
+    assert 4 <= Counter(one.lane[-1] for one in attempts)["a"] <= 6
+
+
+def test_higher_priorities_come_before_the_turn():
+    for n in range(5):
+        tasks.serve_tenant.enqueue(f"b{n}", tenant="b")
+    tasks.serve_tenant.using(priority=3).enqueue("a", tenant="a")
+    helpers.execute("DELETE FROM txtasks_lane")
+    lanes.create("default", ["tenant:a"])
+    Lane.objects.update(tag=100)
+    attempts, _ = served(["tenant:a", "tenant:b"], room=1)
+    assert keys_of(attempts) == ['["a"]']
+
+
+# -- found by looking -----------------------------------------------------------------------------
+
+
+def test_looking_finds_each_bucket_once():
+    enqueue_many([(tasks.serve_tenant, [f"{n}"], {"tenant": f"{n % 300}"}) for n in range(900)])
+    tasks.serve_tenant.using(priority=4, run_after=60).enqueue("more", tenant="7")
+    tasks.call_api.using(queue_name="mail").enqueue("mail")
+    tasks.note.enqueue("in none")
+    behind, found = "", []
+    while True:
+        some, behind = lanes.look("default", behind)
+        found += some
+        if not behind:
+            break
+    assert len({(one.lane, one.queue_name, one.priority) for one in found}) == 302
+    assert len(found) == 302
+    later = [one for one in found if one.wait > 0]
+    assert [(one.lane, one.priority) for one in later] == [("tenant:7", 4)]
+
+
+def test_looking_goes_on_where_it_ended(monkeypatch):
+    monkeypatch.setattr(lanes, "LOOK_SECONDS", 0)
+    monkeypatch.setattr(lanes, "PAGE_BUCKETS", 2)
+    for n in range(5):
+        tasks.serve_tenant.enqueue("x", tenant=f"{n}")
+    seen, behind, looks = set(), "", 0
+    while looks == 0 or behind:
+        some, behind = lanes.look("default", behind)
+        seen |= {one.lane for one in some}
+        looks += 1
+        assert looks < 20
+    assert len(seen) == 5
+    assert looks > 2
+
+
+# -- as people see it -----------------------------------------------------------------------------
+
+
+@pytest.mark.smoke
+def test_a_worker_keeps_the_limit_and_is_never_idle_without_need():
+    for n in range(12):
+        tasks.call_api.enqueue(f"{n}", 0.05)
+    with helpers.working(threads=8):
+        helpers.wait_until(lambda: not Task.objects.exists())
+    assert most_at_once("") == 3
+
+
+def test_lanes_and_the_others_do_not_starve_each_other():
+    calls = [(tasks.note, [f"plain {n}"]) for n in range(400)]
+    enqueue_many([*calls, *[(tasks.call_api, [f"laned {n}"]) for n in range(40)]])
+    with helpers.working(threads=1):
+        helpers.wait_until(lambda: not Task.objects.exists())
+    keys = list(Run.objects.order_by("id").values_list("key", flat=True))
+    first_laned = next(n for n, key in enumerate(keys) if key.startswith("laned"))
+    last_laned = max(n for n, key in enumerate(keys) if key.startswith("laned"))
+    last_plain = max(n for n, key in enumerate(keys) if key.startswith("plain"))
+    assert first_laned < 100
+    assert last_laned < last_plain
+
+
+def test_without_a_rule_in_the_settings_what_waits_runs(txtasks):
+    tasks.call_api.enqueue("left")
+    txtasks(lanes={})
+    run_due_tasks()
+    assert helpers.runs("left") == 1
+
+
+def test_a_task_asks_its_lane_to_wait():
+    tasks.asked_to_wait.enqueue("first", 3600)
+    tasks.call_api.enqueue("second")
+    with helpers.working(threads=1):
+        helpers.wait_until(lambda: helpers.runs("first"))
+        helpers.wait_until(lambda: Lane.objects.filter(held_until__isnull=False).exists())
+        time.sleep(0.3)
+        assert not helpers.runs("second")
+        Lane.objects.update(held_until=None)
+        helpers.wait_until(lambda: helpers.runs("second"))
+
+
+def test_a_hold_is_never_shortened():
+    lanes.create("default", ["api"])
+    lanes.hold("default", "api", timedelta(hours=1))
+    before = Lane.objects.get().held_until
+    lanes.hold("default", "api", timedelta(seconds=1))
+    assert Lane.objects.get().held_until == before
+
+
+def test_merging_goes_on_in_a_lane():
+    for n in range(4):
+        tasks.call_api_once.enqueue(f"{n}")
+    attempts, _ = served(["api"])
+    assert keys_of(attempts) == ['["3"]']
+    assert FinishedTask.objects.filter(outcome=Outcome.MERGED).count() == 3
+
+
+def test_a_key_is_another_one_in_another_lane(txtasks):
+    txtasks(lanes={"*": {"weight": 1}})
+    for lane in "ab":
+        tasks.note.using(lane=lane, unique_key="k").enqueue(lane)
+    run_due_tasks()
+    assert helpers.runs() == 2
+    tasks.note.using(lane="a", unique_key="k").enqueue("again")
+    assert not cancel_tasks(tasks.note.using(lane="b"), unique_key="k")
+    assert cancel_tasks(tasks.note.using(lane="a"), unique_key="k")
+
+
+def test_in_enqueue_many_and_through_hooks():
+    enqueue_many([(tasks.serve_tenant, [f"{n}"], {"tenant": "ab"[n % 2]}) for n in range(60)])
+    assert Counter(Task.objects.values_list("lane", flat=True)) == {"tenant:a": 30, "tenant:b": 30}
+    Task.objects.all().delete()
+    tasks.note.using(on_success=tasks.hook_in_a_lane).enqueue("x")
+    run_due_tasks(limit=9)
+    assert helpers.runs("success in a lane") == 1
+
+
+def test_what_a_person_holds_keeps_its_lane():
+    handle = tasks.call_api.enqueue("held")
+    operators.hold("default", [handle.id])
+    assert not served(["api"])[0]
+    operators.resume("default", [handle.id])
+    assert len(served(["api"])[0]) == 1
+
+
+def test_rows_of_lanes_that_nobody_uses_are_deleted():
+    lanes.create("default", ["a", "b", "c"])
+    Lane.objects.update(served_at="2020-01-01T00:00Z")
+    Lane.objects.filter(name="b").update(at_most=1)
+    Lane.objects.filter(name="c").update(paused_at="2020-01-01T00:00Z")
+    assert lanes.forget("default", timedelta(days=1)) == 1
+    assert sorted(Lane.objects.values_list("name", flat=True)) == ["b", "c"]
+
+
+# -- what people write ----------------------------------------------------------------------------
+
+
+def test_capitals_are_other_lanes():
+    tasks.serve_tenant.enqueue("1", tenant="A")
+    tasks.serve_tenant.enqueue("2", tenant="a")
+    first, _ = served(["tenant:a"])
+    assert keys_of(first) == ['["2"]']
+
+
+def test_the_longest_pattern_counts():
+    found = parse_rules({"*": {"at_most": 1}, "a:*": {"at_most": 2}, "a:b": {"at_most": 3}}).find
+    assert [found(one).at_most for one in ("a:b", "a:c", "z")] == [3, 2, 1]
+    assert NO_LANES.find("a") is None
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ([], "must be a dict"),
+        ({"a": {}}, "must be a dict with 'at_most', 'rate', 'burst' or 'weight'"),
+        ({"a": {"limit": 3}}, "unknown key 'limit'"),
+        ({"a": {"at_most": 0}}, "a whole number, 1 or more"),
+        ({"a": {"at_most": True}}, "a whole number, 1 or more"),
+        ({"a": {"rate": 5}}, "'100/m'"),
+        ({"a": {"rate": "5/week"}}, "'100/m'"),
+        ({"a": {"rate": "0/s"}}, "'100/m'"),
+        ({"a": {"weight": 0}}, "from 0.001 to 1000"),
+        ({"a": {"burst": 1.5}}, "a whole number, 1 or more"),
+        ({"": {"at_most": 1}}, "1 to 200 characters"),
+        ({"a*b": {"at_most": 1}}, "at the end of a pattern"),
+        ({" a": {"at_most": 1}}, "without spaces around it"),
+        ({3: {"at_most": 1}}, "printable text"),
+    ],
+)
+def test_wrong_rules_are_refused(value, said):
+    with pytest.raises(ConfigError) as caught:
+        parse_rules(value)
+    assert said in str(caught.value)
+
+
+def test_a_lane_without_a_rule_is_refused():
+    with pytest.raises(UnknownLane) as caught:
+        tasks.note.using(lane="apu").enqueue("x")
+    assert "has no rule; it has 'api', 'slow', 'tenant:*', 'heavy'" in str(caught.value)
+    with pytest.raises(UnknownLane):
+        enqueue_many([(tasks.note.using(lane="apu"), ["x"])])
+    assert not Task.objects.exists()
+
+
+@pytest.mark.parametrize("lane", ["", "x" * 201, "a\n", " a", 7, "a*"])
+def test_what_is_no_lane_is_refused(lane):
+    with pytest.raises(InvalidOption):
+        tasks.note.using(lane=lane).enqueue("x")
+    with pytest.raises(InvalidOption):
+        tasks.note.using(lane=lambda key: lane or 7).enqueue("x")
+    assert not Task.objects.exists()
+
+
+def test_a_function_that_fails_or_returns_none():
+    with pytest.raises(InvalidOption) as caught:
+        tasks.note.using(lane=lambda key: 1 / 0).enqueue("x")
+    assert "makes the lane of probe.tasks.note has failed: ZeroDivisionError" in str(caught.value)
+    tasks.serve_tenant.enqueue("x", tenant="")
+    assert Task.objects.get().lane == ""
+
+
+def test_a_declaration_is_checked():
+    with pytest.raises(InvalidDeclaration):
+        task(lane=" x")(tasks.plain)
+    with pytest.raises(InvalidDeclaration) as caught:
+        task(on_success=tasks.serve_tenant)(tasks.plain)
+    assert "a hook's lane is text" in str(caught.value)
+
+
+def test_a_person_s_limit_takes_the_place_of_the_settings():
+    for n in range(5):
+        tasks.call_api.enqueue(f"{n}")
+    lanes.create("default", ["api"])
+    Lane.objects.update(at_most=1, rate="nonsense")
+    assert len(served(["api"])[0]) == 1
+    Lane.objects.update(paused_at="2020-01-01T00:00Z", at_most=4)
+    assert not served(["api"])[0]
+    Lane.objects.update(paused_at=None)
+    assert len(served(["api"])[0]) == 3
+
+
+def test_a_rule_in_numbers():
+    assert LaneRule(rate=100 / 60).most_tokens == pytest.approx(1 + 100 / 60 * 0.25)
+    assert LaneRule(rate=40.0).most_tokens == pytest.approx(10.5)
+    assert LaneRule(rate=1.0, burst=5).most_tokens == pytest.approx(5.25)
