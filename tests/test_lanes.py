@@ -336,13 +336,12 @@ def test_looking_finds_each_bucket_once():
 
 
 def test_looking_goes_on_where_it_ended(monkeypatch):
-    monkeypatch.setattr(lanes, "LOOK_SECONDS", 0)
     monkeypatch.setattr(lanes, "PAGE_BUCKETS", 2)
     for n in range(5):
         tasks.serve_tenant.enqueue("x", tenant=f"{n}")
     seen, behind, looks = set(), "", 0
     while looks == 0 or behind:
-        some, behind = lanes.look("default", behind)
+        some, behind = lanes.look("default", behind, 0)
         seen |= {one.lane for one in some}
         looks += 1
         assert looks < 20

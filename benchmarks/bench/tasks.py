@@ -72,3 +72,16 @@ def hundred(key: int) -> str:
 def keyed_by_hundreds(key: int) -> None:
     """A no-op of which each hundred are the same."""
     records.write(key)
+
+
+def own_lane(key: int, seconds: float, lane: str) -> str:
+    """The lane of ``nap_in_lane``."""
+    return lane
+
+
+@task(idempotent=True, lane=own_lane)
+def nap_in_lane(key: int, seconds: float, lane: str) -> None:
+    """A task that waits for something, in a lane; it says when it ends, too."""
+    records.write(key)
+    time.sleep(seconds)
+    records.write(-key - 1)

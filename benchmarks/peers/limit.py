@@ -33,7 +33,7 @@ CLAIM = """
     UPDATE txtasks_task SET status = 'claimed', attempt = attempt + 1, worker = %(worker)s,
            claimed_at = statement_timestamp(), started_at = statement_timestamp()
      WHERE id IN (SELECT id FROM txtasks_task
-                   WHERE status = 'pending' AND queue_name = 'default' AND priority = 0
+                   WHERE status = 'pending' AND lane = '' AND queue_name = 'default' AND priority = 0
                      AND run_after <= statement_timestamp()
                    ORDER BY run_after, id LIMIT %(batch)s FOR UPDATE SKIP LOCKED)
     RETURNING id, task_name, args

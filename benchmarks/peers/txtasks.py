@@ -156,6 +156,22 @@ def stream(count: str, seconds: str, seed: str, every: str) -> None:
         records.write(keys[place])
 
 
+def lanes(name: str, first: str, count: str, number: str, seconds: str) -> None:
+    """Write so many naps, from this key on, by turns into so many lanes of this name; record the commit."""
+    django.setup()
+    from bench import tasks
+
+    from django_txtasks import enqueue_many
+
+    keys = range(int(first), int(first) + int(count))
+    for start in range(0, len(keys), 5000):
+        some = keys[start : start + 5000]
+        enqueue_many(
+            (tasks.nap_in_lane, [key, float(seconds), f"{name}{key % int(number)}"]) for key in some
+        )
+    records.write(0)
+
+
 def _shuffled(count: int, seed: int) -> list[int]:
     keys = list(range(count))
     random.Random(seed).shuffle(keys)

@@ -36,8 +36,9 @@ class LaneForm(forms.ModelForm):  # type: ignore[type-arg]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["paused"].initial = self.instance.paused_at is not None
-        for key in KEYS:
+        if "paused" in self.fields:  # not where somebody may only look
+            self.fields["paused"].initial = self.instance.paused_at is not None
+        for key in self.fields.keys() & set(KEYS):
             self.fields[key].help_text = _("Empty: as in the settings.")
 
     def clean(self) -> dict[str, Any]:

@@ -68,8 +68,8 @@ class View:
         return self.tasks.filter(status=Status.PENDING, run_after__lt=due)
 
     def overdue(self) -> models.QuerySet[Task]:
-        """Those of them that no pause explains."""
-        return self.late().exclude(queue_name__in=paused_queues(self.alias))
+        """Those of them that neither a pause nor a lane explains."""
+        return self.late().filter(lane="").exclude(queue_name__in=paused_queues(self.alias))
 
     def served(self) -> list[str]:
         """Return the queues that some living worker serves."""

@@ -10,7 +10,8 @@ from typing import Any
 
 from django.db import connections
 
-from django_txtasks.lifecycle import statements
+from django_txtasks.conf import get_config
+from django_txtasks.lifecycle import lanes, statements
 from django_txtasks.lifecycle.database_errors import TookTooLong
 from django_txtasks.lifecycle.execute import as_uuid
 from django_txtasks.lifecycle.pausing import paused_queues
@@ -21,6 +22,9 @@ from django_txtasks.lifecycle.turn import Subscription
 
 ROWS_PER_PRIORITY = 100
 MAX_PRIORITIES = 10
+MAX_LANES = 100
+LANES_SECONDS = 0.003
+"""Seconds for lanes; where there are more than that allows, workers look for them as they do without hints."""
 LONGEST_SECONDS = 0.25
 """Seconds that all statements of a look may take together: a worker's loop waits for them."""
 STATEMENT_TIMEOUT = timedelta(seconds=1)
@@ -74,4 +78,9 @@ def _due(subscription: Subscription) -> tuple[list[uuid.UUID], bool]:
             rows = look(alias, sql, queue=queue, priority=priority, limit=ROWS_PER_PRIORITY)
             found += [as_uuid(task_id) for task_id, name in rows if name in subscription.names]
             is_full = is_full or len(rows) == ROWS_PER_PRIORITY
+    if get_config().lanes:  # the first of each lane: of the others a worker needs no news
+        buckets, _ = lanes.look(alias, "", LANES_SECONDS)
+        queues = set(subscription.queues) - paused
+        ours = [one for one in buckets if one.wait <= 0 and one.queue_name in queues]
+        found += [as_uuid(one.first_id) for one in ours[:MAX_LANES]]
     return found, is_full

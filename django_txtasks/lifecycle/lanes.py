@@ -51,12 +51,14 @@ class LaneBucket(NamedTuple):
     """The pending rows of one lane, queue and priority.
 
     Attributes:
-        wait: seconds until the first of them is due; zero or less = it is.
+        first_id: of the one that is due first.
+        wait: seconds until that; zero or less = it is due.
     """
 
     lane: str
     queue_name: str
     priority: int
+    first_id: Any
     wait: float
 
 
@@ -177,14 +179,14 @@ def forget(alias: str, age: timedelta) -> int:
     return execute(alias, statements.FORGET_LANES, age=age.total_seconds())
 
 
-def look(alias: str, behind: str) -> tuple[list[LaneBucket], str]:
+def look(alias: str, behind: str, seconds: float = LOOK_SECONDS) -> tuple[list[LaneBucket], str]:
     """Return buckets of lanes behind this one, as many as a moment allows.
 
     Returns:
         Also the last lane that was looked at; empty = that was the last of all.
     """
     found: list[LaneBucket] = []
-    until = time.monotonic() + LOOK_SECONDS
+    until = time.monotonic() + seconds
     while True:
         page = _buckets(alias, behind, PAGE_BUCKETS, until=until)
         if len(page) < PAGE_BUCKETS and time.monotonic() < until:
@@ -217,7 +219,7 @@ def _buckets(
     found: list[LaneBucket] = []
     rows = fetch(alias, statements.FIRST_BUCKET.replace("<from>", start), lane=lane)
     while rows:
-        one = LaneBucket(*rows[0][:4])
+        one = LaneBucket(*rows[0][:5])
         if own and one.lane != lane:
             break
         found.append(one)

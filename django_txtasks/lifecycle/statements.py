@@ -184,7 +184,7 @@ FORGET_LANES = """
 # From bucket to bucket: a probe of the index for each, however many rows it has, and its first one says when it is
 # due. PostgreSQL goes on by itself, and straight to where whole rows compare.
 _BUCKET = """
-    SELECT t.lane, t.queue_name, t.priority, t.run_after FROM txtasks_task t
+    SELECT t.lane, t.queue_name, t.priority, t.id, t.run_after FROM txtasks_task t
      WHERE t.status = 'pending' AND {behind}
      ORDER BY t.status, t.lane, t.queue_name, t.priority, t.run_after, t.id LIMIT 1
 """
@@ -196,13 +196,13 @@ POSTGRES_BUCKETS = (
     "WITH RECURSIVE b AS (("
     + _BUCKET.replace("{behind}", "(t.status, t.lane) <from> ('pending', %(lane)s)")
     + f""") UNION ALL SELECT n.* FROM b CROSS JOIN LATERAL ({_NEXT_BUCKET}) AS n)
-    SELECT lane, queue_name, priority, {{wait}} FROM b LIMIT %(limit)s
+    SELECT lane, queue_name, priority, id, {{wait}} FROM b LIMIT %(limit)s
 """
 )
 # Elsewhere one by one: the next priority of the same queue, else the next queue, else the next lane.
 _BUCKET_BEHIND = """
     SELECT * FROM (
-        SELECT lane, queue_name, priority, {wait} AS wait, <place> AS place FROM txtasks_task {by_queue}
+        SELECT lane, queue_name, priority, id, {wait} AS wait, <place> AS place FROM txtasks_task {by_queue}
          WHERE status = 'pending' AND <behind> ORDER BY <order>, run_after, id LIMIT 1) AS b<place>
 """
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable
 
 from django_txtasks.conf import Config
-from django_txtasks.lifecycle.lanes import AT_ONCE, FULL, LanesRequest, LanesResult
+from django_txtasks.lifecycle.lanes import AT_ONCE, FULL, LOOK_SECONDS, LanesRequest, LanesResult
 from django_txtasks.lifecycle.turn import Subscription, TurnResult
 from django_txtasks.worker.limits import NEVER
 
@@ -67,6 +67,11 @@ class LaneBook:
             look_behind=self._behind if now >= self._next_look else None,
         )
 
+    def look_again(self) -> None:
+        """Look for lanes with the next turn: something has been enqueued that no hint names."""
+        if self._rules:
+            self._next_look = 0.0
+
     def ended(self, names: Iterable[str]) -> None:
         """Note lanes of which a task has ended here: another one may have its place."""
         for name in names:
@@ -96,7 +101,8 @@ class LaneBook:
                 heapq.heappush(self._later, (now + look.wait, name))
         if learned.has_looked:
             self._behind = learned.looked_until
-            self._next_look = now + self._pause
+            is_hungry = bool(self._behind) and len(self._ready) < AT_ONCE
+            self._next_look = now + (LOOK_SECONDS if is_hungry else self._pause)
             self._full.clear()
         for bucket in learned.found:
             if bucket.queue_name in self._queues and bucket.wait < self._pause:

@@ -111,6 +111,7 @@ class Turns:
         try:
             if self._glances.finds():
                 self.schedule.look_again()
+                self.lanes.look_again()
         except (DatabaseError, InterfaceError) as error:
             self._heal(error)
 
