@@ -215,7 +215,7 @@ class Task(TaskColumns):
         indexes = (
             models.Index(
                 fields=["status", "lane", "queue_name", "priority", "run_after", "id"],
-                name="txtasks_waiting", condition=Q(status=Status.PENDING),
+                name="txtasks_pending", condition=Q(status=Status.PENDING),
             ),
             # MariaDB and MySQL, which find this by the first one, do not have it
             models.Index(

@@ -340,6 +340,11 @@ lane_paused = Event(
     "lane", "database", "by", "reason",
 )  # fmt: skip
 lane_resumed = Event(logging.WARNING, "Lane %s of %r was resumed by %s.", "lane", "database", "by")
+lane_not_held = Event(
+    logging.ERROR,
+    "Task %s (%s) has asked lane %s to wait, and the database did not take it (%s): only the task waits.",
+    "task_id", "task", "lane", "error",
+)  # fmt: skip
 worker_recycled = Event(
     logging.INFO, "Worker %s makes room for a new process: %s.", "worker", "reason"
 )

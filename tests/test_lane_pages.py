@@ -118,8 +118,8 @@ def test_a_lane_that_was_asked_to_wait(crew):
     lanes.create("default", ["api"])
     lanes.hold("default", "api", timedelta(seconds=600))
     reason = only_reason(handle)
-    assert reason.gate == "rate"
-    assert "a task of it asked to wait" in reason.text
+    assert reason.gate == "hold"
+    assert "has asked it to wait for" in reason.text
     command("resume", "api")
     assert gates(handle) == ["next"]
 
@@ -233,8 +233,17 @@ def test_rates_as_people_write_them():
 def test_a_lane_without_a_rule_is_marked(txtasks):
     tasks.call_api.enqueue("x")
     txtasks(lanes={})
-    assert "no rule in TXTASKS['lanes']" in command("list")
+    assert "not served, no rule in TXTASKS['lanes']" in command("list")
     assert not status_of_lanes("default", ["api"])[0].is_known
+
+
+def test_a_task_in_a_lane_without_a_rule(crew, txtasks):
+    handle = tasks.call_api.enqueue("x")
+    txtasks(lanes={})
+    assert only_reason(handle).gate == "lane"
+    assert "no rule for its lane api" in only_reason(handle).text
+    txtasks(lanes=RULES)
+    assert gates(handle) == ["next"]
 
 
 # -- the admin ------------------------------------------------------------------------------------
@@ -256,8 +265,11 @@ def person(client):
     user.delete()
 
 
-def form(**changes):
-    return {"at_most": "", "rate": "", "burst": "", "weight": "", "reason": "", **changes}
+def form(seen=(), **changes):
+    """What a browser sends: what was typed, and what stood there before."""
+    values = {"at_most": "", "rate": "", "burst": "", "weight": "", "reason": "", **changes}
+    before = {**dict.fromkeys(values, ""), "paused": "False", **dict(seen)}
+    return {**values, **{f"initial-{key}": value for key, value in before.items()}}
 
 
 def test_who_may_change_a_lane_limits_and_pauses_it(client, person, crew):
@@ -276,9 +288,46 @@ def test_who_may_change_a_lane_limits_and_pauses_it(client, person, crew):
     assert LogEntry.objects.get().object_id == "api"
     page = client.get(reverse(f"{PAGE}changelist"))
     assert b"&lt;b&gt;" in page.content
-    client.post(url, form(rate="9/m"), follow=True)
+    seen = {"at_most": "1", "rate": "9/m", "paused": "True", "reason": "<b>"}
+    client.post(url, form(seen, rate="9/m"), follow=True)
     row = Lane.objects.get()
     assert (row.at_most, row.rate, row.paused_at) == (None, "9/m", None)
+
+
+def test_what_somebody_else_changes_meanwhile_stays(client, person):
+    person("view_lane", "change_lane")
+    lanes.create("default", ["api"])
+    url = reverse(f"{PAGE}change", args=["api"])
+    assert b'name="initial-paused"' in client.get(url).content
+    lane_changes.pause("default", "api", by="bob", reason="his")
+    lane_changes.limit("default", "api", {"at_most": 1})
+    client.post(url, form(weight="2"), follow=True)
+    row = Lane.objects.get()
+    assert (row.paused_by, row.reason, row.at_most, row.weight) == ("bob", "his", 1, 2)
+    client.post(
+        url, form({"paused": "True", "reason": "his"}, paused="on", reason="new"), follow=True
+    )
+    assert (Lane.objects.get().paused_by, Lane.objects.get().reason) == ("bob", "new")
+
+
+def test_a_hold_is_ended_in_the_admin(client, person):
+    person("view_lane", "change_lane")
+    lanes.create("default", ["api"])
+    lanes.hold("default", "api", timedelta(hours=1))
+    assert b"asked to wait" in client.get(reverse(f"{PAGE}changelist")).content
+    url = reverse(f"{PAGE}change", args=["api"])
+    client.post(url, form({"paused": "True"}), follow=True)
+    assert Lane.objects.get().held_until is None
+
+
+def test_a_page_of_lanes_asks_for_all_of_them_at_once(
+    client, person, django_assert_max_num_queries
+):
+    person("view_lane")
+    lanes.create("default", [f"tenant:{n}" for n in range(40)])
+    with django_assert_max_num_queries(25):
+        page = client.get(reverse(f"{PAGE}changelist"))
+    assert b"tenant:39" in page.content
 
 
 def test_who_may_only_look_changes_nothing(client, person):

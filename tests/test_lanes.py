@@ -19,8 +19,10 @@ from django_txtasks.lane_rules import NO_LANES, LaneRule, parse_rules
 from django_txtasks.lifecycle import lanes, operators, outcomes, workers
 from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.transactions import own_transaction
-from django_txtasks.models import FinishedTask, Lane, Outcome, Status, Task
+from django_txtasks.lifecycle.turn import Capacity, TurnResult
+from django_txtasks.models import DatabaseNow, FinishedTask, Lane, Outcome, Status, Task
 from django_txtasks.testing import run_due_tasks
+from django_txtasks.worker.lane_book import LaneBook
 
 pytestmark = pytest.mark.usefixtures("rows")
 
@@ -147,9 +149,9 @@ def test_whoever_holds_the_lane_is_the_only_one_who_adds_to_it(how):
         inside.wait(10)
         others.append(served(["api"]))
         looked.set()
-    attempts, learned = others[0]
+    attempts, known = others[0]
     assert not attempts
-    assert learned.looks["api"].wait == lanes.BUSY_SECONDS
+    assert "api" not in known.looks
     assert len(taken) == 2
     assert len(served(["api"])[0]) == (1 if how == "committed" else 3)
 
@@ -229,9 +231,11 @@ def test_a_clock_that_was_set_back_gives_nothing():
         tasks.note.using(lane="slow").enqueue(f"{n}")
     served(["slow"])
     shift(-3600)
-    attempts, learned = served(["slow"])
+    attempts, known = served(["slow"])
     assert not attempts
-    assert learned.looks["slow"].wait <= 0.6
+    assert known.looks["slow"].wait <= 0.6
+    shift(0.6)  # it counts from then on
+    assert len(served(["slow"])[0]) == 1
 
 
 def test_a_turn_that_rolls_back_spends_nothing():
@@ -374,11 +378,206 @@ def test_lanes_and_the_others_do_not_starve_each_other():
     assert last_laned < last_plain
 
 
-def test_without_a_rule_in_the_settings_what_waits_runs(txtasks):
-    tasks.call_api.enqueue("left")
-    txtasks(lanes={})
-    run_due_tasks()
+def test_without_a_rule_in_the_settings_what_waits_goes_on_waiting(txtasks):
+    left = tasks.call_api.enqueue("left")
+    txtasks(lanes={"other": {"at_most": 1}})
+    with helpers.working(threads=1):
+        tasks.note.using(lane="other").enqueue("served")
+        helpers.wait_until(lambda: helpers.runs("served"))
+        time.sleep(0.3)
+    assert helpers.row(left.id).status == Status.PENDING
+    run_due_tasks()  # in a project's tests limits do not matter
     assert helpers.runs("left") == 1
+
+
+def test_a_lane_whose_row_is_gone_gets_a_new_one():
+    with helpers.working(threads=1):
+        tasks.call_api.enqueue("one")
+        helpers.wait_until(lambda: not Task.objects.exists())
+        Lane.objects.all().delete()
+        tasks.call_api.enqueue("two")
+        helpers.wait_until(lambda: not Task.objects.exists())
+        assert Lane.objects.count() == 1
+
+
+def test_a_backlog_of_short_tasks_leaves_slots_to_lanes():
+    enqueue_many([(tasks.nap, [0.02])] * 500)
+    with helpers.working(threads=2):
+        helpers.wait_until(lambda: Task.objects.count() < 400)
+        tasks.call_api.enqueue("laned")
+        helpers.wait_until(lambda: helpers.runs("laned"))
+        assert Task.objects.filter(lane="").exists()
+        Task.objects.filter(status=Status.PENDING).delete()
+
+
+def test_a_key_in_other_hands_is_not_asked_for_without_a_pause():
+    if connection.vendor == "sqlite":
+        pytest.skip("one writer at a time")
+    ids = [tasks.call_api_once.enqueue(f"{n}").id for n in range(6)]
+    first = ids[0] if connection.vendor == "postgresql" else ids[0].hex
+    with helpers.locked("SELECT id FROM txtasks_task WHERE id = %s FOR UPDATE", first):
+        attempts, learned = served(["api"])
+    assert not attempts
+    assert learned.looks["api"].wait >= 0.05
+
+
+def test_a_lane_of_higher_priority_does_not_make_its_neighbours_unequal():
+    for n in range(20):
+        tasks.serve_tenant.enqueue(f"a{n}", tenant="a")
+        tasks.serve_tenant.enqueue(f"b{n}", tenant="b")
+        tasks.serve_tenant.using(priority=10).enqueue(f"vip{n}", tenant="vip")
+    lanes.create("default", ["tenant:vip"])
+    Lane.objects.update(at_most=1)
+    got, known, worker = Counter(), 0.0, a_worker()
+    for _ in range(12):
+        Task.objects.filter(status=Status.CLAIMED).delete()
+        names = [f"tenant:{one}" for one in ("vip", "a", "b")]
+        attempts, learned = served(names, 2, worker=worker, served=known)
+        known = learned.served
+        got.update(one.lane.removeprefix("tenant:") for one in attempts)
+    assert got == {"vip": 12, "a": 6, "b": 6}
+
+
+def test_a_higher_priority_comes_first_of_many_lanes():
+    for n in range(30):
+        enqueue_many([(tasks.serve_tenant, [f"plain {n}"], {"tenant": f"{n}"})] * 10)
+    with helpers.working(threads=1):
+        helpers.wait_until(lambda: helpers.runs() > 30)
+        vip = tasks.serve_tenant.using(priority=10)
+        enqueue_many([(vip, ["vip"], {"tenant": "vip"})] * 10)
+        before = helpers.runs()
+        helpers.wait_until(lambda: helpers.runs("vip") == 10)
+        assert helpers.runs() - before < 100
+        Task.objects.filter(status=Status.PENDING).delete()
+
+
+def test_of_many_priorities_the_highest_comes_first():
+    for n in range(-30, 31):
+        tasks.call_api.using(priority=n).enqueue(f"{n}")
+    assert keys_of(served(["api"], 2)[0]) == ['["30"]', '["29"]']
+
+
+def test_a_batch_ends_when_lanes_are_done(processes):
+    tasks.note.using(on_success=tasks.hook_in_a_lane).enqueue("x")
+    enqueue_many([(tasks.serve_tenant, ["t"], {"tenant": f"{n}"}) for n in range(300)])
+    process = processes.start("runworkers", "--batch")
+    assert process.wait(helpers.PATIENCE) == 0
+    assert not Task.objects.exists()
+    assert helpers.runs("success in a lane") == 1
+
+
+def test_the_last_attempt_holds_the_lane_as_well():
+    tasks.asked_to_wait.using(max_attempts=1).enqueue("last", 3600)
+    with helpers.working(threads=1):
+        helpers.wait_until(lambda: Task.objects.filter(status=Status.DEAD).exists())
+        lane = lanes_held()
+    assert lane > 3000
+
+
+def lanes_held():
+    (held,) = lane_rows("held_until")
+    (now,) = Lane.objects.annotate(now=DatabaseNow()).values_list("now", flat=True)
+    return (held - now).total_seconds()
+
+
+def lane_rows(column):
+    return list(Lane.objects.values_list(column, flat=True))
+
+
+def test_numbers_that_are_none_are_read_as_if_there_were_none():
+    if connection.vendor == "mysql":
+        pytest.skip("its columns take no such value")
+    text = "nonsense" if connection.vendor == "sqlite" else "NaN"
+    tasks.note.using(lane="slow").enqueue("x")
+    lanes.create("default", ["slow"])
+    helpers.execute(f"UPDATE txtasks_lane SET tokens = '{text}', tag = '{text}'")
+    assert len(served(["slow"], served=None)[0]) == 1
+
+
+# -- what a worker remembers ----------------------------------------------------------------------
+
+
+def a_book():
+    return LaneBook(get_config(), helpers.subscription("default"))
+
+
+def asks(book, now=0.0, room=1, *, found=(), until="", **looks):
+    """Have it ask, and learn this."""
+    request = book.request(room, now)
+    has_looked = request.look_behind is not None
+    known = {name.replace("_", ":"): lanes.LaneLook(*look) for name, look in looks.items()}
+    result = lanes.LanesResult(known, 0.0, list(found), until, has_looked)
+    book.learn(TurnResult(Capacity(1), lanes=result), now)
+    return request
+
+
+def bucket(lane, priority=0, wait=0.0):
+    return lanes.LaneBucket(lane, "default", priority, None, wait)
+
+
+def test_it_looks_first_and_then_asks_for_what_it_found():
+    book = a_book()
+    assert asks(book, found=[bucket("api"), bucket("tenant:1", 5)]).look_behind == ""
+    assert book.request(9, 0.01).names == ["tenant:1", "api"]
+
+
+def test_a_lane_that_is_full_is_left_alone_for_longer_and_longer():
+    book, asked = a_book(), []
+    for n in range(200):
+        now = n / 10
+        names = asks(book, now, found=[bucket("api")], api=(0.0, lanes.FULL)).names
+        asked += [now] * bool(names)
+    assert len(asked) < 20
+    book.ended(["api"])
+    assert book.next == 0
+
+
+def test_one_wait_for_each_lane():
+    book = a_book()
+    asks(book)
+    for n in range(50):
+        book.ended(["api"])
+        asks(book, 0.001 * n, api=(0.0, 30.0))
+    assert len(book._later) == 1
+    book.ended(["api"])
+    asks(book, 1.0, api=(0.0, 5 * 86400.0))
+    assert len(book._later) == 1
+
+
+def test_after_a_turn_that_took_too_long_lanes_are_asked_one_by_one():
+    book = a_book()
+    asks(book, found=[bucket("api"), bucket("slow"), bucket("heavy")])
+    assert len(book.request(1, 0.01).names) == 3
+    book.failed(0.01)
+    asked = []
+    for _ in range(3):
+        names = list(book.request(1, 0.02).names)
+        asked += names
+        if names == ["slow"]:
+            book.failed(0.02)
+        else:
+            book.learn(
+                TurnResult(
+                    Capacity(1), lanes=lanes.LanesResult({names[0]: lanes.LaneLook(0.0, None)})
+                ),
+                0.02,
+            )
+    assert sorted(asked) == ["api", "heavy", "slow"]
+    assert not book.request(1, 0.03).names
+    assert book.request(1, 31).look_behind == ""
+    asks(book, 31)
+    assert book.request(1, 31.01).names == ["slow"]
+
+
+def test_a_batch_is_not_over_before_a_whole_look():
+    book = a_book()
+    assert not book.is_idle(0.0)
+    asks(book, found=[], until="m")
+    assert not book.is_idle(0.0)
+    asks(book, 0.1)
+    assert book.is_idle(0.1)
+    book.look_again()
+    assert not book.is_idle(0.1)
 
 
 def test_a_task_asks_its_lane_to_wait():
@@ -440,10 +639,11 @@ def test_what_a_person_holds_keeps_its_lane():
 def test_rows_of_lanes_that_nobody_uses_are_deleted():
     lanes.create("default", ["a", "b", "c"])
     Lane.objects.update(served_at="2020-01-01T00:00Z")
+    lanes.create("default", ["fresh"])
     Lane.objects.filter(name="b").update(at_most=1)
     Lane.objects.filter(name="c").update(paused_at="2020-01-01T00:00Z")
     assert lanes.forget("default", timedelta(days=1)) == 1
-    assert sorted(Lane.objects.values_list("name", flat=True)) == ["b", "c"]
+    assert sorted(lane_rows("name")) == ["b", "c", "fresh"]
 
 
 # -- what people write ----------------------------------------------------------------------------

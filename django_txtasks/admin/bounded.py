@@ -121,7 +121,7 @@ def _order_of_pending(chosen: Mapping[str, Any]) -> ReadOrder:
     if chosen.get("due") == "later":
         order = tuple(f"-{name}" for name in order)
         note = _("those due latest, of the last queue by name")
-    return ReadOrder("txtasks_waiting", order, note, where, queue, lane)
+    return ReadOrder("txtasks_pending", order, note, where, queue, lane)
 
 
 class _Rows(BaseTable):

@@ -27,7 +27,10 @@ class LaneForm(forms.ModelForm):  # type: ignore[type-arg]
     paused = forms.BooleanField(
         label=_("paused"),
         required=False,
-        help_text=_("None of its tasks starts until it is resumed; those that run go on."),
+        help_text=_(
+            "None of its tasks starts until it is resumed; those that run go on. Also ticked while a task "
+            "of it has asked it to wait."
+        ),
     )
 
     class Meta:
@@ -36,10 +39,15 @@ class LaneForm(forms.ModelForm):  # type: ignore[type-arg]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        if "paused" in self.fields:  # not where somebody may only look
-            self.fields["paused"].initial = self.instance.paused_at is not None
-        for key in self.fields.keys() & set(KEYS):
-            self.fields[key].help_text = _("Empty: as in the settings.")
+        for name, one in self.fields.items():  # none where somebody may only look
+            one.show_hidden_initial = (
+                True  # what somebody else changes meanwhile is not changed back
+            )
+            if name in KEYS:
+                one.help_text = _("Empty: as in the settings.")
+            elif name == "paused":
+                waits = status_of_lanes(self.instance._state.db or "default", [self.instance.pk])
+                one.initial = any(lane.paused_at is not None or lane.held_for for lane in waits)
 
     def clean(self) -> dict[str, Any]:
         """Refuse what is no limit, as the settings do."""
@@ -83,6 +91,17 @@ class LaneAdmin(ModelAdmin):
         rows: QuerySet[Any] = super().get_queryset(request).annotate(now=DatabaseNow())
         return rows
 
+    def get_changelist_instance(self, request: HttpRequest) -> Any:
+        """Ask how things are in all lanes of a page at once."""
+        found: Any = super().get_changelist_instance(request)
+        rows = list(found.result_list)
+        states = status_of_lanes(found.queryset.db, [row.pk for row in rows])
+        by_name = {one.name: one for one in states}
+        for row in rows:
+            row.lane_status = by_name[row.pk]
+        found.result_list = rows
+        return found
+
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         """Write what was changed, and nothing that workers write; Django's log says who did it."""
         alias, user = router.db_for_write(Lane), request.user.get_username()
@@ -93,6 +112,8 @@ class LaneAdmin(ModelAdmin):
             lane_changes.pause(alias, obj.pk, by=user, reason=form.cleaned_data["reason"])
         elif "paused" in form.changed_data:
             lane_changes.resume(alias, obj.pk, by=user)
+        elif "reason" in form.changed_data:
+            Lane.objects.using(alias).filter(pk=obj.pk).update(reason=form.cleaned_data["reason"])
         if old := lane_changes.workers_that_ignore_lanes(alias):
             text = _("Workers of an older release ignore lanes until they are replaced: %s")
             self.message_user(request, text % ", ".join(old), messages.WARNING)
@@ -138,6 +159,8 @@ class LaneAdmin(ModelAdmin):
             return format_html("{} {} {}", shown.badge("held", _("paused")), since, why)
         if status.is_full:
             return shown.badge("claimed", _("full"))
+        if status.held_for:
+            return str(_("asked to wait for %.1f s") % status.held_for)
         if status.opens_in:
             return str(_("next start in %.1f s") % status.opens_in)
         return str(_("open"))

@@ -17,7 +17,7 @@ from django_txtasks.lifecycle.cleaning import Removed
 from django_txtasks.lifecycle.transactions import own_transaction
 
 KEEP_LOST_WORKERS = timedelta(days=1)
-KEEP_UNUSED_LANES = timedelta(days=1)
+KEEP_UNUSED_LANES = timedelta(days=7)
 
 Emit = Callable[..., None]
 

@@ -161,6 +161,11 @@ def _behind_its_twin(alias: str, task: Any) -> Iterator[Reason]:
 def _closed_lane(alias: str, task: Any) -> Iterator[Reason]:
     """Yield what keeps tasks of its lane from starting."""
     (lane,) = status_of_lanes(alias, [task.lane])
+    if not lane.is_known:
+        text = f"TXTASKS['lanes'] has no rule for its lane {task.lane}, so no worker serves it."
+        yield Reason(
+            "lane", text, "Add a rule, {'weight': 1} for none but turns, and restart workers."
+        )
     name, command = shlex.quote(task.lane), "manage.py txtasks_lane"
     if lane.paused_at is not None:
         why = f" ({lane.reason})" if lane.reason else ""
@@ -175,12 +180,13 @@ def _closed_lane(alias: str, task: Any) -> Iterator[Reason]:
         more = ", …" if lane.running > MAX_HOLDERS else ""
         text = f"Lane {task.lane} is full: {lane.running} of {lane.rule.at_most} run, {ids}{more}."
         yield Reason("full", text, f"Wait, or {command} limit {name} --at-most N{_of(alias)}")
+    elif lane.held_for:
+        text = f"A task of lane {task.lane} has asked it to wait for {lane.held_for:.1f} s more."
+        yield Reason("hold", text, f"Wait, or {command} resume {name}{_of(alias)}")
     elif lane.opens_in:
-        limits = (
-            f"rate {rate_text(lane.rule.rate)}" if lane.rule.rate else "a task of it asked to wait"
-        )
-        text = f"Lane {task.lane} lets the next task start in {lane.opens_in:.1f} s ({limits})."
-        yield Reason("rate", text, f"Wait, or {command} resume {name}{_of(alias)}")
+        rate = rate_text(lane.rule.rate or 1.0)
+        text = f"Lane {task.lane} lets the next task start in {lane.opens_in:.1f} s (rate {rate})."
+        yield Reason("rate", text, f"Wait, or {command} limit {name} --rate N/UNIT{_of(alias)}")
 
 
 def _lack_of_workers(alias: str, task: Any) -> Iterator[Reason]:

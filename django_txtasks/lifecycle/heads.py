@@ -69,7 +69,7 @@ def _due(subscription: Subscription) -> tuple[list[uuid.UUID], bool]:
             raise TookTooLong("to look for what is due took too long")
         return fetch_within(alias, sql, left, **params)
 
-    sql = statements.DUE_HEAD.replace("{forced}", "FORCE INDEX (txtasks_waiting)" * force)
+    sql = statements.DUE_HEAD.replace("{forced}", "FORCE INDEX (txtasks_pending)" * force)
     paused = paused_queues(alias)
     for queue in subscription.queues:
         if queue in paused:

@@ -11,6 +11,7 @@ its weight: start-time fair queueing (Goyal, Vin and Cheng, 1996).
 from __future__ import annotations
 
 import heapq
+import math
 import time
 import uuid
 from collections import Counter, deque
@@ -25,7 +26,7 @@ from django_txtasks.exceptions import ConfigError
 from django_txtasks.lane_rules import MOST_AT_ONCE, LaneRule, LaneRules, parse_value
 from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.attempts import Attempt
-from django_txtasks.lifecycle.engines.portable import choosing, claim_rows
+from django_txtasks.lifecycle.engines.portable import KEY_SECONDS, choosing, claim_rows
 from django_txtasks.lifecycle.execute import execute, fetch, fetch_as, fetch_column, fetch_value
 from django_txtasks.lifecycle.pausing import paused_queues
 from django_txtasks.lifecycle.time_limits import fetch_within
@@ -39,7 +40,7 @@ LOOK_SECONDS = 0.025
 """Seconds that one turn gives to looking for lanes in which something is due."""
 PAGE_BUCKETS = 200
 """Buckets that one statement reads."""
-BUCKETS_OF_LANE = 50
+BUCKETS_OF_LANE = 1000
 """Buckets of one lane that are looked at: its queues, each with its priorities."""
 FULL = float("inf")
 """Seconds until a lane has room that is full, or paused: nobody knows."""
@@ -69,10 +70,14 @@ class LaneLook(NamedTuple):
         tag: its place in the fair order: what it was served by now.
         wait: seconds until it is worth asking again; zero = there may be more that is due; None = nothing is due;
             ``FULL`` = whoever runs a task of it will know.
+        priority: of the next row that is due; None = not known.
+        is_barren: something is due in it, and this worker may take none of that.
     """
 
     tag: float
     wait: float | None
+    priority: int | None = None
+    is_barren: bool = False
 
 
 @dataclass(frozen=True)
@@ -101,8 +106,8 @@ class LanesResult:
     """The result of a turn for lanes.
 
     Attributes:
-        looks: at each of the lanes that were asked for.
-        served: the greatest tag with which one was served.
+        looks: at each of the lanes that were asked for, and that nobody else has locked.
+        served: how far the fair order has come: no lane begins before that.
         found: buckets of lanes, from a look for those in which something is due.
         looked_until: the last lane of that look; empty = all were looked at.
         has_looked: there was such a look.
@@ -124,9 +129,9 @@ class LaneRow(NamedTuple):
     burst: int | None
     weight: float | None
     is_paused: Any
-    tokens: float | None
+    tokens: Any
     idle: Any
-    tag: float
+    tag: Any
     held: Any
     seen_at: str
 
@@ -154,19 +159,28 @@ def rule_of(rules: LaneRules, row: LaneRow) -> LaneRule:
     return (rules.find(row.name) or LaneRule()).changed_by(row.override)
 
 
+def sound(value: Any, default: float) -> float:
+    """Return a number of a lane's row; the default where somebody has written what is none."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return default
+    return number if math.isfinite(number) else default
+
+
 def create(alias: str, names: Collection[str]) -> None:
     """Write rows for lanes that have none. In no transaction, so that nobody waits for it."""
     known = set(fetch_column(alias, statements.KNOWN_LANES, names=sorted(names))) if names else ()
     missing = sorted(set(names) - set(known))
     if missing:
         params = {f"lane_{n}": name for n, name in enumerate(missing)}
-        rows = ", ".join(f"(%({name})s)" for name in params)
+        rows = ", ".join(f"(%({name})s, {{now}})" for name in params)
         execute(alias, statements.NEW_LANES.replace("{rows}", rows), **params)
 
 
 def greatest_tag(alias: str) -> float:
     """Return how far the fair order has come: whoever knows nothing begins there."""
-    return float(fetch_value(alias, statements.GREATEST_TAG) or 0.0)
+    return sound(fetch_value(alias, statements.GREATEST_TAG), 0.0)
 
 
 def hold(alias: str, name: str, delay: timedelta) -> None:
@@ -253,25 +267,40 @@ def claim(
     served = greatest_tag(alias) if request.served is None else request.served
     rows = fetch_as(LaneRow, alias, statements.LOCK_LANES, names=list(names)) if names else []
     counts = _claimed(alias, rows)
-    looks = {name: LaneLook(served, BUSY_SECONDS) for name in names}
+    looks: dict[str, LaneLook] = {}
     paused = paused_queues(alias)
     queues = [one for one in subscription.queues if one not in paused]
     offers: list[_Offer] = []
     for row in rows:
         rule = rule_of(request.rules, row)
         allowed, wait = allowed_now(row, rule, counts[row.name])
-        looks[row.name] = LaneLook(row.tag, wait)
+        looks[row.name] = LaneLook(sound(row.tag, 0.0), wait)
+        if (
+            row.idle is not None and row.idle < 0
+        ):  # somebody has set the clock back: it counts from now on
+            _write(alias, row, sound(row.tag, 0.0), tokens_now(row, rule))
         if allowed:
             offers.append(_Offer(subscription, queues, _Open(row, rule, allowed), served))
     chosen = _in_fair_order(offers, room)
     claimed = claim_rows(subscription, worker, chosen, Capacity(room)).attempts
     taken = Counter(attempt.lane for attempt in claimed)
     for offer in offers:
-        count = taken[offer.name]
-        looks[offer.name] = known = _settle(alias, offer, count, counts[offer.name])
-        if count:  # the tag of the last one
-            served = max(served, known.tag - 1 / offer.rule.weight)
-    return claimed, LanesResult(looks, served)
+        looks[offer.name] = _settle(alias, offer, taken[offer.name], counts[offer.name])
+    return claimed, LanesResult(looks, _served(served, offers, looks, taken))
+
+
+def _served(
+    before: float, offers: Sequence[_Offer], looks: Mapping[str, LaneLook], taken: Mapping[str, int]
+) -> float:
+    """Return how far the fair order has come: not beyond a lane that could have been served and was not.
+
+    Where all that was due is taken, or what is left may not start, as far as the last one that was taken.
+    """
+    left = [looks[one.name].tag for one in offers if looks[one.name].wait == 0]
+    if left:
+        return max(before, min(left))
+    ends = [looks[one.name].tag - 1 / one.rule.weight for one in offers if taken[one.name]]
+    return max([before, *ends])
 
 
 def claim_any(subscription: Subscription, worker: uuid.UUID, room: int) -> list[Attempt]:
@@ -300,8 +329,8 @@ def allowed_now(row: LaneRow, rule: LaneRule, claimed: int) -> tuple[int, float]
     """Return how many may start, and if none may, the seconds until some may, or ``FULL``."""
     if row.is_paused:
         return 0, FULL
-    if row.held is not None and row.held > 0:
-        return 0, float(row.held)
+    if held_for(row):
+        return 0, held_for(row)
     room = MOST_AT_ONCE if rule.at_most is None else rule.at_most - claimed
     if room <= 0:
         return 0, FULL
@@ -313,11 +342,17 @@ def allowed_now(row: LaneRow, rule: LaneRule, claimed: int) -> tuple[int, float]
     return room, 0.0
 
 
+def held_for(row: LaneRow) -> float:
+    """Return the seconds for which a task of the lane has asked it to wait."""
+    return max(0.0, sound(row.held, 0.0))
+
+
 def tokens_now(row: LaneRow, rule: LaneRule) -> float:
     """Return how many starts a lane's rate allows now; none come back where somebody has set the clock back."""
-    if row.tokens is None or row.idle is None or rule.rate is None:
-        return rule.most_tokens
-    return min(rule.most_tokens, row.tokens + max(0.0, float(row.idle)) * rule.rate)
+    most = rule.most_tokens
+    if row.tokens is None or rule.rate is None:
+        return most
+    return min(most, sound(row.tokens, most) + max(0.0, sound(row.idle, 0.0)) * rule.rate)
 
 
 class _Open(NamedTuple):
@@ -340,7 +375,9 @@ class _Offer:
     ) -> None:
         self.row, self.rule, self.allowed = lane
         self.name = self.row.name
-        self.start = self.tag = max(self.row.tag, served)
+        self.own = sound(self.row.tag, 0.0)
+        self.start = self.tag = max(self.own, served)
+        self.has_chosen = False
         self._subscription = subscription
         ours = [
             one for one in buckets_of(subscription.alias, self.name) if one.queue_name in queues
@@ -349,6 +386,7 @@ class _Offer:
         self._buckets = deque(
             sorted(due, key=lambda one: (-one.priority, queues.index(one.queue_name)))
         )
+        self.was_due = bool(due)
         self._rows: deque[Candidate] = deque()
         self._last: Candidate | None = None
         self._has_more = True
@@ -374,6 +412,7 @@ class _Offer:
             self._buckets.popleft()
             self._last = None
         if row is not None:
+            self.has_chosen = True
             self.allowed -= 1
             self.tag += 1 / self.rule.weight
         return row
@@ -410,8 +449,8 @@ def _in_fair_order(offers: Sequence[_Offer], room: int) -> list[Candidate]:
     return chosen
 
 
-def _place(offer: _Offer) -> tuple[int, float, str, _Offer]:
-    return -(offer.priority or 0), offer.tag, offer.name, offer
+def _place(offer: _Offer) -> tuple[int, float, float, str, _Offer]:
+    return -(offer.priority or 0), offer.tag, offer.own, offer.name, offer
 
 
 def _settle(alias: str, offer: _Offer, taken: int, claimed: int) -> LaneLook:
@@ -420,9 +459,14 @@ def _settle(alias: str, offer: _Offer, taken: int, claimed: int) -> LaneLook:
     tag = offer.start + taken / rule.weight
     left = tokens_now(row, rule) - taken if rule.rate is not None else None
     if taken:
-        params = {"tag": tag, "tokens": left, "seen_at": row.seen_at, "name": row.name}
-        execute(alias, statements.SERVED, **params)
+        _write(alias, row, tag, left)
     if offer.priority is None:
-        return LaneLook(tag, offer.next_due)
+        return LaneLook(tag, offer.next_due, is_barren=offer.was_due and not offer.has_chosen)
     _, wait = allowed_now(row._replace(tokens=left, idle=0.0), rule, claimed + taken)
-    return LaneLook(tag, wait)
+    if offer.has_chosen and not taken:  # what was chosen has keys that are in other hands
+        wait = max(wait, KEY_SECONDS)
+    return LaneLook(tag, wait, offer.priority)
+
+
+def _write(alias: str, row: LaneRow, tag: float, tokens: float | None) -> None:
+    execute(alias, statements.SERVED, tag=tag, tokens=tokens, seen_at=row.seen_at, name=row.name)

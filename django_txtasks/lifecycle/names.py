@@ -79,7 +79,7 @@ def listed(found: dict[str, int]) -> str:
 def _waiting(alias: str, queues: Iterable[str]) -> Counter[str]:
     vendor = connections[alias].vendor
     if vendor != "postgresql":  # where a transaction that reads may keep others waiting
-        return _heads(alias, queues, forced="FORCE INDEX (txtasks_waiting)" * (vendor == "mysql"))
+        return _heads(alias, queues, forced="FORCE INDEX (txtasks_pending)" * (vendor == "mysql"))
     with own_transaction(alias, limit=STATEMENT_TIMEOUT, in_order=True):
         return _heads(alias, queues, bounds=_BOUNDS)
 

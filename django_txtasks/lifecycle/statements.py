@@ -156,7 +156,7 @@ ABSORBERS = """
 # -- lanes: in the transaction of the claim -------------------------------------------------------------
 # Whoever has locked a lane's row is the only one who adds to its claimed rows, so their count, which is a
 # statement of its own with a snapshot of its own, holds until he commits.
-NEW_LANES = "{insert_new} INTO txtasks_lane (name) VALUES {rows} {or_leave}"
+NEW_LANES = "{insert_new} INTO txtasks_lane (name, served_at) VALUES {rows} {or_leave}"
 KNOWN_LANES = "SELECT name FROM txtasks_lane WHERE name {in_names}"
 LOCK_LANES = """
     SELECT name, at_most, rate, burst, weight, paused_at IS NOT NULL, tokens, {since_served} AS idle, tag,
@@ -166,6 +166,10 @@ LOCK_LANES = """
 CLAIMED_IN_LANES = """
     SELECT lane, COUNT(*) FROM txtasks_task {by_lane}
      WHERE status = 'claimed' AND lane > '' AND lane {in_names} GROUP BY lane
+"""
+WAITING_IN_LANE = """
+    SELECT <number> AS number, COUNT(*) FROM (
+        SELECT 1 FROM txtasks_task WHERE status = 'pending' AND lane = <lane> LIMIT %(limit)s) AS w<number>
 """
 CHOOSE_IN_LANE = CHOOSE_DUE.replace("lane = ''", "lane = %(lane)s")
 SERVED = """

@@ -1,4 +1,4 @@
-"""The index of what waits, by lane. Workers of before go on with the one that they know: 0012 removes it."""
+"""The index of what waits, by lane. Workers of before go on with the one that they know, until 0012."""
 
 from importlib import import_module
 

@@ -9,6 +9,8 @@ from django_txtasks.lifecycle.attempts import Attempt
 SHORT_SECONDS = 0.1
 """Seconds: what usually takes less may be claimed before a slot is free for it."""
 AHEAD_SECONDS = 0.15
+BESIDE_LANES_SECONDS = 0.01
+"""Seconds of work that a slot may have before it while tasks of lanes wait for one, too."""
 """Seconds of work that may be claimed ahead: long enough for a turn, too short to be missed elsewhere."""
 BATCH_SECONDS = 0.02
 """Seconds of work that one slot is handed at once."""
@@ -63,6 +65,11 @@ class PrefetchPolicy:
         if self._mean is None or self.is_enough(held):
             return 0
         return max(0, min(self.most - held, self._width, CLAIM_TASKS))
+
+    @property
+    def beside_lanes(self) -> int:
+        """How many short tasks may be claimed beyond one for each free slot while lanes wait for a slot."""
+        return int(BESIDE_LANES_SECONDS / max(self._mean or 0.0, 1e-4)) * self._threads
 
     def is_enough(self, held: int) -> bool:
         """Say whether it is better to claim many again later than a few now."""

@@ -23,6 +23,7 @@ from django_txtasks.exceptions import Retry, Snooze, TaskCancelled, TimedOut, cl
 from django_txtasks.functions import TaskContext
 from django_txtasks.lifecycle import lanes, outcomes
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
+from django_txtasks.lifecycle.database_errors import text_of
 from django_txtasks.lifecycle.sessions import session_of_thread
 from django_txtasks.logs import current
 from django_txtasks.registry import Declaration
@@ -63,7 +64,7 @@ class Runner:
                 error = limit.error().with_traceback(error.__traceback__)
             ended = failed(attempt, error, self.config)
             if attempt.lane and isinstance(error, Retry) and error.lane:
-                self._hold_lane(attempt.lane, ended)
+                self._hold_lane(attempt, error.after)
             tracebacks.forget_locals(error)
         is_asked = (
             ended.arrow is not Arrow.FINISH and ended.exception is None
@@ -102,12 +103,14 @@ class Runner:
             return ended._replace(error=entry)
         return ended
 
-    def _hold_lane(self, lane: str, ended: Ended) -> None:
+    def _hold_lane(self, attempt: Attempt, delay: timedelta | None) -> None:
         """Hold the lane, before its place is free; where that fails, the task alone waits."""
         try:
-            lanes.hold(self.alias, lane, ended.delay)
-        except (DatabaseError, InterfaceError):
+            lanes.hold(self.alias, attempt.lane, delay or timedelta(0))
+        except (DatabaseError, InterfaceError) as problem:
             after_attempt(failed=True)
+            error = text_of(problem)
+            signals.lane_not_held.emit(lane=attempt.lane, error=error, **attempt.facts)
 
     def _keep_error(self, ended: Ended) -> None:
         """Keep what a commit hook raised beside the finished task; it is logged in any case."""

@@ -65,6 +65,11 @@ class Schedule:
         self._next_beat = self._next_scan = 0.0
 
     @property
+    def served_lanes(self) -> bool:
+        """Whether the last turn has served lanes."""
+        return self._served_lanes
+
+    @property
     def has_backlog(self) -> bool:
         """Whether the last scan may have left something that is due."""
         return self._backlog

@@ -11,7 +11,13 @@ from django_txtasks import signals
 from django_txtasks.conf import Config
 from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle.attempts import Attempt
-from django_txtasks.lifecycle.database_errors import is_refusal, is_repeatable, text_of
+from django_txtasks.lifecycle.database_errors import (
+    TookTooLong,
+    is_refusal,
+    is_repeatable,
+    is_timeout,
+    text_of,
+)
 from django_txtasks.lifecycle.turn import Capacity, Subscription
 from django_txtasks.worker.cancelling import CancelLook
 from django_txtasks.worker.glances import Glances
@@ -62,7 +68,14 @@ class Turns:
 
     def capacity(self) -> Capacity:
         """Return how many tasks may be claimed now."""
-        return Capacity(0) if self.is_closed or self._stop.asked else self._workload.capacity()
+        if self.is_closed or self._stop.asked:
+            return Capacity(0)
+        capacity = self._workload.capacity()
+        if capacity.prefetch and self.lanes.next <= time.monotonic():
+            # else there would never be a free slot for them
+            may = self._workload.prefetch.beside_lanes if self.schedule.served_lanes else 0
+            return capacity._replace(prefetch=min(capacity.prefetch, may))
+        return capacity
 
     def next_one(self) -> float:
         """Return when the next turn is due, by ``time.monotonic()``; 0 = now."""
@@ -136,6 +149,8 @@ class Turns:
         try:
             result = self._writer.write(plan, workload.slots, self._inbox.connected, request)
         except (DatabaseError, InterfaceError, ClaimLost, DeclaredLost) as error:
+            if request is not None and (isinstance(error, TookTooLong) or is_timeout(error)):
+                self.lanes.failed(now)
             self._heal(error)
             return
         self._start(result.claimed, now)  # before all else: they have waited long enough

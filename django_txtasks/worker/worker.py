@@ -136,7 +136,7 @@ class Worker:
             return False
         if self.stop.asked or self._recycle or self.workload.is_used_up:
             return True
-        is_idle = self.turns.schedule.nothing_due and self.turns.lanes.is_idle
+        is_idle = self.turns.schedule.nothing_due and self.turns.lanes.is_idle(time.monotonic())
         is_idle = is_idle and not self.inbox.ids and not self.inbox.more
         return self._batch and is_idle
 
@@ -146,6 +146,8 @@ class Worker:
             self._listening.moved()
         if released or (ended and self._batch):  # what ended may have enqueued others
             self.turns.schedule.look_again()
+            if self._batch:
+                self.turns.lanes.look_again()
         if self.writer.registration.sees_another_will():
             self.turns.schedule.beat_at_once()
 

@@ -559,3 +559,8 @@ def call_api_once(key):
 @task(lane="api")
 def hook_in_a_lane(event):
     ran(f"{event['event']} in a lane")
+
+
+@task(idempotent=True)
+def nap(seconds):
+    time.sleep(seconds)

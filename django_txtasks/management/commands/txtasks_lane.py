@@ -91,7 +91,7 @@ def line_of(lane: LaneStatus) -> str:
     waiting = f"{lane.waiting}{' or more' if lane.waiting >= 1000 else ''} waiting"
     parts = [f"limits: {lane.limits}", f"{lane.running} running", waiting]
     if not lane.is_known:
-        parts.append("no rule in TXTASKS['lanes']")
+        parts.append("not served, no rule in TXTASKS['lanes']")
     if lane.paused_at is not None:
         why = f" ({lane.reason})" if lane.reason else ""
         parts.append(
@@ -99,6 +99,8 @@ def line_of(lane: LaneStatus) -> str:
         )
     elif lane.is_full:
         parts.append("full")
+    elif lane.held_for:
+        parts.append(f"asked to wait for {lane.held_for:.1f} s")
     elif lane.opens_in:
         parts.append(f"next start in {lane.opens_in:.1f} s")
     return f"{lane.name}: {', '.join(parts)}"

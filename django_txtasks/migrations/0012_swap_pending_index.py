@@ -1,7 +1,7 @@
-"""The index of what waits that workers of before need, and nobody else.
+"""The index of what waits by lane takes the place, and the name, of the one that workers of before know.
 
-Where many tasks wait, their scans take long without it: replace them between ``migrate txtasks 0011`` and
-``migrate``.
+They find what waits by that name on MariaDB and SQLite, and go on. But for them a long backlog is slow then: where many
+tasks wait, replace them between ``migrate txtasks 0011`` and ``migrate``.
 """
 
 from importlib import import_module
@@ -44,4 +44,7 @@ class Migration(migrations.Migration):
 
     operations = [
         RemoveIndex(model_name='task', name='txtasks_pending'),
+        migrations.RenameIndex(
+            model_name='task', old_name='txtasks_waiting', new_name='txtasks_pending'
+        ),
     ]
