@@ -12,13 +12,16 @@ from django_txtasks import payload
 from django_txtasks.conf import get_config
 from django_txtasks.declaring import (
     HOOKS,
+    ONCE_FOR,
     check_lane,
     check_limit,
     check_priority,
+    check_text_of_call,
     check_unique_key,
     from_now,
     seconds_of,
     settle_of,
+    span_of,
     spec_of_hook,
 )
 from django_txtasks.exceptions import (
@@ -105,6 +108,7 @@ def _bound(declaration: Declaration, options: Options) -> BoundFunction:
         defaults,
         lane,
         *_uniqueness(declaration, options),
+        *_once(declaration, options),
         {},
     )
 
@@ -125,6 +129,18 @@ def _uniqueness(
             f"{declaration.name} has settle= and run_after=: settle says when it may run. Leave one of them out."
         )
     return key, settle
+
+
+def _once(declaration: Declaration, options: Options) -> tuple[TextOfCall | None, timedelta]:
+    once = declaration.once if options.once is None else options.once
+    with as_option():
+        check_text_of_call(once, declaration.name, "once")
+        span = span_of(options.once_for, declaration.name, "once_for") or declaration.once_for
+    if span is not None and once is None:
+        raise InvalidOption(
+            f"{declaration.name} has once_for= without once=: say which calls are the same."
+        )
+    return once, span or ONCE_FOR
 
 
 def _limits(declaration: Declaration, options: Options) -> dict[str, Any]:

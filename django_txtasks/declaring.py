@@ -18,6 +18,8 @@ from django_txtasks.registry import Declaration, Options
 
 MOST_SNOOZES = 1_000_000
 MOST_KEY_CHARACTERS = 200
+ONCE_FOR = timedelta(days=7)
+"""How long a key of ``once`` is kept where nothing else is said."""
 HOOKS = ("compensate", "on_success", "on_retry", "on_failure")
 """Options that name a task function, which one of the arrows enqueues."""
 OF_TASK = (
@@ -31,7 +33,7 @@ OF_TASK = (
         "takes_context",
     ),
     *("timeout", "expires", "backoff", "max_snoozes", "interruptible"),
-    *("unique_key", "keep", "settle", "lane"),
+    *("unique_key", "keep", "settle", "lane", "once", "once_for"),
     *HOOKS,
 )
 """Options of ``@task``."""
@@ -47,6 +49,7 @@ def declaration_of(
     expires: timedelta | float | None,
     hooks: Mapping[str, Any],
     settle: timedelta | float | None = None,
+    once_for: timedelta | float | None = None,
     **options: Any,
 ) -> Declaration:
     """Return what was declared of a function.
@@ -66,6 +69,7 @@ def declaration_of(
         timeout=seconds_of(timeout, name),
         expires=_expires(expires, name),
         settle=settle_of(settle, name),
+        once_for=span_of(once_for, name, "once_for"),
         hooks={
             option: spec_of_hook(hook, option, name)
             for option, hook in hooks.items()
@@ -143,11 +147,16 @@ def _check_uniqueness(declaration: Declaration) -> None:
 
 def check_unique_key(key: Any, name: str) -> None:
     """Raise InvalidDeclaration unless it is None, text that can be a key, or a function."""
+    check_text_of_call(key, name, "unique_key")
+
+
+def check_text_of_call(key: Any, name: str, option: str) -> None:
+    """Raise InvalidDeclaration unless this option is None, text that can be a key, or a function."""
     if key is None or callable(key):
         return
     if not isinstance(key, str) or not 0 < len(key) <= MOST_KEY_CHARACTERS or not key.isprintable():
         raise InvalidDeclaration(
-            f"{name} has unique_key={key!r}; use printable text of 1 to {MOST_KEY_CHARACTERS} characters, or a "
+            f"{name} has {option}={key!r}; use printable text of 1 to {MOST_KEY_CHARACTERS} characters, or a "
             "function of the task's arguments that returns it."
         )
 
@@ -168,12 +177,21 @@ def settle_of(settle: Any, name: str) -> timedelta | None:
     Raises:
         InvalidDeclaration: it is none.
     """
-    settle = from_now(settle, "settle")
-    if settle is not None and not (isinstance(settle, timedelta) and settle > timedelta(0)):
+    return span_of(settle, name, "settle")
+
+
+def span_of(span: Any, name: str, option: str) -> timedelta | None:
+    """Return a span of time as a timedelta.
+
+    Raises:
+        InvalidDeclaration: it is none.
+    """
+    span = from_now(span, option)
+    if span is not None and not (isinstance(span, timedelta) and span > timedelta(0)):
         raise InvalidDeclaration(
-            f"{name} has settle={settle!r}; use a timedelta or seconds, more than zero."
+            f"{name} has {option}={span!r}; use a timedelta or seconds, more than zero."
         )
-    return settle
+    return span
 
 
 def check_limit(option: str, value: Any, name: str) -> None:
@@ -250,6 +268,11 @@ def _refuse_contradictions(declaration: Declaration) -> None:
         )
     _check_uniqueness(declaration)
     check_lane(declaration.lane, name)
+    check_text_of_call(declaration.once, name, "once")
+    if declaration.once is None and declaration.once_for is not None:
+        raise InvalidDeclaration(
+            f"{name} has once_for= without once=: say which calls are the same."
+        )
     if declaration.backoff is not None and not callable(declaration.backoff):
         raise InvalidDeclaration(
             f"{name} has backoff={declaration.backoff!r}; use a function of (failures, error) that returns "

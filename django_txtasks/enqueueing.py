@@ -7,7 +7,7 @@ import uuid
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from types import FrameType
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
@@ -26,6 +26,7 @@ from django_txtasks.calls import (
 )
 from django_txtasks.conf import Config, get_config
 from django_txtasks.exceptions import InvalidArguments, InvalidOption
+from django_txtasks.lifecycle import once
 from django_txtasks.lifecycle.enqueueing import (
     NewTask,
     Times,
@@ -33,6 +34,7 @@ from django_txtasks.lifecycle.enqueueing import (
     insert_and_read,
     insert_as_made,
 )
+from django_txtasks.lifecycle.once import OnceKey
 from django_txtasks.per_call import BoundFunction, of_call, static_lane, with_texts
 
 if TYPE_CHECKING:
@@ -55,12 +57,17 @@ class NotTransactionalWarning(UserWarning):
 
 @dataclass(frozen=True, slots=True)
 class TaskHandle:
-    """A reference to an enqueued task: its id is in the table once the transaction commits."""
+    """A reference to an enqueued task: its id is in the table once the transaction commits.
+
+    Attributes:
+        is_new: False = it was enqueued before, under the same key of ``once``.
+    """
 
     id: uuid.UUID
     task_name: str
     queue_name: str
     using: str
+    is_new: bool = True
 
     def cancel(self) -> CancelResult:
         """Cancel the task, in the current transaction; see ``cancel_task``."""
@@ -156,8 +163,11 @@ def enqueue_task(function: Enqueueable[P], /, *args: P.args, **kwargs: P.kwargs)
 
 def enqueue_and_read(
     function: Enqueueable[P], /, *args: P.args, **kwargs: P.kwargs
-) -> tuple[TaskHandle, Times]:
-    """Enqueue as ``enqueue_task`` does, and return the row's times too, for results of Django's Tasks."""
+) -> tuple[TaskHandle, Times | None]:
+    """Enqueue as ``enqueue_task`` does, and return the row's times too, for results of Django's Tasks.
+
+    There are none where the task was enqueued before, under the same key of ``once``.
+    """
     return _enqueue(function, args, kwargs, insert_and_read)
 
 
@@ -273,14 +283,35 @@ def _enqueue(
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     write: Callable[[BaseDatabaseWrapper, NewTask], T],
-) -> tuple[TaskHandle, T]:
-    """Validate a call, write its row, and have it told; return what ``write`` did, too."""
+) -> tuple[TaskHandle, T | None]:
+    """Validate a call, write its row, and have it told; return what ``write`` did, too.
+
+    Where its key of ``once`` is another task's, nothing is written, and ``write`` is not called.
+    """
     bound = of_call(bind(function), args, kwargs)
     task = to_row((bound, args, kwargs))
     _warn_if_apart(bound.alias)
+    if bound.once_key is not None:
+        return _enqueue_once(bound, bound.once_key, task, write)
     written = write(connections[bound.alias], task)
     handle = _handle(bound, task)
     _tell(bound.alias, [handle], [bound])
+    return handle, written
+
+
+def _enqueue_once(
+    bound: BoundFunction,
+    key: OnceKey,
+    task: NewTask,
+    write: Callable[[BaseDatabaseWrapper, NewTask], T],
+) -> tuple[TaskHandle, T | None]:
+    with transaction.atomic(using=bound.alias):
+        winner = once.take(bound.alias, [(key, task.task_id)])[key.digest]
+        if winner != task.task_id:
+            return replace(_handle(bound, task), id=winner, is_new=False), None
+        written = write(connections[bound.alias], task)
+        handle = _handle(bound, task)
+        _tell(bound.alias, [handle], [bound])
     return handle, written
 
 
@@ -290,6 +321,8 @@ def _insert_one(connection: BaseDatabaseWrapper, task: NewTask) -> None:
 
 def _insert_many(alias: str, wanted: Sequence[Call]) -> list[TaskHandle]:
     """Write these calls, and return their handles."""
+    if any(bound.once_key is not None for bound, _, _ in wanted):
+        return _insert_once(alias, wanted)
     handles = []
 
     def noted() -> Iterator[NewTask]:
@@ -298,6 +331,24 @@ def _insert_many(alias: str, wanted: Sequence[Call]) -> list[TaskHandle]:
             yield task
 
     insert_as_made(connections[alias], [bound.defaults for bound, _, _ in wanted], noted())
+    return handles
+
+
+def _insert_once(alias: str, wanted: Sequence[Call]) -> list[TaskHandle]:
+    """Write those of these calls whose keys are their own, and return a handle for each call."""
+    made = list(zip([bound for bound, _, _ in wanted], to_rows(wanted), strict=True))
+    keys = [(bound.once_key, task.task_id) for bound, task in made if bound.once_key is not None]
+    taken = once.take(alias, keys)
+    handles, rows = [], []
+    for bound, task in made:
+        handle, key = _handle(bound, task), bound.once_key
+        if key is not None and taken[key.digest] != task.task_id:
+            handle = replace(handle, id=taken[key.digest], is_new=False)
+        else:
+            rows.append(task)
+        handles.append(handle)
+    if rows:
+        insert(connections[alias], rows)
     return handles
 
 
@@ -310,11 +361,12 @@ def _tell(
         (
             (handle.id, handle.queue_name)
             for handle, bound in zip(handles, bound_functions, strict=True)
-            if bound.defaults.run_after is None or _is_near(bound.defaults.run_after)
+            if handle.is_new
+            and (bound.defaults.run_after is None or _is_near(bound.defaults.run_after))
         ),
     )
     if signals.task_enqueued.has_observers:
-        for handle in handles:
+        for handle in [one for one in handles if one.is_new]:
             signals.task_enqueued.emit(
                 task_id=handle.id, task=handle.task_name, queue=handle.queue_name
             )

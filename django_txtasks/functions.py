@@ -137,6 +137,8 @@ class TaskFunction(Generic[P, R]):
         unique_key: TextOfCall | None = None,
         settle: timedelta | float | None = None,
         lane: TextOfCall | None = None,
+        once: TextOfCall | None = None,
+        once_for: timedelta | float | None = None,
         **unknown: NoReturn,
     ) -> TaskFunction[P, R]:
         """Return this function with other options for what is enqueued through it.
@@ -147,8 +149,8 @@ class TaskFunction(Generic[P, R]):
             run_after: earliest start: an aware datetime, or from now on: a timedelta, or seconds.
             expires: no attempt starts after it, said in the same ways; the task is then cancelled.
             using: the database alias whose transaction the task belongs to.
-            max_attempts, max_crashes, timeout, on_success, on_retry, on_failure, unique_key, settle, lane: as
-                of ``@task``, for what is enqueued through it alone.
+            max_attempts, max_crashes, timeout, on_success, on_retry, on_failure, unique_key, settle, lane,
+                once, once_for: as of ``@task``, for what is enqueued through it alone.
 
         Raises:
             UnknownOption: not one of these. It names what was meant.
@@ -169,6 +171,8 @@ class TaskFunction(Generic[P, R]):
             "unique_key": unique_key,
             "settle": settle,
             "lane": lane,
+            "once": once,
+            "once_for": once_for,
         }
         changes = {name: value for name, value in given.items() if value is not None}
         return TaskFunction(self.function, self.declaration, replace(self.options, **changes))  # type: ignore[arg-type]
@@ -195,6 +199,8 @@ def task(
     keep: Literal["newest", "oldest"] = ...,
     settle: timedelta | float | None = ...,
     lane: TextOfCall | None = ...,
+    once: TextOfCall | None = ...,
+    once_for: timedelta | float | None = ...,
     compensate: TaskFunction[..., Any] | None = ...,
     on_success: TaskFunction[..., Any] | None = ...,
     on_retry: TaskFunction[..., Any] | None = ...,
@@ -219,6 +225,8 @@ def task(
     keep: Literal["newest", "oldest"] = ...,
     settle: timedelta | float | None = ...,
     lane: TextOfCall | None = ...,
+    once: TextOfCall | None = ...,
+    once_for: timedelta | float | None = ...,
     compensate: TaskFunction[..., Any] | None = ...,
     on_success: TaskFunction[..., Any] | None = ...,
     on_retry: TaskFunction[..., Any] | None = ...,
@@ -244,6 +252,8 @@ def task(
     keep: Literal["newest", "oldest"] = "newest",
     settle: timedelta | float | None = None,
     lane: TextOfCall | None = None,
+    once: TextOfCall | None = None,
+    once_for: timedelta | float | None = None,
     compensate: TaskFunction[..., Any] | None = None,
     on_success: TaskFunction[..., Any] | None = None,
     on_retry: TaskFunction[..., Any] | None = None,
@@ -279,6 +289,9 @@ def task(
             end.
         lane: text of at most 200 characters, or a function of the task's arguments that returns it, or None: the
             tasks of a lane share the limits that ``TXTASKS["lanes"]`` has for it.
+        once: text of at most 200 characters, or a function of the task's arguments that returns it, or None: one
+            task is enqueued under it, and whoever enqueues again gets the handle of the first one.
+        once_for: for how long, as timedelta or seconds; 7 days if nothing is said.
         compensate: a task function, enqueued with the same arguments when a crash leaves this one
             dead, in one transaction. Such a task cannot be revived.
         on_success, on_retry, on_failure: a task function, enqueued when an attempt has finished, will be
@@ -318,6 +331,8 @@ def task(
             keep=keep,
             settle=settle,
             lane=lane,
+            once=once,
+            once_for=once_for,
             hooks=hooks,
         )
         registry.register(declaration)

@@ -361,6 +361,23 @@ class Lane(models.Model):
         return str(self.name)
 
 
+class Once(models.Model):
+    """A key under which a task was enqueued: until then no other task of its function is enqueued under it."""
+
+    key = TaskId(primary_key=True, editable=False)
+    text = models.CharField(max_length=200, help_text=_("the key, as it was said"))
+    task_name = models.CharField(max_length=200)
+    task_id = TaskId(help_text=_("the task that was enqueued"))
+    until = Moment()
+
+    class Meta:
+        default_permissions = ("view",)
+        indexes = (models.Index(fields=["until"], name="txtasks_once_until"),)
+
+    def __str__(self) -> str:
+        return str(self.text)
+
+
 class Cleaner(models.Model):
     """One cleaner process: its beat says that it is there, its last pass that it achieves something.
 

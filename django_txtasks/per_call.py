@@ -12,7 +12,14 @@ from typing import Any, NamedTuple
 
 from django_txtasks import foreign
 from django_txtasks.conf import get_config
-from django_txtasks.declaring import OF_TASK, OF_USING, check_lane, check_unique_key
+from django_txtasks.declaring import (
+    OF_TASK,
+    OF_USING,
+    ONCE_FOR,
+    check_lane,
+    check_text_of_call,
+    check_unique_key,
+)
 from django_txtasks.exceptions import (
     InvalidArguments,
     InvalidDeclaration,
@@ -20,6 +27,7 @@ from django_txtasks.exceptions import (
     UnknownLane,
 )
 from django_txtasks.lifecycle.enqueueing import RowDefaults
+from django_txtasks.lifecycle.once import OnceKey
 from django_txtasks.registry import Declaration, TextOfCall
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -36,6 +44,9 @@ class BoundFunction(NamedTuple):
         lane: whose limits its calls share; None = they are in no lane.
         unique_key: what makes two calls the same task; None = nothing does.
         settle: they are due together if they come within this time.
+        once: the key under which a call is enqueued once; None = each call is.
+        once_for: for how long.
+        once_key: that of one call.
         known: the same with lane and unique key in the row defaults, by these.
     """
 
@@ -45,7 +56,10 @@ class BoundFunction(NamedTuple):
     lane: TextOfCall | None = None
     unique_key: TextOfCall | None = None
     settle: timedelta | None = None
+    once: TextOfCall | None = None
+    once_for: timedelta = ONCE_FOR
     known: dict[tuple[str, str | None], BoundFunction] | None = None
+    once_key: OnceKey | None = None
 
 
 @contextmanager
@@ -66,7 +80,7 @@ def of_call(bound: BoundFunction, args: Sequence[Any], kwargs: Mapping[str, Any]
         InvalidArguments: the task function cannot be called like that.
     """
     if bound.lane is None and bound.unique_key is None:
-        return bound
+        return bound if bound.once is None else _once(bound, args, kwargs)
     lane = _asked(bound, "lane", bound.lane, args, kwargs) or ""
     key = _asked(bound, "unique_key", bound.unique_key, args, kwargs)
     known = {} if bound.known is None else bound.known
@@ -75,7 +89,19 @@ def of_call(bound: BoundFunction, args: Sequence[Any], kwargs: Mapping[str, Any]
         if len(known) >= REMEMBERED:
             known.clear()
         found = known[lane, key] = with_texts(bound, lane, key)
-    return found
+    return found if bound.once is None else _once(found, args, kwargs)
+
+
+def _once(bound: BoundFunction, args: Sequence[Any], kwargs: Mapping[str, Any]) -> BoundFunction:
+    """Return the bound function with the key of this call under which it is enqueued once."""
+    name = bound.declaration.name
+    text = _asked(bound, "once", bound.once, args, kwargs)
+    if text is None:
+        return bound
+    with as_option():
+        check_text_of_call(text, name, "once")
+    digest = _digest_of("once", name, text)
+    return bound._replace(once_key=OnceKey(digest, text, name, bound.once_for))
 
 
 def with_texts(bound: BoundFunction, lane: str, key: str | None) -> BoundFunction:
@@ -145,7 +171,7 @@ def _asked(
     return text
 
 
-_NAMES = {"lane": "lane", "unique_key": "unique key"}
+_NAMES = {"lane": "lane", "unique_key": "unique key", "once": "key of once"}
 
 
 def _refuse_unknown_lane(name: str, lane: str) -> None:
@@ -165,6 +191,10 @@ def _digest(task_name: str, queue_name: str, lane: str, key: str) -> str:
     and some of version 8, which the RFC would have for it.
     """
     parts = [task_name, queue_name, lane, key] if lane else [task_name, queue_name, key]
+    return _digest_of(*parts)
+
+
+def _digest_of(*parts: str) -> str:
     digest = hashlib.sha256(json.dumps(parts).encode()).digest()
     return uuid.UUID(int=int.from_bytes(digest[:16], "big") & ~_FIXED_BITS | _VERSION_5).hex
 

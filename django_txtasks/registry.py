@@ -34,6 +34,8 @@ class Declaration:
         keep: whose arguments a run has that stands for several: ``newest`` or ``oldest``.
         settle: tasks of one key that are enqueued within such a span of time are due together.
         lane: text, or a function of the arguments that returns it: whose limits a task shares; None = nobody's.
+        once: text, or a function of the arguments that returns it: one call is enqueued under it; None = all are.
+        once_for: for how long; None = as usual.
         interruptible: what runs may be ended by an exception anywhere in it, when it is asked to stop.
     """
 
@@ -57,6 +59,8 @@ class Declaration:
     keep: str = "newest"
     settle: timedelta | None = None
     lane: TextOfCall | None = None
+    once: TextOfCall | None = None
+    once_for: timedelta | None = None
 
     @cached_property
     def on_crash(self) -> str:
@@ -131,6 +135,8 @@ class Options:
     unique_key: TextOfCall | None = None
     settle: timedelta | float | None = None
     lane: TextOfCall | None = None
+    once: TextOfCall | None = None
+    once_for: timedelta | float | None = None
 
 
 def text_of_hooks(hooks: dict[str, dict[str, Any]]) -> str:

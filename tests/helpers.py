@@ -30,6 +30,7 @@ NAMES_OF_TABLES = [
     "txtasks_cleaner",
     "txtasks_pausedqueue",
     "txtasks_lane",
+    "txtasks_once",
     "probe_run",
     "orders_receipt",
     "orders_order",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import uuid
 from collections.abc import Iterable
 from typing import Any
 
@@ -59,7 +60,8 @@ class TxTasksBackend(_TakesOurOptions):
         """Write a task in the current transaction of ``database``, or in one of its own if there is none.
 
         Returns:
-            The TaskResult, as ``get_result`` reads it.
+            The TaskResult, as ``get_result`` reads it; that of the first one where the task has a key of ``once``
+            that is taken.
 
         Raises:
             InvalidTask, TypeError, TxTasksError: before any SQL.
@@ -70,6 +72,8 @@ class TxTasksBackend(_TakesOurOptions):
         args, kwargs = compat.normalize_json(list(args)), compat.normalize_json(dict(kwargs))
         ours = with_our_options(task)
         handle, times = enqueue_and_read(ours, *args, **kwargs)
+        if times is None:
+            return self._result_of_the_first(task, handle.id, args, kwargs)
         result = compat.TaskResult(
             task=task if task.run_after is None else ours.as_enqueued(run_after=times.later),
             id=str(handle.id),
@@ -86,6 +90,28 @@ class TxTasksBackend(_TakesOurOptions):
         )
         compat.task_enqueued.send(type(self), task_result=result)
         return result
+
+    def _result_of_the_first(
+        self, task: Any, task_id: uuid.UUID, args: list[Any], kwargs: dict[str, Any]
+    ) -> Any:
+        """Return the result of a task that was enqueued before; if it is kept no more, one that knows no end."""
+        try:
+            return self.get_result(str(task_id))
+        except compat.TaskResultDoesNotExist:
+            return compat.TaskResult(
+                task=task,
+                id=str(task_id),
+                status=compat.TaskResultStatus.READY,
+                enqueued_at=None,
+                started_at=None,
+                finished_at=None,
+                last_attempted_at=None,
+                args=args,
+                kwargs=kwargs,
+                backend=self.alias,
+                errors=[],
+                worker_ids=[],
+            )
 
     def get_result(self, result_id: str) -> compat.TaskResult:
         """Return the task of this id: waiting, running, dead or finished.

@@ -44,6 +44,8 @@ class Task(compat.Task):
     interruptible: bool = False
     unique_key: Any = None
     lane: Any = None
+    once: Any = None
+    once_for: timedelta | float | None = None
     keep: str = "newest"
     settle: timedelta | float | None = None
 
@@ -59,8 +61,8 @@ class Task(compat.Task):
 
         Args:
             changes: priority, queue_name, run_after, backend; and max_attempts, max_crashes, idempotent,
-                timeout, expires, compensate, on_success, on_retry, on_failure, unique_key, settle, lane. None
-                changes nothing.
+                timeout, expires, compensate, on_success, on_retry, on_failure, unique_key, settle, lane,
+                once, once_for. None changes nothing.
 
         Raises:
             InvalidTask: ``atomic``, ``keep``, ``backoff``, ``max_snoozes`` or ``interruptible`` is among them:
@@ -126,6 +128,8 @@ class Task(compat.Task):
                 keep=self.keep,
                 settle=self.settle,
                 lane=self.lane,
+                once=self.once,
+                once_for=self.once_for,
                 hooks={name: self._hook(getattr(self, name)) for name in HOOKS},
             )
         except TxTasksError as error:

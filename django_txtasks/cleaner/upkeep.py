@@ -12,7 +12,7 @@ from django_txtasks import signals
 from django_txtasks.cleaner.removal import Removal
 from django_txtasks.cleaner.renotifier import Notify, Renotifier
 from django_txtasks.conf import Config
-from django_txtasks.lifecycle import cleaners, cleaning, lanes, names
+from django_txtasks.lifecycle import cleaners, cleaning, lanes, names, once
 from django_txtasks.lifecycle.cleaning import Removed
 from django_txtasks.lifecycle.transactions import own_transaction
 
@@ -77,11 +77,12 @@ class Upkeep:
                 yield Counter({name: count})
 
     def forget(self) -> Iterator[Counter[str]]:
-        """Delete the rows of workers that were lost, of cleaners that are gone, and of lanes unused for long."""
+        """Delete rows of lost workers, of cleaners that are gone, of unused lanes, and of keys of ``once``."""
         with self._transaction():
             cleaning.forget_lost_workers(self._alias, KEEP_LOST_WORKERS)
         cleaners.forget_gone(self._alias)
         lanes.forget(self._alias, KEEP_UNUSED_LANES)
+        once.forget(self._alias)
         yield Counter()
 
     def tell_of_long_claims(self) -> Iterator[Counter[str]]:

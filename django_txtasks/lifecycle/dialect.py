@@ -33,6 +33,7 @@ class Dialect:
         by_worker, by_queue, by_expiry, by_finish, by_lane: the index to follow, whatever statistics say;
             PostgreSQL, which has no such words, is told by ``own_transaction(in_order=True)``.
         text: the type of text, for a cast.
+        key: the column of that name, which is a word of SQL on MariaDB.
         name: a task's name, to compare: MariaDB takes capitals and NUL for the same.
         json: start and end of a cast of text to the type of a JSON column.
     """
@@ -55,6 +56,7 @@ class Dialect:
     utc: str = ""
     text: str = "text"
     name: str = "task_name"
+    key: str = "key"
     sound_id: str = ""
     by_worker: str = ""
     by_queue: str = ""
@@ -107,6 +109,7 @@ DIALECTS = {
         by_finish="FORCE INDEX (txtasks_finished_at)",
         by_lane="FORCE INDEX (txtasks_pending)",
         name="CAST(task_name AS BINARY)",
+        key="`key`",
     ),
     "sqlite": Dialect(
         now=_SQLITE_NOW.format(""),

@@ -49,7 +49,7 @@ NEXT_PRIORITY = f"{HIGHEST_PRIORITY} AND priority < %(priority)s"
 _CLAIMABLE = """
     SELECT id, task_name, queue_name, args, kwargs, attempt, failures, crashes, max_attempts, errors,
            timeout, hooks, snoozes, lane, CASE WHEN attempt = 0 THEN unique_key END AS merge_key,
-           on_crash = 'retry' AND crashes = 0 AND max_crashes > 1 AS may_share,
+           on_crash = 'retry' AND crashes = 0 AND max_crashes > 1 AND lane = '' AS may_share,
            CAST(run_after AS {text}) AS due_at, {wait} AS wait
       FROM txtasks_task
      WHERE {name} {in_names} {sound_id}
@@ -171,7 +171,7 @@ WAITING_IN_LANE = """
     SELECT <number> AS number, COUNT(*) FROM (
         SELECT 1 FROM txtasks_task WHERE status = 'pending' AND lane = <lane> LIMIT %(limit)s) AS w<number>
 """
-CHOOSE_IN_LANE = CHOOSE_DUE.replace("lane = ''", "lane = %(lane)s")
+CHOOSE_IN_LANE = CHOOSE_DUE.replace("lane = '' AND queue_name", "lane = %(lane)s AND queue_name")
 SERVED = """
     UPDATE txtasks_lane SET tag = %(tag)s, tokens = %(tokens)s, served_at = %(seen_at)s WHERE name = %(name)s
 """
@@ -227,6 +227,23 @@ NEXT_BUCKET = (
     + _bucket_behind(3, "lane > %(lane)s", "lane, queue_name, priority")
     + "ORDER BY place LIMIT 1"
 )
+
+# -- once: in the caller's transaction, before the row ----------------------------------------------------
+# It waits for a transaction that has taken the same key and not ended; the keys of several tasks are taken in one
+# order, so that two that want the same ones do not wait for each other.
+TAKE_ONCE = """
+    INSERT INTO txtasks_once (key, text, task_name, task_id, until) VALUES {rows}
+        ON CONFLICT (key) DO UPDATE
+       SET task_id = excluded.task_id, until = excluded.until WHERE txtasks_once.until <= {now}
+"""
+MYSQL_TAKE_ONCE = """
+    INSERT INTO txtasks_once (`key`, text, task_name, task_id, until) VALUES {rows}
+        ON DUPLICATE KEY UPDATE task_id = IF(until <= {now}, VALUES(task_id), task_id),
+           until = IF(until <= {now}, VALUES(until), until)
+"""
+TAKEN_ONCE = "SELECT {key}, task_id FROM txtasks_once WHERE {key} {in_keys} {lock}"
+OLD_ONCE = "SELECT {key} FROM txtasks_once WHERE until < {now} ORDER BY until LIMIT %(limit)s {skip_locked}"
+FORGET_ONCE = "DELETE FROM txtasks_once WHERE {key} {in_keys}"
 
 # Live first: a row moves to the finished ones, and never back.
 STATE_OF = "SELECT TRIM(status) FROM txtasks_task WHERE id = %(id)s"

@@ -142,7 +142,7 @@ class Candidate(NamedTuple):
             read_entries(self.errors),
             self.timeout if self.timeout is None or registry.is_time_limit(self.timeout) else None,
             self.hooks,
-            bool(self.may_share) and not self.lane,  # what is claimed takes a place in its lane
+            bool(self.may_share),
             self.snoozes,
             self.lane,
         )

@@ -95,6 +95,7 @@ class Worker:
             buffer=self.writer.buffer,
             recycling=self.recycling,
             max_tasks=max_tasks,
+            has_lanes=bool(config.lanes),
         )
         self.turns = Turns(
             config,

@@ -24,6 +24,7 @@ class Workload:
         patience: seconds that an attempt has for its end after its time limit.
         buffer: where what ended goes, to be recorded.
         max_tasks: claim no more than so many; None = any number.
+        has_lanes: the settings have rules for lanes.
 
     Attributes:
         count: tasks that were started.
@@ -40,7 +41,9 @@ class Workload:
         buffer: OutcomeBuffer,
         recycling: RecyclePolicy,
         max_tasks: int | None,
+        has_lanes: bool = False,
     ) -> None:
+        self._has_lanes = has_lanes
         self.prefetch = PrefetchPolicy(threads)
         self.slots = Slots(threads, run=run, wake=wake, patience=patience, took=self.prefetch.took)
         self.buffer, self._recycling = buffer, recycling
@@ -125,7 +128,8 @@ class Workload:
         """
         ended = self.slots.collect()
         self.buffer.add(ended)
-        self.ended_in.update([one.attempt.lane for one in ended if one.attempt.lane])
+        if self._has_lanes:
+            self.ended_in.update([one.attempt.lane for one in ended if one.attempt.lane])
         if self.slots.free:  # a moment after its last task has ended, perhaps
             self._free_since = self._free_since or time.monotonic()
         if ended:
@@ -142,7 +146,8 @@ class Workload:
     def release(self, attempts: list[Attempt]) -> None:
         """Release attempts that have not begun: another slot, or another worker, may begin them at once."""
         self._counted(-len(attempts))
-        self.ended_in.update([one.lane for one in attempts if one.lane])
+        if self._has_lanes:
+            self.ended_in.update([one.lane for one in attempts if one.lane])
         self.buffer.add(Ended(attempt=one, arrow=Arrow.RELEASE) for one in attempts)
 
     def _counted(self, number: int) -> None:

@@ -164,6 +164,11 @@ def charge(amount):
 not_a_module_function = lambda: None  # noqa: E731 -- what Django refuses has to be tried
 
 
+@task(once=lambda value: f"received {value}")
+def received(value):
+    return value
+
+
 @task(unique_key="keyed")
 def keyed(value):
     return value

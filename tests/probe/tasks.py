@@ -564,3 +564,8 @@ def hook_in_a_lane(event):
 @task(idempotent=True)
 def nap(seconds):
     time.sleep(seconds)
+
+
+@task(once=lambda event, kind="paid": f"{kind} {event}" if event else None)
+def receive(event, kind="paid"):
+    ran(f"{kind} {event}")

@@ -309,7 +309,7 @@ def _result(
         claimed,
         looked_up=request.hinted,
         later=found.later(asked, rows, claimed),
-        in_lanes=found.in_lanes(rows),
+        in_lanes=found.in_lanes(rows) if asked else {},
         absent=sorted(asked - known),
         cursors=cursors,
         backlog=backlog,

@@ -166,7 +166,7 @@ def _read(
         claimed,
         looked_up=request.hinted,
         later=found.later(asked, rows_found, claimed),
-        in_lanes=found.in_lanes(rows_found),
+        in_lanes=found.in_lanes(rows_found) if asked else {},
         absent=sorted(asked - set(known or [])),
         cursors=cursors,
         backlog=backlog,

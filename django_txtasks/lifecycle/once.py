@@ -1,0 +1,78 @@
+"""Keys under which tasks are enqueued once: what comes again, such as a webhook, writes no second task."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from django.db import connections, transaction
+
+from django_txtasks.lifecycle import statements
+from django_txtasks.lifecycle.dialect import dialect_of
+from django_txtasks.lifecycle.execute import as_uuid, execute, fetch, fetch_column
+
+KEYS_PER_STATEMENT = 500
+KEYS_PER_PASS = 10_000
+"""Keys that one pass of a cleaner deletes at most."""
+
+
+class OnceKey(NamedTuple):
+    """A key that a task takes.
+
+    Attributes:
+        digest: of function and text: what is compared.
+        keep: no other task takes it for so long.
+    """
+
+    digest: str
+    text: str
+    task_name: str
+    keep: timedelta
+
+
+def take(alias: str, wanted: Sequence[tuple[OnceKey, uuid.UUID]]) -> dict[str, uuid.UUID]:
+    """Take these keys for these tasks, in the open transaction; return whose each one is, by its digest.
+
+    A key that was taken before, and whose time is not over, stays with that task. Of two that want the same one
+    here, the first gets it.
+    """
+    first: dict[str, tuple[OnceKey, uuid.UUID]] = {}
+    for key, task_id in wanted:
+        first.setdefault(key.digest, (key, task_id))
+    taken: dict[str, uuid.UUID] = {}
+    digests = sorted(first)  # the same order for all
+    for start in range(0, len(digests), KEYS_PER_STATEMENT):
+        some = digests[start : start + KEYS_PER_STATEMENT]
+        _take(alias, [first[digest] for digest in some])
+        keys = [uuid.UUID(digest) for digest in some]
+        for key, task_id in fetch(alias, statements.TAKEN_ONCE, keys=keys):
+            taken[as_uuid(key).hex] = as_uuid(task_id)
+    return taken
+
+
+def _take(alias: str, wanted: Sequence[tuple[OnceKey, uuid.UUID]]) -> None:
+    connection = connections[alias]
+    later, params, rows = dialect_of(connection).later, dict[str, Any](), []
+    for n, (key, task_id) in enumerate(wanted):
+        until = later.replace("%(delay)s", f"%(keep_{n})s")
+        rows.append(f"(%(key_{n})s, %(text_{n})s, %(name_{n})s, %(task_{n})s, {until})")
+        params.update({f"key_{n}": key.digest, f"text_{n}": key.text, f"name_{n}": key.task_name})
+        params.update({f"task_{n}": task_id, f"keep_{n}": key.keep.total_seconds()})
+    sql = statements.MYSQL_TAKE_ONCE if connection.vendor == "mysql" else statements.TAKE_ONCE
+    execute(alias, sql.replace("{rows}", ", ".join(rows)), **params)
+
+
+def forget(alias: str) -> int:
+    """Delete keys whose time is over."""
+    count = 0
+    while count < KEYS_PER_PASS:
+        with transaction.atomic(using=alias):
+            keys = fetch_column(alias, statements.OLD_ONCE, limit=KEYS_PER_STATEMENT)
+            if keys:
+                execute(alias, statements.FORGET_ONCE, keys=[as_uuid(one) for one in keys])
+        count += len(keys)
+        if len(keys) < KEYS_PER_STATEMENT:
+            break
+    return count
