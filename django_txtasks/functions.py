@@ -149,8 +149,9 @@ class TaskFunction(Generic[P, R]):
             run_after: earliest start: an aware datetime, or from now on: a timedelta, or seconds.
             expires: no attempt starts after it, said in the same ways; the task is then cancelled.
             using: the database alias whose transaction the task belongs to.
-            max_attempts, max_crashes, timeout, on_success, on_retry, on_failure, unique_key, settle, lane,
-                once, once_for: as of ``@task``, for what is enqueued through it alone.
+            max_attempts, max_crashes, timeout, on_success, on_retry, on_failure: as of ``@task``, for what is
+                enqueued through it alone.
+            unique_key, settle, lane, once, once_for: the same.
 
         Raises:
             UnknownOption: not one of these. It names what was meant.

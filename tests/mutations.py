@@ -483,7 +483,7 @@ MUTANTS = [
     Mutant("lanes: by turns with the others", "worker/schedule.py",
            {"may_serve and not (self._served_lanes and (scan or look_up))": "may_serve"}, "test_lanes.py"),
     Mutant("lanes: the order does not pass one that was not served", "lifecycle/lanes.py",
-           {"        return max(before, min(left))\n": "        return max([before, *[one.tag for one in looks.values()]])\n"},
+           {"return max(before, min(left))": "return max([before, *[one.tag for one in looks.values()]])"},
            "test_lanes.py"),
     Mutant("lanes: a lane without its row gets one", "worker/lane_book.py",
            {"                self._tags.pop(name, None)\n": ""}, "test_lanes.py"),
