@@ -248,6 +248,10 @@ def merge_and_finish(evidence):
     evidence.finished["same"] = [Row("unique", 1, 0, 0)]
 
 
+def overrun_a_lane(evidence):
+    evidence.overruns.append("3 instead of 2")
+
+
 def leave_a_session(evidence):
     evidence.sessions = 1
 
@@ -282,6 +286,7 @@ BROKEN = {
     merge_into_nothing: "every merged task names one",
     run_what_was_merged: "no merged task has run by itself",
     merge_and_finish: "no task is recorded twice",
+    overrun_a_lane: "no more tasks of a lane",
     leave_a_session: "no session",
     end_by_itself: "no process ended",
     find_something: "txtasks_audit",

@@ -136,6 +136,7 @@ def _none_runs_too_often(evidence: Evidence, keys: _Keys) -> Iterable[Check]:
     sum_ = sum(kind == "increment" for _, kind in evidence.effects)
     wrong = [] if sum_ == evidence.counter else [f"the counter says {evidence.counter}, not {sum_}"]
     yield _check(3, "the counter is the sum of the increments", wrong)
+    yield _check(3, "no more tasks of a lane had a place in it than may", evidence.overruns)
     itself = keys.merged & (set(keys.started) | set(keys.effects))
     yield _check(3, "no merged task has run by itself", itself)
     yield _check(
@@ -161,7 +162,7 @@ def _duplicated(keys: _Keys) -> Iterable[str]:
         if row is None:
             allowed = starts  # it is unexpected or left, which is a finding of its own
         else:
-            may_run_again = row.kind in (*ATOMIC, "idempotent", "unique")
+            may_run_again = row.kind in (*ATOMIC, "idempotent", "unique", "laned")
             allowed = 1 + row.failures + (row.crashes if may_run_again else 0)
         if starts > allowed:
             yield f"{key} started {starts} times, {allowed} allowed"

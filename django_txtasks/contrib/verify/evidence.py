@@ -40,6 +40,7 @@ class Evidence:
         left: (key, state) of what is neither.
         counter: the sum of the increments.
         sessions: how many sessions were left in the database after all processes had ended.
+        overruns: looks at a lane that found more tasks in it than may.
         surprises: what processes did that nobody had asked for.
         audit: what ``txtasks_audit`` finds in the end.
     """
@@ -54,6 +55,7 @@ class Evidence:
     counter: int = 0
     kills: list[Kill] = field(default_factory=list)
     sessions: int = 0
+    overruns: list[str] = field(default_factory=list)
     surprises: list[str] = field(default_factory=list)
     audit: list[str] = field(default_factory=list)
 

@@ -9,7 +9,10 @@ import random
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-KINDS = {"plain": 25, "flaky": 5, "idempotent": 12, "unique": 8, "atomic": 30, "increment": 20}
+KINDS = {
+    **{"plain": 20, "flaky": 5, "idempotent": 10, "unique": 8, "laned": 7},
+    **{"atomic": 30, "increment": 20},
+}
 """Percent of the tasks. The last two, half of all, are atomic."""
 SIZES = {1: 50, 4: 30, 12: 15, 60: 5}
 """Largest number of tasks in a transaction: percent of the transactions."""

@@ -16,6 +16,8 @@ from django_txtasks.conf import Config
 
 VARIABLE = "TXTASKS_VERIFY"
 QUEUE = "default"
+LANE, AT_MOST = "txtasks verify", 2
+"""The lane of a storm, and how many of its tasks run at once."""
 _DUMMY = {"ENGINE": "django.db.backends.dummy"}
 
 
@@ -126,6 +128,7 @@ def _txtasks(user: dict[str, Any], scene: Scene) -> dict[str, Any]:
         **scene.txtasks,
         "broker_url": through_proxy(broker, scene.proxy) if broker else None,
         "dead_notices": {},
+        "lanes": {**user.get("lanes", {}), LANE: {"at_most": AT_MOST}},
         "queue_prefix": scene.prefix,
         "queues": list(queues),
     }

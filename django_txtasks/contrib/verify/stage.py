@@ -57,6 +57,7 @@ class Stage:
             raise
         evidence = collect(self.scratch, self.directory)
         evidence.kills, evidence.surprises = storm.crew.kills, storm.crew.surprises
+        evidence.overruns = log.overruns
         evidence.sessions = self._sessions_left()
         evidence.audit = self._audit()
         return judge(evidence), log

@@ -15,13 +15,14 @@ from django_txtasks.contrib.verify import plan
 from django_txtasks.contrib.verify.crew import Crew
 from django_txtasks.contrib.verify.faults import Break, Faults
 from django_txtasks.contrib.verify.plan import Kind
-from django_txtasks.contrib.verify.project import Scene
+from django_txtasks.contrib.verify.project import AT_MOST, LANE, Scene
 from django_txtasks.contrib.verify.proxy import Proxy
 from django_txtasks.contrib.verify.scratch import ALIAS, Scratch
 from django_txtasks.lifecycle import cleaning
 
 TICK_SECONDS = 0.05
 CLEANERS = 2
+IN_LANE = f"SELECT COUNT(*) FROM txtasks_task WHERE status = 'claimed' AND lane = '{LANE}'"  # noqa: S608
 RARER = {
     "kill a worker": 2,
     "kill a cleaner": 8,
@@ -72,6 +73,7 @@ class Log:
         kills, restarts: of workers; of any process that was killed.
         storm, drain: seconds.
         drained: nothing was left in time.
+        overruns: looks at the lane that found more tasks in it than may.
     """
 
     done: Counter[str] = field(default_factory=Counter)
@@ -82,6 +84,7 @@ class Log:
     storm: float = 0.0
     drain: float = 0.0
     drained: bool = False
+    overruns: list[str] = field(default_factory=list)
 
 
 def usual_kinds(every: float, *, server: bool, broker: bool, proxy: bool) -> list[Kind]:
@@ -205,14 +208,22 @@ class Storm:
                 had_something = self._faults.strike(fault)
                 (self.log.done if had_something else self.log.idle)[fault.name] += 1
                 self.crew.look_after()
+            self._look_at_lane()
             time.sleep(TICK_SECONDS)
         self.crew.dismiss_senders()
         self.log.storm = time.monotonic() - begun
+
+    def _look_at_lane(self) -> None:
+        """Note if more of its tasks are claimed than may be."""
+        ((count,),) = self.scratch.query(IN_LANE)
+        if count > AT_MOST:
+            self.log.overruns.append(f"{count} instead of {AT_MOST}")
 
     def _drain(self) -> None:
         begun = time.monotonic()
         while not self.log.drained and time.monotonic() - begun < self.options.drain:
             self.crew.look_after()
+            self._look_at_lane()
             time.sleep(TICK_SECONDS)
             self.log.drained = not self.scratch.query(
                 "SELECT 1 FROM txtasks_task WHERE status IN ('pending', 'claimed') LIMIT 1"

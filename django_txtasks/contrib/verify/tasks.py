@@ -11,7 +11,7 @@ from django.db.models import F
 from django_txtasks import TaskContext, TaskFunction, task
 from django_txtasks.contrib.verify import journal
 from django_txtasks.contrib.verify.models import Counter, Effect
-from django_txtasks.contrib.verify.project import Scene
+from django_txtasks.contrib.verify.project import LANE, Scene
 
 SCENE = Scene.here()
 SHELVES = 5
@@ -46,6 +46,12 @@ def unique(ctx: TaskContext, key: str, seconds: float = 0.0) -> None:
     _run(ctx, key, "unique", seconds)
 
 
+@task(idempotent=True, takes_context=True, lane=LANE)
+def laned(ctx: TaskContext, key: str, seconds: float = 0.0) -> None:
+    """Runs beside so many others of its lane at most."""
+    _run(ctx, key, "laned", seconds)
+
+
 @task(atomic=True, takes_context=True)
 def atomic(ctx: TaskContext, key: str, seconds: float = 0.0) -> None:
     """Write one row, which is there exactly once."""
@@ -66,6 +72,7 @@ def function_of(kind: str) -> TaskFunction[..., None]:
         "flaky": flaky,
         "idempotent": idempotent,
         "unique": unique,
+        "laned": laned,
         "atomic": atomic,
         "increment": increment,
     }[kind].using(using=SCENE.alias)
