@@ -7,7 +7,7 @@ numbers of steps are what was measured; a change of the model that changes one s
 from dataclasses import fields
 
 import pytest
-from model import arrows, protocol
+from model import arrows, lanes, protocol
 from model.checker import SETTLES, check
 from model.rules import BURY, COMPENSATE, Case, Rules, Scenario
 from model.state import DEAD, first
@@ -222,3 +222,34 @@ def test_of_these_two_rules_either_is_enough(name):
 def test_each_rule_is_known_to_be_needed():
     needed = {rule for left_out, *_ in FAILING.values() for rule in left_out}
     assert needed == {rule.name for rule in fields(Rules)}
+
+
+# -- lanes -------------------------------------------------------------------------------------------------
+
+AT_MOST = 2
+
+
+def lane_verdict(**rules):
+    """Two or three turns at once, a lane of which two may run, and ends and crashes in between."""
+    return check(
+        lanes.first(3, 4, crashes=2, ends=6),
+        lambda s: lanes.steps(lanes.LaneRules(**rules), AT_MOST, s),
+        {lanes.OVERRUN: lambda s: s.claimed <= AT_MOST},
+        settled=lambda s: not s.waiting and not s.claimed,
+    )
+
+
+def test_a_lane_is_never_overrun_and_never_stuck():
+    verdict = lane_verdict()
+    assert not verdict.traces, str(verdict)
+    assert verdict.states > 500
+
+
+@pytest.mark.parametrize(
+    ("without", "broken"),
+    [("locks", lanes.OVERRUN), ("counts_anew", lanes.OVERRUN), ("counts_rows", SETTLES)],
+)
+def test_each_rule_of_a_lane_is_needed(without, broken):
+    """Without the lock, and with an old snapshot, too many start; a counter keeps places that a crash took."""
+    verdict = lane_verdict(**{without: False})
+    assert list(verdict.traces) == [broken], str(verdict)
