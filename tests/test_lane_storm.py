@@ -2,7 +2,8 @@
 
     TXTASKS_TEST_LANE_TASKS=2000 python tests/services.py -- pytest -s tests/test_lane_storm.py
 
-runs the long one and prints its account; without it the storm is short.
+runs the long one and prints its account; without it the storm is short. So does TXTASKS_TEST_RATE_SECONDS=600 for
+the rate.
 """
 
 import os
@@ -19,6 +20,7 @@ from probe import tasks
 from probe.models import Run
 
 from django_txtasks import enqueue_many
+from django_txtasks.conf import get_config
 from django_txtasks.models import FinishedTask, Outcome, Status, Task
 
 pytestmark = pytest.mark.usefixtures("rows")
@@ -26,6 +28,10 @@ pytestmark = pytest.mark.usefixtures("rows")
 TASKS = int(os.environ.get("TXTASKS_TEST_LANE_TASKS", "90"))
 SECONDS, AT_MOST = 0.05, 3
 KILL_EVERY = 0.7
+RATE_SECONDS = float(os.environ.get("TXTASKS_TEST_RATE_SECONDS", "5"))
+CLAIM_SECONDS = 0.2
+"""Seconds that a claim may come after the look at the lane that has counted for it, on a busy machine."""
+RATE = "100/m" if RATE_SECONDS > 60 else "600/m"
 PATIENCE = max(helpers.PATIENCE, TASKS / 4)
 ISOLATION = [""] + ["REPEATABLE_READ", "SERIALIZABLE"] * (connection.vendor == "postgresql")
 
@@ -46,6 +52,36 @@ def crew(processes, txtasks, request):
         processes.start("runworkers", "--threads=4", env=env)
     processes.start("runcleaner", env=env)
     helpers.wait_until(lambda: len(helpers.worker_pids()) == 4)
+
+
+def test_a_rate_holds_across_a_kill_of_everything(processes, txtasks):
+    txtasks(
+        lanes={"slow": {"rate": RATE}},
+        heartbeat_interval=0.2,
+        lease=3,
+        poll_interval=0.1,
+        keep_finished=None,
+    )
+    rule = get_config().lanes.find("slow")
+    enqueue_many([(tasks.nothing.using(lane="slow"), [])] * int(2 * rule.rate * RATE_SECONDS))
+    workers = [processes.start("runworkers", "--threads=4") for _ in range(2)]
+    helpers.wait_until(FinishedTask.objects.exists)
+    time.sleep(RATE_SECONDS / 2)
+    for pid in [*helpers.worker_pids(), *[one.pid for one in workers]]:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    processes.start("runworkers", "--threads=4")
+    time.sleep(RATE_SECONDS / 2)
+    starts = sorted(FinishedTask.objects.values_list("started_at", flat=True))
+    for first, begun in enumerate(starts):
+        for number, at in enumerate(starts[first:], 1):
+            seconds = (at - begun).total_seconds() + CLAIM_SECONDS
+            assert number <= rule.most_tokens + rule.rate * seconds
+    took = (starts[-1] - starts[0]).total_seconds()
+    print(
+        f"{len(starts)} starts in {took:.1f} s, where {rule.rate * took + 1:.1f} may be, at {RATE}"
+    )
+    assert len(starts) > 5
 
 
 class Watch:
