@@ -18,6 +18,7 @@ from django_txtasks.registry import Declaration, Options
 
 MOST_SNOOZES = 1_000_000
 MOST_KEY_CHARACTERS = 200
+LONGEST_SPAN = timedelta(days=36525)
 ONCE_FOR = timedelta(days=7)
 """How long a key of ``once`` is kept where nothing else is said."""
 HOOKS = ("compensate", "on_success", "on_retry", "on_failure")
@@ -187,9 +188,11 @@ def span_of(span: Any, name: str, option: str) -> timedelta | None:
         InvalidDeclaration: it is none.
     """
     span = from_now(span, option)
-    if span is not None and not (isinstance(span, timedelta) and span > timedelta(0)):
+    if span is not None and not (
+        isinstance(span, timedelta) and timedelta(0) < span <= LONGEST_SPAN
+    ):
         raise InvalidDeclaration(
-            f"{name} has {option}={span!r}; use a timedelta or seconds, more than zero."
+            f"{name} has {option}={span!r}; use a timedelta or seconds, more than zero and 100 years at most."
         )
     return span
 
@@ -240,6 +243,10 @@ def spec_of_hook(hook: Any, option: str, name: str) -> dict[str, Any]:
     if hook.options != Options():
         raise InvalidDeclaration(
             f"{name} has {option}={hook!r} with using(): a hook is enqueued as it was declared. Declare it so."
+        )
+    if declaration.once is not None:
+        raise InvalidDeclaration(
+            f"{name} has {option}={hook!r}, which has once=: a hook is enqueued each time. Enqueue it in a task."
         )
     if callable(declaration.lane):
         raise InvalidDeclaration(

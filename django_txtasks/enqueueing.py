@@ -60,6 +60,7 @@ class TaskHandle:
     """A reference to an enqueued task: its id is in the table once the transaction commits.
 
     Attributes:
+        queue_name: of this request; the first one under a key of ``once`` may have asked for another one.
         is_new: False = it was enqueued before, under the same key of ``once``.
     """
 
@@ -305,13 +306,13 @@ def _enqueue_once(
     task: NewTask,
     write: Callable[[BaseDatabaseWrapper, NewTask], T],
 ) -> tuple[TaskHandle, T | None]:
-    with transaction.atomic(using=bound.alias):
+    handle = _handle(bound, task)
+    with transaction.atomic(using=bound.alias, savepoint=False):
         winner = once.take(bound.alias, [(key, task.task_id)])[key.digest]
         if winner != task.task_id:
-            return replace(_handle(bound, task), id=winner, is_new=False), None
+            return replace(handle, id=winner, is_new=False), None
         written = write(connections[bound.alias], task)
-        handle = _handle(bound, task)
-        _tell(bound.alias, [handle], [bound])
+    _tell(bound.alias, [handle], [bound])
     return handle, written
 
 

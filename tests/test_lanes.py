@@ -4,10 +4,12 @@ import threading
 import time
 from collections import Counter
 from datetime import timedelta
+from importlib import import_module
 
 import helpers
 import pytest
 from django.db import connection, transaction
+from django.db.migrations.executor import MigrationExecutor
 from probe import tasks
 from probe.models import Run
 
@@ -23,6 +25,7 @@ from django_txtasks.lifecycle.turn import Capacity, TurnResult
 from django_txtasks.models import DatabaseNow, FinishedTask, Lane, Outcome, Status, Task
 from django_txtasks.testing import run_due_tasks
 from django_txtasks.worker.lane_book import LaneBook
+from django_txtasks.worker.schedule import Schedule
 
 pytestmark = pytest.mark.usefixtures("rows")
 
@@ -457,6 +460,37 @@ def test_of_many_priorities_the_highest_comes_first():
     assert keys_of(served(["api"], 2)[0]) == ['["30"]', '["29"]']
 
 
+def test_the_swap_of_the_index_can_be_repeated():
+    swap = import_module("django_txtasks.migrations.0012_swap_pending_index").SwapIndex()
+    executor = MigrationExecutor(connection)
+    before = executor.loader.project_state([("txtasks", "0011_lane_index")])
+    after = executor.loader.project_state([("txtasks", "0012_swap_pending_index")])
+
+    def columns():
+        with connection.cursor() as cursor:
+            found = connection.introspection.get_constraints(cursor, "txtasks_task")
+        return {
+            name: one["columns"] for name, one in found.items() if "ing" in name and one["index"]
+        }
+
+    whole = columns()
+    assert list(whole) == ["txtasks_pending"]
+    for _ in range(2):
+        with connection.schema_editor(atomic=False) as editor:
+            swap.database_forwards("txtasks", editor, before, after)
+        assert columns() == whole
+    with connection.schema_editor(atomic=False) as editor:
+        swap.database_backwards("txtasks", editor, after, before)
+    assert set(columns()) == {"txtasks_pending", "txtasks_waiting"}
+    model = before.apps.get_model("txtasks", "task")
+    old = before.models["txtasks", "task"].get_index_by_name("txtasks_pending")
+    with connection.schema_editor(atomic=False) as editor:  # it was cut off between its two steps
+        editor.remove_index(model, old)
+    with connection.schema_editor(atomic=False) as editor:
+        swap.database_forwards("txtasks", editor, before, after)
+    assert columns() == whole
+
+
 def test_a_batch_ends_when_lanes_are_done(processes):
     tasks.note.using(on_success=tasks.hook_in_a_lane).enqueue("x")
     enqueue_many([(tasks.serve_tenant, ["t"], {"tenant": f"{n}"}) for n in range(300)])
@@ -567,6 +601,55 @@ def test_after_a_turn_that_took_too_long_lanes_are_asked_one_by_one():
     assert book.request(1, 31).look_behind == ""
     asks(book, 31)
     assert book.request(1, 31.01).names == ["slow"]
+
+
+def test_a_lane_that_is_closed_for_a_while_is_not_asked_before():
+    book = a_book()
+    asks(book, found=[bucket("slow")])
+    asks(book, 0.01, slow=(0.0, 0.5, None, False, True))
+    book.learn(TurnResult(Capacity(1), in_lanes={None: "slow"}), 0.02)
+    assert book.next > 0
+    request = asks(book, 0.06, found=[bucket("slow")])
+    assert request.look_behind == ""
+    assert not book.request(1, 0.07).names
+    assert book.request(1, 0.52).look_behind is not None
+    asks(book, 0.52)
+    assert book.request(1, 0.53).names == ["slow"]
+
+
+def test_while_looking_fails_lanes_that_are_known_are_served():
+    book = a_book()
+    book.ended(["api"])
+    assert book.request(1, 0.0).look_behind == ""
+    book.failed(0.0)
+    assert book.request(1, 0.01).names == ["api"]
+
+
+def test_known_lanes_are_not_crowded_out_by_new_ones():
+    book = a_book()
+    asks(book, found=[bucket("api", 9)])
+    book.ended([f"tenant:{n}" for n in range(100)])
+    assert "api" in book.request(1, 0.01).names
+
+
+def test_what_it_keeps_in_mind_has_a_limit():
+    book = a_book()
+    for n in range(40):
+        found = [bucket(f"tenant:{n}:{m}") for m in range(1000)]
+        asks(book, float(n), found=found, until="x")
+    assert len(book._ready) <= 5_000
+
+
+def test_a_worker_that_may_claim_no_more_does_not_turn_for_lanes(quick):
+    config = get_config()
+    schedule = Schedule(config)
+    assert (
+        schedule.next_turn(Capacity(2, limit=0), hinted=False, unrecorded=False, lanes_at=0.0) == 0
+    )
+    schedule.written(TurnResult(Capacity(2, limit=0)), 100.0, busy=False)
+    due = schedule.next_turn(Capacity(2, limit=0), hinted=False, unrecorded=False, lanes_at=0.0)
+    assert due > 100
+    assert schedule.next_turn(Capacity(2), hinted=False, unrecorded=False, lanes_at=0.0) == 0
 
 
 def test_a_batch_is_not_over_before_a_whole_look():

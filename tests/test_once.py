@@ -152,6 +152,54 @@ def test_opposite_orders_do_not_wait_for_each_other():
     assert Task.objects.count() == 600
 
 
+@pytest.mark.parametrize("count", [1, 5, 30])
+def test_nobody_waits_for_keys_that_others_take(count):
+    if connection.vendor == "sqlite":
+        pytest.skip("one writer at a time")
+    inside, go_on, told = threading.Event(), threading.Event(), []
+
+    def first():
+        with transaction.atomic():
+            enqueue_many([(tasks.receive, [f"a{n}"]) for n in range(count)])
+            inside.set()
+            told.append(go_on.wait(30))
+
+    with helpers.second_session(first):
+        inside.wait(30)
+        enqueue_many([(tasks.receive, [f"b{n}"]) for n in range(count)])
+        go_on.set()
+    assert told == [True]  # the first one was still open
+    assert Task.objects.count() == 2 * count
+
+
+def test_nobody_waits_for_who_repeats_what_was_committed():
+    if connection.vendor == "sqlite":
+        pytest.skip("one writer at a time")
+    enqueue_many([(tasks.receive, [f"e{n}"]) for n in range(5)])
+    inside, go_on, told = threading.Event(), threading.Event(), []
+
+    def first():
+        with transaction.atomic():
+            assert not tasks.receive.enqueue("e1").is_new
+            inside.set()
+            told.append(go_on.wait(30))
+
+    with helpers.second_session(first):
+        inside.wait(30)
+        assert not tasks.receive.enqueue("e1").is_new
+        go_on.set()
+    assert told == [True]
+
+
+def test_a_transaction_of_many_has_one_commit_hook(txtasks):
+    txtasks(database_hints=True)
+    with transaction.atomic():
+        for n in range(20):
+            tasks.receive.enqueue(f"e{n}")
+        assert len(connection.run_on_commit) <= 1
+        transaction.set_rollback(True)
+
+
 def test_with_a_unique_key_beside_it():
     one = tasks.note.using(once="a", unique_key="k").enqueue("1")
     two = tasks.note.using(once="b", unique_key="k").enqueue("2")
@@ -190,8 +238,12 @@ def test_what_is_no_key_is_refused(key):
 def test_wrong_spans_are_refused():
     with pytest.raises(InvalidOption, match="more than zero"):
         tasks.note.using(once="k", once_for=0).enqueue("x")
+    with pytest.raises(InvalidOption, match="100 years at most"):
+        tasks.note.using(once="k", once_for=timedelta.max).enqueue("x")
     with pytest.raises(InvalidOption, match="without once="):
         tasks.note.using(once_for=60).enqueue("x")
+    with pytest.raises(InvalidDeclaration, match="a hook is enqueued each time"):
+        task(on_success=tasks.receive)(tasks.plain)
     with pytest.raises(InvalidDeclaration, match="without once="):
         task(once_for=60)(tasks.plain)
 

@@ -77,13 +77,23 @@ class Upkeep:
                 yield Counter({name: count})
 
     def forget(self) -> Iterator[Counter[str]]:
-        """Delete rows of lost workers, of cleaners that are gone, of unused lanes, and of keys of ``once``."""
+        """Delete rows of lost workers, of cleaners that are gone, and of unused lanes."""
         with self._transaction():
             cleaning.forget_lost_workers(self._alias, KEEP_LOST_WORKERS)
         cleaners.forget_gone(self._alias)
         lanes.forget(self._alias, KEEP_UNUSED_LANES)
-        once.forget(self._alias)
         yield Counter()
+
+    def forget_keys(self) -> Iterator[Counter[str]]:
+        """Delete keys of ``once`` whose time is over, for an interval at most."""
+        end, count = (
+            self._clock() + self._config.clean_interval.total_seconds(),
+            once.KEYS_PER_BATCH,
+        )
+        while count == once.KEYS_PER_BATCH and self._clock() <= end:
+            with self._transaction():
+                count = once.forget(self._alias)
+            yield Counter()
 
     def tell_of_long_claims(self) -> Iterator[Counter[str]]:
         """Tell once of each claim without a time limit that a living worker has held for too long."""

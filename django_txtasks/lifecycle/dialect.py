@@ -30,7 +30,7 @@ class Dialect:
             milliseconds or microseconds; but it does find its place by comparing rows.
         utc: what ends the text of a time that is in UTC.
         sound_id: leave out rows whose id is none that can be read back: SQLite takes any text.
-        by_worker, by_queue, by_expiry, by_finish, by_lane: the index to follow, whatever statistics say;
+        by_worker, by_queue, by_expiry, by_finish, by_lane, by_until: the index to follow, whatever statistics say;
             PostgreSQL, which has no such words, is told by ``own_transaction(in_order=True)``.
         text: the type of text, for a cast.
         key: the column of that name, which is a word of SQL on MariaDB.
@@ -63,6 +63,7 @@ class Dialect:
     by_expiry: str = ""
     by_finish: str = ""
     by_lane: str = ""
+    by_until: str = ""
     insert_new: str = "INSERT"
     or_leave: str = "ON CONFLICT DO NOTHING"
     json: str = ""
@@ -108,6 +109,7 @@ DIALECTS = {
         by_expiry="FORCE INDEX (txtasks_expires)",
         by_finish="FORCE INDEX (txtasks_finished_at)",
         by_lane="FORCE INDEX (txtasks_pending)",
+        by_until="FORCE INDEX (txtasks_once_until)",
         name="CAST(task_name AS BINARY)",
         key="`key`",
     ),
@@ -128,6 +130,7 @@ DIALECTS = {
         by_expiry="INDEXED BY txtasks_expires",
         by_finish="INDEXED BY txtasks_finished_at",
         by_lane="INDEXED BY txtasks_in_lane",
+        by_until="INDEXED BY txtasks_once_until",
     ),
 }
 

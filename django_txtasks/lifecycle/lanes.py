@@ -72,12 +72,14 @@ class LaneLook(NamedTuple):
             ``FULL`` = whoever runs a task of it will know.
         priority: of the next row that is due; None = not known.
         is_barren: something is due in it, and this worker may take none of that.
+        is_closed: its rate, or a wait that was asked for, lets nothing start for so long.
     """
 
     tag: float
     wait: float | None
     priority: int | None = None
     is_barren: bool = False
+    is_closed: bool = False
 
 
 @dataclass(frozen=True)
@@ -274,7 +276,7 @@ def claim(
     for row in rows:
         rule = rule_of(request.rules, row)
         allowed, wait = allowed_now(row, rule, counts[row.name])
-        looks[row.name] = LaneLook(sound(row.tag, 0.0), wait)
+        looks[row.name] = LaneLook(sound(row.tag, 0.0), wait, is_closed=not allowed)
         if (
             row.idle is not None and row.idle < 0
         ):  # somebody has set the clock back: it counts from now on
@@ -462,10 +464,10 @@ def _settle(alias: str, offer: _Offer, taken: int, claimed: int) -> LaneLook:
         _write(alias, row, tag, left)
     if offer.priority is None:
         return LaneLook(tag, offer.next_due, is_barren=offer.was_due and not offer.has_chosen)
-    _, wait = allowed_now(row._replace(tokens=left, idle=0.0), rule, claimed + taken)
+    more, wait = allowed_now(row._replace(tokens=left, idle=0.0), rule, claimed + taken)
     if offer.has_chosen and not taken:  # what was chosen has keys that are in other hands
         wait = max(wait, KEY_SECONDS)
-    return LaneLook(tag, wait, offer.priority)
+    return LaneLook(tag, wait, offer.priority, is_closed=not more)
 
 
 def _write(alias: str, row: LaneRow, tag: float, tokens: float | None) -> None:

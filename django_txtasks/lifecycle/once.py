@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from django.db import connections, transaction
+from django.db import connections
 
 from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.dialect import dialect_of
 from django_txtasks.lifecycle.execute import as_uuid, execute, fetch, fetch_column
 
-KEYS_PER_STATEMENT = 500
-KEYS_PER_PASS = 10_000
-"""Keys that one pass of a cleaner deletes at most."""
+KEYS_PER_STATEMENT = 100
+KEYS_PER_BATCH = 500
+"""Keys that a cleaner deletes in one transaction."""
 
 
 class OnceKey(NamedTuple):
@@ -45,11 +45,26 @@ def take(alias: str, wanted: Sequence[tuple[OnceKey, uuid.UUID]]) -> dict[str, u
     digests = sorted(first)  # the same order for all
     for start in range(0, len(digests), KEYS_PER_STATEMENT):
         some = digests[start : start + KEYS_PER_STATEMENT]
-        _take(alias, [first[digest] for digest in some])
-        keys = [uuid.UUID(digest) for digest in some]
-        for key, task_id in fetch(alias, statements.TAKEN_ONCE, keys=keys):
-            taken[as_uuid(key).hex] = as_uuid(task_id)
+        taken.update(_owners(alias, statements.STILL_TAKEN, some))
+        free = [digest for digest in some if digest not in taken]
+        if free:
+            _take(alias, [first[digest] for digest in free])
+            taken.update(_owners(alias, statements.TAKEN_ONCE, free))
+            taken.update(_owners_since(alias, [one for one in free if one not in taken]))
     return taken
+
+
+def _owners(alias: str, sql: str, digests: Sequence[str]) -> dict[str, uuid.UUID]:
+    rows = fetch(alias, sql, keys=[uuid.UUID(digest) for digest in digests])
+    return {as_uuid(key).hex: as_uuid(task_id) for key, task_id in rows}
+
+
+def _owners_since(alias: str, digests: Sequence[str]) -> dict[str, uuid.UUID]:
+    found = {}
+    for digest in digests:
+        ((task_id,),) = fetch(alias, statements.TAKEN_SINCE, key=uuid.UUID(digest))
+        found[digest] = as_uuid(task_id)
+    return found
 
 
 def _take(alias: str, wanted: Sequence[tuple[OnceKey, uuid.UUID]]) -> None:
@@ -65,14 +80,10 @@ def _take(alias: str, wanted: Sequence[tuple[OnceKey, uuid.UUID]]) -> None:
 
 
 def forget(alias: str) -> int:
-    """Delete keys whose time is over."""
-    count = 0
-    while count < KEYS_PER_PASS:
-        with transaction.atomic(using=alias):
-            keys = fetch_column(alias, statements.OLD_ONCE, limit=KEYS_PER_STATEMENT)
-            if keys:
-                execute(alias, statements.FORGET_ONCE, keys=[as_uuid(one) for one in keys])
-        count += len(keys)
-        if len(keys) < KEYS_PER_STATEMENT:
-            break
-    return count
+    """Delete some of the keys whose time is over, in the open transaction; return how many."""
+    if connections[alias].vendor != "mysql":  # which allows no LIMIT there
+        return execute(alias, statements.FORGET_OLD_ONCE, limit=KEYS_PER_BATCH)
+    keys = fetch_column(alias, statements.OLD_ONCE, limit=KEYS_PER_BATCH)
+    return (
+        execute(alias, statements.FORGET_ONCE, keys=[as_uuid(one) for one in keys]) if keys else 0
+    )

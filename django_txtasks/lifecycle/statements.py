@@ -241,9 +241,16 @@ MYSQL_TAKE_ONCE = """
         ON DUPLICATE KEY UPDATE task_id = IF(until <= {now}, VALUES(task_id), task_id),
            until = IF(until <= {now}, VALUES(until), until)
 """
-TAKEN_ONCE = "SELECT {key}, task_id FROM txtasks_once WHERE {key} {in_keys} {lock}"
-OLD_ONCE = "SELECT {key} FROM txtasks_once WHERE until < {now} ORDER BY until LIMIT %(limit)s {skip_locked}"
+# What was taken long ago is read and not locked: who repeats it writes nothing, and nobody waits for him.
+STILL_TAKEN = "SELECT {key}, task_id FROM txtasks_once WHERE {key} {in_keys} AND until > {now}"
+TAKEN_ONCE = "SELECT {key}, task_id FROM txtasks_once WHERE {key} {in_keys}"
+# At REPEATABLE READ on MariaDB: what another transaction has committed since this one began.
+TAKEN_SINCE = "SELECT task_id FROM txtasks_once WHERE {key} = %(key)s {lock}"
+OLD_ONCE = """
+    SELECT {key} FROM txtasks_once {by_until} WHERE until < {now} ORDER BY until LIMIT %(limit)s {skip_locked}
+"""
 FORGET_ONCE = "DELETE FROM txtasks_once WHERE {key} {in_keys}"
+FORGET_OLD_ONCE = f"DELETE FROM txtasks_once WHERE {{key}} IN ({OLD_ONCE})"
 
 # Live first: a row moves to the finished ones, and never back.
 STATE_OF = "SELECT TRIM(status) FROM txtasks_task WHERE id = %(id)s"

@@ -26,6 +26,8 @@ from django_txtasks.worker.limits import NEVER
 
 MOST_KNOWN = 100_000
 """Lanes that are kept in mind; where there are more, looking finds them again."""
+MOST_READY = 5_000
+"""Lanes in which something is known to be due; looks find the others again."""
 LONGEST_PAUSE_SECONDS = 5.0
 """Seconds after which a lane is tried again that gives this worker nothing, if nobody tells of it sooner."""
 NEAR_SECONDS = 60.0
@@ -95,8 +97,10 @@ class LaneBook:
         if self._suspects:
             return [self._suspects.pop()]
         count = min(AT_ONCE, 2 * room + 2)
-        first = heapq.nsmallest(count, self._ready.items(), key=lambda one: one[1])
-        return [name for name, _ in first]
+        new = [name for name, place in self._ready.items() if place == FIRST][: count // 2]
+        known = [(place, name) for name, place in self._ready.items() if place != FIRST]
+        first = [name for _, name in heapq.nsmallest(count - len(new), known)]
+        return new + first if known else new
 
     def look_again(self) -> None:
         """Look for lanes with the next turn: something has been enqueued that no hint names."""
@@ -115,8 +119,10 @@ class LaneBook:
             self._ready.pop(self._asked[0], None)
             self._shut[self._asked[0]] = _Shut(NEVER, FAILED_SECONDS)
             self._wait_for(self._asked[0], now, FAILED_SECONDS)
-        else:
+        elif self._asked:
             self._suspects = self._asked
+        else:  # it was looking for lanes
+            self._next_look = now + FAILED_SECONDS
         self._asked = []
 
     def learn(self, result: TurnResult, now: float) -> None:
@@ -130,7 +136,7 @@ class LaneBook:
 
     def _learn(self, learned: LanesResult, now: float) -> None:
         self._served = learned.served
-        if len(self._tags) + len(self._shut) > MOST_KNOWN:
+        if len(self._tags) + len(self._shut) + len(self._later_at) > MOST_KNOWN:
             self._forget()
         for name in self._asked:
             self._ready.pop(name, None)
@@ -153,6 +159,9 @@ class LaneBook:
         if look.wait == 0:
             self._is_ready(name, look.priority)
         elif look.wait is not None:
+            if look.is_closed:  # hints, and what looks find, change nothing there
+                pause = min(look.wait, LONGEST_PAUSE_SECONDS)
+                self._shut[name] = _Shut(now + pause, pause)
             self._wait_for(name, now, look.wait)
 
     def _note_found(self, learned: LanesResult, now: float) -> None:
@@ -162,7 +171,8 @@ class LaneBook:
             if bucket.queue_name not in self._queues or (shut is not None and now < shut.until):
                 continue
             if bucket.wait <= 0:
-                self._is_ready(bucket.lane, bucket.priority)
+                if bucket.lane in self._ready or len(self._ready) < MOST_READY:
+                    self._is_ready(bucket.lane, bucket.priority)
             else:
                 self._wait_for(bucket.lane, now, bucket.wait)
         self._behind = learned.looked_until

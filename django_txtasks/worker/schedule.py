@@ -94,7 +94,7 @@ class Schedule:
         if capacity.width and may_scan:
             scan = 0.0 if more else self._next_scan
             times.append(max(scan, self._back_off.not_before_of(Kind.SCAN)))
-        if capacity.dedicated:
+        if capacity.dedicated and capacity.width:
             times.append(max(lanes_at, self._back_off.not_before_of(Kind.LANES)))
         return max(min(times), self._back_off.not_before)
 
