@@ -119,7 +119,7 @@ def _fair(servers: Contest, arguments: argparse.Namespace, database: str) -> tup
     before = [one for one in begun if one < committed]
     used = len(before) * NAP / 8 / ((before[-1] - before[0]) / 1e9)
     late = [(one - committed) / 1e9 / NAP for one in waits]
-    return statistics.quantiles(late, n=20)[-1], used
+    return statistics.quantiles(late, n=20, method="inclusive")[-1], used
 
 
 def _waits(run: Run, first: int) -> list[int]:

@@ -231,6 +231,7 @@ def _buckets(
     start = ">=" if own else ">"
     if connections[alias].vendor == "postgresql":
         sql = statements.POSTGRES_BUCKETS.replace("<from>", start)
+        sql = sql.replace("<while>", statements.WHILE_OF_LANE if own else "")
         return fetch_as(LaneBucket, alias, sql, lane=lane, limit=limit)
     found: list[LaneBucket] = []
     rows = fetch(alias, statements.FIRST_BUCKET.replace("<from>", start), lane=lane)

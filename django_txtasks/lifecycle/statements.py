@@ -199,10 +199,11 @@ _NEXT_BUCKET = _BUCKET.replace(
 POSTGRES_BUCKETS = (
     "WITH RECURSIVE b AS (("
     + _BUCKET.replace("{behind}", "(t.status, t.lane) <from> ('pending', %(lane)s)")
-    + f""") UNION ALL SELECT n.* FROM b CROSS JOIN LATERAL ({_NEXT_BUCKET}) AS n)
+    + f""") UNION ALL SELECT n.* FROM b CROSS JOIN LATERAL ({_NEXT_BUCKET}) AS n <while>)
     SELECT lane, queue_name, priority, id, {{wait}} FROM b LIMIT %(limit)s
 """
 )
+WHILE_OF_LANE = "WHERE b.lane = %(lane)s"
 # Elsewhere one by one: the next priority of the same queue, else the next queue, else the next lane.
 _BUCKET_BEHIND = """
     SELECT * FROM (

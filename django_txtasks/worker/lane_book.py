@@ -11,6 +11,8 @@ import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from django.db import connections
+
 from django_txtasks.conf import Config
 from django_txtasks.lifecycle.lanes import (
     AT_ONCE,
@@ -26,6 +28,10 @@ from django_txtasks.worker.limits import NEVER
 
 MOST_KNOWN = 100_000
 """Lanes that are kept in mind; where there are more, looking finds them again."""
+MORE_LANES = 4
+"""Lanes that a turn asks for beyond those that it has room for: of some nothing is due, or others have locked them."""
+OFTEN_SECONDS = 0.1
+"""Seconds between two looks while there is work, where no hint tells of a lane that was empty."""
 MOST_READY = 5_000
 """Lanes in which something is known to be due; looks find the others again."""
 LONGEST_PAUSE_SECONDS = 5.0
@@ -53,6 +59,9 @@ class LaneBook:
         self._rules, self._queues = config.lanes, subscription.queues
         self._pause = config.poll_interval.total_seconds()
         self._next_look = 0.0 if config.lanes else NEVER
+        vendor = connections[subscription.alias].vendor
+        self._looks_often = config.has_database_hints and vendor == "mysql"
+        self._looked_at = 0.0
         self._has_looked = False
         self._behind = ""
         self._ready: dict[str, tuple[float, float]] = {}  # (-priority, tag), least first
@@ -96,7 +105,7 @@ class LaneBook:
     def _first(self, room: int) -> list[str]:
         if self._suspects:
             return [self._suspects.pop()]
-        count = min(AT_ONCE, 2 * room + 2)
+        count = min(AT_ONCE, room + MORE_LANES)
         new = [name for name, place in self._ready.items() if place == FIRST][: count // 2]
         known = [(place, name) for name, place in self._ready.items() if place != FIRST]
         first = [name for _, name in heapq.nsmallest(count - len(new), known)]
@@ -133,6 +142,8 @@ class LaneBook:
                 self._is_ready(name)
         if result.lanes is not None:
             self._learn(result.lanes, now)
+            if self._looks_often and result.claimed:
+                self._next_look = min(self._next_look, self._looked_at + OFTEN_SECONDS)
 
     def _learn(self, learned: LanesResult, now: float) -> None:
         self._served = learned.served
@@ -175,7 +186,7 @@ class LaneBook:
                     self._is_ready(bucket.lane, bucket.priority)
             else:
                 self._wait_for(bucket.lane, now, bucket.wait)
-        self._behind = learned.looked_until
+        self._behind, self._looked_at = learned.looked_until, now
         self._has_looked = self._has_looked or not self._behind
         is_hungry = bool(self._behind) and len(self._ready) < AT_ONCE
         self._next_look = now + (LOOK_SECONDS if is_hungry else self._pause)
