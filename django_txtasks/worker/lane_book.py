@@ -29,7 +29,7 @@ from django_txtasks.worker.limits import NEVER
 MOST_KNOWN = 100_000
 """Lanes that are kept in mind; where there are more, looking finds them again."""
 MORE_LANES = 4
-"""Lanes that a turn asks for beyond those that it has room for: of some nothing is due, or others have locked them."""
+"""Lanes that a turn asks for beyond its room: of some nothing is due, and others are locked."""
 OFTEN_SECONDS = 0.1
 """Seconds between two looks while there is work, where no hint tells of a lane that was empty."""
 MOST_READY = 5_000
