@@ -454,7 +454,7 @@ MUTANTS = [
             " and not one.lane]": "]"}, "test_lanes.py"),
     Mutant("lanes: no turn of two blocks takes one", "lifecycle/engines/mariadb.py",
            {" and one.merge_key is None and not one.lane": " and one.merge_key is None"},
-           "test_lanes.py", ("MARIADB",)),
+           "test_engines.py", ("MARIADB",)),
     Mutant("lanes: no scan walks them", "lifecycle/statements.py",
            {"AND status = 'pending' AND lane = '' AND queue_name": "AND status = 'pending' AND queue_name",
             """CHOOSE_DUE.replace("lane = '' AND queue_name", "lane""":
@@ -467,7 +467,7 @@ MUTANTS = [
            "test_lanes.py", BOTH),
     Mutant("lanes: a count sees what was committed before it", "lifecycle/transactions.py",
            {'if read_committed and connections[alias].vendor != "sqlite":': "if False:"},
-           "test_lane_storm.py"),
+           "test_lanes.py", BOTH),
     Mutant("lanes: a clock set back gives nothing", "lifecycle/lanes.py",
            {"max(0.0, sound(row.idle, 0.0))": "abs(sound(row.idle, 0.0))"}, "test_lanes.py"),
     Mutant("lanes: what is saved up has a limit", "lifecycle/lanes.py",

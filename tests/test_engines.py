@@ -87,6 +87,12 @@ def enqueue_some(dice):
     return found
 
 
+def put_some_into_lanes(dice, ids):
+    """Which turns for lanes claim, and no others."""
+    for one in dice.sample(ids, len(ids) // 3):
+        Task.objects.filter(pk=one).update(lane=dice.choice(["a", "b"]))
+
+
 def pause_some(dice):
     """Pause one of the queues, or none, or both."""
     for queue in dice.choice([(), (), ("mail",), ("default",), ("default", "mail")]):
@@ -114,7 +120,7 @@ def seen(result):
         "left": result.rest.width,
         "scan": (result.cursors, result.has_more, result.has_scanned),
         "blocked": result.blocked_queue,
-        "settled": (result.settled, result.not_ours),
+        "settled": (result.settled, result.not_ours, dict(result.in_lanes)),
     }
 
 
@@ -132,6 +138,7 @@ def rows():
 def test_a_turn_in_two_blocks_claims_what_one_of_several_statements_does(seed):
     dice = random.Random(seed)
     ids, worker = enqueue_some(dice), register()
+    put_some_into_lanes(dice, ids)
     pause_some(dice)
     subscription = helpers.subscription("default", "mail")
     state = workers.state_of("default", running=0, listening=None)
@@ -157,6 +164,7 @@ def test_a_turn_in_two_blocks_claims_what_one_of_several_statements_does(seed):
 def test_both_ways_claim_the_same(seed):
     dice = random.Random(seed)
     ids, worker = enqueue_some(dice), register()
+    put_some_into_lanes(dice, ids)
     pause_some(dice)
     subscription = helpers.subscription("default", "mail")
     for _ in range(4):

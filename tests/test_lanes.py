@@ -159,6 +159,22 @@ def test_whoever_holds_the_lane_is_the_only_one_who_adds_to_it(how):
     assert len(served(["api"])[0]) == (1 if how == "committed" else 3)
 
 
+def test_a_turn_sees_what_others_commit_whatever_the_isolation_level():
+    if connection.vendor == "sqlite":
+        pytest.skip("one writer at a time")
+    level = "TRANSACTION ISOLATION LEVEL REPEATABLE READ"
+    of_session = "CHARACTERISTICS AS " if connection.vendor == "postgresql" else ""
+    helpers.execute(f"SET SESSION {of_session}{level}")
+    seen = []
+    with own_transaction("default", read_committed=True):
+        seen.append(Task.objects.count())
+        with helpers.second_session(lambda: tasks.call_api.enqueue("x")):
+            pass
+        seen.append(Task.objects.count())
+    connection.close()
+    assert seen == [0, 1]
+
+
 def test_a_lane_s_tasks_are_not_claimed_with_the_others():
     laned = tasks.call_api.enqueue("laned")
     tasks.note.enqueue("other")

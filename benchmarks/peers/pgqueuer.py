@@ -7,16 +7,18 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 
 import asyncpg
 import records
 import uvloop
 from pgqueuer import PgQueuer
 from pgqueuer.db import AsyncpgDriver
+from pgqueuer.errors import DuplicateJobError
 from pgqueuer.models import Job
 from pgqueuer.queries import Queries
 
-from peers import filling, launching
+from peers import clashing, filling, launching
 
 URL = os.environ["DATABASE_URL"]
 LATER = """
@@ -83,3 +85,28 @@ async def _pace(count: int, seconds: float) -> None:
         async with connection.transaction():
             await queries.enqueue("no_op", str(key).encode())
         records.write(key)
+
+
+def clash(count: str, together: str, seconds: str) -> None:
+    """Enqueue under one dedupe key, in transactions of several clients."""
+
+    def transaction(commits: bool, work: Callable[[], None]) -> bool:
+        return asyncio.run(_clash(commits, work))
+
+    clashing.clash(count, together, seconds, transaction)
+
+
+async def _clash(commits: bool, work: Callable[[], None]) -> bool:
+    session, refused = await asyncpg.connect(URL), False
+    outer = session.transaction()
+    await outer.start()
+    try:
+        async with session.transaction():  # a savepoint: an error would end all of it
+            queries = Queries(AsyncpgDriver(session))
+            await queries.enqueue(["no_op"], [b"0"], [0], dedupe_key=["same"])
+    except DuplicateJobError:
+        refused = True
+    work()
+    await (outer.commit if commits else outer.rollback)()
+    await session.close()
+    return refused

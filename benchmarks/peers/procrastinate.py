@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 
+import psycopg
 import records
 from procrastinate import App, PsycopgConnector
+from procrastinate.exceptions import AlreadyEnqueued
 
-from peers import filling, launching
+from peers import clashing, filling, launching
 
 app = App(connector=PsycopgConnector(conninfo=os.environ["DATABASE_URL"]))
 
@@ -59,3 +62,23 @@ def pace(count: str, seconds: str) -> None:
         for key in records.ticks(int(count), float(seconds)):
             no_op.defer(key=key)
             records.write(key)
+
+
+def clash(count: str, together: str, seconds: str) -> None:
+    """Enqueue under one queueing lock, in transactions of several clients."""
+
+    def transaction(commits: bool, work: Callable[[], None]) -> bool:
+        refused = False
+        with psycopg.connect(os.environ["DATABASE_URL"]) as session:
+            session.execute("SELECT 1")  # else what follows would be no savepoint
+            try:
+                with session.transaction():  # a savepoint: an error would end all of it
+                    no_op.configure(queueing_lock="same", connection=session).defer(key=0)
+            except AlreadyEnqueued:
+                refused = True
+            work()
+            (session.commit if commits else session.rollback)()
+        return refused
+
+    with app.open():
+        clashing.clash(count, together, seconds, transaction)

@@ -7,12 +7,13 @@ import os
 import random
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import django
 import records
 
-from peers import filling
+from peers import clashing, filling
 
 os.environ["DJANGO_SETTINGS_MODULE"] = "bench.settings"
 os.environ["TXTASKS_DATABASE_URL"] = os.environ["DATABASE_URL"]
@@ -170,6 +171,23 @@ def lanes(name: str, first: str, count: str, number: str, seconds: str) -> None:
             (tasks.nap_in_lane, [key, float(seconds), f"{name}{key % int(number)}"]) for key in some
         )
     records.write(0)
+
+
+def clash(count: str, together: str, seconds: str) -> None:
+    """Enqueue under one unique key, in transactions of several clients."""
+    django.setup()
+    from bench import tasks
+    from django.db import connection, transaction
+
+    def one(commits: bool, work: Callable[[], None]) -> bool:
+        with transaction.atomic():
+            tasks.keyed.enqueue(0)
+            work()
+            transaction.set_rollback(not commits)
+        connection.close()  # as the others do
+        return False
+
+    clashing.clash(count, together, seconds, one)
 
 
 def _shuffled(count: int, seed: int) -> list[int]:
