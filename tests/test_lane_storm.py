@@ -3,7 +3,7 @@
     TXTASKS_TEST_LANE_TASKS=2000 python tests/services.py -- pytest -s tests/test_lane_storm.py
 
 runs the long one and prints its account; without it the storm is short. So does TXTASKS_TEST_RATE_SECONDS=600 for
-the rate.
+the rate, with -o faulthandler_timeout=0.
 """
 
 import os

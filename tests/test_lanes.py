@@ -384,6 +384,14 @@ def test_a_worker_keeps_the_limit_and_is_never_idle_without_need():
     assert most_at_once("") == 3
 
 
+def test_a_place_that_is_free_again_is_taken_at_once(txtasks):
+    txtasks(lanes={"api": {"at_most": 1}}, poll_interval=3600)
+    for n in range(3):
+        tasks.call_api.enqueue(f"{n}")
+    with helpers.working(threads=2):
+        helpers.wait_until(lambda: not Task.objects.exists())
+
+
 def test_lanes_and_the_others_do_not_starve_each_other():
     calls = [(tasks.note, [f"plain {n}"]) for n in range(400)]
     enqueue_many([*calls, *[(tasks.call_api, [f"laned {n}"]) for n in range(40)]])
