@@ -354,6 +354,7 @@ def test_looking_finds_each_bucket_once():
             break
     assert len({(one.lane, one.queue_name, one.priority) for one in found}) == 302
     assert len(found) == 302
+    assert {type(one.wait) for one in found} == {float}
     later = [one for one in found if one.wait > 0]
     assert [(one.lane, one.priority) for one in later] == [("tenant:7", 4)]
 
@@ -382,6 +383,14 @@ def test_a_worker_keeps_the_limit_and_is_never_idle_without_need():
     with helpers.working(threads=8):
         helpers.wait_until(lambda: not Task.objects.exists())
     assert most_at_once("") == 3
+
+
+def test_what_is_due_in_a_moment_starts_then(txtasks):
+    txtasks(poll_interval=3600)
+    tasks.call_api.using(run_after=1.5).enqueue("soon")
+    tasks.call_api.using(run_after=3600).enqueue("later")
+    with helpers.working(threads=1):
+        helpers.wait_until(lambda: helpers.runs("soon ended"))
 
 
 def test_a_place_that_is_free_again_is_taken_at_once(txtasks):

@@ -232,11 +232,11 @@ def _buckets(
     if connections[alias].vendor == "postgresql":
         sql = statements.POSTGRES_BUCKETS.replace("<from>", start)
         sql = sql.replace("<while>", statements.WHILE_OF_LANE if own else "")
-        return fetch_as(LaneBucket, alias, sql, lane=lane, limit=limit)
+        return fetch_as(_bucket, alias, sql, lane=lane, limit=limit)
     found: list[LaneBucket] = []
     rows = fetch(alias, statements.FIRST_BUCKET.replace("<from>", start), lane=lane)
     while rows:
-        one = LaneBucket(*rows[0][:5])
+        one = _bucket(*rows[0][:5])
         if own and one.lane != lane:
             break
         found.append(one)
@@ -318,6 +318,13 @@ def claim_any(subscription: Subscription, worker: uuid.UUID, room: int) -> list[
 
 def _row_of(name: str) -> LaneRow:
     return LaneRow(name, None, "", None, None, False, None, None, 0.0, None, "")
+
+
+def _bucket(lane: str, queue_name: str, priority: int, first_id: Any, wait: Any) -> LaneBucket:
+    # PostgreSQL has decimal numbers here, and somebody may have written a time that is none
+    return LaneBucket(
+        lane, queue_name, priority, first_id, math.inf if wait is None else float(wait)
+    )
 
 
 def _claimed(alias: str, rows: Sequence[LaneRow]) -> Counter[str]:
