@@ -278,9 +278,7 @@ def claim(
         rule = rule_of(request.rules, row)
         allowed, wait = allowed_now(row, rule, counts[row.name])
         looks[row.name] = LaneLook(sound(row.tag, 0.0), wait, is_closed=not allowed)
-        if (
-            row.idle is not None and row.idle < 0
-        ):  # somebody has set the clock back: it counts from now on
+        if sound(row.idle, 0.0) < 0:  # somebody has set the clock back: it counts from now on
             _write(alias, row, sound(row.tag, 0.0), tokens_now(row, rule))
         if allowed:
             offers.append(_Offer(subscription, queues, _Open(row, rule, allowed), served))
@@ -310,8 +308,10 @@ def claim_any(subscription: Subscription, worker: uuid.UUID, room: int) -> list[
     """Move PENDING -> claimed in any lanes, whatever their limits: for those who run one task after the other."""
     found, _ = look(subscription.alias, "")
     names = sorted({one.lane for one in found if one.wait <= 0})
+    paused = paused_queues(subscription.alias)
+    queues = [one for one in subscription.queues if one not in paused]
     open_ = [_Open(_row_of(name), LaneRule(), room) for name in names]
-    offers = [_Offer(subscription, subscription.queues, one, 0.0) for one in open_]
+    offers = [_Offer(subscription, queues, one, 0.0) for one in open_]
     chosen = _in_fair_order(offers, room)
     return claim_rows(subscription, worker, chosen, Capacity(room)).attempts
 
