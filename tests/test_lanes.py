@@ -414,6 +414,16 @@ def test_lanes_and_the_others_do_not_starve_each_other():
     assert last_laned < last_plain
 
 
+def test_a_backlog_in_lanes_does_not_starve_the_others():
+    calls = [(tasks.serve_tenant, [f"laned {n}"]) for n in range(300)]
+    enqueue_many([*calls, *[(tasks.note, [f"plain {n}"]) for n in range(10)]])
+    with helpers.working(threads=1):
+        helpers.wait_until(lambda: not Task.objects.exists())
+    keys = list(Run.objects.order_by("id").values_list("key", flat=True))
+    last_plain = max(n for n, key in enumerate(keys) if key.startswith("plain"))
+    assert last_plain < 200
+
+
 def test_without_a_rule_in_the_settings_what_waits_goes_on_waiting(txtasks):
     left = tasks.call_api.enqueue("left")
     txtasks(lanes={"other": {"at_most": 1}})
