@@ -476,7 +476,7 @@ MUTANTS = [
            {"self.start = self.tag = max(self.own, served)": "self.start = self.tag = self.own"},
            "test_lanes.py"),
     Mutant("lanes: a hold holds", "lifecycle/lanes.py",
-           {"    if held_for(row):\n": "    if False:\n"}, "test_lanes.py"),
+           {"if held := held_for(row):": "if (held := held_for(row)) < 0:"}, "test_lanes.py"),
     Mutant("lanes: a pause pauses", "lifecycle/lanes.py", {"if row.is_paused:": "if False:"}, "test_lanes.py"),
     Mutant("lanes: one of its tasks has ended here", "worker/turns.py",
            {"self.lanes.ended(self._workload.ended_in)": "pass"}, "test_lanes.py"),

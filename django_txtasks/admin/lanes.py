@@ -40,9 +40,8 @@ class LaneForm(forms.ModelForm):  # type: ignore[type-arg]
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         for name, one in self.fields.items():  # none where somebody may only look
-            one.show_hidden_initial = (
-                True  # what somebody else changes meanwhile is not changed back
-            )
+            # what somebody else changes meanwhile is not changed back
+            one.show_hidden_initial = True
             if name in KEYS:
                 one.help_text = _("Empty: as in the settings.")
             elif name == "paused":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import uuid
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Any
 
 from django.apps import apps
@@ -74,20 +75,8 @@ class TxTasksBackend(_TakesOurOptions):
         handle, times = enqueue_and_read(ours, *args, **kwargs)
         if times is None:
             return self._result_of_the_first(task, handle.id, args, kwargs)
-        result = compat.TaskResult(
-            task=task if task.run_after is None else ours.as_enqueued(run_after=times.later),
-            id=str(handle.id),
-            status=compat.TaskResultStatus.READY,
-            enqueued_at=times.enqueued_at,
-            started_at=None,
-            finished_at=None,
-            last_attempted_at=None,
-            args=args,
-            kwargs=kwargs,
-            backend=self.alias,
-            errors=[],
-            worker_ids=[],
-        )
+        shown = task if task.run_after is None else ours.as_enqueued(run_after=times.later)
+        result = self._waiting(shown, handle.id, args, kwargs, enqueued_at=times.enqueued_at)
         compat.task_enqueued.send(type(self), task_result=result)
         return result
 
@@ -98,20 +87,32 @@ class TxTasksBackend(_TakesOurOptions):
         try:
             return self.get_result(str(task_id))
         except compat.TaskResultDoesNotExist:
-            return compat.TaskResult(
-                task=task,
-                id=str(task_id),
-                status=compat.TaskResultStatus.READY,
-                enqueued_at=None,
-                started_at=None,
-                finished_at=None,
-                last_attempted_at=None,
-                args=args,
-                kwargs=kwargs,
-                backend=self.alias,
-                errors=[],
-                worker_ids=[],
-            )
+            return self._waiting(task, task_id, args, kwargs, enqueued_at=None)
+
+    def _waiting(
+        self,
+        task: Any,
+        task_id: uuid.UUID,
+        args: list[Any],
+        kwargs: dict[str, Any],
+        *,
+        enqueued_at: datetime | None,
+    ) -> Any:
+        """Return the result of a task of which nothing more is known than that it was enqueued."""
+        return compat.TaskResult(
+            task=task,
+            id=str(task_id),
+            status=compat.TaskResultStatus.READY,
+            enqueued_at=enqueued_at,
+            started_at=None,
+            finished_at=None,
+            last_attempted_at=None,
+            args=args,
+            kwargs=kwargs,
+            backend=self.alias,
+            errors=[],
+            worker_ids=[],
+        )
 
     def get_result(self, result_id: str) -> compat.TaskResult:
         """Return the task of this id: waiting, running, dead or finished.

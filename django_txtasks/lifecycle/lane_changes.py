@@ -1,5 +1,7 @@
-"""What a person changes of a lane: other limits than those of the settings, a pause. Workers obey with their next
-turn, and what runs goes on."""
+"""A person's changes of a lane: other limits than those of the settings, a pause.
+
+Workers obey with their next turn, and what runs goes on.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,9 @@ from django.db import transaction
 from django_txtasks import signals
 from django_txtasks.lane_rules import KEYS, parse_value
 from django_txtasks.lifecycle import lanes
+from django_txtasks.lifecycle.pausing import who_and_why, workers_before
 from django_txtasks.lifecycle.workers import LANES
-from django_txtasks.models import DatabaseNow, Lane, Worker
+from django_txtasks.models import DatabaseNow, Lane
 
 
 def limit(alias: str, name: str, values: Mapping[str, Any], *, by: str = "") -> None:
@@ -27,7 +30,8 @@ def limit(alias: str, name: str, values: Mapping[str, Any], *, by: str = "") -> 
         ConfigError: one of them cannot be.
     """
     checked = {key: _sound(key, values[key]) for key in KEYS if key in values}
-    _write(alias, name, **checked)
+    lanes.create(alias, [name])
+    Lane.objects.using(alias).filter(pk=name).update(**checked)
     text = ", ".join(f"{key}={value or 'as in the settings'}" for key, value in checked.items())
     signals.lane_limited.emit(database=alias, lane=name, by=by or "?", limits=text)
 
@@ -41,14 +45,9 @@ def _sound(key: str, value: Any) -> Any:
 
 def pause(alias: str, name: str, *, by: str = "", reason: str = "") -> bool:
     """Have no task of a lane start until it is resumed; False = it was paused before, and stays as it was."""
-    columns = Lane._meta
     lanes.create(alias, [name])
-    row = {
-        "paused_by": by[: columns.get_field("paused_by").max_length],
-        "reason": reason[: columns.get_field("reason").max_length],
-    }
     found = Lane.objects.using(alias).filter(pk=name, paused_at=None)
-    is_new = bool(found.update(paused_at=DatabaseNow(), **row))
+    is_new = bool(found.update(paused_at=DatabaseNow(), **who_and_why(Lane, by, reason)))
     if is_new:
         signals.lane_paused.emit(database=alias, lane=name, by=by or "?", reason=reason)
     return is_new
@@ -68,11 +67,4 @@ def resume(alias: str, name: str, *, by: str = "") -> bool:
 
 def workers_that_ignore_lanes(alias: str) -> list[str]:
     """Return living workers of an older release, which take tasks of a lane whatever its limits."""
-    living = Worker.objects.using(alias).filter(lost=False, protocol__lt=LANES)
-    seen = living.annotate(now=DatabaseNow())
-    return [str(one) for one in seen if not one.is_silent(one.now)]
-
-
-def _write(alias: str, name: str, **columns: Any) -> None:
-    lanes.create(alias, [name])
-    Lane.objects.using(alias).filter(pk=name).update(**columns)
+    return workers_before(alias, LANES)

@@ -339,8 +339,8 @@ def allowed_now(row: LaneRow, rule: LaneRule, claimed: int) -> tuple[int, float]
     """Return how many may start, and if none may, the seconds until some may, or ``FULL``."""
     if row.is_paused:
         return 0, FULL
-    if held_for(row):
-        return 0, held_for(row)
+    if held := held_for(row):
+        return 0, held
     room = MOST_AT_ONCE if rule.at_most is None else rule.at_most - claimed
     if room <= 0:
         return 0, FULL
@@ -400,7 +400,7 @@ class _Offer:
         self._rows: deque[Candidate] = deque()
         self._last: Candidate | None = None
         self._has_more = True
-        self.next_due = min((float(one.wait) for one in ours if one.wait > 0), default=None)
+        self.next_due = min((one.wait for one in ours if one.wait > 0), default=None)
 
     @property
     def priority(self) -> int | None:

@@ -10,7 +10,7 @@ from django_txtasks import signals
 from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.execute import fetch_column
 from django_txtasks.lifecycle.workers import PAUSES
-from django_txtasks.models import DatabaseNow, PausedQueue, Worker
+from django_txtasks.models import DatabaseNow, Lane, PausedQueue, Worker
 
 
 def paused_queues(alias: str) -> set[str]:
@@ -24,11 +24,7 @@ def pause(alias: str, queue: str, *, by: str = "", reason: str = "") -> bool:
     Args:
         by: who does it. What is too long of it, and of ``reason``, is left out.
     """
-    columns = PausedQueue._meta
-    row = {
-        "paused_by": by[: columns.get_field("paused_by").max_length],
-        "reason": reason[: columns.get_field("reason").max_length],
-    }
+    row = who_and_why(PausedQueue, by, reason)
     _, is_new = PausedQueue.objects.using(alias).get_or_create(pk=queue, defaults=row)
     if is_new:
         signals.queue_paused.emit(database=alias, queue=queue, by=by or "?", reason=reason)
@@ -43,8 +39,22 @@ def resume(alias: str, queue: str, *, by: str = "") -> bool:
     return bool(count)
 
 
+def who_and_why(model: type[PausedQueue | Lane], by: str, reason: str) -> dict[str, str]:
+    """Return what a row says of a pause, as much of it as its columns take."""
+    columns = model._meta
+    return {
+        "paused_by": by[: columns.get_field("paused_by").max_length],
+        "reason": reason[: columns.get_field("reason").max_length],
+    }
+
+
 def workers_that_ignore_it(alias: str) -> list[str]:
     """Return living workers of an older release, which claim from paused queues, as people call them."""
-    living = Worker.objects.using(alias).filter(lost=False, protocol__lt=PAUSES)
+    return workers_before(alias, PAUSES)
+
+
+def workers_before(alias: str, protocol: int) -> list[str]:
+    """Return living workers of releases that do not know this yet: see ``workers.PROTOCOL``."""
+    living = Worker.objects.using(alias).filter(lost=False, protocol__lt=protocol)
     seen = living.annotate(now=DatabaseNow())
     return [str(one) for one in seen if not one.is_silent(one.now)]

@@ -109,7 +109,7 @@ class LaneBook:
         new = [name for name, place in self._ready.items() if place == FIRST][: count // 2]
         known = [(place, name) for name, place in self._ready.items() if place != FIRST]
         first = [name for _, name in heapq.nsmallest(count - len(new), known)]
-        return new + first if known else new
+        return new + first
 
     def look_again(self) -> None:
         """Look for lanes with the next turn: something has been enqueued that no hint names."""

@@ -8,12 +8,10 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from django_txtasks.exceptions import ConfigError
-from django_txtasks.inspection.lanes import LaneStatus, known_lanes, status_of_lanes
-from django_txtasks.lane_rules import problem_of_name
+from django_txtasks.inspection.lanes import MOST_WAITING, LaneStatus, known_lanes, status_of_lanes
+from django_txtasks.lane_rules import KEYS, problem_of_name
 from django_txtasks.lifecycle import lane_changes
 from django_txtasks.management.console import DatabaseCommand, user_of_process
-
-LIMITS = ("at_most", "rate", "burst", "weight")
 
 
 class Command(DatabaseCommand):
@@ -64,12 +62,12 @@ class Command(DatabaseCommand):
             )
 
     def _limit(self, alias: str, name: str, options: dict[str, Any]) -> str:
-        given = {key: options[key] for key in LIMITS if options[key] is not None}
+        given = {key: options[key] for key in KEYS if options[key] is not None}
         if not (given or options["as_in_settings"]):
             raise CommandError(
                 "Say which limit: --at-most, --rate, --burst, --weight or --as-in-settings."
             )
-        values = {**dict.fromkeys(LIMITS), **given} if options["as_in_settings"] else given
+        values = {**dict.fromkeys(KEYS), **given} if options["as_in_settings"] else given
         try:
             lane_changes.limit(alias, name, values, by=user_of_process())
         except ConfigError as error:
@@ -88,7 +86,7 @@ class Command(DatabaseCommand):
 
 def line_of(lane: LaneStatus) -> str:
     """Return a lane in one line, for people."""
-    waiting = f"{lane.waiting}{' or more' if lane.waiting >= 1000 else ''} waiting"
+    waiting = f"{lane.waiting}{' or more' if lane.waiting >= MOST_WAITING else ''} waiting"
     parts = [f"limits: {lane.limits}", f"{lane.running} running", waiting]
     if not lane.is_known:
         parts.append("not served, no rule in TXTASKS['lanes']")
