@@ -12,13 +12,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from django_txtasks.enqueueing import (
         NotTransactionalWarning,
-        TaskHandle,
         aenqueue_task,
-        cancel_task,
-        cancel_tasks,
         enqueue_many,
         enqueue_task,
-        status_of,
     )
     from django_txtasks.exceptions import (
         ClaimLost,
@@ -30,6 +26,7 @@ if TYPE_CHECKING:
         TxTasksError,
     )
     from django_txtasks.functions import TaskContext, TaskFunction, task
+    from django_txtasks.handles import TaskHandle, cancel_task, cancel_tasks, status_of
     from django_txtasks.lifecycle.cancelling import CancelResult
 
 __all__ = [
@@ -65,15 +62,15 @@ _ROOM_OF = {
     "TaskCancelled": "exceptions",
     "TaskContext": "functions",
     "TaskFunction": "functions",
-    "TaskHandle": "enqueueing",
+    "TaskHandle": "handles",
     "TimedOut": "exceptions",
     "TxTasksError": "exceptions",
     "aenqueue_task": "enqueueing",
-    "cancel_task": "enqueueing",
-    "cancel_tasks": "enqueueing",
+    "cancel_task": "handles",
+    "cancel_tasks": "handles",
     "enqueue_many": "enqueueing",
     "enqueue_task": "enqueueing",
-    "status_of": "enqueueing",
+    "status_of": "handles",
     "task": "functions",
 }
 

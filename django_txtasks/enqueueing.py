@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import sys
-import uuid
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from types import FrameType
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from asgiref.sync import sync_to_async
 from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from django_txtasks import hints, signals
+from django_txtasks import signals
 from django_txtasks.calls import (
     Call,
     bind,
@@ -24,8 +23,8 @@ from django_txtasks.calls import (
     to_row,
     to_rows,
 )
-from django_txtasks.conf import Config, get_config
-from django_txtasks.exceptions import InvalidArguments, InvalidOption
+from django_txtasks.commit_hints import notify_on_commit
+from django_txtasks.handles import Enqueueable, TaskHandle
 from django_txtasks.lifecycle import once
 from django_txtasks.lifecycle.enqueueing import (
     NewTask,
@@ -35,10 +34,7 @@ from django_txtasks.lifecycle.enqueueing import (
     insert_as_made,
 )
 from django_txtasks.lifecycle.once import OnceKey
-from django_txtasks.per_call import BoundFunction, of_call, static_lane, with_texts
-
-if TYPE_CHECKING:
-    from django_txtasks.lifecycle.cancelling import CancelResult
+from django_txtasks.per_call import BoundFunction, of_call
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -47,103 +43,8 @@ NEAR = timedelta(seconds=10)
 """Hints go out for what is due within this time; a worker sets a timer for the rest of it."""
 
 
-CANCELLED_TOGETHER = 500
-"""Tasks that one statement of ``cancel_tasks`` takes."""
-
-
 class NotTransactionalWarning(UserWarning):
     """The task is written, but not in the transaction that its caller seems to mean."""
-
-
-@dataclass(frozen=True, slots=True)
-class TaskHandle:
-    """A reference to an enqueued task: its id is in the table once the transaction commits.
-
-    Attributes:
-        queue_name: of this request; the first one under a key of ``once`` may have asked for another one.
-        is_new: False = it was enqueued before, under the same key of ``once``.
-    """
-
-    id: uuid.UUID
-    task_name: str
-    queue_name: str
-    using: str
-    is_new: bool = True
-
-    def cancel(self) -> CancelResult:
-        """Cancel the task, in the current transaction; see ``cancel_task``."""
-        return cancel_task(self.id, using=self.using)
-
-    def status(self) -> str:
-        """Return what has become of the task, as this connection sees it now; see ``status_of``."""
-        return status_of(self.id, using=self.using)
-
-    async def acancel(self) -> CancelResult:
-        """Like ``cancel``, from async code."""
-        return await sync_to_async(self.cancel, thread_sensitive=True)()
-
-
-def status_of(task_id: uuid.UUID | str, *, using: str = "default") -> str:
-    """Return the state or the outcome of a task; of one that was merged, those of the task that runs instead.
-
-    Args:
-        task_id: that of a ``TaskHandle``.
-        using: the database alias in which the task is.
-
-    Returns:
-        ``pending``, ``claimed``, ``dead`` or ``held``; ``succeeded``, ``cancelled``, ``discarded`` or ``expired``;
-        or ``gone``: it has no row (any more), since it was rolled back, or has finished and is not kept.
-
-    Raises:
-        InvalidArguments: that is no id.
-    """
-    from django_txtasks.lifecycle.standing import state_of
-
-    return state_of(using, _id_of(task_id, "status_of()"))
-
-
-def _id_of(task_id: Any, where: str) -> uuid.UUID:
-    try:
-        return task_id if isinstance(task_id, uuid.UUID) else uuid.UUID(task_id)
-    except (ValueError, AttributeError, TypeError):
-        raise InvalidArguments(
-            f"{where} got {task_id!r}; pass the id of a TaskHandle, or ask the handle itself."
-        ) from None
-
-
-def cancel_task(task_id: uuid.UUID | str, *, using: str = "default") -> CancelResult:
-    """Cancel a task in the current transaction, or in one of its own if there is none.
-
-    What waits, or is held, never runs. An attempt that runs goes on, and was asked to stop: it sees that at
-    ``ctx.check()`` and ``ctx.cancelled``, an async one gets ``CancelledError``, and one that is declared
-    ``interruptible`` gets ``TaskCancelled`` wherever it is. However it ends, no other attempt starts; if it
-    finishes all the same, the task has succeeded.
-
-    It waits for a worker that is about to claim the task, and a worker that ends it waits for this transaction.
-
-    Args:
-        task_id: that of a ``TaskHandle``.
-        using: the database alias in which the task is.
-
-    Returns:
-        ``CANCELLED``: it never starts. ``ASKED``: a worker has it. ``TOO_LATE``: it has finished, is dead, or is
-        not there.
-
-    Raises:
-        InvalidArguments: that is no id.
-    """
-    from django_txtasks.lifecycle.cancelling import cancel
-
-    wanted = _id_of(task_id, "cancel_task()")
-    results, follow_ups = cancel(using, [wanted], keep=get_config().keeps_finished)
-    notify_on_commit(using, follow_ups)
-    return results[wanted]
-
-
-class Enqueueable(Protocol[P]):
-    """A task function, or a task of Django's ``@task`` on this package's backend."""
-
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Any: ...
 
 
 def enqueue_task(function: Enqueueable[P], /, *args: P.args, **kwargs: P.kwargs) -> TaskHandle:
@@ -218,65 +119,6 @@ async def aenqueue_task(
     into one sync function with ``transaction.atomic()`` and call that by ``sync_to_async``.
     """
     return await sync_to_async(enqueue_task, thread_sensitive=True)(function, *args, **kwargs)
-
-
-def notify_on_commit(alias: str, tasks: Iterable[tuple[uuid.UUID, str]]) -> None:
-    """Have hints of (id, queue) pairs sent when the current transaction commits.
-
-    One hook per alias and savepoint stack, which holds its ids itself: a savepoint that is
-    rolled back takes its own along, and nothing outlives the transaction.
-    """
-    connection, config = connections[alias], get_config()
-    if not hints.can_notify(config, connection.vendor):
-        return
-    if not connection.in_atomic_block and not connection.get_autocommit():
-        return  # the end of a transaction by hand is not told to anybody; workers scan
-    hook = _open_hook(connection)
-    if hook is not None:
-        hook.add(tasks)
-        return
-    hook = _CommitHook(alias, config)
-    hook.add(tasks)
-    if hook.tasks:
-        connection.on_commit(hook, robust=True)
-
-
-@dataclass
-class _CommitHook:
-    """Runs after the commit, in the request's thread: a buffer append, no wait, no error.
-
-    Attributes:
-        tasks: (id, queue) of those to notify workers about: of each queue one more than hints will name, at most.
-        numbers: how many of them are of which queue.
-    """
-
-    alias: str
-    config: Config
-    tasks: list[tuple[uuid.UUID, str]] = field(default_factory=list)
-    numbers: dict[str, int] = field(default_factory=dict)
-    __qualname__ = "django_txtasks hints"  # Django's log of a failed hook names it
-
-    def add(self, tasks: Iterable[tuple[uuid.UUID, str]]) -> None:
-        """Keep what hints will name; the first one beyond them says that there are more."""
-        for task in tasks:
-            number = self.numbers.get(task[1], 0)
-            if number <= hints.MOST_IDS:
-                self.numbers[task[1]] = number + 1
-                self.tasks.append(task)
-
-    def __call__(self) -> None:
-        hints.notify(self.config, self.alias, self.tasks)
-
-
-def _open_hook(connection: BaseDatabaseWrapper) -> _CommitHook | None:
-    """Return this transaction's hook, if it was registered in the same savepoints."""
-    if not connection.run_on_commit:
-        return None
-    savepoints = set(connection.savepoint_ids)
-    for sids, hook, *_ in reversed(connection.run_on_commit[-50:]):
-        if isinstance(hook, _CommitHook) and sids == savepoints:
-            return hook
-    return None
 
 
 def _enqueue(
@@ -383,38 +225,6 @@ def _is_near(run_after: datetime | timedelta) -> bool:
     if isinstance(run_after, datetime):
         run_after = run_after - datetime.now(timezone.utc)
     return run_after <= NEAR
-
-
-def cancel_tasks(
-    function: Enqueueable[Any], /, *, unique_key: str
-) -> dict[uuid.UUID, CancelResult]:
-    """Cancel all tasks of a unique key, in the current transaction, each as ``cancel_task`` does.
-
-    Args:
-        function: the task function; one with ``using()`` where its queue, lane or database is another one.
-        unique_key: the key's text.
-
-    Returns:
-        What came of each, by its id. One that was enqueued by a transaction that is still open is not among them.
-
-    Raises:
-        NotATask, InvalidOption: before any SQL.
-    """
-    from django_txtasks.lifecycle.cancelling import cancel, of_key
-
-    bound = bind(function)
-    if not isinstance(unique_key, str):
-        raise InvalidOption(f"unique_key={unique_key!r} is no text.")
-    defaults = with_texts(bound, static_lane(bound), unique_key).defaults
-    ids = of_key(bound.alias, str(defaults.unique_key), defaults.task_name, defaults.queue_name)
-    keep, results = get_config().keeps_finished, {}
-    with transaction.atomic(using=bound.alias):
-        for start in range(0, len(ids), CANCELLED_TOGETHER):
-            some = ids[start : start + CANCELLED_TOGETHER]
-            those, follow_ups = cancel(bound.alias, some, keep=keep)
-            results.update(those)
-            notify_on_commit(bound.alias, follow_ups)
-    return results
 
 
 def _warn_if_apart(alias: str) -> None:

@@ -22,7 +22,7 @@ from typing import (
 
 from asgiref.sync import sync_to_async
 
-from django_txtasks import enqueueing, foreign, registry
+from django_txtasks import enqueueing, foreign, handles, registry
 from django_txtasks.cancel_requests import CancelRequests
 from django_txtasks.declaring import OF_USING, declaration_of, refuse_unknown
 from django_txtasks.exceptions import ClaimLost, InvalidDeclaration, TaskCancelled
@@ -112,11 +112,11 @@ class TaskFunction(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
 
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> enqueueing.TaskHandle:
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> handles.TaskHandle:
         """Write a task in the current transaction; see ``enqueue_task``."""
         return enqueueing.enqueue_task(self, *args, **kwargs)
 
-    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> enqueueing.TaskHandle:
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> handles.TaskHandle:
         """Like ``enqueue``, from async code."""
         return await enqueueing.aenqueue_task(self, *args, **kwargs)
 

@@ -211,14 +211,14 @@ MUTANTS = [
     Mutant("an atomic task is one transaction", "worker/runner.py",
            {"        with transaction.atomic(using=self.alias, durable=True):\n":
             "        if True:\n"}, "test_worker.py"),
-    Mutant("hints are sent after the commit", "enqueueing.py",
+    Mutant("hints are sent after the commit", "commit_hints.py",
            {"connection.on_commit(hook, robust=True)": "hook()"}, "test_enqueueing.py"),
     Mutant("the row is written in the transaction", "enqueueing.py",
            {"    written = write(connections[bound.alias], task)\n    handle":
             "    connections[bound.alias].on_commit(lambda: write(connections[bound.alias], task))\n"
             "    written: Any = None\n    handle"},
            "test_enqueueing.py"),
-    Mutant("a rolled-back savepoint takes its hints along", "enqueueing.py",
+    Mutant("a rolled-back savepoint takes its hints along", "commit_hints.py",
            {" and sids == savepoints": ""}, "test_bad_calls.py"),
     Mutant("a statement ends at so many bytes", "lifecycle/enqueueing.py",
            {" or size > BYTES_PER_STATEMENT": ""}, "test_bad_calls.py"),

@@ -19,8 +19,8 @@ from proxy import Proxy
 from servers import PgBouncer, Postgres
 
 from django_txtasks import enqueue_many, enqueue_task, hints, signals
+from django_txtasks.commit_hints import notify_on_commit
 from django_txtasks.conf import get_config
-from django_txtasks.enqueueing import notify_on_commit
 from django_txtasks.hints import MOST_IDS
 from django_txtasks.hints.delivery import Delivery
 from django_txtasks.lifecycle import operators

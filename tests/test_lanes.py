@@ -18,7 +18,7 @@ from django_txtasks.cleaner.cleaner import Cleaner
 from django_txtasks.conf import get_config
 from django_txtasks.exceptions import ConfigError, InvalidDeclaration, InvalidOption, UnknownLane
 from django_txtasks.lane_rules import NO_LANES, LaneRule, parse_rules
-from django_txtasks.lifecycle import lanes, operators, outcomes, workers
+from django_txtasks.lifecycle import lane_buckets, lanes, operators, outcomes, workers
 from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.transactions import own_transaction
 from django_txtasks.lifecycle.turn import Capacity, TurnResult
@@ -348,7 +348,7 @@ def test_looking_finds_each_bucket_once():
     tasks.note.enqueue("in none")
     behind, found = "", []
     while True:
-        some, behind = lanes.look("default", behind)
+        some, behind = lane_buckets.look("default", behind)
         found += some
         if not behind:
             break
@@ -360,12 +360,12 @@ def test_looking_finds_each_bucket_once():
 
 
 def test_looking_goes_on_where_it_ended(monkeypatch):
-    monkeypatch.setattr(lanes, "PAGE_BUCKETS", 2)
+    monkeypatch.setattr(lane_buckets, "PAGE_BUCKETS", 2)
     for n in range(5):
         tasks.serve_tenant.enqueue("x", tenant=f"{n}")
     seen, behind, looks = set(), "", 0
     while looks == 0 or behind:
-        some, behind = lanes.look("default", behind, 0)
+        some, behind = lane_buckets.look("default", behind, 0)
         seen |= {one.lane for one in some}
         looks += 1
         assert looks < 20

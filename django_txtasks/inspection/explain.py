@@ -22,7 +22,7 @@ from django_txtasks.inspection.lanes import rate_text, status_of_lanes
 from django_txtasks.lifecycle import cleaners
 from django_txtasks.lifecycle.attempts import read_entries
 from django_txtasks.lifecycle.execute import fetch
-from django_txtasks.lifecycle.lanes import buckets_of
+from django_txtasks.lifecycle.lane_buckets import buckets_of
 from django_txtasks.lifecycle.merging import first_of_key
 from django_txtasks.lifecycle.priorities import pending_priorities
 from django_txtasks.lifecycle.transactions import own_transaction

@@ -13,6 +13,7 @@ from django_txtasks.conf import get_config
 from django_txtasks.lane_rules import LaneRule
 from django_txtasks.lifecycle import lanes, statements
 from django_txtasks.lifecycle.execute import fetch, fetch_as
+from django_txtasks.lifecycle.lane_buckets import look
 from django_txtasks.lifecycle.lanes import LaneRow
 from django_txtasks.models import Lane, Status, Task
 
@@ -79,7 +80,7 @@ def rate_text(rate: float) -> str:
 def known_lanes(alias: str) -> list[str]:
     """Return names of lanes that have a row, or in which something waits: the first ones."""
     rows = Lane.objects.using(alias).order_by("pk").values_list("pk", flat=True)[:MOST_LANES]
-    found, _ = lanes.look(alias, "")
+    found, _ = look(alias, "")
     return sorted({*rows, *(one.lane for one in found)})[:MOST_LANES]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from django.db import connections
 
 from django_txtasks.conf import get_config
-from django_txtasks.lifecycle import lanes, statements
+from django_txtasks.lifecycle import lane_buckets, statements
 from django_txtasks.lifecycle.database_errors import TookTooLong
 from django_txtasks.lifecycle.execute import as_uuid
 from django_txtasks.lifecycle.pausing import paused_queues
@@ -79,7 +79,7 @@ def _due(subscription: Subscription) -> tuple[list[uuid.UUID], bool]:
             found += [as_uuid(task_id) for task_id, name in rows if name in subscription.names]
             is_full = is_full or len(rows) == ROWS_PER_PRIORITY
     if get_config().lanes:  # the first of each lane: of the others a worker needs no news
-        buckets, _ = lanes.look(alias, "", LANES_SECONDS)
+        buckets, _ = lane_buckets.look(alias, "", LANES_SECONDS)
         queues = set(subscription.queues) - paused
         ours = [one for one in buckets if one.wait <= 0 and one.queue_name in queues]
         found += [as_uuid(one.first_id) for one in ours[:MAX_LANES]]

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import heapq
 import math
-import time
 import uuid
 from collections import Counter, deque
 from collections.abc import Collection, Mapping, Sequence
@@ -20,14 +19,13 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from django.db import connections
-
 from django_txtasks.exceptions import ConfigError
 from django_txtasks.lane_rules import MOST_AT_ONCE, LaneRule, LaneRules, parse_value
 from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.attempts import Attempt
 from django_txtasks.lifecycle.engines.portable import KEY_SECONDS, choosing, claim_rows
 from django_txtasks.lifecycle.execute import execute, fetch, fetch_as, fetch_column, fetch_value
+from django_txtasks.lifecycle.lane_buckets import LaneBucket, buckets_of, look
 from django_txtasks.lifecycle.pausing import paused_queues
 from django_txtasks.lifecycle.time_limits import fetch_within
 from django_txtasks.lifecycle.turn import Bucket, Candidate, Capacity, Subscription
@@ -36,31 +34,10 @@ AT_ONCE = 20
 """Lanes that one turn locks at most."""
 BUSY_SECONDS = 0.02
 """Seconds until a lane is looked at again whose row somebody else has locked."""
-LOOK_SECONDS = 0.025
-"""Seconds that one turn gives to looking for lanes in which something is due."""
-PAGE_BUCKETS = 200
-"""Buckets that one statement reads."""
-BUCKETS_OF_LANE = 1000
-"""Buckets of one lane that are looked at: its queues, each with its priorities."""
 FULL = float("inf")
 """Seconds until a lane has room that is full, or paused: nobody knows."""
 TURN_SECONDS = 1.0
 """Seconds after which the database ends a statement that chooses from a lane; the next turn tries again."""
-
-
-class LaneBucket(NamedTuple):
-    """The pending rows of one lane, queue and priority.
-
-    Attributes:
-        first_id: of the one that is due first.
-        wait: seconds until that; zero or less = it is due.
-    """
-
-    lane: str
-    queue_name: str
-    priority: int
-    first_id: Any
-    wait: float
 
 
 class LaneLook(NamedTuple):
@@ -195,58 +172,6 @@ def forget(alias: str, age: timedelta) -> int:
     return execute(alias, statements.FORGET_LANES, age=age.total_seconds())
 
 
-def look(alias: str, behind: str, seconds: float = LOOK_SECONDS) -> tuple[list[LaneBucket], str]:
-    """Return buckets of lanes behind this one, as many as a moment allows.
-
-    Returns:
-        Also the last lane that was looked at; empty = that was the last of all.
-    """
-    found: list[LaneBucket] = []
-    until = time.monotonic() + seconds
-    while True:
-        page = _buckets(alias, behind, PAGE_BUCKETS, until=until)
-        if len(page) < PAGE_BUCKETS and time.monotonic() < until:
-            return found + page, ""
-        if not page:
-            return found, ""
-        behind = page[-1].lane
-        whole = [one for one in page if one.lane != behind]
-        if whole:  # the last one may have more of them
-            page, behind = whole, whole[-1].lane
-        found += page
-        if time.monotonic() >= until:
-            return found, behind
-
-
-def buckets_of(alias: str, lane: str) -> list[LaneBucket]:
-    """Return the buckets of one lane."""
-    found = _buckets(alias, lane, BUCKETS_OF_LANE, own=True)
-    return [one for one in found if one.lane == lane]
-
-
-def _buckets(
-    alias: str, lane: str, limit: int, *, own: bool = False, until: float = float("inf")
-) -> list[LaneBucket]:
-    """Return the first buckets behind a lane, or from its own on."""
-    start = ">=" if own else ">"
-    if connections[alias].vendor == "postgresql":
-        sql = statements.POSTGRES_BUCKETS.replace("<from>", start)
-        sql = sql.replace("<while>", statements.WHILE_OF_LANE if own else "")
-        return fetch_as(_bucket, alias, sql, lane=lane, limit=limit)
-    found: list[LaneBucket] = []
-    rows = fetch(alias, statements.FIRST_BUCKET.replace("<from>", start), lane=lane)
-    while rows:
-        one = _bucket(*rows[0][:5])
-        if own and one.lane != lane:
-            break
-        found.append(one)
-        if len(found) == limit or time.monotonic() >= until:
-            break
-        place = {"lane": one.lane, "queue": one.queue_name, "priority": one.priority}
-        rows = fetch(alias, statements.NEXT_BUCKET, **place)
-    return found
-
-
 def turn(
     subscription: Subscription, worker: uuid.UUID, request: LanesRequest
 ) -> tuple[list[Attempt], LanesResult]:
@@ -318,13 +243,6 @@ def claim_any(subscription: Subscription, worker: uuid.UUID, room: int) -> list[
 
 def _row_of(name: str) -> LaneRow:
     return LaneRow(name, None, "", None, None, False, None, None, 0.0, None, "")
-
-
-def _bucket(lane: str, queue_name: str, priority: int, first_id: Any, wait: Any) -> LaneBucket:
-    # PostgreSQL has decimal numbers here, and somebody may have written a time that is none
-    return LaneBucket(
-        lane, queue_name, priority, first_id, math.inf if wait is None else float(wait)
-    )
 
 
 def _claimed(alias: str, rows: Sequence[LaneRow]) -> Counter[str]:

@@ -10,8 +10,8 @@ from typing import Any
 from django.db import DatabaseError, connections, transaction
 
 from django_txtasks import registry
+from django_txtasks.commit_hints import notify_on_commit
 from django_txtasks.conf import get_config
-from django_txtasks.enqueueing import notify_on_commit
 from django_txtasks.exceptions import Snooze, TaskCancelled
 from django_txtasks.lifecycle import engines, lanes, outcomes, workers
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from django.db import connections
 
 from django_txtasks.conf import Config
+from django_txtasks.lifecycle.lane_buckets import LOOK_SECONDS
 from django_txtasks.lifecycle.lanes import (
     AT_ONCE,
     BUSY_SECONDS,
     FULL,
-    LOOK_SECONDS,
     LaneLook,
     LanesRequest,
     LanesResult,

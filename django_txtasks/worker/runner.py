@@ -17,8 +17,8 @@ from django.db import DatabaseError, InterfaceError, transaction
 
 from django_txtasks import payload, registry, signals, tracebacks
 from django_txtasks.cancel_requests import NOBODY, CancelRequests
+from django_txtasks.commit_hints import notify_on_commit
 from django_txtasks.conf import Config
-from django_txtasks.enqueueing import notify_on_commit
 from django_txtasks.exceptions import Retry, Snooze, TaskCancelled, TimedOut, class_path
 from django_txtasks.functions import TaskContext
 from django_txtasks.lifecycle import lanes, outcomes

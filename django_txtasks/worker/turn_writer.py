@@ -18,8 +18,8 @@ from django.db import (
     connections,
 )
 
+from django_txtasks.commit_hints import notify_on_commit
 from django_txtasks.conf import Config
-from django_txtasks.enqueueing import notify_on_commit
 from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import engines, lanes, sessions
 from django_txtasks.lifecycle.attempts import Arrow, Ended

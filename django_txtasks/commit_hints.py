@@ -1,0 +1,72 @@
+"""Hints that are sent when the caller's transaction commits."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from django_txtasks import hints
+from django_txtasks.conf import Config, get_config
+
+
+def notify_on_commit(alias: str, tasks: Iterable[tuple[uuid.UUID, str]]) -> None:
+    """Have hints of (id, queue) pairs sent when the current transaction commits.
+
+    One hook per alias and savepoint stack, which holds its ids itself: a savepoint that is
+    rolled back takes its own along, and nothing outlives the transaction.
+    """
+    connection, config = connections[alias], get_config()
+    if not hints.can_notify(config, connection.vendor):
+        return
+    if not connection.in_atomic_block and not connection.get_autocommit():
+        return  # the end of a transaction by hand is not told to anybody; workers scan
+    hook = _open_hook(connection)
+    if hook is not None:
+        hook.add(tasks)
+        return
+    hook = _CommitHook(alias, config)
+    hook.add(tasks)
+    if hook.tasks:
+        connection.on_commit(hook, robust=True)
+
+
+@dataclass
+class _CommitHook:
+    """Runs after the commit, in the request's thread: a buffer append, no wait, no error.
+
+    Attributes:
+        tasks: (id, queue) of those to notify workers about: of each queue one more than hints will name, at most.
+        numbers: how many of them are of which queue.
+    """
+
+    alias: str
+    config: Config
+    tasks: list[tuple[uuid.UUID, str]] = field(default_factory=list)
+    numbers: dict[str, int] = field(default_factory=dict)
+    __qualname__ = "django_txtasks hints"  # Django's log of a failed hook names it
+
+    def add(self, tasks: Iterable[tuple[uuid.UUID, str]]) -> None:
+        """Keep what hints will name; the first one beyond them says that there are more."""
+        for task in tasks:
+            number = self.numbers.get(task[1], 0)
+            if number <= hints.MOST_IDS:
+                self.numbers[task[1]] = number + 1
+                self.tasks.append(task)
+
+    def __call__(self) -> None:
+        hints.notify(self.config, self.alias, self.tasks)
+
+
+def _open_hook(connection: BaseDatabaseWrapper) -> _CommitHook | None:
+    """Return this transaction's hook, if it was registered in the same savepoints."""
+    if not connection.run_on_commit:
+        return None
+    savepoints = set(connection.savepoint_ids)
+    for sids, hook, *_ in reversed(connection.run_on_commit[-50:]):
+        if isinstance(hook, _CommitHook) and sids == savepoints:
+            return hook
+    return None

@@ -1,0 +1,93 @@
+"""The pending rows of lanes, read bucket by bucket: a probe of the index for each, however many rows it has."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any, NamedTuple
+
+from django.db import connections
+
+from django_txtasks.lifecycle import statements
+from django_txtasks.lifecycle.execute import fetch, fetch_as
+
+LOOK_SECONDS = 0.025
+"""Seconds that one turn gives to looking for lanes in which something is due."""
+PAGE_BUCKETS = 200
+"""Buckets that one statement reads."""
+BUCKETS_OF_LANE = 1000
+"""Buckets of one lane that are looked at: its queues, each with its priorities."""
+
+
+class LaneBucket(NamedTuple):
+    """The pending rows of one lane, queue and priority.
+
+    Attributes:
+        first_id: of the one that is due first.
+        wait: seconds until that; zero or less = it is due.
+    """
+
+    lane: str
+    queue_name: str
+    priority: int
+    first_id: Any
+    wait: float
+
+
+def look(alias: str, behind: str, seconds: float = LOOK_SECONDS) -> tuple[list[LaneBucket], str]:
+    """Return buckets of lanes behind this one, as many as a moment allows.
+
+    Returns:
+        Also the last lane that was looked at; empty = that was the last of all.
+    """
+    found: list[LaneBucket] = []
+    until = time.monotonic() + seconds
+    while True:
+        page = _buckets(alias, behind, PAGE_BUCKETS, until=until)
+        if len(page) < PAGE_BUCKETS and time.monotonic() < until:
+            return found + page, ""
+        if not page:
+            return found, ""
+        behind = page[-1].lane
+        whole = [one for one in page if one.lane != behind]
+        if whole:  # the last one may have more of them
+            page, behind = whole, whole[-1].lane
+        found += page
+        if time.monotonic() >= until:
+            return found, behind
+
+
+def buckets_of(alias: str, lane: str) -> list[LaneBucket]:
+    """Return the buckets of one lane."""
+    found = _buckets(alias, lane, BUCKETS_OF_LANE, own=True)
+    return [one for one in found if one.lane == lane]
+
+
+def _buckets(
+    alias: str, lane: str, limit: int, *, own: bool = False, until: float = float("inf")
+) -> list[LaneBucket]:
+    """Return the first buckets behind a lane, or from its own on."""
+    start = ">=" if own else ">"
+    if connections[alias].vendor == "postgresql":
+        sql = statements.POSTGRES_BUCKETS.replace("<from>", start)
+        sql = sql.replace("<while>", statements.WHILE_OF_LANE if own else "")
+        return fetch_as(_bucket, alias, sql, lane=lane, limit=limit)
+    found: list[LaneBucket] = []
+    rows = fetch(alias, statements.FIRST_BUCKET.replace("<from>", start), lane=lane)
+    while rows:
+        one = _bucket(*rows[0][:5])
+        if own and one.lane != lane:
+            break
+        found.append(one)
+        if len(found) == limit or time.monotonic() >= until:
+            break
+        place = {"lane": one.lane, "queue": one.queue_name, "priority": one.priority}
+        rows = fetch(alias, statements.NEXT_BUCKET, **place)
+    return found
+
+
+def _bucket(lane: str, queue_name: str, priority: int, first_id: Any, wait: Any) -> LaneBucket:
+    # PostgreSQL has decimal numbers here, and somebody may have written a time that is none
+    return LaneBucket(
+        lane, queue_name, priority, first_id, math.inf if wait is None else float(wait)
+    )
