@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import functools
 import os
+import random
 import struct
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,9 +30,9 @@ class Record(NamedTuple):
     pid: int
 
 
-def write(key: int) -> None:
-    """Say that this has happened, now, in the file that the environment names."""
-    os.write(_file(), _FORM.pack(key, time.monotonic_ns(), os.getpid()))
+def write(key: int, ns: int | None = None) -> None:
+    """Say that this has happened, now or at another time, in the file that the environment names."""
+    os.write(_file(), _FORM.pack(key, time.monotonic_ns() if ns is None else ns, os.getpid()))
 
 
 @contextmanager
@@ -57,6 +59,16 @@ def ticks(number: int, seconds: float) -> Iterator[int]:
     for key in range(number):
         time.sleep(max(0.0, start + key * seconds - time.monotonic()))
         yield key
+
+
+def instants(number: int, ahead: float, seconds: float) -> list[datetime]:
+    """Return so many random instants, record them, and have keys 0, 1, 2 … for them; the first is so far ahead."""
+    chance = random.Random(number)
+    waits = [ahead + chance.uniform(0, seconds) for _ in range(number)]
+    now, ns = datetime.now(timezone.utc), time.monotonic_ns()
+    for key, wait in enumerate(waits):
+        write(key, ns + int(wait * 1e9))
+    return [now + timedelta(seconds=wait) for wait in waits]
 
 
 @functools.cache

@@ -44,6 +44,14 @@ def work(processes: str) -> None:
     launching.run(processes, sys.executable, *command)
 
 
+def appoint(count: str, ahead: str, seconds: str) -> None:
+    """Send messages for random instants of so many seconds."""
+    times = records.instants(int(count), float(ahead), float(seconds))
+    with app.producer_or_acquire() as producer:
+        for key, at in enumerate(times):
+            no_op.apply_async([key], eta=at, producer=producer)
+
+
 def pace(count: str, seconds: str) -> None:
     """Send one message at a time, as its commit hook would."""
     for key in records.ticks(int(count), float(seconds)):

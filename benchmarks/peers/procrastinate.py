@@ -56,6 +56,13 @@ def work(processes: str) -> None:
     )
 
 
+def appoint(count: str, ahead: str, seconds: str) -> None:
+    """Enqueue jobs for random instants of so many seconds."""
+    with app.open():
+        for key, at in enumerate(records.instants(int(count), float(ahead), float(seconds))):
+            no_op.configure(schedule_at=at).defer(key=key)
+
+
 def pace(count: str, seconds: str) -> None:
     """Enqueue one job at a time, each in a transaction of its own."""
     with app.open():

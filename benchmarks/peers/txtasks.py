@@ -87,6 +87,17 @@ def pace(count: str, seconds: str) -> None:
         records.write(key)
 
 
+def appoint(count: str, ahead: str, seconds: str) -> None:
+    """Enqueue no-ops for random instants of so many seconds."""
+    django.setup()
+    from bench import tasks
+
+    from django_txtasks import enqueue_many
+
+    times = records.instants(int(count), float(ahead), float(seconds))
+    enqueue_many((tasks.idempotent.using(run_after=at), [key]) for key, at in enumerate(times))
+
+
 def rush(clients: str, seconds: str) -> None:
     """Enqueue one no-op after the other in as many processes at once; record how many each has committed."""
     django.setup()

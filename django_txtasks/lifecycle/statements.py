@@ -88,6 +88,20 @@ DUE_HEAD = """
        AND run_after <= {now} {sound_id}
      ORDER BY run_after, id LIMIT %(limit)s
 """
+# What becomes due within so many seconds: a worker is there at the time. No more rows than these are read, however
+# many are due later.
+UPCOMING = """
+    SELECT task_name, {wait} AS wait FROM txtasks_task {forced}
+     WHERE status = 'pending' AND lane = '' AND queue_name = %(queue)s AND priority = %(priority)s
+       AND run_after > {now} AND run_after <= {later}
+     ORDER BY run_after, id LIMIT %(most)s
+"""
+POSTGRES_UPCOMING = PENDING_PRIORITIES.replace(
+    "SELECT priority FROM present WHERE priority IS NOT NULL\n",
+    "SELECT soon.* FROM present CROSS JOIN LATERAL ("
+    + UPCOMING.replace("{forced}", "").replace("%(priority)s", "present.priority")
+    + ") AS soon WHERE present.priority IS NOT NULL ORDER BY wait LIMIT %(most)s\n",
+)
 # A priority that is there between two others: a look-up in a range of the index, of which PostgreSQL makes use in
 # all its columns only where rows are locked.
 PRIORITY_BETWEEN = """

@@ -30,6 +30,7 @@ from django_txtasks.worker.rerouting import Rerouting
 from django_txtasks.worker.schedule import Schedule
 from django_txtasks.worker.shutdown import Shutdown
 from django_txtasks.worker.turn_writer import TurnWriter
+from django_txtasks.worker.upcoming import UpcomingLook
 from django_txtasks.worker.workload import Workload
 
 HAND_OVER_SECONDS = 0.0001
@@ -60,6 +61,7 @@ class Turns:
         self._cancel_look = cancel_look
         self._rerouting = Rerouting(config, subscription)
         self._glances = Glances(subscription)
+        self._upcoming = UpcomingLook(config, subscription)
         self._may_glance = config.has_database_hints
         self._logs_queries = connections[subscription.alias].queries_logged  # as where DEBUG is set
         self.schedule = Schedule(config)
@@ -80,7 +82,12 @@ class Turns:
     def next_one(self) -> float:
         """Return when the next turn is due, by ``time.monotonic()``; 0 = now."""
         capacity = self.capacity()
-        return min(self._next_glance(capacity), self._next_turn(capacity), self._cancel_look.next)
+        return min(
+            self._next_turn(capacity),
+            self._next_upcoming(capacity),
+            self._next_glance(capacity),
+            self._cancel_look.next,
+        )
 
     def _next_turn(self, capacity: Capacity) -> float:
         if self._workload.ended_in:
@@ -102,6 +109,8 @@ class Turns:
         Between two turns it only glances.
         """
         now, capacity = time.monotonic(), self.capacity()
+        if self._next_upcoming(capacity) <= now:
+            self._look_ahead(now)
         if self._next_turn(capacity) <= now:
             self._turn()
         elif self._next_glance(capacity) <= now:
@@ -114,6 +123,19 @@ class Turns:
     def _turn(self) -> None:
         self.schedule.expect_again(self._workload.buffer.waiting, time.monotonic())
         self._take()
+
+    def _next_upcoming(self, capacity: Capacity) -> float:
+        may = capacity.width and self._workload.may_scan and not self.schedule.has_backlog
+        return self._upcoming.next if may else NEVER
+
+    def _look_ahead(self, now: float) -> None:
+        """Have the next turn scan if something has become due, and look for what comes next."""
+        if self._upcoming.pop_due(now):
+            self.schedule.look_again()
+        try:
+            self._upcoming.look(now)
+        except (DatabaseError, InterfaceError) as error:
+            self._heal(error)
 
     def _next_glance(self, capacity: Capacity) -> float:
         may = self._may_glance and not self._inbox.connected and self._workload.may_scan
@@ -160,6 +182,7 @@ class Turns:
         self.schedule.written(result, time.monotonic(), busy=workload.buffer.held_up)
         self._inbox.looked_up(result.settled)
         if result.has_scanned:
+            self._upcoming.scanned(time.monotonic(), claimed=bool(result.claimed))
             self._inbox.scanned(filled=result.has_more)
         if elsewhere := result.not_ours:
             self._reroute(elsewhere)

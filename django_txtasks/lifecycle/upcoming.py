@@ -1,0 +1,101 @@
+"""The near future: when the next tasks are due that nobody has to be told of again. Reads a few rows."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from itertools import islice
+from typing import Any, NamedTuple
+
+from django.db import connections
+
+from django_txtasks.lifecycle import statements
+from django_txtasks.lifecycle.database_errors import TookTooLong
+from django_txtasks.lifecycle.priorities import pending_priorities
+from django_txtasks.lifecycle.time_limits import fetch_within
+from django_txtasks.lifecycle.transactions import (
+    can_use_one_statement,
+    fetch_in_one_statement,
+    own_transaction,
+)
+from django_txtasks.lifecycle.turn import Subscription
+
+ROWS_PER_PRIORITY = 200
+MAX_PRIORITIES = 10
+LONGEST_SECONDS = 0.25
+"""Seconds that all statements of a look may take together: a worker's loop waits for them."""
+STATEMENT_TIMEOUT = timedelta(seconds=1)
+"""The limit of one of them on PostgreSQL."""
+
+
+class Upcoming(NamedTuple):
+    """What becomes due soon.
+
+    Attributes:
+        waits: seconds until each of the next tasks of a worker is due, the least first.
+        known_for: seconds ahead for which that is all there is.
+    """
+
+    waits: list[float]
+    known_for: float
+
+
+def upcoming(subscription: Subscription, seconds: float) -> Upcoming:
+    """Return when tasks become due within so many seconds, but for those in lanes.
+
+    Raises:
+        DatabaseError: among others, it took too long: see ``database_errors.is_timeout``, ``TookTooLong``.
+    """
+    found: list[float] = []
+    known_for = seconds
+    for rows in _rows(subscription, seconds):
+        waits = [float(wait) for _, wait in rows]
+        if len(rows) >= ROWS_PER_PRIORITY:
+            known_for = min(known_for, waits[-1])
+        found += [
+            wait for (name, _), wait in zip(rows, waits, strict=True) if name in subscription.names
+        ]
+    return Upcoming(sorted(found), known_for)
+
+
+def _rows(subscription: Subscription, seconds: float) -> list[list[tuple[Any, ...]]]:
+    """Return the rows of each priority of each queue, or on PostgreSQL of each queue, by time."""
+    alias = subscription.alias
+    if connections[alias].vendor != "postgresql":
+        return _rows_by_priority(subscription, seconds)
+    params = {"delay": seconds, "most": ROWS_PER_PRIORITY}
+    if can_use_one_statement(alias):
+        return [
+            fetch_in_one_statement(
+                alias,
+                statements.POSTGRES_UPCOMING,
+                limit=STATEMENT_TIMEOUT,
+                queue=queue,
+                **params,
+            )
+            for queue in subscription.queues
+        ]
+    with own_transaction(alias, limit=STATEMENT_TIMEOUT, in_order=True):
+        return [
+            fetch_within(alias, statements.POSTGRES_UPCOMING, 1.0, queue=queue, **params)
+            for queue in subscription.queues
+        ]
+
+
+def _rows_by_priority(subscription: Subscription, seconds: float) -> list[list[tuple[Any, ...]]]:
+    alias, until = subscription.alias, time.monotonic() + LONGEST_SECONDS
+    force = connections[alias].vendor == "mysql"
+
+    def look(alias: str, sql: str, **params: Any) -> list[tuple[Any, ...]]:
+        left = until - time.monotonic()
+        if left <= 0:
+            raise TookTooLong("to look for what is due soon took too long")
+        return fetch_within(alias, sql, left, **params)
+
+    sql = statements.UPCOMING.replace("{forced}", "FORCE INDEX (txtasks_pending)" * force)
+    place = {"delay": seconds, "most": ROWS_PER_PRIORITY}
+    return [
+        look(alias, sql, queue=queue, priority=priority, **place)
+        for queue in subscription.queues
+        for priority in islice(pending_priorities(alias, queue, look), MAX_PRIORITIES)
+    ]

@@ -1,0 +1,80 @@
+"""The tasks that become due soon: a worker looks for them once in a while, and scans when the next one is due.
+
+Each worker does so by itself: what one of them cannot take, since it is busy or dead, the others find.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+
+from django.db import DatabaseError
+
+from django_txtasks.conf import Config
+from django_txtasks.lifecycle.database_errors import TookTooLong, is_timeout
+from django_txtasks.lifecycle.turn import Subscription
+from django_txtasks.lifecycle.upcoming import upcoming
+
+MOST_SECONDS_AHEAD = 10.0
+"""Seconds ahead that a look goes at most: of what is enqueued nearer than that, hints tell."""
+LATE_SECONDS = 0.001
+"""Seconds after a task is due at which a scan looks for it: the database's clock may be a moment behind."""
+OTHERS_SECONDS = 0.02
+"""Longest pause in seconds after scans that came too late: another worker was quicker."""
+LEAST_PAUSE_SECONDS = 0.0025
+REST_SECONDS = 60.0
+"""Seconds without a look after one that took too long: there are rows to walk past."""
+
+
+class UpcomingLook:
+    """Times are those of ``time.monotonic()``."""
+
+    def __init__(self, config: Config, subscription: Subscription) -> None:
+        self._subscription = subscription
+        self._ahead = min(config.poll_interval.total_seconds(), MOST_SECONDS_AHEAD)
+        self._next_look = 0.0
+        self._due: list[float] = []
+        self._pause = self._not_before = 0.0
+        self._has_scanned = False
+
+    @property
+    def next(self) -> float:
+        """When to look, or when something is due."""
+        due = max(self._due[0], self._not_before) if self._due else self._next_look
+        return min(due, self._next_look)
+
+    def pop_due(self, now: float) -> bool:
+        """Say whether something has become due by now; it is not told again."""
+        is_due = bool(self._due) and max(self._due[0], self._not_before) <= now
+        while self._due and self._due[0] <= now:
+            heapq.heappop(self._due)
+        self._has_scanned = is_due
+        return is_due
+
+    def scanned(self, now: float, *, claimed: bool) -> None:
+        """Learn whether the scan that was asked for has found something, or others were quicker."""
+        if self._has_scanned:
+            self._pause = 0.0 if claimed else max(LEAST_PAUSE_SECONDS, 2 * self._pause)
+            self._not_before = now + min(self._pause, OTHERS_SECONDS)
+            self._has_scanned = False
+
+    def look(self, now: float) -> None:
+        """Look ahead, if it is time.
+
+        Raises:
+            DatabaseError, InterfaceError: scans find what is due meanwhile.
+        """
+        if now < self._next_look:
+            return
+        self._next_look = now + self._ahead
+        try:
+            found = upcoming(self._subscription, 1.2 * self._ahead)
+        except DatabaseError as error:
+            if not (isinstance(error, TookTooLong) or is_timeout(error)):
+                raise
+            self._next_look = now + max(REST_SECONDS, self._ahead)
+            return
+        looked = time.monotonic()
+        due_by_now = [at for at in self._due if at <= looked + LATE_SECONDS]
+        self._due = due_by_now + [looked + wait + LATE_SECONDS for wait in found.waits]
+        self._next_look = min(self._next_look, looked + found.known_for)
