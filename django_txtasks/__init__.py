@@ -19,14 +19,17 @@ if TYPE_CHECKING:
     from django_txtasks.exceptions import (
         ClaimLost,
         Reject,
+        ResultTimeout,
+        ResultUnavailable,
         Retry,
         Snooze,
         TaskCancelled,
+        TaskFailed,
         TimedOut,
         TxTasksError,
     )
     from django_txtasks.functions import TaskContext, TaskFunction, task
-    from django_txtasks.handles import TaskHandle, cancel_task, cancel_tasks, status_of
+    from django_txtasks.handles import TaskHandle, cancel_task, cancel_tasks, get_handle, status_of
     from django_txtasks.lifecycle.cancelling import CancelResult
 
 __all__ = [
@@ -34,10 +37,13 @@ __all__ = [
     "ClaimLost",
     "NotTransactionalWarning",
     "Reject",
+    "ResultTimeout",
+    "ResultUnavailable",
     "Retry",
     "Snooze",
     "TaskCancelled",
     "TaskContext",
+    "TaskFailed",
     "TaskFunction",
     "TaskHandle",
     "TimedOut",
@@ -47,6 +53,7 @@ __all__ = [
     "cancel_tasks",
     "enqueue_many",
     "enqueue_task",
+    "get_handle",
     "status_of",
     "task",
 ]
@@ -57,10 +64,13 @@ _ROOM_OF = {
     "ClaimLost": "exceptions",
     "NotTransactionalWarning": "enqueueing",
     "Reject": "exceptions",
+    "ResultTimeout": "exceptions",
+    "ResultUnavailable": "exceptions",
     "Retry": "exceptions",
     "Snooze": "exceptions",
     "TaskCancelled": "exceptions",
     "TaskContext": "functions",
+    "TaskFailed": "exceptions",
     "TaskFunction": "functions",
     "TaskHandle": "handles",
     "TimedOut": "exceptions",
@@ -70,6 +80,7 @@ _ROOM_OF = {
     "cancel_tasks": "handles",
     "enqueue_many": "enqueueing",
     "enqueue_task": "enqueueing",
+    "get_handle": "handles",
     "status_of": "handles",
     "task": "functions",
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 
@@ -113,6 +114,27 @@ class TaskCancelled(TxTasksError):
 
     A task that raises it by itself is cancelled as well.
     """
+
+
+class TaskFailed(TxTasksError):
+    """``handle.result()``: the task has no result, and will have none, unless a person revives it.
+
+    Attributes:
+        state: ``dead``, ``cancelled``, ``expired`` or ``discarded``.
+        errors: of its attempts: dicts with ``type``, ``message``, ``traceback``, ``attempt``, ``at``.
+    """
+
+    def __init__(self, message: str, *, state: str, errors: list[dict[str, Any]]) -> None:
+        super().__init__(message)
+        self.state, self.errors = state, errors
+
+
+class ResultTimeout(TxTasksError, TimeoutError):
+    """``handle.result()``: the task has not ended within the time. It goes on."""
+
+
+class ResultUnavailable(TxTasksError):
+    """``handle.result()`` cannot return what it was asked for: the message says why, and what to do."""
 
 
 class Reject(TxTasksError):

@@ -1,14 +1,34 @@
-"""What has become of a task, for whoever has its id."""
+"""The state or the end of a task, for whoever has its id."""
 
 from __future__ import annotations
 
+import json
 import uuid
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
 
 from django_txtasks.lifecycle import statements
+from django_txtasks.lifecycle.attempts import read_entries
 from django_txtasks.lifecycle.execute import as_uuid, fetch, fetch_column
-from django_txtasks.models import Outcome
+from django_txtasks.models import FinishedTask, Outcome, Status, Task
 
 GONE = "gone"
+
+
+@dataclass(frozen=True)
+class End:
+    """The end of a task, as far as it has one without a person: what is dead may be revived.
+
+    Attributes:
+        state: an outcome, ``dead``, or ``gone``: it has no row.
+        result: of one that has succeeded.
+        errors: of its attempts, as its row has them.
+    """
+
+    state: str
+    result: Any = None
+    errors: list[dict[str, Any]] = field(default_factory=list)
 
 
 def state_of(alias: str, task_id: uuid.UUID) -> str:
@@ -23,3 +43,40 @@ def state_of(alias: str, task_id: uuid.UUID) -> str:
             )  # which was never merged itself: it has begun
         return str(outcome)
     return GONE
+
+
+def ends_of(alias: str, ids: Collection[uuid.UUID]) -> dict[uuid.UUID, End]:
+    """Return the ends of those of these tasks that have one; of what was merged, that of the row in its place."""
+    # Live first: a row moves to the finished ones, and never back.
+    live = dict(fetch(alias, statements.STATES_OF, ids=sorted(ids))) if ids else {}
+    states = {as_uuid(task_id): state for task_id, state in live.items()}
+    ends = {}
+    dead = [task_id for task_id, state in states.items() if state == Status.DEAD]
+    if dead:
+        rows = Task.objects.using(alias).filter(pk__in=dead)
+        ends = {row.pk: End(Status.DEAD.value, errors=_errors(row)) for row in rows}
+    ended = [task_id for task_id in ids if task_id not in states]
+    if ended:
+        ends |= _finished(alias, ended)
+    return ends
+
+
+def _finished(alias: str, ids: Collection[uuid.UUID]) -> dict[uuid.UUID, End]:
+    rows = {row.pk: row for row in FinishedTask.objects.using(alias).filter(pk__in=ids)}
+    merged = {row.pk: row.merged_into for row in rows.values() if row.merged_into is not None}
+    winners = ends_of(alias, set(merged.values())) if merged else {}
+    ends = {}
+    for task_id in ids:
+        row = rows.get(task_id)
+        if row is None:
+            ends[task_id] = End(GONE)
+        elif task_id in merged:
+            if row.merged_into in winners:
+                ends[task_id] = winners[row.merged_into]
+        else:
+            ends[task_id] = End(row.outcome, row.result, _errors(row))
+    return ends
+
+
+def _errors(row: Any) -> list[dict[str, Any]]:
+    return read_entries(json.dumps(row.errors))

@@ -269,6 +269,7 @@ FORGET_OLD_ONCE = f"DELETE FROM txtasks_once WHERE {{key}} IN ({OLD_ONCE})"
 
 # Live first: a row moves to the finished ones, and never back.
 STATE_OF = "SELECT TRIM(status) FROM txtasks_task WHERE id = %(id)s"
+STATES_OF = "SELECT id, TRIM(status) FROM txtasks_task WHERE id {in_ids}"
 OUTCOME_OF = "SELECT outcome, merged_into FROM txtasks_finishedtask WHERE id = %(id)s"
 
 KNOWN_IDS = """

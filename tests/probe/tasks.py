@@ -49,6 +49,11 @@ def give(value):
     return value
 
 
+@task(max_attempts=1)
+def wait_for_another():
+    return give.enqueue(1).result(5)
+
+
 def _with_more(function):
     """A decorator that gives a function what nobody enqueues."""
 
