@@ -19,6 +19,7 @@ from django_txtasks.per_call import static_lane, with_texts
 
 if TYPE_CHECKING:
     from django_txtasks.lifecycle.cancelling import CancelResult
+    from django_txtasks.progress import Progress
 
 P = ParamSpec("P")
 
@@ -54,6 +55,12 @@ class TaskHandle:
     def status(self) -> str:
         """Return what has become of the task, as this connection sees it now; see ``status_of``."""
         return status_of(self.id, using=self.using)
+
+    def progress(self) -> Progress | None:
+        """Return what the task has said last by ``ctx.progress()``; None = it does not run, or said nothing."""
+        from django_txtasks.lifecycle.workers import progress_of
+
+        return progress_of(self.using, self.id)
 
     def result(self, timeout: timedelta | float | None = None) -> Any:
         """Wait until the task has succeeded, and return what its function returned.

@@ -299,6 +299,11 @@ class Worker(models.Model):
         help_text=_("what its release knows of: 1 = paused queues, 2 = lanes, too"),
     )
 
+    progress = models.JSONField(
+        db_default=models.Value({}, models.JSONField()),
+        help_text=_("how far its tasks say that they have come, by their ids"),
+    )
+
     class Meta:
         default_permissions = ("view",)
 

@@ -21,6 +21,7 @@ from django_txtasks.admin.pages import ProcessPages, TaskPages
 from django_txtasks.conf import get_config
 from django_txtasks.inspection.explain import explain
 from django_txtasks.lifecycle import names
+from django_txtasks.lifecycle.workers import progress_of
 from django_txtasks.models import FinishedTask, Outcome, Status, Task, Worker
 
 
@@ -37,7 +38,10 @@ class TaskAdmin(TaskActions, TaskPages):
     )  # fmt: skip
     fieldsets = (
         (None, {"fields": ("name", "state", "reasons", "queue", "in_lane", "priority")}),
-        (_("Attempts"), {"fields": ("attempts", "snoozes", "worker_link", "late", "error_list")}),
+        (
+            _("Attempts"),
+            {"fields": ("attempts", "progress", "snoozes", "worker_link", "late", "error_list")},
+        ),
         (_("Policy"), {"fields": ("on_crash", "time_limit", "hook_names", "unique", "merged")}),
         (_("Arguments"), {"fields": ("arguments", "keywords")}),
         (
@@ -91,6 +95,11 @@ class TaskAdmin(TaskActions, TaskPages):
     def attempts(self, task: Any) -> str:
         """Show the attempts so far, and how many of its allowed failures and crashes it has had."""
         return render_to_string("admin/txtasks/attempts.html", {"task": task})
+
+    @admin.display(description=_("progress"))
+    def progress(self, task: Any) -> str:
+        """Show what the attempt that runs has said last."""
+        return shown.progress(progress_of(task._state.db, task.pk))
 
     @admin.display(description=_("time limit"))
     def time_limit(self, task: Any) -> str:

@@ -19,6 +19,7 @@ from django_txtasks import registry
 from django_txtasks.admin.columns import parse
 from django_txtasks.exceptions import UnknownTask
 from django_txtasks.payload import clean_text
+from django_txtasks.progress import Progress
 
 EMPTY = "–"  # noqa: RUF001 -- a dash, as long as a gap in a table deserves
 REDACTED = "[redacted]"
@@ -145,6 +146,18 @@ def late_finishes(text: str | None) -> str:
         for entry in entries[-MAX_ERRORS:]
         if isinstance(entry, dict)
     )
+
+
+def progress(said: Progress | None) -> str:
+    """Return a bar, if the whole is known, and the words beside it."""
+    if said is None:
+        return EMPTY
+    of = f"{said.done:g}" if said.total is None else f"{said.done:g} / {said.total:g}"
+    words = f"{of} {said.note}".strip()
+    if said.share is None:
+        return line(words)
+    bar = format_html('<progress max="1" value="{}"></progress>', f"{said.share:.3f}")
+    return format_html("{} {}", bar, line(words))
 
 
 def hooks(text: str | None) -> str:

@@ -456,6 +456,7 @@ LOSE = (
     "UPDATE txtasks_worker SET lost = TRUE WHERE id = %(worker)s AND NOT lost AND beat = %(beat)s"
 )
 MARK_LOST = "UPDATE txtasks_worker SET lost = TRUE WHERE id = %(worker)s"
+WRITE_PROGRESS = "UPDATE txtasks_worker SET progress = %(progress)s WHERE id = %(worker)s"
 UNREGISTER = "DELETE FROM txtasks_worker WHERE id = %(worker)s"
 
 # -- sessions: what a database knows of a worker by itself -------------------------------------------

@@ -6,13 +6,15 @@ import json
 import os
 import socket
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
 from django_txtasks.lifecycle import processes, statements
 from django_txtasks.lifecycle.execute import execute, fetch
 from django_txtasks.lifecycle.sessions import session_of_thread
+from django_txtasks.models import Status, Task, Worker
+from django_txtasks.progress import Progress, read_progress
 
 PAUSES, LANES = 1, 2
 """What workers may know of, each with what comes before it: paused queues; lanes."""
@@ -95,6 +97,19 @@ def _signs(alias: str, slot_sessions: Sequence[str] = ()) -> str:
     """Return by what others can tell that this process is there: its sessions, and its mark at the end."""
     marks = [mark] if (mark := processes.own_mark()) else []
     return json.dumps([session_of_thread(alias), *slot_sessions, *marks])
+
+
+def write_progress(alias: str, worker: uuid.UUID, progress: Mapping[str, Progress]) -> None:
+    """Write what a worker's tasks say of their progress, by their ids."""
+    execute(alias, statements.WRITE_PROGRESS, worker=worker, progress=json.dumps(progress))
+
+
+def progress_of(alias: str, task_id: uuid.UUID) -> Progress | None:
+    """Return how far a task has come that runs; None = it does not run, or has said nothing."""
+    held = Task.objects.using(alias).filter(pk=task_id, status=Status.CLAIMED)
+    row = Worker.objects.using(alias).filter(pk__in=held.values("worker")).only("progress").first()
+    notes = row.progress if row is not None else None
+    return read_progress(notes.get(str(task_id))) if isinstance(notes, dict) else None
 
 
 def unregister(alias: str, worker: uuid.UUID) -> None:

@@ -8,7 +8,7 @@ import contextvars
 import functools
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -26,6 +26,7 @@ from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.database_errors import text_of
 from django_txtasks.lifecycle.sessions import session_of_thread
 from django_txtasks.logs import current
+from django_txtasks.progress import ProgressNotes
 from django_txtasks.registry import Declaration
 from django_txtasks.retry import backoff, is_last, seconds_from
 from django_txtasks.worker.connections import after_attempt, before_attempt, share_caches
@@ -39,12 +40,14 @@ class Runner:
     Attributes:
         note_session: told the database session of the thread, so that a cleaner can end it.
         requests: which attempts were asked to stop.
+        notes: what tasks say of their progress.
     """
 
     alias: str
     config: Config
     note_session: Callable[[str], None]
     requests: CancelRequests = NOBODY
+    notes: ProgressNotes = field(default_factory=ProgressNotes)
 
     def run(self, attempt: Attempt, limit: TimeLimit) -> Ended:
         """Run the task function. Never raises: whatever happens is in the answer.
@@ -66,6 +69,7 @@ class Runner:
             if attempt.lane and isinstance(error, Retry) and error.lane:
                 self._hold_lane(attempt, error.after)
             tracebacks.forget_locals(error)
+        self.notes.forget(attempt.task_id)
         is_asked = (
             ended.arrow is not Arrow.FINISH and ended.exception is None
         )  # a Retry, or a Snooze: nothing failed
@@ -76,7 +80,9 @@ class Runner:
 
     def _attempted(self, attempt: Attempt, limit: TimeLimit) -> Ended:
         declaration = registry.get(attempt.task_name)
-        call = call_of(declaration, attempt, self.alias, limit, self.requests)
+        call = call_of(
+            declaration, attempt, self.alias, limit, requests=self.requests, notes=self.notes
+        )
         return (self._run_atomic if declaration.atomic else _run)(attempt, call)
 
     def _run_atomic(self, attempt: Attempt, call: Callable[[], Any]) -> Ended:
@@ -130,7 +136,9 @@ def call_of(
     attempt: Attempt,
     alias: str,
     limit: TimeLimit,
+    *,
     requests: CancelRequests = NOBODY,
+    notes: ProgressNotes | None = None,
 ) -> Callable[[], Any]:
     """Return what is to be called for an attempt, with its arguments.
 
@@ -139,7 +147,7 @@ def call_of(
     """
     args, kwargs = payload.decode_arguments(attempt.args, attempt.kwargs)
     if declaration.takes_context:
-        args.insert(0, _context(attempt, alias, requests))
+        args.insert(0, _context(attempt, alias, requests, notes or ProgressNotes()))
     if declaration.is_async or declaration.interruptible:
         call = _call_async if declaration.is_async else _call_interruptible
         stop = Stop(attempt, requests)
@@ -240,7 +248,9 @@ def _encode(result: Any) -> str | None:
     return None if result is None else payload.encode(result, name="result")
 
 
-def _context(attempt: Attempt, alias: str, requests: CancelRequests = NOBODY) -> TaskContext:
+def _context(
+    attempt: Attempt, alias: str, requests: CancelRequests, notes: ProgressNotes
+) -> TaskContext:
     return TaskContext(
         task_id=attempt.task_id,
         attempt=attempt.number,
@@ -252,6 +262,7 @@ def _context(attempt: Attempt, alias: str, requests: CancelRequests = NOBODY) ->
         _claim=attempt,
         _alias=alias,
         _requests=requests,
+        _notes=notes,
     )
 
 

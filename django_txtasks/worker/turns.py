@@ -25,6 +25,7 @@ from django_txtasks.worker.hint_inbox import HintInbox
 from django_txtasks.worker.lane_book import LaneBook
 from django_txtasks.worker.limits import NEVER
 from django_txtasks.worker.probes import Liveness
+from django_txtasks.worker.progress import ProgressWriter
 from django_txtasks.worker.registration import DeclaredLost
 from django_txtasks.worker.rerouting import Rerouting
 from django_txtasks.worker.schedule import Schedule
@@ -55,10 +56,11 @@ class Turns:
         stop: Shutdown,
         liveness: Liveness,
         cancel_look: CancelLook,
+        progress: ProgressWriter,
     ) -> None:
         self._config, self._workload, self._writer = config, workload, writer
         self._inbox, self._stop, self._liveness = inbox, stop, liveness
-        self._cancel_look = cancel_look
+        self._cancel_look, self._progress = cancel_look, progress
         self._rerouting = Rerouting(config, subscription)
         self._glances = Glances(subscription)
         self._upcoming = UpcomingLook(config, subscription)
@@ -87,6 +89,7 @@ class Turns:
             self._next_upcoming(capacity),
             self._next_glance(capacity),
             self._cancel_look.next,
+            self._progress.next,
         )
 
     def _next_turn(self, capacity: Capacity) -> float:
@@ -117,6 +120,8 @@ class Turns:
             self._glance()
         if self._cancel_look.next <= now:
             self._look_for_cancelled()
+        if self._progress.next <= now:
+            self._write_progress()
         if self._logs_queries:
             reset_queries()
 
@@ -153,6 +158,12 @@ class Turns:
     def _look_for_cancelled(self) -> None:
         try:
             self._cancel_look.look(self._writer.id)
+        except (DatabaseError, InterfaceError) as error:
+            self._heal(error)
+
+    def _write_progress(self) -> None:
+        try:
+            self._progress.write(self._writer.id)
         except (DatabaseError, InterfaceError) as error:
             self._heal(error)
 

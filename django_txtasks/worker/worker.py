@@ -16,12 +16,14 @@ from django_txtasks import signals
 from django_txtasks.cancel_requests import CancelRequests
 from django_txtasks.conf import Config
 from django_txtasks.lifecycle.turn import Subscription
+from django_txtasks.progress import ProgressNotes
 from django_txtasks.worker.cancelling import CancelLook
 from django_txtasks.worker.hint_inbox import HintInbox
 from django_txtasks.worker.leaving import let_go
 from django_txtasks.worker.limits import NEVER
 from django_txtasks.worker.listening import Listening
 from django_txtasks.worker.probes import Liveness
+from django_txtasks.worker.progress import ProgressWriter
 from django_txtasks.worker.recycling import RecyclePolicy
 from django_txtasks.worker.registration import LastWillHolder
 from django_txtasks.worker.runner import Runner, failed
@@ -85,11 +87,11 @@ class Worker:
         self.liveness = liveness or Liveness(config.lease)
         self.writer = TurnWriter(config, subscription, threads, last_will)
         patience = max(LEAST_END_SECONDS, config.grace.total_seconds())
-        requests = CancelRequests()
+        requests, notes = CancelRequests(), ProgressNotes()
         note_session = self.writer.registration.note_session
         self.workload = Workload(
             threads,
-            run=Runner(subscription.alias, config, note_session, requests).run,
+            run=Runner(subscription.alias, config, note_session, requests, notes).run,
             wake=inbox.wake,
             patience=patience,
             buffer=self.writer.buffer,
@@ -106,6 +108,7 @@ class Worker:
             stop=stop,
             liveness=self.liveness,
             cancel_look=CancelLook(subscription.alias, self.workload.slots, requests),
+            progress=ProgressWriter(subscription.alias, notes),
         )
         self._stuck = StuckTasks(self.workload.slots, patience)
         self._listening = Listening(inbox)

@@ -119,6 +119,20 @@ def fail_until(ctx: TaskContext, attempt):
 
 
 @task(takes_context=True)
+def tell_progress(ctx: TaskContext, key, *said):
+    """Say this, and wait until the key is released."""
+    for one in said:
+        ctx.progress(*one)
+    ran(key)
+    released.wait(60)
+
+
+@task(takes_context=True, max_attempts=1)
+def tell_progress_strangely(ctx: TaskContext, text):
+    ctx.progress(*eval(text, {"nan": float("nan"), "inf": float("inf")}))  # noqa: S307 -- a test's own
+
+
+@task(takes_context=True)
 def retry_once(ctx: TaskContext, seconds):
     ran("retry_once", ctx.attempt)
     if ctx.attempt == 1:

@@ -1,0 +1,89 @@
+"""What the tasks of this process say of their progress. Written by slots, read by a worker's loop."""
+
+from __future__ import annotations
+
+import math
+import threading
+import uuid
+from typing import Any, NamedTuple
+
+from django_txtasks.exceptions import InvalidArguments
+
+MOST_NOTE_CHARACTERS = 200
+
+
+class Progress(NamedTuple):
+    """How far a task has come.
+
+    Attributes:
+        done: of ``total``, in any unit.
+        total: None = nobody knows.
+        note: what it does now.
+    """
+
+    done: float
+    total: float | None = None
+    note: str = ""
+
+    @property
+    def share(self) -> float | None:
+        """From 0 to 1; None = nobody knows."""
+        return min(1.0, max(0.0, self.done / self.total)) if self.total else None
+
+
+class ProgressNotes:
+    """The last word of each task."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._notes: dict[uuid.UUID, Progress] = {}
+        self.has_changed = False
+
+    def note(self, task_id: uuid.UUID, progress: Progress) -> None:
+        """Keep what a task says."""
+        with self._lock:
+            if self._notes.get(task_id) != progress:
+                self._notes[task_id] = progress
+                self.has_changed = True
+
+    def forget(self, task_id: uuid.UUID) -> None:
+        """Forget a task that has ended."""
+        if task_id in self._notes:
+            with self._lock:
+                del self._notes[task_id]
+                self.has_changed = True
+
+    def take(self) -> dict[str, Progress]:
+        """Return all of them by the tasks' ids; what comes after that is a change."""
+        with self._lock:
+            self.has_changed = False
+            return {str(task_id): progress for task_id, progress in self._notes.items()}
+
+
+def read_progress(value: Any) -> Progress | None:
+    """Return what stands in a worker's row; None if somebody has written something else there."""
+    try:
+        return checked(*value)
+    except (TypeError, InvalidArguments):
+        return None
+
+
+def checked(done: Any, total: Any = None, note: Any = "") -> Progress:
+    """Return a progress that can be stored.
+
+    Raises:
+        InvalidArguments: they are no numbers, or the note is no text.
+    """
+    for name, value in (("done", done), ("total", total)):
+        if name == "total" and value is None:
+            continue
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, (int, float))
+            or not math.isfinite(value)
+        ):
+            raise InvalidArguments(f"ctx.progress({name}={value!r}): use a number.")
+    if not isinstance(note, str):
+        raise InvalidArguments(f"ctx.progress(note={note!r}): use text.")
+    text = "".join(one for one in note[:MOST_NOTE_CHARACTERS] if one.isprintable())
+    return Progress(done, total, text)

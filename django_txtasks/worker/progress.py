@@ -1,0 +1,36 @@
+"""A worker writes into its row what its tasks say of their progress: once a second, if that has changed."""
+
+from __future__ import annotations
+
+import time
+import uuid
+
+from django_txtasks.lifecycle import workers
+from django_txtasks.progress import ProgressNotes
+from django_txtasks.worker.limits import NEVER
+
+WRITE_SECONDS = 1.0
+
+
+class ProgressWriter:
+    """Writes by itself, beside the turns. Times are those of ``time.monotonic()``."""
+
+    def __init__(self, alias: str, notes: ProgressNotes) -> None:
+        self._alias, self._notes = alias, notes
+        self._not_before = 0.0
+
+    @property
+    def next(self) -> float:
+        """When to write."""
+        return self._not_before if self._notes.has_changed else NEVER
+
+    def write(self, worker: uuid.UUID | None) -> None:
+        """Write, if there is a row to write into.
+
+        Raises:
+            DatabaseError, InterfaceError: what changes after that is written a second later.
+        """
+        self._not_before = time.monotonic() + WRITE_SECONDS
+        notes = self._notes.take()
+        if worker is not None:
+            workers.write_progress(self._alias, worker, notes)
