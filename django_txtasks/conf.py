@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import difflib
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
 from django.conf import settings
@@ -36,6 +37,22 @@ class DeadNotices:
     task: str = ""
 
 
+OTHERS = "*"
+"""In ``keep_finished``: all queues that are not named."""
+
+
+class Pruned(NamedTuple):
+    """Finished tasks that are pruned at one age.
+
+    Attributes:
+        queue: ``*`` = those of all queues but the ``named`` ones.
+    """
+
+    age: timedelta
+    queue: str
+    named: tuple[str, ...]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Config:
     """The setting ``TXTASKS``. Durations are timedelta; in the setting a number means seconds.
@@ -49,7 +66,8 @@ class Config:
         heartbeat_interval: how often a worker renews its lease.
         lease: silence after which a worker may be declared lost; at least 3 beats.
         clean_interval: how often a cleaner renotifies and prunes.
-        keep_finished: how long finished tasks stay in their table; 0 = they are not kept, None = for ever.
+        keep_finished: how long finished tasks stay in their table; 0 = they are not kept, None = for ever; or such
+            times by queue, with ``*`` for all others, of which 0 = until the cleaner's next pass.
         grace: how long running tasks may go on after the first stop signal.
         hint_retry_interval: when a hint's row is not there yet, look again after this.
         hint_give_up_after: and forget the hint after this.
@@ -69,7 +87,7 @@ class Config:
     heartbeat_interval: timedelta = timedelta(seconds=1)
     lease: timedelta = timedelta(seconds=15)
     clean_interval: timedelta = timedelta(seconds=30)
-    keep_finished: timedelta | None = timedelta(days=7)
+    keep_finished: timedelta | Mapping[str, timedelta | None] | None = timedelta(days=7)
     grace: timedelta = timedelta(seconds=30)
     hint_retry_interval: timedelta = timedelta(seconds=2)
     hint_give_up_after: timedelta = timedelta(seconds=10)
@@ -119,6 +137,12 @@ class Config:
                 f"TXTASKS['retry_ceiling'] is {self.retry_ceiling}, shorter than "
                 f"TXTASKS['retry_base'] ({self.retry_base}). Raise the ceiling."
             )
+        unsaid = set(self.queues) - self._kept.keys()
+        if unsaid and OTHERS not in self._kept:
+            raise ConfigError(
+                f"TXTASKS['keep_finished'] says nothing of the queue {min(unsaid)!r}: "
+                "name it, or '*' for all others."
+            )
         if self.dead_notices.exchange and self.broker_url is None:
             raise ConfigError(
                 "TXTASKS['dead_notices'] names an exchange, but there is no TXTASKS['broker_url'] to reach it."
@@ -127,7 +151,27 @@ class Config:
     @property
     def keeps_finished(self) -> bool:
         """Whether finished tasks get a row in their table."""
-        return self.keep_finished != timedelta(0)
+        return self.longest_kept != timedelta(0)
+
+    @property
+    def longest_kept(self) -> timedelta | None:
+        """How long some finished tasks are kept; None = for ever."""
+        ages = self._kept.values()
+        return None if None in ages else max(age for age in ages if age is not None)
+
+    @property
+    def pruned(self) -> list[Pruned]:
+        """What is pruned, and at which age."""
+        return [
+            Pruned(age, queue, tuple(sorted(self._kept.keys() - {OTHERS})))
+            for queue, age in sorted(self._kept.items())
+            if age is not None
+        ]
+
+    @property
+    def _kept(self) -> Mapping[str, timedelta | None]:
+        kept = self.keep_finished
+        return kept if isinstance(kept, Mapping) else {OTHERS: kept}
 
 
 def parse(setting: Any) -> Config:
@@ -193,6 +237,16 @@ def _duration(key: str, value: Any) -> timedelta:
     if value < timedelta(0) or (not value and key not in ("keep_finished", "grace")):
         raise ConfigError(f"{what}: it must be longer than zero.")
     return value
+
+
+def _kept(key: str, value: Any) -> timedelta | Mapping[str, timedelta | None] | None:
+    if not isinstance(value, dict):
+        return _duration_or_none(key, value)
+    if not value or not all(isinstance(queue, str) for queue in value):
+        raise ConfigError(
+            f"TXTASKS['keep_finished'] is {value!r}: a dict has times by the names of queues, '*' for all others."
+        )
+    return {queue: _duration_or_none(key, age) for queue, age in value.items()}
 
 
 def _duration_or_none(key: str, value: Any) -> timedelta | None:
@@ -287,7 +341,7 @@ def _refuse_unknown_keys(name: str, setting: dict[Any, Any], shape: type) -> Non
 
 
 _PARSERS: dict[str, Any] = {
-    "keep_finished": _duration_or_none,
+    "keep_finished": _kept,
     "ageing": _duration_or_none,
     "lanes": _lanes,
     "dead_notices": _dead_notices,

@@ -67,6 +67,50 @@ def test_a_cleaner_prunes_what_is_older_than_it_is_kept(rows, txtasks, keep, lef
     assert (counts["pruned"], helpers.counts()["finished"]) == (2 - left, left)
 
 
+def test_each_queue_may_keep_for_a_time_of_its_own(rows, txtasks):
+    txtasks(
+        queues=["default", "mail", "log"], keep_finished={"default": 3600, "mail": None, "*": 0}
+    )
+    config = get_config()
+    assert config.longest_kept is None
+    assert config.keeps_finished
+    with helpers.working():
+        for queue in ("default", "mail", "log"):
+            for _ in range(2):
+                enqueue_task(tasks.note.using(queue_name=queue))
+        helpers.wait_until(lambda: helpers.counts()["finished"] == 6)
+    for queue in ("default", "mail"):
+        old = FinishedTask.objects.filter(queue_name=queue).first()
+        FinishedTask.objects.filter(pk=old.pk).update(
+            finished_at=old.finished_at - timedelta(days=9)
+        )
+    counts = Cleaner(config, "default").run_once()
+    left = sorted(FinishedTask.objects.values_list("queue_name", flat=True))
+    assert (counts["pruned"], left) == (3, ["default", "mail", "mail"])
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("kept", "told"),
+    [
+        ({"default": 60}, "says nothing of the queue 'mail'"),
+        ({}, "dict has times"),
+        ({5: 60}, "dict has times"),
+        ({"*": "1 h"}, "use seconds"),
+        ({"*": -1}, "longer than zero"),
+    ],
+    ids=str,
+)
+def test_times_by_queue_that_say_too_little_are_refused(kept, told):
+    with pytest.raises(ConfigError, match=told):
+        parse({"queues": ["default", "mail"], "keep_finished": kept})
+
+
+@pytest.mark.once
+def test_nothing_is_kept_where_no_queue_keeps():
+    assert not parse({"keep_finished": {"*": 0}}).keeps_finished
+
+
 # -- databases
 
 

@@ -31,6 +31,7 @@ from model.package import ALIAS, assert_alike
 from model.tables import PERSON
 from model.workers_machine import CallersAndWorkers, ended_of
 
+from django_txtasks.conf import Pruned
 from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import cleaning, overdue, workers
 from django_txtasks.lifecycle.attempts import Arrow
@@ -115,7 +116,7 @@ class Machine(CallersAndWorkers):
         self.tables.forget_lost_workers()
         cleaning.expire(ALIAS, keep=True)
         self.tables.expire()
-        cleaning.prune(ALIAS, ANY_AGE)
+        cleaning.prune(ALIAS, Pruned(ANY_AGE, "*", ()))
         self.tables.finished.clear()
         for queue in ("default", "mail"):
             found = [

@@ -13,7 +13,7 @@ from probe.models import Run
 
 from django_txtasks import cancel_tasks, enqueue_many, status_of, task
 from django_txtasks.backends import compat
-from django_txtasks.conf import get_config
+from django_txtasks.conf import Pruned, get_config
 from django_txtasks.exceptions import InvalidArguments, InvalidDeclaration, InvalidOption
 from django_txtasks.lifecycle import cleaning, engines, merging, operators, outcomes, workers
 from django_txtasks.lifecycle.attempts import Arrow, Ended
@@ -330,11 +330,11 @@ def test_merged_rows_are_kept_where_no_history_is_and_pruned(txtasks):
     handles = [tasks.tidy.enqueue(f"{n}") for n in range(2)]
     _, result = a_claim()
     (attempt,) = result.claimed
-    cleaning.prune("default", timedelta(0))
+    cleaning.prune("default", Pruned(timedelta(0), "*", ()))
     assert [one.status() for one in handles] == ["claimed", "claimed"]
     recorded(Ended(attempt=attempt, arrow=Arrow.FINISH))
     assert merged().count() == 1
-    cleaning.prune("default", timedelta(0))
+    cleaning.prune("default", Pruned(timedelta(0), "*", ()))
     assert not merged().exists()
     assert handles[1].status() == "gone"
 

@@ -6,12 +6,13 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from django_txtasks import signals
 from django_txtasks.cleaner.removal import Removal
 from django_txtasks.cleaner.renotifier import Notify, Renotifier
-from django_txtasks.conf import Config
+from django_txtasks.conf import Config, Pruned
 from django_txtasks.lifecycle import cleaners, cleaning, lanes, names, once
 from django_txtasks.lifecycle.cleaning import Removed
 from django_txtasks.lifecycle.transactions import own_transaction
@@ -46,10 +47,9 @@ class Upkeep:
         self._emit, self._skip = emit, skip
         self._renotifier = None if notify is None else Renotifier(config, alias, notify)
         self._removals = {"expired": Removal(self._expire, self._lately, clock)}
-        if config.keep_finished is not None:
-            keep = config.keep_finished
-            self._removals["pruned"] = Removal(
-                lambda since: self._prune(keep, since), lambda: self._lately(keep), clock
+        for what in config.pruned:
+            self._removals[f"pruned {what.queue}"] = Removal(
+                partial(self._prune, what), partial(self._lately, what.age), clock
             )
         self._running_long: set[tuple[uuid.UUID, int]] = set()
         self._undeclared: dict[str, int] = {}  # by name: the passes in a row that have seen it
@@ -74,7 +74,7 @@ class Upkeep:
                 count, more = removal.batch()
                 if not more:
                     del busy[name]
-                yield Counter({name: count})
+                yield Counter({name.partition(" ")[0]: count})
 
     def forget(self) -> Iterator[Counter[str]]:
         """Delete rows of lost workers, of cleaners that are gone, and of unused lanes."""
@@ -123,9 +123,9 @@ class Upkeep:
             self._skip(task_id, error)
         return removed
 
-    def _prune(self, age: timedelta, since: str | None) -> Removed:
+    def _prune(self, what: Pruned, since: str | None) -> Removed:
         with self._transaction():
-            return cleaning.prune(self._alias, age, since=since)
+            return cleaning.prune(self._alias, what, since=since)
 
     def _lately(self, age: timedelta = timedelta(0)) -> str:
         """Return the time behind which lie the rows that have come of age since the last two passes."""

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from django.db import IntegrityError, transaction
 
 from django_txtasks import signals
-from django_txtasks.conf import Config
+from django_txtasks.conf import OTHERS, Config, Pruned
 from django_txtasks.exceptions import ClaimLost, WorkerLost, WorkerStopped, class_path
 from django_txtasks.lifecycle import processes, statements
 from django_txtasks.lifecycle.attempts import (
@@ -319,10 +319,16 @@ def _finish_expired(
             yield from _finish_expired(alias, [one], outcome, keep=keep)
 
 
-def prune(alias: str, age: timedelta, *, since: str | None = None) -> Removed:
-    """Delete a batch of tasks that finished longer than ``age`` ago, not those of before ``since``."""
+def prune(alias: str, what: Pruned, *, since: str | None = None) -> Removed:
+    """Delete a batch of tasks that finished as long ago as ``what`` says, not those of before ``since``."""
+    of_queues, queues = "", {}
+    if what.queue != OTHERS:
+        of_queues, queues = statements.OF_QUEUES, {"queues": [what.queue]}
+    elif what.named:
+        of_queues, queues = statements.OF_OTHER_QUEUES, {"queues": list(what.named)}
     sql = statements.OLD_FINISHED.replace("{since}", statements.SINCE_FINISH if since else "")
-    found = _removable(alias, sql, since, age=age.total_seconds())
+    sql = sql.replace("{of_queues}", of_queues)
+    found = _removable(alias, sql, since, age=what.age.total_seconds(), **queues)
     if found:
         execute(alias, statements.PRUNE, ids=sorted(one.id for one in found))
     return Removed(found, _last_time(found))

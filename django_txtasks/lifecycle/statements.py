@@ -532,10 +532,12 @@ LONG_CLAIMED = """
 """
 OLD_FINISHED = """
     SELECT id, CAST(finished_at AS {text}) AS until FROM txtasks_finishedtask {by_finish}
-     WHERE finished_at < {ago} {since} {sound_id}
+     WHERE finished_at < {ago} {since} {of_queues} {sound_id}
        AND COALESCE((SELECT FALSE FROM txtasks_task t WHERE t.id = merged_into), TRUE)
      ORDER BY finished_at LIMIT %(limit)s {skip_locked}
 """
+OF_QUEUES = "AND queue_name {in_queues}"
+OF_OTHER_QUEUES = "AND NOT queue_name {in_queues}"
 SINCE_FINISH = "AND finished_at >= %(since)s"
 PRUNE = "DELETE FROM txtasks_finishedtask WHERE id {in_ids}"
 TIME_AGO = "SELECT CAST({ago} AS {text})"
