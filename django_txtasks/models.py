@@ -316,6 +316,23 @@ class Worker(models.Model):
         return seen is None or (now - seen).total_seconds() > self.lease
 
 
+class EndedWorker(models.Model):
+    """Where a worker process was that has ended: attempts name it by its id."""
+
+    id = TaskId(primary_key=True, editable=False)
+    host = models.CharField(max_length=200)
+    pid = models.PositiveIntegerField()
+    started_at = Moment()
+    ended_at = Moment(db_default=DatabaseNow())
+
+    class Meta:
+        default_permissions = ("view",)
+        indexes = (models.Index(fields=["ended_at"], name="txtasks_worker_ended"),)
+
+    def __str__(self) -> str:
+        return f"{self.host} pid {self.pid}"
+
+
 class PausedQueue(models.Model):
     """A queue of which no task starts, until a person resumes it: then the row is gone."""
 

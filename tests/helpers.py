@@ -27,6 +27,7 @@ NAMES_OF_TABLES = [
     "txtasks_task",
     "txtasks_finishedtask",
     "txtasks_worker",
+    "txtasks_endedworker",
     "txtasks_cleaner",
     "txtasks_pausedqueue",
     "txtasks_lane",

@@ -40,7 +40,17 @@ class TaskAdmin(TaskActions, TaskPages):
         (None, {"fields": ("name", "state", "reasons", "queue", "in_lane", "priority")}),
         (
             _("Attempts"),
-            {"fields": ("attempts", "progress", "snoozes", "worker_link", "late", "error_list")},
+            {
+                "fields": (
+                    "attempts",
+                    "progress",
+                    "timeline",
+                    "snoozes",
+                    "worker_link",
+                    "late",
+                    "error_list",
+                )
+            },
         ),
         (_("Policy"), {"fields": ("on_crash", "time_limit", "hook_names", "unique", "merged")}),
         (_("Arguments"), {"fields": ("arguments", "keywords")}),
@@ -192,6 +202,7 @@ class FinishedTaskAdmin(TaskPages):
                     "worker_link",
                     "took",
                     "merged_into_link",
+                    "timeline",
                     "merged",
                     "late",
                     "error_list",
@@ -245,7 +256,7 @@ class FinishedTaskAdmin(TaskPages):
 class WorkerAdmin(ProcessPages):
     """Worker processes, by their heartbeats."""
 
-    json_columns = ("queues", "sessions")
+    json_columns = ("queues", "sessions", "progress")
     ordering = ("-pk",)
     list_display = (
         "process", "health", "seen", "queue_names", "load", "hints", "last_will", "started",

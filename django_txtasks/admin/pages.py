@@ -19,6 +19,7 @@ from django.utils.translation import gettext_lazy as _
 
 from django_txtasks import registry
 from django_txtasks.admin import shown
+from django_txtasks.admin.attempts import attempts_of
 from django_txtasks.admin.bounded import NEWEST, BoundedList, ReadOrder
 from django_txtasks.admin.columns import LastError, json_text
 from django_txtasks.models import DatabaseNow, FinishedTask, Task, Worker
@@ -164,6 +165,11 @@ class TaskPages(ReadOnly):
         return format_html(
             '<a href="{}">{}</a> ({})', url, shown.line(task.worker_host), task.worker
         )
+
+    @admin.display(description=_("attempts, by worker"))
+    def timeline(self, task: Any) -> str:
+        """Show each attempt of which something is known: where it ran, when it ended, and how."""
+        return shown.timeline(attempts_of(task, task.texts.get("errors")))
 
     @admin.display(description=_("last error"))
     def last_error(self, task: Any) -> str:

@@ -6,7 +6,7 @@ import inspect
 import json
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.template.loader import render_to_string
 from django.utils.formats import date_format
@@ -20,6 +20,22 @@ from django_txtasks.admin.columns import parse
 from django_txtasks.exceptions import UnknownTask
 from django_txtasks.payload import clean_text
 from django_txtasks.progress import Progress
+
+
+class ShownAttempt(NamedTuple):
+    """An attempt of a task, as text.
+
+    Attributes:
+        where: host and process of its worker, or the worker's id.
+        when: it ended, or began if it runs.
+        how: it ended.
+    """
+
+    number: str
+    where: str
+    when: str
+    how: str
+
 
 EMPTY = "–"  # noqa: RUF001 -- a dash, as long as a gap in a table deserves
 REDACTED = "[redacted]"
@@ -58,7 +74,7 @@ def age(when: datetime | None, now: datetime) -> str:
         return EMPTY
     distance = _distance(when, now)
     return format_html(
-        '<time datetime="{}" title="{}">{}</time>', when.isoformat(), _clock(when), distance
+        '<time datetime="{}" title="{}">{}</time>', when.isoformat(), clock(when), distance
     )
 
 
@@ -66,7 +82,7 @@ def moment(when: datetime | None, now: datetime) -> str:
     """Return a time together with how long ago it was."""
     if when is None:
         return EMPTY
-    return format_html("{} <span class=quiet>({})</span>", _clock(when), _distance(when, now))
+    return format_html("{} <span class=quiet>({})</span>", clock(when), _distance(when, now))
 
 
 def badge(kind: str, label: Any) -> str:
@@ -148,6 +164,14 @@ def late_finishes(text: str | None) -> str:
     )
 
 
+def timeline(attempts: Iterable[ShownAttempt]) -> str:
+    """Return a line for each attempt."""
+    return _lines(
+        " · ".join(line(part) for part in (f"{_('attempt')} {one.number}", *one[1:]) if part)
+        for one in attempts
+    )
+
+
 def progress(said: Progress | None) -> str:
     """Return a bar, if the whole is known, and the words beside it."""
     if said is None:
@@ -196,7 +220,8 @@ def _distance(when: datetime, now: datetime) -> str:
     return template % span(now - when)
 
 
-def _clock(when: datetime) -> str:
+def clock(when: datetime) -> str:
+    """Return a time in the site's zone."""
     when = localtime(when) if is_aware(when) else when
     return date_format(when, "Y-m-d H:i:s T")
 

@@ -13,7 +13,7 @@ from django_txtasks import signals
 from django_txtasks.cleaner.removal import Removal
 from django_txtasks.cleaner.renotifier import Notify, Renotifier
 from django_txtasks.conf import Config, Pruned
-from django_txtasks.lifecycle import cleaners, cleaning, lanes, names, once
+from django_txtasks.lifecycle import cleaners, cleaning, lanes, names, once, workers
 from django_txtasks.lifecycle.cleaning import Removed
 from django_txtasks.lifecycle.transactions import own_transaction
 
@@ -80,6 +80,9 @@ class Upkeep:
         """Delete rows of lost workers, of cleaners that are gone, and of unused lanes."""
         with self._transaction():
             cleaning.forget_lost_workers(self._alias, KEEP_LOST_WORKERS)
+        kept = self._config.longest_kept
+        if kept is not None:  # as long as tasks that name them
+            workers.forget_ended(self._alias, max(kept, KEEP_LOST_WORKERS))
         cleaners.forget_gone(self._alias)
         lanes.forget(self._alias, KEEP_UNUSED_LANES)
         yield Counter()

@@ -357,11 +357,14 @@ def long_claimed(alias: str, age: timedelta) -> list[tuple[Attempt, str]]:
 
 
 def forget_lost_workers(alias: str, age: timedelta) -> int:
-    """Delete the rows of lost workers that hold nothing and were last seen ``age`` ago."""
+    """Delete the rows of lost workers that hold nothing and were last seen ``age`` ago; keep where they were."""
     seconds = age.total_seconds()
     old = [as_uuid(one) for one in fetch_column(alias, statements.OLD_LOST_WORKERS, age=seconds)]
     free = [one for one in old if not fetch(alias, statements.HELD_BY, worker=one, limit=1)]
-    return execute(alias, statements.FORGET_WORKERS, ids=sorted(free)) if free else 0
+    if not free:
+        return 0
+    execute(alias, statements.KEEP_WORKERS, ids=sorted(free))
+    return execute(alias, statements.FORGET_WORKERS, ids=sorted(free))
 
 
 def _removable(alias: str, sql: str, since: str | None, **params: Any) -> list[Removable]:

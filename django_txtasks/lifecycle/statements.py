@@ -457,6 +457,13 @@ LOSE = (
 )
 MARK_LOST = "UPDATE txtasks_worker SET lost = TRUE WHERE id = %(worker)s"
 WRITE_PROGRESS = "UPDATE txtasks_worker SET progress = %(progress)s WHERE id = %(worker)s"
+# Attempts name their worker by its id: what people want to know of it outlives its row.
+KEEP_WORKERS = """
+    INSERT INTO txtasks_endedworker (id, host, pid, started_at, ended_at)
+    SELECT id, host, pid, started_at, CASE WHEN lost THEN seen_at ELSE {now} END FROM txtasks_worker
+     WHERE id {in_ids} AND NOT EXISTS (SELECT 1 FROM txtasks_endedworker e WHERE e.id = txtasks_worker.id)
+"""
+FORGET_ENDED_WORKERS = "DELETE FROM txtasks_endedworker WHERE ended_at < {ago}"
 UNREGISTER = "DELETE FROM txtasks_worker WHERE id = %(worker)s"
 
 # -- sessions: what a database knows of a worker by itself -------------------------------------------

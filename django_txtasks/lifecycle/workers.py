@@ -107,15 +107,24 @@ def write_progress(alias: str, worker: uuid.UUID, progress: Mapping[str, Progres
 def progress_of(alias: str, task_id: uuid.UUID) -> Progress | None:
     """Return how far a task has come that runs; None = it does not run, or has said nothing."""
     held = Task.objects.using(alias).filter(pk=task_id, status=Status.CLAIMED)
-    row = Worker.objects.using(alias).filter(pk__in=held.values("worker")).only("progress").first()
-    notes = row.progress if row is not None else None
+    rows = Worker.objects.using(alias).filter(pk__in=held.values("worker"))
+    try:
+        notes = rows.values_list("progress", flat=True).first()
+    except ValueError:  # somebody has written what is no JSON: SQLite takes any text
+        return None
     return read_progress(notes.get(str(task_id))) if isinstance(notes, dict) else None
 
 
 def unregister(alias: str, worker: uuid.UUID) -> None:
-    """Remove the row of a worker that stops, unless it still holds claims."""
+    """Remove the row of a worker that stops, unless it still holds claims; keep where it was."""
     if not fetch(alias, statements.HELD_BY, worker=worker, limit=1):
+        execute(alias, statements.KEEP_WORKERS, ids=[worker])
         execute(alias, statements.UNREGISTER, worker=worker)
+
+
+def forget_ended(alias: str, age: timedelta) -> int:
+    """Forget where workers were that ended so long ago."""
+    return execute(alias, statements.FORGET_ENDED_WORKERS, age=age.total_seconds())
 
 
 def give_up(alias: str, worker: uuid.UUID) -> None:
