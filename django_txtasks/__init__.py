@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     )
     from django_txtasks.functions import TaskContext, TaskFunction, task
     from django_txtasks.lifecycle.cancelling import CancelResult
+    from django_txtasks.scheduling import periodic
 
 __all__ = [
     "CancelResult",
@@ -50,6 +51,7 @@ __all__ = [
     "cancel_tasks",
     "enqueue_many",
     "enqueue_task",
+    "periodic",
     "status_of",
     "task",
 ]
@@ -73,6 +75,7 @@ _ROOM_OF = {
     "cancel_tasks": "enqueueing",
     "enqueue_many": "enqueueing",
     "enqueue_task": "enqueueing",
+    "periodic": "scheduling",
     "status_of": "enqueueing",
     "task": "functions",
 }
