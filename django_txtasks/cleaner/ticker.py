@@ -13,7 +13,7 @@ from django_txtasks.cleaner.renotifier import Notify
 from django_txtasks.conf import Config
 from django_txtasks.lifecycle import schedules, sessions
 from django_txtasks.lifecycle.database_errors import is_repeatable, text_of
-from django_txtasks.lifecycle.schedule_status import differences, status_of_row
+from django_txtasks.lifecycle.schedule_status import differences, status_of_rows
 from django_txtasks.lifecycle.schedules import AHEAD, Scope, Written
 from django_txtasks.models import DatabaseNow, Schedule
 from django_txtasks.schedule_rules import has_cron
@@ -144,9 +144,8 @@ class Ticker:
     def tell_of_unready(self) -> Iterator[Counter[str]]:
         """Tell once of each task of a day that was to be done by its hour, and is not."""
         rows = Schedule.objects.using(self._alias).filter(enabled=True).exclude(ready_by="")
-        for row in rows.annotate(now=DatabaseNow()):
-            status = status_of_row(self._alias, row)
-            tick = status.unready
+        for status in status_of_rows(self._alias, rows.annotate(now=DatabaseNow())):
+            row, tick = status.row, status.unready
             if tick is not None and schedules.tell_unready(self._alias, row.pk, tick):
                 state = status.state if row.last_at == tick else "not there"
                 facts: dict[str, Any] = {"schedule": row.pk, "ready_by": f"{row.ready_by} {row.tz}"}

@@ -11,7 +11,7 @@ from typing import Any
 from django_txtasks import registry
 from django_txtasks.exceptions import TxTasksError
 from django_txtasks.lifecycle.schedules import parse_known
-from django_txtasks.lifecycle.standing import GONE, state_of
+from django_txtasks.lifecycle.standing import GONE, states_of
 from django_txtasks.models import DatabaseNow, Outcome, Schedule
 from django_txtasks.schedule_rules import ON_TIME, Rule, expected_by, ticks_after
 
@@ -45,18 +45,21 @@ class ScheduleStatus:
 def status_of_schedules(alias: str, names: Collection[str] | None = None) -> list[ScheduleStatus]:
     """Return how these schedules are, or all of them, by name."""
     rows = Schedule.objects.using(alias).annotate(now=DatabaseNow()).order_by("pk")
-    return [
-        status_of_row(alias, row) for row in (rows if names is None else rows.filter(pk__in=names))
-    ]
+    return status_of_rows(alias, rows if names is None else rows.filter(pk__in=names))
 
 
-def status_of_row(alias: str, row: Any) -> ScheduleStatus:
-    """Return how a schedule is.
+def status_of_rows(alias: str, rows: Iterable[Any]) -> list[ScheduleStatus]:
+    """Return how these schedules are.
 
     Args:
-        row: with ``now``, the database's clock.
+        rows: with ``now``, the database's clock.
     """
-    state = "" if row.last_task is None else state_of(alias, row.last_task)
+    rows = list(rows)
+    states = states_of(alias, {row.last_task for row in rows if row.last_task is not None})
+    return [_status(row, states.get(row.last_task, "")) for row in rows]
+
+
+def _status(row: Any, state: str) -> ScheduleStatus:
     problem, late = row.error, 0.0
     if row.enabled and not problem and registry.find(row.task_name) is None:
         problem = f"No task function {row.task_name} is declared in this code."

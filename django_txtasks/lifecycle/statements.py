@@ -300,8 +300,8 @@ TELL_UNREADY = """
 """
 
 # Live first: a row moves to the finished ones, and never back.
-STATE_OF = "SELECT TRIM(status) FROM txtasks_task WHERE id = %(id)s"
-OUTCOME_OF = "SELECT outcome, merged_into FROM txtasks_finishedtask WHERE id = %(id)s"
+STATES_OF = "SELECT id, TRIM(status) FROM txtasks_task WHERE id {in_ids}"
+OUTCOMES_OF = "SELECT id, outcome, merged_into FROM txtasks_finishedtask WHERE id {in_ids}"
 
 KNOWN_IDS = """
     SELECT id FROM txtasks_task WHERE id {in_ids}
