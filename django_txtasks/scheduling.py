@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar
 
 from django.db import transaction
 
@@ -77,7 +77,7 @@ def periodic(
     kwargs: Mapping[str, Any] | None = None,
     name: str = "",
     queue_name: str = "",
-    catch_up: str = "last",
+    catch_up: Literal["last", "all", "none"] = "last",
     grace: timedelta | float | None = None,
     ready_by: str = "",
     using: str = "default",

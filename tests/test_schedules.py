@@ -576,6 +576,10 @@ def test_the_command_lists_and_checks(code):
     Schedule.objects.filter(pk="s").update(next_at=now() - HOUR)
     with pytest.raises(CommandError, match="late by 3600 s"):
         command("check")
+    audited = StringIO()
+    with pytest.raises(SystemExit):
+        call_command("txtasks_audit", stdout=audited)
+    assert "schedules that are late" in audited.getvalue()
     Schedule.objects.filter(pk="s").update(next_at=now(), error="bad")
     with pytest.raises(CommandError, match="bad") as raised:
         command("check")
