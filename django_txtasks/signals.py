@@ -457,7 +457,7 @@ schedule_changed = Event(
 )
 schedule_disabled = Event(
     logging.ERROR,
-    "Schedule %s ticks no more: %s Correct it in the admin, and enable it.", "schedule", "error",
+    "Schedule %s ticks no more: %s Correct it in the code and sync, or in the admin.", "schedule", "error",
 )  # fmt: skip
 schedule_not_written = Event(
     logging.ERROR,

@@ -280,6 +280,17 @@ def test_a_bad_row_is_disabled_alone(columns):
     assert schedule("good").enabled
 
 
+def test_a_bad_row_goes_on_when_it_is_corrected(code):
+    code("0 3 * * *")
+    sync()
+    Schedule.objects.update(cron="61 3 * * *", next_at=now())
+    tick()
+    assert not schedule("probe.tasks.note").enabled
+    assert "1 changed" in sync()
+    row = schedule("probe.tasks.note")
+    assert (row.enabled, row.error, row.cron) == (True, "", "0 3 * * *")
+
+
 @pytest.mark.parametrize("time", ["-infinity", "", "0000-00-00", "1970-01-01T00:00:00.5x"])
 def test_a_time_that_is_none_disables_its_row_alone(time):
     add("bad", due=HOUR)
@@ -516,6 +527,30 @@ def test_off_cancels_what_was_written_ahead_and_on_begins_with_the_next_tick():
     assert tick()[0] == 0
     assert "s: is on" in command("on", "s")
     assert now() - timedelta(seconds=1) < schedule().next_at <= now() + timedelta(seconds=1)
+
+
+def test_off_waits_for_a_cleaner_that_is_writing_and_cancels_its_task():
+    if connection.vendor == "sqlite":  # which has one writer at a time
+        return
+    add(due=timedelta(seconds=3))
+    has_locked, go_on = threading.Event(), threading.Event()
+
+    def make(row, ticks):
+        has_locked.set()
+        assert go_on.wait(helpers.PATIENCE)
+        return scheduling.tasks_of(row, ticks)
+
+    def write():
+        scope = Scope(registry.names(), ("default",))
+        schedules.write_ticks("default", scope, make, limit=timedelta(seconds=60))
+
+    with helpers.second_session(write):
+        assert has_locked.wait(helpers.PATIENCE)
+        with helpers.second_session(lambda: schedule_changes.disable("default", "s", keep=True)):
+            go_on.set()
+    assert not schedule().enabled
+    assert not Task.objects.exists()
+    assert FinishedTask.objects.get().outcome == "cancelled"
 
 
 def test_what_has_begun_is_not_cancelled():

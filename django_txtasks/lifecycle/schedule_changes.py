@@ -190,6 +190,8 @@ def run_now(alias: str, name: str, task: NewTask, *, by: str = "") -> None:
 def _configure(alias: str, row: Schedule, configuration: Mapping[str, Any], keep: bool) -> None:
     whole = {key: getattr(row, key) for key in ("cron", "every", "tz")} | dict(configuration)
     changes = {**configuration, **_fresh(alias, row, keep, whole)}
+    if row.error and row.error != GONE:  # which a cleaner has found in what it said before
+        changes.update(enabled=True, error="")
     _rows(alias).filter(pk=row.pk).update(**changes)
 
 

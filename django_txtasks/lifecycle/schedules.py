@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from django.db import connections
 
-from django_txtasks.exceptions import InvalidSchedule, LibraryMissing, TxTasksError
+from django_txtasks.exceptions import InvalidSchedule, TxTasksError
 from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.enqueueing import NewTask, insert
 from django_txtasks.lifecycle.execute import as_uuid, execute, fetch, fetch_column, is_uuid
@@ -147,8 +147,6 @@ def write_ticks(alias: str, scope: Scope, make: Make, *, limit: timedelta) -> Wr
                 break
             try:
                 step, new = _step(row, row.last_task in unbegun, make, written)
-            except LibraryMissing as error:
-                written.skipped.append((row.name, str(error)))
             except InvalidSchedule as error:
                 written.broken.append((row.name, str(error)))
             except TxTasksError as error:
