@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -54,9 +55,11 @@ class DeclaredSchedule:
 
     @property
     def configuration(self) -> dict[str, Any]:
-        """What it says, by the names of columns."""
+        """What it says, by the names of columns, as they give it back: JSON has no tuples."""
         values = {name: getattr(self, name) for name in CONFIGURATION}
-        return {**values, "args": list(self.args), "kwargs": dict(self.kwargs)}
+        for name in ("args", "kwargs"):
+            values[name] = json.loads(payload.encode(values[name], name=name))
+        return values
 
 
 CONFIGURATION = (

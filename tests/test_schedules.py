@@ -363,7 +363,7 @@ def forget(name="probe.tasks.note"):
 
 
 def test_the_command_brings_schedules_into_the_database(code):
-    code("0 3 * * *", tz="Europe/Vienna", ready_by="07:00", args=["x"])
+    code("0 3 * * *", tz="Europe/Vienna", ready_by="07:00", args=("x",))
     code(every=timedelta(minutes=5), name="often", queue_name="mail", catch_up="all", grace=60)
     assert "2 schedules in the code: 2 added" in sync()
     assert "nothing to do" in sync()
@@ -372,6 +372,14 @@ def test_the_command_brings_schedules_into_the_database(code):
     assert (often.every, often.queue_name, often.catch_up, often.grace) == (300, "mail", "all", 60)
     assert nightly.next_at > now()
     assert nightly.from_code and not nightly.edited
+
+
+def test_arguments_that_json_changes_are_no_difference(code):
+    code(every=5, function=tasks.give, name="tuples", args=[(1, ("x",))], kwargs={})
+    sync()
+    assert "nothing to do" in sync()
+    assert schedule("tuples").args == [[1, ["x"]]]
+    assert "1 schedules are well" in command("check")
 
 
 def test_a_dry_run_of_the_command_changes_nothing(code):
