@@ -223,7 +223,7 @@ MUTANTS = [
     Mutant("a statement ends at so many bytes", "lifecycle/enqueueing.py",
            {" or size > BYTES_PER_STATEMENT": ""}, "test_bad_calls.py"),
     Mutant("a queue is looked for at each call of a function", "calls.py",
-           {"        _check_queue(bound.defaults.queue_name)\n": ""}, "test_enqueue_cost.py"),
+           {"        check_queue(bound.defaults.queue_name)\n": ""}, "test_enqueue_cost.py"),
     Mutant("no hint is given to a connection that has ended", "broker/connection.py",
            {"        if self.has_something_to_read():\n            return False\n": ""}, "test_sending_hints.py"),
     Mutant("a hint is sent on once", "worker/rerouting.py",
