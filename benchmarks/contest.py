@@ -105,6 +105,11 @@ class Run:
             finally:
                 _stop(process)
 
+    def start(self, verb: str, *arguments: object) -> subprocess.Popen[bytes]:
+        """Start a verb, and return at once; it ends with the benchmark, at the latest."""
+        with self._log() as log:
+            return self._start(verb, arguments, log, self.others)
+
     def warm_up(self, tasks: int = 10) -> None:
         """See a few tasks through the worker, and forget them."""
         self.do("pace", tasks, 0.05)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from django_txtasks.functions import TaskContext, TaskFunction, task
     from django_txtasks.handles import TaskHandle, cancel_task, cancel_tasks, get_handle, status_of
     from django_txtasks.lifecycle.cancelling import CancelResult
+    from django_txtasks.scheduling import periodic
 
 __all__ = [
     "CancelResult",
@@ -54,6 +55,7 @@ __all__ = [
     "enqueue_many",
     "enqueue_task",
     "get_handle",
+    "periodic",
     "status_of",
     "task",
 ]
@@ -81,6 +83,7 @@ _ROOM_OF = {
     "enqueue_many": "enqueueing",
     "enqueue_task": "enqueueing",
     "get_handle": "handles",
+    "periodic": "scheduling",
     "status_of": "handles",
     "task": "functions",
 }

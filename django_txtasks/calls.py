@@ -71,7 +71,7 @@ def bind(function: Any) -> BoundFunction:
     """Return what all calls of this function share, validated. No SQL is run before it is there."""
     bound = getattr(function, "_bound", None)
     if isinstance(bound, BoundFunction):  # a TaskFunction that was enqueued before
-        _check_queue(bound.defaults.queue_name)
+        check_queue(bound.defaults.queue_name)
         return bound
     declaration = getattr(function, "declaration", None)
     if not isinstance(declaration, Declaration):
@@ -89,7 +89,7 @@ def _bound(declaration: Declaration, options: Options) -> BoundFunction:
     check_priority(priority, declaration.name)
     defaults = RowDefaults(
         task_name=declaration.name,
-        queue_name=_check_queue(options.queue_name or declaration.queue_name),
+        queue_name=check_queue(options.queue_name or declaration.queue_name),
         priority=priority,
         run_after=_time(options.run_after, "run_after"),
         expires_at=_time(
@@ -201,7 +201,12 @@ def _row(
     return NewTask(task_id, bound.defaults, encoded_args, encoded_kwargs)
 
 
-def _check_queue(name: str) -> str:
+def check_queue(name: str) -> str:
+    """Return a queue's name.
+
+    Raises:
+        UnknownQueue: the settings do not have it.
+    """
     queues = get_config().queues
     if name not in queues:
         raise UnknownQueue(

@@ -40,6 +40,14 @@ class UnknownLane(InvalidOption):
     """``TXTASKS["lanes"]`` has no rule for this lane: its tasks would have no limit."""
 
 
+class InvalidSchedule(TxTasksError, ValueError):
+    """A schedule says when, or what, in a way that cannot be."""
+
+
+class LibraryMissing(TxTasksError, ImportError):
+    """A feature needs a library that is not installed; the text names it."""
+
+
 class UnknownOption(TxTasksError, TypeError):
     """``@task`` or ``using()`` was given an option that it does not have."""
 

@@ -61,6 +61,13 @@ class TaskContext:
     _notes: ProgressNotes = field(repr=False, compare=False)
 
     @property
+    def scheduled_for(self) -> datetime | None:
+        """The instant of its tick, in UTC, if a schedule has enqueued it, at every attempt; else None."""
+        from django_txtasks.schedule_rules import tick_of_id
+
+        return tick_of_id(self.task_id)
+
+    @property
     def attempt_id(self) -> str:
         """Names this attempt, and no other one of any task, to the other side."""
         return f"{self.task_id}-{self.attempt}"

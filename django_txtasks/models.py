@@ -400,6 +400,71 @@ class Once(models.Model):
         return str(self.text)
 
 
+class CatchUp(models.TextChoices):
+    """What is made up for of the ticks that were missed while no cleaner was at work."""
+
+    LAST = "last", _("the last one")
+    ALL = "all", _("all of them")
+    NONE = "none", _("none")
+
+
+class Schedule(models.Model):
+    """A task that is enqueued again and again. Code says which there are; what people change stays.
+
+    Whoever writes its ticks, and whoever changes it, locks the row first.
+    """
+
+    name = LaneName(_("name"), max_length=200, primary_key=True)
+    task_name = models.CharField(max_length=200)
+    queue_name = models.CharField(max_length=100, db_default="default")
+    args = models.JSONField(blank=True, db_default=models.Value([], models.JSONField()))
+    kwargs = models.JSONField(blank=True, db_default=models.Value({}, models.JSONField()))
+    cron = models.CharField(
+        max_length=200,
+        blank=True,
+        db_default="",
+        help_text=_("such as 0 3 * * *, in its time zone"),
+    )
+    every = models.FloatField(null=True, blank=True, help_text=_("seconds; or else cron"))
+    tz = models.CharField(_("time zone"), max_length=64, db_default="UTC")
+    catch_up = models.CharField(
+        max_length=4, choices=CatchUp, db_default=CatchUp.LAST,
+        help_text=_("of ticks that were missed while no cleaner was at work"),
+    )  # fmt: skip
+    grace = models.FloatField(
+        null=True, blank=True, help_text=_("seconds that a tick may be late; empty = any time")
+    )
+    ready_by = models.CharField(
+        max_length=5, blank=True, db_default="", help_text=_("hour of the day, such as 07:00")
+    )
+    enabled = models.BooleanField(db_default=True)
+    next_at = Moment(null=True, help_text=_("its next tick; empty = a cleaner says so"))
+    last_at = Moment(null=True, help_text=_("the last tick that has a task"))
+    last_task = TaskId(null=True)
+    waiting_since = Moment(null=True, help_text=_("the tick since which its tasks have waited"))
+    watched_from = Moment(
+        db_default=DatabaseNow(), help_text=_("ticks since then have to be done by their hour")
+    )
+    told_at = Moment(
+        null=True, help_text=_("the last tick of which it was told that it is not done")
+    )
+    from_code = models.BooleanField(db_default=False)
+    edited = models.BooleanField(
+        db_default=False, help_text=_("people's words count, not the code's")
+    )
+    release = models.BigIntegerField(
+        db_default=0, help_text=_("of the code it was synchronised from")
+    )
+    error = models.CharField(max_length=500, db_default="")
+
+    class Meta:
+        default_permissions = ("view", "add", "change", "delete")
+        indexes = (models.Index(fields=["enabled", "next_at"], name="txtasks_next_tick"),)
+
+    def __str__(self) -> str:
+        return str(self.name)
+
+
 class Cleaner(models.Model):
     """One cleaner process: its beat says that it is there, its last pass that it achieves something.
 

@@ -449,6 +449,35 @@ step_failed = Event(
     "Cleaner of '%s' could not do all of its work, and tries again in the next pass: %s",
     "database", "error",
 )  # fmt: skip
+schedules_synchronised = Event(
+    logging.INFO, "Schedules of '%s' are as in the code: %s.", "database", "done"
+)
+schedule_changed = Event(
+    logging.INFO, "Schedule %s was changed by %s: %s.", "schedule", "by", "what"
+)
+schedule_disabled = Event(
+    logging.ERROR,
+    "Schedule %s ticks no more: %s Correct it in the code and sync, or in the admin.", "schedule", "error",
+)  # fmt: skip
+schedule_not_written = Event(
+    logging.ERROR,
+    "Schedule %s: this cleaner cannot write its tasks, and tries again: %s", "schedule", "error",
+)  # fmt: skip
+schedule_passed = Event(
+    logging.WARNING,
+    "Schedule %s: a tick has passed without a task, since the last one has waited for more than 10 s. Is its "
+    "queue paused, or are its workers busy?",
+    "schedule",
+)  # fmt: skip
+schedule_not_ready = Event(
+    logging.ERROR,
+    "Schedule %s was to be done by %s, and its task of %s is %s.", "schedule", "ready_by", "tick", "state",
+)  # fmt: skip
+schedules_differ = Event(
+    logging.WARNING,
+    "Schedules of '%s' are not those of this code: %s. Run manage.py txtasks_schedules sync where you deploy.",
+    "database", "differences",
+)  # fmt: skip
 row_skipped = Event(
     logging.ERROR, "Cleaner: task %s cannot be moved on, and is left as it is: %s",
     "task_id", "error",

@@ -32,6 +32,7 @@ NAMES_OF_TABLES = [
     "txtasks_pausedqueue",
     "txtasks_lane",
     "txtasks_once",
+    "txtasks_schedule",
     "probe_run",
     "orders_receipt",
     "orders_order",

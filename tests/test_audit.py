@@ -25,7 +25,7 @@ from django_txtasks.inspection.audit import (
 )
 from django_txtasks.inspection.finding import MAX_COUNTED_ROWS
 from django_txtasks.lifecycle import pausing
-from django_txtasks.models import Cleaner, FinishedTask, Status, Task, Worker
+from django_txtasks.models import Cleaner, FinishedTask, Schedule, Status, Task, Worker
 
 pytestmark = pytest.mark.usefixtures("rows")
 
@@ -118,6 +118,10 @@ def held_long():
     claimed(worker().pk, since=timedelta(minutes=61))
 
 
+def schedules():
+    Schedule(name="s", task_name="probe.tasks.note", every=60.0, error="bad").save()
+
+
 def live_and_finished():
     worker()
     twice = row()
@@ -137,7 +141,7 @@ def dead():
 
 
 MAKERS = (no_cleaner, silent_workers, not_recovered, overdue_unserved, overdue, overdue_paused, undeclared,
-          held_long, live_and_finished, impossible_counts, unreadable, dead)  # fmt: skip
+          held_long, schedules, live_and_finished, impossible_counts, unreadable, dead)  # fmt: skip
 
 
 @pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)

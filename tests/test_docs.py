@@ -496,6 +496,7 @@ def default(name: str, text: str) -> object:
     [
         ("runworkers", "reference/commands"),
         ("runcleaner", "reference/commands"),
+        ("txtasks_schedules", "reference/commands"),
         ("txtasks_status", "reference/commands"),
         ("txtasks_verify", "how-to/verify"),
         ("txtasks_audit", "how-to/verify"),

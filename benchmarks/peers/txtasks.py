@@ -75,6 +75,30 @@ def work(processes: str, *options: str) -> None:
     os.execv(sys.executable, [sys.executable, *command, *options])  # noqa: S606 -- no shell
 
 
+def clean() -> None:
+    """Become runcleaner."""
+    command = [sys.executable, "-m", "django", "runcleaner", "--verbosity=0"]
+    os.execv(sys.executable, command)  # noqa: S606 -- no shell
+
+
+def schedules(count: str, seconds: str, cron: str = "", wait: str = "-1") -> None:
+    """Write so many schedules of a no-op, every so many seconds or by cron; the first tick is in so many."""
+    django.setup()
+    from datetime import datetime, timedelta, timezone
+
+    from django_txtasks.models import Schedule
+
+    every = None if cron else float(seconds)
+    due = datetime.now(timezone.utc).replace(microsecond=0) + timedelta(seconds=int(wait))
+    Schedule.objects.bulk_create(
+        Schedule(
+            name=f"{cron or 'every'} {key}", task_name="bench.tasks.idempotent", args=[key], every=every,
+            cron=cron, tz="Europe/Vienna", next_at=due, catch_up="all",
+        )
+        for key in range(int(count))
+    )  # fmt: skip
+
+
 def pace(count: str, seconds: str) -> None:
     """Enqueue one no-op at a time, each in a transaction."""
     django.setup()

@@ -17,6 +17,7 @@ from django_txtasks.cleaner.passes import Passes
 from django_txtasks.cleaner.record import Record
 from django_txtasks.cleaner.renotifier import Notify
 from django_txtasks.cleaner.rescue import Rescue
+from django_txtasks.cleaner.ticker import Ticker
 from django_txtasks.cleaner.upkeep import Upkeep
 from django_txtasks.conf import Config
 from django_txtasks.lifecycle import cleaning, sessions
@@ -29,7 +30,7 @@ from django_txtasks.lifecycle.database_errors import (
 from django_txtasks.lifecycle.transactions import own_transaction
 from django_txtasks.retry import backoff
 
-NAMES = ("lost", "retried", "buried", "expired", "renotified", "pruned")
+NAMES = ("lost", "retried", "buried", "expired", "renotified", "pruned", "scheduled")
 PIECE_SECONDS = 0.25
 """Seconds of work on a pass until it looks at the workers again."""
 
@@ -76,12 +77,15 @@ class Cleaner:
         self.upkeep = Upkeep(
             config, alias, notify=notify, emit=self._emit, skip=self.rescue.skip, clock=clock
         )
+        self.ticker = Ticker(config, alias, notify=notify, emit=self._emit, clock=clock)
         self.record = Record(config, alias, clock, self._say_unwritten)
         steps = (
             self.rescue.recover_without_row,
             self.upkeep.renotify,
             self.upkeep.tell_of_long_claims,
             self.upkeep.tell_of_undeclared_names,
+            self.ticker.tell_of_unready,
+            self.ticker.tell_of_differences,
             self.upkeep.forget,
             self.upkeep.forget_keys,
             self.upkeep.remove,
@@ -104,7 +108,7 @@ class Cleaner:
                 self._tell_probes(refused=False)
                 is_busy = self.passes.is_running or self.rescue.is_unfinished
                 interval = self.config.heartbeat_interval.total_seconds()
-                pause = 0.0 if is_busy else self.workers.pause(interval)
+                pause = 0.0 if is_busy else min(self.workers.pause(interval), self.ticker.pause())
             except (DatabaseError, InterfaceError) as error:
                 self.passes.break_off()
                 self.record.failed(str(error).strip())
@@ -127,8 +131,11 @@ class Cleaner:
         counts.update(self.find_lost())
         while self.rescue.is_unfinished:
             counts.update(self.find_lost())
+        counts.update(self.ticker.write(float("inf")))
         for piece in self.passes.pieces():
             counts.update(piece)
+        if self.ticker.error:
+            raise DatabaseError(self.ticker.error)
         if self.passes.error:
             raise DatabaseError(self.passes.error)
         return counts
@@ -149,13 +156,16 @@ class Cleaner:
         return counts
 
     def _turn(self) -> Counter[str]:
-        """Beat, look at the workers, then work on the pass until it is time to look again."""
+        """Beat, look at the workers, write ticks, then work on the pass until it is time to look again."""
         self.record.beat()
         counts = self.find_lost()
+        counts.update(self.ticker.write(self.clock() + PIECE_SECONDS))
         if self.rescue.is_unfinished:  # it comes before all else
             return counts
         interval = self.config.heartbeat_interval.total_seconds()
-        done = self.passes.work(self.clock() + min(PIECE_SECONDS, self.workers.pause(interval)))
+        done = self.passes.work(
+            self.clock() + min(PIECE_SECONDS, self.workers.pause(interval), self.ticker.pause())
+        )
         if done is not None:
             counts.update(done)
             self._end_pass()

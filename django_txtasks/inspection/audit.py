@@ -17,6 +17,7 @@ from django_txtasks.inspection.finding import MAX_COUNTED_ROWS, Finding
 from django_txtasks.lifecycle import cleaners, names, statements
 from django_txtasks.lifecycle.execute import fetch_value
 from django_txtasks.lifecycle.pausing import paused_queues
+from django_txtasks.lifecycle.schedule_status import status_of_schedules
 from django_txtasks.models import FinishedTask, Status, Task, Worker
 
 MAX_EXAMPLES = 3
@@ -277,6 +278,13 @@ QUESTIONS = (
         "They are slow, or hang: the worker beats, so nobody takes them away from it.",
         "py-spy dump --pid on the worker's host shows where. kill -9 of the worker ends them by crash policy.",
         _held_long,
+    ),
+    Question(
+        "schedules",
+        "schedules that are late, broken, or not done by their hour",
+        "Their ticks have no tasks, or these do not succeed.",
+        "manage.py txtasks_schedules check says which, and why.",
+        lambda view: [one.row.pk for one in status_of_schedules(view.alias) if not one.is_well],
     ),
     Question(
         "live_and_finished",

@@ -29,6 +29,7 @@ class Dialect:
         from_id, before_id: in a part of what is due in one microsecond. SQLite keeps text, which may end with
             milliseconds or microseconds; but it does find its place by comparing rows.
         utc: what ends the text of a time that is in UTC.
+        at_utc: what reads a time in UTC, whatever the time zone of the session.
         sound_id: leave out rows whose id is none that can be read back: SQLite takes any text.
         by_worker, by_queue, by_expiry, by_finish, by_lane, by_until: the index to follow, whatever statistics say;
             PostgreSQL, which has no such words, is told by ``own_transaction(in_order=True)``.
@@ -54,6 +55,7 @@ class Dialect:
     from_id: str = "run_after = %(begin_time)s AND id >= %(begin_id)s"
     before_id: str = "id < %(end_id)s"
     utc: str = ""
+    at_utc: str = ""
     text: str = "text"
     name: str = "task_name"
     key: str = "key"
@@ -90,6 +92,7 @@ DIALECTS = {
         json="CAST(",
         end_json=" AS jsonb)",
         utc="+00",
+        at_utc=" AT TIME ZONE 'UTC'",
     ),
     "mysql": Dialect(
         now="UTC_TIMESTAMP(6)",

@@ -1,4 +1,4 @@
-"""The state or the end of a task, for whoever has its id."""
+"""The states and the ends of tasks, for whoever has their ids."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.attempts import read_entries
-from django_txtasks.lifecycle.execute import as_uuid, fetch, fetch_column
+from django_txtasks.lifecycle.execute import as_uuid, fetch
 from django_txtasks.models import FinishedTask, Outcome, Status, Task
 
 GONE = "gone"
@@ -33,16 +33,27 @@ class End:
 
 def state_of(alias: str, task_id: uuid.UUID) -> str:
     """Return a state or an outcome; of what was merged, that of the row in its place; ``gone`` = no row."""
-    live = fetch_column(alias, statements.STATE_OF, id=task_id)
-    if live:
-        return str(live[0])
-    for outcome, merged_into in fetch(alias, statements.OUTCOME_OF, id=task_id):
+    return states_of(alias, [task_id])[task_id]
+
+
+def states_of(alias: str, ids: Collection[uuid.UUID]) -> dict[uuid.UUID, str]:
+    """Return what ``state_of`` does, of each of these tasks."""
+    if not ids:
+        return {}
+    found = dict.fromkeys(ids, GONE)
+    live = {
+        as_uuid(task_id): str(status)
+        for task_id, status in fetch(alias, statements.STATES_OF, ids=list(ids))
+    }
+    rest = [task_id for task_id in found if task_id not in live]
+    winners = {}
+    for row in fetch(alias, statements.OUTCOMES_OF, ids=rest) if rest else ():
+        task_id, outcome, merged_into = as_uuid(row[0]), str(row[1]), row[2]
         if outcome == Outcome.MERGED and merged_into is not None:
-            return state_of(
-                alias, as_uuid(merged_into)
-            )  # which was never merged itself: it has begun
-        return str(outcome)
-    return GONE
+            winners[task_id] = as_uuid(merged_into)  # which was never merged itself: it has begun
+        found[task_id] = outcome
+    of_winners = states_of(alias, list(winners.values()))
+    return {**found, **live, **{loser: of_winners[winner] for loser, winner in winners.items()}}
 
 
 def ends_of(alias: str, ids: Collection[uuid.UUID]) -> dict[uuid.UUID, End]:

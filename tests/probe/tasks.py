@@ -81,6 +81,14 @@ def tell_context(ctx: TaskContext):
     }
 
 
+@task(takes_context=True)
+def fail_until_scheduled(ctx: TaskContext):
+    """Fail once, then tell for which instant it was scheduled."""
+    if not ctx.failures:
+        raise ValueError("once")
+    return ctx.scheduled_for and ctx.scheduled_for.isoformat()
+
+
 @task
 async def note_async(key="async"):
     await asyncio.sleep(0)

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from django_txtasks import TaskContext, TaskHandle, aenqueue_task, enqueue_task, task
+from django_txtasks import TaskContext, TaskHandle, aenqueue_task, enqueue_task, periodic, task
 
 
 @task
@@ -52,6 +52,26 @@ enqueue_task(send.using(priority=1), 1, copy=False)
 enqueue_task(book, 1)
 enqueue_task(book)  # wrong
 enqueue_task(len, [])  # wrong
+
+
+@periodic("0 3 * * *", tz="Europe/Vienna", args=["north"], ready_by="07:00")
+@periodic(every=timedelta(minutes=5), args=["south"], name="south", catch_up="all", grace=60)
+@task
+def prices(region: str) -> None: ...
+
+
+prices.enqueue("north")
+prices.enqueue(1)  # wrong
+
+
+@periodic(every="often")  # wrong
+@task
+def often() -> None: ...
+
+
+@periodic("0 3 * * *", catch_up="most")  # wrong
+@task
+def nightly() -> None: ...
 
 
 async def view() -> None:

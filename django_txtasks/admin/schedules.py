@@ -1,0 +1,274 @@
+"""The page of schedules: what ticks, what came of it, what comes next; to turn on and off, run now, and change."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.db import router
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.html import format_html, format_html_join
+from django.utils.translation import gettext as _now
+from django.utils.translation import gettext_lazy as _
+
+from django_txtasks import registry, scheduling
+from django_txtasks.admin import shown
+from django_txtasks.admin.pages import ModelAdmin
+from django_txtasks.conf import get_config
+from django_txtasks.exceptions import TxTasksError
+from django_txtasks.lifecycle import schedule_changes
+from django_txtasks.lifecycle.schedule_status import (
+    DONE,
+    ScheduleStatus,
+    next_ticks,
+    status_of_rows,
+)
+from django_txtasks.models import DatabaseNow, FinishedTask, Schedule, Status, Task
+from django_txtasks.scheduling import CONFIGURATION, DeclaredSchedule
+
+READ_ONLY = ("state", "next_times", "last", "origin")
+
+
+class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
+    """What code may say with ``@periodic``, checked in the same way."""
+
+    task_name = forms.ChoiceField(label=_("task"))
+    queue_name = forms.ChoiceField(label=_("queue"))
+
+    class Meta:
+        model = Schedule
+        fields = ("name", *CONFIGURATION)
+        widgets = {name: forms.Textarea(attrs={"rows": 3}) for name in ("args", "kwargs")}
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        row, choices = (
+            self.instance,
+            {"task_name": registry.names(), "queue_name": get_config().queues},
+        )
+        if row._state.adding:
+            self.initial = {
+                "args": [],
+                "kwargs": {},
+                "tz": "UTC",
+                "catch_up": "last",
+                **self.initial,
+            }
+        for name, known in choices.items():
+            if name in self.fields:
+                own = [] if row._state.adding else [getattr(row, name)]
+                names = sorted({*known, *own})
+                self.fields[name].choices = [(one, one) for one in names]  # type: ignore[attr-defined]
+        for one in self.fields.values():  # none where somebody may only look
+            one.show_hidden_initial = not row._state.adding  # what others change meanwhile stays
+
+    def clean(self) -> dict[str, Any]:
+        """Refuse what ``@periodic`` would."""
+        cleaned: dict[str, Any] = super().clean() or {}
+        for name, empty in (("args", list), ("kwargs", dict)):
+            if name in cleaned and cleaned[name] is None:
+                cleaned[name] = empty()
+        if not self.errors:
+            name = cleaned.get("name") or self.instance.pk
+            try:
+                scheduling.check(
+                    DeclaredSchedule(name=name, **{key: cleaned[key] for key in CONFIGURATION})
+                )
+            except TxTasksError as error:
+                self.add_error(None, str(error))
+        return cleaned
+
+
+@admin.register(Schedule)
+class ScheduleAdmin(ModelAdmin):
+    """Schedules. Who may change one may turn it on and off, and have it run now.
+
+    Who may add one has any task function run with any arguments.
+    """
+
+    form = ScheduleForm
+    list_display = ("schedule", "task", "ticks", "state", "next", "last")
+    list_per_page = 50
+    show_full_result_count = False
+    search_fields = ("name", "task_name")
+    ordering = ("name",)
+    sortable_by = ()
+    actions = ("turn_on", "turn_off", "run_now", "follow_code", "delete_selected")
+    readonly_fields = (*READ_ONLY, "arguments")
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        """Show arguments that look secret to nobody who cannot change them."""
+        if obj is None:
+            return [(None, {"fields": ("name", *CONFIGURATION)})]
+        fields: tuple[str, ...] = CONFIGURATION
+        if not self.has_change_permission(request, obj):
+            fields = ("arguments", *(name for name in fields if name not in ("args", "kwargs")))
+        return [(None, {"fields": READ_ONLY}), (_("What is said of it"), {"fields": fields})]
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """What the code declares would come back: it can be turned off."""
+        allowed = super().has_delete_permission(request, obj)
+        return allowed and not (obj is not None and obj.from_code)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        """Rows with the database's clock."""
+        rows: QuerySet[Any] = super().get_queryset(request).annotate(now=DatabaseNow())
+        return rows
+
+    def get_changelist_instance(self, request: HttpRequest) -> Any:
+        """Ask what came of the tasks of all schedules of a page at once."""
+        found: Any = super().get_changelist_instance(request)
+        rows = list(found.result_list)
+        for row, status in zip(rows, status_of_rows(found.queryset.db, rows), strict=True):
+            row.schedule_status = status
+        found.result_list = rows
+        return found
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        """Write what was changed, and nothing that cleaners write; Django's log says who did it."""
+        alias, by = router.db_for_write(Schedule), request.user.get_username()
+        if not change:
+            values = {key: form.cleaned_data[key] for key in CONFIGURATION}
+            schedule_changes.add(alias, obj.pk, values, by=by)
+            return
+        values = {key: form.cleaned_data[key] for key in CONFIGURATION if key in form.changed_data}
+        if values:
+            keep = get_config().keeps_finished
+            schedule_changes.configure(alias, obj.pk, values, keep=keep, by=by)
+
+    def delete_model(self, request: HttpRequest, obj: Any) -> None:
+        """Cancel what was written ahead, too."""
+        alias, by = router.db_for_write(Schedule), request.user.get_username()
+        schedule_changes.disable(alias, obj.pk, keep=get_config().keeps_finished, by=by)
+        Schedule.objects.using(alias).filter(pk=obj.pk).delete()
+
+    @admin.action(description=_("Turn on"), permissions=["change"])
+    def turn_on(self, request: HttpRequest, chosen: QuerySet[Any]) -> None:
+        self._do(request, chosen, schedule_changes.enable, _now("turned on"))
+
+    @admin.action(description=_("Turn off"), permissions=["change"])
+    def turn_off(self, request: HttpRequest, chosen: QuerySet[Any]) -> None:
+        self._do(request, chosen, schedule_changes.disable, _now("turned off"))
+
+    @admin.action(description=_("Run now"), permissions=["change"])
+    def run_now(self, request: HttpRequest, chosen: QuerySet[Any]) -> None:
+        """Enqueue a task of each, whatever its ticks."""
+        self._do(request, chosen, lambda alias, name, *, keep, by: scheduling.run_now(alias, name, by=by),
+                 _now("runs now"))  # fmt: skip
+
+    @admin.action(description=_("As in the code again"), permissions=["change"])
+    def follow_code(self, request: HttpRequest, chosen: QuerySet[Any]) -> None:
+        """Undo what people have changed."""
+
+        def follow(alias: str, name: str, *, keep: bool, by: str) -> bool:
+            declared = scheduling.declared(alias).get(name)
+            if declared is None:
+                return False
+            schedule_changes.follow_code(alias, name, declared, keep=keep, by=by)
+            return True
+
+        self._do(request, chosen, follow, _now("as in the code"))
+
+    @admin.action(
+        description=_("Delete the selected ones that no code declares"), permissions=["delete"]
+    )
+    def delete_selected(self, request: HttpRequest, chosen: QuerySet[Any]) -> None:
+        """Delete what people have added. By its name it takes the place of Django's action."""
+        for row in chosen.filter(from_code=False):
+            self.log_deletions(request, chosen.filter(pk=row.pk))
+            self.delete_model(request, row)
+            self.message_user(request, _now("%s: deleted") % shown.line(row.pk))
+
+    def _do(
+        self, request: HttpRequest, chosen: QuerySet[Any], change: Callable[..., Any], what: str
+    ) -> None:
+        alias, by = router.db_for_write(Schedule), request.user.get_username()
+        for row in chosen:
+            try:
+                is_done = change(alias, row.pk, keep=get_config().keeps_finished, by=by)
+            except TxTasksError as error:
+                self.message_user(request, f"{shown.line(row.pk)}: {error}", messages.ERROR)
+                continue
+            if is_done:
+                self.log_change(request, row, what)
+                self.message_user(request, f"{shown.line(row.pk)}: {what}")
+
+    def _status(self, row: Any) -> ScheduleStatus:
+        if not hasattr(row, "schedule_status"):
+            (row.schedule_status,) = status_of_rows(row._state.db or "default", [row])
+        found: ScheduleStatus = row.schedule_status
+        return found
+
+    @admin.display(description=_("schedule"))
+    def schedule(self, row: Any) -> str:
+        return shown.line(row.pk)
+
+    @admin.display(description=_("task"))
+    def task(self, row: Any) -> str:
+        return shown.line(row.task_name)
+
+    @admin.display(description=_("ticks"))
+    def ticks(self, row: Any) -> str:
+        if row.cron:
+            return shown.line(f"{row.cron} {row.tz}")
+        return shown.line(_now("every %s s") % f"{row.every:g}") if row.every else shown.EMPTY
+
+    @admin.display(description=_("state"))
+    def state(self, row: Any) -> str:
+        """Show whether it ticks, and what is wrong with it."""
+        status = self._status(row)
+        badge = shown.badge("claimed", _("on")) if row.enabled else shown.badge("held", _("off"))
+        troubles = [shown.line(status.problem)] if status.problem else []
+        if status.late:
+            troubles.append(
+                _now("late by %.0f s: is a cleaner of this code at work?") % status.late
+            )
+        if status.unready:
+            troubles.append(_now("not done by %s") % shown.line(row.ready_by))
+        return badge + format_html_join(
+            "", '<br><small class="txtasks-warning">{}</small>', [(one,) for one in troubles]
+        )
+
+    @admin.display(description=_("next"))
+    def next(self, row: Any) -> str:
+        ticks = next_ticks(row, 1)
+        return shown.age(ticks[0], row.now) if ticks else shown.EMPTY
+
+    @admin.display(description=_("next times"))
+    def next_times(self, row: Any) -> str:
+        """Show the next five ticks."""
+        ticks = [(shown.moment(one, row.now),) for one in next_ticks(row)]
+        return format_html_join("", "{}<br>", ticks) if ticks else shown.EMPTY
+
+    @admin.display(description=_("last task"))
+    def last(self, row: Any) -> str:
+        """Show the last tick, and what came of its task."""
+        if row.last_task is None:
+            return shown.EMPTY
+        state = self._status(row).state
+        kind = "succeeded" if state in DONE else state
+        badge = shown.badge(kind, state)
+        model = Task if state in Status.values else FinishedTask
+        url = reverse(
+            f"admin:{model._meta.app_label}_{model._meta.model_name}_change", args=[row.last_task]
+        )
+        return format_html('{} <a href="{}">{}</a>', shown.age(row.last_at, row.now), url, badge)
+
+    @admin.display(description=_("declared"))
+    def origin(self, row: Any) -> str:
+        if not row.from_code:
+            return _now("by people")
+        return _now("in the code, changed by people") if row.edited else _now("in the code")
+
+    @admin.display(description=_("arguments"))
+    def arguments(self, row: Any) -> str:
+        return format_html(
+            "{}{}",
+            shown.arguments(json.dumps(row.args), row.task_name),
+            shown.json_block(json.dumps(row.kwargs)),
+        )

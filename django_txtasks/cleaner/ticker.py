@@ -1,0 +1,168 @@
+"""Ticks of schedules: a cleaner sleeps until a few seconds before the next one, and writes its task."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from django.db import DatabaseError
+
+from django_txtasks import registry, scheduling, signals
+from django_txtasks.cleaner.renotifier import Notify
+from django_txtasks.conf import Config
+from django_txtasks.lifecycle import schedules, sessions
+from django_txtasks.lifecycle.database_errors import is_repeatable, text_of
+from django_txtasks.lifecycle.schedule_status import differences, status_of_rows
+from django_txtasks.lifecycle.schedules import AHEAD, Scope, Written
+from django_txtasks.models import DatabaseNow, Schedule
+from django_txtasks.schedule_rules import has_cron
+
+LOOK_SECONDS = 1.0
+"""Seconds after which a cleaner looks for schedules that somebody has just added."""
+SOON_SECONDS = 0.2
+"""Seconds until it looks again whether the task has begun for which the next one waits."""
+LOCKED_SECONDS = 0.05
+"""Seconds until it looks again for what is due and another cleaner has locked."""
+SKIP_SECONDS = 30.0
+"""Seconds until it tries again what this code cannot write, or what the database did not take."""
+TOLD_AGAIN_SECONDS = 3600.0
+MOST_TOLD = 10
+
+
+class Ticker:
+    """Writes ticks of all schedules whose functions and queues this process knows, beside any number of others.
+
+    Args:
+        notify: sends hints for (id, queue) pairs; None = nobody would hear them.
+        emit: emits an event, with its facts.
+        clock: monotonic seconds.
+
+    Attributes:
+        error: why it could not write any; empty = it could.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        alias: str,
+        *,
+        notify: Notify | None,
+        emit: Callable[..., None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._config, self._alias, self._notify = config, alias, notify
+        self._emit, self._clock = emit, clock
+        self._next_look = float("-inf")
+        self._skipped: dict[str, float] = {}  # names of schedules, until when
+        self._told: dict[str, float] = {}  # texts, until when
+        self.error = ""
+
+    def pause(self) -> float:
+        """Return the seconds until it looks again."""
+        return max(0.0, self._next_look - self._clock())
+
+    def write(self, end: float) -> Counter[str]:
+        """Write what is due, if it is time to look, until ``end``; return how many tasks.
+
+        Raises:
+            DatabaseError: the database takes no writes at all.
+        """
+        counts: Counter[str] = Counter()
+        if self._clock() < self._next_look:
+            return counts
+        try:
+            counts["scheduled"] = self._write(end)
+            self.error = ""
+        except DatabaseError as error:
+            if is_repeatable(error):
+                self._look_in(SOON_SECONDS)
+                return counts
+            if not sessions.can_write(self._alias):
+                raise
+            why = f"schedules: {text_of(error)}"
+            if why != self.error:
+                self._emit(signals.step_failed, database=self._alias, error=why)
+            self.error = why
+            self._look_in(SKIP_SECONDS)
+        return counts
+
+    def _write(self, end: float) -> int:
+        """Write batches while there is more; set when to look again."""
+        count, is_full = 0, True
+        while is_full:
+            scope = self._scope()
+            wait = schedules.next_tick(self._alias, scope)
+            if wait is None or wait > AHEAD.total_seconds():
+                until = LOOK_SECONDS if wait is None else wait - AHEAD.total_seconds()
+                self._look_in(min(LOOK_SECONDS, until))
+                return count
+            written = schedules.write_ticks(
+                self._alias, scope, scheduling.tasks_of, limit=self._config.lease / 2
+            )
+            self._tell(written)
+            count += len(written.tasks)
+            is_full = written.moved > 0 and self._clock() < end
+            soon = min(SOON_SECONDS, wait) if wait > 0 else LOCKED_SECONDS
+            self._look_in(0.0 if written.moved else soon)
+        return count
+
+    def _scope(self) -> Scope:
+        now = self._clock()
+        self._skipped = {name: until for name, until in self._skipped.items() if until > now}
+        names = tuple(registry.names())
+        return Scope(names, self._config.queues, has_cron(), sorted(self._skipped))
+
+    def _tell(self, written: Written) -> None:
+        if written.tasks and self._notify is not None:
+            self._notify(written.tasks)
+        for name in written.passed:
+            self._emit_once(signals.schedule_passed, name, "")
+        for name, error in written.broken:
+            self._emit(signals.schedule_disabled, schedule=name, error=error)
+        for name, error in written.skipped:
+            self._skipped[name] = self._clock() + SKIP_SECONDS
+            self._emit_once(signals.schedule_not_written, name, error)
+
+    def _emit_once(self, event: signals.Event, name: str, error: str) -> None:
+        if self._is_new(f"{event.sentence}{name}{error}"):
+            self._emit(event, schedule=name, **({"error": error} if error else {}))
+
+    def _is_new(self, text: str) -> bool:
+        """Say whether this was not told in the last hour: it would be told at each tick."""
+        now = self._clock()
+        is_new = self._told.get(text, float("-inf")) < now
+        if is_new:
+            self._told[text] = now + TOLD_AGAIN_SECONDS
+        return is_new
+
+    def _look_in(self, seconds: float) -> None:
+        self._next_look = self._clock() + seconds
+
+    # -- steps of a pass -------------------------------------------------------------------------------
+
+    def tell_of_unready(self) -> Iterator[Counter[str]]:
+        """Tell once of each task of a day that was to be done by its hour, and is not."""
+        rows = Schedule.objects.using(self._alias).filter(enabled=True).exclude(ready_by="")
+        for status in status_of_rows(self._alias, rows.annotate(now=DatabaseNow())):
+            row, tick = status.row, status.unready
+            if tick is not None and schedules.tell_unready(self._alias, row.pk, tick):
+                state = status.state if row.last_at == tick else "not there"
+                facts: dict[str, Any] = {"schedule": row.pk, "ready_by": f"{row.ready_by} {row.tz}"}
+                self._emit(
+                    signals.schedule_not_ready,
+                    **facts,
+                    tick=f"{tick:%Y-%m-%d %H:%M} UTC",
+                    state=state,
+                )
+        yield Counter()
+
+    def tell_of_differences(self) -> Iterator[Counter[str]]:
+        """Tell once that the schedules of this code were not brought into the database."""
+        declared = scheduling.declared(self._alias)
+        if declared:
+            found = differences(Schedule.objects.using(self._alias).all(), declared)
+            text = ", ".join(found[:MOST_TOLD]) + (", …" if len(found) > MOST_TOLD else "")
+            if found and self._is_new(text):
+                self._emit(signals.schedules_differ, database=self._alias, differences=text)
+        yield Counter()

@@ -1,0 +1,236 @@
+"""Changes of schedules: from code, by the command that a deployment runs, and by people, which survive it.
+
+Each locks the row, as cleaners do, and writes what is said of the schedule. Where that changes what is to come,
+the task that was written ahead and has not begun is cancelled, and the next tick is the first one after now.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timezone
+from typing import Any, Protocol
+
+from django.db import connections, transaction
+
+from django_txtasks import signals
+from django_txtasks.exceptions import InvalidSchedule
+from django_txtasks.lifecycle import operators, statements
+from django_txtasks.lifecycle.enqueueing import NewTask, insert
+from django_txtasks.lifecycle.execute import fetch_value
+from django_txtasks.lifecycle.schedules import moment_of, parse_known, unbegun_of
+from django_txtasks.models import DatabaseNow, Schedule
+from django_txtasks.schedule_rules import tick_after
+
+GONE = "No longer declared by the code it was synchronised from."
+
+
+class Declared(Protocol):
+    """A schedule of the code."""
+
+    @property
+    def configuration(self) -> dict[str, Any]:
+        """Its columns that code and people write."""
+
+
+class NewerRelease(InvalidSchedule):
+    """The schedules in the database are of a newer release of the code."""
+
+
+def sync(
+    alias: str, declared: Mapping[str, Declared], *, release: int = 0, keep: bool, dry: bool = False
+) -> Counter[str]:
+    """Make the rows say what the code says, in one transaction; what people have changed stays.
+
+    What the code no longer declares is disabled, not deleted, and enabled again if it comes back.
+
+    Args:
+        release: number of the code's release; rows of a higher one refuse. 0 = do not look.
+        keep: finished rows, of tasks that are cancelled.
+        dry: change nothing.
+
+    Returns:
+        How many were added, changed, disabled, enabled, and how many keep what people have said.
+
+    Raises:
+        NewerRelease: see ``release``.
+    """
+    done: Counter[str] = Counter()
+    with transaction.atomic(using=alias):
+        rows = {row.pk: row for row in _rows(alias).select_for_update().order_by("pk")}
+        newest = max((row.release for row in rows.values()), default=0)
+        if release and newest > release:
+            raise NewerRelease(
+                f"The schedules are those of release {newest}, and this code is release {release}. To go back "
+                "all the same, leave --release out."
+            )
+        for name, one in declared.items():
+            done[_sync_one(alias, (name, one), rows.get(name), release, keep=keep)] += 1
+        for name in sorted(rows.keys() - declared.keys()):
+            if rows[name].from_code:
+                _forget_code(alias, rows[name], keep)
+                done["disabled"] += 1
+        if dry:
+            transaction.set_rollback(True, using=alias)
+    del done[""]
+    if +done and not dry:
+        text = ", ".join(f"{count} {what}" for what, count in done.items())
+        signals.schedules_synchronised.emit(database=alias, done=text)
+    return done
+
+
+def _sync_one(
+    alias: str, named: tuple[str, Declared], row: Schedule | None, release: int, *, keep: bool
+) -> str:
+    name, one = named
+    changes: dict[str, Any] = {"release": release} if release else {}
+    if row is None:
+        next_at = _next_at(alias, one.configuration)
+        new = Schedule(pk=name, **one.configuration, **changes, from_code=True, next_at=next_at)
+        new.save(using=alias, force_insert=True)
+        return "added"
+    differs = any(getattr(row, key) != value for key, value in one.configuration.items())
+    what = ""
+    if differs and row.edited:
+        what = "kept as people have changed them"
+    elif differs:
+        _configure(alias, row, one.configuration, keep)
+        what = "changed"
+    if not row.from_code:
+        changes["from_code"] = True
+        if row.error == GONE:
+            changes.update(enabled=True, error="", **_fresh(alias, row, keep))
+            what = "enabled"
+    if changes:
+        _rows(alias).filter(pk=name).update(**changes)
+    return what
+
+
+def _forget_code(alias: str, row: Schedule, keep: bool) -> None:
+    _cancel_ahead(alias, row, keep)
+    changes: dict[str, Any] = {"from_code": False}
+    if row.enabled:
+        changes.update(enabled=False, error=GONE)
+    _rows(alias).filter(pk=row.pk).update(**changes)
+
+
+def add(alias: str, name: str, configuration: Mapping[str, Any], *, by: str = "") -> None:
+    """Write a schedule that no code declares."""
+    next_at = _next_at(alias, configuration)
+    row = Schedule(pk=name, **configuration, edited=True, next_at=next_at)
+    row.save(using=alias, force_insert=True)
+    signals.schedule_changed.emit(database=alias, schedule=name, by=by or "?", what="added")
+
+
+def configure(
+    alias: str, name: str, configuration: Mapping[str, Any], *, keep: bool, by: str = ""
+) -> bool:
+    """Write what a person says of a schedule; False = there is no such row.
+
+    Args:
+        configuration: columns of ``scheduling.CONFIGURATION``; the others stay.
+        keep: the finished row, of a task that is cancelled.
+
+    Raises:
+        InvalidSchedule: no such ticks can be.
+    """
+    with _locked(alias, name) as row:
+        if row is not None:
+            _configure(alias, row, configuration, keep)
+            _rows(alias).filter(pk=name).update(edited=True)
+    if row is not None:
+        what = ", ".join(f"{key}={value!r}" for key, value in configuration.items())
+        signals.schedule_changed.emit(database=alias, schedule=name, by=by or "?", what=what)
+    return row is not None
+
+
+def follow_code(alias: str, name: str, one: Declared, *, keep: bool, by: str = "") -> None:
+    """Undo what people have changed: the code counts again."""
+    with _locked(alias, name) as row:
+        if row is not None:
+            _configure(alias, row, one.configuration, keep)
+            _rows(alias).filter(pk=name).update(edited=False)
+    signals.schedule_changed.emit(
+        database=alias, schedule=name, by=by or "?", what="as in the code"
+    )
+
+
+def enable(alias: str, name: str, *, keep: bool, by: str = "") -> bool:
+    """Have a schedule tick from now on; False = it does already, or is not there."""
+    with _locked(alias, name) as row:
+        if row is None or row.enabled:
+            return False
+        changes = {"enabled": True, "error": "", **_fresh(alias, row, keep)}
+        _rows(alias).filter(pk=name).update(**changes)
+    signals.schedule_changed.emit(database=alias, schedule=name, by=by or "?", what="enabled")
+    return True
+
+
+def disable(alias: str, name: str, *, keep: bool, by: str = "") -> bool:
+    """Have a schedule tick no more, and cancel the task that was written ahead; False = it does not anyway."""
+    with _locked(alias, name) as row:
+        if row is None or not row.enabled:
+            return False
+        _cancel_ahead(alias, row, keep)
+        _rows(alias).filter(pk=name).update(enabled=False)
+    signals.schedule_changed.emit(database=alias, schedule=name, by=by or "?", what="disabled")
+    return True
+
+
+def run_now(alias: str, name: str, task: NewTask, *, by: str = "") -> None:
+    """Write a task of a schedule that runs at once, whatever its ticks; its outcome is the schedule's last one."""
+    with _locked(alias, name) as row:
+        insert(connections[alias], [task])
+        if row is not None and not unbegun_of(alias, [row.last_task]):
+            _rows(alias).filter(pk=name).update(last_task=task.task_id)
+    signals.schedule_changed.emit(database=alias, schedule=name, by=by or "?", what="run now")
+
+
+def _configure(alias: str, row: Schedule, configuration: Mapping[str, Any], keep: bool) -> None:
+    whole = {key: getattr(row, key) for key in ("cron", "every", "tz")} | dict(configuration)
+    changes = {**configuration, **_fresh(alias, row, keep, whole)}
+    if row.error and row.error != GONE:  # which a cleaner has found in what it said before
+        changes.update(enabled=True, error="")
+    _rows(alias).filter(pk=row.pk).update(**changes)
+
+
+def _fresh(
+    alias: str, row: Schedule, keep: bool, configuration: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return the state of a row that begins anew.
+
+    A task that was written ahead and could not be cancelled, since a worker is just claiming it, keeps its tick.
+    """
+    whole = configuration or {key: getattr(row, key) for key in ("cron", "every", "tz")}
+    parse_known(whole["cron"], whole["every"], whole["tz"])  # before anything is cancelled
+    _cancel_ahead(alias, row, keep)
+    next_at = _next_at(alias, whole, None if row.last_task is None else row.last_at)
+    return {"next_at": next_at, "waiting_since": None, "watched_from": DatabaseNow()}
+
+
+def _next_at(alias: str, configuration: Mapping[str, Any], after: Any = None) -> Any:
+    rule = parse_known(configuration["cron"], configuration["every"], configuration["tz"])
+    now = moment_of(fetch_value(alias, statements.NOW_IN_UTC))
+    if after is not None:
+        now = max(now, after if after.tzinfo else after.replace(tzinfo=timezone.utc))
+    return tick_after(rule, now)
+
+
+def _cancel_ahead(alias: str, row: Schedule, keep: bool) -> None:
+    """Cancel the last task if no worker has begun it; then its tick is none that was served."""
+    if row.last_task is None or not unbegun_of(alias, [row.last_task]):
+        return
+    if operators.cancel(alias, [row.last_task], keep=keep):
+        row.last_task = None
+        _rows(alias).filter(pk=row.pk).update(last_task=None)
+
+
+def _rows(alias: str) -> Any:
+    return Schedule.objects.using(alias)
+
+
+@contextmanager
+def _locked(alias: str, name: str) -> Iterator[Schedule | None]:
+    with transaction.atomic(using=alias):
+        yield _rows(alias).select_for_update().filter(pk=name).first()

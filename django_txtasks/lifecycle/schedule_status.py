@@ -1,0 +1,118 @@
+"""How schedules are: what came of the last task, how late they are, what comes next. It only reads."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from typing import Any
+
+from django_txtasks import registry
+from django_txtasks.exceptions import TxTasksError
+from django_txtasks.lifecycle.schedules import parse_known
+from django_txtasks.lifecycle.standing import GONE, states_of
+from django_txtasks.models import DatabaseNow, Outcome, Schedule
+from django_txtasks.schedule_rules import ON_TIME, Rule, expected_by, ticks_after
+
+DONE = (Outcome.SUCCEEDED, GONE)
+"""What a task that was done is: without ``keep_finished`` it has no row."""
+
+
+@dataclass(frozen=True)
+class ScheduleStatus:
+    """How one schedule is.
+
+    Attributes:
+        late: seconds since a tick that no cleaner has written; 0 = none.
+        state: of its last task: a state, an outcome, ``gone``; empty = there was none.
+        unready: the tick that was to be done by its hour, and is not.
+        problem: why it does not tick as it says; empty = it does.
+    """
+
+    row: Any
+    late: float
+    state: str
+    unready: datetime | None
+    problem: str
+
+    @property
+    def is_well(self) -> bool:
+        """Whether nobody has to look at it. A schedule that a person has turned off is well."""
+        return not (self.problem or self.unready or self.late)
+
+
+def status_of_schedules(alias: str, names: Collection[str] | None = None) -> list[ScheduleStatus]:
+    """Return how these schedules are, or all of them, by name."""
+    rows = Schedule.objects.using(alias).annotate(now=DatabaseNow()).order_by("pk")
+    return status_of_rows(alias, rows if names is None else rows.filter(pk__in=names))
+
+
+def status_of_rows(alias: str, rows: Iterable[Any]) -> list[ScheduleStatus]:
+    """Return how these schedules are.
+
+    Args:
+        rows: with ``now``, the database's clock.
+    """
+    rows = list(rows)
+    states = states_of(alias, {row.last_task for row in rows if row.last_task is not None})
+    return [_status(row, states.get(row.last_task, "")) for row in rows]
+
+
+def _status(row: Any, state: str) -> ScheduleStatus:
+    problem, late = row.error, 0.0
+    if row.enabled and not problem and registry.find(row.task_name) is None:
+        problem = f"No task function {row.task_name} is declared in this code."
+    if row.enabled and row.next_at is not None and row.now - row.next_at > ON_TIME:
+        late = (row.now - row.next_at).total_seconds()
+    return ScheduleStatus(row, late, state, _unready(row, state), problem)
+
+
+def next_ticks(row: Any, count: int = 5) -> list[datetime]:
+    """Return the next ticks of a schedule; none if it has none, or they cannot be told here."""
+    rule = _rule(row)
+    if rule is None or not row.enabled:
+        return []
+    if row.next_at is None:
+        return list(islice(ticks_after(rule, row.now), count))
+    return [row.next_at, *islice(ticks_after(rule, max(row.next_at, row.now)), count - 1)]
+
+
+def _unready(row: Any, state: str) -> datetime | None:
+    """Return the tick that was to be done by its hour, and is not."""
+    rule = _rule(row)
+    if rule is None or not (row.ready_by and row.enabled):
+        return None
+    try:
+        tick = expected_by(rule, row.ready_by, row.now)
+    except (ValueError, TxTasksError):
+        return None
+    if tick is None or row.watched_from is None or tick <= row.watched_from:
+        return None
+    if row.last_at is None or row.last_at < tick:
+        return tick
+    return None if row.last_at > tick or state in DONE else tick
+
+
+def _rule(row: Any) -> Rule | None:
+    try:
+        return parse_known(row.cron, row.every, row.tz)
+    except TxTasksError:
+        return None
+
+
+def differences(rows: Iterable[Any], declared: Mapping[str, Any]) -> list[str]:
+    """Return in which schedules the code and the database differ, as people call it."""
+    by_name = {row.pk: row for row in rows}
+    found = [f"{name} is missing" for name in declared if name not in by_name]
+    for name, one in declared.items():
+        row = by_name.get(name)
+        if row is None or row.edited:
+            continue
+        if any(getattr(row, key) != value for key, value in one.configuration.items()):
+            found.append(f"{name} differs")
+    return found + [
+        f"{name} is no longer declared"
+        for name, row in sorted(by_name.items())
+        if row.from_code and name not in declared
+    ]

@@ -1,0 +1,292 @@
+"""When a schedule's ticks are, as code and people write it: pure, without a database."""
+
+from __future__ import annotations
+
+import functools
+import re
+import uuid
+import zlib
+import zoneinfo
+from datetime import date, datetime, time, timedelta, timezone
+from itertools import islice, pairwise, takewhile
+from os import urandom
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from django_txtasks.exceptions import InvalidSchedule, LibraryMissing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+UTC = timezone.utc
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+SHORTEST, LONGEST = timedelta(seconds=1), timedelta(days=3653)
+CATCH_UP = ("last", "all", "none")
+ON_TIME = timedelta(seconds=10)
+"""What is written so late is on time, as cleaners restart and databases stall: it was not missed."""
+MOST_CAUGHT_UP = 1000
+"""Missed ticks of a schedule that are made up for, at most: the newest."""
+_LOOK_BACK = tuple(timedelta(hours=hours) for hours in (1, 25, 800, 9000, 100_000))
+"""How far to look for the tick before a moment: soon found where there are many."""
+_READY_BY = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])")
+
+
+class Rule(NamedTuple):
+    """When ticks are. Made by ``parse_rule``.
+
+    Attributes:
+        cron: minute, hour, day of the month, month, day of the week; empty = ``every`` counts.
+        every: on a grid of this width, which begins with 1970 in UTC.
+        tz: whose hours ``cron`` means.
+    """
+
+    cron: str
+    every: timedelta | None
+    tz: str
+
+
+class Due(NamedTuple):
+    """What is to be written of a schedule now, and its next tick after that."""
+
+    ticks: list[datetime]
+    next_at: datetime
+
+
+def parse_rule(cron: Any, every: Any, tz: Any) -> Rule:
+    """Return a rule.
+
+    Args:
+        cron: five fields; empty or None = none.
+        every: a timedelta, or seconds; None = none.
+        tz: the name of a time zone.
+
+    Raises:
+        InvalidSchedule: there is no such rule, or it has no tick.
+        LibraryMissing: this environment lacks what it takes to say so.
+    """
+    if bool(cron) == (every is not None):
+        raise InvalidSchedule("Say when: either cron, such as '0 3 * * *', or every, one of them.")
+    rule = Rule(_cron(cron) if cron else "", _every(every), tz)
+    zone_of(tz)
+    if rule.cron:
+        next(ticks_after(rule, datetime.now(UTC)))
+    return rule
+
+
+def _cron(text: Any) -> str:
+    fields = text.split() if isinstance(text, str) else []
+    if len(fields) != 5 or len(text) > 200:
+        raise InvalidSchedule(
+            f"cron is {text!r}: use five fields, minute, hour, day of the month, month, day of the week, such as "
+            "'0 3 * * *' or '*/10 8-17 * * MON-FRI'. For seconds, use every."
+        )
+    return " ".join(fields)
+
+
+def _every(value: Any) -> timedelta | None:
+    if type(value) in (int, float) and 0 < value < 1e9:
+        value = timedelta(seconds=value)
+    if value is None:
+        return value
+    if (
+        not isinstance(value, timedelta)
+        or not SHORTEST <= value <= LONGEST
+        or value.microseconds % 1000
+    ):
+        raise InvalidSchedule(
+            f"every is {value!r}: use a timedelta or seconds, of a second to ten years, in whole "
+            "milliseconds."
+        )
+    return value
+
+
+@functools.lru_cache(maxsize=1000)
+def zone_of(name: Any) -> zoneinfo.ZoneInfo | timezone:
+    """Return a time zone.
+
+    Raises:
+        InvalidSchedule: there is none of this name.
+        LibraryMissing: this host knows none.
+    """
+    if name == "UTC":
+        return UTC
+    try:
+        return zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, TypeError, AttributeError, OSError):
+        if not zoneinfo.available_timezones():
+            raise LibraryMissing(
+                "This host knows no time zones. Install them: pip install django-txtasks[periodic]"
+            ) from None
+        raise InvalidSchedule(
+            f"tz is {name!r}, which is no time zone; use a name such as 'Europe/Vienna', or 'UTC'."
+        ) from None
+
+
+def tick_after(rule: Rule, moment: datetime) -> datetime:
+    """Return the first tick after a moment, in UTC."""
+    return _tick_after(rule, moment if rule.every else moment.replace(microsecond=0))
+
+
+@functools.lru_cache(maxsize=10_000)
+def _tick_after(rule: Rule, moment: datetime) -> datetime:
+    return next(ticks_after(rule, moment))
+
+
+def ticks_after(rule: Rule, moment: datetime) -> Iterator[datetime]:
+    """Yield the ticks after a moment, in UTC, each later than the one before it.
+
+    What daylight saving time leaves out at its beginning comes right after that, and what comes twice at its end
+    comes once, as in Debian's cron; schedules of each minute or each hour go on as time does.
+    """
+    if rule.every is not None:
+        number = (moment - EPOCH) // rule.every + 1
+        while True:
+            yield EPOCH + number * rule.every
+            number += 1
+    last = moment
+    for local in _cron_ticks(rule, moment):
+        tick = local.astimezone(UTC)
+        if tick > last:
+            yield tick
+            last = tick
+    raise InvalidSchedule(f"cron is {rule.cron!r}: no such time comes in the next 50 years.")
+
+
+def _cron_ticks(rule: Rule, moment: datetime) -> Any:
+    cronsim = _cronsim()
+    try:
+        return cronsim.CronSim(rule.cron, moment.astimezone(zone_of(rule.tz)))
+    except (cronsim.CronSimError, AssertionError, ValueError, TypeError, RecursionError) as error:
+        raise InvalidSchedule(f"cron is {rule.cron!r}: {error or 'it cannot be read'}.") from None
+
+
+def has_cron() -> bool:
+    """Say whether this environment can read cron."""
+    try:
+        _cronsim()
+    except LibraryMissing:
+        return False
+    return True
+
+
+def _cronsim() -> Any:
+    try:
+        import cronsim
+    except ImportError:
+        raise LibraryMissing(
+            "Schedules with cron need cronsim, which is not installed: pip install django-txtasks[periodic]"
+        ) from None
+    return cronsim
+
+
+def last_tick(rule: Rule, moment: datetime) -> datetime | None:
+    """Return the last tick up to a moment; None = there was none in eleven years."""
+    if rule.every is not None:
+        return EPOCH + (moment - EPOCH) // rule.every * rule.every
+    for span in _LOOK_BACK:
+        ticks = list(takewhile(lambda tick: tick <= moment, ticks_after(rule, moment - span)))
+        if ticks:
+            return ticks[-1]
+    return None
+
+
+def due_ticks(
+    rule: Rule, next_at: datetime, now: datetime, *, catch_up: str, grace: timedelta | None
+) -> Due:
+    """Return which ticks are to be written, where the next one that nobody has written is this.
+
+    Args:
+        next_at: if that is still to come, it is written ahead.
+        catch_up: of the ticks that were missed, none of them on time: the last one, all, or none.
+        grace: how late a tick may be written at all; None = however late.
+    """
+    if next_at > now:
+        return Due([next_at], tick_after(rule, next_at))
+    oldest = None if grace is None else now - grace
+    if catch_up == "all":
+        ticks = _newest(rule, next_at, now, oldest)
+    else:
+        ticks = _between(rule, max(next_at, now - ON_TIME), next_at, now)
+        if not ticks and catch_up == "last":
+            ticks = [max(next_at, last_tick(rule, now) or next_at)]
+    return Due([one for one in ticks if oldest is None or one >= oldest], tick_after(rule, now))
+
+
+def _newest(
+    rule: Rule, next_at: datetime, now: datetime, oldest: datetime | None
+) -> list[datetime]:
+    begin = next_at if oldest is None else max(next_at, oldest)
+    spans = _LOOK_BACK if rule.every is None else [min(MOST_CAUGHT_UP * rule.every, LONGEST)]
+    ticks: list[datetime] = []
+    for span in spans:
+        ticks = _between(rule, max(begin, now - span), next_at, now)
+        if len(ticks) >= MOST_CAUGHT_UP or now - span <= begin:
+            break
+    return ticks[-MOST_CAUGHT_UP:]
+
+
+def _between(rule: Rule, begin: datetime, next_at: datetime, now: datetime) -> list[datetime]:
+    """Return the ticks from ``begin`` to ``now``; ``next_at`` is one, whoever has set it."""
+    first = [next_at] if begin <= next_at else []
+    after = next_at if first else begin - timedelta(microseconds=1)
+    return first + list(takewhile(lambda tick: tick <= now, ticks_after(rule, after)))
+
+
+# -- ready by -----------------------------------------------------------------------------------------
+
+
+def check_ready_by(rule: Rule, ready_by: Any) -> None:
+    """Refuse an hour that is none, or that means nothing for a schedule of several ticks a day.
+
+    Raises:
+        InvalidSchedule: see there.
+    """
+    if ready_by == "":
+        return
+    if not isinstance(ready_by, str) or not _READY_BY.fullmatch(ready_by):
+        raise InvalidSchedule(f"ready_by is {ready_by!r}: use an hour such as '07:00'.")
+    ticks = list(islice(ticks_after(rule, datetime.now(UTC)), 8))
+    if any(b - a < timedelta(hours=22) for a, b in pairwise(ticks)):
+        raise InvalidSchedule(
+            f"ready_by is {ready_by!r}: it is for what ticks once a day, or less often."
+        )
+
+
+def expected_by(rule: Rule, ready_by: str, now: datetime) -> datetime | None:
+    """Return the tick whose task was to be done by the last such hour; None = none was."""
+    zone = zone_of(rule.tz)
+    today = now.astimezone(zone).date()
+    hour = _hour_of(today, ready_by, zone)
+    if hour > now:
+        hour = _hour_of(today - timedelta(days=1), ready_by, zone)
+    tick = last_tick(rule, hour)
+    return tick if tick is not None and tick > hour - timedelta(hours=24) else None
+
+
+def _hour_of(day: date, ready_by: str, zone: Any) -> datetime:
+    return datetime.combine(day, time.fromisoformat(ready_by), zone).astimezone(UTC)
+
+
+# -- the instant of a task, in its id -----------------------------------------------------------------
+# A UUID of version 7 with the tick's millisecond, 42 random bits, and a checksum that other ids have by chance:
+# one in four thousand million. So a retry, a finished row and the admin know the instant, and no other task pays.
+
+_VERSION_7 = 0x7 << 76 | 0x2 << 62
+
+
+def id_of_tick(tick: datetime) -> uuid.UUID:
+    """Return a fresh id for the task of a tick: see ``tick_of_id``."""
+    milliseconds = (tick - EPOCH) // timedelta(milliseconds=1)
+    bits = int.from_bytes(urandom(6), "big")
+    value = milliseconds << 80 | _VERSION_7 | (bits >> 30 & 0xFFF) << 64 | (bits & 0x3FFFFFFF) << 32
+    return uuid.UUID(int=value | _checksum(value))
+
+
+def tick_of_id(task_id: uuid.UUID) -> datetime | None:
+    """Return the instant that a schedule meant by the task of this id; None = no schedule has made it."""
+    if task_id.int & 0xFFFFFFFF != _checksum(task_id.int):
+        return None
+    return EPOCH + timedelta(milliseconds=task_id.int >> 80)
+
+
+def _checksum(value: int) -> int:
+    return zlib.crc32(b"txtasks tick" + (value >> 32).to_bytes(12, "big"))

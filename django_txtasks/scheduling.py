@@ -1,0 +1,238 @@
+"""@periodic: a task function that is enqueued again and again, and the tasks of its ticks."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import lru_cache
+from typing import Any, Literal, ParamSpec, TypeVar
+
+from django.db import transaction
+
+from django_txtasks import payload, registry
+from django_txtasks.calls import bind, to_row
+from django_txtasks.commit_hints import notify_on_commit
+from django_txtasks.declaring import span_of
+from django_txtasks.exceptions import InvalidArguments, InvalidDeclaration, InvalidSchedule
+from django_txtasks.functions import TaskFunction
+from django_txtasks.lane_rules import problem_of_name
+from django_txtasks.lifecycle.enqueueing import NewTask, RowDefaults
+from django_txtasks.lifecycle.schedules import ScheduleRow
+from django_txtasks.per_call import check_call, of_call
+from django_txtasks.registry import Options
+from django_txtasks.schedule_rules import CATCH_UP, check_ready_by, id_of_tick, parse_rule
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeclaredSchedule:
+    """A schedule as code declares it; the fields are columns of its row.
+
+    Attributes:
+        every, grace: seconds.
+        using: the database in which its row is, and its tasks are.
+        function: the decorated task function.
+    """
+
+    name: str
+    task_name: str
+    queue_name: str
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    cron: str
+    every: float | None
+    tz: str
+    catch_up: str
+    grace: float | None
+    ready_by: str
+    using: str = "default"
+    function: Any = field(default=None, repr=False, compare=False)
+
+    @property
+    def configuration(self) -> dict[str, Any]:
+        """What it says, by the names of columns, as they give it back: JSON has no tuples."""
+        values = {name: getattr(self, name) for name in CONFIGURATION}
+        for name in ("args", "kwargs"):
+            values[name] = json.loads(payload.encode(values[name], name=name))
+        return values
+
+
+CONFIGURATION = (
+    "task_name", "queue_name", "args", "kwargs", "cron", "every", "tz", "catch_up", "grace", "ready_by",
+)  # fmt: skip
+"""Columns that code and people write; the others are written by cleaners."""
+
+_declared: dict[str, DeclaredSchedule] = {}
+
+
+def periodic(
+    cron: str = "",
+    /,
+    *,
+    every: timedelta | float | None = None,
+    tz: str = "UTC",
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    name: str = "",
+    queue_name: str = "",
+    catch_up: Literal["last", "all", "none"] = "last",
+    grace: timedelta | float | None = None,
+    ready_by: str = "",
+    using: str = "default",
+) -> Callable[[TaskFunction[P, R]], TaskFunction[P, R]]:
+    """Have a task function enqueued at each tick of a schedule. It stands above ``@task``, also several times.
+
+    ``manage.py txtasks_schedules sync`` brings it into the database; cleaners write its ticks.
+
+    Args:
+        cron: minute, hour, day of the month, month, day of the week. It takes the extra ``periodic``.
+        every: instead of cron: a timedelta or seconds, a second at least; ticks are its multiples since 1970.
+        tz: the time zone of ``cron`` and ``ready_by``, such as "Europe/Vienna".
+        args, kwargs: what the function is called with.
+        name: of the schedule; the function's, if nothing is said.
+        queue_name: another one than the function's.
+        catch_up: of the ticks that were missed while no cleaner was at work: "last", "all" (the newest 1,000), or
+            "none".
+        grace: a timedelta or seconds: a tick is not written so late; None = however late.
+        ready_by: "07:00": tell if the task of a day has not succeeded by then.
+        using: the database alias.
+
+    Raises:
+        InvalidSchedule: a value that cannot be.
+        InvalidDeclaration: not a task function, or two schedules of one name.
+        InvalidArguments: the function cannot be called with these.
+        LibraryMissing: the extra ``periodic`` is not installed.
+    """
+
+    def declare(function: TaskFunction[P, R]) -> TaskFunction[P, R]:
+        if not isinstance(function, TaskFunction):
+            raise InvalidDeclaration(
+                f"@periodic was used on {function!r}, which is no task function. Put it above @task."
+            )
+        declaration = function.declaration
+        rule = parse_rule(cron, every, tz)
+        found = DeclaredSchedule(
+            name=name or declaration.name,
+            task_name=declaration.name,
+            queue_name=queue_name or declaration.queue_name,
+            args=args,
+            kwargs=dict(kwargs or {}),
+            cron=rule.cron,
+            every=None if rule.every is None else rule.every.total_seconds(),
+            tz=tz,
+            catch_up=catch_up,
+            grace=_grace(grace, declaration.name),
+            ready_by=ready_by,
+            using=using,
+            function=function,
+        )
+        check(found)
+        _register(found)
+        return function
+
+    return declare
+
+
+def declared(alias: str | None = None) -> dict[str, DeclaredSchedule]:
+    """Return what this code declares, by name; of one database, or of all."""
+    return {name: one for name, one in sorted(_declared.items()) if alias in (None, one.using)}
+
+
+def check(schedule: DeclaredSchedule) -> None:
+    """Refuse what no cleaner could write.
+
+    Raises:
+        InvalidSchedule, InvalidDeclaration, InvalidArguments, LibraryMissing: see ``periodic``.
+        UnknownTask: no installed app declares the function.
+    """
+    declaration = registry.get(schedule.task_name)
+    if problem := problem_of_name(schedule.name):
+        raise InvalidSchedule(f"name is {schedule.name!r}: {problem}.")
+    if declaration.once is not None or declaration.settle is not None:
+        raise InvalidDeclaration(
+            f"{declaration.name} has once= or settle=, which schedules do not heed: each tick is a task."
+        )
+    if schedule.catch_up not in CATCH_UP:
+        raise InvalidSchedule(f"catch_up is {schedule.catch_up!r}: use 'last', 'all' or 'none'.")
+    if not isinstance(schedule.args, (list, tuple)) or not isinstance(schedule.kwargs, dict):
+        raise InvalidArguments("args is a list, kwargs a dict.")
+    check_ready_by(parse_rule(schedule.cron, schedule.every, schedule.tz), schedule.ready_by)
+    payload.encode(list(schedule.args), name="args")
+    payload.encode(dict(schedule.kwargs), name="kwargs")
+    check_call(declaration, schedule.args, schedule.kwargs)
+
+
+def tasks_of(row: ScheduleRow, ticks: Sequence[datetime]) -> list[NewTask]:
+    """Return the tasks of these ticks.
+
+    Raises:
+        InvalidSchedule: nobody could make them.
+        TxTasksError: this code cannot; that of another release may.
+    """
+    try:
+        args, kwargs = payload.decode_arguments(row.args, row.kwargs)
+    except InvalidArguments as error:
+        raise InvalidSchedule(str(error)) from None
+    bound = of_call(bind(_function(registry.get(row.task_name), row.queue_name)), args, kwargs)
+    task = to_row((bound, args, kwargs))
+    return [
+        task._replace(task_id=id_of_tick(tick), defaults=_at(task.defaults, tick)) for tick in ticks
+    ]
+
+
+def run_now(alias: str, name: str, *, by: str = "") -> uuid.UUID:
+    """Enqueue a task of a schedule that runs at once, whatever its ticks; return its id.
+
+    Raises:
+        TxTasksError: this code cannot make it.
+        Schedule.DoesNotExist: there is no such schedule.
+    """
+    from django_txtasks.lifecycle import schedule_changes
+    from django_txtasks.models import Schedule
+
+    row = Schedule.objects.using(alias).get(pk=name)
+    if not isinstance(row.args, list) or not isinstance(row.kwargs, dict):
+        raise InvalidArguments("args is a list, kwargs a dict.")
+    bound = bind(_function(registry.get(row.task_name), row.queue_name))
+    task = to_row((of_call(bound, row.args, row.kwargs), row.args, row.kwargs))
+    with transaction.atomic(using=alias):
+        schedule_changes.run_now(alias, name, task, by=by)
+        notify_on_commit(alias, [(task.task_id, task.defaults.queue_name)])
+    return task.task_id
+
+
+def _at(defaults: RowDefaults, tick: datetime) -> RowDefaults:
+    expires = defaults.expires_at
+    if isinstance(expires, timedelta):
+        expires = tick + expires
+    return defaults._replace(run_after=tick, expires_at=expires)
+
+
+def _register(schedule: DeclaredSchedule) -> None:
+    known = _declared.get(schedule.name)
+    is_reload = known is not None and known.function is not schedule.function
+    if known is not None and not (is_reload and known.task_name == schedule.task_name):
+        raise InvalidDeclaration(
+            f"Two schedules are called {schedule.name!r}. Name one of them: @periodic(..., name='...')."
+        )
+    _declared[schedule.name] = schedule
+
+
+def _grace(grace: timedelta | float | None, name: str) -> float | None:
+    span = span_of(grace, name, "grace")
+    return None if span is None else span.total_seconds()
+
+
+@lru_cache(maxsize=1000)
+def _function_of(declaration_id: int, name: str, queue: str) -> TaskFunction[..., Any]:
+    declaration = registry.get(name)
+    return TaskFunction(declaration.function, declaration, Options(queue_name=queue))
+
+
+def _function(declaration: registry.Declaration, queue: str) -> TaskFunction[..., Any]:
+    return _function_of(id(declaration), declaration.name, queue)
