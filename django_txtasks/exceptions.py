@@ -63,6 +63,10 @@ class WorkerStopped(TxTasksError):
     """Never raised. It stands among a task's errors for an attempt that its worker's orderly end cut short."""
 
 
+class StepRefused(TxTasksError, RuntimeError):
+    """A step of a task could not be kept as one, so its function was not called, or what it did is rolled back."""
+
+
 class Retry(TxTasksError):
     """Raise it in a task: this attempt failed, try again after a while.
 

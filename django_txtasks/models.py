@@ -71,14 +71,18 @@ class TaskId(models.UUIDField):  # type: ignore[type-arg]
         return value.hex
 
 
-class LaneName(models.CharField):  # type: ignore[type-arg]
-    """The name of a lane, compared as it is: MariaDB and MySQL take capitals for the same otherwise."""
+class ExactText(models.CharField):  # type: ignore[type-arg]
+    """Text that is compared as it is: MariaDB and MySQL take capitals for the same otherwise."""
 
     def db_type(self, connection: Any) -> Any:
         column = super().db_type(connection)
         if connection.vendor != "mysql":
             return column
         return f"{column} CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
+
+
+class LaneName(ExactText):
+    """The name of a lane."""
 
 
 class Status(models.TextChoices):
@@ -376,6 +380,23 @@ class Once(models.Model):
 
     def __str__(self) -> str:
         return str(self.text)
+
+
+class Step(models.Model):
+    """A step that a task has done: its value is what the next attempt gets instead of doing it again."""
+
+    pk = models.CompositePrimaryKey("task_id", "name")
+    task_id = TaskId()
+    name = ExactText(max_length=100)
+    value = models.TextField(help_text=_("JSON text, given back as it is"))
+    attempt = models.PositiveIntegerField(help_text=_("the attempt that has done it"))
+    done_at = Moment()
+
+    class Meta:
+        default_permissions = ()  # the page of its task shows it
+
+    def __str__(self) -> str:
+        return f"{self.name} of {self.task_id}"
 
 
 class Cleaner(models.Model):

@@ -37,7 +37,10 @@ class TaskAdmin(TaskActions, TaskPages):
     )  # fmt: skip
     fieldsets = (
         (None, {"fields": ("name", "state", "reasons", "queue", "in_lane", "priority")}),
-        (_("Attempts"), {"fields": ("attempts", "snoozes", "worker_link", "late", "error_list")}),
+        (
+            _("Attempts"),
+            {"fields": ("attempts", "snoozes", "worker_link", "late", "steps", "error_list")},
+        ),
         (_("Policy"), {"fields": ("on_crash", "time_limit", "hook_names", "unique", "merged")}),
         (_("Arguments"), {"fields": ("arguments", "keywords")}),
         (
@@ -185,6 +188,7 @@ class FinishedTaskAdmin(TaskPages):
                     "merged_into_link",
                     "merged",
                     "late",
+                    "steps",
                     "error_list",
                 )
             },

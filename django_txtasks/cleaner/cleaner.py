@@ -84,6 +84,7 @@ class Cleaner:
             self.upkeep.tell_of_undeclared_names,
             self.upkeep.forget,
             self.upkeep.forget_keys,
+            self.upkeep.forget_steps,
             self.upkeep.remove,
         )
         self.passes = Passes(alias, config, steps, emit=self._emit, clock=clock)

@@ -320,11 +320,14 @@ def _finish_expired(
 
 
 def prune(alias: str, age: timedelta, *, since: str | None = None) -> Removed:
-    """Delete a batch of tasks that finished longer than ``age`` ago, not those of before ``since``."""
+    """Delete a batch of tasks that finished longer than ``age`` ago, and their steps; not those of before
+    ``since``."""
     sql = statements.OLD_FINISHED.replace("{since}", statements.SINCE_FINISH if since else "")
     found = _removable(alias, sql, since, age=age.total_seconds())
     if found:
-        execute(alias, statements.PRUNE, ids=sorted(one.id for one in found))
+        ids = sorted(one.id for one in found)
+        execute(alias, statements.PRUNE, ids=ids)
+        execute(alias, statements.FORGET_STEPS, ids=ids)
     return Removed(found, _last_time(found))
 
 
