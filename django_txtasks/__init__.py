@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         enqueue_task,
         status_of,
     )
+    from django_txtasks.events import NoSubscribersWarning, apublish, publish, subscribe
     from django_txtasks.exceptions import (
         ClaimLost,
         Reject,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CancelResult",
     "ClaimLost",
+    "NoSubscribersWarning",
     "NotTransactionalWarning",
     "Reject",
     "Retry",
@@ -48,11 +50,14 @@ __all__ = [
     "TimedOut",
     "TxTasksError",
     "aenqueue_task",
+    "apublish",
     "cancel_task",
     "cancel_tasks",
     "enqueue_many",
     "enqueue_task",
+    "publish",
     "status_of",
+    "subscribe",
     "task",
 ]
 __version__ = "0.1.0"
@@ -60,6 +65,7 @@ __version__ = "0.1.0"
 _ROOM_OF = {
     "CancelResult": "lifecycle.cancelling",
     "ClaimLost": "exceptions",
+    "NoSubscribersWarning": "events",
     "NotTransactionalWarning": "enqueueing",
     "Reject": "exceptions",
     "Retry": "exceptions",
@@ -72,11 +78,14 @@ _ROOM_OF = {
     "TimedOut": "exceptions",
     "TxTasksError": "exceptions",
     "aenqueue_task": "enqueueing",
+    "apublish": "events",
     "cancel_task": "enqueueing",
     "cancel_tasks": "enqueueing",
     "enqueue_many": "enqueueing",
     "enqueue_task": "enqueueing",
+    "publish": "events",
     "status_of": "enqueueing",
+    "subscribe": "events",
     "task": "functions",
 }
 

@@ -39,6 +39,10 @@ class UnknownLane(InvalidOption):
     """``TXTASKS["lanes"]`` has no rule for this lane: its tasks would have no limit."""
 
 
+class UnknownEvent(TxTasksError, ValueError):
+    """The event is not among ``TXTASKS["events"]``."""
+
+
 class UnknownOption(TxTasksError, TypeError):
     """``@task`` or ``using()`` was given an option that it does not have."""
 

@@ -22,6 +22,7 @@ from django_txtasks import (
     TaskContext,
     TimedOut,
     signals,
+    subscribe,
     task,
 )
 from django_txtasks.management import console
@@ -646,3 +647,21 @@ def steps_of_keys(ctx: TaskContext, names):
         ctx.step("keys", lambda: [ctx.key(name) for name in names])
         raise ValueError("again")
     return [ctx.step("keys", list), [ctx.key(name) for name in names]]
+
+
+# -- events ---------------------------------------------------------------------------------------
+
+
+@subscribe("probe.happened")
+@task(max_attempts=3)
+def hear(key, fails=False):
+    ran(f"{key} heard")
+    if fails:
+        raise ValueError(key)
+
+
+@subscribe("probe.happened")
+@subscribe("probe.also")
+@task(atomic=True, priority=7)
+def hear_too(key, fails=False):
+    ran(f"{key} heard, too")
