@@ -43,9 +43,8 @@ def subscribe(event: str) -> Callable[[F], F]:
                 f"@subscribe({event!r}) was used on {function!r}, which is no task function. Declare it with "
                 "@task, below @subscribe."
             )
-        _subscribers.setdefault(event, {})[declaration.name] = (
-            function  # a module may be loaded again
-        )
+        # by name, since a module may be loaded again
+        _subscribers.setdefault(event, {})[declaration.name] = function
         return function
 
     return remember

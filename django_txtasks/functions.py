@@ -344,7 +344,8 @@ def task(
             task is enqueued under it, and whoever enqueues again gets the handle of the first one.
         once_for: for how long, as timedelta or seconds; 7 days if nothing is said.
         compensate: a task function, enqueued with the same arguments when a crash leaves this one
-            dead, in one transaction. Such a task cannot be revived.
+            dead, in one transaction: at the first crash, or with ``idempotent`` after ``max_crashes``. Such a task
+            cannot be revived.
         on_success, on_retry, on_failure: a task function, enqueued when an attempt has finished, will be
             repeated, or has left the task dead, in the transaction of that change. It gets one
             dict: event, task_id, task_name, queue_name, args, kwargs, attempt, failures, crashes,

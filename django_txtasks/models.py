@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
@@ -110,6 +110,17 @@ class OnCrash(models.TextChoices):
     DEAD = "dead", _("leave it dead")
     RETRY = "retry", _("run it again")
     COMPENSATE = "compensate", _("leave it dead and run its compensation")
+    RETRY_THEN_COMPENSATE = "retry+undo", _("run it again, and in the end run its compensation")
+
+    @property
+    def retries(self) -> bool:
+        """Whether the task runs again, until ``max_crashes``."""
+        return self in (OnCrash.RETRY, OnCrash.RETRY_THEN_COMPENSATE)
+
+    @property
+    def compensates(self) -> bool:
+        """Whether its compensation is enqueued when a crash leaves it dead."""
+        return self in (OnCrash.COMPENSATE, OnCrash.RETRY_THEN_COMPENSATE)
 
 
 class TaskQuerySet(models.QuerySet["Task"]):
@@ -125,8 +136,9 @@ class TaskQuerySet(models.QuerySet["Task"]):
 
     def compensated(self) -> TaskQuerySet:
         """Dead tasks whose compensation was enqueued: they may not be done after all."""
-        crashed = self.in_state(Status.DEAD).filter(crashes__gt=0)
-        return crashed.filter(on_crash=OnCrash.COMPENSATE)
+        at_once = Q(on_crash=OnCrash.COMPENSATE, crashes__gt=0)
+        in_the_end = Q(on_crash=OnCrash.RETRY_THEN_COMPENSATE, crashes__gte=F("max_crashes"))
+        return self.in_state(Status.DEAD).filter(at_once | in_the_end)
 
 
 class TaskColumns(models.Model):
@@ -244,8 +256,9 @@ class Task(TaskColumns):
     @property
     def is_compensated(self) -> bool:
         """Whether it is one of ``compensated()``."""
-        policy = self.on_crash == OnCrash.COMPENSATE
-        return policy and self.status == Status.DEAD and self.crashes > 0
+        most = {OnCrash.COMPENSATE: 1, OnCrash.RETRY_THEN_COMPENSATE: self.max_crashes}
+        crashes = most.get(self.on_crash)  # type: ignore[call-overload]
+        return self.status == Status.DEAD and crashes is not None and self.crashes >= crashes
 
 
 class FinishedTask(TaskColumns):

@@ -547,6 +547,7 @@ LOCK_IN_STATE = """
 LOCK_REVIVABLE = """
     SELECT id, queue_name FROM txtasks_task
      WHERE id {in_ids} AND TRIM(status) = %(status)s AND NOT (on_crash = 'compensate' AND crashes > 0)
+       AND NOT (on_crash = 'retry+undo' AND crashes >= max_crashes)
            {skip_locked}
 """
 HOLD = "UPDATE txtasks_task SET status = 'held' WHERE id {in_ids} AND TRIM(status) = 'pending'"

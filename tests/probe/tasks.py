@@ -315,6 +315,11 @@ def pay(key, *, amount):
     time.sleep(60)
 
 
+@task(compensate=undo, idempotent=True)
+def try_to_pay(key, *, amount):
+    ran(key)
+
+
 @task
 def notice(event):
     ran(f"notice {event['task_name'].rsplit('.')[-1]}")
