@@ -13,8 +13,8 @@ from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.db import OperationalError, connections, router
 from django.db.models import Model
 
-from django_txtasks import registry
-from django_txtasks.conf import get_config
+from django_txtasks import events, registry
+from django_txtasks.conf import Config, get_config
 from django_txtasks.exceptions import ConfigError
 from django_txtasks.models import Task
 
@@ -53,6 +53,7 @@ def check_settings(**_: Any) -> list[CheckMessage]:
                 id="txtasks.E013",
             )
         )
+    found += _check_events(config)
     if not settings.USE_TZ:
         found.append(
             Error(
@@ -62,6 +63,26 @@ def check_settings(**_: Any) -> list[CheckMessage]:
             )
         )
     return found
+
+
+def _check_events(config: Config) -> Iterator[CheckMessage]:
+    """Compare the events that may be published with those to which somebody has subscribed."""
+    known = events.subscribed_events()
+    for event in known:
+        if config.events is not None and event not in config.events:
+            yield Error(
+                f"{', '.join(events.subscribers(event))}: subscribed to the event {event!r}, which nobody may "
+                "publish.",
+                hint="Fix the name, or add it to TXTASKS['events'].",
+                id="txtasks.E025",
+            )
+    for event in config.events or ():
+        if event not in known:
+            yield Warning(
+                f"TXTASKS['events'] has {event!r}, to which no task function has subscribed.",
+                hint="Subscribe one, in the tasks.py of an installed app; or remove the event.",
+                id="txtasks.W026",
+            )
 
 
 @register("txtasks")

@@ -73,6 +73,7 @@ class Config:
         hint_give_up_after: and forget the hint after this.
         retry_base: wait after the first failure; doubles with each further one.
         retry_ceiling: the longest wait between two attempts.
+        events: the events that may be published; None = any.
         lanes: limits of the tasks that share a lane, by its name or by a pattern.
         ageing: a task gains one step of priority for each such time that it has been due; None = it does not.
         long_running_after: a claim without a time limit that is older is shown and reported.
@@ -93,6 +94,7 @@ class Config:
     hint_give_up_after: timedelta = timedelta(seconds=10)
     retry_base: timedelta = timedelta(seconds=5)
     retry_ceiling: timedelta = timedelta(hours=1)
+    events: tuple[str, ...] | None = None
     lanes: LaneRules = NO_LANES
     ageing: timedelta | None = None
     long_running_after: timedelta = timedelta(hours=1)
@@ -267,6 +269,16 @@ def _queues(key: str, value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
+def _events(key: str, value: Any) -> tuple[str, ...] | None:
+    if value is None:
+        return None
+    if not isinstance(value, (list, tuple, set)) or not all(isinstance(one, str) for one in value):
+        raise ConfigError(
+            f"TXTASKS['events'] is {value!r}: it must be a list of names, or None for any."
+        )
+    return tuple(value)
+
+
 def _lanes(key: str, value: Any) -> LaneRules:
     return parse_rules(value)
 
@@ -343,6 +355,7 @@ def _refuse_unknown_keys(name: str, setting: dict[Any, Any], shape: type) -> Non
 _PARSERS: dict[str, Any] = {
     "keep_finished": _kept,
     "ageing": _duration_or_none,
+    "events": _events,
     "lanes": _lanes,
     "dead_notices": _dead_notices,
     "queues": _queues,

@@ -262,9 +262,10 @@ def _refuse_contradictions(declaration: Declaration) -> None:
             f"{name} is async and atomic=True: Django has no transactions in async code. Make the "
             "function sync, or drop atomic=True and declare it idempotent if it may run again."
         )
-    if "compensate" in declaration.hooks and (declaration.atomic or declaration.idempotent):
+    if "compensate" in declaration.hooks and declaration.atomic:
         raise InvalidDeclaration(
-            f"{name} has compensate= and is declared to run again after a crash: choose one of them."
+            f"{name} has compensate= and atomic=True: a crash rolls back what it did, so there is nothing to "
+            "undo. Drop one of them; what may run again and is undone in the end is idempotent=True."
         )
     for option in ("max_attempts", "max_crashes"):
         check_limit(option, getattr(declaration, option), name)

@@ -232,18 +232,18 @@ def _warn_if_apart(alias: str) -> None:
     other = _other_in_transaction(alias) if len(connections.settings) > 1 else None
     if connections[alias].in_atomic_block:
         if other is not None:
-            _warn(
+            warn_caller(
                 f"A task is enqueued in a transaction of the database {alias!r}, while {other!r} has one open, "
                 "too: they commit one after the other, and one of these commits may fail. If the task belongs to "
                 f"what is written to {other!r}, use using={other!r}."
             )
     elif other is not None:
-        _warn(
+        warn_caller(
             f"A task is enqueued on the database {alias!r} outside its transactions, while {other!r} has "
             f"one open: it runs even if that rolls back. Use using={other!r}, or open atomic() on {alias!r}."
         )
     elif _in_commit_hook():
-        _warn(
+        warn_caller(
             "A task is enqueued from an on_commit hook: if the process dies before the hook, the task is lost. "
             "Enqueue inside the transaction instead; workers see it only after the commit anyway."
         )
@@ -258,12 +258,12 @@ def _other_in_transaction(alias: str) -> str | None:
     return None
 
 
-def _warn(message: str) -> None:
+def warn_caller(message: str, category: type[UserWarning] = NotTransactionalWarning) -> None:
     """Warn whoever called this package, be it through ``enqueue()`` or not."""
     frame, level = sys._getframe(), 1
     while frame.f_back and frame.f_globals["__name__"].startswith(f"{__package__}."):
         frame, level = frame.f_back, level + 1
-    warnings.warn(message, NotTransactionalWarning, stacklevel=level)
+    warnings.warn(message, category, stacklevel=level)
 
 
 def _in_commit_hook() -> bool:

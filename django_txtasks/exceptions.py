@@ -48,6 +48,10 @@ class LibraryMissing(TxTasksError, ImportError):
     """A feature needs a library that is not installed; the text names it."""
 
 
+class UnknownEvent(TxTasksError, ValueError):
+    """The event is not among ``TXTASKS["events"]``."""
+
+
 class UnknownOption(TxTasksError, TypeError):
     """``@task`` or ``using()`` was given an option that it does not have."""
 
@@ -70,6 +74,10 @@ class WorkerLost(TxTasksError):
 
 class WorkerStopped(TxTasksError):
     """Never raised. It stands among a task's errors for an attempt that its worker's orderly end cut short."""
+
+
+class StepRefused(TxTasksError, RuntimeError):
+    """A step of a task could not be kept as one, so its function was not called, or what it did is rolled back."""
 
 
 class Retry(TxTasksError):

@@ -32,6 +32,9 @@ from django_txtasks.per_call import BoundFunction
 from django_txtasks.progress import ProgressNotes, checked
 from django_txtasks.registry import Declaration, Options, TextOfCall
 
+if TYPE_CHECKING:
+    from django_txtasks.steps import Steps
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -113,6 +116,53 @@ class TaskContext:
     async def acheck(self) -> None:
         """Like ``check``, from an async task."""
         await sync_to_async(self.check)()
+
+    def step(self, name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function in a transaction that also keeps what it returns, unless an attempt has done so.
+
+        What it does in the task's database happens once, whatever dies: effects and value are committed
+        together. After a crash or a failure the next attempt gets the value, and goes on behind it.
+
+        Args:
+            name: text of at most 100 characters; each step of a task has its own.
+
+        Returns:
+            What the function returned, as read back from JSON, the first time, too: a tuple is a list.
+
+        Raises:
+            StepRefused: the task is ``atomic=True``, a transaction is open, or the name was used in this attempt.
+            InvalidArguments: the value cannot be stored as JSON; what the step did is rolled back.
+            ClaimLost: the worker was declared lost; what the step did is rolled back. Let it pass.
+        """
+        return self._steps.run(name, function, args, kwargs)  # type: ignore[no-any-return]
+
+    async def astep(
+        self, name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        """Like ``step``, from an async task; the function is a sync one."""
+        return await sync_to_async(self.step)(name, function, *args, **kwargs)
+
+    def key(self, name: str) -> str:
+        """Return a key for what this task asks another system for: the same in each attempt, and no other task's.
+
+        Args:
+            name: as of a step; each request of a task has its own.
+
+        Returns:
+            A UUID as text, of 36 characters.
+
+        Raises:
+            StepRefused: that is no name.
+        """
+        from django_txtasks.steps import key_of
+
+        return key_of(self.task_id, name)
+
+    @functools.cached_property
+    def _steps(self) -> Steps:
+        from django_txtasks.steps import Steps  # by tasks with steps alone
+
+        return Steps(self._alias, self._claim)
 
 
 class TaskFunction(Generic[P, R]):
@@ -318,7 +368,8 @@ def task(
             task is enqueued under it, and whoever enqueues again gets the handle of the first one.
         once_for: for how long, as timedelta or seconds; 7 days if nothing is said.
         compensate: a task function, enqueued with the same arguments when a crash leaves this one
-            dead, in one transaction. Such a task cannot be revived.
+            dead, in one transaction: at the first crash, or with ``idempotent`` after ``max_crashes``. Such a task
+            cannot be revived.
         on_success, on_retry, on_failure: a task function, enqueued when an attempt has finished, will be
             repeated, or has left the task dead, in the transaction of that change. It gets one
             dict: event, task_id, task_name, queue_name, args, kwargs, attempt, failures, crashes,

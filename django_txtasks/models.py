@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
@@ -71,14 +71,18 @@ class TaskId(models.UUIDField):  # type: ignore[type-arg]
         return value.hex
 
 
-class LaneName(models.CharField):  # type: ignore[type-arg]
-    """The name of a lane, compared as it is: MariaDB and MySQL take capitals for the same otherwise."""
+class ExactText(models.CharField):  # type: ignore[type-arg]
+    """Text that is compared as it is: MariaDB and MySQL take capitals for the same otherwise."""
 
     def db_type(self, connection: Any) -> Any:
         column = super().db_type(connection)
         if connection.vendor != "mysql":
             return column
         return f"{column} CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
+
+
+class LaneName(ExactText):
+    """The name of a lane."""
 
 
 class Status(models.TextChoices):
@@ -106,6 +110,17 @@ class OnCrash(models.TextChoices):
     DEAD = "dead", _("leave it dead")
     RETRY = "retry", _("run it again")
     COMPENSATE = "compensate", _("leave it dead and run its compensation")
+    RETRY_THEN_COMPENSATE = "retry+undo", _("run it again, and in the end run its compensation")
+
+    @property
+    def retries(self) -> bool:
+        """Whether the task runs again, until ``max_crashes``."""
+        return self in (OnCrash.RETRY, OnCrash.RETRY_THEN_COMPENSATE)
+
+    @property
+    def compensates(self) -> bool:
+        """Whether its compensation is enqueued when a crash leaves it dead."""
+        return self in (OnCrash.COMPENSATE, OnCrash.RETRY_THEN_COMPENSATE)
 
 
 class TaskQuerySet(models.QuerySet["Task"]):
@@ -121,8 +136,9 @@ class TaskQuerySet(models.QuerySet["Task"]):
 
     def compensated(self) -> TaskQuerySet:
         """Dead tasks whose compensation was enqueued: they may not be done after all."""
-        crashed = self.in_state(Status.DEAD).filter(crashes__gt=0)
-        return crashed.filter(on_crash=OnCrash.COMPENSATE)
+        at_once = Q(on_crash=OnCrash.COMPENSATE, crashes__gt=0)
+        in_the_end = Q(on_crash=OnCrash.RETRY_THEN_COMPENSATE, crashes__gte=F("max_crashes"))
+        return self.in_state(Status.DEAD).filter(at_once | in_the_end)
 
 
 class TaskColumns(models.Model):
@@ -240,8 +256,9 @@ class Task(TaskColumns):
     @property
     def is_compensated(self) -> bool:
         """Whether it is one of ``compensated()``."""
-        policy = self.on_crash == OnCrash.COMPENSATE
-        return policy and self.status == Status.DEAD and self.crashes > 0
+        most = {OnCrash.COMPENSATE: 1, OnCrash.RETRY_THEN_COMPENSATE: self.max_crashes}
+        crashes = most.get(self.on_crash)  # type: ignore[call-overload]
+        return self.status == Status.DEAD and crashes is not None and self.crashes >= crashes
 
 
 class FinishedTask(TaskColumns):
@@ -463,6 +480,23 @@ class Schedule(models.Model):
 
     def __str__(self) -> str:
         return str(self.name)
+
+
+class Step(models.Model):
+    """A step that a task has done: its value is what the next attempt gets instead of doing it again."""
+
+    pk = models.CompositePrimaryKey("task_id", "name")
+    task_id = TaskId()
+    name = ExactText(max_length=100)
+    value = models.TextField(help_text=_("JSON text, given back as it is"))
+    attempt = models.PositiveIntegerField(help_text=_("the attempt that has done it"))
+    done_at = Moment()
+
+    class Meta:
+        default_permissions = ()  # the page of its task shows it
+
+    def __str__(self) -> str:
+        return f"{self.name} of {self.task_id}"
 
 
 class Cleaner(models.Model):

@@ -66,7 +66,7 @@ class Declaration:
     def on_crash(self) -> str:
         """The policy that follows from what was declared: a value of ``OnCrash``."""
         if self.atomic or self.idempotent:
-            return "retry"
+            return "retry+undo" if "compensate" in self.hooks else "retry"
         return "compensate" if "compensate" in self.hooks else "dead"
 
     @cached_property
@@ -184,7 +184,7 @@ def is_task_spec(value: Any) -> bool:
         and _is_number(value["priority"], -100, 100)
         and _is_number(value["max_attempts"], 1, 32767)
         and _is_number(value["max_crashes"], 1, 32767)
-        and value["on_crash"] in ("dead", "retry", "compensate")
+        and value["on_crash"] in ("dead", "retry", "compensate", "retry+undo")
         and (value["timeout"] is None or is_time_limit(value["timeout"]))
         and (value.get("lane", "") == "" or _is_text(value["lane"], 200))
         and isinstance(value["hooks"], dict)

@@ -33,6 +33,7 @@ NAMES_OF_TABLES = [
     "txtasks_lane",
     "txtasks_once",
     "txtasks_schedule",
+    "txtasks_step",
     "probe_run",
     "orders_receipt",
     "orders_order",

@@ -137,8 +137,8 @@ def test_a_hook_is_a_task_function_declared_before():
         task(on_success=print)(tasks.plain)
     with pytest.raises(InvalidDeclaration, match="enqueued as it was declared"):
         task(on_failure=tasks.tell.using(priority=5))(tasks.plain)
-    with pytest.raises(InvalidDeclaration, match="compensate= and is declared to run again"):
-        task(compensate=tasks.undo, idempotent=True)(tasks.plain)
+    with pytest.raises(InvalidDeclaration, match="compensate= and atomic=True"):
+        task(compensate=tasks.undo, atomic=True)(tasks.plain)
 
 
 # -- compensation ---------------------------------------------------------------------------------
@@ -162,6 +162,51 @@ def test_a_compensated_task_cannot_be_revived():
     assert operators.revive("default", [handle.id]) == []
     assert helpers.row(handle.id).status == Status.DEAD
     assert operators.discard("default", [handle.id], keep=True)
+
+
+def test_what_is_idempotent_too_is_tried_again_and_compensated_in_the_end(quick):
+    handle = tasks.try_to_pay.enqueue("order 1", amount=5)
+    for number in (1, 2):
+        _, counts, back = crash(handle)
+        row = helpers.row(handle.id)
+        assert (row.status, row.crashes, counts["retried"]) == (Status.PENDING, number, 1)
+        assert row.errors[-1]["message"].startswith(
+            f"worker lost in mid-task, crash {number} of 3: "
+        )
+        assert not row.is_compensated
+        helpers.execute("UPDATE txtasks_task SET run_after = enqueued_at")
+    _, counts, back = crash(handle)
+    row = helpers.row(handle.id)
+    assert (row.status, row.crashes, counts["buried"]) == (Status.DEAD, 3, 1)
+    assert "crash 3 of 3" in row.errors[-1]["message"]
+    assert "Its compensation was enqueued" in row.errors[-1]["message"]
+    assert row.is_compensated
+    assert list(Task.objects.compensated()) == [row]
+    undo = Task.objects.get(task_name="probe.tasks.undo")
+    assert (back, undo.args, undo.kwargs) == ([(undo.pk, "default")], ["order 1"], {"amount": 5})
+    assert operators.revive("default", [handle.id]) == []
+    assert operators.discard("default", [handle.id], keep=True)
+
+
+def test_a_failure_after_a_crash_is_not_compensated_and_can_be_revived(quick):
+    handle = tasks.try_to_pay.using(max_attempts=1).enqueue("order 1", amount=5)
+    crash(handle)
+    attempt = claim(handle)
+    failed = Ended(attempt=attempt, arrow=Arrow.BURY, error={"type": "ValueError"})
+    with transaction.atomic():
+        assert outcomes.record("default", [failed], config=get_config()).done
+    row = helpers.row(handle.id)
+    assert (row.status, row.crashes, row.is_compensated) == (Status.DEAD, 1, False)
+    assert not Task.objects.compensated().exists()
+    assert not Task.objects.filter(task_name="probe.tasks.undo").exists()
+    assert operators.revive("default", [handle.id])
+
+
+def test_one_crash_is_enough_if_so_declared(quick):
+    handle = tasks.try_to_pay.using(max_crashes=1).enqueue("order 1", amount=5)
+    crash(handle)
+    assert helpers.row(handle.id).is_compensated
+    assert Task.objects.filter(task_name="probe.tasks.undo").count() == 1
 
 
 def test_a_failure_is_not_compensated(quick):

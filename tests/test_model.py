@@ -9,7 +9,7 @@ from dataclasses import fields
 import pytest
 from model import arrows, lanes, protocol
 from model.checker import SETTLES, check
-from model.rules import BURY, COMPENSATE, Case, Rules, Scenario
+from model.rules import BURY, COMPENSATE, RETRY_UNDO, Case, Rules, Scenario
 from model.state import DEAD, first
 
 OURS = Rules()
@@ -28,6 +28,7 @@ SCENARIOS = {
     "raising": Scenario(raises=True, crashes=1, freezes=1, lost_answers=1),
     "atomic": Scenario(atomic=True, raises=True, crashes=1, freezes=1, lost_answers=1),
     "compensated": Scenario(policy=COMPENSATE, cleaners=2, crashes=1, freezes=1, revives=1),
+    "retried, then compensated": Scenario(policy=RETRY_UNDO, crashes=2, freezes=1, revives=1),
     "buried and revived": Scenario(policy=BURY, crashes=1, freezes=1, lost_answers=1, revives=2),
     "poison": Scenario(poison=True, ahead=True, freezes=1, lost_answers=1, max_crashes=3),
     "hinted": Scenario(hints=True, tasks=2, crashes=1, lost_answers=1),
@@ -57,6 +58,9 @@ REACHED = {
     "raising": lambda s: is_dead(s) and s.past[0].runs == 2,
     "atomic": lambda s: s.past[0].effects and s.past[0].runs == 2,
     "compensated": lambda s: is_dead(s) and s.past[0].compensated,
+    "retried, then compensated": lambda s: (
+        is_dead(s) and s.past[0].compensated and s.past[0].runs == 2
+    ),
     "buried and revived": lambda s: s.past[0].finishes and s.past[0].runs == 2,
     "poison": lambda s: is_dead(s) and s.past[0].runs == 3,
     "claimed ahead": lambda s: is_dead(s) and s.past[0].runs == 0,
@@ -171,6 +175,12 @@ OTHERS = {
         Scenario(policy=COMPENSATE, crashes=1, revives=1),
         protocol.NOT_DONE_AND_COMPENSATED,
         14,
+    ),
+    "one that was compensated in the end is revived": (
+        ("compensated_is_final",),
+        Scenario(policy=RETRY_UNDO, crashes=2, revives=1),
+        protocol.NOT_DONE_AND_COMPENSATED,
+        21,
     ),
     "a person revives what an old page shows": (
         ("revive_checks_status",),

@@ -15,7 +15,7 @@ from probe.models import Run
 from django_txtasks import enqueue_task, exceptions, testing
 from django_txtasks.exceptions import NotATask
 from django_txtasks.lifecycle.brake import DEATHS_PER_MINUTE
-from django_txtasks.models import FinishedTask, Status, Task, Worker
+from django_txtasks.models import FinishedTask, Status, Step, Task, Worker
 from django_txtasks.testing import assert_enqueued, assert_not_enqueued
 
 pytestmark = pytest.mark.smoke
@@ -49,6 +49,16 @@ def test_tasks_run_in_the_tests_transaction(rolled_back):
     assert helpers.finished(handle.id).outcome == "succeeded"
     assert not Worker.objects.exists()
     assert testing.run_due_tasks() == []
+
+
+def test_steps_are_done_in_the_tests_transaction(rolled_back, txtasks):
+    """That one is none of the task's: a step is refused in a block that the task has opened."""
+    handle = tasks.two_steps.enqueue("k")
+    testing.run_due_tasks(reraise=False)
+    assert [one.name for one in Step.objects.filter(task_id=handle.id)] == ["first"]
+    tasks.wrong_step.enqueue("in a block")
+    (ran,) = testing.run_due_tasks(reraise=False)
+    assert isinstance(ran.error, exceptions.StepRefused)
 
 
 def test_a_test_leaves_nothing_behind(rows):

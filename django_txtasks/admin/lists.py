@@ -48,6 +48,7 @@ class TaskAdmin(TaskActions, TaskPages):
                     "snoozes",
                     "worker_link",
                     "late",
+                    "steps",
                     "error_list",
                 )
             },
@@ -205,6 +206,7 @@ class FinishedTaskAdmin(TaskPages):
                     "timeline",
                     "merged",
                     "late",
+                    "steps",
                     "error_list",
                 )
             },

@@ -22,7 +22,7 @@ from django_txtasks.admin import shown
 from django_txtasks.admin.attempts import attempts_of
 from django_txtasks.admin.bounded import NEWEST, BoundedList, ReadOrder
 from django_txtasks.admin.columns import LastError, json_text
-from django_txtasks.models import DatabaseNow, FinishedTask, Task, Worker
+from django_txtasks.models import DatabaseNow, FinishedTask, Step, Task, Worker
 
 if TYPE_CHECKING:
     ModelAdmin = admin.ModelAdmin[Any]
@@ -31,6 +31,7 @@ else:
 
 
 MAX_MERGED = 20
+MAX_STEPS = 100
 
 
 class ReadOnly(ModelAdmin):
@@ -201,7 +202,23 @@ class TaskPages(ReadOnly):
 
     @admin.display(description=_("errors"))
     def error_list(self, task: Any) -> str:
-        return shown.errors(task.texts.get("errors"))
+        return shown.errors(task.texts.get("errors"), self._steps_of(task))
+
+    @admin.display(description=_("steps done"))
+    def steps(self, task: Any) -> str:
+        """Show which steps are done, by which attempt, and when. Their values may be secrets."""
+        lines = (
+            (shown.line(one.name), shown.moment(one.done_at, task.now), _("attempt"), one.attempt)
+            for one in self._steps_of(task)
+        )
+        return format_html_join("", "<div>{}: {}, {} {}</div>", lines) or shown.EMPTY
+
+    def _steps_of(self, task: Any) -> list[Step]:
+        """Return the latest steps of a task, in their order; they are read once for a page."""
+        if not hasattr(task, "steps_done"):
+            rows = Step.objects.using(task._state.db).filter(task_id=task.pk).defer("value")
+            task.steps_done = list(rows.order_by("-attempt", "-done_at")[:MAX_STEPS])[::-1]
+        return task.steps_done  # type: ignore[no-any-return]
 
     @admin.display(description=_("late finishes"))
     def late(self, task: Any) -> str:

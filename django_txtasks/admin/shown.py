@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from django.utils.translation import gettext as _
 from django_txtasks import registry
 from django_txtasks.admin.columns import parse
 from django_txtasks.exceptions import UnknownTask
+from django_txtasks.models import Step
 from django_txtasks.payload import clean_text
 from django_txtasks.progress import Progress
 
@@ -138,14 +139,18 @@ def is_secret(name: str) -> bool:
     return any(word in name.lower() for word in SECRET_WORDS)
 
 
-def errors(text: str | None) -> str:
-    """Return the errors of a row, the newest first, with their tracebacks."""
+def errors(text: str | None, steps: Sequence[Step] = ()) -> str:
+    """Return the errors of a row, the newest first, with their tracebacks and the step that was done before.
+
+    Args:
+        steps: of the task, in their order.
+    """
     try:
         entries = parse(text)
     except ValueError as error:
         return _not_shown(error)
     entries = entries if isinstance(entries, list) else [entries]
-    shown = [_error(entry) for entry in reversed(entries[-MAX_ERRORS:]) if entry is not None]
+    shown = [_error(entry, steps) for entry in reversed(entries[-MAX_ERRORS:]) if entry is not None]
     return render_to_string("admin/txtasks/errors.html", {"errors": shown}) if shown else EMPTY
 
 
@@ -271,7 +276,7 @@ def _parameters(task_name: str) -> list[str]:
     return names[1:] if declaration.takes_context else names
 
 
-def _error(entry: Any) -> dict[str, str]:
+def _error(entry: Any, steps: Sequence[Step]) -> dict[str, str]:
     if not isinstance(entry, dict):
         return {"message": clean_text(_text(entry), MAX_SHOWN_CHARACTERS)}
     entry = {
@@ -281,6 +286,9 @@ def _error(entry: Any) -> dict[str, str]:
         key: clean_text(_text(entry.pop(key)), MAX_SHOWN_CHARACTERS)
         for key in ("message", "traceback")
     }
+    attempt = entry["attempt"]
+    before = [one.name for one in steps if isinstance(attempt, int) and one.attempt <= attempt]
+    entry["step"] = before[-1] if before else None
     return {**{key: line(value) for key, value in entry.items()}, **long}
 
 

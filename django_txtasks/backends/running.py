@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from asgiref.sync import sync_to_async
 from django.db import transaction
@@ -20,6 +21,9 @@ from django_txtasks.retry import is_last
 if TYPE_CHECKING:
     from django_txtasks.backends.tasks import Task
     from django_txtasks.functions import TaskContext as OurContext
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +70,27 @@ class TaskContext(compat.TaskContext):  # type: ignore[misc]  # the stubs say it
         """Like ``check``, from an async task."""
         if self.ours is not None:
             await self.ours.acheck()
+
+    def step(self, name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call a function whose effects happen once; see ``django_txtasks.TaskContext``."""
+        from django_txtasks.steps import text_of_value
+
+        if self.ours is not None:
+            return self.ours.step(name, function, *args, **kwargs)
+        with transaction.atomic():
+            return json.loads(text_of_value(name, function(*args, **kwargs)))  # type: ignore[no-any-return]
+
+    async def astep(
+        self, name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        """Like ``step``, from an async task; the function is a sync one."""
+        return await sync_to_async(self.step)(name, function, *args, **kwargs)
+
+    def key(self, name: str) -> str:
+        """Return a key for what this task asks another system for; see ``django_txtasks.TaskContext``."""
+        from django_txtasks.steps import key_of
+
+        return key_of(self.task_result.id, name)
 
 
 class RunningResult(compat.TaskResult):

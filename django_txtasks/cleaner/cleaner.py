@@ -88,6 +88,7 @@ class Cleaner:
             self.ticker.tell_of_differences,
             self.upkeep.forget,
             self.upkeep.forget_keys,
+            self.upkeep.forget_steps,
             self.upkeep.remove,
         )
         self.passes = Passes(alias, config, steps, emit=self._emit, clock=clock)

@@ -13,12 +13,14 @@ from django_txtasks import signals
 from django_txtasks.cleaner.removal import Removal
 from django_txtasks.cleaner.renotifier import Notify, Renotifier
 from django_txtasks.conf import Config, Pruned
-from django_txtasks.lifecycle import cleaners, cleaning, lanes, names, once, workers
+from django_txtasks.lifecycle import cleaners, cleaning, lanes, names, once, steps, workers
 from django_txtasks.lifecycle.cleaning import Removed
 from django_txtasks.lifecycle.transactions import own_transaction
 
 KEEP_LOST_WORKERS = timedelta(days=1)
 KEEP_UNUSED_LANES = timedelta(days=7)
+LOOKS_AT_STEPS = 20
+"""Looks of a pass at tasks that have steps and are all still there: 10,000 tasks."""
 
 Emit = Callable[..., None]
 
@@ -52,6 +54,7 @@ class Upkeep:
                 partial(self._prune, what), partial(self._lately, what.age), clock
             )
         self._running_long: set[tuple[uuid.UUID, int]] = set()
+        self._last_with_steps = steps.FIRST_TASK  # looked at so far
         self._undeclared: dict[str, int] = {}  # by name: the passes in a row that have seen it
 
     def renotify(self) -> Iterator[Counter[str]]:
@@ -96,6 +99,18 @@ class Upkeep:
         while count == once.KEYS_PER_BATCH and self._clock() <= end:
             with self._transaction():
                 count = once.forget(self._alias)
+            yield Counter()
+
+    def forget_steps(self) -> Iterator[Counter[str]]:
+        """Delete steps of tasks that are gone; the next pass goes on behind those that this one has looked at.
+
+        ``remove`` has deleted those of finished tasks that were kept. These are of tasks that were not.
+        """
+        end, looks = self._clock() + self._config.clean_interval.total_seconds(), LOOKS_AT_STEPS
+        while looks and self._clock() <= end:
+            with self._transaction():
+                gone, self._last_with_steps = steps.forget(self._alias, self._last_with_steps)
+            looks = 0 if self._last_with_steps == steps.FIRST_TASK else looks - (not gone)
             yield Counter()
 
     def tell_of_long_claims(self) -> Iterator[Counter[str]]:

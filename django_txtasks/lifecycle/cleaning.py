@@ -212,7 +212,7 @@ def recover(
     """Take a claim's own arrow, with the tasks that follow it.
 
     Declared safe to run again: retried at once after the first crash, after ``delay(crashes - 1)`` from the
-    second on, until ``max_crashes``. Else: dead, and compensated if so declared.
+    second on, until ``max_crashes``. Then, or else: dead, and compensated if so declared.
 
     Args:
         stopped: why its worker stops in good order. Then what may run again does so at once, and it counts as
@@ -224,9 +224,9 @@ def recover(
     attempt, policy = orphan.attempt, orphan.on_crash
     if not fetch(alias, statements.LOCK_CLAIMED, ids=[attempt.task_id]):
         raise ClaimLost(f"task {attempt.task_id} is locked or no longer claimed")
-    free = bool(stopped) and policy is OnCrash.RETRY and not _is_stopped_too_often(attempt)
+    free = bool(stopped) and policy.retries and not _is_stopped_too_often(attempt)
     crashes = attempt.crashes + (not free)
-    again = policy is OnCrash.RETRY and crashes < orphan.max_crashes
+    again = policy.retries and crashes < orphan.max_crashes
     kind = WorkerStopped if stopped else WorkerLost
     ended = Ended(
         attempt=attempt,
@@ -235,7 +235,7 @@ def recover(
         error={
             "type": kind.__name__,
             "class": class_path(kind),
-            "message": _reason(orphan, "" if free else f"{crashes}", stopped),
+            "message": _reason(orphan, "" if free else f"{crashes}", stopped, again=again),
         },
         counted=Counted.NOTHING if again and free else Counted.CRASH,
     )
@@ -251,7 +251,7 @@ def events_of(orphan: Orphan, ended: Ended) -> Iterator[tuple[signals.Event, dic
         yield (signals.task_cut_short if is_free else signals.task_recovered), facts
         return
     yield signals.task_died, {**facts, "error": ended.error["message"]}
-    if orphan.on_crash is OnCrash.COMPENSATE:
+    if orphan.on_crash.compensates:
         yield signals.task_compensated, facts
 
 
@@ -320,7 +320,8 @@ def _finish_expired(
 
 
 def prune(alias: str, what: Pruned, *, since: str | None = None) -> Removed:
-    """Delete a batch of tasks that finished as long ago as ``what`` says, not those of before ``since``."""
+    """Delete a batch of tasks that finished as long ago as ``what`` says, and their steps; not those of before
+    ``since``."""
     of_queues, queues = "", {}
     if what.queue != OTHERS:
         of_queues, queues = statements.OF_QUEUES, {"queues": [what.queue]}
@@ -330,7 +331,9 @@ def prune(alias: str, what: Pruned, *, since: str | None = None) -> Removed:
     sql = sql.replace("{of_queues}", of_queues)
     found = _removable(alias, sql, since, age=what.age.total_seconds(), **queues)
     if found:
-        execute(alias, statements.PRUNE, ids=sorted(one.id for one in found))
+        ids = sorted(one.id for one in found)
+        execute(alias, statements.PRUNE, ids=ids)
+        execute(alias, statements.FORGET_STEPS, ids=ids)
     return Removed(found, _last_time(found))
 
 
@@ -421,15 +424,17 @@ def _is_stopped_too_often(attempt: Attempt) -> bool:
     return len(stops) == STOPS_IN_A_ROW
 
 
-def _reason(orphan: Orphan, crash: str, stopped: str) -> str:
+def _reason(orphan: Orphan, crash: str, stopped: str, *, again: bool) -> str:
     what = "worker stopped while the task ran" if stopped else "worker lost in mid-task"
     where = f"{orphan.whose} ({stopped})" if stopped else orphan.whose
-    if orphan.on_crash is OnCrash.RETRY:
+    if orphan.on_crash.retries:
         counted = f"crash {crash} of {orphan.max_crashes}" if crash else "counted as no crash"
         often = f" after {STOPS_IN_A_ROW} stops in a row" if stopped and crash else ""
-        return f"{what}, {counted}{often}: {where}"
-    if orphan.on_crash is OnCrash.COMPENSATE:
+        what = f"{what}, {counted}{often}"
+    if orphan.on_crash.compensates and not again:
         return f"{what}: {where}. Its compensation was enqueued in the same transaction."
+    if orphan.on_crash.retries:
+        return f"{what}: {where}"
     return (
         f"{what}: {where}. The task is declared neither atomic nor idempotent, "
         "so it may have done part of its work. Check, then revive or discard it."

@@ -21,6 +21,7 @@ class Dialect:
         skip_locked: lock what is selected and leave out what another transaction has locked.
             SQLite has one writer at a time, whose BEGIN IMMEDIATE does the same.
         lock: lock what is selected, and wait for whoever has locked it.
+        share: let nobody change what is selected, and wait for whoever is about to.
         to_queue, below_priority: where in the index of pending rows to find a queue's highest
             priority, and its next one. PostgreSQL leaves ``status = 'pending'`` out of a look-up in
             an index whose condition says the same, and would then walk it from its end; but it
@@ -47,6 +48,7 @@ class Dialect:
     until_held: str
     skip_locked: str
     lock: str
+    share: str
     to_queue: str = "t.lane = '' AND t.queue_name = %(queue)s"
     below_priority: str = (
         "t.lane = '' AND t.queue_name = %(queue)s AND t.priority < present.priority"
@@ -85,6 +87,7 @@ DIALECTS = {
         until_held="EXTRACT(EPOCH FROM held_until) - EXTRACT(EPOCH FROM statement_timestamp())",
         skip_locked="FOR NO KEY UPDATE SKIP LOCKED",
         lock="FOR NO KEY UPDATE",
+        share="FOR SHARE",
         to_queue="(t.status, t.lane, t.queue_name) <= ('pending', '', %(queue)s)",
         below_priority=(
             "(t.status, t.lane, t.queue_name, t.priority) < ('pending', '', %(queue)s, present.priority)"
@@ -105,6 +108,7 @@ DIALECTS = {
         or_leave="",
         skip_locked="FOR UPDATE SKIP LOCKED",
         lock="FOR UPDATE",
+        share="LOCK IN SHARE MODE",
         beyond_cursor="run_after >= %(mark_time)s AND (run_after > %(mark_time)s OR id > %(mark_id)s)",
         text="char",
         by_worker="FORCE INDEX (txtasks_claimed)",
@@ -125,6 +129,7 @@ DIALECTS = {
         until_held="(julianday(held_until) - julianday('now')) * 86400.0",
         skip_locked="",
         lock="",
+        share="",
         from_id="(run_after, id) >= (%(begin_time)s, %(begin_id)s)",
         before_id="(run_after, id) < (%(begin_time)s, %(end_id)s)",
         sound_id="AND length(id) = 32 AND id NOT GLOB '*[^0-9a-f]*'",

@@ -125,7 +125,8 @@ class _Absorber(NamedTuple):
 def _tasks(one: Ended, lost: OnCrash | None) -> Iterator[NewTask]:
     attempt = one.attempt
     hooks = _hooks(attempt)
-    if one.arrow is Arrow.BURY and lost is OnCrash.COMPENSATE and "compensate" in hooks:
+    is_undone = one.arrow is Arrow.BURY and lost is not None and lost.compensates
+    if is_undone and "compensate" in hooks:
         yield _new(hooks["compensate"], args=attempt.args, kwargs=attempt.kwargs)
     name = _HOOK_OF.get(one.arrow)
     if name is not None and name in hooks:

@@ -438,6 +438,19 @@ STILL_HELD = """
        AND TRIM(t.status) = 'claimed' AND NOT w.lost
 """
 
+# -- steps: in the transaction of the task's own effects ---------------------------------------------------
+# C has given W1's task to W2, and W1 comes with a step: it finds no row, keeps nothing and rolls back. The lock
+# keeps the row W1's until that COMMIT: what W2 does not read as done, W1 cannot commit any more.
+KEEP_STEP = f"""
+    INSERT INTO txtasks_step (task_id, name, value, attempt, done_at)
+    SELECT id, %(name)s, %(value)s, attempt, {{now}} FROM txtasks_task {_STILL_HELD} {{share}}
+"""
+STEPS_DONE = "SELECT name, value FROM txtasks_step WHERE task_id = %(id)s"
+TASKS_WITH_STEPS = """
+    SELECT DISTINCT task_id FROM txtasks_step WHERE task_id > %(last)s ORDER BY task_id LIMIT %(limit)s
+"""
+FORGET_STEPS = "DELETE FROM txtasks_step WHERE task_id {in_ids}"
+
 # -- cancel -------------------------------------------------------------------------------------
 # In its caller's transaction: a worker that ends the attempt meanwhile finds the row locked, and tries again.
 LOCK_TO_CANCEL = """
@@ -604,6 +617,7 @@ LOCK_IN_STATE = """
 LOCK_REVIVABLE = """
     SELECT id, queue_name FROM txtasks_task
      WHERE id {in_ids} AND TRIM(status) = %(status)s AND NOT (on_crash = 'compensate' AND crashes > 0)
+       AND NOT (on_crash = 'retry+undo' AND crashes >= max_crashes)
            {skip_locked}
 """
 HOLD = "UPDATE txtasks_task SET status = 'held' WHERE id {in_ids} AND TRIM(status) = 'pending'"

@@ -6,5 +6,6 @@ connection's commit, pika's ``basic_publish``, the task functions of this app.
 
 * ``points``: where
 * ``faults``: what
+* ``steps``: the same for steps of a task, each of which plans a fault of its own
 * ``tasks``, ``sender``: a load of every kind of task, whose runs can be counted
 """

@@ -2,7 +2,7 @@
 
 from django.apps import AppConfig
 
-from failpoints import points
+from failpoints import points, steps
 
 
 class FailPoints(AppConfig):
@@ -13,3 +13,4 @@ class FailPoints(AppConfig):
     def ready(self) -> None:
         """Hook the seam that the environment names, if it does."""
         points.arm()
+        steps.arm()

@@ -121,7 +121,7 @@ def by_fault(
 
 def on_each_connection(attach: Callable[[Any], None]) -> None:
     """Attach to each of Django's connections, once, however often it connects."""
-    attached = "_failpoints_attached"
+    attached = f"_failpoints_attached_{id(attach)}"
 
     def receive(connection: Any, **_: Any) -> None:
         if not hasattr(connection, attached):

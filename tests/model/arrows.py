@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from model.rules import COMPENSATE, Case
+from model.rules import Case
 from model.state import BACK, CLAIMED, DEAD, PENDING, SUCCEEDED, Attempt, Row, State, note, set_row
 
 MOVED_BY_ANOTHER = "only the attempt that holds a row moves it"
@@ -47,14 +47,14 @@ def record(case: Case, s: State, a: Attempt, how: str) -> State:
 
 
 def bury(case: Case, s: State, a: Attempt) -> State:
-    row, undone = s.rows[a.slot], case.scenario.policy == COMPENSATE
+    row, undone = s.rows[a.slot], case.scenario.compensates
     assert row is not None
     return set_row(s, a.slot, unclaimed(row, status=DEAD, compensated=undone))
 
 
 def announce(case: Case, s: State, a: Attempt) -> State:
     """The notice of a death, or the compensating task, which is a row of the same transaction."""
-    return note(s, a.instance, dead=True, compensated=case.scenario.policy == COMPENSATE)
+    return note(s, a.instance, dead=True, compensated=case.scenario.compensates)
 
 
 def unclaimed(row: Row, **changes: object) -> Row:

@@ -13,7 +13,7 @@ from model.arrows import (
     in_fence,
     unclaimed,
 )
-from model.rules import RETRY, Case
+from model.rules import Case
 from model.state import (
     CLAIMED,
     LIVING,
@@ -97,7 +97,7 @@ def recover(case: Case, s: State, sight: Sight) -> tuple[str, State]:
 
 
 def runs_again(case: Case, row: Row) -> bool:
-    return case.scenario.policy == RETRY and row.crashes + 1 < case.scenario.max_crashes
+    return case.scenario.retries and row.crashes + 1 < case.scenario.max_crashes
 
 
 def recover_in_one_statement(case: Case, s: State, sight: Sight) -> Steps:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-RETRY, BURY, COMPENSATE = "retry", "bury", "compensate"
+RETRY, BURY, COMPENSATE, RETRY_UNDO = "retry", "bury", "compensate", "retry, then compensate"
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,14 @@ class Scenario:
     releases: int = 0
     stops: int = 0
     revives: int = 0
+
+    @property
+    def retries(self) -> bool:
+        return self.policy in (RETRY, RETRY_UNDO)
+
+    @property
+    def compensates(self) -> bool:
+        return self.policy in (COMPENSATE, RETRY_UNDO)
 
     @property
     def most_runs(self) -> int:

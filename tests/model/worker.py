@@ -13,7 +13,7 @@ from model.arrows import (
     record,
     unclaimed,
 )
-from model.rules import RETRY, Case
+from model.rules import Case
 from model.state import (
     AHEAD,
     BACK,
@@ -107,7 +107,7 @@ def let_go(case: Case, s: State, place: int) -> tuple[str, State]:
         return f"{label}: 0 rows", s
     is_believed = is_living(s, a.worker)
     s = blame(s, LET_GO_BY_A_BELIEVED_WORKER, unless=not (row.ran and is_believed))
-    if case.scenario.policy == RETRY:
+    if case.scenario.retries:
         return label, set_row(s, a.slot, unclaimed(row))
     return f"{label}: dead", announce(case, bury(case, s, a), a)
 

@@ -172,3 +172,15 @@ def received(value):
 @task(unique_key="keyed")
 def keyed(value):
     return value
+
+
+def effect(key, value):
+    ran(key)
+    return (value,)
+
+
+@task(takes_context=True)
+def steps(context, key):
+    """Two steps, and a key twice."""
+    first = context.step("first", effect, key, 1)
+    return [first, context.step("second", effect, key, value=2), context.key("k"), context.key("k")]

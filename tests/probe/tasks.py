@@ -1,5 +1,6 @@
 """Task functions of every kind."""
 
+import ast
 import asyncio
 import functools
 import logging
@@ -21,6 +22,7 @@ from django_txtasks import (
     TaskContext,
     TimedOut,
     signals,
+    subscribe,
     task,
 )
 from django_txtasks.management import console
@@ -340,6 +342,11 @@ def pay(key, *, amount):
     time.sleep(60)
 
 
+@task(compensate=undo, idempotent=True)
+def try_to_pay(key, *, amount):
+    ran(key)
+
+
 @task
 def notice(event):
     ran(f"notice {event['task_name'].rsplit('.')[-1]}")
@@ -596,3 +603,97 @@ def nap(seconds):
 @task(once=lambda event, kind="paid": f"{kind} {event}" if event else None)
 def receive(event, kind="paid"):
     ran(f"{kind} {event}")
+
+
+# -- steps ----------------------------------------------------------------------------------------
+
+
+def effect(key, value=None, error=None):
+    """What a step does."""
+    ran(key)
+    if error:
+        raise ValueError(error)
+    return value
+
+
+@task(takes_context=True, max_attempts=9)
+def two_steps(ctx: TaskContext, key, value="1"):
+    """Fail between the steps, once; the first one's value is written as in Python."""
+    first = ctx.step("first", effect, f"{key} first", ast.literal_eval(value))
+    if ctx.attempt == 1:
+        raise ValueError(repr(first))
+    return [repr(first), ctx.step("second", effect, key=f"{key} second", value=2)]
+
+
+@task(takes_context=True, idempotent=True)
+async def two_steps_async(ctx: TaskContext, key):
+    first = await ctx.astep("first", effect, f"{key} first", 1)
+    if ctx.attempt == 1:
+        raise ValueError(repr(first))
+    return [repr(first), await ctx.astep("second", effect, f"{key} second", 2)]
+
+
+async def effect_async():
+    return 1
+
+
+def step_in_a_step(ctx):
+    return ctx.step("inner", effect, "inner")
+
+
+def _with_autocommit_off(ctx):
+    transaction.set_autocommit(False)
+    try:
+        ctx.step("autocommit off", effect, "autocommit off")
+    finally:
+        transaction.rollback()
+        transaction.set_autocommit(True)
+
+
+WRONG_STEPS = {
+    "in a block": lambda ctx: transaction.atomic(ctx.step)("in a block", effect, "in a block"),
+    "in a step": lambda ctx: ctx.step("outer", step_in_a_step, ctx),
+    "twice": lambda ctx: [ctx.step("one", effect, "one"), ctx.step("one", effect, "two")],
+    "without a name": lambda ctx: ctx.step(effect, "unnamed"),
+    "long name": lambda ctx: ctx.step("n" * 101, effect, "long"),
+    "async": lambda ctx: ctx.step("async", effect_async),
+    "no JSON": lambda ctx: ctx.step("no JSON", effect, "no JSON", {1, 2}),
+    "autocommit off": _with_autocommit_off,
+    "key": lambda ctx: ctx.key(""),
+}
+
+
+@task(takes_context=True, max_attempts=1)
+def wrong_step(ctx: TaskContext, how):
+    WRONG_STEPS[how](ctx)
+
+
+@task(takes_context=True, max_attempts=1, atomic=True)
+def atomic_step(ctx: TaskContext):
+    ctx.step("atomic", effect, "atomic")
+
+
+@task(takes_context=True)
+def steps_of_keys(ctx: TaskContext, names):
+    if ctx.attempt == 1:
+        ctx.step("keys", lambda: [ctx.key(name) for name in names])
+        raise ValueError("again")
+    return [ctx.step("keys", list), [ctx.key(name) for name in names]]
+
+
+# -- events ---------------------------------------------------------------------------------------
+
+
+@subscribe("probe.happened")
+@task(max_attempts=3)
+def hear(key, fails=False):
+    ran(f"{key} heard")
+    if fails:
+        raise ValueError(key)
+
+
+@subscribe("probe.happened")
+@subscribe("probe.also")
+@task(atomic=True, priority=7)
+def hear_too(key, fails=False):
+    ran(f"{key} heard, too")

@@ -18,6 +18,11 @@ def mail(to: str, lines: list[str]) -> None: ...
 def book(context: TaskContext, order: int) -> None:
     context.check()
     context.chekc()  # wrong
+    text: str = context.step("send", send.function, order, copy=True)
+    number: int = context.step("send", send.function, order)  # wrong
+    context.step("send", send.function, str(order))  # wrong
+    key: str = context.key("send")
+    print(text, number, key)
 
 
 @task(on_success=send)

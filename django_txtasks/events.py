@@ -1,0 +1,112 @@
+"""Events: one task for each task function that has subscribed, in the transaction of whoever publishes."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from asgiref.sync import sync_to_async
+
+from django_txtasks.conf import get_config
+from django_txtasks.enqueueing import enqueue_many, warn_caller
+from django_txtasks.exceptions import InvalidDeclaration, UnknownEvent
+from django_txtasks.handles import Enqueueable, TaskHandle
+from django_txtasks.registry import Declaration
+
+F = TypeVar("F", bound=Enqueueable[Any])
+
+MOST_NAME_CHARACTERS = 200
+_subscribers: dict[str, dict[str, Enqueueable[Any]]] = {}  # by event, and by name of the function
+
+
+class NoSubscribersWarning(UserWarning):
+    """An event was published to which no task function of this process has subscribed."""
+
+
+def subscribe(event: str) -> Callable[[F], F]:
+    """Subscribe a task function to an event; one may have several.
+
+    Use it above ``@task``. The function gets what ``publish`` is given.
+
+    Args:
+        event: text of at most 200 characters, such as ``"order.paid"``.
+
+    Raises:
+        InvalidDeclaration: that is no such text, or no task function.
+    """
+    _check_name(event)
+
+    def remember(function: F) -> F:
+        declaration = getattr(function, "declaration", None)
+        if not isinstance(declaration, Declaration):
+            raise InvalidDeclaration(
+                f"@subscribe({event!r}) was used on {function!r}, which is no task function. Declare it with "
+                "@task, below @subscribe."
+            )
+        # by name, since a module may be loaded again
+        _subscribers.setdefault(event, {})[declaration.name] = function
+        return function
+
+    return remember
+
+
+def subscribers(event: str) -> list[str]:
+    """Return the names of the task functions of this process that have subscribed to an event, sorted."""
+    return sorted(_subscribers.get(event, ()))
+
+
+def subscribed_events() -> list[str]:
+    """Return the events to which a task function of this process has subscribed, sorted."""
+    return sorted(_subscribers)
+
+
+def publish(event: str, /, *args: Any, **kwargs: Any) -> list[TaskHandle]:
+    """Enqueue a task for each subscriber of an event, in the current transaction: all of them or none.
+
+    Each has its own retries, queue and crash policy. If there is no subscriber, it warns: a name may be wrong.
+
+    Args:
+        args, kwargs: what each subscriber gets.
+
+    Returns:
+        Their handles, in the order of the functions' names.
+
+    Raises:
+        UnknownEvent: ``TXTASKS["events"]`` does not have it.
+        InvalidArguments, UnknownQueue, InvalidOption: as ``enqueue_many``; it names the subscriber.
+    """
+    known = get_config().events
+    if known is not None and event not in known:
+        raise UnknownEvent(
+            f"The event {event!r} is not in TXTASKS['events'].{_meant(event, known)} Fix the name or add "
+            "the event."
+        )
+    found = _subscribers.get(event, {})
+    if not found:
+        warn_caller(
+            f"The event {event!r} has no subscribers in this process, so no task is enqueued."
+            f"{_meant(event, subscribed_events())} Subscribers are known once their module is imported, as "
+            "tasks.py of installed apps is.",
+            NoSubscribersWarning,
+        )
+    return enqueue_many((found[name], args, kwargs) for name in sorted(found))
+
+
+async def apublish(event: str, /, *args: Any, **kwargs: Any) -> list[TaskHandle]:
+    """Like ``publish``, from async code; see ``aenqueue_task``."""
+    return await sync_to_async(publish, thread_sensitive=True)(event, *args, **kwargs)
+
+
+def _check_name(event: Any) -> None:
+    is_text = isinstance(event, str) and 0 < len(event) <= MOST_NAME_CHARACTERS
+    if not is_text or not event.isprintable():
+        raise InvalidDeclaration(
+            f"@subscribe({event!r}): say the event's name, printable text of 1 to {MOST_NAME_CHARACTERS} "
+            "characters, as in @subscribe('order.paid')."
+        )
+
+
+def _meant(event: Any, known: Any) -> str:
+    near = difflib.get_close_matches(str(event), known, n=1)
+    return f" Did you mean {near[0]!r}?" if near else ""

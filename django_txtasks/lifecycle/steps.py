@@ -1,0 +1,65 @@
+"""Steps that tasks have done, and what they returned: rows of their own, committed with the effects."""
+
+from __future__ import annotations
+
+import uuid
+
+from django_txtasks.exceptions import ClaimLost
+from django_txtasks.lifecycle import statements
+from django_txtasks.lifecycle.attempts import Attempt
+from django_txtasks.lifecycle.execute import as_uuid, execute, fetch, fetch_column
+
+TASKS_PER_LOOK = 500
+FIRST_TASK = uuid.UUID(int=0)
+
+
+def done_before(alias: str, attempt: Attempt) -> dict[str, str]:
+    """Return the values, as JSON text, of the steps that earlier attempts have committed, by their names."""
+    if attempt.number == 1:
+        return {}
+    return dict(fetch(alias, statements.STEPS_DONE, id=attempt.task_id))
+
+
+def keep(alias: str, attempt: Attempt, name: str, value: str) -> None:
+    """Write a step down, in the transaction of its effects: they are committed together, or rolled back.
+
+    Args:
+        value: JSON text.
+
+    Raises:
+        ClaimLost: the row has moved on without this attempt; the caller's transaction must roll back.
+    """
+    task_id, number, worker = attempt.fence
+    kept = execute(
+        alias,
+        statements.KEEP_STEP,
+        id=task_id,
+        attempt=number,
+        worker=worker,
+        name=name,
+        value=value,
+    )
+    if not kept:
+        raise ClaimLost(
+            f"attempt {number} no longer holds task {task_id}: its step {name!r} is rolled back"
+        )
+
+
+def forget(alias: str, last: uuid.UUID) -> tuple[int, uuid.UUID]:
+    """Delete the steps of tasks that have no row any more, live or finished: among the next tasks behind ``last``.
+
+    Returns:
+        How many tasks these were, and the last one looked at; the first of all ids once none is left.
+    """
+    ids = [
+        as_uuid(one)
+        for one in fetch_column(alias, statements.TASKS_WITH_STEPS, last=last, limit=TASKS_PER_LOOK)
+    ]
+    if not ids:
+        return 0, FIRST_TASK
+    # a task that has a step had its row before, and an id is never used again
+    known = {as_uuid(one) for one in fetch_column(alias, statements.KNOWN_IDS, ids=ids)}
+    gone = [one for one in ids if one not in known]
+    if gone:
+        execute(alias, statements.FORGET_STEPS, ids=gone)
+    return len(gone), ids[-1] if len(ids) == TASKS_PER_LOOK else FIRST_TASK

@@ -1,0 +1,110 @@
+"""Steps of a task: each one's effects in the task's database happen once, however often the task is tried."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import cached_property
+from typing import Any
+
+from django.db import connections, transaction
+
+from django_txtasks import payload, registry
+from django_txtasks.exceptions import StepRefused
+from django_txtasks.lifecycle import steps
+from django_txtasks.lifecycle.attempts import Attempt
+
+MOST_NAME_CHARACTERS = 100
+
+
+class Steps:
+    """The steps of one attempt."""
+
+    def __init__(self, alias: str, attempt: Attempt) -> None:
+        self._alias, self._attempt = alias, attempt
+        self._begun: set[str] = set()
+
+    def run(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+    ) -> Any:
+        """Return what the function returned when the step was done; see ``TaskContext.step``."""
+        self._begin(name)
+        if name in self._done:
+            return json.loads(self._done[name])
+        with ExitStack() as stack:
+            self._enter_transaction(stack, name)
+            value = text_of_value(name, function(*args, **kwargs))
+            steps.keep(self._alias, self._attempt, name, value)
+        return json.loads(value)
+
+    @cached_property
+    def _done(self) -> dict[str, str]:
+        return steps.done_before(self._alias, self._attempt)
+
+    def _begin(self, name: str) -> None:
+        check_name(name)
+        declaration = registry.find(self._attempt.task_name)
+        if declaration is not None and declaration.atomic:
+            raise StepRefused(
+                f"{self._attempt.task_name} is atomic=True: all of it is one transaction, in which step {name!r} "
+                "could not be committed by itself. Drop atomic=True, or the step."
+            )
+        if name in self._begun:
+            raise StepRefused(
+                f"Step {name!r} was begun before in this attempt: the next attempt could not tell the two apart. "
+                "Give each step a name of its own, such as f'mail {number}' in a loop."
+            )
+        self._begun.add(name)
+
+    def _enter_transaction(self, stack: ExitStack, name: str) -> None:
+        connection = connections[self._alias]
+        if not connection.in_atomic_block and not connection.get_autocommit():
+            raise StepRefused(
+                f"Step {name!r} was begun with autocommit off: it is a transaction of its own. Turn it on before."
+            )
+        try:
+            stack.enter_context(transaction.atomic(using=self._alias, durable=True))
+        except RuntimeError as error:
+            raise StepRefused(
+                f"Step {name!r} was begun inside transaction.atomic(), or in another step: it is a transaction of "
+                "its own, and what is rolled back around it would be. Begin it outside."
+            ) from error
+
+
+def check_name(name: Any) -> None:
+    """Raise StepRefused unless it is text that can name a step."""
+    is_text = isinstance(name, str) and 0 < len(name) <= MOST_NAME_CHARACTERS and name.isprintable()
+    if not is_text:
+        raise StepRefused(
+            f"A step, or a key, was called {name!r}: say its name first, printable text of 1 to "
+            f"{MOST_NAME_CHARACTERS} characters, as in ctx.step('reserve', reserve_stock, order_id)."
+        )
+
+
+def text_of_value(name: str, value: Any) -> str:
+    """Return what a step returned as JSON text.
+
+    Raises:
+        StepRefused: it is a coroutine.
+        InvalidArguments: it cannot be stored as JSON.
+    """
+    if inspect.iscoroutine(value):
+        value.close()
+        raise StepRefused(
+            f"Step {name!r} is an async function, and Django has no transactions in async code. Make it a sync "
+            "one, and call it by await ctx.astep(…)."
+        )
+    return payload.encode(value, name=f"the value of step {name!r}")
+
+
+def key_of(task_id: uuid.UUID | str, name: str) -> str:
+    """Return the key of something that a task asks another system for; see ``TaskContext.key``."""
+    check_name(name)
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, f"{task_id} {name}"))
