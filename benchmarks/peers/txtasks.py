@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import random
@@ -12,6 +13,7 @@ from typing import Any
 
 import django
 import records
+from asgiref.sync import sync_to_async
 
 from peers import clashing, filling
 
@@ -109,6 +111,64 @@ def pace(count: str, seconds: str) -> None:
         with transaction.atomic():
             tasks.idempotent.enqueue(key)
         records.write(key)
+
+
+def wait(count: str, way: str) -> None:
+    """Enqueue one no-op and wait for its result, one after the other; record its key, and then -key - 1."""
+    django.setup()
+    from bench import tasks
+    from django.db import transaction
+
+    async def waits(key: int) -> None:
+        handle = await sync_to_async(enqueue)(key)
+        records.write(key)
+        await handle.aresult(60)
+        records.write(-key - 1)
+
+    async def all_of_them() -> None:
+        for key in range(int(count)):
+            await waits(key)
+
+    def enqueue(key: int) -> Any:
+        with transaction.atomic():
+            return tasks.idempotent.enqueue(key)
+
+    if way == "aresult":
+        asyncio.run(all_of_them())
+        return
+    for key in range(int(count)):
+        handle = enqueue(key)
+        records.write(key)
+        handle.result(60)
+        records.write(-key - 1)
+
+
+def await_all(count: str, who: str = "") -> None:
+    """Enqueue no-ops at once and wait for all; record the begin, the end, and the number of looks as a key."""
+    django.setup()
+    from bench import tasks
+    from django.db import connection
+
+    from django_txtasks import enqueue_many, hints
+
+    seen = []
+
+    def count_it(execute: Any, *call: Any) -> Any:
+        seen.append(1)
+        return execute(*call)
+
+    async def all_of_them(handles: list[Any]) -> None:
+        await sync_to_async(lambda: connection.execute_wrappers.append(count_it))()
+        await asyncio.gather(*(handle.aresult(60) for handle in handles))
+
+    handles = enqueue_many((tasks.idempotent, [key]) for key in range(int(count)))
+    records.write(0)
+    if who == "nobody":
+        hints.flush()
+        return
+    asyncio.run(all_of_them(handles))
+    records.write(1)
+    records.write(len(seen))
 
 
 def appoint(count: str, ahead: str, seconds: str) -> None:
