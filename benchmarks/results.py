@@ -5,7 +5,8 @@
 One after the other: milliseconds from the return of the COMMIT that enqueued a no-op to the return of
 ``handle.result()``, while one worker process is idle, with RabbitMQ and without; and the same by ``aresult()``.
 Then as many coroutines as --waiters says wait at once, for tasks that have been enqueued together: seconds until
-the last of them has its result, statements that looked for them, and until the last task has run where nobody waits.
+the last of them has its result, statements that looked for them, and until the last task has run where nobody
+waits.
 """
 
 from __future__ import annotations
