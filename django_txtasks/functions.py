@@ -91,6 +91,26 @@ class TaskContext:
         await sync_to_async(self.check)()
 
 
+@dataclass(frozen=True)
+class WithResult:
+    """A task function as an ``on_success`` that is called with the result; see ``TaskFunction.with_result``."""
+
+    function: Any
+    gets_result: bool = field(default=True, init=False, repr=False)
+
+    @property
+    def declaration(self) -> Declaration:
+        """That of the function."""
+        declaration: Declaration = self.function.declaration
+        return declaration
+
+    @property
+    def options(self) -> Options:
+        """Those of the function."""
+        options: Options = self.function.options
+        return options
+
+
 class TaskFunction(Generic[P, R]):
     """A function declared with ``@task``. Calling it runs it here and now, like any function."""
 
@@ -120,6 +140,14 @@ class TaskFunction(Generic[P, R]):
         """Like ``enqueue``, from async code."""
         return await enqueueing.aenqueue_task(self, *args, **kwargs)
 
+    def with_result(self) -> WithResult:
+        """Return this function as an ``on_success`` that gets the result of the task before it.
+
+        The result is its only argument, as JSON gives it back: a tuple comes as a list. It is enqueued in the
+        transaction that finishes the task before it, whether or not finished tasks are kept.
+        """
+        return WithResult(self)
+
     def using(
         self,
         *,
@@ -131,7 +159,7 @@ class TaskFunction(Generic[P, R]):
         max_attempts: int | None = None,
         max_crashes: int | None = None,
         timeout: timedelta | float | None = None,
-        on_success: TaskFunction[..., Any] | None = None,
+        on_success: TaskFunction[..., Any] | WithResult | None = None,
         on_retry: TaskFunction[..., Any] | None = None,
         on_failure: TaskFunction[..., Any] | None = None,
         unique_key: TextOfCall | None = None,
@@ -203,7 +231,7 @@ def task(
     once: TextOfCall | None = ...,
     once_for: timedelta | float | None = ...,
     compensate: TaskFunction[..., Any] | None = ...,
-    on_success: TaskFunction[..., Any] | None = ...,
+    on_success: TaskFunction[..., Any] | WithResult | None = ...,
     on_retry: TaskFunction[..., Any] | None = ...,
     on_failure: TaskFunction[..., Any] | None = ...,
 ) -> Callable[[Callable[P, R]], TaskFunction[P, R]]: ...
@@ -229,7 +257,7 @@ def task(
     once: TextOfCall | None = ...,
     once_for: timedelta | float | None = ...,
     compensate: TaskFunction[..., Any] | None = ...,
-    on_success: TaskFunction[..., Any] | None = ...,
+    on_success: TaskFunction[..., Any] | WithResult | None = ...,
     on_retry: TaskFunction[..., Any] | None = ...,
     on_failure: TaskFunction[..., Any] | None = ...,
 ) -> Callable[[Callable[Concatenate[TaskContext, P], R]], TaskFunction[P, R]]: ...
@@ -256,7 +284,7 @@ def task(
     once: TextOfCall | None = None,
     once_for: timedelta | float | None = None,
     compensate: TaskFunction[..., Any] | None = None,
-    on_success: TaskFunction[..., Any] | None = None,
+    on_success: TaskFunction[..., Any] | WithResult | None = None,
     on_retry: TaskFunction[..., Any] | None = None,
     on_failure: TaskFunction[..., Any] | None = None,
     **unknown: Any,
@@ -297,7 +325,7 @@ def task(
             dead, in one transaction. Such a task cannot be revived.
         on_success, on_retry, on_failure: a task function, enqueued when an attempt has finished, will be
             repeated, or has left the task dead, in the transaction of that change. It gets one
-            dict: event, task_id, task_name, queue_name, args, kwargs, attempt, failures, crashes,
+            dict, or for ``on_success=other.with_result()`` the result instead: event, task_id, task_name, queue_name, args, kwargs, attempt, failures, crashes,
             result, error.
 
     Raises:

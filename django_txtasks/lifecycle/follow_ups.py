@@ -129,7 +129,8 @@ def _tasks(one: Ended, lost: OnCrash | None) -> Iterator[NewTask]:
         yield _new(hooks["compensate"], args=attempt.args, kwargs=attempt.kwargs)
     name = _HOOK_OF.get(one.arrow)
     if name is not None and name in hooks:
-        yield _new(hooks[name], args=_event(one))
+        gets_result = one.arrow is Arrow.FINISH and hooks[name].get("with_result", False)
+        yield _new(hooks[name], args=f"[{one.result or 'null'}]" if gets_result else _event(one))
 
 
 def _hooks(attempt: Attempt) -> dict[str, Any]:
@@ -167,7 +168,8 @@ def _notice(name: str, args: str, config: Config, delay: timedelta | None = None
 
 def _new(task_spec: dict[str, Any], *, args: str, kwargs: str = "{}") -> NewTask:
     hooks = json.dumps(task_spec["hooks"], separators=(",", ":"))
-    return NewTask(new_id(), RowDefaults(**{**task_spec, "hooks": hooks}), args, kwargs)
+    values = {name: value for name, value in task_spec.items() if name != "with_result"}
+    return NewTask(new_id(), RowDefaults(**{**values, "hooks": hooks}), args, kwargs)
 
 
 def _event(one: Ended) -> str:

@@ -296,6 +296,29 @@ def told_atomic(value):
     return value
 
 
+@task
+def add_up(numbers):
+    ran(f"sum {numbers if numbers is None else sum(numbers)}")
+    return numbers
+
+
+@task
+def tell_size(texts):
+    ran(f"{len(texts)} of {len(texts[0])}")
+
+
+@task(on_success=add_up.with_result(), max_attempts=1)
+def numbers(values):
+    if values == "none":
+        raise ValueError(values)
+    return values
+
+
+@task(on_success=add_up.with_result(), atomic=True)
+def numbers_atomic(values):
+    return values
+
+
 @task(on_failure=tell)
 def told_of_a_crash(key):
     ran(key)
