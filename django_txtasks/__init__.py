@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from django_txtasks.batches import BatchHandle, BatchStatus, batch, get_batch
     from django_txtasks.enqueueing import (
         NotTransactionalWarning,
         TaskHandle,
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
         status_of,
     )
     from django_txtasks.exceptions import (
+        BatchEnded,
         ClaimLost,
+        NotInBatch,
         Reject,
         Retry,
         Snooze,
@@ -33,8 +36,12 @@ if TYPE_CHECKING:
     from django_txtasks.lifecycle.cancelling import CancelResult
 
 __all__ = [
+    "BatchEnded",
+    "BatchHandle",
+    "BatchStatus",
     "CancelResult",
     "ClaimLost",
+    "NotInBatch",
     "NotTransactionalWarning",
     "Reject",
     "Retry",
@@ -46,18 +53,24 @@ __all__ = [
     "TimedOut",
     "TxTasksError",
     "aenqueue_task",
+    "batch",
     "cancel_task",
     "cancel_tasks",
     "enqueue_many",
     "enqueue_task",
+    "get_batch",
     "status_of",
     "task",
 ]
 __version__ = "0.1.0"
 
 _ROOM_OF = {
+    "BatchEnded": "exceptions",
+    "BatchHandle": "batches",
+    "BatchStatus": "batches",
     "CancelResult": "lifecycle.cancelling",
     "ClaimLost": "exceptions",
+    "NotInBatch": "exceptions",
     "NotTransactionalWarning": "enqueueing",
     "Reject": "exceptions",
     "Retry": "exceptions",
@@ -69,10 +82,12 @@ _ROOM_OF = {
     "TimedOut": "exceptions",
     "TxTasksError": "exceptions",
     "aenqueue_task": "enqueueing",
+    "batch": "batches",
     "cancel_task": "enqueueing",
     "cancel_tasks": "enqueueing",
     "enqueue_many": "enqueueing",
     "enqueue_task": "enqueueing",
+    "get_batch": "batches",
     "status_of": "enqueueing",
     "task": "functions",
 }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import fields
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from typing import Any
 
@@ -40,6 +40,26 @@ OF_TASK = (
 """Options of ``@task``."""
 OF_USING = tuple(one.name for one in fields(Options))
 """Options of ``using()``."""
+
+
+@dataclass(frozen=True)
+class WithResult:
+    """A task function as an ``on_success`` that is called with the result; see ``TaskFunction.with_result``."""
+
+    function: Any
+    gets_result: bool = field(default=True, init=False, repr=False)
+
+    @property
+    def declaration(self) -> Declaration:
+        """That of the function."""
+        declaration: Declaration = self.function.declaration
+        return declaration
+
+    @property
+    def options(self) -> Options:
+        """Those of the function."""
+        options: Options = self.function.options
+        return options
 
 
 def declaration_of(
@@ -266,13 +286,13 @@ def _check_result_of(declaration: Declaration, option: str, name: str) -> None:
     """Refuse a hook with the result where there is none, or that could not be called with it."""
     if option != "on_success":
         raise InvalidDeclaration(
-            f"{name} has {option}={declaration.name}.with_result(): only a task that succeeds has a result. Use it "
-            "with on_success=."
+            f"{name} has {option}={declaration.name}.with_result(): only a task that succeeds has a result. Use "
+            "it with on_success=."
         )
     if 1 not in declaration.lengths:
         raise InvalidDeclaration(
-            f"{name} has on_success={declaration.name}.with_result(), but {declaration.name}{declaration.signature} "
-            "cannot be called with one argument, the result."
+            f"{name} has on_success={declaration.name}.with_result(), but it cannot be called with one argument, "
+            f"the result: {declaration.name}{declaration.signature}."
         )
 
 

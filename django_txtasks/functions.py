@@ -6,6 +6,7 @@ import functools
 import inspect
 import uuid
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import (
@@ -22,9 +23,10 @@ from typing import (
 
 from asgiref.sync import sync_to_async
 
-from django_txtasks import enqueueing, foreign, registry
+from django_txtasks import batches, enqueueing, foreign, registry
+from django_txtasks.batches import BatchHandle
 from django_txtasks.cancel_requests import CancelRequests
-from django_txtasks.declaring import OF_USING, declaration_of, refuse_unknown
+from django_txtasks.declaring import OF_USING, WithResult, declaration_of, refuse_unknown
 from django_txtasks.exceptions import ClaimLost, InvalidDeclaration, TaskCancelled
 from django_txtasks.lifecycle import claims
 from django_txtasks.lifecycle.attempts import Attempt
@@ -86,29 +88,23 @@ class TaskContext:
         if standing is claims.Standing.ASKED_TO_STOP:
             raise TaskCancelled(f"attempt {self.attempt} of task {self.task_id} was asked to stop")
 
+    def batch(self) -> AbstractContextManager[BatchHandle]:
+        """Add members to the batch that this task is in: what is enqueued in ``with ctx.batch():``.
+
+        It is a transaction, or part of the open one, and keeps this task's row locked until that ends: the batch
+        cannot end before. An async task does it in a function that it calls by ``sync_to_async``.
+
+        Raises:
+            ClaimLost: as ``check``. Let it pass.
+            NotInBatch: this task is in none.
+            BatchEnded: this task was revived after its batch had ended.
+            InvalidOption: another batch is open.
+        """
+        return batches.of_member(self._alias, self._claim)
+
     async def acheck(self) -> None:
         """Like ``check``, from an async task."""
         await sync_to_async(self.check)()
-
-
-@dataclass(frozen=True)
-class WithResult:
-    """A task function as an ``on_success`` that is called with the result; see ``TaskFunction.with_result``."""
-
-    function: Any
-    gets_result: bool = field(default=True, init=False, repr=False)
-
-    @property
-    def declaration(self) -> Declaration:
-        """That of the function."""
-        declaration: Declaration = self.function.declaration
-        return declaration
-
-    @property
-    def options(self) -> Options:
-        """Those of the function."""
-        options: Options = self.function.options
-        return options
 
 
 class TaskFunction(Generic[P, R]):
@@ -325,8 +321,8 @@ def task(
             dead, in one transaction. Such a task cannot be revived.
         on_success, on_retry, on_failure: a task function, enqueued when an attempt has finished, will be
             repeated, or has left the task dead, in the transaction of that change. It gets one
-            dict, or for ``on_success=other.with_result()`` the result instead: event, task_id, task_name, queue_name, args, kwargs, attempt, failures, crashes,
-            result, error.
+            dict: event, task_id, task_name, queue_name, args, kwargs, attempt, failures, crashes,
+            result, error. As ``on_success=other.with_result()`` it gets the result instead.
 
     Raises:
         InvalidDeclaration: not a function of a module, or options that contradict each other.

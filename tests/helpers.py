@@ -31,6 +31,7 @@ NAMES_OF_TABLES = [
     "txtasks_pausedqueue",
     "txtasks_lane",
     "txtasks_once",
+    "txtasks_batch",
     "probe_run",
     "orders_receipt",
     "orders_order",

@@ -145,7 +145,7 @@ def test_a_result_is_for_on_success_and_for_a_function_that_takes_it():
         task(on_failure=tasks.add_up.with_result())(lone)
     with pytest.raises(InvalidOption, match="only a task that succeeds has a result"):
         tasks.told.using(on_retry=tasks.add_up.with_result()).enqueue("x")
-    with pytest.raises(InvalidDeclaration, match=r"cannot be called with one argument, the result"):
+    with pytest.raises(InvalidDeclaration, match="cannot be called with one argument, the result"):
         task(on_success=tasks.nothing.with_result())(lone)
     with pytest.raises(InvalidDeclaration, match=r"with using\(\)"):
         task(on_success=tasks.add_up.using(priority=3).with_result())(lone)

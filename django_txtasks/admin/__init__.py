@@ -3,12 +3,12 @@
 Nothing here writes a task: each action calls ``lifecycle.operators``, which checks under a lock what
 state the row is in.
 
-* ``lists``, ``cleaners``, ``queues``, ``lanes``: the models' pages; ``pages``: what they have in common
+* ``lists``, ``cleaners``, ``queues``, ``lanes``, ``batches``: the models' pages; ``pages``: what they share
 * ``actions``: revive, discard, hold, resume, cancel, run now
 * ``filters``, ``columns``: what is asked of the database
 * ``shown``: how foreign values look on a page
 """
 
-from django_txtasks.admin import cleaners, lanes, lists, queues
+from django_txtasks.admin import batches, cleaners, lanes, lists, queues
 
-__all__ = ["cleaners", "lanes", "lists", "queues"]
+__all__ = ["batches", "cleaners", "lanes", "lists", "queues"]

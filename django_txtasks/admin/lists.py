@@ -36,7 +36,10 @@ class TaskAdmin(TaskActions, TaskPages):
         filters.TaskFilter,
     )  # fmt: skip
     fieldsets = (
-        (None, {"fields": ("name", "state", "reasons", "queue", "in_lane", "priority")}),
+        (
+            None,
+            {"fields": ("name", "state", "reasons", "queue", "in_lane", "batch_link", "priority")},
+        ),
         (_("Attempts"), {"fields": ("attempts", "snoozes", "worker_link", "late", "error_list")}),
         (_("Policy"), {"fields": ("on_crash", "time_limit", "hook_names", "unique", "merged")}),
         (_("Arguments"), {"fields": ("arguments", "keywords")}),
@@ -172,7 +175,7 @@ class FinishedTaskAdmin(TaskPages):
     list_display = ("name", "ending", "queue", "attempt_number", "finished", "took", "last_error")
     list_filter = (filters.OutcomeFilter, filters.QueueFilter, filters.TaskFilter)
     fieldsets = (
-        (None, {"fields": ("name", "ending", "queue", "priority")}),
+        (None, {"fields": ("name", "ending", "queue", "batch_link", "priority")}),
         (
             _("Attempts"),
             {

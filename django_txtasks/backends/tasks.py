@@ -11,9 +11,8 @@ from typing import Any
 from django_txtasks import foreign, registry
 from django_txtasks.backends import compat
 from django_txtasks.backends.running import EntryPoint, TaskContext
-from django_txtasks.declaring import HOOKS, declaration_of, refuse_unknown
+from django_txtasks.declaring import HOOKS, WithResult, declaration_of, refuse_unknown
 from django_txtasks.exceptions import TxTasksError, UnknownOption
-from django_txtasks.functions import WithResult
 from django_txtasks.registry import Declaration, Options
 
 _OF_DECLARATION = {"atomic", "keep", "backoff", "max_snoozes", "interruptible"}

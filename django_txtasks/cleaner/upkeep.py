@@ -12,12 +12,14 @@ from django_txtasks import signals
 from django_txtasks.cleaner.removal import Removal
 from django_txtasks.cleaner.renotifier import Notify, Renotifier
 from django_txtasks.conf import Config
-from django_txtasks.lifecycle import cleaners, cleaning, lanes, names, once
+from django_txtasks.lifecycle import batches, cleaners, cleaning, lanes, names, once
 from django_txtasks.lifecycle.cleaning import Removed
 from django_txtasks.lifecycle.transactions import own_transaction
 
 KEEP_LOST_WORKERS = timedelta(days=1)
 KEEP_UNUSED_LANES = timedelta(days=7)
+KEEP_BATCHES = timedelta(days=1)
+"""How long ended batches are kept where finished tasks are for less."""
 
 Emit = Callable[..., None]
 
@@ -43,7 +45,7 @@ class Upkeep:
         clock: Callable[[], float],
     ) -> None:
         self._config, self._alias, self._clock = config, alias, clock
-        self._emit, self._skip = emit, skip
+        self._emit, self._skip, self._notify = emit, skip, notify
         self._renotifier = None if notify is None else Renotifier(config, alias, notify)
         self._removals = {"expired": Removal(self._expire, self._lately, clock)}
         if config.keep_finished is not None:
@@ -93,6 +95,24 @@ class Upkeep:
         while count == once.KEYS_PER_BATCH and self._clock() <= end:
             with self._transaction():
                 count = once.forget(self._alias)
+            yield Counter()
+
+    def end_batches(self) -> Iterator[Counter[str]]:
+        """End batches whose last member was ended by somebody who has not looked, and forget those of long ago."""
+        after: uuid.UUID | None = batches.FIRST_ID
+        while after is not None:
+            with self._transaction():
+                over, after = batches.without_live_member(self._alias, after)
+            for batch in over:
+                follow_ups = batches.look(self._alias, batch).follow_ups
+                if follow_ups and self._notify is not None:
+                    self._notify(follow_ups)
+                yield Counter()
+            yield Counter()
+        if self._config.keep_finished is not None:
+            age = max(self._config.keep_finished, KEEP_BATCHES).total_seconds()
+            with self._transaction():
+                batches.forget(self._alias, age)
             yield Counter()
 
     def tell_of_long_claims(self) -> Iterator[Counter[str]]:

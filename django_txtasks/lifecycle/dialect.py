@@ -30,8 +30,9 @@ class Dialect:
             milliseconds or microseconds; but it does find its place by comparing rows.
         utc: what ends the text of a time that is in UTC.
         sound_id: leave out rows whose id is none that can be read back: SQLite takes any text.
-        by_worker, by_queue, by_expiry, by_finish, by_lane, by_until: the index to follow, whatever statistics say;
-            PostgreSQL, which has no such words, is told by ``own_transaction(in_order=True)``.
+        by_worker, by_queue, by_expiry, by_finish, by_lane, by_until, by_batch, by_ended, by_end: the index to
+            follow, whatever statistics say; PostgreSQL, which has no such words, is told by
+            ``own_transaction(in_order=True)``.
         text: the type of text, for a cast.
         key: the column of that name, which is a word of SQL on MariaDB.
         name: a task's name, to compare: MariaDB takes capitals and NUL for the same.
@@ -64,6 +65,9 @@ class Dialect:
     by_finish: str = ""
     by_lane: str = ""
     by_until: str = ""
+    by_batch: str = ""
+    by_ended: str = ""
+    by_end: str = ""
     insert_new: str = "INSERT"
     or_leave: str = "ON CONFLICT DO NOTHING"
     json: str = ""
@@ -110,6 +114,9 @@ DIALECTS = {
         by_finish="FORCE INDEX (txtasks_finished_at)",
         by_lane="FORCE INDEX (txtasks_pending)",
         by_until="FORCE INDEX (txtasks_once_until)",
+        by_batch="FORCE INDEX (txtasks_in_batch)",
+        by_ended="FORCE INDEX (txtasks_of_batch)",
+        by_end="FORCE INDEX (txtasks_batch_end)",
         name="CAST(task_name AS BINARY)",
         key="`key`",
     ),
@@ -131,6 +138,9 @@ DIALECTS = {
         by_finish="INDEXED BY txtasks_finished_at",
         by_lane="INDEXED BY txtasks_in_lane",
         by_until="INDEXED BY txtasks_once_until",
+        by_batch="INDEXED BY txtasks_in_batch",
+        by_ended="INDEXED BY txtasks_of_batch",
+        by_end="INDEXED BY txtasks_batch_end",
     ),
 }
 

@@ -48,7 +48,7 @@ NEXT_PRIORITY = f"{HIGHEST_PRIORITY} AND priority < %(priority)s"
 # with all other rows in it, turn after turn. It stays pending, where it is seen.
 _CLAIMABLE = """
     SELECT id, task_name, queue_name, args, kwargs, attempt, failures, crashes, max_attempts, errors,
-           timeout, hooks, snoozes, lane, CASE WHEN attempt = 0 THEN unique_key END AS merge_key,
+           timeout, hooks, snoozes, lane, batch, CASE WHEN attempt = 0 THEN unique_key END AS merge_key,
            on_crash = 'retry' AND crashes = 0 AND max_crashes > 1 AND lane = '' AS may_share,
            CAST(run_after AS {text}) AS due_at, {wait} AS wait
       FROM txtasks_task
@@ -134,6 +134,7 @@ TWINS = (
        AND NOT EXISTS (SELECT 1 FROM txtasks_finishedtask f WHERE f.id = t.id)
        AND w.on_crash = t.on_crash AND w.max_attempts = t.max_attempts AND w.max_crashes = t.max_crashes
        AND COALESCE(w.timeout, -1) = COALESCE(t.timeout, -1) AND w.hooks = t.hooks
+       AND (w.batch = t.batch OR w.batch IS NULL AND t.batch IS NULL)
        AND (w.expires_at IS NULL OR t.expires_at <= w.expires_at)
      ORDER BY t.priority DESC, t.run_after, t.id LIMIT %(most)s {skip_locked}
 """
@@ -253,6 +254,68 @@ OLD_ONCE = """
 FORGET_ONCE = "DELETE FROM txtasks_once WHERE {key} {in_keys}"
 FORGET_OLD_ONCE = f"DELETE FROM txtasks_once WHERE {{key}} IN ({OLD_ONCE})"
 
+# -- batches ----------------------------------------------------------------------------------------------
+# No row counts the members of a batch: those that have not ended are live rows that name it, and whoever has ended
+# one looks, after his COMMIT, whether there are any.
+INSERT_BATCH = """
+    INSERT INTO txtasks_batch (id, name, hooks) VALUES (%(batch)s, %(name)s, {json}%(hooks)s{end_json})
+"""
+ARE_LIVE = "SELECT id FROM txtasks_task WHERE id {in_ids} AND TRIM(status) <> 'dead'"
+# The one with the highest id, which is likely to be the last one to end.
+LIVE_MEMBER = """
+    SELECT id FROM txtasks_task {by_batch}
+     WHERE batch = %(batch)s AND status <> 'dead' {sound_id} ORDER BY batch DESC, id DESC LIMIT 1
+"""
+# W1 and W2 have ended the last two members and both find none left: one of them locks the batch, and looks again,
+# in a statement of its own, whose snapshot is younger than the lock; the other one finds that it has ended.
+LOCK_BATCH = (
+    "SELECT name, hooks FROM txtasks_batch WHERE id = %(batch)s AND finished_at IS NULL {lock}"
+)
+# What is not live and has not failed has succeeded, so that of what succeeded nothing need be kept.
+_FAILED_OUTCOMES = "('cancelled', 'discarded', 'expired')"
+FAILED_MEMBERS = (
+    "SELECT id FROM txtasks_task {by_batch} WHERE batch = %(batch)s AND status = 'dead' LIMIT 1",
+    "SELECT id FROM txtasks_finishedtask {by_ended}"
+    f" WHERE batch = %(batch)s AND outcome IN {_FAILED_OUTCOMES} LIMIT 1",
+)
+END_BATCH = """
+    UPDATE txtasks_batch SET finished_at = {now}, failed = %(failed)s WHERE id = %(batch)s AND finished_at IS NULL
+"""
+# W1 is slow, C has given its task to W2, which has ended it, and with it the batch: W1 may add no member.
+# Until W1 commits, nobody can move its row.
+LOCK_MEMBER = """
+    SELECT t.batch FROM txtasks_task t
+     WHERE t.id = %(id)s AND t.attempt = %(attempt)s AND t.worker = %(worker)s
+       AND TRIM(t.status) = 'claimed' {lock}
+"""
+BATCH_IS_OPEN = "SELECT name FROM txtasks_batch WHERE id = %(batch)s AND finished_at IS NULL"
+BATCHES_OF = "SELECT DISTINCT batch FROM txtasks_task WHERE id {in_ids} AND batch IS NOT NULL"
+# C looks after those whose last member was ended by somebody who died before he looked, or does not know batches.
+OPEN_BATCHES = """
+    SELECT id FROM txtasks_batch {by_end} WHERE finished_at IS NULL AND id > %(after)s
+     ORDER BY finished_at, id LIMIT %(limit)s
+"""
+WITHOUT_LIVE_MEMBER = """
+    SELECT b.id FROM txtasks_batch b
+     WHERE b.id {in_ids} AND b.finished_at IS NULL
+       AND COALESCE((SELECT FALSE FROM txtasks_task t {by_batch}
+                      WHERE t.batch = b.id AND t.status <> 'dead' ORDER BY t.batch DESC, t.id DESC LIMIT 1), TRUE)
+"""
+LIVE_OF_BATCH = """
+    SELECT state, COUNT(*) FROM (
+        SELECT TRIM(status) AS state FROM txtasks_task {by_batch} WHERE batch = %(batch)s
+         ORDER BY batch, id LIMIT %(limit)s) AS m GROUP BY state
+"""
+ENDED_OF_BATCH = """
+    SELECT COUNT(*) FROM (SELECT 1 FROM txtasks_finishedtask {by_ended}
+                           WHERE batch = %(batch)s AND outcome {in_outcomes} LIMIT %(limit)s) AS m
+"""
+OLD_BATCHES = """
+    SELECT id FROM txtasks_batch {by_end}
+     WHERE finished_at < {ago} ORDER BY finished_at LIMIT %(limit)s {skip_locked}
+"""
+FORGET_BATCHES = "DELETE FROM txtasks_batch WHERE id {in_ids}"
+
 # Live first: a row moves to the finished ones, and never back.
 STATE_OF = "SELECT TRIM(status) FROM txtasks_task WHERE id = %(id)s"
 OUTCOME_OF = "SELECT outcome, merged_into FROM txtasks_finishedtask WHERE id = %(id)s"
@@ -278,9 +341,9 @@ SEE_CLAIMED = (
 
 _FINISHED = """
     INSERT INTO txtasks_finishedtask (
-           id, task_name, queue_name, priority, args, kwargs, enqueued_at, run_after, worker,
+           id, task_name, queue_name, priority, args, kwargs, enqueued_at, run_after, worker, batch,
            started_at, attempt, failures, crashes, errors, late_finishes, outcome, result)
-    SELECT id, task_name, queue_name, priority, args, kwargs, enqueued_at, run_after, worker,
+    SELECT id, task_name, queue_name, priority, args, kwargs, enqueued_at, run_after, worker, batch,
            started_at, attempt, failures, crashes, errors, late_finishes, %(outcome)s, {json}{result}{end_json}
       FROM """
 COPY_MERGED = (
@@ -290,6 +353,8 @@ COPY_MERGED = (
     + "txtasks_task WHERE id {in_ids} AND TRIM(status) = 'pending'"
 )
 COPY_TO_FINISHED = _FINISHED + "txtasks_task WHERE id {in_ids} AND TRIM(status) = %(status)s"
+# Where no history is kept: of a batch that goes on, what has failed has to be known at its end.
+COPY_MEMBERS = COPY_TO_FINISHED + " AND batch IS NOT NULL"
 DELETE_TASKS = "DELETE FROM txtasks_task WHERE id {in_ids} AND TRIM(status) = %(status)s"
 
 # PostgreSQL does all that in one statement. What belongs to an id stands at its place in another array: a join is
@@ -484,7 +549,7 @@ HELD_BY = """
 # see the locked row anew but the workers as they were, and reset a live claim.
 ORPHANS = """
     SELECT id, attempt, worker, task_name, queue_name, args, kwargs, failures, crashes,
-           max_crashes, on_crash, errors, hooks
+           max_crashes, on_crash, errors, hooks, batch
       FROM txtasks_task WHERE id {in_ids} AND TRIM(status) = 'claimed' AND worker = %(worker)s
 """
 # What has waited for longer than two intervals: a page of it, from a given place on.
@@ -518,6 +583,8 @@ OLD_FINISHED = """
     SELECT id, CAST(finished_at AS {text}) AS until FROM txtasks_finishedtask {by_finish}
      WHERE finished_at < {ago} {since} {sound_id}
        AND COALESCE((SELECT FALSE FROM txtasks_task t WHERE t.id = merged_into), TRUE)
+       AND (batch IS NULL OR outcome IN ('succeeded', 'merged')
+            OR COALESCE((SELECT FALSE FROM txtasks_batch b WHERE b.id = batch AND b.finished_at IS NULL), TRUE))
      ORDER BY finished_at LIMIT %(limit)s {skip_locked}
 """
 SINCE_FINISH = "AND finished_at >= %(since)s"

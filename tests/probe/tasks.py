@@ -20,6 +20,7 @@ from django_txtasks import (
     TaskCancelled,
     TaskContext,
     TimedOut,
+    enqueue_many,
     signals,
     task,
 )
@@ -592,3 +593,40 @@ def nap(seconds):
 @task(once=lambda event, kind="paid": f"{kind} {event}" if event else None)
 def receive(event, kind="paid"):
     ran(f"{kind} {event}")
+
+
+@task(idempotent=True, max_crashes=50)
+def tell_of_batch(event):
+    outcome = "failed" if event["failed"] else "fine"
+    ran(f"{event['event']} {event['name']} {outcome}")
+    return event
+
+
+@task(takes_context=True, idempotent=True, max_crashes=50)
+def grow(ctx: TaskContext, depth):
+    """A member that adds two more, so many levels deep."""
+    ran(f"member {depth}")
+    if depth:
+        with ctx.batch():
+            grow.enqueue(depth - 1)
+            enqueue_many([(grow, [depth - 1])])
+
+
+@task(takes_context=True, atomic=True)
+def grow_atomic(ctx: TaskContext, depth):
+    ran(f"member {depth}")
+    if depth:
+        with ctx.batch():
+            grow_atomic.enqueue(depth - 1)
+
+
+@task(idempotent=True, max_crashes=50)
+def step_of_batch(key):
+    ran(key)
+    time.sleep(0.02)
+
+
+@task
+def fragile():
+    """Dead if its worker is killed meanwhile."""
+    time.sleep(1)
