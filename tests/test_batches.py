@@ -29,6 +29,7 @@ from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.models import Batch, FinishedTask, Status, Task
 from django_txtasks.testing import run_due_tasks
 from django_txtasks.testing.threads import worker as real_worker
+from django_txtasks.worker import batch_look
 
 pytestmark = pytest.mark.usefixtures("rows")
 
@@ -274,6 +275,43 @@ def test_a_dead_member_that_is_discarded_still_counts_as_failed():
     assert events() == FAILED
     assert second.status() == "succeeded"
     assert b.status().failed == 1
+
+
+def test_a_held_member_is_waited_for():
+    with opened() as b:
+        first, second = tasks.note.enqueue("1"), tasks.note.enqueue("2")
+    operators.hold("default", [second.id])
+    first.cancel()
+    clean()
+    assert not events()
+    assert batches.live_member("default", b.id) == second.id
+    operators.resume("default", [second.id])
+    run_due_tasks()
+    assert helpers.runs("failure b failed") == 1
+
+
+def test_many_batches_of_one_task_do_not_keep_a_worker_from_its_turns(quick, monkeypatch):
+    monkeypatch.setattr(batch_look, "LOOK_SECONDS", 0.0)  # one at a time
+    for n in range(30):
+        with batch(name=f"{n}", on_finish=tasks.tell_of_batch):
+            tasks.note.enqueue()
+    with real_worker() as working:
+        working.wait_until_idle()
+    assert helpers.runs() == 60
+
+
+def test_the_limits_of_a_look_do_not_stay_with_the_session_of_a_request():
+    with opened():
+        tasks.note.enqueue().cancel()
+    with opened():
+        handle = tasks.note.enqueue()
+    sql = {
+        "postgresql": "SELECT current_setting('idle_in_transaction_session_timeout')",
+        "mysql": "SELECT @@idle_transaction_timeout",
+    }.get(connection.vendor, "SELECT 1")
+    before = helpers.execute(sql)
+    handle.cancel()
+    assert helpers.execute(sql) == before
 
 
 # -- merging ----------------------------------------------------------------------------------------

@@ -71,13 +71,18 @@ def which_are_live(alias: str, ids: Iterable[uuid.UUID]) -> set[uuid.UUID]:
     return {as_uuid(one) for one in found}
 
 
-def look(alias: str, batch: uuid.UUID) -> Looked:
+def look(alias: str, batch: uuid.UUID, *, own_session: bool = True) -> Looked:
     """Look whether a batch has a live member, after the COMMIT that has ended one; if not, end it.
 
     In a transaction of its own; in a test that runs in one, in that.
+
+    Args:
+        own_session: it is a worker's or a cleaner's; on MariaDB limits stay with a session.
     """
-    is_apart = not connections[alias].in_atomic_block
-    limit = get_config().lease / 2
+    connection = connections[alias]
+    is_apart = not connection.in_atomic_block
+    may_limit = is_apart and (own_session or connection.vendor != "mysql")
+    limit = get_config().lease / 2 if may_limit else None
     with own_transaction(alias, limit=limit, in_order=True, read_committed=is_apart):
         member = live_member(alias, batch)
         return Looked(member, [] if member else end(alias, batch))
@@ -136,7 +141,7 @@ def readable(batches: Iterable[Any]) -> set[uuid.UUID]:
 def _look_at_all(alias: str, ids: Sequence[uuid.UUID]) -> None:
     with contextlib.suppress(DatabaseError, InterfaceError):
         for batch in ids if connections[alias].get_autocommit() else ():
-            look(alias, batch)
+            look(alias, batch, own_session=False)
 
 
 def without_live_member(alias: str, after: uuid.UUID) -> tuple[list[uuid.UUID], uuid.UUID | None]:

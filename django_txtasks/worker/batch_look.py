@@ -13,6 +13,8 @@ from django_txtasks.worker.outcome_buffer import OutcomeBuffer
 
 PAUSE_SECONDS = 0.02
 """Seconds between two looks, however many members end."""
+LOOK_SECONDS = 0.1
+"""Seconds of looking at one batch after the other, until it is the turn of tasks again."""
 FAILED_SECONDS = 1.0
 REMEMBERED = 1000
 """Batches of which a live member is remembered."""
@@ -50,10 +52,14 @@ class BatchLook:
         known = {batch: self._members[batch] for batch in ids if batch in self._members}
         live = batches.which_are_live(self._alias, known.values())
         follow_ups: FollowUps = []
-        for batch in sorted(ids):
-            if known.get(batch) not in live:
-                follow_ups += self._look_at(batch)
-        self._buffer.batches = set()
+        end = time.monotonic() + LOOK_SECONDS
+        left = {batch for batch in ids if known.get(batch) not in live}
+        self._buffer.batches = set(left)
+        for batch in sorted(left):
+            follow_ups += self._look_at(batch)
+            self._buffer.batches.discard(batch)
+            if time.monotonic() >= end:  # the rest after the next turn
+                break
         notify_on_commit(self._alias, follow_ups)
         return follow_ups
 
