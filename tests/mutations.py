@@ -564,7 +564,7 @@ MUTANTS = [
            {"WHERE batch = %(batch)s AND status <> 'dead' {sound_id}":
             "WHERE batch = %(batch)s AND status <> 'dead' AND status <> 'held' {sound_id}"}, "test_batches.py"),
     Mutant("batch: a dead member has failed", "lifecycle/statements.py",
-           {"WHERE batch = %(batch)s AND status = 'dead' LIMIT 1":
+           {"WHERE batch = %(batch)s AND TRIM(status) = 'dead' LIMIT 1":
             "WHERE batch = %(batch)s AND status = 'none' LIMIT 1"}, "test_batches.py"),
     Mutant("batch: a discarded one, too", "lifecycle/statements.py",
            {"\"('cancelled', 'discarded', 'expired')\"": "\"('cancelled', 'expired')\""}, "test_batches.py"),

@@ -33,6 +33,8 @@ class Dialect:
         by_worker, by_queue, by_expiry, by_finish, by_lane, by_until, by_batch, by_ended, by_end: the index to
             follow, whatever statistics say; PostgreSQL, which has no such words, is told by
             ``own_transaction(in_order=True)``.
+        by_last_member: the order that follows the index of a batch from its end. PostgreSQL might take the primary
+            key for the id alone; MariaDB would sort.
         text: the type of text, for a cast.
         key: the column of that name, which is a word of SQL on MariaDB.
         name: a task's name, to compare: MariaDB takes capitals and NUL for the same.
@@ -66,6 +68,7 @@ class Dialect:
     by_lane: str = ""
     by_until: str = ""
     by_batch: str = ""
+    by_last_member: str = "batch DESC, id DESC"
     by_ended: str = ""
     by_end: str = ""
     insert_new: str = "INSERT"
@@ -114,6 +117,7 @@ DIALECTS = {
         by_finish="FORCE INDEX (txtasks_finished_at)",
         by_lane="FORCE INDEX (txtasks_pending)",
         by_until="FORCE INDEX (txtasks_once_until)",
+        by_last_member="id DESC",
         by_batch="FORCE INDEX (txtasks_in_batch)",
         by_ended="FORCE INDEX (txtasks_of_batch)",
         by_end="FORCE INDEX (txtasks_batch_end)",

@@ -264,7 +264,7 @@ ARE_LIVE = "SELECT id FROM txtasks_task WHERE id {in_ids} AND TRIM(status) <> 'd
 # The one with the highest id, which is likely to be the last one to end.
 LIVE_MEMBER = """
     SELECT id FROM txtasks_task {by_batch}
-     WHERE batch = %(batch)s AND status <> 'dead' {sound_id} ORDER BY batch DESC, id DESC LIMIT 1
+     WHERE batch = %(batch)s AND status <> 'dead' {sound_id} ORDER BY {by_last_member} LIMIT 1
 """
 # W1 and W2 have ended the last two members and both find none left: one of them locks the batch, and looks again,
 # in a statement of its own, whose snapshot is younger than the lock; the other one finds that it has ended.
@@ -274,7 +274,7 @@ LOCK_BATCH = (
 # What is not live and has not failed has succeeded, so that of what succeeded nothing need be kept.
 _FAILED_OUTCOMES = "('cancelled', 'discarded', 'expired')"
 FAILED_MEMBERS = (
-    "SELECT id FROM txtasks_task {by_batch} WHERE batch = %(batch)s AND status = 'dead' LIMIT 1",
+    "SELECT id FROM txtasks_task {by_batch} WHERE batch = %(batch)s AND TRIM(status) = 'dead' LIMIT 1",
     "SELECT id FROM txtasks_finishedtask {by_ended}"
     f" WHERE batch = %(batch)s AND outcome IN {_FAILED_OUTCOMES} LIMIT 1",
 )
@@ -298,8 +298,8 @@ OPEN_BATCHES = """
 WITHOUT_LIVE_MEMBER = """
     SELECT b.id FROM txtasks_batch b
      WHERE b.id {in_ids} AND b.finished_at IS NULL
-       AND COALESCE((SELECT FALSE FROM txtasks_task t {by_batch}
-                      WHERE t.batch = b.id AND t.status <> 'dead' ORDER BY t.batch DESC, t.id DESC LIMIT 1), TRUE)
+       AND COALESCE((SELECT FALSE FROM txtasks_task {by_batch}
+                      WHERE batch = b.id AND status <> 'dead' ORDER BY {by_last_member} LIMIT 1), TRUE)
 """
 LIVE_OF_BATCH = """
     SELECT state, COUNT(*) FROM (
