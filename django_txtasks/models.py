@@ -237,7 +237,9 @@ class Task(TaskColumns):
                 name="txtasks_unique", condition=Q(unique_key__isnull=False),
             ),
             models.Index(
-                fields=["batch", "id"], name="txtasks_in_batch", condition=Q(batch__isnull=False)
+                fields=["batch", "id"],
+                name="txtasks_in_batch",
+                condition=Q(batch__isnull=False) & ~Q(status=Status.CLAIMED),
             ),
         )  # fmt: skip
 

@@ -561,11 +561,14 @@ MUTANTS = [
             "failed = %(failed)s WHERE id = %(batch)s AND finished_at IS NULL":
             "failed = %(failed)s WHERE id = %(batch)s"}, "test_batches.py"),
     Mutant("batch: a held member is live", "lifecycle/statements.py",
-           {"WHERE batch = %(batch)s AND status <> 'dead' {sound_id}":
-            "WHERE batch = %(batch)s AND status <> 'dead' AND status <> 'held' {sound_id}"}, "test_batches.py"),
+           {"AND NOT (status = 'claimed') AND NOT (status = 'dead') {sound_id}":
+            "AND NOT (status = 'claimed') AND status = 'pending' {sound_id}"}, "test_batches.py"),
+    Mutant("batch: a claimed member is live", "lifecycle/statements.py",
+           {"WHERE batch = <batch> AND status = 'claimed' {sound_id}":
+            "WHERE batch = <batch> AND status = 'none' {sound_id}"}, "test_batches.py"),
     Mutant("batch: a dead member has failed", "lifecycle/statements.py",
-           {"WHERE batch = %(batch)s AND TRIM(status) = 'dead' LIMIT 1":
-            "WHERE batch = %(batch)s AND status = 'none' LIMIT 1"}, "test_batches.py"),
+           {"NOT (status = 'claimed') AND TRIM(status) = 'dead' LIMIT 1":
+            "NOT (status = 'claimed') AND status = 'none' LIMIT 1"}, "test_batches.py"),
     Mutant("batch: a discarded one, too", "lifecycle/statements.py",
            {"\"('cancelled', 'discarded', 'expired')\"": "\"('cancelled', 'expired')\""}, "test_batches.py"),
     Mutant("batch: what failed is kept without history", "lifecycle/outcomes.py",

@@ -21,6 +21,7 @@ from django_txtasks import (
     enqueue_many,
     get_batch,
 )
+from django_txtasks.backends import running
 from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config
 from django_txtasks.exceptions import InvalidArguments, InvalidOption
@@ -341,6 +342,15 @@ def test_members_add_members(member, quick):
         working.wait_until_idle()
     assert helpers.runs("member 0") == (8 if member is tasks.grow else 1)
     assert [helpers.runs(one) for one in FINE] == [1, 1]
+
+
+def test_a_task_of_djangos_own_adds_members():
+    with opened():
+        framework.grow.enqueue(2)
+    run_due_tasks()
+    assert [helpers.runs(one) for one in ("member 0", *FINE)] == [1, 1, 1]
+    with pytest.raises(NotInBatch, match="without a row"):
+        framework.grow.call(running.TaskContext(task_result=None), 1)
 
 
 def context_of(attempt):

@@ -65,14 +65,15 @@ class BatchAdmin(ReadOnly):
     def failed_members(self, batch: Any) -> str:
         """Show those that are dead, and those that ended in another way without success."""
         alias = batch._state.db
-        dead = Task.objects.using(alias).filter(batch=batch.pk, status="dead")
+        dead = _waiting(batch).filter(status="dead")
         ended = FinishedTask.objects.using(alias).filter(batch=batch.pk, outcome__in=batches.FAILED)
         return self._links(alias, [*_some(dead), *_some(ended)])
 
     @admin.display(description=_("wait or run"))
     def live_members(self, batch: Any) -> str:
-        rows = Task.objects.using(batch._state.db).filter(batch=batch.pk).exclude(status="dead")
-        return self._links(batch._state.db, _some(rows))
+        alias = batch._state.db
+        running = Task.objects.using(alias).filter(batch=batch.pk, status="claimed")
+        return self._links(alias, [*_some(running), *_some(_waiting(batch).exclude(status="dead"))])
 
     @admin.display(description=_("succeeded"))
     def done_members(self, batch: Any) -> str:
@@ -92,6 +93,12 @@ class BatchAdmin(ReadOnly):
         )
         more = _("and others") if len(members) > MOST_MEMBERS else ""
         return format_html("{}{}", links, more) or shown.EMPTY
+
+
+def _waiting(batch: Any) -> Any:
+    """Return the live members that are not claimed, as an index has them."""
+    rows = Task.objects.using(batch._state.db).filter(batch=batch.pk)
+    return rows.exclude(status="claimed")
 
 
 def _some(rows: Any) -> list[tuple[Any, str]]:

@@ -61,7 +61,7 @@ def create(alias: str, batch: uuid.UUID, name: str, hooks: str) -> FollowUps:
 def live_member(alias: str, batch: uuid.UUID) -> uuid.UUID | None:
     """Return the id of a member that waits, runs, or is held; None = there is none."""
     found = fetch_column(alias, statements.LIVE_MEMBER, batch=batch)
-    return as_uuid(found[0]) if found else None
+    return None if found[0] is None else as_uuid(found[0])
 
 
 def which_are_live(alias: str, ids: Iterable[uuid.UUID]) -> set[uuid.UUID]:

@@ -261,11 +261,20 @@ INSERT_BATCH = """
     INSERT INTO txtasks_batch (id, name, hooks) VALUES (%(batch)s, %(name)s, {json}%(hooks)s{end_json})
 """
 ARE_LIVE = "SELECT id FROM txtasks_task WHERE id {in_ids} AND TRIM(status) <> 'dead'"
-# The one with the highest id, which is likely to be the last one to end.
-LIVE_MEMBER = """
+# Claimed rows are not in the index of members, so that a claim need not write there: those of all workers are few.
+# One statement sees both at one moment; between two of them a member could move from one to the other.
+_WAITING_MEMBER = """
     SELECT id FROM txtasks_task {by_batch}
-     WHERE batch = %(batch)s AND status <> 'dead' {sound_id} ORDER BY {by_last_member} LIMIT 1
+     WHERE batch = <batch> AND NOT (status = 'claimed') AND NOT (status = 'dead') {sound_id}
+     ORDER BY {by_last_member} LIMIT 1
 """
+_RUNNING_MEMBER = """
+    SELECT id FROM txtasks_task {by_running_member} WHERE batch = <batch> AND status = 'claimed' {sound_id} LIMIT 1
+"""
+# Of those that wait the one with the highest id, which is likely to be the last one to end.
+LIVE_MEMBER = f"SELECT COALESCE(({_WAITING_MEMBER}), ({_RUNNING_MEMBER}))".replace(
+    "<batch>", "%(batch)s"
+)
 # W1 and W2 have ended the last two members and both find none left: one of them locks the batch, and looks again,
 # in a statement of its own, whose snapshot is younger than the lock; the other one finds that it has ended.
 LOCK_BATCH = (
@@ -274,7 +283,8 @@ LOCK_BATCH = (
 # What is not live and has not failed has succeeded, so that of what succeeded nothing need be kept.
 _FAILED_OUTCOMES = "('cancelled', 'discarded', 'expired')"
 FAILED_MEMBERS = (
-    "SELECT id FROM txtasks_task {by_batch} WHERE batch = %(batch)s AND TRIM(status) = 'dead' LIMIT 1",
+    "SELECT id FROM txtasks_task {by_batch}"
+    " WHERE batch = %(batch)s AND NOT (status = 'claimed') AND TRIM(status) = 'dead' LIMIT 1",
     "SELECT id FROM txtasks_finishedtask {by_ended}"
     f" WHERE batch = %(batch)s AND outcome IN {_FAILED_OUTCOMES} LIMIT 1",
 )
@@ -295,16 +305,19 @@ OPEN_BATCHES = """
     SELECT id FROM txtasks_batch {by_end} WHERE finished_at IS NULL AND id > %(after)s
      ORDER BY finished_at, id LIMIT %(limit)s
 """
-WITHOUT_LIVE_MEMBER = """
+WITHOUT_LIVE_MEMBER = f"""
     SELECT b.id FROM txtasks_batch b
-     WHERE b.id {in_ids} AND b.finished_at IS NULL
-       AND COALESCE((SELECT FALSE FROM txtasks_task {by_batch}
-                      WHERE batch = b.id AND status <> 'dead' ORDER BY {by_last_member} LIMIT 1), TRUE)
-"""
+     WHERE b.id {{in_ids}} AND b.finished_at IS NULL
+       AND COALESCE(({_WAITING_MEMBER}), ({_RUNNING_MEMBER})) IS NULL
+""".replace("<batch>", "b.id")
 LIVE_OF_BATCH = """
     SELECT state, COUNT(*) FROM (
-        SELECT TRIM(status) AS state FROM txtasks_task {by_batch} WHERE batch = %(batch)s
-         ORDER BY batch, id LIMIT %(limit)s) AS m GROUP BY state
+        SELECT TRIM(status) AS state FROM txtasks_task {by_batch}
+         WHERE batch = %(batch)s AND NOT (status = 'claimed') LIMIT %(limit)s) AS m GROUP BY state
+    UNION ALL
+    SELECT 'claimed', COUNT(*) FROM (
+        SELECT 1 FROM txtasks_task {by_running_member}
+         WHERE batch = %(batch)s AND status = 'claimed' LIMIT %(limit)s) AS r
 """
 ENDED_OF_BATCH = """
     SELECT COUNT(*) FROM (SELECT 1 FROM txtasks_finishedtask {by_ended}

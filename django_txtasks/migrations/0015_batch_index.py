@@ -1,4 +1,4 @@
-"""The index of live members, made as that of unique keys: one index in a migration can be repeated."""
+"""The index of members that are not claimed, so that a claim need not write there; made as that of unique keys: one index in a migration can be repeated."""
 
 from importlib import import_module
 
@@ -18,6 +18,6 @@ class Migration(migrations.Migration):
     operations = [
         AddIndex(
             model_name='task',
-            index=models.Index(condition=models.Q(('batch__isnull', False)), fields=['batch', 'id'], name='txtasks_in_batch'),
+            index=models.Index(condition=models.Q(('batch__isnull', False), models.Q(('status', 'claimed'), _negated=True)), fields=['batch', 'id'], name='txtasks_in_batch'),
         ),
     ]

@@ -172,3 +172,11 @@ def received(value):
 @task(unique_key="keyed")
 def keyed(value):
     return value
+
+
+@task(takes_context=True)
+def grow(context, depth):
+    ran(f"member {depth}")
+    if depth:
+        with context.batch():
+            grow.enqueue(depth - 1)
