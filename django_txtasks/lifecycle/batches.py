@@ -64,11 +64,11 @@ def live_member(alias: str, batch: uuid.UUID) -> uuid.UUID | None:
     return None if found[0] is None else as_uuid(found[0])
 
 
-def which_are_live(alias: str, ids: Iterable[uuid.UUID]) -> set[uuid.UUID]:
-    """Return those of these tasks that wait, run, or are held."""
+def which_are_live(alias: str, ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, str]:
+    """Return the states of those of these tasks that wait, run, or are held."""
     wanted = sorted(set(ids))
-    found = fetch_column(alias, statements.ARE_LIVE, ids=wanted) if wanted else []
-    return {as_uuid(one) for one in found}
+    found = fetch(alias, statements.ARE_LIVE, ids=wanted) if wanted else []
+    return {as_uuid(task_id): status for task_id, status in found}
 
 
 def look(alias: str, batch: uuid.UUID, *, own_session: bool = True) -> Looked:

@@ -260,7 +260,7 @@ FORGET_OLD_ONCE = f"DELETE FROM txtasks_once WHERE {{key}} IN ({OLD_ONCE})"
 INSERT_BATCH = """
     INSERT INTO txtasks_batch (id, name, hooks) VALUES (%(batch)s, %(name)s, {json}%(hooks)s{end_json})
 """
-ARE_LIVE = "SELECT id FROM txtasks_task WHERE id {in_ids} AND TRIM(status) <> 'dead'"
+ARE_LIVE = "SELECT id, TRIM(status) FROM txtasks_task WHERE id {in_ids} AND TRIM(status) <> 'dead'"
 # Claimed rows are not in the index of members, so that a claim need not write there: those of all workers are few.
 # One statement sees both at one moment; between two of them a member could move from one to the other.
 _WAITING_MEMBER = """

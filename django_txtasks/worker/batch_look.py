@@ -8,11 +8,14 @@ import uuid
 from django_txtasks.enqueueing import notify_on_commit
 from django_txtasks.lifecycle import batches
 from django_txtasks.lifecycle.follow_ups import FollowUps
+from django_txtasks.models import Status
 from django_txtasks.worker.limits import NEVER
 from django_txtasks.worker.outcome_buffer import OutcomeBuffer
 
 PAUSE_SECONDS = 0.02
 """Seconds between two looks, however many members end."""
+WAITING_SECONDS = 0.1
+"""The same where all members that were looked for still wait. After a round trip a busy loop waits for Python."""
 LOOK_SECONDS = 0.1
 """Seconds of looking at one batch after the other, until it is the turn of tasks again."""
 FAILED_SECONDS = 1.0
@@ -54,6 +57,8 @@ class BatchLook:
         follow_ups: FollowUps = []
         end = time.monotonic() + LOOK_SECONDS
         left = {batch for batch in ids if known.get(batch) not in live}
+        if not left and set(live.values()) == {Status.PENDING.value}:
+            self._again_at += WAITING_SECONDS - PAUSE_SECONDS
         self._buffer.batches = set(left)
         for batch in sorted(left):
             follow_ups += self._look_at(batch)
