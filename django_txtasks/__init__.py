@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from django_txtasks.batches import BatchHandle, BatchStatus, batch, get_batch
     from django_txtasks.enqueueing import (
         NotTransactionalWarning,
         aenqueue_task,
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
     )
     from django_txtasks.events import NoSubscribersWarning, apublish, publish, subscribe
     from django_txtasks.exceptions import (
+        BatchEnded,
         ClaimLost,
+        NotInBatch,
         Reject,
         ResultTimeout,
         ResultUnavailable,
@@ -36,9 +39,13 @@ if TYPE_CHECKING:
     from django_txtasks.scheduling import periodic
 
 __all__ = [
+    "BatchEnded",
+    "BatchHandle",
+    "BatchStatus",
     "CancelResult",
     "ClaimLost",
     "NoSubscribersWarning",
+    "NotInBatch",
     "NotTransactionalWarning",
     "Reject",
     "ResultTimeout",
@@ -55,10 +62,12 @@ __all__ = [
     "TxTasksError",
     "aenqueue_task",
     "apublish",
+    "batch",
     "cancel_task",
     "cancel_tasks",
     "enqueue_many",
     "enqueue_task",
+    "get_batch",
     "get_handle",
     "periodic",
     "publish",
@@ -69,9 +78,13 @@ __all__ = [
 __version__ = "0.1.0"
 
 _ROOM_OF = {
+    "BatchEnded": "exceptions",
+    "BatchHandle": "batches",
+    "BatchStatus": "batches",
     "CancelResult": "lifecycle.cancelling",
     "ClaimLost": "exceptions",
     "NoSubscribersWarning": "events",
+    "NotInBatch": "exceptions",
     "NotTransactionalWarning": "enqueueing",
     "Reject": "exceptions",
     "ResultTimeout": "exceptions",
@@ -88,10 +101,12 @@ _ROOM_OF = {
     "TxTasksError": "exceptions",
     "aenqueue_task": "enqueueing",
     "apublish": "events",
+    "batch": "batches",
     "cancel_task": "handles",
     "cancel_tasks": "handles",
     "enqueue_many": "enqueueing",
     "enqueue_task": "enqueueing",
+    "get_batch": "batches",
     "get_handle": "handles",
     "periodic": "scheduling",
     "publish": "events",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import fields
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from typing import Any
 
@@ -40,6 +40,26 @@ OF_TASK = (
 """Options of ``@task``."""
 OF_USING = tuple(one.name for one in fields(Options))
 """Options of ``using()``."""
+
+
+@dataclass(frozen=True)
+class WithResult:
+    """A task function as an ``on_success`` that is called with the result; see ``TaskFunction.with_result``."""
+
+    function: Any
+    gets_result: bool = field(default=True, init=False, repr=False)
+
+    @property
+    def declaration(self) -> Declaration:
+        """That of the function."""
+        declaration: Declaration = self.function.declaration
+        return declaration
+
+    @property
+    def options(self) -> Options:
+        """Those of the function."""
+        options: Options = self.function.options
+        return options
 
 
 def declaration_of(
@@ -232,9 +252,13 @@ def _expires(expires: Any, name: str) -> timedelta | None:
 def spec_of_hook(hook: Any, option: str, name: str) -> dict[str, Any]:
     """Return what a row says of the task function that is to be enqueued for an arrow.
 
+    Args:
+        hook: a task function, or for ``on_success`` also its ``with_result()``.
+
     Raises:
         InvalidDeclaration: it is none, or has options of its own.
     """
+    gets_result = getattr(hook, "gets_result", False)
     declaration = getattr(hook, "declaration", None)
     if not isinstance(declaration, Declaration):
         raise InvalidDeclaration(
@@ -252,7 +276,24 @@ def spec_of_hook(hook: Any, option: str, name: str) -> dict[str, Any]:
         raise InvalidDeclaration(
             f"{name} has {option}={hook!r}, whose lane is a function of its arguments: a hook's lane is text."
         )
-    return declaration.task_spec
+    if not gets_result:
+        return declaration.task_spec
+    _check_result_of(declaration, option, name)
+    return {**declaration.task_spec, "with_result": True}
+
+
+def _check_result_of(declaration: Declaration, option: str, name: str) -> None:
+    """Refuse a hook with the result where there is none, or that could not be called with it."""
+    if option != "on_success":
+        raise InvalidDeclaration(
+            f"{name} has {option}={declaration.name}.with_result(): only a task that succeeds has a result. Use "
+            "it with on_success=."
+        )
+    if 1 not in declaration.lengths:
+        raise InvalidDeclaration(
+            f"{name} has on_success={declaration.name}.with_result(), but it cannot be called with one argument, "
+            f"the result: {declaration.name}{declaration.signature}."
+        )
 
 
 def _refuse_contradictions(declaration: Declaration) -> None:

@@ -15,7 +15,7 @@ from asgiref.sync import sync_to_async
 from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from django_txtasks import signals
+from django_txtasks import open_batches, signals
 from django_txtasks.calls import (
     Call,
     bind,
@@ -98,8 +98,10 @@ def enqueue_many(calls: Iterable[Sequence[Any]]) -> list[TaskHandle]:
         alias: [one for one in wanted if one[0].alias == alias]
         for alias in sorted({bound.alias for _, bound in bound_functions.values()})
     }
+    if open_batches.is_any():
+        parts = {alias: _in_batch(alias, part) for alias, part in parts.items()}
     for alias in parts:
-        _warn_if_apart(alias)
+        warn_if_apart(alias)
     with ExitStack() as stack:
         for alias in parts:
             stack.enter_context(transaction.atomic(using=alias))
@@ -132,14 +134,35 @@ def _enqueue(
     Where its key of ``once`` is another task's, nothing is written, and ``write`` is not called.
     """
     bound = of_call(bind(function), args, kwargs)
+    if open_batches.is_any():
+        ((bound, *_),) = _in_batch(bound.alias, [(bound, args, kwargs)])
     task = to_row((bound, args, kwargs))
-    _warn_if_apart(bound.alias)
+    warn_if_apart(bound.alias)
     if bound.once_key is not None:
         return _enqueue_once(bound, bound.once_key, task, write)
     written = write(connections[bound.alias], task)
     handle = _handle(bound, task)
     _tell(bound.alias, [handle], [bound])
     return handle, written
+
+
+def _in_batch(alias: str, wanted: Sequence[Call]) -> list[Call]:
+    """Return these calls as members of the batch that is open here, if one is.
+
+    Raises:
+        InvalidOption: it is one of another database.
+    """
+    batch = open_batches.batch_at(alias)
+    if batch is None:
+        return list(wanted)
+    known: dict[int, BoundFunction] = {}
+    members = []
+    for bound, args, kwargs in wanted:
+        if id(bound) not in known:
+            defaults = bound.defaults._replace(batch=batch.hex)
+            known[id(bound)] = bound._replace(defaults=defaults)
+        members.append((known[id(bound)], args, kwargs))
+    return members
 
 
 def _enqueue_once(
@@ -227,7 +250,7 @@ def _is_near(run_after: datetime | timedelta) -> bool:
     return run_after <= NEAR
 
 
-def _warn_if_apart(alias: str) -> None:
+def warn_if_apart(alias: str) -> None:
     """Say so when the task is not atomic with what its caller has just written."""
     other = _other_in_transaction(alias) if len(connections.settings) > 1 else None
     if connections[alias].in_atomic_block:

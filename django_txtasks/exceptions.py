@@ -68,6 +68,14 @@ class ClaimLost(TxTasksError):
     """The row has moved on without this attempt, so the attempt may not change it."""
 
 
+class NotInBatch(TxTasksError, LookupError):
+    """``ctx.batch()`` was asked for in a task that is a member of none."""
+
+
+class BatchEnded(TxTasksError):
+    """A member was to be added to a batch that has ended."""
+
+
 class WorkerLost(TxTasksError):
     """Never raised. It stands among a task's errors for an attempt whose worker was lost."""
 

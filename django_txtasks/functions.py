@@ -6,6 +6,7 @@ import functools
 import inspect
 import uuid
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import (
@@ -22,9 +23,10 @@ from typing import (
 
 from asgiref.sync import sync_to_async
 
-from django_txtasks import enqueueing, foreign, handles, registry
+from django_txtasks import batches, enqueueing, foreign, handles, registry
+from django_txtasks.batches import BatchHandle
 from django_txtasks.cancel_requests import CancelRequests
-from django_txtasks.declaring import OF_USING, declaration_of, refuse_unknown
+from django_txtasks.declaring import OF_USING, WithResult, declaration_of, refuse_unknown
 from django_txtasks.exceptions import ClaimLost, InvalidDeclaration, TaskCancelled
 from django_txtasks.lifecycle import claims
 from django_txtasks.lifecycle.attempts import Attempt
@@ -113,6 +115,20 @@ class TaskContext:
         if standing is claims.Standing.ASKED_TO_STOP:
             raise TaskCancelled(f"attempt {self.attempt} of task {self.task_id} was asked to stop")
 
+    def batch(self) -> AbstractContextManager[BatchHandle]:
+        """Add members to the batch that this task is in: what is enqueued in ``with ctx.batch():``.
+
+        It is a transaction, or part of the open one, and keeps this task's row locked until that ends: the batch
+        cannot end before. An async task does it in a function that it calls by ``sync_to_async``.
+
+        Raises:
+            ClaimLost: as ``check``. Let it pass.
+            NotInBatch: this task is in none.
+            BatchEnded: this task was revived after its batch had ended.
+            InvalidOption: another batch is open.
+        """
+        return batches.of_member(self._alias, self._claim)
+
     async def acheck(self) -> None:
         """Like ``check``, from an async task."""
         await sync_to_async(self.check)()
@@ -194,6 +210,14 @@ class TaskFunction(Generic[P, R]):
         """Like ``enqueue``, from async code."""
         return await enqueueing.aenqueue_task(self, *args, **kwargs)
 
+    def with_result(self) -> WithResult:
+        """Return this function as an ``on_success`` that gets the result of the task before it.
+
+        The result is its only argument, as JSON gives it back: a tuple comes as a list. It is enqueued in the
+        transaction that finishes the task before it, whether or not finished tasks are kept.
+        """
+        return WithResult(self)
+
     def using(
         self,
         *,
@@ -205,7 +229,7 @@ class TaskFunction(Generic[P, R]):
         max_attempts: int | None = None,
         max_crashes: int | None = None,
         timeout: timedelta | float | None = None,
-        on_success: TaskFunction[..., Any] | None = None,
+        on_success: TaskFunction[..., Any] | WithResult | None = None,
         on_retry: TaskFunction[..., Any] | None = None,
         on_failure: TaskFunction[..., Any] | None = None,
         unique_key: TextOfCall | None = None,
@@ -277,7 +301,7 @@ def task(
     once: TextOfCall | None = ...,
     once_for: timedelta | float | None = ...,
     compensate: TaskFunction[..., Any] | None = ...,
-    on_success: TaskFunction[..., Any] | None = ...,
+    on_success: TaskFunction[..., Any] | WithResult | None = ...,
     on_retry: TaskFunction[..., Any] | None = ...,
     on_failure: TaskFunction[..., Any] | None = ...,
 ) -> Callable[[Callable[P, R]], TaskFunction[P, R]]: ...
@@ -303,7 +327,7 @@ def task(
     once: TextOfCall | None = ...,
     once_for: timedelta | float | None = ...,
     compensate: TaskFunction[..., Any] | None = ...,
-    on_success: TaskFunction[..., Any] | None = ...,
+    on_success: TaskFunction[..., Any] | WithResult | None = ...,
     on_retry: TaskFunction[..., Any] | None = ...,
     on_failure: TaskFunction[..., Any] | None = ...,
 ) -> Callable[[Callable[Concatenate[TaskContext, P], R]], TaskFunction[P, R]]: ...
@@ -330,7 +354,7 @@ def task(
     once: TextOfCall | None = None,
     once_for: timedelta | float | None = None,
     compensate: TaskFunction[..., Any] | None = None,
-    on_success: TaskFunction[..., Any] | None = None,
+    on_success: TaskFunction[..., Any] | WithResult | None = None,
     on_retry: TaskFunction[..., Any] | None = None,
     on_failure: TaskFunction[..., Any] | None = None,
     **unknown: Any,
@@ -373,7 +397,7 @@ def task(
         on_success, on_retry, on_failure: a task function, enqueued when an attempt has finished, will be
             repeated, or has left the task dead, in the transaction of that change. It gets one
             dict: event, task_id, task_name, queue_name, args, kwargs, attempt, failures, crashes,
-            result, error.
+            result, error. As ``on_success=other.with_result()`` it gets the result instead.
 
     Raises:
         InvalidDeclaration: not a function of a module, or options that contradict each other.

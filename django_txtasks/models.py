@@ -153,6 +153,7 @@ class TaskColumns(models.Model):
     enqueued_at = Moment(db_default=DatabaseNow())
     run_after = Moment(db_default=DatabaseNow())
     worker = TaskId(null=True)
+    batch = TaskId(null=True, help_text=_("of which it is a member"))
     started_at = Moment(null=True)
     attempt = models.PositiveIntegerField(db_default=0)
     failures = models.PositiveIntegerField(db_default=0)
@@ -251,6 +252,11 @@ class Task(TaskColumns):
                 fields=["unique_key", "-priority", "run_after", "id"],
                 name="txtasks_unique", condition=Q(unique_key__isnull=False),
             ),
+            models.Index(
+                fields=["batch", "id"],
+                name="txtasks_in_batch",
+                condition=Q(batch__isnull=False) & ~Q(status=Status.CLAIMED),
+            ),
         )  # fmt: skip
 
     @property
@@ -276,6 +282,10 @@ class FinishedTask(TaskColumns):
             models.Index(
                 fields=["merged_into"],
                 name="txtasks_merged", condition=Q(merged_into__isnull=False),
+            ),
+            models.Index(
+                fields=["batch", "outcome"],
+                name="txtasks_of_batch", condition=Q(batch__isnull=False),
             ),
         )  # fmt: skip
 
@@ -497,6 +507,33 @@ class Step(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name} of {self.task_id}"
+
+
+class Batch(models.Model):
+    """Tasks that were enqueued together, and what is enqueued when the last of them has ended.
+
+    How many there are is not here: those that have not ended are the live rows of ``Task`` that name it.
+    """
+
+    id = TaskId(primary_key=True, editable=False)
+    name = models.CharField(max_length=200, blank=True, db_default="")
+    hooks = models.JSONField(
+        db_default=models.Value({}, models.JSONField()),
+        help_text=_("the tasks that its end enqueues"),
+    )
+    created_at = Moment(db_default=DatabaseNow())
+    finished_at = Moment(null=True, help_text=_("when it was seen that all of its tasks had ended"))
+    failed = models.BooleanField(
+        null=True, help_text=_("whether one of them has failed; empty = it has not ended")
+    )
+
+    class Meta:
+        default_permissions = ("view",)
+        verbose_name_plural = _("batches")
+        indexes = (models.Index(fields=["finished_at", "id"], name="txtasks_batch_end"),)
+
+    def __str__(self) -> str:
+        return str(self.name or self.id)
 
 
 class Cleaner(models.Model):

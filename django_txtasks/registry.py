@@ -176,7 +176,7 @@ def task_spec(name: str) -> dict[str, Any]:
 
 def is_task_spec(value: Any) -> bool:
     """Say whether it is what a declaration writes into rows: somebody may have written something else."""
-    if not isinstance(value, dict) or value.keys() - {"lane"} != task_spec("").keys():
+    if not isinstance(value, dict) or value.keys() - _OPTIONAL != task_spec("").keys():
         return False
     return (
         _is_text(value["task_name"], 200)
@@ -187,9 +187,14 @@ def is_task_spec(value: Any) -> bool:
         and value["on_crash"] in ("dead", "retry", "compensate", "retry+undo")
         and (value["timeout"] is None or is_time_limit(value["timeout"]))
         and (value.get("lane", "") == "" or _is_text(value["lane"], 200))
+        and value.get("with_result", False) in (True, False)
         and isinstance(value["hooks"], dict)
         and all(is_task_spec(hook) for hook in value["hooks"].values())
     )
+
+
+_OPTIONAL = {"lane", "with_result"}
+"""Keys of a spec that are there only where they say something: workers of before do not know them."""
 
 
 def is_time_limit(value: Any) -> bool:

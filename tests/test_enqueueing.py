@@ -100,6 +100,7 @@ def test_what_the_statement_leaves_out_is_what_the_columns_are_by_default():
         "unique_key": said.unique_key,
         "unique_text": said.unique_text,
         "lane": said.lane,
+        "batch": said.batch,
     }
 
 

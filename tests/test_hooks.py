@@ -16,13 +16,18 @@ from probe.models import Run
 from django_txtasks.checks import check_settings
 from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config, parse
-from django_txtasks.exceptions import ClaimLost, ConfigError, InvalidDeclaration
+from django_txtasks.exceptions import ClaimLost, ConfigError, InvalidDeclaration, InvalidOption
 from django_txtasks.functions import task
 from django_txtasks.lifecycle import operators, outcomes, workers
 from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.models import FinishedTask, Status, Task
+from django_txtasks.testing import run_due_tasks
 
 pytestmark = pytest.mark.usefixtures("rows")
+
+
+def lone(value):
+    """A function that is declared in tests."""
 
 
 def work(*handles):
@@ -104,6 +109,46 @@ def test_a_crash_that_leaves_a_task_dead_is_told():
 def test_an_atomic_task_enqueues_its_hook_in_its_own_transaction(quick):
     work(tasks.told_atomic.enqueue("x"))
     assert told() == [("success told_atomic", 1)]
+
+
+@pytest.mark.parametrize("kept", [0, None])
+@pytest.mark.parametrize("first", [tasks.numbers, tasks.numbers_atomic])
+def test_the_next_one_gets_the_result(first, kept, quick, txtasks):
+    txtasks(keep_finished=kept)
+    work(first.enqueue([1, 2]), first.enqueue((3, 4)), first.enqueue(None))
+    assert helpers.runs() == 3
+    assert [helpers.runs(key) for key in ("sum 3", "sum 7", "sum None")] == [1, 1, 1]
+
+
+def test_one_request_names_the_next_one():
+    tasks.told.using(on_success=tasks.add_up.with_result()).enqueue([5])
+    run_due_tasks()
+    assert (helpers.runs("sum 5"), helpers.runs()) == (1, 1)
+
+
+def test_a_big_result_is_handed_on_as_it_is():
+    values = ['x\u20ac"\\' * 1000] * 20
+    tasks.told.using(on_success=tasks.tell_size.with_result()).enqueue(values)
+    run_due_tasks()
+    assert helpers.runs(f"{len(values)} of {len(values[0])}") == 1
+
+
+def test_what_fails_has_no_result_for_the_next_one():
+    handle = tasks.numbers.enqueue("none")
+    run_due_tasks(reraise=False)
+    assert handle.status() == "dead"
+    assert Task.objects.count() == 1
+
+
+def test_a_result_is_for_on_success_and_for_a_function_that_takes_it():
+    with pytest.raises(InvalidDeclaration, match="only a task that succeeds has a result"):
+        task(on_failure=tasks.add_up.with_result())(lone)
+    with pytest.raises(InvalidOption, match="only a task that succeeds has a result"):
+        tasks.told.using(on_retry=tasks.add_up.with_result()).enqueue("x")
+    with pytest.raises(InvalidDeclaration, match="cannot be called with one argument, the result"):
+        task(on_success=tasks.nothing.with_result())(lone)
+    with pytest.raises(InvalidDeclaration, match=r"with using\(\)"):
+        task(on_success=tasks.add_up.using(priority=3).with_result())(lone)
 
 
 def test_an_arrow_that_is_rolled_back_leaves_no_hook():

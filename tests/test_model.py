@@ -7,7 +7,7 @@ numbers of steps are what was measured; a change of the model that changes one s
 from dataclasses import fields
 
 import pytest
-from model import arrows, lanes, protocol
+from model import arrows, batches, lanes, protocol
 from model.checker import SETTLES, check
 from model.rules import BURY, COMPENSATE, RETRY_UNDO, Case, Rules, Scenario
 from model.state import DEAD, first
@@ -263,3 +263,44 @@ def test_each_rule_of_a_lane_is_needed(without, broken):
     """Without the lock, and with an old snapshot, too many start; a counter keeps places that a crash took."""
     verdict = lane_verdict(**{without: False})
     assert list(verdict.traces) == [broken], str(verdict)
+
+
+# -- batches -----------------------------------------------------------------------------------------------
+
+
+def batch_verdict(crashes=2, **rules):
+    """Three members, of which some die, are revived, or add others, and doors that die before they look."""
+    return check(
+        batches.BatchState(3, adds=2, revives=1, crashes=crashes),
+        lambda s: batches.steps(batches.BatchRules(**rules), s),
+        {
+            batches.TOLD_ONCE: lambda s: s.told <= 1,
+            batches.NONE_LEFT: lambda s: not s.broken,
+        },
+        settled=batches.settled,
+    )
+
+
+def test_a_batch_ends_once_after_its_last_member():
+    verdict = batch_verdict()
+    assert not verdict.traces, str(verdict)
+    assert verdict.states > 500
+
+
+@pytest.mark.parametrize(
+    ("without", "broken"),
+    [
+        ("locks", batches.TOLD_ONCE),
+        ("looks_again", batches.NONE_LEFT),
+        ("sweeps", SETTLES),
+        ("fenced_adds", batches.NONE_LEFT),
+    ],
+)
+def test_each_rule_of_a_batch_is_needed(without, broken):
+    assert broken in batch_verdict(**{without: False}).traces
+
+
+def test_who_looks_before_he_commits_may_leave_a_batch_to_the_cleaner():
+    assert not batch_verdict(0, sweeps=False).traces
+    assert list(batch_verdict(0, commits_first=False, sweeps=False).traces) == [SETTLES]
+    assert not batch_verdict(commits_first=False).traces

@@ -45,6 +45,12 @@ def atomic_row(key: int) -> None:
 
 
 @task(idempotent=True)
+def end_of_batch(event: dict[str, object]) -> None:
+    """The hook of a batch."""
+    records.write(-1)
+
+
+@task(idempotent=True)
 def nap(key: int, seconds: float) -> None:
     """A task that waits for something."""
     records.write(key)

@@ -61,6 +61,17 @@ def enqueue(count: str, policy: str = "idempotent", size: str = "0") -> None:
             enqueue_many((function, [key, *more]) for key in keys)
 
 
+def batch(count: str) -> None:
+    """Write so many no-ops as ``enqueue`` does, as members of a batch."""
+    django.setup()
+    from bench import tasks
+
+    from django_txtasks import batch as open_batch
+
+    with open_batch(on_finish=tasks.end_of_batch):
+        enqueue(count)
+
+
 def later(count: str, priority: str = "0") -> None:
     """Write rows due from tomorrow on, half of them with this priority."""
     filling.fill(LATER, int(count), int(priority))

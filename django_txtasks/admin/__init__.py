@@ -3,13 +3,13 @@
 Nothing here writes a task: each action calls ``lifecycle.operators``, which checks under a lock what
 state the row is in.
 
-* ``lists``, ``cleaners``, ``queues``, ``lanes``, ``schedules``: the models' pages
+* ``lists``, ``cleaners``, ``queues``, ``lanes``, ``schedules``, ``batches``: the models' pages
 * ``pages``: what they have in common
 * ``actions``: revive, discard, hold, resume, cancel, run now
 * ``filters``, ``columns``: what is asked of the database
 * ``shown``: how foreign values look on a page
 """
 
-from django_txtasks.admin import cleaners, lanes, lists, queues, schedules
+from django_txtasks.admin import batches, cleaners, lanes, lists, queues, schedules
 
-__all__ = ["cleaners", "lanes", "lists", "queues", "schedules"]
+__all__ = ["batches", "cleaners", "lanes", "lists", "queues", "schedules"]

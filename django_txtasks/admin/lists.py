@@ -37,7 +37,10 @@ class TaskAdmin(TaskActions, TaskPages):
         filters.TaskFilter,
     )  # fmt: skip
     fieldsets = (
-        (None, {"fields": ("name", "state", "reasons", "queue", "in_lane", "priority")}),
+        (
+            None,
+            {"fields": ("name", "state", "reasons", "queue", "in_lane", "batch_link", "priority")},
+        ),
         (
             _("Attempts"),
             {
@@ -192,7 +195,7 @@ class FinishedTaskAdmin(TaskPages):
     list_display = ("name", "ending", "queue", "attempt_number", "finished", "took", "last_error")
     list_filter = (filters.OutcomeFilter, filters.QueueFilter, filters.TaskFilter)
     fieldsets = (
-        (None, {"fields": ("name", "ending", "queue", "priority")}),
+        (None, {"fields": ("name", "ending", "queue", "batch_link", "priority")}),
         (
             _("Attempts"),
             {

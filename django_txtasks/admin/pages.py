@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
@@ -22,7 +22,7 @@ from django_txtasks.admin import shown
 from django_txtasks.admin.attempts import attempts_of
 from django_txtasks.admin.bounded import NEWEST, BoundedList, ReadOrder
 from django_txtasks.admin.columns import LastError, json_text
-from django_txtasks.models import DatabaseNow, FinishedTask, Step, Task, Worker
+from django_txtasks.models import Batch, DatabaseNow, FinishedTask, Step, Task, Worker
 
 if TYPE_CHECKING:
     ModelAdmin = admin.ModelAdmin[Any]
@@ -239,17 +239,14 @@ class TaskPages(ReadOnly):
 
     def task_link(self, alias: str, task_id: uuid.UUID | None) -> str:
         """Return a link to the page of a task, live or finished; its id alone if it has none (any more)."""
-        if task_id is None:
+        return shown.EMPTY if task_id is None else task_link(self.admin_site, alias, task_id)
+
+    @admin.display(description=_("batch"))
+    def batch_link(self, task: Any) -> str:
+        """Show the batch of which it is a member; without a link once its row is gone."""
+        if task.batch is None:
             return shown.EMPTY
-        for model, name in ((Task, "task"), (FinishedTask, "finishedtask")):
-            if model._default_manager.using(alias).filter(pk=task_id).exists():
-                url = reverse(
-                    f"admin:txtasks_{name}_change",
-                    args=[task_id],
-                    current_app=self.admin_site.name,
-                )
-                return format_html('<a href="{}">{}</a>', url, task_id)
-        return str(task_id)
+        return _link(self.admin_site, task._state.db, task.batch, [(Batch, "batch")])
 
     @admin.display(description=_("admin actions"))
     def history(self, task: Any) -> str:
@@ -261,6 +258,21 @@ class TaskPages(ReadOnly):
             for entry in entries.select_related("user").order_by("-pk")[:20]
         )
         return format_html_join("", "<div>{} <strong>{}</strong>: {}</div>", lines) or shown.EMPTY
+
+
+def task_link(site: admin.AdminSite, alias: str, task_id: uuid.UUID) -> str:
+    """Return a link to the page of a task, live or finished; its id alone if it has none (any more)."""
+    return _link(site, alias, task_id, [(Task, "task"), (FinishedTask, "finishedtask")])
+
+
+def _link(
+    site: admin.AdminSite, alias: str, row_id: uuid.UUID, kinds: Sequence[tuple[Any, str]]
+) -> str:
+    for model, name in kinds:
+        if model._default_manager.using(alias).filter(pk=row_id).exists():
+            url = reverse(f"admin:txtasks_{name}_change", args=[row_id], current_app=site.name)
+            return format_html('<a href="{}">{}</a>', url, row_id)
+    return str(row_id)
 
 
 def _as_id(text: str) -> uuid.UUID | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -15,11 +16,12 @@ from django.utils import timezone
 
 from django_txtasks import payload, tracebacks
 from django_txtasks.backends import compat
-from django_txtasks.exceptions import TimedOut, class_path
+from django_txtasks.exceptions import NotInBatch, TimedOut, class_path
 from django_txtasks.retry import is_last
 
 if TYPE_CHECKING:
     from django_txtasks.backends.tasks import Task
+    from django_txtasks.batches import BatchHandle
     from django_txtasks.functions import TaskContext as OurContext
 
 P = ParamSpec("P")
@@ -65,6 +67,12 @@ class TaskContext(compat.TaskContext):  # type: ignore[misc]  # the stubs say it
         """Raise ClaimLost or TaskCancelled if this attempt must not go on; see ``django_txtasks.TaskContext``."""
         if self.ours is not None:
             self.ours.check()
+
+    def batch(self) -> AbstractContextManager[BatchHandle]:
+        """Add members to the batch that this task is in; see ``django_txtasks.TaskContext``."""
+        if self.ours is None:
+            raise NotInBatch("A task that runs at once, without a row, is in no batch.")
+        return self.ours.batch()
 
     async def acheck(self) -> None:
         """Like ``check``, from an async task."""

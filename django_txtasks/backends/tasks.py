@@ -11,7 +11,7 @@ from typing import Any
 from django_txtasks import foreign, registry
 from django_txtasks.backends import compat
 from django_txtasks.backends.running import EntryPoint, TaskContext
-from django_txtasks.declaring import HOOKS, declaration_of, refuse_unknown
+from django_txtasks.declaring import HOOKS, WithResult, declaration_of, refuse_unknown
 from django_txtasks.exceptions import TxTasksError, UnknownOption
 from django_txtasks.registry import Declaration, Options
 
@@ -89,6 +89,10 @@ class Task(compat.Task):
             self, **{name: value for name, value in changes.items() if value is not None}
         )
 
+    def with_result(self) -> WithResult:
+        """Return this task as an ``on_success`` that gets the result; see ``django_txtasks.TaskFunction``."""
+        return WithResult(self)
+
     def as_enqueued(self, **changes: Any) -> Task:
         """Return it as a row says it was enqueued: nothing is checked any more, as settings change."""
         task: Task = object.__new__(type(self))
@@ -152,9 +156,12 @@ class Task(compat.Task):
 
     def _hook(self, hook: Any) -> Any:
         """Bind a hook; its ``using()`` may not say where it is written: it goes where the task is."""
-        if isinstance(hook, Task) and hook.database == self.database:
+        function = getattr(hook, "function", None) if isinstance(hook, WithResult) else hook
+        if isinstance(function, Task) and function.database == self.database:
             return SimpleNamespace(
-                declaration=hook.declaration, options=replace(hook.options, using=None)
+                declaration=function.declaration,
+                options=replace(function.options, using=None),
+                gets_result=function is not hook,
             )
         return hook
 

@@ -81,6 +81,7 @@ class Cleaner:
         self.record = Record(config, alias, clock, self._say_unwritten)
         steps = (
             self.rescue.recover_without_row,
+            self.upkeep.end_batches,
             self.upkeep.renotify,
             self.upkeep.tell_of_long_claims,
             self.upkeep.tell_of_undeclared_names,

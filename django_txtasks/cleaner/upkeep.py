@@ -13,7 +13,7 @@ from django_txtasks import signals
 from django_txtasks.cleaner.removal import Removal
 from django_txtasks.cleaner.renotifier import Notify, Renotifier
 from django_txtasks.conf import Config, Pruned
-from django_txtasks.lifecycle import cleaners, cleaning, lanes, names, once, steps, workers
+from django_txtasks.lifecycle import batches, cleaners, cleaning, lanes, names, once, steps, workers
 from django_txtasks.lifecycle.cleaning import Removed
 from django_txtasks.lifecycle.transactions import own_transaction
 
@@ -21,6 +21,8 @@ KEEP_LOST_WORKERS = timedelta(days=1)
 KEEP_UNUSED_LANES = timedelta(days=7)
 LOOKS_AT_STEPS = 20
 """Looks of a pass at tasks that have steps and are all still there: 10,000 tasks."""
+KEEP_BATCHES = timedelta(days=1)
+"""How long ended batches are kept where finished tasks are for less."""
 
 Emit = Callable[..., None]
 
@@ -46,7 +48,7 @@ class Upkeep:
         clock: Callable[[], float],
     ) -> None:
         self._config, self._alias, self._clock = config, alias, clock
-        self._emit, self._skip = emit, skip
+        self._emit, self._skip, self._notify = emit, skip, notify
         self._renotifier = None if notify is None else Renotifier(config, alias, notify)
         self._removals = {"expired": Removal(self._expire, self._lately, clock)}
         for what in config.pruned:
@@ -111,6 +113,25 @@ class Upkeep:
             with self._transaction():
                 gone, self._last_with_steps = steps.forget(self._alias, self._last_with_steps)
             looks = 0 if self._last_with_steps == steps.FIRST_TASK else looks - (not gone)
+            yield Counter()
+
+    def end_batches(self) -> Iterator[Counter[str]]:
+        """End batches whose last member was ended by somebody who has not looked, and forget those of long ago."""
+        after: uuid.UUID | None = batches.FIRST_ID
+        while after is not None:
+            with self._transaction():
+                over, after = batches.without_live_member(self._alias, after)
+            for batch in over:
+                follow_ups = batches.look(self._alias, batch).follow_ups
+                if follow_ups and self._notify is not None:
+                    self._notify(follow_ups)
+                yield Counter()
+            yield Counter()
+        kept = self._config.longest_kept
+        if kept is not None:
+            age = max(kept, KEEP_BATCHES).total_seconds()
+            with self._transaction():
+                batches.forget(self._alias, age)
             yield Counter()
 
     def tell_of_long_claims(self) -> Iterator[Counter[str]]:

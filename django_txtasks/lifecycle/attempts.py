@@ -19,6 +19,7 @@ class Attempt(NamedTuple):
     Attributes:
         args, kwargs, hooks: JSON text.
         timeout: seconds that it may take; None = no limit.
+        batch: of which its task is a member, as the database gives it; None = of none.
         may_share: it may be handed to a slot together with others: if their worker is lost, each of
             them runs again, and with a crash to its name it has a slot of its own.
     """
@@ -39,6 +40,7 @@ class Attempt(NamedTuple):
     may_share: bool = False
     snoozes: int = 0
     lane: str = ""
+    batch: Any = None
 
     @property
     def fence(self) -> tuple[uuid.UUID, int, uuid.UUID]:

@@ -17,7 +17,7 @@ from django.db import IntegrityError, transaction
 from django_txtasks import signals
 from django_txtasks.conf import OTHERS, Config, Pruned
 from django_txtasks.exceptions import ClaimLost, WorkerLost, WorkerStopped, class_path
-from django_txtasks.lifecycle import processes, statements
+from django_txtasks.lifecycle import batches, processes, statements
 from django_txtasks.lifecycle.attempts import (
     MAX_ERRORS,
     Arrow,
@@ -240,6 +240,8 @@ def recover(
         counted=Counted.NOTHING if again and free else Counted.CRASH,
     )
     move(alias, ended)
+    if not again and attempt.batch is not None:
+        batches.look_on_commit(alias, [attempt.batch])
     return Recovered(ended, follow(alias, [ended], config, lost=policy))
 
 
@@ -397,6 +399,7 @@ class _Claim(NamedTuple):
     on_crash: str
     errors: str
     hooks: str
+    batch: Any
 
 
 def _orphan(claim: _Claim, whose: str) -> Orphan:
@@ -412,6 +415,7 @@ def _orphan(claim: _Claim, whose: str) -> Orphan:
         crashes=claim.crashes,
         errors=read_entries(claim.errors),
         hooks=claim.hooks,
+        batch=claim.batch,
     )
     known = claim.on_crash in OnCrash.values  # somebody may have written another by hand
     policy = OnCrash(claim.on_crash) if known else OnCrash.DEAD

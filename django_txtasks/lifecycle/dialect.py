@@ -32,8 +32,12 @@ class Dialect:
         utc: what ends the text of a time that is in UTC.
         at_utc: what reads a time in UTC, whatever the time zone of the session.
         sound_id: leave out rows whose id is none that can be read back: SQLite takes any text.
-        by_worker, by_queue, by_expiry, by_finish, by_lane, by_until: the index to follow, whatever statistics say;
-            PostgreSQL, which has no such words, is told by ``own_transaction(in_order=True)``.
+        by_worker, by_queue, by_expiry, by_finish, by_lane, by_until, by_batch, by_ended, by_end: the index to
+            follow, whatever statistics say; PostgreSQL, which has no such words, is told by
+            ``own_transaction(in_order=True)``.
+        by_running_member: the index to follow for members that are claimed.
+        by_last_member: the order that follows the index of a batch from its end. PostgreSQL might take the primary
+            key for the id alone; MariaDB would sort.
         text: the type of text, for a cast.
         key: the column of that name, which is a word of SQL on MariaDB.
         name: a task's name, to compare: MariaDB takes capitals and NUL for the same.
@@ -68,6 +72,11 @@ class Dialect:
     by_finish: str = ""
     by_lane: str = ""
     by_until: str = ""
+    by_batch: str = ""
+    by_last_member: str = "batch DESC, id DESC"
+    by_running_member: str = ""
+    by_ended: str = ""
+    by_end: str = ""
     insert_new: str = "INSERT"
     or_leave: str = "ON CONFLICT DO NOTHING"
     json: str = ""
@@ -117,6 +126,11 @@ DIALECTS = {
         by_finish="FORCE INDEX (txtasks_finished_at)",
         by_lane="FORCE INDEX (txtasks_pending)",
         by_until="FORCE INDEX (txtasks_once_until)",
+        by_last_member="id DESC",
+        by_running_member="FORCE INDEX (txtasks_in_batch)",
+        by_batch="FORCE INDEX (txtasks_in_batch)",
+        by_ended="FORCE INDEX (txtasks_of_batch)",
+        by_end="FORCE INDEX (txtasks_batch_end)",
         name="CAST(task_name AS BINARY)",
         key="`key`",
     ),
@@ -139,6 +153,10 @@ DIALECTS = {
         by_finish="INDEXED BY txtasks_finished_at",
         by_lane="INDEXED BY txtasks_in_lane",
         by_until="INDEXED BY txtasks_once_until",
+        by_batch="INDEXED BY txtasks_in_batch",
+        by_running_member="INDEXED BY txtasks_claimed",
+        by_ended="INDEXED BY txtasks_of_batch",
+        by_end="INDEXED BY txtasks_batch_end",
     ),
 }
 

@@ -43,6 +43,7 @@ class RowDefaults(NamedTuple):
     unique_key: str | None = None
     unique_text: str | None = None
     lane: str = ""
+    batch: str | None = None
 
 
 class NewTask(NamedTuple):

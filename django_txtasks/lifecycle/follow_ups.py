@@ -89,7 +89,7 @@ def fail_absorbers(alias: str, ids: Iterable[uuid.UUID], why: str) -> FollowUps:
         hook = _hooks(attempt).get("on_failure")
         if hook is not None:
             ended = Ended(attempt, Arrow.BURY, error=error, counted=Counted.NOTHING)
-            tasks.append(_new(hook, args=_event(ended)))
+            tasks.append(follow_up(hook, args=_event(ended)))
     insert(connections[alias], tasks)
     return [(task.task_id, task.defaults.queue_name) for task in tasks]
 
@@ -127,18 +127,25 @@ def _tasks(one: Ended, lost: OnCrash | None) -> Iterator[NewTask]:
     hooks = _hooks(attempt)
     is_undone = one.arrow is Arrow.BURY and lost is not None and lost.compensates
     if is_undone and "compensate" in hooks:
-        yield _new(hooks["compensate"], args=attempt.args, kwargs=attempt.kwargs)
+        yield follow_up(hooks["compensate"], args=attempt.args, kwargs=attempt.kwargs)
     name = _HOOK_OF.get(one.arrow)
     if name is not None and name in hooks:
-        yield _new(hooks[name], args=_event(one))
+        gets_result = one.arrow is Arrow.FINISH and hooks[name].get("with_result", False)
+        yield follow_up(
+            hooks[name], args=f"[{one.result or 'null'}]" if gets_result else _event(one)
+        )
 
 
 def _hooks(attempt: Attempt) -> dict[str, Any]:
+    return read_hooks(attempt.hooks)
+
+
+def read_hooks(text: str) -> dict[str, Any]:
     """Return the hooks in a row, without what somebody else than a declaration wrote."""
-    if attempt.hooks in ("", "{}"):
+    if text in ("", "{}"):
         return {}
     try:
-        hooks = json.loads(attempt.hooks)
+        hooks = json.loads(text)
         return {name: hook for name, hook in hooks.items() if registry.is_task_spec(hook)}
     except (ValueError, AttributeError, RecursionError):
         return {}
@@ -163,12 +170,14 @@ def _notice(name: str, args: str, config: Config, delay: timedelta | None = None
     task_spec = registry.task_spec(name)
     if task_spec["queue_name"] not in config.queues:
         task_spec = {**task_spec, "queue_name": config.queues[0]}
-    return _new({**task_spec, "run_after": delay}, args=args)
+    return follow_up({**task_spec, "run_after": delay}, args=args)
 
 
-def _new(task_spec: dict[str, Any], *, args: str, kwargs: str = "{}") -> NewTask:
+def follow_up(task_spec: dict[str, Any], *, args: str, kwargs: str = "{}") -> NewTask:
+    """Return the row of a spec."""
     hooks = json.dumps(task_spec["hooks"], separators=(",", ":"))
-    return NewTask(new_id(), RowDefaults(**{**task_spec, "hooks": hooks}), args, kwargs)
+    values = {name: value for name, value in task_spec.items() if name != "with_result"}
+    return NewTask(new_id(), RowDefaults(**{**values, "hooks": hooks}), args, kwargs)
 
 
 def _event(one: Ended) -> str:

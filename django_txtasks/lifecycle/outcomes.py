@@ -13,7 +13,7 @@ from django.db import DatabaseError, DataError, InterfaceError, OperationalError
 
 from django_txtasks.conf import Config
 from django_txtasks.exceptions import ClaimLost
-from django_txtasks.lifecycle import statements
+from django_txtasks.lifecycle import batches, statements
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Counted, Ended, capped, read_entries
 from django_txtasks.lifecycle.execute import as_uuid, execute, fetch, fetch_value
 from django_txtasks.lifecycle.follow_ups import FollowUps, fail_absorbers, follow
@@ -275,8 +275,13 @@ def finish_rows(
     ids, told = sorted(ids), []
     if outcome in (Outcome.CANCELLED, Outcome.EXPIRED):
         told = fail_absorbers(alias, ids, outcome.value)
+    if status is not Status.CLAIMED:  # a worker looks at the batches of what it held
+        batches.look_on_commit(alias, batches.batches_of(alias, ids))
     if keep:
         _copy(alias, ids, status, outcome, results or {})
+    elif outcome is not Outcome.SUCCEEDED:
+        sql, params = copying(outcome, {}, of=statements.COPY_MEMBERS)
+        execute(alias, sql, ids=ids, status=status.value, **params)
     count = execute(alias, statements.DELETE_TASKS, ids=ids, status=status.value)
     if count != len(ids):
         raise ClaimLost(f"{count} of {len(ids)} locked rows were still there; nothing was recorded")
@@ -295,7 +300,9 @@ def _copy(
     execute(alias, sql, ids=ids, status=status.value, **params)
 
 
-def copying(outcome: Outcome, results: dict[uuid.UUID, str]) -> tuple[str, dict[str, Any]]:
+def copying(
+    outcome: Outcome, results: dict[uuid.UUID, str], *, of: str = statements.COPY_TO_FINISHED
+) -> tuple[str, dict[str, Any]]:
     """Return the statement that writes finished rows, and its parameters beside their ids and status.
 
     Args:
@@ -308,7 +315,7 @@ def copying(outcome: Outcome, results: dict[uuid.UUID, str]) -> tuple[str, dict[
         case = f"CASE id {cases} END"
         for n, (task_id, result) in enumerate(results.items()):
             params.update({f"key{n}": task_id, f"result{n}": result})
-    return statements.COPY_TO_FINISHED.replace("{result}", case), params
+    return of.replace("{result}", case), params
 
 
 def move(alias: str, ended: Ended) -> None:

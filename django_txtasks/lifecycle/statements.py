@@ -49,7 +49,7 @@ NEXT_PRIORITY = f"{HIGHEST_PRIORITY} AND priority < %(priority)s"
 # with all other rows in it, turn after turn. It stays pending, where it is seen.
 _CLAIMABLE = """
     SELECT id, task_name, queue_name, args, kwargs, attempt, failures, crashes, max_attempts, errors,
-           timeout, hooks, snoozes, lane, CASE WHEN attempt = 0 THEN unique_key END AS merge_key,
+           timeout, hooks, snoozes, lane, batch, CASE WHEN attempt = 0 THEN unique_key END AS merge_key,
            on_crash = 'retry' AND crashes = 0 AND max_crashes > 1 AND lane = '' AS may_share,
            CAST(run_after AS {text}) AS due_at, {wait} AS wait
       FROM txtasks_task
@@ -149,6 +149,7 @@ TWINS = (
        AND NOT EXISTS (SELECT 1 FROM txtasks_finishedtask f WHERE f.id = t.id)
        AND w.on_crash = t.on_crash AND w.max_attempts = t.max_attempts AND w.max_crashes = t.max_crashes
        AND COALESCE(w.timeout, -1) = COALESCE(t.timeout, -1) AND w.hooks = t.hooks
+       AND (w.batch = t.batch OR w.batch IS NULL AND t.batch IS NULL)
        AND (w.expires_at IS NULL OR t.expires_at <= w.expires_at)
      ORDER BY t.priority DESC, t.run_after, t.id LIMIT %(most)s {skip_locked}
 """
@@ -313,6 +314,81 @@ TELL_UNREADY = """
      WHERE name = %(name)s AND (told_at IS NULL OR told_at < %(tick)s)
 """
 
+# -- batches ----------------------------------------------------------------------------------------------
+# No row counts the members of a batch: those that have not ended are live rows that name it, and whoever has ended
+# one looks, after his COMMIT, whether there are any.
+INSERT_BATCH = """
+    INSERT INTO txtasks_batch (id, name, hooks) VALUES (%(batch)s, %(name)s, {json}%(hooks)s{end_json})
+"""
+ARE_LIVE = "SELECT id, TRIM(status) FROM txtasks_task WHERE id {in_ids} AND TRIM(status) <> 'dead'"
+# Claimed rows are not in the index of members, so that a claim need not write there: those of all workers are few.
+# One statement sees both at one moment; between two of them a member could move from one to the other.
+_WAITING_MEMBER = """
+    SELECT id FROM txtasks_task {by_batch}
+     WHERE batch = <batch> AND NOT (status = 'claimed') AND NOT (status = 'dead') {sound_id}
+     ORDER BY {by_last_member} LIMIT 1
+"""
+_RUNNING_MEMBER = """
+    SELECT id FROM txtasks_task {by_running_member} WHERE batch = <batch> AND status = 'claimed' {sound_id} LIMIT 1
+"""
+# Of those that wait the one with the highest id, which is likely to be the last one to end.
+LIVE_MEMBER = f"SELECT COALESCE(({_WAITING_MEMBER}), ({_RUNNING_MEMBER}))".replace(
+    "<batch>", "%(batch)s"
+)
+# W1 and W2 have ended the last two members and both find none left: one of them locks the batch, and looks again,
+# in a statement of its own, whose snapshot is younger than the lock; the other one finds that it has ended.
+LOCK_BATCH = (
+    "SELECT name, hooks FROM txtasks_batch WHERE id = %(batch)s AND finished_at IS NULL {lock}"
+)
+# What is not live and has not failed has succeeded, so that of what succeeded nothing need be kept.
+_FAILED_OUTCOMES = "('cancelled', 'discarded', 'expired')"
+FAILED_MEMBERS = (
+    "SELECT id FROM txtasks_task {by_batch}"
+    " WHERE batch = %(batch)s AND NOT (status = 'claimed') AND TRIM(status) = 'dead' LIMIT 1",
+    "SELECT id FROM txtasks_finishedtask {by_ended}"
+    f" WHERE batch = %(batch)s AND outcome IN {_FAILED_OUTCOMES} LIMIT 1",
+)
+END_BATCH = """
+    UPDATE txtasks_batch SET finished_at = {now}, failed = %(failed)s WHERE id = %(batch)s AND finished_at IS NULL
+"""
+# W1 is slow, C has given its task to W2, which has ended it, and with it the batch: W1 may add no member.
+# Until W1 commits, nobody can move its row.
+LOCK_MEMBER = """
+    SELECT t.batch FROM txtasks_task t
+     WHERE t.id = %(id)s AND t.attempt = %(attempt)s AND t.worker = %(worker)s
+       AND TRIM(t.status) = 'claimed' {lock}
+"""
+BATCH_IS_OPEN = "SELECT name FROM txtasks_batch WHERE id = %(batch)s AND finished_at IS NULL"
+BATCHES_OF = "SELECT DISTINCT batch FROM txtasks_task WHERE id {in_ids} AND batch IS NOT NULL"
+# C looks after those whose last member was ended by somebody who died before he looked, or does not know batches.
+OPEN_BATCHES = """
+    SELECT id FROM txtasks_batch {by_end} WHERE finished_at IS NULL AND id > %(after)s
+     ORDER BY finished_at, id LIMIT %(limit)s
+"""
+WITHOUT_LIVE_MEMBER = f"""
+    SELECT b.id FROM txtasks_batch b
+     WHERE b.id {{in_ids}} AND b.finished_at IS NULL
+       AND COALESCE(({_WAITING_MEMBER}), ({_RUNNING_MEMBER})) IS NULL
+""".replace("<batch>", "b.id")
+LIVE_OF_BATCH = """
+    SELECT state, COUNT(*) FROM (
+        SELECT TRIM(status) AS state FROM txtasks_task {by_batch}
+         WHERE batch = %(batch)s AND NOT (status = 'claimed') LIMIT %(limit)s) AS m GROUP BY state
+    UNION ALL
+    SELECT 'claimed', COUNT(*) FROM (
+        SELECT 1 FROM txtasks_task {by_running_member}
+         WHERE batch = %(batch)s AND status = 'claimed' LIMIT %(limit)s) AS r
+"""
+ENDED_OF_BATCH = """
+    SELECT COUNT(*) FROM (SELECT 1 FROM txtasks_finishedtask {by_ended}
+                           WHERE batch = %(batch)s AND outcome {in_outcomes} LIMIT %(limit)s) AS m
+"""
+OLD_BATCHES = """
+    SELECT id FROM txtasks_batch {by_end}
+     WHERE finished_at < {ago} ORDER BY finished_at LIMIT %(limit)s {skip_locked}
+"""
+FORGET_BATCHES = "DELETE FROM txtasks_batch WHERE id {in_ids}"
+
 # Live first: a row moves to the finished ones, and never back.
 STATES_OF = "SELECT id, TRIM(status) FROM txtasks_task WHERE id {in_ids}"
 OUTCOMES_OF = "SELECT id, outcome, merged_into FROM txtasks_finishedtask WHERE id {in_ids}"
@@ -338,9 +414,9 @@ SEE_CLAIMED = (
 
 _FINISHED = """
     INSERT INTO txtasks_finishedtask (
-           id, task_name, queue_name, priority, args, kwargs, enqueued_at, run_after, worker,
+           id, task_name, queue_name, priority, args, kwargs, enqueued_at, run_after, worker, batch,
            started_at, attempt, failures, crashes, errors, late_finishes, outcome, result)
-    SELECT id, task_name, queue_name, priority, args, kwargs, enqueued_at, run_after, worker,
+    SELECT id, task_name, queue_name, priority, args, kwargs, enqueued_at, run_after, worker, batch,
            started_at, attempt, failures, crashes, errors, late_finishes, %(outcome)s, {json}{result}{end_json}
       FROM """
 COPY_MERGED = (
@@ -350,6 +426,8 @@ COPY_MERGED = (
     + "txtasks_task WHERE id {in_ids} AND TRIM(status) = 'pending'"
 )
 COPY_TO_FINISHED = _FINISHED + "txtasks_task WHERE id {in_ids} AND TRIM(status) = %(status)s"
+# Where no history is kept: of a batch that goes on, what has failed has to be known at its end.
+COPY_MEMBERS = COPY_TO_FINISHED + " AND batch IS NOT NULL"
 DELETE_TASKS = "DELETE FROM txtasks_task WHERE id {in_ids} AND TRIM(status) = %(status)s"
 
 # PostgreSQL does all that in one statement. What belongs to an id stands at its place in another array: a join is
@@ -565,7 +643,7 @@ HELD_BY = """
 # see the locked row anew but the workers as they were, and reset a live claim.
 ORPHANS = """
     SELECT id, attempt, worker, task_name, queue_name, args, kwargs, failures, crashes,
-           max_crashes, on_crash, errors, hooks
+           max_crashes, on_crash, errors, hooks, batch
       FROM txtasks_task WHERE id {in_ids} AND TRIM(status) = 'claimed' AND worker = %(worker)s
 """
 # What has waited for longer than two intervals: a page of it, from a given place on.
@@ -599,6 +677,8 @@ OLD_FINISHED = """
     SELECT id, CAST(finished_at AS {text}) AS until FROM txtasks_finishedtask {by_finish}
      WHERE finished_at < {ago} {since} {of_queues} {sound_id}
        AND COALESCE((SELECT FALSE FROM txtasks_task t WHERE t.id = merged_into), TRUE)
+       AND (batch IS NULL OR outcome IN ('succeeded', 'merged')
+            OR COALESCE((SELECT FALSE FROM txtasks_batch b WHERE b.id = batch AND b.finished_at IS NULL), TRUE))
      ORDER BY finished_at LIMIT %(limit)s {skip_locked}
 """
 OF_QUEUES = "AND queue_name {in_queues}"

@@ -101,6 +101,7 @@ class Candidate(NamedTuple):
 
     Attributes:
         lane: empty = in none.
+        batch: None = in none.
         merge_key: its unique key, if it has one and has not begun; see ``merging``.
         may_share: it may be handed to a slot together with others.
         due_at: ``run_after`` as text, with which a cursor is made.
@@ -121,6 +122,7 @@ class Candidate(NamedTuple):
     hooks: str
     snoozes: int
     lane: str
+    batch: Any
     merge_key: Any
     may_share: Any
     due_at: str
@@ -145,6 +147,7 @@ class Candidate(NamedTuple):
             bool(self.may_share),
             self.snoozes,
             self.lane,
+            self.batch,
         )
 
     @property

@@ -13,7 +13,7 @@ from django_txtasks import registry
 from django_txtasks.commit_hints import notify_on_commit
 from django_txtasks.conf import get_config
 from django_txtasks.exceptions import Snooze, TaskCancelled
-from django_txtasks.lifecycle import engines, lanes, outcomes, workers
+from django_txtasks.lifecycle import batches, engines, lanes, outcomes, workers
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.brake import brakes
 from django_txtasks.lifecycle.turn import Capacity, Scan, Subscription, TurnRequest
@@ -77,7 +77,7 @@ def run_due_tasks(
     worker = workers.register(using, queues=names, threads=1, listening=None, lease=config.lease)
     ran: list[RanTask] = []
     try:
-        while attempt := _claim_one(subscription, worker):
+        while attempt := _next_one(subscription, worker):
             if len(ran) >= limit:
                 raise AssertionError(
                     f"More than {limit} attempts, and {attempt.task_name} is due: does a task enqueue itself?"
@@ -92,6 +92,14 @@ def run_due_tasks(
     finally:
         workers.unregister(using, worker)
     return ran
+
+
+def _next_one(subscription: Subscription, worker: uuid.UUID) -> Attempt | None:
+    """Claim what is due; if nothing is, what the end of a batch enqueues."""
+    attempt = _claim_one(subscription, worker)
+    if attempt is None and batches.sweep(subscription.alias):
+        attempt = _claim_one(subscription, worker)
+    return attempt
 
 
 def _claim_one(subscription: Subscription, worker: uuid.UUID) -> Attempt | None:

@@ -14,6 +14,7 @@ from django.db import connections
 
 from django_txtasks import registry
 from django_txtasks.conf import Config, get_config
+from django_txtasks.lifecycle import batches
 from django_txtasks.lifecycle.brake import brakes
 from django_txtasks.lifecycle.turn import Subscription
 from django_txtasks.models import Status, Task
@@ -47,6 +48,14 @@ class TestWorker:
             time.sleep(0.02)
 
     def _left(self) -> list[str]:
+        if left := self._tasks_left():
+            return left
+        over, _ = batches.without_live_member(self._alias, batches.FIRST_ID)
+        if over:
+            return [f"batch {batch} is about to end" for batch in over]
+        return self._tasks_left()  # what a batch has enqueued that ended between the two looks
+
+    def _tasks_left(self) -> list[str]:
         tasks = Task.objects.using(self._alias)
         rows = tasks.due() | tasks.in_state(Status.CLAIMED)
         return [f"{row} is {row.status}" for row in rows[:10]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from django_txtasks import signals
 from django_txtasks.conf import Config
@@ -18,6 +19,8 @@ BATCH_BYTES = 1024 * 1024
 """Bytes of outcomes that one turn writes: far below what a server takes in one packet (MariaDB: 16 MB)."""
 BATCH_OUTCOMES = 10_000
 """Outcomes that one turn writes, where they are small."""
+_LAST = {Arrow.FINISH, Arrow.BURY, Arrow.CANCEL}
+"""Arrows after which a member of a batch is not live."""
 MAX_FAILED_TURNS = 3
 """Failed turns after which an outcome that was tried alone waits for a lease, so that others are written."""
 
@@ -32,11 +35,13 @@ class OutcomeBuffer:
         one_by_one: record one by one, since one that the database refuses would stop all others.
         most: outcomes in the next batch; half as many after each failure, twice as many after a success.
         held_up: all that wait have rows that somebody else has locked.
+        batches: of which members have ended, as the database gives them; whoever looks at them empties it.
     """
 
     def __init__(self, alias: str, config: Config) -> None:
         self.alias, self.config = alias, config
         self.waiting: list[Ended] = []
+        self.batches: set[Any] = set()
         self.one_by_one = self.held_up = False
         self.most = BATCH_OUTCOMES
         self._batch: list[Ended] = []
@@ -49,7 +54,7 @@ class OutcomeBuffer:
         """Add attempts that ended; those of atomic tasks are recorded already."""
         for one in ended:
             if one.recorded:
-                emit(one)
+                self.moved(one)
             else:
                 self.waiting.append(one)
 
@@ -114,14 +119,22 @@ class OutcomeBuffer:
         self.one_by_one, self._failures = False, 0
         self.most = min(2 * self.most, BATCH_OUTCOMES)
         for one in recorded.done:
-            emit(one)
+            self.moved(one)
         for one in recorded.lost:
             if one.attempt.worker == me:
-                emit(one)  # moved by an earlier COMMIT whose answer was lost: see Reconciliation
+                self.moved(
+                    one
+                )  # moved by an earlier COMMIT whose answer was lost: see Reconciliation
             elif one.arrow is Arrow.FINISH:
                 signals.task_finished_late.emit(**one.attempt.facts)
             else:
                 signals.claim_lost.emit(**one.attempt.facts)
+
+    def moved(self, one: Ended) -> None:
+        """Tell of an arrow that was taken, and note the batch of a member that has ended."""
+        emit(one)
+        if one.attempt.batch is not None and one.arrow in _LAST:
+            self.batches.add(one.attempt.batch)
 
     def failed(self, error: Exception, *, alone: bool) -> bool:
         """Prepare the turn after one that failed, though the database takes writes: repeat nothing unchanged.

@@ -28,7 +28,7 @@ from django_txtasks.lifecycle.lanes import LanesRequest
 from django_txtasks.lifecycle.transactions import own_transaction
 from django_txtasks.lifecycle.turn import Capacity, Scan, Subscription, TurnRequest, TurnResult
 from django_txtasks.worker.cleaner_check import CleanerCheck
-from django_txtasks.worker.outcome_buffer import Key, OutcomeBuffer, emit
+from django_txtasks.worker.outcome_buffer import Key, OutcomeBuffer
 from django_txtasks.worker.reconciliation import Reconciliation
 from django_txtasks.worker.registration import DeclaredLost, LastWillHolder, Registration
 from django_txtasks.worker.scan_cursor import ScanCursor
@@ -133,7 +133,7 @@ class TurnWriter:
         result = self._scanned(replace(result, recorded=recorded))
         self.reconciliation.is_unsure = self._has_unheld = False
         for one in reconciled:
-            emit(one)
+            self.buffer.moved(one)
         self.buffer.committed(recorded, me, reconciled)
         self._cleaner_check.look(me)
         return result

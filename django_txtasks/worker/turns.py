@@ -19,6 +19,7 @@ from django_txtasks.lifecycle.database_errors import (
     text_of,
 )
 from django_txtasks.lifecycle.turn import Capacity, Subscription
+from django_txtasks.worker.batch_look import BatchLook
 from django_txtasks.worker.cancelling import CancelLook
 from django_txtasks.worker.glances import Glances
 from django_txtasks.worker.hint_inbox import HintInbox
@@ -65,6 +66,7 @@ class Turns:
         self._glances = Glances(subscription)
         self._upcoming = UpcomingLook(config, subscription)
         self._may_glance = config.has_database_hints
+        self.batch_look = BatchLook(subscription.alias, workload.buffer)
         self._logs_queries = connections[subscription.alias].queries_logged  # as where DEBUG is set
         self.schedule = Schedule(config)
         self.lanes = LaneBook(config, subscription)
@@ -90,6 +92,7 @@ class Turns:
             self._next_glance(capacity),
             self._cancel_look.next,
             self._progress.next,
+            self.batch_look.next,
         )
 
     def _next_turn(self, capacity: Capacity) -> float:
@@ -122,6 +125,8 @@ class Turns:
             self._look_for_cancelled()
         if self._progress.next <= now:
             self._write_progress()
+        if self.batch_look.next <= time.monotonic():
+            self.look_at_batches()
         if self._logs_queries:
             reset_queries()
 
@@ -165,6 +170,15 @@ class Turns:
         try:
             self._progress.write(self._writer.id)
         except (DatabaseError, InterfaceError) as error:
+            self._heal(error)
+
+    def look_at_batches(self) -> None:
+        """Look whether members that have ended were the last ones. Never raises for the database."""
+        try:
+            if self.batch_look.look():
+                self.schedule.look_again()
+        except (DatabaseError, InterfaceError) as error:
+            self.batch_look.failed()
             self._heal(error)
 
     def _take(self) -> None:

@@ -131,6 +131,8 @@ class Worker:
             self._collect()
         self.turns.record_all()
         self.workload.slots.close()
+        if self.workload.buffer.batches:
+            self.turns.look_at_batches()
         self._leave(self.writer.registration.leave)
         signals.worker_stopped.emit(worker=self.writer.name, count=self.workload.count)
         return End.RECYCLE if self._recycle and not self.stop.asked else End.DONE
@@ -142,6 +144,7 @@ class Worker:
             return True
         is_idle = self.turns.schedule.nothing_due and self.turns.lanes.is_idle(time.monotonic())
         is_idle = is_idle and not self.inbox.ids and not self.inbox.more
+        is_idle = is_idle and not self.workload.buffer.batches
         return self._batch and is_idle
 
     def _collect(self) -> None:

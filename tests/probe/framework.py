@@ -184,3 +184,11 @@ def steps(context, key):
     """Two steps, and a key twice."""
     first = context.step("first", effect, key, 1)
     return [first, context.step("second", effect, key, value=2), context.key("k"), context.key("k")]
+
+
+@task(takes_context=True)
+def grow(context, depth):
+    ran(f"member {depth}")
+    if depth:
+        with context.batch():
+            grow.enqueue(depth - 1)

@@ -21,6 +21,7 @@ from django_txtasks import (
     TaskCancelled,
     TaskContext,
     TimedOut,
+    enqueue_many,
     signals,
     subscribe,
     task,
@@ -323,6 +324,29 @@ def told(ctx: TaskContext, value, failures=0):
 @task(on_success=tell, atomic=True)
 def told_atomic(value):
     return value
+
+
+@task
+def add_up(numbers):
+    ran(f"sum {numbers if numbers is None else sum(numbers)}")
+    return numbers
+
+
+@task
+def tell_size(texts):
+    ran(f"{len(texts)} of {len(texts[0])}")
+
+
+@task(on_success=add_up.with_result(), max_attempts=1)
+def numbers(values):
+    if values == "none":
+        raise ValueError(values)
+    return values
+
+
+@task(on_success=add_up.with_result(), atomic=True)
+def numbers_atomic(values):
+    return values
 
 
 @task(on_failure=tell)
@@ -697,3 +721,40 @@ def hear(key, fails=False):
 @task(atomic=True, priority=7)
 def hear_too(key, fails=False):
     ran(f"{key} heard, too")
+
+
+@task(idempotent=True, max_crashes=50)
+def tell_of_batch(event):
+    outcome = "failed" if event["failed"] else "fine"
+    ran(f"{event['event']} {event['name']} {outcome}")
+    return event
+
+
+@task(takes_context=True, idempotent=True, max_crashes=50)
+def grow(ctx: TaskContext, depth):
+    """A member that adds two more, so many levels deep."""
+    ran(f"member {depth}")
+    if depth:
+        with ctx.batch():
+            grow.enqueue(depth - 1)
+            enqueue_many([(grow, [depth - 1])])
+
+
+@task(takes_context=True, atomic=True)
+def grow_atomic(ctx: TaskContext, depth):
+    ran(f"member {depth}")
+    if depth:
+        with ctx.batch():
+            grow_atomic.enqueue(depth - 1)
+
+
+@task(idempotent=True, max_crashes=50)
+def step_of_batch(key):
+    ran(key)
+    time.sleep(0.02)
+
+
+@task
+def fragile():
+    """Dead if its worker is killed meanwhile."""
+    time.sleep(1)

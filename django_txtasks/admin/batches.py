@@ -1,0 +1,119 @@
+"""The page of batches: what has become of their members."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.utils.html import format_html, format_html_join
+from django.utils.translation import gettext_lazy as _
+
+from django_txtasks.admin import shown
+from django_txtasks.admin.pages import ReadOnly, task_link
+from django_txtasks.batches import MOST_COUNTED, BatchHandle, BatchStatus
+from django_txtasks.lifecycle import batches
+from django_txtasks.models import Batch, FinishedTask, Task
+
+MOST_MEMBERS = 50
+"""Members of a kind that the page of a batch names."""
+
+
+@admin.register(Batch)
+class BatchAdmin(ReadOnly):
+    """Batches, the newest first."""
+
+    ordering = ("-pk",)
+    json_columns = ("hooks",)
+    list_display = ("title", "state", "created", "ended")
+    fieldsets = (
+        (None, {"fields": ("id", "title", "state", "hook_names", "created", "ended")}),
+        (_("Members"), {"fields": ("numbers", "failed_members", "live_members", "done_members")}),
+    )
+
+    @admin.display(description=_("batch"))
+    def title(self, batch: Any) -> str:
+        return shown.line(str(batch))
+
+    @admin.display(description=_("state"))
+    def state(self, batch: Any) -> str:
+        """Show whether it goes on, and how it has ended."""
+        if batch.finished_at is None:
+            return shown.badge("claimed", _("goes on"))
+        if batch.failed:
+            return shown.badge("dead", _("a member failed"))
+        return shown.badge("succeeded", _("all succeeded"))
+
+    @admin.display(description=_("hooks"))
+    def hook_names(self, batch: Any) -> str:
+        return shown.hooks(batch.texts.get("hooks"))
+
+    @admin.display(description=_("created"))
+    def created(self, batch: Any) -> str:
+        return shown.age(batch.created_at, batch.now)
+
+    @admin.display(description=_("ended"))
+    def ended(self, batch: Any) -> str:
+        return shown.age(batch.finished_at, batch.now)
+
+    @admin.display(description=_("how many"))
+    def numbers(self, batch: Any) -> str:
+        """Count the members, up to a limit."""
+        status = BatchHandle(batch.pk, batch.name, batch._state.db).status()
+        return format_html_join("", "<div>{}: {}</div>", _numbers(status))
+
+    @admin.display(description=_("failed"))
+    def failed_members(self, batch: Any) -> str:
+        """Show those that are dead, and those that ended in another way without success."""
+        alias = batch._state.db
+        dead = _waiting(batch).filter(status="dead")
+        ended = FinishedTask.objects.using(alias).filter(batch=batch.pk, outcome__in=batches.FAILED)
+        return self._links(alias, [*_some(dead), *_some(ended)])
+
+    @admin.display(description=_("wait or run"))
+    def live_members(self, batch: Any) -> str:
+        alias = batch._state.db
+        running = Task.objects.using(alias).filter(batch=batch.pk, status="claimed")
+        return self._links(alias, [*_some(running), *_some(_waiting(batch).exclude(status="dead"))])
+
+    @admin.display(description=_("succeeded"))
+    def done_members(self, batch: Any) -> str:
+        rows = FinishedTask.objects.using(batch._state.db).filter(
+            batch=batch.pk, outcome__in=batches.SUCCEEDED
+        )
+        return self._links(batch._state.db, _some(rows))
+
+    def _links(self, alias: str, members: list[tuple[Any, str]]) -> str:
+        links = format_html_join(
+            "",
+            "<div>{} {}</div>",
+            (
+                (shown.line(name), task_link(self.admin_site, alias, task_id))
+                for task_id, name in members[:MOST_MEMBERS]
+            ),
+        )
+        more = _("and others") if len(members) > MOST_MEMBERS else ""
+        return format_html("{}{}", links, more) or shown.EMPTY
+
+
+def _waiting(batch: Any) -> Any:
+    """Return the live members that are not claimed, as an index has them."""
+    rows = Task.objects.using(batch._state.db).filter(batch=batch.pk)
+    return rows.exclude(status="claimed")
+
+
+def _some(rows: Any) -> list[tuple[Any, str]]:
+    """Return id and name of some of them, as an index finds them."""
+    return list(rows.order_by().values_list("pk", "task_name")[: MOST_MEMBERS + 1])
+
+
+def _numbers(status: BatchStatus) -> list[tuple[Any, Any]]:
+    known = (
+        (_("waiting"), status.waiting),
+        (_("running"), status.running),
+        (_("succeeded"), status.succeeded),
+        (_("failed"), status.failed),
+    )
+    return [
+        (label, _("not kept") if count is None else f"{count}{'+' * (count >= MOST_COUNTED)}")
+        for label, count in known
+    ]
