@@ -139,6 +139,12 @@ class Config:
                 f"TXTASKS['retry_ceiling'] is {self.retry_ceiling}, shorter than "
                 f"TXTASKS['retry_base'] ({self.retry_base}). Raise the ceiling."
             )
+        unknown = self._kept.keys() - {OTHERS, *self.queues}
+        if unknown:
+            raise ConfigError(
+                f"TXTASKS['keep_finished'] names the queue {min(unknown)!r}, which is not among "
+                f"TXTASKS['queues']: {', '.join(self.queues)}. Use '*' for all that are not named."
+            )
         unsaid = set(self.queues) - self._kept.keys()
         if unsaid and OTHERS not in self._kept:
             raise ConfigError(

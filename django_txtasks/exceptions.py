@@ -44,6 +44,10 @@ class InvalidSchedule(TxTasksError, ValueError):
     """A schedule says when, or what, in a way that cannot be."""
 
 
+class UnknownZone(InvalidSchedule):
+    """This host knows no time zone of that name."""
+
+
 class LibraryMissing(TxTasksError, ImportError):
     """A feature needs a library that is not installed; the text names it."""
 

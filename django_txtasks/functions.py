@@ -63,7 +63,7 @@ class TaskContext:
     _claim: Attempt = field(repr=False, compare=False)
     _alias: str = field(repr=False, compare=False)
     _requests: CancelRequests = field(repr=False, compare=False)
-    _notes: ProgressNotes = field(repr=False, compare=False)
+    _notes: ProgressNotes = field(default_factory=ProgressNotes, repr=False, compare=False)
 
     @property
     def scheduled_for(self) -> datetime | None:

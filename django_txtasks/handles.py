@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import uuid
 from dataclasses import dataclass
 from datetime import timedelta
@@ -110,8 +111,10 @@ def get_handle(task_id: uuid.UUID | str, *, using: str = "default") -> TaskHandl
 def _seconds(timeout: Any) -> float | None:
     if isinstance(timeout, timedelta):
         return timeout.total_seconds()
-    if timeout is None or (isinstance(timeout, (int, float)) and not isinstance(timeout, bool)):
-        return timeout
+    if timeout is None:
+        return None
+    if type(timeout) in (int, float) and not math.isnan(timeout):
+        return float(timeout)
     raise InvalidOption(
         f"result(timeout={timeout!r}): use seconds (a number), a timedelta, or None."
     )

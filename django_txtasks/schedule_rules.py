@@ -12,7 +12,7 @@ from itertools import islice, pairwise, takewhile
 from os import urandom
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from django_txtasks.exceptions import InvalidSchedule, LibraryMissing
+from django_txtasks.exceptions import InvalidSchedule, LibraryMissing, UnknownZone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -116,7 +116,7 @@ def zone_of(name: Any) -> zoneinfo.ZoneInfo | timezone:
             raise LibraryMissing(
                 "This host knows no time zones. Install them: pip install django-txtasks[periodic]"
             ) from None
-        raise InvalidSchedule(
+        raise UnknownZone(
             f"tz is {name!r}, which is no time zone; use a name such as 'Europe/Vienna', or 'UTC'."
         ) from None
 

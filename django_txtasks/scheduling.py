@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any, Literal, ParamSpec, TypeVar
 
-from django.db import transaction
+from django.db import connections, transaction
 
 from django_txtasks import payload, registry
 from django_txtasks.calls import bind, to_row
@@ -156,6 +156,11 @@ def check(schedule: DeclaredSchedule) -> None:
     if declaration.once is not None or declaration.settle is not None:
         raise InvalidDeclaration(
             f"{declaration.name} has once= or settle=, which schedules do not heed: each tick is a task."
+        )
+    if schedule.using not in connections.settings:
+        raise InvalidSchedule(
+            f"using is {schedule.using!r}, which is none of the site's DATABASES: "
+            f"{', '.join(sorted(connections.settings))}."
         )
     if schedule.catch_up not in CATCH_UP:
         raise InvalidSchedule(f"catch_up is {schedule.catch_up!r}: use 'last', 'all' or 'none'.")

@@ -81,6 +81,7 @@ class Steps:
 def check_name(name: Any) -> None:
     """Raise StepRefused unless it is text that can name a step."""
     is_text = isinstance(name, str) and 0 < len(name) <= MOST_NAME_CHARACTERS and name.isprintable()
+    is_text = is_text and name == name.strip()  # MariaDB takes "a" and "a " for the same
     if not is_text:
         raise StepRefused(
             f"A step, or a key, was called {name!r}: say its name first, printable text of 1 to "

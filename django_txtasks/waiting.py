@@ -6,6 +6,7 @@ Nobody is told of an end: that would cost each task, and would leave something b
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import time
 import uuid
 from typing import Any, NoReturn
@@ -50,6 +51,9 @@ async def aresult_of(alias: str, task_id: uuid.UUID, timeout: float | None) -> A
         return _result(task_id, await asyncio.wait_for(lookout.end_of(task_id), timeout))
     except asyncio.TimeoutError as error:
         raise _too_long(task_id, timeout) from error
+    finally:
+        if not lookout.has_waiters and waiters.get(alias) is lookout:
+            del waiters[alias]  # it would keep its event loop
 
 
 class _Lookout:
@@ -61,13 +65,19 @@ class _Lookout:
         self._is_new = asyncio.Event()
         self._looking: asyncio.Task[None] | None = None
 
+    @property
+    def has_waiters(self) -> bool:
+        """Whether somebody waits."""
+        return bool(self._waiting)
+
     async def end_of(self, task_id: uuid.UUID) -> End:
         """Wait for the end of a task."""
         future: asyncio.Future[End] = asyncio.get_running_loop().create_future()
         self._waiting[future] = task_id, time.monotonic()
         self._is_new.set()
         if self._looking is None or self._looking.done():
-            self._looking = asyncio.create_task(self._look())
+            # not in the context of the first one who waits: a request, say, whose thread ends with it
+            self._looking = contextvars.Context().run(asyncio.create_task, self._look())
         try:
             return await future
         finally:
@@ -81,7 +91,7 @@ class _Lookout:
                 ends = await sync_to_async(standing.ends_of)(self._alias, ids)
             except Exception as error:  # whatever the database says: those who wait hear of it
                 self._fail(error)
-                return
+                break
             for future, (task_id, _) in list(self._waiting.items()):
                 if task_id in ends and not future.done():
                     future.set_result(ends[task_id])
@@ -118,7 +128,8 @@ def _refuse_what_cannot_end(alias: str) -> None:
             "result() was called in a task: it would keep a slot from others, and perhaps from the task that it "
             "waits for. Enqueue what comes next with on_success."
         )
-    if connections[alias].in_atomic_block:
+    connection = connections[alias]
+    if connection.in_atomic_block or not connection.get_autocommit():
         raise ResultUnavailable(
             f"result() was called in a transaction of the database {alias!r}: what was enqueued in it starts "
             "after its COMMIT, and what ends meanwhile may not be seen. Wait after it; in a view with "

@@ -231,7 +231,7 @@ MUTANTS = [
     Mutant("a task does not wait for another one", "waiting.py",
            {"    if current.get() is not None:\n": "    if False:\n"}, "test_waiting.py"),
     Mutant("who waits for a result in its transaction hears of it", "waiting.py",
-           {"    if connections[alias].in_atomic_block:\n": "    if False:\n"}, "test_waiting.py"),
+           {"    if connection.in_atomic_block or not": "    if False and not"}, "test_waiting.py"),
     Mutant("the progress of a task that has ended is forgotten", "worker/runner.py",
            {"        self.notes.forget(attempt.task_id)\n": ""}, "test_progress.py"),
     Mutant("a scan is made when a task becomes due", "worker/turns.py",

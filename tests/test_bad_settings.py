@@ -94,6 +94,7 @@ def test_each_queue_may_keep_for_a_time_of_its_own(rows, txtasks):
     ("kept", "told"),
     [
         ({"default": 60}, "says nothing of the queue 'mail'"),
+        ({"mial": None, "*": 60}, "names the queue 'mial'"),
         ({}, "dict has times"),
         ({5: 60}, "dict has times"),
         ({"*": "1 h"}, "use seconds"),

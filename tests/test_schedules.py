@@ -253,7 +253,6 @@ def test_the_cleaner_writes_ticks_also_when_it_cleans_once():
 
 NONSENSE = [
     {"cron": "61 3 * * *"},
-    {"cron": "0 3 * * *", "tz": "Europe/Wien"},
     {"every": None},
     {"every": -5.0},
     {"every": 0.001},
@@ -277,6 +276,61 @@ def test_a_bad_row_is_disabled_alone(columns):
     assert not bad.enabled
     assert bad.error
     assert schedule("good").enabled
+
+
+def test_a_zone_that_this_host_does_not_know_disables_nothing():
+    add("elsewhere", due=-timedelta(seconds=1), cron="0 3 * * *", tz="Europe/Wien")
+    add("good", due=-timedelta(seconds=1))
+    count, events = tick()
+    assert count == 1
+    assert [(event, facts["schedule"]) for event, facts in events] == [
+        (signals.schedule_not_written, "elsewhere")
+    ]
+    row = schedule("elsewhere")
+    assert row.enabled
+    assert "Europe/Wien" in row.error
+
+
+def test_a_time_beyond_all_calendars_disables_its_row_alone():
+    add("bad", due=HOUR, cron="0 3 * * *")
+    Schedule.objects.update(next_at=None, last_at="9999-12-31 23:59:59+00:00")
+    add("good", due=-timedelta(seconds=1))
+    count, _ = tick()
+    assert count == 1
+    assert not schedule("bad").enabled
+
+
+def test_a_change_leaves_what_is_due_and_what_was_missed(code):
+    code("0 3 * * *")
+    sync()
+    due = now() - timedelta(minutes=5)
+    Schedule.objects.update(next_at=due)
+    forget()
+    code("0 3 * * *", grace=3600)
+    assert "1 changed" in sync()
+    assert schedule("probe.tasks.note").next_at == due
+    count, _ = tick()
+    assert count == 1
+    task = Task.objects.get()
+    forget()
+    code("0 3 * * *", grace=7200)
+    assert "1 changed" in sync()
+    assert Task.objects.get() == task
+
+
+def test_run_now_before_a_tick_leaves_that_tick():
+    add("daily", due=HOUR, cron="0 3 * * *")
+    Schedule.objects.update(last_at=now() - timedelta(days=1))
+    scheduling.run_now("default", "daily")
+    Schedule.objects.update(next_at=now() - timedelta(seconds=1))
+    count, _ = tick()
+    assert count == 1
+    assert Task.objects.count() == 2
+
+
+def test_a_database_that_is_none_is_refused():
+    with pytest.raises(InvalidSchedule, match="DATABASES"):
+        periodic(every=5, using="defualt")(tasks.note)
 
 
 def test_a_bad_row_goes_on_when_it_is_corrected(code):

@@ -16,7 +16,7 @@ from django_txtasks.conf import get_config
 from django_txtasks.lifecycle import statements, upcoming
 from django_txtasks.lifecycle.execute import fetch
 from django_txtasks.lifecycle.transactions import own_transaction
-from django_txtasks.models import FinishedTask, Task
+from django_txtasks.models import FinishedTask, PausedQueue, Task
 from django_txtasks.worker import upcoming as looks
 from django_txtasks.worker.upcoming import UpcomingLook
 
@@ -86,6 +86,13 @@ def test_what_is_not_for_this_worker_or_is_later_or_due_is_not_told():
     assert 4 < found.waits[0] <= 5
     assert 7 < found.waits[1] <= 8
     assert found.known_for == 12.0
+
+
+def test_what_is_paused_is_not_told():
+    enqueue_task(tasks.nothing.using(run_after=5))
+    assert upcoming.upcoming(helpers.subscription(), 12.0).waits
+    PausedQueue.objects.create(queue_name="default")
+    assert not upcoming.upcoming(helpers.subscription(), 12.0).waits
 
 
 def test_a_look_that_takes_too_long_rests(monkeypatch):

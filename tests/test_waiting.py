@@ -1,6 +1,7 @@
 """handle.result(): the result of a task, for whoever waits for it, or why there is none."""
 
 import asyncio
+import gc
 import threading
 import uuid
 
@@ -17,6 +18,7 @@ from django_txtasks import (
     enqueue_many,
     enqueue_task,
     get_handle,
+    waiting,
 )
 from django_txtasks.exceptions import InvalidArguments, InvalidOption
 from django_txtasks.models import FinishedTask, Status, Task
@@ -139,7 +141,36 @@ def test_where_nothing_is_kept_there_is_no_result(txtasks):
     assert "keep_finished" in text
 
 
-@pytest.mark.parametrize("timeout", ["5", True, object()])
+def test_with_autocommit_off_it_would_wait_for_ever():
+    transaction.set_autocommit(False)
+    try:
+        handle = enqueue_task(tasks.note)
+        with pytest.raises(ResultUnavailable, match="COMMIT"):
+            handle.result()
+    finally:
+        transaction.rollback()
+        transaction.set_autocommit(True)
+
+
+def test_nothing_keeps_an_event_loop():
+    handle = enqueue_task(tasks.give, 1)
+    with helpers.working():
+        assert run(handle.aresult(60)) == 1
+    assert run_until_timeout() is ResultTimeout
+    gc.collect()
+    assert not any(waiting._of_loop.values())
+
+
+def run_until_timeout():
+    Task.objects.all().delete()
+    later = enqueue_task(tasks.give.using(run_after=3600), 1)
+    try:
+        return run(later.aresult(0.05))
+    except ResultTimeout as error:
+        return type(error)
+
+
+@pytest.mark.parametrize("timeout", ["5", True, object(), float("nan")])
 def test_a_timeout_is_a_time(timeout):
     with pytest.raises(InvalidOption, match="timeout="):
         enqueue_task(tasks.note).result(timeout)

@@ -21,7 +21,7 @@ from django_txtasks.schedule_rules import has_cron
 LOOK_SECONDS = 1.0
 """Seconds after which a cleaner looks for schedules that somebody has just added."""
 SOON_SECONDS = 0.2
-"""Seconds until it looks again whether the task has begun for which the next one waits."""
+"""Seconds until it tries again what another one's transaction has forbidden."""
 LOCKED_SECONDS = 0.05
 """Seconds until it looks again for what is due and another cleaner has locked."""
 SKIP_SECONDS = 30.0
@@ -103,7 +103,8 @@ class Ticker:
             self._tell(written)
             count += len(written.tasks)
             is_full = written.moved > 0 and self._clock() < end
-            soon = min(SOON_SECONDS, wait) if wait > 0 else LOCKED_SECONDS
+            # the task before it waits still: at the instant it is written, or has passed
+            soon = min(LOOK_SECONDS, wait) if wait > 0 else LOCKED_SECONDS
             self._look_in(0.0 if written.moved else soon)
         return count
 

@@ -1,7 +1,8 @@
 """Changes of schedules: from code, by the command that a deployment runs, and by people, which survive it.
 
-Each locks the row, as cleaners do, and writes what is said of the schedule. Where that changes what is to come,
-the task that was written ahead and has not begun is cancelled, and the next tick is the first one after now.
+Each locks the row, as cleaners do, and writes what is said of the schedule. A task that was written ahead, for a
+tick that is still to come, is cancelled, and its tick is written anew; where the rule changes, the next tick is
+the first one after now. What is due already is left alone, and so are ticks that were missed: cleaners catch up.
 """
 
 from __future__ import annotations
@@ -9,20 +10,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import timezone
+from datetime import datetime, timezone
 from typing import Any, Protocol
 
-from django.db import connections, transaction
+from django.db import DatabaseError, IntegrityError, connections, transaction
 
 from django_txtasks import signals
 from django_txtasks.exceptions import InvalidSchedule
 from django_txtasks.lifecycle import operators, statements
+from django_txtasks.lifecycle.database_errors import is_repeatable
 from django_txtasks.lifecycle.enqueueing import NewTask, insert
 from django_txtasks.lifecycle.execute import fetch_value
 from django_txtasks.lifecycle.schedules import moment_of, parse_known, unbegun_of
 from django_txtasks.models import DatabaseNow, Schedule
 from django_txtasks.schedule_rules import tick_after
 
+MOST_TRIES = 5
+"""Of a sync, where others run at the same time."""
 GONE = "No longer declared by the code it was synchronised from."
 
 
@@ -56,6 +60,18 @@ def sync(
     Raises:
         NewerRelease: see ``release``.
     """
+    for _ in range(MOST_TRIES - 1):
+        try:
+            return _sync(alias, declared, release=release, keep=keep, dry=dry)
+        except DatabaseError as error:  # another container writes the same rows
+            if not (isinstance(error, IntegrityError) or is_repeatable(error)):
+                raise
+    return _sync(alias, declared, release=release, keep=keep, dry=dry)
+
+
+def _sync(
+    alias: str, declared: Mapping[str, Declared], *, release: int, keep: bool, dry: bool
+) -> Counter[str]:
     done: Counter[str] = Counter()
     with transaction.atomic(using=alias):
         rows = {row.pk: row for row in _rows(alias).select_for_update().order_by("pk")}
@@ -183,47 +199,79 @@ def run_now(alias: str, name: str, task: NewTask, *, by: str = "") -> None:
     with _locked(alias, name) as row:
         insert(connections[alias], [task])
         if row is not None and not unbegun_of(alias, [row.last_task]):
-            _rows(alias).filter(pk=name).update(last_task=task.task_id)
+            _rows(alias).filter(pk=name).update(last_task=task.task_id, waiting_since=DatabaseNow())
     signals.schedule_changed.emit(database=alias, schedule=name, by=by or "?", what="run now")
 
 
 def _configure(alias: str, row: Schedule, configuration: Mapping[str, Any], keep: bool) -> None:
-    whole = {key: getattr(row, key) for key in ("cron", "every", "tz")} | dict(configuration)
-    changes = {**configuration, **_fresh(alias, row, keep, whole)}
+    changes = {**configuration, **_changed(alias, row, keep, configuration)}
     if row.error and row.error != GONE:  # which a cleaner has found in what it said before
         changes.update(enabled=True, error="")
     _rows(alias).filter(pk=row.pk).update(**changes)
 
 
-def _fresh(
-    alias: str, row: Schedule, keep: bool, configuration: Mapping[str, Any] | None = None
+def _changed(
+    alias: str, row: Schedule, keep: bool, configuration: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the state of a row that begins anew.
+    """Return when a row goes on that says something else from now on."""
+    before = _rule_columns(row)
+    rule = before | {key: configuration[key] for key in before if key in configuration}
+    parse_known(**rule)  # before anything is cancelled
+    is_cancelled = _cancel_ahead(alias, row, keep)
+    if row.next_at is not None and _aware(row.next_at) <= _now(alias):
+        return {}  # nobody has written that tick yet
+    if rule != before:
+        return _from_now(alias, row, rule)
+    return {"next_at": row.last_at} if is_cancelled else {}
+
+
+def _fresh(alias: str, row: Schedule, keep: bool) -> dict[str, Any]:
+    """Return the state of a row that was off and begins anew."""
+    parse_known(**_rule_columns(row))
+    _cancel_ahead(alias, row, keep)
+    return _from_now(alias, row, _rule_columns(row))
+
+
+def _from_now(alias: str, row: Schedule, rule: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the state of a row whose next tick is the first one after now.
 
     A task that was written ahead and could not be cancelled, since a worker is just claiming it, keeps its tick.
     """
-    whole = configuration or {key: getattr(row, key) for key in ("cron", "every", "tz")}
-    parse_known(whole["cron"], whole["every"], whole["tz"])  # before anything is cancelled
-    _cancel_ahead(alias, row, keep)
-    next_at = _next_at(alias, whole, None if row.last_task is None else row.last_at)
+    next_at = _next_at(alias, rule, None if row.last_task is None else row.last_at)
     return {"next_at": next_at, "waiting_since": None, "watched_from": DatabaseNow()}
+
+
+def _rule_columns(row: Schedule) -> dict[str, Any]:
+    return {key: getattr(row, key) for key in ("cron", "every", "tz")}
 
 
 def _next_at(alias: str, configuration: Mapping[str, Any], after: Any = None) -> Any:
     rule = parse_known(configuration["cron"], configuration["every"], configuration["tz"])
-    now = moment_of(fetch_value(alias, statements.NOW_IN_UTC))
+    now = _now(alias)
     if after is not None:
-        now = max(now, after if after.tzinfo else after.replace(tzinfo=timezone.utc))
+        now = max(now, _aware(after))
     return tick_after(rule, now)
 
 
-def _cancel_ahead(alias: str, row: Schedule, keep: bool) -> None:
-    """Cancel the last task if no worker has begun it; then its tick is none that was served."""
-    if row.last_task is None or not unbegun_of(alias, [row.last_task]):
-        return
-    if operators.cancel(alias, [row.last_task], keep=keep):
-        row.last_task = None
-        _rows(alias).filter(pk=row.pk).update(last_task=None)
+def _now(alias: str) -> datetime:
+    return moment_of(fetch_value(alias, statements.NOW_IN_UTC))
+
+
+def _aware(moment: datetime) -> datetime:
+    return moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
+
+
+def _cancel_ahead(alias: str, row: Schedule, keep: bool) -> bool:
+    """Cancel the task of a tick that is still to come, if no worker has begun it; say whether that was done."""
+    if row.last_task is None or row.last_at is None or _aware(row.last_at) <= _now(alias):
+        return False
+    if not unbegun_of(alias, [row.last_task]):
+        return False
+    if not operators.cancel(alias, [row.last_task], keep=keep):
+        return False
+    row.last_task = None
+    _rows(alias).filter(pk=row.pk).update(last_task=None)
+    return True
 
 
 def _rows(alias: str) -> Any:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from django.db import connections
 
-from django_txtasks.exceptions import InvalidSchedule, TxTasksError
+from django_txtasks.exceptions import InvalidSchedule, TxTasksError, UnknownZone
 from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.enqueueing import NewTask, insert
 from django_txtasks.lifecycle.execute import as_uuid, execute, fetch, fetch_column, is_uuid
@@ -35,6 +35,9 @@ SCHEDULES_PER_BATCH = 250
 """Schedules that one transaction moves on."""
 TASKS_PER_BATCH = 2000
 """Tasks after which a transaction ends: more than one schedule has only where missed ones are made up for."""
+
+
+FOREIGN = (OverflowError, ValueError, TypeError)
 
 
 class Scope(NamedTuple):
@@ -147,10 +150,14 @@ def write_ticks(alias: str, scope: Scope, make: Make, *, limit: timedelta) -> Wr
                 break
             try:
                 step, new = _step(row, row.last_task in unbegun, make, written)
+            except UnknownZone as error:  # this host's list of zones may be an old one
+                written.skipped.append((row.name, str(error)))
             except InvalidSchedule as error:
                 written.broken.append((row.name, str(error)))
             except TxTasksError as error:
                 written.skipped.append((row.name, str(error)))
+            except FOREIGN as error:  # whatever somebody has written there
+                written.broken.append((row.name, f"{type(error).__name__}: {error}"))
             else:
                 tasks += new
                 steps += [step] if step is not None else []

@@ -94,9 +94,9 @@ DUE_HEAD = """
 UPCOMING = """
     SELECT task_name, {wait} AS wait FROM txtasks_task {forced}
      WHERE status = 'pending' AND lane = '' AND queue_name = %(queue)s AND priority = %(priority)s
-       AND run_after > {now} AND run_after <= {later}
+       AND run_after > {now} AND run_after <= {later} AND %(queue)s NOT IN (<paused>)
      ORDER BY run_after, id LIMIT %(most)s
-"""
+""".replace("<paused>", PAUSED_QUEUES)
 POSTGRES_UPCOMING = PENDING_PRIORITIES.replace(
     "SELECT priority FROM present WHERE priority IS NOT NULL\n",
     "SELECT soon.* FROM present CROSS JOIN LATERAL ("

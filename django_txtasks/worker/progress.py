@@ -28,9 +28,14 @@ class ProgressWriter:
         """Write, if there is a row to write into.
 
         Raises:
-            DatabaseError, InterfaceError: what changes after that is written a second later.
+            DatabaseError, InterfaceError: it is written a second later.
         """
         self._not_before = time.monotonic() + WRITE_SECONDS
+        if worker is None:
+            return
         notes = self._notes.take()
-        if worker is not None:
+        try:
             workers.write_progress(self._alias, worker, notes)
+        except BaseException:
+            self._notes.has_changed = True
+            raise

@@ -19,8 +19,8 @@ MOST_SECONDS_AHEAD = 10.0
 """Seconds ahead that a look goes at most: of what is enqueued nearer than that, hints tell."""
 LATE_SECONDS = 0.001
 """Seconds after a task is due at which a scan looks for it: the database's clock may be a moment behind."""
-OTHERS_SECONDS = 0.02
-"""Longest pause in seconds after scans that came too late: another worker was quicker."""
+OTHERS_SECONDS = 0.1
+"""Longest pause in seconds after scans that came too late: other workers were quicker, time and again."""
 LEAST_PAUSE_SECONDS = 0.0025
 REST_SECONDS = 60.0
 """Seconds without a look after one that took too long: there are rows to walk past."""
@@ -55,7 +55,8 @@ class UpcomingLook:
         """Learn whether the scan that was asked for has found something, or others were quicker."""
         if self._has_scanned:
             self._pause = 0.0 if claimed else max(LEAST_PAUSE_SECONDS, 2 * self._pause)
-            self._not_before = now + min(self._pause, OTHERS_SECONDS)
+            self._pause = min(self._pause, OTHERS_SECONDS)
+            self._not_before = now + self._pause
             self._has_scanned = False
 
     def look(self, now: float) -> None:
