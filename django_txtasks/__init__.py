@@ -19,25 +19,30 @@ if TYPE_CHECKING:
     from django_txtasks.events import NoSubscribersWarning, apublish, publish, subscribe
     from django_txtasks.exceptions import (
         ClaimLost,
+        InvalidToken,
         Reject,
         ResultTimeout,
         ResultUnavailable,
         Retry,
         Snooze,
         StepRefused,
+        Suspended,
         TaskCancelled,
         TaskFailed,
         TimedOut,
         TxTasksError,
+        WaitTimedOut,
     )
     from django_txtasks.functions import TaskContext, TaskFunction, task
     from django_txtasks.handles import TaskHandle, cancel_task, cancel_tasks, get_handle, status_of
     from django_txtasks.lifecycle.cancelling import CancelResult
+    from django_txtasks.resuming import aresume, resume, resume_url
     from django_txtasks.scheduling import periodic
 
 __all__ = [
     "CancelResult",
     "ClaimLost",
+    "InvalidToken",
     "NoSubscribersWarning",
     "NotTransactionalWarning",
     "Reject",
@@ -46,6 +51,7 @@ __all__ = [
     "Retry",
     "Snooze",
     "StepRefused",
+    "Suspended",
     "TaskCancelled",
     "TaskContext",
     "TaskFailed",
@@ -53,8 +59,10 @@ __all__ = [
     "TaskHandle",
     "TimedOut",
     "TxTasksError",
+    "WaitTimedOut",
     "aenqueue_task",
     "apublish",
+    "aresume",
     "cancel_task",
     "cancel_tasks",
     "enqueue_many",
@@ -62,6 +70,8 @@ __all__ = [
     "get_handle",
     "periodic",
     "publish",
+    "resume",
+    "resume_url",
     "status_of",
     "subscribe",
     "task",
@@ -71,6 +81,7 @@ __version__ = "0.1.0"
 _ROOM_OF = {
     "CancelResult": "lifecycle.cancelling",
     "ClaimLost": "exceptions",
+    "InvalidToken": "exceptions",
     "NoSubscribersWarning": "events",
     "NotTransactionalWarning": "enqueueing",
     "Reject": "exceptions",
@@ -79,6 +90,7 @@ _ROOM_OF = {
     "Retry": "exceptions",
     "Snooze": "exceptions",
     "StepRefused": "exceptions",
+    "Suspended": "exceptions",
     "TaskCancelled": "exceptions",
     "TaskContext": "functions",
     "TaskFailed": "exceptions",
@@ -86,8 +98,10 @@ _ROOM_OF = {
     "TaskHandle": "handles",
     "TimedOut": "exceptions",
     "TxTasksError": "exceptions",
+    "WaitTimedOut": "exceptions",
     "aenqueue_task": "enqueueing",
     "apublish": "events",
+    "aresume": "resuming",
     "cancel_task": "handles",
     "cancel_tasks": "handles",
     "enqueue_many": "enqueueing",
@@ -95,6 +109,8 @@ _ROOM_OF = {
     "get_handle": "handles",
     "periodic": "scheduling",
     "publish": "events",
+    "resume": "resuming",
+    "resume_url": "resuming",
     "status_of": "handles",
     "subscribe": "events",
     "task": "functions",

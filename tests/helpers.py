@@ -34,6 +34,7 @@ NAMES_OF_TABLES = [
     "txtasks_once",
     "txtasks_schedule",
     "txtasks_step",
+    "txtasks_wait",
     "probe_run",
     "orders_receipt",
     "orders_order",

@@ -184,3 +184,9 @@ def steps(context, key):
     """Two steps, and a key twice."""
     first = context.step("first", effect, key, 1)
     return [first, context.step("second", effect, key, value=2), context.key("k"), context.key("k")]
+
+
+@task(takes_context=True)
+def waits(context):
+    context.sleep_until("moment", 0)
+    return context.wait_for("answer")
