@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from django_txtasks.exceptions import (
         BatchEnded,
         ClaimLost,
+        InvalidToken,
         NotInBatch,
         Reject,
         ResultTimeout,
@@ -28,14 +29,17 @@ if TYPE_CHECKING:
         Retry,
         Snooze,
         StepRefused,
+        Suspended,
         TaskCancelled,
         TaskFailed,
         TimedOut,
         TxTasksError,
+        WaitTimedOut,
     )
     from django_txtasks.functions import TaskContext, TaskFunction, task
     from django_txtasks.handles import TaskHandle, cancel_task, cancel_tasks, get_handle, status_of
     from django_txtasks.lifecycle.cancelling import CancelResult
+    from django_txtasks.resuming import aresume, resume, resume_url
     from django_txtasks.scheduling import periodic
 
 __all__ = [
@@ -44,6 +48,7 @@ __all__ = [
     "BatchStatus",
     "CancelResult",
     "ClaimLost",
+    "InvalidToken",
     "NoSubscribersWarning",
     "NotInBatch",
     "NotTransactionalWarning",
@@ -53,6 +58,7 @@ __all__ = [
     "Retry",
     "Snooze",
     "StepRefused",
+    "Suspended",
     "TaskCancelled",
     "TaskContext",
     "TaskFailed",
@@ -60,8 +66,10 @@ __all__ = [
     "TaskHandle",
     "TimedOut",
     "TxTasksError",
+    "WaitTimedOut",
     "aenqueue_task",
     "apublish",
+    "aresume",
     "batch",
     "cancel_task",
     "cancel_tasks",
@@ -71,6 +79,8 @@ __all__ = [
     "get_handle",
     "periodic",
     "publish",
+    "resume",
+    "resume_url",
     "status_of",
     "subscribe",
     "task",
@@ -83,6 +93,7 @@ _ROOM_OF = {
     "BatchStatus": "batches",
     "CancelResult": "lifecycle.cancelling",
     "ClaimLost": "exceptions",
+    "InvalidToken": "exceptions",
     "NoSubscribersWarning": "events",
     "NotInBatch": "exceptions",
     "NotTransactionalWarning": "enqueueing",
@@ -92,6 +103,7 @@ _ROOM_OF = {
     "Retry": "exceptions",
     "Snooze": "exceptions",
     "StepRefused": "exceptions",
+    "Suspended": "exceptions",
     "TaskCancelled": "exceptions",
     "TaskContext": "functions",
     "TaskFailed": "exceptions",
@@ -99,8 +111,10 @@ _ROOM_OF = {
     "TaskHandle": "handles",
     "TimedOut": "exceptions",
     "TxTasksError": "exceptions",
+    "WaitTimedOut": "exceptions",
     "aenqueue_task": "enqueueing",
     "apublish": "events",
+    "aresume": "resuming",
     "batch": "batches",
     "cancel_task": "handles",
     "cancel_tasks": "handles",
@@ -110,6 +124,8 @@ _ROOM_OF = {
     "get_handle": "handles",
     "periodic": "scheduling",
     "publish": "events",
+    "resume": "resuming",
+    "resume_url": "resuming",
     "status_of": "handles",
     "subscribe": "events",
     "task": "functions",

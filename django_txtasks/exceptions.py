@@ -92,6 +92,26 @@ class StepRefused(TxTasksError, RuntimeError):
     """A step of a task could not be kept as one, so its function was not called, or what it did is rolled back."""
 
 
+class Suspended(BaseException):
+    """Raised by ``ctx.sleep_until()`` and ``ctx.wait_for()``: the task waits without a slot. Let it pass.
+
+    The next attempt begins at the top, and goes on behind the wait when that is over. It is no ``Exception``, so
+    that a task's own ``except Exception`` does not skip the wait.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"the task waits for {name!r}")
+        self.name = name
+
+
+class WaitTimedOut(TxTasksError, TimeoutError):
+    """``ctx.wait_for()``: no value has come in time. None will: each further attempt meets the same."""
+
+
+class InvalidToken(TxTasksError, ValueError):
+    """``resume()`` got what no task of this site has given out, or what was changed on its way."""
+
+
 class Retry(TxTasksError):
     """Raise it in a task: this attempt failed, try again after a while.
 

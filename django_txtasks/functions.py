@@ -174,6 +174,65 @@ class TaskContext:
 
         return key_of(self.task_id, name)
 
+    def sleep_until(self, name: str, when: datetime | timedelta | float) -> None:
+        """Go on after that time: until then the task has no slot, and the next attempt goes on behind this.
+
+        It counts as no failure, crash or snooze. The task's ``expires`` is over with it.
+
+        Args:
+            name: as of a step; each step and wait of a task has its own.
+            when: an aware datetime, a timedelta or seconds. What the first attempt has said counts.
+
+        Raises:
+            Suspended: it is not that late. Let it pass.
+            StepRefused: as of ``step``.
+            InvalidOption: that is no such time.
+            ClaimLost: the worker was declared lost. Let it pass.
+        """
+        self._steps.sleep_until(name, when)
+
+    async def asleep_until(self, name: str, when: datetime | timedelta | float) -> None:
+        """Like ``sleep_until``, from an async task."""
+        await sync_to_async(self.sleep_until)(name, when)
+
+    def wait_for(self, name: str, *, timeout: timedelta | float | None = None) -> Any:
+        """Return the value that somebody brings by ``resume(token, value)``; until then the task has no slot.
+
+        It counts as no failure, crash or snooze. The task's ``expires`` is over with it. The value may be there
+        before.
+
+        Args:
+            name: of ``ctx.token(name)``, as of a step; each step and wait of a task has its own.
+            timeout: a timedelta or seconds from the first attempt on that asks; None = for ever.
+
+        Returns:
+            The value, as read back from JSON: the same in each attempt.
+
+        Raises:
+            WaitTimedOut: none has come in time; the same in each attempt.
+            Suspended: none has come so far. Let it pass.
+            StepRefused: as of ``step``.
+            InvalidOption: that is no timeout.
+            ClaimLost: the worker was declared lost. Let it pass.
+        """
+        return self._steps.wait_for(name, timeout)
+
+    async def await_for(self, name: str, *, timeout: timedelta | float | None = None) -> Any:
+        """Like ``wait_for``, from an async task."""
+        return await sync_to_async(self.wait_for)(name, timeout=timeout)
+
+    def token(self, name: str) -> str:
+        """Return what whoever is to bring the value for ``wait_for(name)`` has to show: the same in each attempt.
+
+        It costs nothing. Nobody can guess it: it is signed with the ``SECRET_KEY``. Who has it may bring a value.
+
+        Raises:
+            StepRefused: that is no name.
+        """
+        from django_txtasks.resuming import token_of
+
+        return token_of(self._alias, self.task_id, name)
+
     @functools.cached_property
     def _steps(self) -> Steps:
         from django_txtasks.steps import Steps  # by tasks with steps alone

@@ -509,6 +509,29 @@ class Step(models.Model):
         return f"{self.name} of {self.task_id}"
 
 
+class Wait(models.Model):
+    """What a task waits for: its time, or a value from outside. The row stays, as the next attempt asks again.
+
+    While it has not ended, its task is pending until then. The value may be there before the task asks for it.
+    """
+
+    pk = models.CompositePrimaryKey("task_id", "name")
+    task_id = TaskId()
+    name = ExactText(max_length=100)
+    is_sleep = models.BooleanField(help_text=_("it is over at its time; else it needs a value"))
+    until = Moment(null=True, help_text=_("empty = for ever"))
+    value = models.TextField(  # noqa: DJ001 -- NULL where there is none
+        null=True, help_text=_("JSON text, given back as it is; empty = none has come")
+    )
+    ended_at = Moment(null=True, help_text=_("when the value came, or when it was too late for it"))
+
+    class Meta:
+        default_permissions = ()  # the page of its task shows it
+
+    def __str__(self) -> str:
+        return f"{self.name} of {self.task_id}"
+
+
 class Batch(models.Model):
     """Tasks that were enqueued together, and what is enqueued when the last of them has ended.
 

@@ -252,6 +252,9 @@ task_snoozed = Event(
     "attempt",
     "delay",
 )
+task_suspended = Event(
+    logging.INFO, "Task %s (%s) waits since attempt %s, for %r.", *_TASK, "attempt", "awaited"
+)
 task_asked_to_stop = Event(
     logging.INFO,
     "Task %s was asked to stop; no other attempt of it starts.",

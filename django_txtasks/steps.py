@@ -7,15 +7,18 @@ import json
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from datetime import datetime, timedelta, timezone
 from functools import cached_property
 from typing import Any
 
 from django.db import connections, transaction
 
 from django_txtasks import payload, registry
-from django_txtasks.exceptions import StepRefused
-from django_txtasks.lifecycle import steps
+from django_txtasks.declaring import LONGEST_SPAN, from_now
+from django_txtasks.exceptions import InvalidOption, StepRefused, Suspended, WaitTimedOut
+from django_txtasks.lifecycle import steps, waits
 from django_txtasks.lifecycle.attempts import Attempt
+from django_txtasks.lifecycle.waits import WaitRow
 
 MOST_NAME_CHARACTERS = 100
 
@@ -43,6 +46,37 @@ class Steps:
             value = text_of_value(name, function(*args, **kwargs))
             steps.keep(self._alias, self._attempt, name, value)
         return json.loads(value)
+
+    def sleep_until(self, name: str, until: datetime | timedelta | float) -> None:
+        """Return once it is that late; see ``TaskContext.sleep_until``."""
+        self._begin(name)
+        wait = self._in_transaction(name, waits.begin, name, _time(until, "when"), is_sleep=True)
+        if not (wait.ended or wait.is_over):
+            raise Suspended(name)
+
+    def wait_for(self, name: str, timeout: timedelta | float | None) -> Any:
+        """Return the value that has come; see ``TaskContext.wait_for``."""
+        self._begin(name)
+        until = None if timeout is None else _time(timeout, "timeout")
+        if isinstance(until, datetime):
+            raise InvalidOption(f"timeout is {timeout!r}; use a timedelta or seconds.")
+        wait = self._in_transaction(name, waits.begin, name, until, is_sleep=False)
+        if wait.is_over and not wait.ended:
+            wait = self._in_transaction(name, waits.give_up, name)
+        if not wait.ended:
+            raise Suspended(name)
+        if wait.value is None:
+            raise WaitTimedOut(
+                f"Nobody has brought a value for {name!r} in time; it is too late now."
+            )
+        return json.loads(wait.value)
+
+    def _in_transaction(
+        self, step: str, function: Callable[..., WaitRow], /, *args: Any, **kwargs: Any
+    ) -> WaitRow:
+        with ExitStack() as stack:
+            self._enter_transaction(stack, step)
+            return function(self._alias, self._attempt, *args, **kwargs)
 
     @cached_property
     def _done(self) -> dict[str, str]:
@@ -76,6 +110,19 @@ class Steps:
                 f"Step {name!r} was begun inside transaction.atomic(), or in another step: it is a transaction of "
                 "its own, and what is rolled back around it would be. Begin it outside."
             ) from error
+
+
+def _time(value: Any, option: str) -> datetime | timedelta:
+    """Return a time as it can be kept: a timedelta of 100 years at most, or an aware datetime, in UTC."""
+    value = from_now(value, option)
+    if isinstance(value, timedelta) and abs(value) <= LONGEST_SPAN:
+        return value
+    if isinstance(value, datetime) and value.utcoffset() is not None and 1970 <= value.year <= 9000:
+        return value.astimezone(timezone.utc)
+    raise InvalidOption(
+        f"{option} is {value!r}; use a timedelta or seconds, of 100 years at most"
+        f"{', or an aware datetime, as of django.utils.timezone.now()' if option == 'when' else ''}."
+    )
 
 
 def check_name(name: Any) -> None:

@@ -35,6 +35,7 @@ NAMES_OF_TABLES = [
     "txtasks_schedule",
     "txtasks_step",
     "txtasks_batch",
+    "txtasks_wait",
     "probe_run",
     "orders_receipt",
     "orders_order",

@@ -70,4 +70,4 @@ def test_all_of_the_history_can_be_taken_back(old):
     migrate("zero")
     assert not helpers.tables_of("second")
     migrate()
-    assert len(helpers.tables_of("second")) == 11
+    assert len(helpers.tables_of("second")) == 12

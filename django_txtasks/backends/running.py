@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from asgiref.sync import sync_to_async
@@ -16,7 +17,7 @@ from django.utils import timezone
 
 from django_txtasks import payload, tracebacks
 from django_txtasks.backends import compat
-from django_txtasks.exceptions import NotInBatch, TimedOut, class_path
+from django_txtasks.exceptions import NotInBatch, StepRefused, Suspended, TimedOut, class_path
 from django_txtasks.retry import is_last
 
 if TYPE_CHECKING:
@@ -99,6 +100,34 @@ class TaskContext(compat.TaskContext):  # type: ignore[misc]  # the stubs say it
         from django_txtasks.steps import key_of
 
         return key_of(self.task_result.id, name)
+
+    def sleep_until(self, name: str, when: datetime | timedelta | float) -> None:
+        """Go on after that time; see ``django_txtasks.TaskContext``."""
+        self._with_row("sleep_until").sleep_until(name, when)
+
+    async def asleep_until(self, name: str, when: datetime | timedelta | float) -> None:
+        """Like ``sleep_until``, from an async task."""
+        await self._with_row("asleep_until").asleep_until(name, when)
+
+    def wait_for(self, name: str, *, timeout: timedelta | float | None = None) -> Any:
+        """Return the value that somebody brings by ``resume()``; see ``django_txtasks.TaskContext``."""
+        return self._with_row("wait_for").wait_for(name, timeout=timeout)
+
+    async def await_for(self, name: str, *, timeout: timedelta | float | None = None) -> Any:
+        """Like ``wait_for``, from an async task."""
+        return await self._with_row("await_for").await_for(name, timeout=timeout)
+
+    def token(self, name: str) -> str:
+        """Return what whoever brings that value has to show; see ``django_txtasks.TaskContext``."""
+        return self._with_row("token").token(name)
+
+    def _with_row(self, what: str) -> OurContext:
+        if self.ours is None:
+            raise StepRefused(
+                f"{what}() was called in a task that runs at once: it has no row that could wait. Enqueue it "
+                "through a backend with workers."
+            )
+        return self.ours
 
 
 class RunningResult(compat.TaskResult):
@@ -185,7 +214,7 @@ class _Attempt:
 
     def fail(self, error: BaseException) -> bool:
         """Say whether that was the last attempt."""
-        if not is_last(
+        if isinstance(error, Suspended) or not is_last(
             error, failures=self.context.failures, max_attempts=self.context.max_attempts
         ):
             return False

@@ -104,7 +104,7 @@ class Upkeep:
             yield Counter()
 
     def forget_steps(self) -> Iterator[Counter[str]]:
-        """Delete steps of tasks that are gone; the next pass goes on behind those that this one has looked at.
+        """Delete steps and waits of tasks that are gone; the next pass goes on behind those that this one saw.
 
         ``remove`` has deleted those of finished tasks that were kept. These are of tasks that were not.
         """

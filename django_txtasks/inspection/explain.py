@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any
 
 from django.db import DatabaseError, connections, transaction
-from django.db.models import Subquery
+from django.db.models import Q, Subquery
 
 from django_txtasks.conf import get_config
 from django_txtasks.inspection.lanes import rate_text, status_of_lanes
@@ -27,7 +27,15 @@ from django_txtasks.lifecycle.merging import first_of_key
 from django_txtasks.lifecycle.priorities import pending_priorities
 from django_txtasks.lifecycle.transactions import own_transaction
 from django_txtasks.lifecycle.workers import texts
-from django_txtasks.models import DatabaseNow, FinishedTask, PausedQueue, Status, Task, Worker
+from django_txtasks.models import (
+    DatabaseNow,
+    FinishedTask,
+    PausedQueue,
+    Status,
+    Task,
+    Wait,
+    Worker,
+)
 
 MAX_COUNT = 10_000
 """Tasks before this one that are counted; more are "10000 or more"."""
@@ -35,6 +43,7 @@ MAX_PRIORITIES = 10
 """Priorities that are counted: the highest."""
 COUNT_TIMEOUT = timedelta(seconds=5)
 MAX_WORKERS = 1000
+MAX_WAITS = 3
 MAX_HOLDERS = 3
 """Tasks that are named of those that fill a lane."""
 ERRORS_OF = "SELECT errors FROM txtasks_task WHERE id = %(id)s"
@@ -121,7 +130,9 @@ def _in_the_way(alias: str, task: Any) -> Iterator[Reason]:
     elif task.run_after > task.now:
         wait = f"in {_span(task.run_after - task.now)}, at {_time(task.run_after)}"
         lift = "Run it now, in the admin."
-        if task.failures:
+        if waits := list(_waits(alias, task)):
+            yield from waits
+        elif task.failures:
             failed = f"It has failed {task.failures} times ({_last_error(alias, task)})"
             yield Reason("backoff", f"{failed} and is tried again {wait}.", lift)
         else:
@@ -143,6 +154,20 @@ def _in_the_way(alias: str, task: Any) -> Iterator[Reason]:
         text = "Another transaction has locked its row: somebody is about to move it, or forgot to commit."
         yield Reason("locked", text)
     yield from _lack_of_workers(alias, task)
+
+
+def _waits(alias: str, task: Any) -> Iterator[Reason]:
+    """Yield what it waits for; a row that stays from code of before is not over, either."""
+    rows = Wait.objects.using(alias).filter(task_id=task.pk, ended_at=None).defer("value")
+    for wait in rows.filter(Q(until=None) | Q(until__gt=DatabaseNow())).order_by("until")[
+        :MAX_WAITS
+    ]:
+        until = "" if wait.until is None else f" until {_time(wait.until)}"
+        if wait.is_sleep:
+            yield Reason("sleeps", f"It sleeps{until} ({wait.name!r}).")
+        else:
+            text = f"It waits for {wait.name!r}{until}."
+            yield Reason("waits", text, "resume(token, value), by whoever has ctx.token's text.")
 
 
 def _behind_its_twin(alias: str, task: Any) -> Iterator[Reason]:

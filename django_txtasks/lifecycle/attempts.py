@@ -76,6 +76,7 @@ class Arrow(enum.Enum):
     BURY = "bury"
     RELEASE = "release"
     SNOOZE = "snooze"
+    SUSPEND = "suspend"
     CANCEL = "cancel"
 
 
@@ -93,6 +94,7 @@ class Ended(NamedTuple):
     Attributes:
         result: JSON text, for FINISH.
         delay: until the next attempt, for RETRY and SNOOZE.
+        awaited: the name of what the task waits for, for SUSPEND.
         error: type, message, traceback and time, for RETRY, BURY and CANCEL; for FINISH what a commit hook
             of an atomic task raised.
         counted: what RETRY and BURY count it as.
@@ -108,6 +110,7 @@ class Ended(NamedTuple):
     counted: Counted = Counted.FAILURE
     recorded: bool = False
     exception: BaseException | None = None
+    awaited: str = ""
 
 
 def read_entries(text: str) -> list[dict[str, Any]]:

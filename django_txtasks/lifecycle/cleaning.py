@@ -336,6 +336,7 @@ def prune(alias: str, what: Pruned, *, since: str | None = None) -> Removed:
         ids = sorted(one.id for one in found)
         execute(alias, statements.PRUNE, ids=ids)
         execute(alias, statements.FORGET_STEPS, ids=ids)
+        execute(alias, statements.FORGET_WAITS, ids=ids)
     return Removed(found, _last_time(found))
 
 

@@ -6,7 +6,7 @@ import json
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import DatabaseError, DataError, InterfaceError, OperationalError, connections
@@ -19,6 +19,9 @@ from django_txtasks.lifecycle.execute import as_uuid, execute, fetch, fetch_valu
 from django_txtasks.lifecycle.follow_ups import FollowUps, fail_absorbers, follow
 from django_txtasks.lifecycle.transactions import can_commit_along, execute_and_commit
 from django_txtasks.models import Outcome, Status
+
+FOR_EVER = timedelta(days=36525)
+"""How far ahead a task is due that waits for a value without a time limit."""
 
 
 @dataclass
@@ -330,6 +333,9 @@ def move(alias: str, ended: Ended) -> None:
         return
     if ended.arrow is Arrow.SNOOZE:
         _hit(alias, statements.SNOOZE, attempt, delay=ended.delay.total_seconds())
+        return
+    if ended.arrow is Arrow.SUSPEND:
+        _hit(alias, statements.SUSPEND, attempt, name=ended.awaited, delay=FOR_EVER.total_seconds())
         return
     changes: dict[str, Any] = {
         "failed": int(ended.counted is Counted.FAILURE),

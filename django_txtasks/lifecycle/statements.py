@@ -467,6 +467,19 @@ SNOOZE = (
 """
     + _STILL_HELD
 )
+# Like it, and until what it waits for has come: R, who brings it, has locked the row before, so what he wrote is
+# seen here, or he finds the row pending. What has begun does not expire, unless it was asked to stop.
+SUSPEND = (
+    f"""
+    UPDATE txtasks_task SET status = 'pending', {_UNCLAIMED}, notified_at = NULL,
+           expires_at = CASE WHEN cancel_asked_at IS NULL THEN NULL ELSE expires_at END,
+           run_after = COALESCE((
+               SELECT CASE WHEN ended_at IS NULL THEN COALESCE(until, {{later}}) ELSE {{now}} END
+                 FROM txtasks_wait WHERE task_id = %(id)s AND name = %(name)s {{share}}
+           ), {{now}})
+"""
+    + _STILL_HELD
+)
 NOTE_ERRORS = "UPDATE txtasks_task SET errors = %(errors)s" + _STILL_HELD
 RELEASE = (
     f"UPDATE txtasks_task SET status = 'pending', {_UNCLAIMED}, notified_at = NULL" + _STILL_HELD
@@ -524,10 +537,43 @@ KEEP_STEP = f"""
     SELECT id, %(name)s, %(value)s, attempt, {{now}} FROM txtasks_task {_STILL_HELD} {{share}}
 """
 STEPS_DONE = "SELECT name, value FROM txtasks_step WHERE task_id = %(id)s"
-TASKS_WITH_STEPS = """
-    SELECT DISTINCT task_id FROM txtasks_step WHERE task_id > %(last)s ORDER BY task_id LIMIT %(limit)s
+_NEXT_TASKS = (
+    "SELECT DISTINCT task_id FROM {} WHERE task_id > %(last)s ORDER BY task_id LIMIT %(limit)s"
+)
+TASKS_WITH_STEPS = f"""
+    SELECT task_id FROM ({_NEXT_TASKS.format("txtasks_step")}) with_steps
+     UNION SELECT task_id FROM ({_NEXT_TASKS.format("txtasks_wait")}) with_waits
+     ORDER BY task_id LIMIT %(limit)s
 """
 FORGET_STEPS = "DELETE FROM txtasks_step WHERE task_id {in_ids}"
+FORGET_WAITS = "DELETE FROM txtasks_wait WHERE task_id {in_ids}"
+
+# -- waits ----------------------------------------------------------------------------------------------
+# T, whose task asks, and R, who brings the value, lock the task's row first, then the one of the wait: so one of
+# them sees what the other has written.
+BEGIN_WAIT = f"""
+    {{insert_new}} INTO txtasks_wait (task_id, name, is_sleep, until)
+    SELECT id, %(name)s, %(is_sleep)s, <until> FROM txtasks_task {_STILL_HELD} {{share}} {{or_leave}}
+"""
+_THIS_WAIT = "WHERE task_id = %(id)s AND name = %(name)s"
+SEE_WAIT = f"""
+    SELECT value, ended_at IS NOT NULL, until IS NOT NULL AND until <= {{now}}
+      FROM txtasks_wait {_THIS_WAIT} {{share}}
+"""
+GIVE_UP_WAIT = f"UPDATE txtasks_wait SET ended_at = {{now}} {_THIS_WAIT} AND ended_at IS NULL AND until <= {{now}}"
+END_WAIT = f"""
+    UPDATE txtasks_wait SET value = %(value)s, ended_at = {{now}} {_THIS_WAIT} AND ended_at IS NULL
+"""
+END_WAIT_AHEAD = """
+    {insert_new} INTO txtasks_wait (task_id, name, is_sleep, value, ended_at)
+    VALUES (%(id)s, %(name)s, %(is_sleep)s, %(value)s, {now}) {or_leave}
+"""
+# A claimed row is written as well: a worker at REPEATABLE READ, whose snapshot is older, may not give it back.
+WAKE = """
+    UPDATE txtasks_task SET notified_at = NULL,
+           run_after = CASE WHEN TRIM(status) IN ('pending', 'held') THEN {now} ELSE run_after END
+     WHERE id = %(id)s
+"""
 
 # -- cancel -------------------------------------------------------------------------------------
 # In its caller's transaction: a worker that ends the attempt meanwhile finds the row locked, and tries again.

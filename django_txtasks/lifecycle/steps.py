@@ -46,7 +46,7 @@ def keep(alias: str, attempt: Attempt, name: str, value: str) -> None:
 
 
 def forget(alias: str, last: uuid.UUID) -> tuple[int, uuid.UUID]:
-    """Delete the steps of tasks that have no row any more, live or finished: among the next tasks behind ``last``.
+    """Delete steps and waits of tasks that have no row any more, live or finished: the next ones behind ``last``.
 
     Returns:
         How many tasks these were, and the last one looked at; the first of all ids once none is left.
@@ -62,4 +62,5 @@ def forget(alias: str, last: uuid.UUID) -> tuple[int, uuid.UUID]:
     gone = [one for one in ids if one not in known]
     if gone:
         execute(alias, statements.FORGET_STEPS, ids=gone)
+        execute(alias, statements.FORGET_WAITS, ids=gone)
     return len(gone), ids[-1] if len(ids) == TASKS_PER_LOOK else FIRST_TASK

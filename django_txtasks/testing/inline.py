@@ -12,7 +12,7 @@ from django.db import DatabaseError, connections, transaction
 from django_txtasks import registry
 from django_txtasks.commit_hints import notify_on_commit
 from django_txtasks.conf import get_config
-from django_txtasks.exceptions import Snooze, TaskCancelled
+from django_txtasks.exceptions import Snooze, Suspended, TaskCancelled
 from django_txtasks.lifecycle import batches, engines, lanes, outcomes, workers
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.brake import brakes
@@ -44,6 +44,7 @@ _STATUS_AFTER = {
     Arrow.FINISH: "succeeded",
     Arrow.RETRY: "pending",
     Arrow.SNOOZE: "pending",
+    Arrow.SUSPEND: "pending",
     Arrow.CANCEL: "cancelled",
 }
 
@@ -63,7 +64,7 @@ def run_due_tasks(
     Args:
         queues: only these; None = all.
         limit: attempts, as tasks may enqueue each other for ever.
-        reraise: raise what a task raises, once its row says so, but for Snooze and TaskCancelled; else go on.
+        reraise: raise what a task raises, once its row says so, but for Snooze, Suspended and TaskCancelled.
 
     Returns: the attempts, in their order.
 
@@ -86,7 +87,7 @@ def run_due_tasks(
             if (
                 reraise
                 and one.error is not None
-                and not isinstance(one.error, (Snooze, TaskCancelled))
+                and not isinstance(one.error, (Snooze, Suspended, TaskCancelled))
             ):
                 raise one.error
     finally:
@@ -123,7 +124,7 @@ def _run(attempt: Attempt, alias: str) -> RanTask:
         else:
             value = _in_savepoint(call, alias)
             ended = finished(attempt, value)
-    except Exception as raised:
+    except (Exception, Suspended) as raised:
         error, ended = raised, failed(attempt, raised, config)
     _record(ended, alias)
     status = _STATUS_AFTER.get(ended.arrow, "dead")

@@ -189,6 +189,8 @@ def emit(one: Ended) -> None:
         signals.task_died.emit(**facts, error=error, exception=raised)
     elif one.arrow is Arrow.SNOOZE:
         signals.task_snoozed.emit(**facts, delay=one.delay.total_seconds())
+    elif one.arrow is Arrow.SUSPEND:
+        signals.task_suspended.emit(**facts, awaited=one.awaited)
     elif one.arrow is Arrow.CANCEL:
         signals.task_stopped.emit(**facts)
     else:

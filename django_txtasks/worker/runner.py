@@ -19,7 +19,14 @@ from django_txtasks import payload, registry, signals, tracebacks
 from django_txtasks.cancel_requests import NOBODY, CancelRequests
 from django_txtasks.commit_hints import notify_on_commit
 from django_txtasks.conf import Config
-from django_txtasks.exceptions import Retry, Snooze, TaskCancelled, TimedOut, class_path
+from django_txtasks.exceptions import (
+    Retry,
+    Snooze,
+    Suspended,
+    TaskCancelled,
+    TimedOut,
+    class_path,
+)
 from django_txtasks.functions import TaskContext
 from django_txtasks.lifecycle import lanes, outcomes
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
@@ -267,7 +274,9 @@ def _context(
 
 
 def failed(attempt: Attempt, error: BaseException, config: Config) -> Ended:
-    """Choose the arrow of an attempt that raised: RETRY or BURY, which count as a failure, SNOOZE or CANCEL."""
+    """Choose the arrow of an attempt that raised: RETRY or BURY, which count as a failure, or another one."""
+    if isinstance(error, Suspended):
+        return Ended(attempt=attempt, arrow=Arrow.SUSPEND, awaited=error.name)
     declaration = registry.find(attempt.task_name)
     if isinstance(error, Snooze):
         most = declaration.max_snoozes if declaration is not None else 0

@@ -192,3 +192,9 @@ def grow(context, depth):
     if depth:
         with context.batch():
             grow.enqueue(depth - 1)
+
+
+@task(takes_context=True)
+def waits(context):
+    context.sleep_until("moment", 0)
+    return context.wait_for("answer")

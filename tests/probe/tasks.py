@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 
 from asgiref.sync import sync_to_async
 from django.db import connection, transaction
@@ -21,6 +21,7 @@ from django_txtasks import (
     TaskCancelled,
     TaskContext,
     TimedOut,
+    WaitTimedOut,
     enqueue_many,
     signals,
     subscribe,
@@ -703,6 +704,68 @@ def steps_of_keys(ctx: TaskContext, names):
         ctx.step("keys", lambda: [ctx.key(name) for name in names])
         raise ValueError("again")
     return [ctx.step("keys", list), [ctx.key(name) for name in names]]
+
+
+# -- waits ----------------------------------------------------------------------------------------
+
+
+@task(takes_context=True, max_attempts=1, idempotent=True, expires=3600)
+def ask(ctx: TaskContext, key, timeout=None):
+    """Wait for an answer. Returns it, and the number of the attempt."""
+    ran(key)
+    ctx.step("asked", effect, f"{key} asked", ctx.token("answer"))
+    try:
+        answer = ctx.wait_for("answer", timeout=timeout)
+    except WaitTimedOut:
+        answer = "nobody"
+    return [answer, ctx.attempt]
+
+
+@task(takes_context=True, max_attempts=1)
+async def ask_async(ctx: TaskContext, key):
+    await ctx.asleep_until("moment", 0)
+    return [await ctx.await_for("answer", timeout=timedelta(days=1)), ctx.attempt]
+
+
+@task(takes_context=True, max_attempts=1)
+def ask_twice(ctx: TaskContext):
+    return [ctx.wait_for("first"), ctx.wait_for("second"), ctx.attempt]
+
+
+@task(takes_context=True, max_attempts=1)
+def sleep_between(ctx: TaskContext, key, seconds):
+    """Two steps with a pause between them."""
+    ctx.step("before", effect, f"{key} before")
+    try:
+        ctx.sleep_until("pause", timedelta(seconds=seconds))
+    except Exception:
+        ran(f"{key} caught")
+    ctx.step("after", effect, f"{key} after")
+    return ctx.attempt
+
+
+WRONG_WAITS = {
+    "in a block": lambda ctx: transaction.atomic(ctx.wait_for)("in a block"),
+    "twice": lambda ctx: [ctx.step("one", effect, "one"), ctx.sleep_until("one", 1)],
+    "without a name": lambda ctx: ctx.sleep_until(timedelta(seconds=1), "pause"),
+    "naive": lambda ctx: ctx.sleep_until("naive", datetime(2030, 1, 1)),
+    "no time": lambda ctx: ctx.sleep_until("no time", "tomorrow"),
+    "unix": lambda ctx: ctx.sleep_until("unix", 1_800_000_000),
+    "a date as timeout": lambda ctx: ctx.wait_for(
+        "date", timeout=datetime(2030, 1, 1, tzinfo=timezone.utc)
+    ),
+    "token": lambda ctx: ctx.token(""),
+}
+
+
+@task(takes_context=True, max_attempts=1)
+def wrong_wait(ctx: TaskContext, how):
+    WRONG_WAITS[how](ctx)
+
+
+@task(takes_context=True, max_attempts=1, atomic=True)
+def atomic_wait(ctx: TaskContext):
+    ctx.wait_for("answer")
 
 
 # -- events ---------------------------------------------------------------------------------------

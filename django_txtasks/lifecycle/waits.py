@@ -1,0 +1,103 @@
+"""What tasks wait for: rows that say until when, and the values that others bring."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from django.db import connections, transaction
+
+from django_txtasks.exceptions import ClaimLost
+from django_txtasks.lifecycle import statements
+from django_txtasks.lifecycle.attempts import Attempt
+from django_txtasks.lifecycle.execute import execute, fetch
+from django_txtasks.models import Status
+
+
+class WaitRow(NamedTuple):
+    """How a wait stands.
+
+    Attributes:
+        value: JSON text; None = none has come.
+        ended: nothing changes any more: a value has come, or it is too late for one.
+        is_over: its time has passed.
+    """
+
+    value: str | None
+    ended: bool
+    is_over: bool
+
+
+def begin(
+    alias: str, attempt: Attempt, name: str, until: datetime | timedelta | None, *, is_sleep: bool
+) -> WaitRow:
+    """Write down, in the open transaction, what a task waits for, unless it stands there; return how it stands.
+
+    Args:
+        until: None = for ever. What an earlier attempt has said counts.
+
+    Raises:
+        ClaimLost: the row has moved on without this attempt.
+    """
+    task_id, number, worker = attempt.fence
+    place, params = _place(alias, until)
+    execute(
+        alias,
+        statements.BEGIN_WAIT.replace("<until>", place),
+        id=task_id,
+        attempt=number,
+        worker=worker,
+        name=name,
+        is_sleep=is_sleep,
+        **params,
+    )
+    return _seen(alias, attempt, name)
+
+
+def give_up(alias: str, attempt: Attempt, name: str) -> WaitRow:
+    """Take no value any more if the time has passed, in the open transaction; return how the wait stands then."""
+    execute(alias, statements.GIVE_UP_WAIT, id=attempt.task_id, name=name)
+    return _seen(alias, attempt, name)
+
+
+def _seen(alias: str, attempt: Attempt, name: str) -> WaitRow:
+    for value, ended, is_over in fetch(alias, statements.SEE_WAIT, id=attempt.task_id, name=name):
+        return WaitRow(value, bool(ended), bool(is_over))
+    raise ClaimLost(
+        f"attempt {attempt.number} no longer holds task {attempt.task_id}: it does not wait for {name!r}"
+    )
+
+
+def _place(alias: str, until: datetime | timedelta | None) -> tuple[str, dict[str, object]]:
+    if isinstance(until, timedelta):
+        return "{later}", {"delay": until.total_seconds()}
+    if until is None:
+        return "NULL", {}
+    return "%(until)s", {"until": connections[alias].ops.adapt_datetimefield_value(until)}
+
+
+def end(
+    alias: str, task_id: uuid.UUID, name: str, value: str
+) -> tuple[bool, list[tuple[uuid.UUID, str]]]:
+    """Keep the value that a task waits for, or will wait for, in the caller's transaction; make it due.
+
+    It waits for whoever has locked the task's row, such as a worker that claims it: for a moment.
+
+    Args:
+        value: JSON text.
+
+    Returns:
+        Whether it counts: the task is there, no value came before, and it has not given up. And (id, queue) of
+        the task, if workers are to look at it.
+    """
+    with transaction.atomic(using=alias):
+        for _, status, queue, _ in fetch(alias, statements.LOCK_TO_CANCEL, ids=[task_id]):
+            if execute(alias, statements.END_WAIT, id=task_id, name=name, value=value):
+                execute(alias, statements.WAKE, id=task_id)
+                return True, [(task_id, queue)] if status == Status.PENDING else []
+            counts = execute(
+                alias, statements.END_WAIT_AHEAD, id=task_id, name=name, value=value, is_sleep=False
+            )
+            return bool(counts), []
+    return False, []

@@ -1,0 +1,126 @@
+"""Tokens of what tasks wait for, and whoever brings it: by ``resume()``, or by a signed URL."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import Any, NamedTuple
+
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.core.signing import BadSignature, Signer
+from django.urls import reverse
+
+from django_txtasks import payload
+from django_txtasks.commit_hints import notify_on_commit
+from django_txtasks.exceptions import InvalidArguments, InvalidToken
+from django_txtasks.lifecycle import waits
+from django_txtasks.steps import check_name
+
+MOST_URL_BYTES = 500
+"""JSON of a value in a URL."""
+
+
+class Awaited(NamedTuple):
+    """What a token names: what one task waits for."""
+
+    alias: str
+    task_id: uuid.UUID
+    name: str
+
+
+def token_of(alias: str, task_id: uuid.UUID, name: str) -> str:
+    """Return the token of what a task waits for; see ``TaskContext.token``."""
+    check_name(name)
+    return _signer("token").sign_object([alias, task_id.hex, name])
+
+
+def resume(token: str, value: Any = None) -> bool:
+    """Bring a task what it waits for, in the current transaction; a task that will ask later finds it there.
+
+    It locks the task's row until the commit.
+
+    Args:
+        token: as ``ctx.token(name)`` has returned it.
+        value: JSON of at most 256 kB, which ``ctx.wait_for(name)`` returns.
+
+    Returns:
+        Whether this value counts. It does not, and nothing changes, if one came before, if the task has given up
+        waiting, or if it has ended.
+
+    Raises:
+        InvalidToken: no task of this site has given it out.
+        InvalidArguments: the value cannot be stored as JSON.
+    """
+    return bring(_awaited(_read(token, "token")), value)
+
+
+async def aresume(token: str, value: Any = None) -> bool:
+    """Like ``resume``, from async code; see ``aenqueue_task``."""
+    return await sync_to_async(resume, thread_sensitive=True)(token, value)
+
+
+def resume_url(token: str, value: Any = None) -> str:
+    """Return the path of a page that brings a task this value when its button is pressed, or by a POST.
+
+    Include ``django_txtasks.urls`` in your URLs. Who has the URL can read the value, and change nothing of it.
+
+    Args:
+        value: JSON of at most 500 bytes.
+
+    Raises:
+        InvalidToken: no task of this site has given it out.
+        InvalidArguments: the value cannot be stored as JSON, or is too long.
+        NoReverseMatch: the URLs are not included.
+    """
+    awaited = _awaited(_read(token, "token"))
+    text = payload.encode(value, name="the value of a URL")
+    if len(text) > MOST_URL_BYTES:
+        raise InvalidArguments(
+            f"The value of a URL is {len(text):,} bytes of JSON, more than {MOST_URL_BYTES}. Pass an id."
+        )
+    signed = _signer("url").sign_object([awaited.alias, awaited.task_id.hex, awaited.name, text])
+    return reverse("txtasks:resume", args=[signed])
+
+
+def of_url(signed: str) -> tuple[Awaited, Any]:
+    """Return what the last part of such a path names, and the value that it brings.
+
+    Raises:
+        InvalidToken: it is none of ours.
+    """
+    *awaited, text = _read(signed, "url")
+    return _awaited(awaited), json.loads(text)
+
+
+def bring(awaited: Awaited, value: Any) -> bool:
+    """Like ``resume``, by what the token names."""
+    text = payload.encode(value, name="value")
+    counts, to_notify = waits.end(awaited.alias, awaited.task_id, awaited.name, text)
+    if to_notify:
+        notify_on_commit(awaited.alias, to_notify)
+    return counts
+
+
+def _signer(what: str) -> Signer:
+    return Signer(salt=f"django_txtasks.{what}")
+
+
+def _read(signed: str, what: str) -> list[Any]:
+    try:
+        parts: list[Any] = _signer(what).unsign_object(signed)
+    except (BadSignature, TypeError, AttributeError):
+        raise InvalidToken(
+            "No task of this site has given this token out, or it was changed on its way, or the SECRET_KEY was: "
+            "then keep the old one in SECRET_KEY_FALLBACKS."
+        ) from None
+    return parts
+
+
+def _awaited(parts: list[Any]) -> Awaited:
+    alias, task_id, name = parts
+    if alias not in settings.DATABASES:
+        raise InvalidToken(
+            f"This token names the database {alias!r}, which this site does not have."
+        )
+    return Awaited(alias, uuid.UUID(task_id), name)
