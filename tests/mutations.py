@@ -544,7 +544,7 @@ MUTANTS = [
     Mutant("schedules: a change cancels what was written ahead", "lifecycle/schedule_changes.py",
            {"    is_cancelled = _cancel_ahead(alias, row, keep)\n": "    is_cancelled = False\n"}, "test_schedules.py"),
     Mutant("schedules: a tick that a worker takes is not written again", "lifecycle/schedule_changes.py",
-           {"        now = max(now, after if": "        now = min(now, after if"}, "test_schedules.py"),
+           {"        now = max(now, _aware(after))\n": ""}, "test_schedules.py"),
     Mutant("schedules: people's words survive", "lifecycle/schedule_changes.py",
            {"if differs and row.edited:": "if False:"}, "test_schedules.py"),
     Mutant("schedules: an older release takes nothing back", "lifecycle/schedule_changes.py",

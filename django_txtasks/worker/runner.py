@@ -154,7 +154,7 @@ def call_of(
     """
     args, kwargs = payload.decode_arguments(attempt.args, attempt.kwargs)
     if declaration.takes_context:
-        args.insert(0, _context(attempt, alias, requests, notes or ProgressNotes()))
+        args.insert(0, _context(attempt, alias, requests, notes))
     if declaration.is_async or declaration.interruptible:
         call = _call_async if declaration.is_async else _call_interruptible
         stop = Stop(attempt, requests)
@@ -256,7 +256,10 @@ def _encode(result: Any) -> str | None:
 
 
 def _context(
-    attempt: Attempt, alias: str, requests: CancelRequests, notes: ProgressNotes
+    attempt: Attempt,
+    alias: str,
+    requests: CancelRequests = NOBODY,
+    notes: ProgressNotes | None = None,
 ) -> TaskContext:
     return TaskContext(
         task_id=attempt.task_id,
@@ -269,7 +272,7 @@ def _context(
         _claim=attempt,
         _alias=alias,
         _requests=requests,
-        _notes=notes,
+        _notes=notes or ProgressNotes(),
     )
 
 

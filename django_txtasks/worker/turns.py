@@ -136,6 +136,7 @@ class Turns:
 
     def _next_upcoming(self, capacity: Capacity) -> float:
         may = capacity.width and self._workload.may_scan and not self.schedule.has_backlog
+        may = may and self._writer.id is not None  # it registers first: that prepares its session
         return self._upcoming.next if may else NEVER
 
     def _look_ahead(self, now: float) -> None:
