@@ -19,7 +19,7 @@ MOST_SECONDS_AHEAD = 10.0
 """Seconds ahead that a look goes at most: of what is enqueued nearer than that, hints tell."""
 LATE_SECONDS = 0.001
 """Seconds after a task is due at which a scan looks for it: the database's clock may be a moment behind."""
-OTHERS_SECONDS = 0.1
+OTHERS_SECONDS = 0.02
 """Longest pause in seconds after scans that came too late: other workers were quicker, time and again."""
 LEAST_PAUSE_SECONDS = 0.0025
 REST_SECONDS = 60.0
