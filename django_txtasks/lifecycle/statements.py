@@ -97,11 +97,22 @@ UPCOMING = """
        AND run_after > {now} AND run_after <= {later} AND %(queue)s NOT IN (<paused>)
      ORDER BY run_after, id LIMIT %(most)s
 """.replace("<paused>", PAUSED_QUEUES)
+# PostgreSQL leaves out what the condition of the index says already, and would read all of the index: whole rows
+# compare instead, and what comes behind is left out when a few rows have been read.
+_POSTGRES_SOON = """
+    SELECT n.task_name, n.wait FROM (
+        SELECT t.task_name, t.lane, t.queue_name, t.priority, {wait} AS wait FROM txtasks_task t
+         WHERE t.status = 'pending'
+           AND (t.status, t.lane, t.queue_name, t.priority, t.run_after)
+               > ('pending', '', %(queue)s, present.priority, {now})
+         ORDER BY t.status, t.lane, t.queue_name, t.priority, t.run_after, t.id LIMIT %(most)s) AS n
+     WHERE n.lane = '' AND n.queue_name = %(queue)s AND n.priority = present.priority AND n.wait <= %(delay)s
+       AND %(queue)s NOT IN (<paused>)
+""".replace("<paused>", PAUSED_QUEUES)
 POSTGRES_UPCOMING = PENDING_PRIORITIES.replace(
     "SELECT priority FROM present WHERE priority IS NOT NULL\n",
-    "SELECT soon.* FROM present CROSS JOIN LATERAL ("
-    + UPCOMING.replace("{forced}", "").replace("%(priority)s", "present.priority")
-    + ") AS soon WHERE present.priority IS NOT NULL ORDER BY wait LIMIT %(most)s\n",
+    f"SELECT soon.* FROM present CROSS JOIN LATERAL ({_POSTGRES_SOON}) AS soon"
+    " WHERE present.priority IS NOT NULL ORDER BY wait LIMIT %(most)s\n",
 )
 # A priority that is there between two others: a look-up in a range of the index, of which PostgreSQL makes use in
 # all its columns only where rows are locked.
