@@ -1,4 +1,4 @@
-"""What a caller may ask of a task that was enqueued: how it stands, and that it be cancelled."""
+"""The handle of an enqueued task: how it stands, what came of it, and its cancel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tasks of this process say of their progress. Written by slots, read by a worker's loop."""
+"""The progress that the tasks of this process tell of. Written by slots, read by a worker's loop."""
 
 from __future__ import annotations
 

@@ -78,6 +78,23 @@ def processes(rows, settings):
 
 
 @pytest.fixture
+def person(rows, client):
+    """Somebody on the staff, with permissions to be given."""
+    from django.contrib.admin.models import LogEntry
+    from django.contrib.auth.models import Permission, User
+
+    user = User.objects.create_user("ann", is_staff=True)
+    client.force_login(user)
+
+    def may(*names):
+        user.user_permissions.set(Permission.objects.filter(codename__in=names))
+
+    yield may
+    LogEntry.objects.all().delete()
+    user.delete()
+
+
+@pytest.fixture
 def second_database(rows):
     """Another, empty database on the same server, as the alias ``second``; see ``helpers.second_alias``."""
     name = f"{connection.settings_dict['NAME']}_second"

@@ -7,7 +7,6 @@ from io import StringIO
 import helpers
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.contrib.auth.models import Permission, User
 from django.core.management import CommandError, call_command
 from django.urls import reverse
 from probe import tasks
@@ -249,20 +248,6 @@ def test_a_task_in_a_lane_without_a_rule(crew, txtasks):
 # -- the admin ------------------------------------------------------------------------------------
 
 PAGE = "admin:txtasks_lane_"
-
-
-@pytest.fixture
-def person(client):
-    """Somebody on the staff, with permissions to be given."""
-    user = User.objects.create_user("ann", is_staff=True)
-    client.force_login(user)
-
-    def may(*names):
-        user.user_permissions.set(Permission.objects.filter(codename__in=names))
-
-    yield may
-    LogEntry.objects.all().delete()
-    user.delete()
 
 
 def form(seen=(), **changes):

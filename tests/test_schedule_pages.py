@@ -5,7 +5,6 @@ from datetime import timedelta
 import helpers
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.contrib.auth.models import Permission, User
 from django.urls import reverse
 from probe import tasks
 
@@ -16,20 +15,6 @@ from django_txtasks.testing import run_due_tasks
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
 PAGE = "admin:txtasks_schedule_"
-
-
-@pytest.fixture
-def person(client):
-    """Somebody on the staff, with permissions to be given."""
-    user = User.objects.create_user("ann", is_staff=True)
-    client.force_login(user)
-
-    def may(*names):
-        user.user_permissions.set(Permission.objects.filter(codename__in=names))
-
-    yield may
-    LogEntry.objects.all().delete()
-    user.delete()
 
 
 @pytest.fixture

@@ -50,11 +50,10 @@ class Upkeep:
         self._config, self._alias, self._clock = config, alias, clock
         self._emit, self._skip, self._notify = emit, skip, notify
         self._renotifier = None if notify is None else Renotifier(config, alias, notify)
-        self._removals = {"expired": Removal(self._expire, self._lately, clock)}
+        self._removals = [("expired", Removal(self._expire, self._lately, clock))]
         for what in config.pruned:
-            self._removals[f"pruned {what.queue}"] = Removal(
-                partial(self._prune, what), partial(self._lately, what.age), clock
-            )
+            prune, lately = partial(self._prune, what), partial(self._lately, what.age)
+            self._removals.append(("pruned", Removal(prune, lately, clock)))
         self._running_long: set[tuple[uuid.UUID, int]] = set()
         self._last_with_steps = steps.FIRST_TASK  # looked at so far
         self._undeclared: dict[str, int] = {}  # by name: the passes in a row that have seen it
@@ -71,15 +70,17 @@ class Upkeep:
         In turns, so that neither waits for the other, while there is more, for an interval at most.
         """
         end = self._clock() + self._config.clean_interval.total_seconds()
-        for removal in self._removals.values():
+        for _, removal in self._removals:
             removal.begin()
-        busy = dict(self._removals)
+        busy = self._removals
         while busy and self._clock() <= end:
-            for name, removal in list(busy.items()):
+            left = []
+            for name, removal in busy:
                 count, more = removal.batch()
-                if not more:
-                    del busy[name]
-                yield Counter({name.partition(" ")[0]: count})
+                if more:
+                    left.append((name, removal))
+                yield Counter({name: count})
+            busy = left
 
     def forget(self) -> Iterator[Counter[str]]:
         """Delete rows of lost workers, of cleaners that are gone, and of unused lanes."""

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from datetime import timedelta
 from itertools import islice
-from typing import Any
 
 from django.db import connections
 
 from django_txtasks.conf import get_config
 from django_txtasks.lifecycle import lane_buckets, statements
-from django_txtasks.lifecycle.database_errors import TookTooLong
 from django_txtasks.lifecycle.execute import as_uuid
 from django_txtasks.lifecycle.pausing import paused_queues
 from django_txtasks.lifecycle.priorities import pending_priorities
-from django_txtasks.lifecycle.time_limits import fetch_within
+from django_txtasks.lifecycle.time_limits import within_together
 from django_txtasks.lifecycle.transactions import own_transaction
 from django_txtasks.lifecycle.turn import Subscription
 
@@ -61,14 +58,7 @@ def due(subscription: Subscription) -> tuple[list[uuid.UUID], bool]:
 def _due(subscription: Subscription) -> tuple[list[uuid.UUID], bool]:
     alias, found, is_full = subscription.alias, [], False
     force = connections[alias].vendor == "mysql"
-    until = time.monotonic() + LONGEST_SECONDS
-
-    def look(alias: str, sql: str, **params: Any) -> list[tuple[Any, ...]]:
-        left = until - time.monotonic()
-        if left <= 0:
-            raise TookTooLong("to look for what is due took too long")
-        return fetch_within(alias, sql, left, **params)
-
+    look = within_together(LONGEST_SECONDS, "what is due")
     sql = statements.DUE_HEAD.replace("{forced}", "FORCE INDEX (txtasks_pending)" * force)
     paused = paused_queues(alias)
     for queue in subscription.queues:

@@ -1,4 +1,4 @@
-"""How schedules are: what came of the last task, how late they are, what comes next. It only reads."""
+"""The standing of schedules: what came of the last task, how late they are, what comes next. It only reads."""
 
 from __future__ import annotations
 

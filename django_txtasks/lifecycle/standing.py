@@ -41,10 +41,7 @@ def states_of(alias: str, ids: Collection[uuid.UUID]) -> dict[uuid.UUID, str]:
     if not ids:
         return {}
     found = dict.fromkeys(ids, GONE)
-    live = {
-        as_uuid(task_id): str(status)
-        for task_id, status in fetch(alias, statements.STATES_OF, ids=list(ids))
-    }
+    live = _live(alias, ids)
     rest = [task_id for task_id in found if task_id not in live]
     winners = {}
     for row in fetch(alias, statements.OUTCOMES_OF, ids=rest) if rest else ():
@@ -58,9 +55,7 @@ def states_of(alias: str, ids: Collection[uuid.UUID]) -> dict[uuid.UUID, str]:
 
 def ends_of(alias: str, ids: Collection[uuid.UUID]) -> dict[uuid.UUID, End]:
     """Return the ends of those of these tasks that have one; of what was merged, that of the row in its place."""
-    # Live first: a row moves to the finished ones, and never back.
-    live = dict(fetch(alias, statements.STATES_OF, ids=sorted(ids))) if ids else {}
-    states = {as_uuid(task_id): state for task_id, state in live.items()}
+    states = _live(alias, ids) if ids else {}
     ends = {}
     dead = [task_id for task_id, state in states.items() if state == Status.DEAD]
     if dead:
@@ -70,6 +65,12 @@ def ends_of(alias: str, ids: Collection[uuid.UUID]) -> dict[uuid.UUID, End]:
     if ended:
         ends |= _finished(alias, ended)
     return ends
+
+
+def _live(alias: str, ids: Collection[uuid.UUID]) -> dict[uuid.UUID, str]:
+    """Return the states of live rows. To be asked first: a row moves to the finished ones, and never back."""
+    rows = fetch(alias, statements.STATES_OF, ids=sorted(ids))
+    return {as_uuid(task_id): str(status) for task_id, status in rows}
 
 
 def _finished(alias: str, ids: Collection[uuid.UUID]) -> dict[uuid.UUID, End]:

@@ -6,14 +6,14 @@ The limit is said with each statement, so that no session keeps it for others.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from django.db import DatabaseError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from django_txtasks.lifecycle.database_errors import is_timeout
+from django_txtasks.lifecycle.database_errors import TookTooLong, is_timeout
 from django_txtasks.lifecycle.execute import execute, fetch
 
 STEPS_PER_LOOK = 10_000
@@ -42,6 +42,22 @@ def fetch_within(alias: str, sql: str, seconds: float, **params: Any) -> list[tu
         with _interrupted_after(connection, seconds):
             return fetch(alias, sql, **params)
     return fetch(alias, sql, **params)
+
+
+def within_together(seconds: float, purpose: str) -> Callable[..., list[tuple[Any, ...]]]:
+    """Return what runs SELECTs as ``fetch_within`` does, all of which may take so long together.
+
+    It raises TookTooLong, with the purpose in its text, once that time is over.
+    """
+    until = time.monotonic() + seconds
+
+    def look(alias: str, sql: str, **params: Any) -> list[tuple[Any, ...]]:
+        left = until - time.monotonic()
+        if left <= 0:
+            raise TookTooLong(f"to look for {purpose} took too long")
+        return fetch_within(alias, sql, left, **params)
+
+    return look
 
 
 def try_within(alias: str, sql: str, seconds: float, **params: Any) -> Tried:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import timedelta
 from itertools import islice
 from typing import Any, NamedTuple
@@ -10,9 +9,8 @@ from typing import Any, NamedTuple
 from django.db import connections
 
 from django_txtasks.lifecycle import statements
-from django_txtasks.lifecycle.database_errors import TookTooLong
 from django_txtasks.lifecycle.priorities import pending_priorities
-from django_txtasks.lifecycle.time_limits import fetch_within
+from django_txtasks.lifecycle.time_limits import fetch_within, within_together
 from django_txtasks.lifecycle.transactions import (
     can_use_one_statement,
     fetch_in_one_statement,
@@ -83,15 +81,8 @@ def _rows(subscription: Subscription, seconds: float) -> list[list[tuple[Any, ..
 
 
 def _rows_by_priority(subscription: Subscription, seconds: float) -> list[list[tuple[Any, ...]]]:
-    alias, until = subscription.alias, time.monotonic() + LONGEST_SECONDS
+    alias, look = subscription.alias, within_together(LONGEST_SECONDS, "what is due soon")
     force = connections[alias].vendor == "mysql"
-
-    def look(alias: str, sql: str, **params: Any) -> list[tuple[Any, ...]]:
-        left = until - time.monotonic()
-        if left <= 0:
-            raise TookTooLong("to look for what is due soon took too long")
-        return fetch_within(alias, sql, left, **params)
-
     sql = statements.UPCOMING.replace("{forced}", "FORCE INDEX (txtasks_pending)" * force)
     place = {"delay": seconds, "most": ROWS_PER_PRIORITY}
     return [

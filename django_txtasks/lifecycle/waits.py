@@ -1,4 +1,4 @@
-"""What tasks wait for: rows that say until when, and the values that others bring."""
+"""Waits of tasks: rows that say until when, and the values that others bring."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the statements of a whole turn have found, on its way into a ``TurnResult``. No SQL."""
+"""The findings of the statements of a whole turn, on their way into a ``TurnResult``. No SQL."""
 
 from __future__ import annotations
 
