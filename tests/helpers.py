@@ -270,14 +270,15 @@ def worker_pids() -> list[int]:
 
 
 def patiently(work: Callable[[], Any]) -> Any:
-    """Run a transaction again when the database asks for it, as workers do."""
-    from django_txtasks.lifecycle.database_errors import is_repeatable
+    """Run a transaction again when the database asks for it, or SQLite was locked for long, as workers do."""
+    from django_txtasks.lifecycle.database_errors import is_repeatable, took_too_long
 
     while True:
         try:
             return work()
         except OperationalError as error:
-            if not is_repeatable(error):
+            is_locked = connection.vendor == "sqlite" and took_too_long(error)
+            if not (is_repeatable(error) or is_locked):
                 raise
 
 

@@ -1,5 +1,6 @@
 """Schedules as people see and change them in the admin."""
 
+import re
 from datetime import timedelta
 
 import helpers
@@ -62,7 +63,7 @@ def test_the_pages_show_how_schedules_are(client, person, nightly):
     assert b"in the code" in page
     Schedule.objects.update(next_at=now() - timedelta(minutes=5), error="<b>bad</b>")
     page = client.get(reverse(f"{PAGE}changelist")).content
-    assert b"late by 300 s" in page
+    assert re.search(rb"late by 30\d s", page)
     assert b"&lt;b&gt;bad" in page
 
 

@@ -5,7 +5,7 @@ Real workers and a cleaner; each task says at which place it meets its fault, on
 
 import helpers
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 from failpoints import steps
 from probe.models import Run
 
@@ -49,11 +49,14 @@ def check(kinds, directory, log):
     """Run a task for each place and fault: each step's effect is there once, and is the one that was returned."""
     from failpoints import tasks  # declares tasks, which other tests do not know
 
-    handles = {
-        f"{place} {kind}": tasks.five_steps.enqueue(f"{place} {kind}", place, kind, str(directory))
-        for kind in kinds
-        for place in steps.PLACES
-    }
+    with transaction.atomic():  # else a frozen worker would hold SQLite's lock before all are there
+        handles = {
+            f"{place} {kind}": tasks.five_steps.enqueue(
+                f"{place} {kind}", place, kind, str(directory)
+            )
+            for kind in kinds
+            for place in steps.PLACES
+        }
     helpers.wait_until(lambda: helpers.patiently(lambda: not Task.objects.exists()), what=log)
     for key, handle in handles.items():
         assert (directory / key).exists(), f"{key}: the fault has not struck"

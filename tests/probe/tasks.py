@@ -786,7 +786,7 @@ def hear_too(key, fails=False):
     ran(f"{key} heard, too")
 
 
-@task(idempotent=True, max_crashes=50)
+@task(idempotent=True, max_attempts=50, max_crashes=50)
 def tell_of_batch(event):
     outcome = "failed" if event["failed"] else "fine"
     ran(f"{event['event']} {event['name']} {outcome}")
