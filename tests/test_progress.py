@@ -43,13 +43,13 @@ def test_the_last_word_shows_on_the_handle_and_in_the_admin_while_the_task_runs(
 
 
 def test_the_whole_need_not_be_known(client):
-    handle = enqueue_task(tasks.tell_progress, "told", [12.5])
+    handle = enqueue_task(tasks.tell_progress, "told", [1234567.5])
     with helpers.working():
-        assert helpers.wait_until(handle.progress) == Progress(12.5)
-        assert Progress(12.5).share is None
+        assert helpers.wait_until(handle.progress) == Progress(1234567.5)
+        assert Progress(1234567.5).share is None
         page = page_of(client, handle)
         assert "<progress" not in page
-        assert "12.5" in page
+        assert "1234567.5" in page
         tasks.released.set()
         handle.result(60)
     User.objects.all().delete()

@@ -216,7 +216,7 @@ class ScheduleAdmin(ModelAdmin):
     def ticks(self, row: Any) -> str:
         if row.cron:
             return shown.line(f"{row.cron} {row.tz}")
-        return shown.line(_now("every %s s") % f"{row.every:g}") if row.every else shown.EMPTY
+        return shown.line(_now("every %s s") % f"{row.every:.12g}") if row.every else shown.EMPTY
 
     @admin.display(description=_("state"))
     def state(self, row: Any) -> str:

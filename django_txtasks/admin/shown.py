@@ -181,7 +181,7 @@ def progress(said: Progress | None) -> str:
     """Return a bar, if the whole is known, and the words beside it."""
     if said is None:
         return EMPTY
-    of = f"{said.done:g}" if said.total is None else f"{said.done:g} / {said.total:g}"
+    of = f"{said.done:.12g}" if said.total is None else f"{said.done:.12g} / {said.total:.12g}"
     words = f"{of} {said.note}".strip()
     if said.share is None:
         return line(words)

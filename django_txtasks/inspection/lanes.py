@@ -74,7 +74,7 @@ def rate_text(rate: float) -> str:
         number = round(rate * seconds, 6)
         if number >= 1 and number == int(number):
             return f"{int(number)}/{unit}"
-    return f"{rate * 86400:g}/d"
+    return f"{rate * 86400:.12g}/d"
 
 
 def known_lanes(alias: str) -> list[str]:

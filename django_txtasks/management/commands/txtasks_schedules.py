@@ -107,7 +107,7 @@ class Command(DatabaseCommand):
 def line_of(status: ScheduleStatus) -> str:
     """Return a schedule in one line, for people."""
     row = status.row
-    when = row.cron or f"every {row.every:g} s" if row.cron or row.every else "never"
+    when = row.cron or f"every {row.every:.12g} s" if row.cron or row.every else "never"
     parts = [f"{when} ({row.tz})" if row.cron else when, "on" if row.enabled else "off"]
     if ticks := next_ticks(row, 1):
         parts.append(f"next {ticks[0]:%Y-%m-%d %H:%M:%S} UTC")
