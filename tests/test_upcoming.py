@@ -3,6 +3,7 @@
 import os
 import random
 import signal
+import time
 import uuid
 from datetime import datetime, timedelta, timezone
 
@@ -17,6 +18,7 @@ from django_txtasks.lifecycle import statements, upcoming
 from django_txtasks.lifecycle.execute import fetch
 from django_txtasks.lifecycle.transactions import own_transaction
 from django_txtasks.models import FinishedTask, PausedQueue, Task
+from django_txtasks.worker import scan_cursor
 from django_txtasks.worker import upcoming as looks
 from django_txtasks.worker.upcoming import UpcomingLook
 
@@ -26,8 +28,9 @@ NEVER = 600  # a poll interval that no test lives to see
 
 
 @pytest.fixture
-def no_scans(txtasks):
-    """Workers scan once when they start, and nobody tells them anything."""
+def no_scans(txtasks, monkeypatch):
+    """Workers scan once when they start, and nobody tells them anything. Looks may take their time."""
+    monkeypatch.setattr(upcoming, "LONGEST_SECONDS", 60)
     txtasks(database_hints=False, poll_interval=NEVER, clean_interval=NEVER)
 
 
@@ -55,6 +58,29 @@ def test_more_of_them_than_one_look_reads(no_scans, monkeypatch):
     enqueue_many([(tasks.nothing.using(run_after=0.2 + 0.05 * n), []) for n in range(20)])
     with helpers.working(threads=2):
         helpers.wait_until(all_are_done(20))
+
+
+def test_what_becomes_due_between_the_first_scan_and_a_late_look(no_scans, monkeypatch):
+    enqueue_many([(tasks.nothing.using(run_after=0.7), []) for _ in range(3)])
+    waits = [1.0]
+
+    def late(*arguments):
+        if waits:
+            time.sleep(waits.pop())
+        return upcoming.upcoming(*arguments)
+
+    monkeypatch.setattr(looks, "upcoming", late)
+    with helpers.working(threads=2):
+        helpers.wait_until(all_are_done(3))
+
+
+def test_a_priority_that_no_scan_has_seen(no_scans, monkeypatch):
+    """Where scans from the head take long, those in between look only in the priorities that they know."""
+    monkeypatch.setattr(scan_cursor, "SLOW_SCAN_SECONDS", 0)
+    monkeypatch.setattr(scan_cursor, "PAUSE_PER_SECOND", 1_000_000)
+    enqueue_task(tasks.nothing.using(run_after=3, priority=-77))
+    with helpers.working():
+        helpers.wait_until(all_are_done(1))
 
 
 def test_many_that_are_due_at_one_instant(no_scans):
@@ -123,6 +149,7 @@ def test_a_worker_that_comes_too_late_for_others_asks_less_often():
 
 @pytest.mark.skipif(connection.vendor == "sqlite", reason="it does not count what it reads")
 def test_a_look_reads_a_few_rows_of_a_large_table():
+    helpers.execute("TRUNCATE TABLE txtasks_task")  # and what is left of the rows of earlier tests
     enqueue_many([(tasks.nothing.using(run_after=3600), [])] * 15_000)
     enqueue_many([(tasks.nothing, [])] * 5000)
     enqueue_many([(tasks.nothing.using(run_after=8), [])] * 2)

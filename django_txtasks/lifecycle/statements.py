@@ -92,7 +92,7 @@ DUE_HEAD = """
 # What becomes due within so many seconds: a worker is there at the time. No more rows than these are read, however
 # many are due later.
 UPCOMING = """
-    SELECT task_name, {wait} AS wait FROM txtasks_task {forced}
+    SELECT task_name, priority, {wait} AS wait FROM txtasks_task {forced}
      WHERE status = 'pending' AND lane = '' AND queue_name = %(queue)s AND priority = %(priority)s
        AND run_after > {now} AND run_after <= {later} AND %(queue)s NOT IN (<paused>)
      ORDER BY run_after, id LIMIT %(most)s
@@ -100,7 +100,7 @@ UPCOMING = """
 # PostgreSQL leaves out what the condition of the index says already, and would read all of the index: whole rows
 # compare instead, and what comes behind is left out when a few rows have been read.
 _POSTGRES_SOON = """
-    SELECT n.task_name, n.wait FROM (
+    SELECT n.task_name, n.priority, n.wait FROM (
         SELECT t.task_name, t.lane, t.queue_name, t.priority, {wait} AS wait FROM txtasks_task t
          WHERE t.status = 'pending'
            AND (t.status, t.lane, t.queue_name, t.priority, t.run_after)

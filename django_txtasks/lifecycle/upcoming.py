@@ -16,7 +16,7 @@ from django_txtasks.lifecycle.transactions import (
     fetch_in_one_statement,
     own_transaction,
 )
-from django_txtasks.lifecycle.turn import Subscription
+from django_txtasks.lifecycle.turn import Bucket, Subscription
 
 ROWS_PER_PRIORITY = 200
 MAX_PRIORITIES = 10
@@ -32,10 +32,12 @@ class Upcoming(NamedTuple):
     Attributes:
         waits: seconds until each of the next tasks of a worker is due, the least first.
         known_for: seconds ahead for which that is all there is.
+        buckets: where these tasks are.
     """
 
     waits: list[float]
     known_for: float
+    buckets: set[Bucket]
 
 
 def upcoming(subscription: Subscription, seconds: float) -> Upcoming:
@@ -45,48 +47,54 @@ def upcoming(subscription: Subscription, seconds: float) -> Upcoming:
         DatabaseError: among others, it took too long: see ``database_errors.is_timeout``, ``TookTooLong``.
     """
     found: list[float] = []
+    buckets: set[Bucket] = set()
     known_for = seconds
-    for rows in _rows(subscription, seconds):
-        waits = [float(wait) for _, wait in rows]
+    for queue, rows in _rows(subscription, seconds):
         if len(rows) >= ROWS_PER_PRIORITY:
-            known_for = min(known_for, waits[-1])
-        found += [
-            wait for (name, _), wait in zip(rows, waits, strict=True) if name in subscription.names
-        ]
-    return Upcoming(sorted(found), known_for)
+            known_for = min(known_for, float(rows[-1][2]))
+        ours = [row for row in rows if row[0] in subscription.names]
+        found += [float(wait) for _, _, wait in ours]
+        buckets.update(Bucket(priority, queue) for _, priority, _ in ours)
+    return Upcoming(sorted(found), known_for, buckets)
 
 
-def _rows(subscription: Subscription, seconds: float) -> list[list[tuple[Any, ...]]]:
-    """Return the rows of each priority of each queue, or on PostgreSQL of each queue, by time."""
+_Rows = list[tuple[str, list[tuple[Any, ...]]]]
+"""Of each queue, or of each priority of it, the rows by time."""
+
+
+def _rows(subscription: Subscription, seconds: float) -> _Rows:
     alias = subscription.alias
     if connections[alias].vendor != "postgresql":
         return _rows_by_priority(subscription, seconds)
     params = {"delay": seconds, "most": ROWS_PER_PRIORITY}
     if can_use_one_statement(alias):
         return [
-            fetch_in_one_statement(
-                alias,
-                statements.POSTGRES_UPCOMING,
-                limit=STATEMENT_TIMEOUT,
-                queue=queue,
-                **params,
+            (
+                queue,
+                fetch_in_one_statement(
+                    alias,
+                    statements.POSTGRES_UPCOMING,
+                    limit=STATEMENT_TIMEOUT,
+                    queue=queue,
+                    **params,
+                ),
             )
             for queue in subscription.queues
         ]
     with own_transaction(alias, limit=STATEMENT_TIMEOUT, in_order=True):
         return [
-            fetch_within(alias, statements.POSTGRES_UPCOMING, 1.0, queue=queue, **params)
+            (queue, fetch_within(alias, statements.POSTGRES_UPCOMING, 1.0, queue=queue, **params))
             for queue in subscription.queues
         ]
 
 
-def _rows_by_priority(subscription: Subscription, seconds: float) -> list[list[tuple[Any, ...]]]:
+def _rows_by_priority(subscription: Subscription, seconds: float) -> _Rows:
     alias, look = subscription.alias, within_together(LONGEST_SECONDS, "what is due soon")
     force = connections[alias].vendor == "mysql"
     sql = statements.UPCOMING.replace("{forced}", "FORCE INDEX (txtasks_pending)" * force)
     place = {"delay": seconds, "most": ROWS_PER_PRIORITY}
     return [
-        look(alias, sql, queue=queue, priority=priority, **place)
+        (queue, look(alias, sql, queue=queue, priority=priority, **place))
         for queue in subscription.queues
         for priority in islice(pending_priorities(alias, queue, look), MAX_PRIORITIES)
     ]

@@ -116,6 +116,10 @@ class ScanCursor:
             self._looked_until = self._skipped_until = self._began
             self._look_back = 0.0
 
+    def expect(self, buckets: set[Bucket]) -> None:
+        """Learn where something becomes due: scans of what has come lately look only where they know of."""
+        self._buckets |= buckets
+
     def from_head(self) -> None:
         """Scan from the head, or soon if that takes long: something is due at its old place again."""
         if self._is_slow:

@@ -144,7 +144,7 @@ class Turns:
         if self._upcoming.pop_due(now):
             self.schedule.look_again()
         try:
-            self._upcoming.look(now)
+            self._writer.scans.expect(self._upcoming.look(now))
         except (DatabaseError, InterfaceError) as error:
             self._heal(error)
 

@@ -12,7 +12,7 @@ from django.db import DatabaseError
 
 from django_txtasks.conf import Config
 from django_txtasks.lifecycle.database_errors import TookTooLong, is_timeout
-from django_txtasks.lifecycle.turn import Subscription
+from django_txtasks.lifecycle.turn import Bucket, Subscription
 from django_txtasks.lifecycle.upcoming import upcoming
 
 MOST_SECONDS_AHEAD = 10.0
@@ -32,7 +32,7 @@ class UpcomingLook:
     def __init__(self, config: Config, subscription: Subscription) -> None:
         self._subscription = subscription
         self._ahead = min(config.poll_interval.total_seconds(), MOST_SECONDS_AHEAD)
-        self._next_look = 0.0
+        self._next_look = self._known_until = 0.0
         self._due: list[float] = []
         self._pause = self._not_before = 0.0
         self._has_scanned = False
@@ -59,14 +59,14 @@ class UpcomingLook:
             self._not_before = now + self._pause
             self._has_scanned = False
 
-    def look(self, now: float) -> None:
-        """Look ahead, if it is time.
+    def look(self, now: float) -> set[Bucket]:
+        """Look ahead, if it is time. Return in which priorities something becomes due.
 
         Raises:
             DatabaseError, InterfaceError: scans find what is due meanwhile.
         """
         if now < self._next_look:
-            return
+            return set()
         self._next_look = now + self._ahead
         try:
             found = upcoming(self._subscription, 1.2 * self._ahead)
@@ -74,8 +74,12 @@ class UpcomingLook:
             if not (isinstance(error, TookTooLong) or is_timeout(error)):
                 raise
             self._next_look = now + max(REST_SECONDS, self._ahead)
-            return
+            return set()
         looked = time.monotonic()
-        due_by_now = [at for at in self._due if at <= looked + LATE_SECONDS]
+        due_by_now = sorted(at for at in self._due if at <= looked + LATE_SECONDS)
+        if looked > self._known_until:  # since then, something may have become due unseen
+            due_by_now = [looked]
+        self._known_until = now + found.known_for
         self._due = due_by_now + [looked + wait + LATE_SECONDS for wait in found.waits]
         self._next_look = min(self._next_look, looked + found.known_for)
+        return found.buckets
