@@ -73,6 +73,15 @@ def test_each_queue_and_priority_is_looked_at_from_its_oldest_row(
     assert sum(found.values()) <= 6 and not {"held", "elsewhere"} & found.keys()
 
 
+def test_the_oldest_row_of_each_lane_is_looked_at() -> None:
+    worker(KNOWN)
+    task(lane="a")
+    task(lane="a", priority=5)
+    task(KNOWN, lane="b")
+    task("elsewhere", lane="b", queue_name="elsewhere")
+    assert names.undeclared("default", ["default"]) == {UNKNOWN: 2}
+
+
 def test_a_backlog_is_not_read() -> None:
     """The head of each priority, in the order of its index, whatever the statistics are."""
     if connection.vendor != "postgresql":

@@ -13,7 +13,8 @@ from itertools import islice
 
 from django.db import connections
 
-from django_txtasks.lifecycle.execute import fetch
+from django_txtasks.lifecycle import lane_buckets
+from django_txtasks.lifecycle.execute import fetch, fetch_column
 from django_txtasks.lifecycle.priorities import pending_priorities
 from django_txtasks.lifecycle.transactions import own_transaction
 from django_txtasks.models import DatabaseNow, Worker
@@ -22,6 +23,7 @@ ROWS_PER_PRIORITY = 200
 """Rows that are looked at of each priority of a queue: the first that are due."""
 MAX_PRIORITIES = 10
 """Priorities that are looked at of a queue: the highest."""
+ROWS_IN_LANES = 200
 MAX_WORKERS = 1000
 STATEMENT_TIMEOUT = timedelta(seconds=5)
 HINT = "See that workers import their modules (an app's tasks.py, INSTALLED_APPS), and deploy them."
@@ -32,6 +34,7 @@ _HEAD = """
      WHERE status = 'pending' AND lane = '' AND queue_name = %(queue)s AND priority = %(priority)s {bounds}
      ORDER BY run_after, id LIMIT %(limit)s
 """
+_NAMES_OF = "SELECT task_name FROM txtasks_task WHERE id {in_ids}"
 _BOUNDS = """
        AND (status, lane, queue_name, priority) >= ('pending', '', %(queue)s, %(priority)s)
        AND (status, lane, queue_name, priority) <= ('pending', '', %(queue)s, %(priority)s)
@@ -79,9 +82,10 @@ def listed(found: dict[str, int]) -> str:
 def _waiting(alias: str, queues: Iterable[str]) -> Counter[str]:
     vendor = connections[alias].vendor
     if vendor != "postgresql":  # where a transaction that reads may keep others waiting
-        return _heads(alias, queues, forced="FORCE INDEX (txtasks_pending)" * (vendor == "mysql"))
+        forced = "FORCE INDEX (txtasks_pending)" * (vendor == "mysql")
+        return _heads(alias, queues, forced=forced) + _heads_of_lanes(alias, queues)
     with own_transaction(alias, limit=STATEMENT_TIMEOUT, in_order=True):
-        return _heads(alias, queues, bounds=_BOUNDS)
+        return _heads(alias, queues, bounds=_BOUNDS) + _heads_of_lanes(alias, queues)
 
 
 def _heads(
@@ -94,3 +98,10 @@ def _heads(
             rows = fetch(alias, sql, queue=queue, priority=priority, limit=ROWS_PER_PRIORITY)
             found.update(name for (name,) in rows)
     return found
+
+
+def _heads_of_lanes(alias: str, queues: Iterable[str]) -> Counter[str]:
+    """Count the names of the oldest rows of lanes, one of each queue and priority."""
+    buckets, _ = lane_buckets.look(alias, "")
+    ids = [one.first_id for one in buckets if one.queue_name in queues][:ROWS_IN_LANES]
+    return Counter(fetch_column(alias, _NAMES_OF, ids=ids)) if ids else Counter()
