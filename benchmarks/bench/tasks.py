@@ -5,7 +5,7 @@ import time
 import records
 
 from bench.models import Row
-from django_txtasks import task
+from django_txtasks import TaskContext, task
 
 
 @task(idempotent=True)
@@ -42,6 +42,19 @@ def default_row(key: int) -> None:
 def atomic_row(key: int) -> None:
     """A row that commits with the finish of its task."""
     write_row(key)
+
+
+@task(idempotent=True, takes_context=True)
+def five_steps(ctx: TaskContext, key: int) -> None:
+    """Five steps, each of which writes a row and commits."""
+    for number in range(5):
+        ctx.step(f"row {number}", add_row, key)
+    records.write(key)
+
+
+def add_row(key: int) -> None:
+    """What a step does."""
+    Row.objects.create(key=key)
 
 
 @task(idempotent=True)
