@@ -16,5 +16,8 @@ class TxTasksConfig(AppConfig):
 
     def ready(self) -> None:
         from django_txtasks import checks, notices  # noqa: F401 -- register themselves; need models
+        from django_txtasks.commit_hints import notify_on_commit
+        from django_txtasks.lifecycle import batches
 
+        batches.tell_workers = notify_on_commit
         autodiscover_modules("tasks")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from functools import partial
 from typing import Any, NamedTuple
 
 from asgiref.sync import sync_to_async
@@ -15,6 +16,7 @@ from django_txtasks import payload
 from django_txtasks.commit_hints import notify_on_commit
 from django_txtasks.exceptions import InvalidArguments, InvalidToken
 from django_txtasks.lifecycle import waits
+from django_txtasks.lifecycle.transactions import repeated
 from django_txtasks.steps import check_name
 
 MOST_URL_BYTES = 500
@@ -96,7 +98,8 @@ def of_url(signed: str) -> tuple[Awaited, Any]:
 def bring(awaited: Awaited, value: Any) -> bool:
     """Like ``resume``, by what the token names."""
     text = payload.encode(value, name="value")
-    counts, to_notify = waits.end(awaited.alias, awaited.task_id, awaited.name, text)
+    end = partial(waits.end, awaited.alias, awaited.task_id, awaited.name, text)
+    counts, to_notify = repeated(awaited.alias, end)
     if to_notify:
         notify_on_commit(awaited.alias, to_notify)
     return counts
@@ -109,7 +112,7 @@ def _signer(what: str) -> Signer:
 def _read(signed: str, what: str) -> list[Any]:
     try:
         parts: list[Any] = _signer(what).unsign_object(signed)
-    except (BadSignature, TypeError, AttributeError):
+    except (BadSignature, TypeError, AttributeError, UnicodeError):
         raise InvalidToken(
             "No task of this site has given this token out, or it was changed on its way, or the SECRET_KEY was: "
             "then keep the old one in SECRET_KEY_FALLBACKS."

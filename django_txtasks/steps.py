@@ -18,6 +18,7 @@ from django_txtasks.declaring import LONGEST_SPAN, from_now
 from django_txtasks.exceptions import InvalidOption, StepRefused, Suspended, WaitTimedOut
 from django_txtasks.lifecycle import steps, waits
 from django_txtasks.lifecycle.attempts import Attempt
+from django_txtasks.lifecycle.transactions import repeated
 from django_txtasks.lifecycle.waits import WaitRow
 
 MOST_NAME_CHARACTERS = 100
@@ -74,9 +75,12 @@ class Steps:
     def _in_transaction(
         self, step: str, function: Callable[..., WaitRow], /, *args: Any, **kwargs: Any
     ) -> WaitRow:
-        with ExitStack() as stack:
-            self._enter_transaction(stack, step)
-            return function(self._alias, self._attempt, *args, **kwargs)
+        def work() -> WaitRow:
+            with ExitStack() as stack:
+                self._enter_transaction(stack, step)
+                return function(self._alias, self._attempt, *args, **kwargs)
+
+        return repeated(self._alias, work)
 
     @cached_property
     def _done(self) -> dict[str, str]:

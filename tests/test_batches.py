@@ -1,5 +1,6 @@
 """Batches: what the end of many tasks enqueues, exactly once, whoever ends the last of them."""
 
+import contextlib
 import threading
 import uuid
 from datetime import timedelta
@@ -7,7 +8,7 @@ from datetime import timedelta
 import helpers
 import pytest
 from django.contrib.auth.models import User
-from django.db import connection, connections, transaction
+from django.db import DatabaseError, connection, connections, transaction
 from django.urls import reverse
 from probe import framework, tasks
 
@@ -31,6 +32,8 @@ from django_txtasks.models import Batch, FinishedTask, Status, Task
 from django_txtasks.testing import run_due_tasks
 from django_txtasks.testing.threads import worker as real_worker
 from django_txtasks.worker import batch_look
+from django_txtasks.worker.batch_look import BatchLook
+from django_txtasks.worker.outcome_buffer import OutcomeBuffer
 
 pytestmark = pytest.mark.usefixtures("rows")
 
@@ -299,6 +302,48 @@ def test_many_batches_of_one_task_do_not_keep_a_worker_from_its_turns(quick, mon
     with real_worker() as working:
         working.wait_until_idle()
     assert helpers.runs() == 60
+
+
+@pytest.mark.skipif(connection.vendor == "sqlite", reason="who has one lock")
+@pytest.mark.parametrize("who", ["worker", "cleaner"])
+def test_one_that_somebody_has_locked_keeps_no_other_from_its_end(who, monkeypatch):
+    for name in "ab":
+        with opened(name=name):
+            tasks.note.enqueue()
+    finish(*claim_all(2))
+    first, second = sorted(one.pk for one in Batch.objects.all())
+    locked, may_commit = threading.Event(), threading.Event()
+
+    def lock():
+        with transaction.atomic():
+            Batch.objects.select_for_update().get(pk=first)
+            locked.set()
+            assert may_commit.wait(helpers.PATIENCE)
+
+    with helpers.second_session(lock):
+        assert locked.wait(helpers.PATIENCE)
+        helpers.do_not_wait_for_locks()
+        try:
+            if who == "cleaner":
+                clean()
+            else:
+                look_twice({first, second})
+            assert Batch.objects.get(finished_at__isnull=False).pk == second
+        finally:
+            may_commit.set()
+            connection.close()
+    clean()
+    assert not Batch.objects.filter(finished_at=None)
+
+
+def look_twice(ids):
+    """As a worker does that has ended members of these."""
+    buffer = OutcomeBuffer("default", get_config())
+    buffer.batches = set(ids)
+    look = BatchLook("default", buffer)
+    for _ in range(2):
+        with contextlib.suppress(DatabaseError):
+            look.look()
 
 
 def test_the_limits_of_a_look_do_not_stay_with_the_session_of_a_request():

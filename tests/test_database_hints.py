@@ -18,7 +18,7 @@ from probe import tasks
 from proxy import Proxy
 from servers import PgBouncer, Postgres
 
-from django_txtasks import enqueue_many, enqueue_task, hints, signals
+from django_txtasks import batch, enqueue_many, enqueue_task, hints, signals
 from django_txtasks.commit_hints import notify_on_commit
 from django_txtasks.conf import get_config
 from django_txtasks.hints import MOST_IDS
@@ -525,3 +525,28 @@ def test_outside_a_test_run_it_is_on_unless_there_is_a_broker(txtasks, monkeypat
     assert get_config().has_database_hints
     txtasks(broker_url="amqp://localhost/")
     assert not get_config().has_database_hints
+
+
+# ---- what is due soon, or comes of an end that no worker has brought about
+
+
+@pytest.mark.parametrize("end", ["cancel", "admin"])
+def test_the_hook_of_a_batch_that_no_worker_ends_comes_at_once(hints_only, end):
+    with batch(name="b", on_failure=tasks.tell_of_batch):
+        handle = tasks.note.using(run_after=3600).enqueue()
+    with helpers.working():
+        for _ in range(2):
+            enqueue_task(tasks.nothing).result(helpers.PATIENCE)
+        if end == "cancel":
+            handle.cancel()
+        else:
+            operators.cancel("default", [handle.id], keep=True)
+        helpers.wait_until(lambda: helpers.runs("failure b failed"))
+
+
+def test_a_short_sleep_ends_in_time(hints_only):
+    """A look ahead that comes later, and a scan, would not find it before."""
+    with helpers.working():
+        enqueue_task(tasks.nothing).result(helpers.PATIENCE)
+        handle = tasks.sleep_between.enqueue("s", 1)
+        assert handle.result(helpers.PATIENCE) == 2

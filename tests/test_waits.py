@@ -240,7 +240,7 @@ def test_what_is_no_json_is_refused_and_changes_nothing(value):
     assert not is_due(handle.id)
 
 
-@pytest.mark.parametrize("token", ["", "x", "WzFd:x", None, 7, "a:b:c"])
+@pytest.mark.parametrize("token", ["", "x", "WzFd:x", None, 7, "a:b:c", "\ud800:x", "x:\ud800"])
 def test_what_is_no_token_is_refused(token):
     with pytest.raises(InvalidToken, match="given this token out"):
         resume(token, 1)
@@ -415,6 +415,40 @@ def test_a_worker_with_an_old_snapshot_loses_no_value():
     except DatabaseError:
         record(outcome)  # the next turn
     assert is_due(attempt.task_id)
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="who has the isolation levels")
+@pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
+@pytest.mark.parametrize("who", ["asks", "brings"])
+def test_who_meets_a_conflict_repeats_what_is_its_own(who, level):
+    """The row is written between its snapshot and its lock; see ``isolation`` in OPTIONS."""
+    attempt = claimed()
+    locked, may_commit, did = threading.Event(), threading.Event(), []
+
+    def write():
+        with transaction.atomic():
+            helpers.execute("UPDATE txtasks_task SET snoozes = snoozes + 1")
+            locked.set()
+            assert may_commit.wait(helpers.PATIENCE)
+
+    def work():
+        helpers.execute(f"SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL {level}")
+        did.append(ask(attempt) if who == "asks" else resume(token_for(attempt.task_id), 1))
+
+    with helpers.second_session(write):
+        assert locked.wait(helpers.PATIENCE)
+        with helpers.second_session(work):
+            helpers.wait_until(is_waiting_for_a_lock)
+            may_commit.set()
+    assert len(did) == 1
+
+
+def is_waiting_for_a_lock():
+    """Whether a session of this database does."""
+    sql = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    with connection.cursor() as cursor:
+        cursor.execute(sql)
+        return cursor.fetchone()
 
 
 @pytest.mark.skipif(connection.vendor == "sqlite", reason="one writer at a time")

@@ -9,12 +9,15 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
+from django.db import DatabaseError, connections
+
 from django_txtasks import signals
 from django_txtasks.cleaner.removal import Removal
 from django_txtasks.cleaner.renotifier import Notify, Renotifier
 from django_txtasks.conf import Config, Pruned
 from django_txtasks.lifecycle import batches, cleaners, cleaning, lanes, names, once, steps, workers
 from django_txtasks.lifecycle.cleaning import Removed
+from django_txtasks.lifecycle.database_errors import is_repeatable, took_too_long
 from django_txtasks.lifecycle.transactions import own_transaction
 
 KEEP_LOST_WORKERS = timedelta(days=1)
@@ -123,9 +126,7 @@ class Upkeep:
             with self._transaction():
                 over, after = batches.without_live_member(self._alias, after)
             for batch in over:
-                follow_ups = batches.look(self._alias, batch).follow_ups
-                if follow_ups and self._notify is not None:
-                    self._notify(follow_ups)
+                self._end_batch(batch)
                 yield Counter()
             yield Counter()
         kept = self._config.longest_kept
@@ -134,6 +135,17 @@ class Upkeep:
             with self._transaction():
                 batches.forget(self._alias, age)
             yield Counter()
+
+    def _end_batch(self, batch: uuid.UUID) -> None:
+        try:
+            follow_ups = batches.look(self._alias, batch).follow_ups
+        except DatabaseError as error:
+            is_locked = took_too_long(error) or is_repeatable(error)
+            if not is_locked or connections[self._alias].vendor == "sqlite":
+                raise
+            return  # somebody has locked it: the next pass looks again, and the others are not kept waiting
+        if follow_ups and self._notify is not None:
+            self._notify(follow_ups)
 
     def tell_of_long_claims(self) -> Iterator[Counter[str]]:
         """Tell once of each claim without a time limit that a living worker has held for too long."""

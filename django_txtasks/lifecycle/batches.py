@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -33,6 +33,8 @@ FIRST_ID = uuid.UUID(int=0)
 SUCCEEDED = (Outcome.SUCCEEDED.value,)
 FAILED = (Outcome.CANCELLED.value, Outcome.DISCARDED.value, Outcome.EXPIRED.value)
 """Ends that count as failures, as does a member that is dead."""
+tell_workers: Callable[[str, FollowUps], None] | None = None
+"""Sends hints of tasks that a look after a COMMIT has enqueued; ``apps`` sets it to ``notify_on_commit``."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,7 @@ def batches_of(alias: str, ids: Sequence[uuid.UUID]) -> list[Any]:
 def look_on_commit(alias: str, batches: Iterable[Any]) -> None:
     """Look at these batches when the open transaction has committed.
 
-    What is enqueued then is found by scans. Where the look fails, a cleaner looks.
+    Where a look fails, a cleaner looks.
     """
     ids = readable(batches)
     if ids:
@@ -139,9 +141,11 @@ def readable(batches: Iterable[Any]) -> set[uuid.UUID]:
 
 
 def _look_at_all(alias: str, ids: Sequence[uuid.UUID]) -> None:
-    with contextlib.suppress(DatabaseError, InterfaceError):
-        for batch in ids if connections[alias].get_autocommit() else ():
-            look(alias, batch, own_session=False)
+    for batch in ids if connections[alias].get_autocommit() else ():
+        with contextlib.suppress(DatabaseError, InterfaceError):
+            follow_ups = look(alias, batch, own_session=False).follow_ups
+            if follow_ups and tell_workers is not None:
+                tell_workers(alias, follow_ups)
 
 
 def without_live_member(alias: str, after: uuid.UUID) -> tuple[list[uuid.UUID], uuid.UUID | None]:

@@ -21,6 +21,8 @@ from django_txtasks.lifecycle.transactions import can_commit_along, execute_and_
 from django_txtasks.models import Outcome, Status
 
 FOR_EVER = timedelta(days=36525)
+SOON_SECONDS = 60.0
+"""Workers that hear of a suspended task wait for it by a timer, if it is due within this time."""
 """How far ahead a task is due that waits for a value without a time limit."""
 
 
@@ -57,6 +59,12 @@ def record(alias: str, ended: Sequence[Ended], *, config: Config) -> Recorded:
     for one in recorded.done:
         if one.arrow is Arrow.RELEASE:
             recorded.to_notify.append((one.attempt.task_id, one.attempt.queue_name))
+    suspended = [one.attempt.task_id for one in recorded.done if one.arrow is Arrow.SUSPEND]
+    if (
+        suspended
+    ):  # what was waited for has come meanwhile, or comes before workers look ahead again
+        rows = fetch(alias, statements.DUE_SOON, ids=suspended, delay=SOON_SECONDS)
+        recorded.to_notify += [(as_uuid(task_id), queue) for task_id, queue in rows]
     return recorded
 
 

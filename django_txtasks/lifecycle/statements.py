@@ -491,6 +491,10 @@ SUSPEND = (
 """
     + _STILL_HELD
 )
+DUE_SOON = """
+    SELECT id, queue_name FROM txtasks_task
+     WHERE id {in_ids} AND status = 'pending' AND run_after <= {later}
+"""
 NOTE_ERRORS = "UPDATE txtasks_task SET errors = %(errors)s" + _STILL_HELD
 RELEASE = (
     f"UPDATE txtasks_task SET status = 'pending', {_UNCLAIMED}, notified_at = NULL" + _STILL_HELD

@@ -7,12 +7,13 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from django.db import DatabaseError, InterfaceError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from django_txtasks.lifecycle.database_errors import is_repeatable
 from django_txtasks.lifecycle.execute import (
     bound,
     cursor_of,
@@ -21,6 +22,10 @@ from django_txtasks.lifecycle.execute import (
     is_dedicated,
     keep_cursor,
 )
+
+TIMES = 20
+"""How often a transaction of ours is repeated where the database asks for it."""
+Result = TypeVar("Result")
 
 
 @contextmanager
@@ -50,6 +55,20 @@ def own_transaction(
         if limit is not None and _lacks_limits(connections[alias]):
             execute(alias, _LIMITS + _IN_ORDER if in_order else _LIMITS, **_limits(limit))
         yield
+
+
+def repeated(alias: str, work: Callable[[], Result]) -> Result:
+    """Return what ``work`` returns, a transaction of ours alone, and repeat it while the database asks for that.
+
+    Where the caller's transaction is open, only the caller can repeat that: it runs once, in a savepoint.
+    """
+    for _ in range(TIMES if connections[alias].get_autocommit() else 0):
+        try:
+            return work()
+        except DatabaseError as error:
+            if not is_repeatable(error):
+                raise
+    return work()
 
 
 def _lacks_limits(connection: BaseDatabaseWrapper) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from bisect import bisect_right
 
 from django_txtasks.commit_hints import notify_on_commit
 from django_txtasks.lifecycle import batches
@@ -34,6 +35,7 @@ class BatchLook:
         self._alias, self._buffer = alias, buffer
         self._members: dict[uuid.UUID, uuid.UUID] = {}
         self._again_at = 0.0
+        self._last = batches.FIRST_ID
 
     @property
     def next(self) -> float:
@@ -47,7 +49,8 @@ class BatchLook:
             The tasks that were enqueued.
 
         Raises:
-            DatabaseError, InterfaceError: the next look looks at the same ones.
+            DatabaseError, InterfaceError: the next look looks at the same ones, and last at the one that failed:
+                somebody may have locked it for long.
         """
         self._again_at = time.monotonic() + PAUSE_SECONDS
         noted = self._buffer.batches
@@ -60,13 +63,20 @@ class BatchLook:
         if not left and set(live.values()) == {Status.PENDING.value}:
             self._again_at += WAITING_SECONDS - PAUSE_SECONDS
         self._buffer.batches = set(left)
-        for batch in sorted(left):
+        for batch in self._in_turn(left):
+            self._last = batch
             follow_ups += self._look_at(batch)
             self._buffer.batches.discard(batch)
             if time.monotonic() >= end:  # the rest after the next turn
                 break
         notify_on_commit(self._alias, follow_ups)
         return follow_ups
+
+    def _in_turn(self, ids: set[uuid.UUID]) -> list[uuid.UUID]:
+        """Return them in order, those first that come behind the last one that was looked at."""
+        ids_in_order = sorted(ids)
+        place = bisect_right(ids_in_order, self._last)
+        return ids_in_order[place:] + ids_in_order[:place]
 
     def failed(self) -> None:
         """Wait a second: it is the database."""
