@@ -60,9 +60,7 @@ def record(alias: str, ended: Sequence[Ended], *, config: Config) -> Recorded:
         if one.arrow is Arrow.RELEASE:
             recorded.to_notify.append((one.attempt.task_id, one.attempt.queue_name))
     suspended = [one.attempt.task_id for one in recorded.done if one.arrow is Arrow.SUSPEND]
-    if (
-        suspended
-    ):  # what was waited for has come meanwhile, or comes before workers look ahead again
+    if suspended:  # it may be due meanwhile, or before workers look ahead again
         rows = fetch(alias, statements.DUE_SOON, ids=suspended, delay=SOON_SECONDS)
         recorded.to_notify += [(as_uuid(task_id), queue) for task_id, queue in rows]
     return recorded
