@@ -13,7 +13,7 @@ from typing import Any
 from django_txtasks.lifecycle import processes, statements
 from django_txtasks.lifecycle.execute import execute, fetch
 from django_txtasks.lifecycle.sessions import session_of_thread
-from django_txtasks.models import Status, Task, Worker
+from django_txtasks.models import Task, Worker
 from django_txtasks.progress import Progress, read_progress
 
 PAUSES, LANES = 1, 2
@@ -106,8 +106,9 @@ def write_progress(alias: str, worker: uuid.UUID, progress: Mapping[str, Progres
 
 def progress_of(alias: str, task_id: uuid.UUID) -> Progress | None:
     """Return how far a task has come that runs; None = it does not run, or has said nothing."""
-    held = Task.objects.using(alias).filter(pk=task_id, status=Status.CLAIMED)
-    rows = Worker.objects.using(alias).filter(pk__in=held.values("worker"))
+    # No condition on the status: only a claimed row has a worker, and PostgreSQL might read all that are claimed.
+    task = Task.objects.using(alias).filter(pk=task_id)
+    rows = Worker.objects.using(alias).filter(pk__in=task.values("worker"))
     try:
         notes = rows.values_list("progress", flat=True).first()
     except ValueError:  # somebody has written what is no JSON: SQLite takes any text
