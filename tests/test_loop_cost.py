@@ -12,8 +12,9 @@ from probe import tasks
 from test_runs import attempt, slots_of
 
 from django_txtasks import enqueue_many, worker
-from django_txtasks.worker import prefetch
-from django_txtasks.worker.prefetch import GATHER_SECONDS, GATHER_SHARE, PrefetchPolicy
+from django_txtasks.models import Status
+from django_txtasks.worker import prefetch, workload
+from django_txtasks.worker.gathering import LONGEST_SECONDS, GatherPolicy
 from django_txtasks.worker.slots import Slots
 from django_txtasks.worker.turn_writer import TurnWriter
 
@@ -170,26 +171,44 @@ def claims(monkeypatch):
 
 
 @pytest.mark.usefixtures("rows")
-def test_in_a_backlog_a_turn_waits_for_half_of_the_slots(monkeypatch, claims):
+def test_in_a_backlog_a_turn_waits_for_all_slots_whose_tasks_are_short(monkeypatch, claims):
     """However long that is here."""
-    monkeypatch.setattr(prefetch, "GATHER_SHARE", 1e6)
-    monkeypatch.setattr(prefetch, "GATHER_SECONDS", 60.0)
+    monkeypatch.setattr(GatherPolicy, "seconds", _ten_minutes)
+    monkeypatch.setattr(workload, "SOON_TASKS", 1e6)
     monkeypatch.setattr(prefetch, "SHORT_SECONDS", 60.0)  # also where a busy machine is slow
     enqueue_many([(tasks.note, (f"n{number}",)) for number in range(80)])
     call_command("runworkers", batch=True, threads=8)
     assert helpers.runs() == 80
     claimed = [number for number in claims if number]
-    assert sum(claimed) == 80
-    assert min(claimed[:-2]) >= 4, claimed
+    assert claimed == [8] * 10
+
+
+@pytest.mark.usefixtures("rows")
+def test_a_turn_does_not_wait_for_a_task_that_takes_longer_than_others(monkeypatch):
+    """The other slots go on, though each may wait for ten minutes."""
+    monkeypatch.setattr(GatherPolicy, "seconds", _ten_minutes)
+    handles = enqueue_many(
+        [(tasks.until_released, ("long",)), *((tasks.note, (f"n{one}",)) for one in range(40))]
+    )
+    tasks.released.clear()
+    with helpers.working(threads=4):
+        try:
+            helpers.wait_until(lambda: helpers.runs() == 41)
+            assert handles[0].status() == Status.CLAIMED
+        finally:
+            tasks.released.set()
+
+
+def _ten_minutes(policy, task_seconds):
+    return 600.0 if task_seconds else 0.0
 
 
 @pytest.mark.once
-def test_a_free_slot_waits_for_others_a_part_of_the_time_of_a_short_task():
-    policy = PrefetchPolicy(8)
-    assert policy.gather_seconds == 0
-    policy.took("quick", 0.001)
-    assert policy.gather_seconds == pytest.approx(GATHER_SHARE * 0.001)
+def test_a_free_slot_waits_no_longer_than_a_turn_takes_or_a_task_or_four_milliseconds():
+    policy = GatherPolicy()
+    assert policy.seconds(0.001) == 0
+    policy.turn_took(0.002)
+    assert [policy.seconds(one) for one in (0.0, 0.001, 0.05)] == [0, 0.001, 0.002]
     for _ in range(100):
-        policy.took("quick", 0.04)
-        policy.took("slow", 60.0)
-    assert policy.gather_seconds == GATHER_SECONDS
+        policy.turn_took(1.0)
+    assert policy.seconds(0.05) == LONGEST_SECONDS

@@ -20,11 +20,6 @@ CLAIM_TASKS = 500
 """Tasks that are claimed at once, at most."""
 CLAIM_BYTES = 4 * 1024 * 1024
 """Bytes of arguments that are claimed ahead at once, about: 500 tasks may have 250 MB of them."""
-GATHER_SHARE = 0.25
-"""Share of the time that a short task takes for which a free slot waits until others are, in a backlog: one turn
-for several costs little more than for one."""
-GATHER_SECONDS = 0.002
-"""Seconds that it waits, at most."""
 FIRST_TASKS = 16
 """Tasks that are claimed ahead at first; then twice as many as the last claim has shown to be short."""
 
@@ -56,9 +51,9 @@ class PrefetchPolicy:
             self._mean = before + (seconds - before) * 0.1
 
     @property
-    def gather_seconds(self) -> float:
-        """How long a free slot may wait for others in a backlog; zero where tasks are not short."""
-        return min(GATHER_SHARE * (self._mean or 0.0), GATHER_SECONDS)
+    def mean(self) -> float:
+        """Seconds that a short task takes; zero = none is known."""
+        return self._mean or 0.0
 
     def ahead(self, held: int) -> int:
         """Return how many short tasks may be claimed beyond one for each free slot, if ``held`` are in hand."""

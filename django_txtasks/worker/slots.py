@@ -71,10 +71,10 @@ class Slots:
         self._note_begun()
         return max(0, len(self._begun) + len(self._queue) - len(self._threads))
 
-    @property
-    def half(self) -> int:
-        """Half of the slots, at least one."""
-        return (len(self._threads) + 1) // 2
+    def begun_since(self, moment: float) -> int:
+        """Return how many slots have begun what they run after this moment, by ``time.monotonic()``."""
+        self._note_begun()
+        return len(self._queue) + sum([one.since >= moment for one in self._begun])
 
     def are_handed(self, names: AbstractSet[str]) -> bool:
         """Say whether a slot has, or is about to take, one of these tasks; of a batch the first one counts."""

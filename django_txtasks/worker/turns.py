@@ -201,9 +201,10 @@ class Turns:
                 self.lanes.failed(now)
             self._heal(error)
             return
+        seconds = time.monotonic() - now
         self._start(result.claimed, now)  # before all else: they have waited long enough
         self._liveness.wrote()
-        workload.learn(result, plan.capacity)
+        workload.learn(result, plan.capacity, seconds)
         self.lanes.learn(result, time.monotonic())
         self.schedule.written(result, time.monotonic(), busy=workload.buffer.held_up)
         self._inbox.looked_up(result.settled)

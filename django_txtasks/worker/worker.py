@@ -161,7 +161,7 @@ class Worker:
     def _wait(self) -> None:
         now, next_turn, slots = time.monotonic(), self.turns.next_one(), self.workload.slots
         gathers = now < next_turn == self.workload.gathers_until
-        wake_after = slots.half - slots.free if gathers else slots.waiting // 2
+        wake_after = self.workload.soon_free if gathers else slots.waiting // 2
         slots.wake_after(wake_after)
         until = min(
             next_turn,

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.turn import Capacity, TurnResult
+from django_txtasks.worker.gathering import SOON_TASKS, GatherPolicy
 from django_txtasks.worker.limits import TimeLimit
 from django_txtasks.worker.outcome_buffer import OutcomeBuffer
 from django_txtasks.worker.prefetch import PrefetchPolicy
@@ -44,7 +45,7 @@ class Workload:
         has_lanes: bool = False,
     ) -> None:
         self._has_lanes = has_lanes
-        self.prefetch = PrefetchPolicy(threads)
+        self.prefetch, self.gathering = PrefetchPolicy(threads), GatherPolicy()
         self.slots = Slots(threads, run=run, wake=wake, patience=patience, took=self.prefetch.took)
         self.buffer, self._recycling = buffer, recycling
         self.count = 0
@@ -77,13 +78,21 @@ class Workload:
     def gathers_until(self) -> float:
         """Until when, in a backlog, more slots may become free before a turn, by ``time.monotonic()``.
 
-        0 = there is no reason to wait: half of them are free or none is, or a turn claims more than fills them.
+        0 = there is no reason to wait: no slot is free, no other one will soon be, or a turn claims more than
+        fills them.
         """
-        if self._claims_ahead or self._free_since is None:
+        if (
+            self._claims_ahead
+            or self._free_since is None
+            or not (self.slots.free and self.soon_free)
+        ):
             return 0.0
-        if not 0 < self.slots.free < self.slots.half:
-            return 0.0
-        return self._free_since + self.prefetch.gather_seconds
+        return self._free_since + self.gathering.seconds(self.prefetch.mean)
+
+    @property
+    def soon_free(self) -> int:
+        """How many slots will be free in a moment, by how long short tasks take."""
+        return self.slots.begun_since(time.monotonic() - SOON_TASKS * self.prefetch.mean)
 
     @property
     def may_scan(self) -> bool:
@@ -112,8 +121,10 @@ class Workload:
         for batch in self.prefetch.batches(attempts):
             self.slots.start(batch, good_until)
 
-    def learn(self, result: TurnResult, capacity: Capacity) -> None:
-        """Learn from a turn that claimed with this capacity how many to claim next time."""
+    def learn(self, result: TurnResult, capacity: Capacity, seconds: float) -> None:
+        """Learn from a turn that claimed with this capacity, and took so long, how many to claim next time."""
+        if result.claimed:
+            self.gathering.turn_took(seconds)
         self._free_since = None
         self._claims_ahead = len(result.claimed) > capacity.dedicated
         self._blocked = self._blocked or result.blocked_queue is not None
