@@ -14,8 +14,10 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from probe import tasks
 
-from django_txtasks import enqueue_many
+from django_txtasks import batch, enqueue_many
+from django_txtasks.cleaner.cleaner import Cleaner as CleanerLoop
 from django_txtasks.conf import get_config
+from django_txtasks.inspection import forgotten
 from django_txtasks.inspection.audit import (
     QUESTIONS,
     _answer,
@@ -24,8 +26,18 @@ from django_txtasks.inspection.audit import (
     audit,
 )
 from django_txtasks.inspection.finding import MAX_COUNTED_ROWS
-from django_txtasks.lifecycle import pausing
-from django_txtasks.models import Cleaner, FinishedTask, Schedule, Status, Task, Worker
+from django_txtasks.lifecycle import operators, pausing
+from django_txtasks.models import (
+    Batch,
+    Cleaner,
+    FinishedTask,
+    Schedule,
+    Status,
+    Task,
+    Wait,
+    Worker,
+)
+from django_txtasks.testing import run_due_tasks
 
 pytestmark = pytest.mark.usefixtures("rows")
 
@@ -54,6 +66,37 @@ def row(due=JUST_NOW, **columns):
     return Task.objects.create(run_after=run_after, **{**facts, **columns})
 
 
+def finished(ended=LONG, **columns):
+    """Write a task that finished so long ago."""
+    facts = {"id": uuid.uuid4(), "task_name": "probe.tasks.note", "outcome": "succeeded"}
+    at = timezone.now() - ended
+    return FinishedTask.objects.create(finished_at=at, **{**facts, **columns})
+
+
+def batch_of(*members, age=LONG, **columns):
+    """Write a batch that is so old, with these members."""
+    one = Batch.objects.create(id=uuid.uuid4(), created_at=timezone.now() - age, **columns)
+    for member in members:
+        type(member).objects.filter(pk=member.pk).update(batch=one.pk)
+    return one
+
+
+def slept(name="answer", until=None, ended=None, due=-LONG, **columns):
+    """Write a task that has been woken by nobody, and its wait, with times as from now on."""
+    now = timezone.now()
+    task = row(due=due, attempt=1, **columns)
+    wait(task, name, until and now + until, ended and now + ended)
+    return task
+
+
+def wait(task, name, until, ended_at):
+    """Write a wait of a task."""
+    value = None if ended_at is None else "1"
+    Wait.objects.create(
+        task_id=task.pk, name=name, is_sleep=False, until=until, ended_at=ended_at, value=value
+    )
+
+
 def claimed(by, since=LONG, **columns):
     """Write a task that somebody claimed so long ago."""
     times = {"claimed_at": timezone.now() - since, "started_at": timezone.now() - since}
@@ -76,7 +119,33 @@ def test_a_healthy_site_has_no_findings():
     worker(seen=timedelta(seconds=20))
     row(attempt=4, failures=2, crashes=1)
     row(attempt=9, failures=5, crashes=3)
-    FinishedTask.objects.create(id=uuid.uuid4(), task_name="probe.tasks.note", outcome="succeeded")
+    finished()
+    assert found() == {}
+
+
+def test_healthy_batches_are_no_finding():
+    busy = worker()
+    for member in (row(due=-LONG), row(status=Status.HELD), claimed(busy.pk, since=JUST_NOW)):
+        batch_of(member, finished())
+    batch_of(finished(), finished(ended=timedelta(seconds=100)))
+    batch_of(finished(), age=timedelta(seconds=100))
+    batch_of(finished(), finished_at=timezone.now(), failed=False)
+    assert found() == {}
+
+
+def test_healthy_waits_are_no_finding():
+    worker()
+    slept()
+    slept(until=LONG)
+    slept(until=LONG, ended=timedelta(seconds=-100), due=-LONG)
+    slept(ended=-LONG, due=timedelta(seconds=5))
+    for one in ({"failures": 1}, {"crashes": 1}, {"snoozes": 1}):
+        slept(ended=-LONG, due=-timedelta(hours=1), **one)
+    slept(ended=-LONG, status=Status.HELD)
+    wait(finished(), "answer", None, timezone.now() - LONG)
+    wait(slept(ended=-LONG), "and another one", None, None)
+    wait(slept(ended=-LONG), "and another one", timezone.now() + LONG, None)
+    wait(row(due=-LONG), "brought before it has begun", None, timezone.now() - LONG)
     assert found() == {}
 
 
@@ -118,6 +187,14 @@ def held_long():
     claimed(worker().pk, since=timedelta(minutes=61))
 
 
+def unended_batches():
+    batch_of(finished(), finished(outcome="expired"))
+
+
+def unwoken_tasks():
+    slept(ended=-LONG)
+
+
 def schedules():
     Schedule(name="s", task_name="probe.tasks.note", every=60.0, error="bad").save()
 
@@ -141,7 +218,8 @@ def dead():
 
 
 MAKERS = (no_cleaner, silent_workers, not_recovered, overdue_unserved, overdue, overdue_paused, undeclared,
-          held_long, schedules, live_and_finished, impossible_counts, unreadable, dead)  # fmt: skip
+          held_long, unended_batches, unwoken_tasks, schedules, live_and_finished, impossible_counts, unreadable,
+          dead)  # fmt: skip
 
 
 @pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
@@ -152,6 +230,110 @@ def test_each_question_finds_what_it_is_for_and_nothing_else(make):
 
 def test_there_is_a_test_of_every_question():
     assert {make.__name__ for make in MAKERS} == {question.name for question in QUESTIONS}
+
+
+def reported(name):
+    """Return the examples of a finding."""
+    (finding,) = (one for one in audit("default", get_config()) if one.name == name)
+    return finding.examples
+
+
+def test_the_oldest_batch_that_nobody_has_ended_comes_first():
+    young, old = batch_of(finished()), batch_of(finished(), age=2 * LONG, name="the im\x1bport")
+    first, second = reported("unended_batches")
+    assert first.startswith(f"{old.pk} ('the im\\x1bport' of 20")
+    assert second.startswith(str(young.pk))
+
+
+def test_a_batch_that_its_last_member_has_left_is_found_whatever_that_is_now():
+    batch_of()
+    batch_of(row(status=Status.DEAD))
+    assert found() == {"unended_batches": 2, "dead": 1}
+
+
+def test_a_real_batch_that_nobody_has_ended_is_found():
+    with batch(on_finish=tasks.tell_of_batch) as one:
+        enqueue_many([(tasks.note, ["x"])] * 3)
+    run_due_tasks()
+    assert one.status().finished_at is not None
+    Worker.objects.all().delete()
+    helpers.execute(
+        "UPDATE txtasks_batch SET finished_at = NULL, created_at = '2026-01-01 00:00:00'"
+    )
+    assert found() == {}  # a member has just ended
+    helpers.execute("UPDATE txtasks_finishedtask SET finished_at = '2026-01-01 00:00:00'")
+    assert found() == {"unended_batches": 1}
+    CleanerLoop(get_config()).run_once()
+    assert found() == {}
+
+
+def looks_at_batches():
+    """Return how often an audit looks at the batches that it has found."""
+    with CaptureQueriesContext(connection) as asked:
+        assert found() == {"unended_batches": 1}
+    return sum("created_at" in one["sql"] and "txtasks_batch" in one["sql"] for one in asked)
+
+
+def test_without_a_history_a_batch_is_found_that_is_so_at_a_second_look(txtasks):
+    one = batch_of()
+    assert looks_at_batches() == 1
+    txtasks(keep_finished=0)
+    assert looks_at_batches() == 2
+    row(batch=one.pk, due=-LONG)
+    assert found() == {}
+
+
+def test_more_open_batches_than_a_page_has_are_looked_at_and_not_counted_to_the_end():
+    Batch.objects.bulk_create(
+        Batch(id=uuid.uuid4(), created_at=timezone.now() - LONG)
+        for _ in range(MAX_COUNTED_ROWS + 600)
+    )
+    assert found() == {"unended_batches": MAX_COUNTED_ROWS + 1}
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"ended": -LONG},
+        {"ended": -LONG, "until": LONG},
+        {"until": -LONG},
+        {"ended": -LONG, "failures": 1, "due": -timedelta(days=36000)},
+    ],
+    ids=["value", "value before its time", "sleep", "after a failure"],
+)
+def test_a_task_that_nobody_has_woken_is_found(columns):
+    slept(**columns)
+    assert found() == {"unwoken_tasks": 1}
+
+
+def test_the_task_that_was_to_be_woken_first_comes_first():
+    young, old = slept(ended=-LONG), slept("approval", ended=-2 * LONG)
+    first, second = reported("unwoken_tasks")
+    assert first.startswith(f"{old.pk} ('approval' since 20")
+    assert second.startswith(str(young.pk))
+
+
+def test_a_real_task_that_waits_for_what_is_there_is_found():
+    handle, sleeper = tasks.ask.enqueue("k"), tasks.sleep_between.enqueue("k", 86400)
+    run_due_tasks()
+    Worker.objects.all().delete()
+    assert found() == {}
+    helpers.execute("UPDATE txtasks_wait SET until = '2026-01-01 00:00:00' WHERE is_sleep")
+    assert reported("unwoken_tasks")[0].startswith(str(sleeper.id))
+    helpers.execute("UPDATE txtasks_wait SET value = '1', ended_at = '2026-01-01 00:00:00'")
+    assert found() == {"unwoken_tasks": 2}
+    operators.run_now("default", [handle.id, sleeper.id])
+    assert found() == {}
+
+
+def test_waits_of_more_tasks_than_a_page_has_are_looked_at():
+    waits = [
+        Wait(task_id=uuid.uuid4(), name="of a task that is gone", is_sleep=True, until=None)
+        for _ in range(2 * forgotten.TASKS_PER_PAGE)
+    ]
+    Wait.objects.bulk_create(waits)
+    slept(ended=-LONG, id=uuid.UUID(int=2**128 - 1))
+    assert found() == {"unwoken_tasks": 1}
 
 
 def test_without_any_worker_no_queue_is_served():
@@ -219,7 +401,7 @@ def test_an_audit_waits_for_no_lock_and_only_reads():
     ):
         assert set(found()) >= {"dead", "not_recovered", "live_and_finished"}
     first_words = {query["sql"].split()[0] for query in asked.captured_queries}
-    assert first_words <= {"SELECT", "SET", "BEGIN", "COMMIT"}
+    assert first_words <= {"SELECT", "SET", "BEGIN", "COMMIT", "SAVEPOINT", "RELEASE"}
 
 
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="only PostgreSQL is told to refuse")

@@ -564,6 +564,17 @@ def test_more_batches_than_one_look_takes(monkeypatch):
     )
 
 
+def test_no_batch_is_looked_at_twice_whatever_order_the_database_has():
+    """MariaDB has an order of ids of its own."""
+    ids = [uuid.uuid4() for _ in range(2 * batches.BATCHES_PER_LOOK + 100)]
+    Batch.objects.bulk_create(Batch(id=one) for one in ids)
+    seen, after = [], batches.FIRST_ID
+    while after is not None:
+        page, after = batches.without_live_member("default", after)
+        seen += page
+    assert sorted(seen) == sorted(ids)
+
+
 # -- refused -------------------------------------------------------------------------------------------
 
 

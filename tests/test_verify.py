@@ -7,6 +7,7 @@ import random
 import signal
 import socket
 from collections import Counter
+from datetime import datetime, timezone
 from pathlib import Path
 
 import django
@@ -19,7 +20,7 @@ from django_txtasks.conf import DeadNotices, parse
 from django_txtasks.contrib.verify import crew, journal, plan, project, report
 from django_txtasks.contrib.verify.account import judge, second_starts
 from django_txtasks.contrib.verify.crew import Kill
-from django_txtasks.contrib.verify.evidence import Evidence, Row
+from django_txtasks.contrib.verify.evidence import End, Evidence, Row
 from django_txtasks.contrib.verify.journal import Promises, Runs, Start
 from django_txtasks.contrib.verify.plan import Kind
 from django_txtasks.contrib.verify.project import Scene
@@ -83,6 +84,10 @@ def test_each_kind_of_fault_comes_at_its_pace_and_at_least_once():
 # ---- the account
 
 
+def at(second):
+    return datetime(2026, 11, 1, 12, 0, second, tzinfo=timezone.utc)
+
+
 def calm() -> Evidence:
     """A storm in which all went well: each kind of end is there."""
     return Evidence(
@@ -94,9 +99,14 @@ def calm() -> Evidence:
                 ["flaky"],
                 ["gone"],
                 ["one", "same"],
+                ["stepped", "asleep", "asked"],
+                ["good", "good-end"],
+                ["bad", "doomed", "bad-end"],
             ],
-            refused=[["never"]],
-            unknown=[["there-1", "there-2"], ["absent-1", "absent-2"]],
+            refused=[["never"], ["member", "member-end"]],
+            unknown=[["there-1", "there-2"], ["absent-1", "absent-end"]],
+            brought=["asked"],
+            first_tick=100,
         ),
         runs=Runs(
             starts=[
@@ -110,6 +120,12 @@ def calm() -> Evidence:
                 Start("there-1", "plain", 1, 11, 2.6),
                 Start("there-2", "plain", 1, 11, 2.7),
                 Start("one", "unique", 1, 11, 2.8),
+                Start("stepped", "stepped", 1, 11, 2.9),
+                Start("stepped", "stepped", 2, 11, 3.0),
+                Start("asleep", "sleeping", 1, 11, 3.1),
+                Start("asleep", "sleeping", 2, 11, 3.6),
+                Start("asked", "waiting", 1, 11, 3.7),
+                Start("asked", "waiting", 2, 11, 3.8),
                 Start("again", "idempotent", 2, 11, 6.0),
             ],
             ended={
@@ -126,7 +142,15 @@ def calm() -> Evidence:
             ("there-1", "plain"),
             ("there-2", "plain"),
             ("one", "unique"),
+            *(("stepped", step) for step in plan.STEPS),
+            ("asleep", "sleeping"),
+            ("asked", "waiting"),
+            *((key, "plain") for key in ("good", "bad")),
+            *((key, "ended") for key in ("good-end", "bad-end")),
+            *((f"tick-{second}", "tick") for second in (100, 101, 113)),
         ],
+        answers=[("asked", "for asked")],
+        naps=[("asleep", 0.5)],
         finished={
             "plain": [Row("plain", 1, 0, 0)],
             "atomic": [Row("atomic", 1, 0, 0)],
@@ -136,9 +160,28 @@ def calm() -> Evidence:
             "there-1": [Row("plain", 1, 0, 0)],
             "there-2": [Row("plain", 1, 0, 0)],
             "one": [Row("unique", 1, 0, 0)],
+            "stepped": [Row("stepped", 2, 1, 0)],
+            "asleep": [Row("sleeping", 2, 0, 0)],
+            "asked": [Row("waiting", 2, 0, 0)],
+            **{key: [Row("plain", 1, 0, 0)] for key in ("good", "bad")},
+            **{key: [Row("ended", 1, 0, 0)] for key in ("good-end", "bad-end")},
+            **{f"tick-{second}": [Row("tick", 1, 0, 0)] for second in (100, 101, 113)},
         },
         merged={"same": "one"},
-        dead={"gone": [Row("plain", 1, 0, 1, "WorkerLost: worker lost in mid-task")]},
+        dead={
+            "gone": [Row("plain", 1, 0, 1, "WorkerLost: worker lost in mid-task")],
+            "doomed": [Row("doomed", 1, 1, 0, "RuntimeError: planned")],
+        },
+        ends=[
+            End("good-end", failed=False, told_at=at(7), last_at=at(6)),
+            End("bad-end", failed=True, told_at=at(6), last_at=at(6)),
+        ],
+        next_tick=114,
+        tick_begun={
+            100: 100.0,
+            101: 112.5,
+            113: 113.0,
+        },  # so that 102 to 112 were passed on purpose
         counter=1,
         kills=[Kill(66, 3.0)],
     )
@@ -147,11 +190,12 @@ def calm() -> Evidence:
 def test_a_storm_in_which_all_went_well_is_passed_and_counted():
     verdict = judge(calm())
     assert verdict.ok, [check for check in verdict.checks if not check.holds]
-    expected = {"committed": 8, "refused": 1, "unknown": 4, "finished": 9, "dead": 1, "left": 0}
-    expected["merged"] = 1
+    expected = {"committed": 19, "refused": 3, "unknown": 4, "finished": 19, "dead": 2, "left": 0}
+    expected |= {"merged": 1, "ticks": 3, "passed ticks": 11, "step effects": 3}
+    expected |= {"slept": 1, "waited": 1, "ended batches": 2, "failed batches": 1}
     jepsen = {"lost": 0, "unexpected": 0, "duplicated": 0, "recovered": 2}
     assert expected.items() | jepsen.items() <= verdict.figures.items()
-    assert verdict.dead == {"WorkerLost: worker lost in mid-task": 1}
+    assert verdict.dead == {"WorkerLost: worker lost in mid-task": 1, "RuntimeError: planned": 1}
 
 
 def test_the_time_from_a_kill_to_the_second_start_is_told():
@@ -252,6 +296,88 @@ def overrun_a_lane(evidence):
     evidence.overruns.append("3 instead of 2")
 
 
+def forget(evidence, key):
+    """Let there be no trace of a task."""
+    for rows in (evidence.finished, evidence.dead):
+        rows.pop(key, None)
+    evidence.effects = [effect for effect in evidence.effects if effect[0] != key]
+    evidence.ends = [end for end in evidence.ends if end.key != key]
+
+
+def leave_out_a_tick(evidence):
+    forget(evidence, "tick-101")
+    del evidence.tick_begun[101]
+
+
+def leave_out_a_tick_that_nothing_kept_waiting(evidence):
+    evidence.tick_begun[101] = 110.0  # less than ten seconds late
+
+
+def leave_out_the_last_tick(evidence):
+    evidence.next_tick = 115
+
+
+def double_a_tick(evidence):
+    evidence.finished["tick-100"] *= 2
+
+
+def write_a_tick_of_no_schedule(evidence):
+    evidence.finished["tick-99"] = [Row("tick", 1, 0, 0)]
+
+
+def wake_up_a_sleeper_at_once(evidence):
+    evidence.naps = [("asleep", 0.01)]
+
+
+def leave_a_task_waiting_for_what_was_brought(evidence):
+    evidence.left.append(("asked", "pending"))
+    forget(evidence, "asked")
+
+
+def bring_what_was_rolled_back(evidence):
+    evidence.answers = [("asked", "what was rolled back")]
+
+
+def tell_nobody_of_the_end_of_a_batch(evidence):
+    forget(evidence, "good-end")
+
+
+def tell_twice_of_the_end_of_a_batch(evidence):
+    evidence.finished["good-end"] *= 2
+
+
+def end_a_batch_before_its_last_member(evidence):
+    evidence.ends[0] = End("good-end", failed=False, told_at=at(6), last_at=at(7))
+
+
+def end_a_batch_as_successful_in_spite_of_a_dead_member(evidence):
+    evidence.ends[1] = End("bad-end", failed=False, told_at=at(6), last_at=at(6))
+
+
+def end_a_batch_as_failed_without_a_dead_member(evidence):
+    evidence.ends[0] = End("good-end", failed=True, told_at=at(7), last_at=at(6))
+
+
+def tell_of_the_end_of_a_batch_that_was_rolled_back(evidence):
+    evidence.finished["member-end"] = [Row("ended", 1, 0, 0)]
+
+
+def do_a_step_twice(evidence):
+    evidence.effects.append(("stepped", "first"))
+
+
+def leave_out_a_step(evidence):
+    evidence.effects.remove(("stepped", "third"))
+
+
+def do_a_step_of_a_dead_task_twice(evidence):
+    evidence.effects += [("gone", "first")] * 2
+
+
+def suspend_a_task_again_and_again(evidence):
+    evidence.runs.starts.append(Start("asked", "waiting", 3, 11, 9.0))
+
+
 def leave_a_session(evidence):
     evidence.sessions = 1
 
@@ -287,6 +413,24 @@ BROKEN = {
     run_what_was_merged: "no merged task has run by itself",
     merge_and_finish: "no task is recorded twice",
     overrun_a_lane: "no more tasks of a lane",
+    leave_out_a_tick: "every tick of the schedule",
+    leave_out_a_tick_that_nothing_kept_waiting: "every tick of the schedule",
+    leave_out_the_last_tick: "every tick of the schedule",
+    double_a_tick: "every tick of the schedule",
+    write_a_tick_of_no_schedule: "nothing ran that nobody had enqueued",
+    wake_up_a_sleeper_at_once: "no sleeping task",
+    leave_a_task_waiting_for_what_was_brought: "every task that waited",
+    bring_what_was_rolled_back: "every task that waited",
+    tell_nobody_of_the_end_of_a_batch: "every batch told",
+    tell_twice_of_the_end_of_a_batch: "every batch told",
+    end_a_batch_before_its_last_member: "every batch told",
+    end_a_batch_as_successful_in_spite_of_a_dead_member: "every batch told",
+    end_a_batch_as_failed_without_a_dead_member: "every batch told",
+    tell_of_the_end_of_a_batch_that_was_rolled_back: "no rolled-back task has run",
+    do_a_step_twice: "every step has left",
+    leave_out_a_step: "every step has left",
+    do_a_step_of_a_dead_task_twice: "every step has left",
+    suspend_a_task_again_and_again: "no task started more often",
     leave_a_session: "no session",
     end_by_itself: "no process ended",
     find_something: "txtasks_audit",
@@ -360,6 +504,14 @@ def test_an_intent_without_an_outcome_is_a_commit_whose_answer_was_lost(tmp_path
     found = journal.promises(tmp_path)
     assert (found.committed, found.refused) == ([["a1", "b1"]], [["a2", "b2"]])
     assert found.unknown == [["a3", "b3"], ["a4", "b4"]]
+
+
+def test_what_was_brought_and_the_first_tick_are_read_beside_the_transactions(tmp_path):
+    journal.note(str(tmp_path), journal.SENT, "ticks", 1_790_000_000)
+    for key in ("a", "b"):
+        journal.note(str(tmp_path), journal.SENT, "brought", key)
+    found = journal.promises(tmp_path)
+    assert (found.first_tick, found.brought, found.unknown) == (1_790_000_000, ["a", "b"], [])
 
 
 def test_a_line_cut_short_by_a_kill_is_not_read(tmp_path):
@@ -523,6 +675,8 @@ def test_a_storm_keeps_every_promise_and_leaves_nothing_behind(databases, proces
     assert figures["committed"] > 100
     assert figures["lost"] == figures["unexpected"] == figures["duplicated"] == figures["left"] == 0
     assert figures["counter"] == figures["increments"] > 0
+    for tried in ("ticks", "step effects", "slept", "waited", "ended batches"):
+        assert figures[tried] > 0, tried
     assert told["kills"] > 0
     log = processes.log_of(process)
     assert scratch_of(log) not in databases()
@@ -552,6 +706,9 @@ from settings_for_tests import *
 from django_txtasks.lifecycle import statements
 
 statements.RETRY = "DELETE FROM txtasks_task WHERE id = %(id)s AND status = 'claimed'"
+statements.FAILED_MEMBERS = ("SELECT 1",)
+for name in ("END_WAIT", "END_WAIT_AHEAD"):
+    setattr(statements, name, getattr(statements, name).replace("%(value)s", "'7'"))
 """
 
 
@@ -574,7 +731,7 @@ def test_what_does_not_stop_shows_where_it_hangs(monkeypatch, tmp_path):
 
 @pytest.mark.once
 def test_a_storm_finds_a_worker_that_loses_tasks(processes, tmp_path):
-    """A task that fails is deleted instead of tried again."""
+    """A task that fails is deleted instead of tried again, each batch has failed, and 7 is what any task gets."""
     (tmp_path / "broken_project.py").write_text(BROKEN_PROJECT)
     path = os.pathsep.join([str(tmp_path), processes._environment()["PYTHONPATH"]])
     env = {"DJANGO_SETTINGS_MODULE": "broken_project", "PYTHONPATH": path}
@@ -582,7 +739,9 @@ def test_a_storm_finds_a_worker_that_loses_tasks(processes, tmp_path):
         processes, storm_of(processes, "--tasks=100", "--seconds=1", "--no-broker", env=env), 1
     )
     assert told["figures"]["lost"] > 0
-    assert 1 in {check["number"] for check in told["checks"] if not check["holds"]}
+    broken = [check["sentence"] for check in told["checks"] if not check["holds"]]
+    for found in ("every committed task", "every task that waited", "every batch told"):
+        assert any(sentence.startswith(found) for sentence in broken), broken
 
 
 @pytest.mark.once

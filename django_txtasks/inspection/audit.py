@@ -13,6 +13,7 @@ from django.db.models import Exists, F, OuterRef, Q
 from django.db.models.functions import Coalesce, Lower
 
 from django_txtasks.conf import Config
+from django_txtasks.inspection import forgotten
 from django_txtasks.inspection.finding import MAX_COUNTED_ROWS, Finding
 from django_txtasks.lifecycle import cleaners, names, statements
 from django_txtasks.lifecycle.execute import fetch_value
@@ -278,6 +279,21 @@ QUESTIONS = (
         "They are slow, or hang: the worker beats, so nobody takes them away from it.",
         "py-spy dump --pid on the worker's host shows where. kill -9 of the worker ends them by crash policy.",
         _held_long,
+    ),
+    Question(
+        "unended_batches",
+        "batches that no live member has been left in for long, and that nobody has ended",
+        "Their on_finish, on_success and on_failure are not enqueued: what should come after them does not come.",
+        "Each pass of a cleaner ends such batches: see that manage.py runcleaner runs, and what its log says. If "
+        "it cannot, a session has locked the batch's row: end that session.",
+        lambda view: forgotten.unended_batches(view.alias, view.config, view.now),
+    ),
+    Question(
+        "unwoken_tasks",
+        "tasks that wait on, although their value has come or their sleep is over",
+        "What they wait for was over long ago, and yet they are due later. This package does not write that.",
+        "The action run now, in the admin, lets them go on. Then find out who has written these rows by hand.",
+        lambda view: forgotten.unwoken_tasks(view.alias, view.config, view.now),
     ),
     Question(
         "schedules",

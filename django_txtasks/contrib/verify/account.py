@@ -9,78 +9,32 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from itertools import product
 from statistics import median
 
-from django_txtasks.contrib.verify.evidence import Evidence, Row
+from django_txtasks.contrib.verify.evidence import Evidence
+from django_txtasks.contrib.verify.keys import Keys
+from django_txtasks.contrib.verify.plan import END, NAP_SECONDS, STEPS, answer_to
+from django_txtasks.contrib.verify.verdict import Check, Verdict
 
 ATOMIC = ("atomic", "increment")
-MAX_EXAMPLES = 5
-
-
-@dataclass(frozen=True)
-class Check:
-    """One sentence that must be true.
-
-    Attributes:
-        number: of the requirement it belongs to, 1 to 5; 0 = housekeeping.
-        wrong: what contradicts it, the first few.
-        count: how many do.
-    """
-
-    number: int
-    sentence: str
-    count: int = 0
-    wrong: tuple[str, ...] = ()
-
-    @property
-    def holds(self) -> bool:
-        """Whether nothing contradicts it."""
-        return not self.count
-
-
-@dataclass
-class Verdict:
-    """All checks, and the figures that say how hard they were tried."""
-
-    checks: list[Check]
-    figures: dict[str, int | float] = field(default_factory=dict)
-    dead: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def ok(self) -> bool:
-        """Whether every check holds."""
-        return all(check.holds for check in self.checks)
-
-
-class _Keys:
-    """Keys, by what was promised of them and by where they were seen."""
-
-    def __init__(self, evidence: Evidence) -> None:
-        promises = evidence.promises
-        self.committed = _flat(promises.committed)
-        self.refused = _flat(promises.refused)
-        self.unknown = _flat(promises.unknown)
-        self.started = Counter(start.key for start in evidence.runs.starts)
-        self.effects = Counter(key for key, _ in evidence.effects)
-        self.dead = set(evidence.dead)
-        self.merged = set(evidence.merged)
-        ended = set(evidence.finished) | self.dead
-        self.unserved = {key for key, winner in evidence.merged.items() if winner not in ended}
-        self.finished = set(evidence.finished) | self.merged - self.unserved
-        self.left = {key for key, _ in evidence.left}
-        self.dequeued = set(self.started) | set(self.effects) | self.finished
-        self.there = self.dequeued | self.dead | self.left | self.merged
-        self.rows: dict[str, Row] = {
-            key: rows[0] for key, rows in [*evidence.dead.items(), *evidence.finished.items()]
-        }
+MAY_RUN_AGAIN = (
+    *ATOMIC, "idempotent", "unique", "laned", "stepped", "sleeping", "waiting", "tick", "ended",
+)  # fmt: skip
+SUSPENDED = {"sleeping": 1, "waiting": 1}
+"""How often a task of such a kind gives its slot back until it goes on."""
+BATCHES = (
+    "every batch told of its end exactly once, after its last member, and as failed if one is dead"
+)
 
 
 def judge(evidence: Evidence) -> Verdict:
     """Return the verdict on a storm that has calmed down."""
-    keys = _Keys(evidence)
+    keys = Keys(evidence)
     checks = [
         *_committed_run(evidence, keys),
+        *_time_is_kept(evidence, keys),
+        Check.of(1, BATCHES, _wrong_batches(evidence, keys)),
         *_refused_never_run(keys),
         *_none_runs_too_often(evidence, keys),
         *_crashes_are_settled(evidence, keys),
@@ -90,16 +44,16 @@ def judge(evidence: Evidence) -> Verdict:
     return Verdict(checks, _figures(evidence, keys), dict(reasons.most_common()))
 
 
-def _committed_run(evidence: Evidence, keys: _Keys) -> Iterable[Check]:
-    yield _check(
+def _committed_run(evidence: Evidence, keys: Keys) -> Iterable[Check]:
+    yield Check.of(
         1,
         "every committed task has finished, or is dead with a reason (else it is lost)",
         keys.committed - keys.finished - keys.dead - keys.left,
     )
-    yield _check(1, "nothing waits any more", (f"{k} {state}" for k, state in evidence.left))
+    yield Check.of(1, "nothing waits any more", (f"{k} {state}" for k, state in evidence.left))
     ran = set(evidence.finished)
-    yield _check(1, "every finished task has left its effect", ran - set(keys.effects))
-    yield _check(
+    yield Check.of(1, "every finished task has left its effect", ran - set(keys.effects))
+    yield Check.of(
         1, "every merged task names one that ran instead, and has ended", keys.unserved - keys.left
     )
     torn = (
@@ -107,39 +61,76 @@ def _committed_run(evidence: Evidence, keys: _Keys) -> Iterable[Check]:
         for group in evidence.promises.unknown
         if 0 < len(keys.there.intersection(group)) < len(group)
     )
-    yield _check(1, "a commit whose answer was lost is wholly there or wholly absent", torn)
+    yield Check.of(1, "a commit whose answer was lost is wholly there or wholly absent", torn)
 
 
-def _refused_never_run(keys: _Keys) -> Iterable[Check]:
-    yield _check(2, "no rolled-back task has run or left a row", keys.refused & keys.there)
-    yield _check(
+def _time_is_kept(evidence: Evidence, keys: Keys) -> Iterable[Check]:
+    yield Check.of(
+        1,
+        "every tick of the schedule has exactly one task",
+        (f"{tick} has {keys.records[tick]}" for tick in keys.ticks if keys.records[tick] != 1),
+    )
+    short = (f"{key} slept {nap:g} s" for key, nap in evidence.naps if nap < NAP_SECONDS / 2)
+    yield Check.of(1, "no sleeping task went on before its time", short)
+    brought = set(evidence.promises.brought)
+    yield Check.of(
+        1,
+        "every task that waited got the value that was brought, and none waits for it any more",
+        [
+            *(f"{key} waits" for key in brought & keys.left),
+            *(f"{key} got {got!r}" for key, got in evidence.answers if got != answer_to(key)),
+        ],
+    )
+
+
+def _wrong_batches(evidence: Evidence, keys: Keys) -> Iterable[str]:
+    ends = {end.key: end for end in evidence.ends}
+    promised = evidence.promises.committed + evidence.promises.unknown
+    for group in promised:
+        key = group[-1]
+        if not key.endswith(END) or keys.there.isdisjoint(group):
+            continue
+        if keys.records[key] != 1:
+            yield f"{key} was told {keys.records[key]} times"
+            continue
+        end, dead = ends[key], keys.dead.intersection(group[:-1])
+        if end.last_at is not None and end.told_at < end.last_at:
+            yield f"{key} was told before its last member had finished"
+        if end.failed != bool(dead):
+            yield f"{key} was told failed={end.failed} with {len(dead)} dead"
+
+
+def _refused_never_run(keys: Keys) -> Iterable[Check]:
+    yield Check.of(2, "no rolled-back task has run or left a row", keys.refused & keys.there)
+    yield Check.of(
         2,
         "nothing ran that nobody had enqueued (else it is unexpected)",
         keys.there - keys.committed - keys.unknown - keys.refused,
     )
 
 
-def _none_runs_too_often(evidence: Evidence, keys: _Keys) -> Iterable[Check]:
-    yield _check(
+def _none_runs_too_often(evidence: Evidence, keys: Keys) -> Iterable[Check]:
+    yield Check.of(
         3,
         "no task started more often than its author allows (else it is duplicated)",
         _duplicated(keys),
     )
     twice = Counter((start.key, start.attempt) for start in evidence.runs.starts)
-    yield _check(3, "no attempt started twice", (f"{k}" for k, n in twice.items() if n > 1))
+    yield Check.of(3, "no attempt started twice", (f"{k}" for k, n in twice.items() if n > 1))
     atomic = {key for key, kind in evidence.effects if kind in ATOMIC}
-    yield _check(
+    yield Check.of(
         3,
         "the effects of an atomic task are there exactly once, and never if it is not finished",
         {key for key in atomic if keys.effects[key] > 1 or key not in keys.finished},
     )
+    yield Check.of(3, "every step has left its effect exactly once", _wrong_steps(evidence))
     sum_ = sum(kind == "increment" for _, kind in evidence.effects)
     wrong = [] if sum_ == evidence.counter else [f"the counter says {evidence.counter}, not {sum_}"]
-    yield _check(3, "the counter is the sum of the increments", wrong)
-    yield _check(3, "no more tasks of a lane had a place in it than may", evidence.overruns)
+    yield Check.of(3, "the counter is the sum of the increments", wrong)
+    yield Check.of(3, "no more tasks of a lane had a place in it than may", evidence.overruns)
     itself = keys.merged & (set(keys.started) | set(keys.effects))
-    yield _check(3, "no merged task has run by itself", itself)
-    yield _check(
+    yield Check.of(3, "no merged task has run by itself", itself)
+    yield Check.of(
         3,
         "no task is recorded twice",
         [
@@ -155,32 +146,41 @@ def _none_runs_too_often(evidence: Evidence, keys: _Keys) -> Iterable[Check]:
     )
 
 
-def _duplicated(keys: _Keys) -> Iterable[str]:
+def _wrong_steps(evidence: Evidence) -> Iterable[str]:
+    """Return steps with two effects, and steps of finished tasks without one; those of dead ones may have none."""
+    effects = Counter(effect for effect in evidence.effects if effect[1] in STEPS)
+    whole = [key for key, rows in evidence.finished.items() if rows[0].kind == "stepped"]
+    for key, step in {*effects, *product(whole, STEPS)}:
+        if effects[key, step] != 1:
+            yield f"{key} {step} has {effects[key, step]}"
+
+
+def _duplicated(keys: Keys) -> Iterable[str]:
     """Return tasks that ran more often than allowed: again after a failure, or after a crash if declared so."""
     for key, starts in keys.started.items():
         row = keys.rows.get(key)
         if row is None:
             allowed = starts  # it is unexpected or left, which is a finding of its own
         else:
-            may_run_again = row.kind in (*ATOMIC, "idempotent", "unique", "laned")
-            allowed = 1 + row.failures + (row.crashes if may_run_again else 0)
+            crashes = row.crashes if row.kind in MAY_RUN_AGAIN else 0
+            allowed = 1 + row.failures + crashes + SUSPENDED.get(row.kind, 0)
         if starts > allowed:
             yield f"{key} started {starts} times, {allowed} allowed"
 
 
-def _crashes_are_settled(evidence: Evidence, keys: _Keys) -> Iterable[Check]:
+def _crashes_are_settled(evidence: Evidence, keys: Keys) -> Iterable[Check]:
     unsettled = {
         start.key
         for start in evidence.runs.starts
         if start.pid in {kill.pid for kill in evidence.kills}
         and (start.key, start.attempt) not in evidence.runs.ended
     }
-    yield _check(
+    yield Check.of(
         4,
         "every task of a killed worker was finished by another one, or is dead with a reason",
         unsettled & (keys.committed | keys.unknown) - keys.finished - keys.dead,
     )
-    yield _check(
+    yield Check.of(
         4,
         "every dead task says why",
         (key for key, rows in evidence.dead.items() if not all(row.reason for row in rows)),
@@ -189,12 +189,12 @@ def _crashes_are_settled(evidence: Evidence, keys: _Keys) -> Iterable[Check]:
 
 def _nothing_is_left(evidence: Evidence) -> Iterable[Check]:
     sessions = [f"{evidence.sessions} sessions"] if evidence.sessions else []
-    yield _check(0, "no session, and so no lock, is left in the database", sessions)
-    yield _check(0, "no process ended, or hung, by itself", evidence.surprises)
-    yield _check(0, "txtasks_audit finds nothing", evidence.audit)
+    yield Check.of(0, "no session, and so no lock, is left in the database", sessions)
+    yield Check.of(0, "no process ended, or hung, by itself", evidence.surprises)
+    yield Check.of(0, "txtasks_audit finds nothing", evidence.audit)
 
 
-def _figures(evidence: Evidence, keys: _Keys) -> dict[str, int | float]:
+def _figures(evidence: Evidence, keys: Keys) -> dict[str, int | float]:
     latencies = second_starts(evidence)
     return {
         "committed": len(keys.committed),
@@ -204,6 +204,13 @@ def _figures(evidence: Evidence, keys: _Keys) -> dict[str, int | float]:
         "dead": len(keys.dead),
         "merged": len(keys.merged),
         "left": len(keys.left),
+        "ticks": len(keys.ticks),
+        "passed ticks": keys.passed_ticks,
+        "step effects": sum(kind in STEPS for _, kind in evidence.effects),
+        "slept": len(evidence.naps),
+        "waited": len(evidence.answers),
+        "ended batches": len(evidence.ends),
+        "failed batches": sum(end.failed for end in evidence.ends),
         "lost": len(keys.committed - keys.finished - keys.dead - keys.left),
         "unexpected": len(keys.there - keys.committed - keys.unknown),
         "duplicated": len(list(_duplicated(keys))),
@@ -230,12 +237,3 @@ def second_starts(evidence: Evidence) -> list[float]:
         if start.pid in killed and (start.key, start.attempt) not in evidence.runs.ended:
             cut[start.key] = killed[start.pid]
     return found
-
-
-def _check(number: int, sentence: str, wrong: Iterable[str]) -> Check:
-    found = sorted(wrong)
-    return Check(number, sentence, len(found), tuple(found[:MAX_EXAMPLES]))
-
-
-def _flat(groups: Iterable[Iterable[str]]) -> set[str]:
-    return {key for group in groups for key in group}

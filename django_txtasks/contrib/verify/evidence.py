@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from django_txtasks.contrib.verify import journal
 from django_txtasks.contrib.verify.crew import Kill
 from django_txtasks.contrib.verify.journal import Promises, Runs
+from django_txtasks.contrib.verify.project import key_of
 from django_txtasks.contrib.verify.scratch import Scratch
+from django_txtasks.lifecycle.execute import as_uuid
+from django_txtasks.schedule_rules import tick_of_id
 
 
 @dataclass(frozen=True)
@@ -29,15 +34,35 @@ class Row:
     reason: str = ""
 
 
+@dataclass(frozen=True)
+class End:
+    """A task that the end of a batch has enqueued.
+
+    Attributes:
+        failed: what it was told of the batch.
+        told_at: when it was enqueued.
+        last_at: when the last member finished that did; None = none has.
+    """
+
+    key: str
+    failed: bool
+    told_at: datetime
+    last_at: datetime | None
+
+
 @dataclass
 class Evidence:
     """Everything that the account looks at.
 
     Attributes:
-        effects: (key, kind) of each row that a task wrote.
+        effects: (key, kind) of each row that a task wrote, or a step of it.
+        answers: (key, value) of each value that a task has got which waited.
+        naps: (key, seconds) of each task that has slept.
         finished, dead: a list of rows per key, since a key twice would be the finding.
         merged: of each key whose task was merged, the key of the one that ran instead.
         left: (key, state) of what is neither.
+        next_tick: of the schedule, which was stopped: the first one that has no task; seconds since 1970.
+        tick_begun: of each tick that has a task, when that began; the same.
         counter: the sum of the increments.
         sessions: how many sessions were left in the database after all processes had ended.
         overruns: looks at a lane that found more tasks in it than may.
@@ -48,10 +73,15 @@ class Evidence:
     promises: Promises = field(default_factory=Promises)
     runs: Runs = field(default_factory=Runs)
     effects: list[tuple[str, str]] = field(default_factory=list)
+    answers: list[tuple[str, str]] = field(default_factory=list)
+    naps: list[tuple[str, float]] = field(default_factory=list)
     finished: dict[str, list[Row]] = field(default_factory=dict)
     dead: dict[str, list[Row]] = field(default_factory=dict)
     merged: dict[str, str] = field(default_factory=dict)
     left: list[tuple[str, str]] = field(default_factory=list)
+    ends: list[End] = field(default_factory=list)
+    next_tick: int = 0
+    tick_begun: dict[int, float] = field(default_factory=dict)
     counter: int = 0
     kills: list[Kill] = field(default_factory=list)
     sessions: int = 0
@@ -60,43 +90,103 @@ class Evidence:
     audit: list[str] = field(default_factory=list)
 
 
+class _Task(NamedTuple):
+    """A row of one of the two tables; the names are those of columns."""
+
+    id: Any
+    args: Any
+    task_name: str
+    attempt: int
+    failures: int
+    crashes: int
+    errors: Any
+    enqueued_at: Any
+    started_at: Any
+    batch: Any
+    state: str
+    finished_at: Any = None
+    merged_into: Any = None
+
+    @property
+    def key(self) -> str:
+        """Key of the task."""
+        return key_of(as_uuid(self.id), _read(self.args))
+
+    @property
+    def row(self) -> Row:
+        """What the account looks at."""
+        kind = self.task_name.rpartition(".")[2]
+        return Row(kind, self.attempt, self.failures, self.crashes, _last(_read(self.errors)))
+
+
+_COLUMNS = "id, args, task_name, attempt, failures, crashes, errors, enqueued_at, started_at, batch"
+LIVE = f"SELECT {_COLUMNS}, status FROM txtasks_task"  # noqa: S608 -- our own tables
+FINISHED = f"SELECT {_COLUMNS}, outcome, finished_at, merged_into FROM txtasks_finishedtask"  # noqa: S608
+
+
 def collect(scratch: Scratch, journals: Path) -> Evidence:
     """Read the journals and the scratch database."""
     found = Evidence(promises=journal.promises(journals), runs=journal.runs(journals))
-    found.effects = [
-        (key, kind)
-        for key, kind in scratch.query("SELECT task_key, kind FROM txtasks_verify_effect")
-    ]
-    ((counter,),) = scratch.query("SELECT n FROM txtasks_verify_counter")
-    found.counter = int(counter)
-    for key, row, outcome in _tasks(scratch, "txtasks_finishedtask", "outcome"):
-        if outcome != "merged":
-            found.finished.setdefault(key, []).append(row)
-    found.merged = _merged(scratch)
-    for key, row, status in _tasks(scratch, "txtasks_task", "status"):
-        if status == "dead":
-            found.dead.setdefault(key, []).append(row)
+    _see_effects(found, scratch)
+    live = [_Task(*row) for row in scratch.query(LIVE)]
+    finished = [_Task(*row) for row in scratch.query(FINISHED)]
+    for task in live:
+        if task.state == "dead":
+            found.dead.setdefault(task.key, []).append(task.row)
         else:
-            found.left.append((key, status))
+            found.left.append((task.key, task.state))
+    for task in finished:
+        if task.state != "merged":
+            found.finished.setdefault(task.key, []).append(task.row)
+    keys = {task.id: task.key for task in [*live, *finished]}
+    found.merged = {
+        task.key: keys.get(task.merged_into, "?") for task in finished if task.state == "merged"
+    }
+    found.ends = list(_ends(live, finished))
+    _see_ticks(found, scratch, [*live, *finished])
     return found
 
 
-def _merged(scratch: Scratch) -> dict[str, str]:
-    keys = {
-        task_id: _read(args)[0]
-        for table in ("txtasks_task", "txtasks_finishedtask")
-        for task_id, args in scratch.query(f"SELECT id, args FROM {table}")  # noqa: S608 -- our own tables
-    }
-    sql = "SELECT id, merged_into FROM txtasks_finishedtask WHERE outcome = 'merged'"
-    return {keys[task_id]: keys.get(winner, "?") for task_id, winner in scratch.query(sql)}
+def _see_effects(found: Evidence, scratch: Scratch) -> None:
+    for key, kind, value in scratch.query(
+        "SELECT task_key, kind, value FROM txtasks_verify_effect"
+    ):
+        found.effects.append((key, kind))
+        if kind == "waiting":
+            found.answers.append((key, value))
+        elif kind == "sleeping":
+            found.naps.append((key, float(value)))
+    ((counter,),) = scratch.query("SELECT n FROM txtasks_verify_counter")
+    found.counter = int(counter)
 
 
-def _tasks(scratch: Scratch, table: str, state: str) -> Iterator[tuple[str, Row, str]]:
-    """Yield (key, row, state) of each task in a table."""
-    sql = f"SELECT args, task_name, attempt, failures, crashes, errors, {state} FROM {table}"  # noqa: S608 -- our own tables
-    for args, name, attempt, failures, crashes, errors, is_in in scratch.query(sql):
-        row = Row(name.rpartition(".")[2], attempt, failures, crashes, _last(_read(errors)))
-        yield _read(args)[0], row, is_in
+def _see_ticks(found: Evidence, scratch: Scratch, tasks: Iterable[_Task]) -> None:
+    for (next_at,) in scratch.query("SELECT next_at FROM txtasks_schedule"):
+        found.next_tick = int(_moment(next_at).timestamp())
+    for task in tasks:
+        tick = tick_of_id(as_uuid(task.id))
+        if tick is not None and task.started_at is not None:
+            found.tick_begun[int(tick.timestamp())] = _moment(task.started_at).timestamp()
+
+
+def _ends(live: Sequence[_Task], finished: Sequence[_Task]) -> Iterator[End]:
+    """Yield the tasks that ends of batches have enqueued, beside what became of their members."""
+    last: dict[uuid.UUID, datetime] = {}
+    for task in finished:
+        if task.batch is not None:
+            batch, at = as_uuid(task.batch), _moment(task.finished_at)
+            last[batch] = max(at, last.get(batch, at))
+    for task in [*live, *finished]:
+        if task.row.kind == "ended":
+            event = _read(task.args)[0]
+            last_at = last.get(uuid.UUID(event["batch_id"]))
+            yield End(task.key, bool(event["failed"]), _moment(task.enqueued_at), last_at)
+
+
+def _moment(value: Any) -> datetime:
+    """Return a time, in UTC, whatever the driver makes of it."""
+    found = value if isinstance(value, datetime) else datetime.fromisoformat(value)
+    return found if found.tzinfo else found.replace(tzinfo=timezone.utc)
 
 
 def _read(value: Any) -> Any:

@@ -28,16 +28,20 @@ class Start:
 
 @dataclass
 class Promises:
-    """Transactions as their senders know them, each a list of keys.
+    """Transactions as their senders know them, each a list of keys; and what else was promised.
 
     Attributes:
         unknown: COMMIT was sent and no answer came: wholly there or wholly absent.
         refused: rolled back on purpose, or failed before COMMIT.
+        brought: keys of tasks whose value was brought; the COMMIT of that was answered.
+        first_tick: of the schedule, in seconds since 1970; 0 = there is no schedule.
     """
 
     committed: list[list[str]] = field(default_factory=list)
     refused: list[list[str]] = field(default_factory=list)
     unknown: list[list[str]] = field(default_factory=list)
+    brought: list[str] = field(default_factory=list)
+    first_tick: int = 0
 
 
 @dataclass
@@ -62,6 +66,10 @@ def promises(directory: Path) -> Promises:
         for event, number, rest in _lines(path):
             if event == "intent":
                 keys[number] = rest[0].split(",")
+            elif event == "brought":
+                found.brought.append(number)
+            elif event == "ticks":
+                found.first_tick = int(number)
             else:
                 getattr(found, event).append(keys.pop(number))
         found.unknown += keys.values()

@@ -6,12 +6,17 @@ from django.db import models
 
 
 class Effect(models.Model):
-    """The effect of one run of one task."""
+    """The effect of one run of one task, or of one step of it.
+
+    Attributes:
+        value: what a task has waited for, or for how many seconds it has slept.
+    """
 
     key = models.CharField(max_length=100, db_column="task_key")  # KEY is a word of MariaDB
     kind = models.CharField(max_length=20)
     attempt = models.IntegerField()
     pid = models.IntegerField()
+    value = models.CharField(max_length=100, default="")
 
     objects: models.Manager[Effect] = models.Manager()
 

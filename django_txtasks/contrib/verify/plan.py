@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 KINDS = {
-    **{"plain": 20, "flaky": 5, "idempotent": 10, "unique": 8, "laned": 7},
+    **{"plain": 13, "flaky": 5, "doomed": 2, "idempotent": 6, "unique": 8, "laned": 5},
+    **{"stepped": 5, "sleeping": 2, "waiting": 4},
     **{"atomic": 30, "increment": 20},
 }
 """Percent of the tasks. The last two, half of all, are atomic."""
@@ -18,6 +19,15 @@ SIZES = {1: 50, 4: 30, 12: 15, 60: 5}
 """Largest number of tasks in a transaction: percent of the transactions."""
 ROLLED_BACK_SHARE = 0.1
 """Share of the transactions that are rolled back."""
+BATCH_SHARE = 0.3
+"""Share of the transactions whose tasks are a batch."""
+END = "-end"
+"""Last part of the key of the task that the end of a batch enqueues."""
+STEPS = ("first", "second", "third")
+"""Steps of a task that has some."""
+NAP_SECONDS = 0.5
+TICK_SECONDS = 1
+"""Seconds from one tick of the schedule to the next."""
 SHORTEST_SECONDS, LONGEST_SECONDS = 0.1, 0.8
 """Seconds that a slow task takes, so that faults meet it half-way."""
 MAX_SLOW_SHARE = 0.25
@@ -35,11 +45,21 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """Tasks that are enqueued together, and whether that is committed."""
+    """Tasks that are enqueued together, and whether that is committed.
+
+    Attributes:
+        end: key of the task that their end enqueues, if they are a batch; else empty.
+    """
 
     number: int
     tasks: tuple[Planned, ...]
     commit: bool
+    end: str
+
+    @property
+    def keys(self) -> list[str]:
+        """Keys of all tasks that come of it."""
+        return [*(task.key for task in self.tasks), *([self.end] if self.end else [])]
 
 
 @dataclass(frozen=True)
@@ -80,7 +100,8 @@ def transactions(
         longest = dice.choices([*SIZES], [*SIZES.values()])[0]
         size = min(dice.randint(1, longest), tasks)
         planned = tuple(_task(dice, f"{sender}-{number}-{index}", slow) for index in range(size))
-        yield Transaction(number, planned, commit=dice.random() >= rolled_back)
+        commit, is_batch = dice.random() >= rolled_back, dice.random() < BATCH_SHARE
+        yield Transaction(number, planned, commit, f"{sender}-{number}{END}" if is_batch else "")
         number, tasks = number + 1, tasks - size
 
 
@@ -90,6 +111,11 @@ def schedule(seed: int, kinds: Iterable[Kind], seconds: float) -> list[Fault]:
         (fault for kind in kinds for fault in _stream(seed, kind, seconds)),
         key=lambda fault: (fault.at, fault.name),
     )
+
+
+def answer_to(key: str) -> str:
+    """Return the value that is brought to a task that waits."""
+    return f"for {key}"
 
 
 def share(total: int, parts: int) -> list[int]:

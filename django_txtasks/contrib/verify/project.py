@@ -6,6 +6,8 @@ import dataclasses
 import json
 import os
 import sys
+import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,11 +15,15 @@ from urllib.parse import urlsplit
 import django
 
 from django_txtasks.conf import Config
+from django_txtasks.schedule_rules import tick_of_id
 
 VARIABLE = "TXTASKS_VERIFY"
 QUEUE = "default"
 LANE, AT_MOST = "txtasks verify", 2
 """The lane of a storm, and how many of its tasks run at once."""
+SCHEDULE = "txtasks verify"
+WAIT = "answer"
+"""Name of what a task waits for."""
 _DUMMY = {"ENGINE": "django.db.backends.dummy"}
 
 
@@ -59,6 +65,19 @@ class Scene:
             "PYTHONPATH": os.pathsep.join(path),
             VARIABLE: json.dumps(dataclasses.asdict(self)),
         }
+
+
+def key_of(task_id: uuid.UUID, args: Sequence[Any]) -> str:
+    """Return the key of a task: its argument, or what the schedule or the batch says that has enqueued it."""
+    tick = tick_of_id(task_id)
+    if tick is not None:
+        return key_of_tick(int(tick.timestamp()))
+    return str(args[0]["name"] if isinstance(args[0], dict) else args[0])
+
+
+def key_of_tick(second: int) -> str:
+    """Return the key of the task of a tick, by its time in seconds since 1970."""
+    return f"tick-{second}"
 
 
 def times(config: Config, lease: float | None) -> dict[str, float]:

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from django_txtasks.contrib.verify.account import Check, Verdict
 from django_txtasks.contrib.verify.storm import Log
+from django_txtasks.contrib.verify.verdict import Check, Verdict
 
 LOSING = ("cut off the broker", "delete the queue of hints", "purge the hints")
 REQUIREMENTS = {
@@ -98,6 +98,11 @@ def _figures(verdict: Verdict, log: Log) -> Iterator[str]:
         f"{figures['dead']} dead, {figures['left']} left"
     )
     yield from (f"            {count} dead: {reason}" for reason, count in verdict.dead.items())
+    yield (
+        f"among them  {figures['ticks']} ticks of a schedule{_passed(figures)}, {figures['step effects']} steps, "
+        f"{figures['slept'] + figures['waited']} that slept or waited, "
+        f"{figures['ended batches']} ends of batches ({figures['failed batches']} failed)"
+    )
     yield _line(figures, "total queue", ["lost", "unexpected", "duplicated", "recovered"])
     yield f"counter     {figures['counter']}, and {figures['increments']} increments were made"
     yield (
@@ -111,6 +116,11 @@ def _figures(verdict: Verdict, log: Log) -> Iterator[str]:
     yield f"processes   {log.kills} workers killed, {log.restarts} processes restarted"
     state = "" if log.drained else " and NOT DONE: tasks still wait"
     yield f"drain       {log.drain:.1f} s after the storm{state}"
+
+
+def _passed(figures: dict[str, int | float]) -> str:
+    passed = figures["passed ticks"]
+    return f" ({passed} more were passed, since a task of it had waited for 10 s)" if passed else ""
 
 
 def _line(figures: dict[str, int | float], name: str, keys: Iterable[str]) -> str:

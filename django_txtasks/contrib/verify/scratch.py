@@ -16,6 +16,7 @@ from typing import Any
 from django.db import DatabaseError, InterfaceError, OperationalError, connections
 
 from django_txtasks.exceptions import ScratchRefused
+from django_txtasks.lifecycle.dialect import DIALECTS
 
 ALIAS = "txtasks_verify"
 """Alias of the scratch database in this process. The user's settings have no such name."""
@@ -92,6 +93,11 @@ class Scratch:
     def query(self, sql: str, *params: Any) -> list[tuple[Any, ...]]:
         """Ask the scratch database, as often as it takes until it answers."""
         return self._ask(ALIAS, sql, params)
+
+    @property
+    def now(self) -> str:
+        """The database's clock, in SQL."""
+        return DIALECTS[self.vendor].now.replace("%%", "%")
 
     def sessions(self) -> list[int]:
         """Return the ids of the sessions in the scratch database, other than ours."""

@@ -8,73 +8,74 @@ from __future__ import annotations
 
 import sys
 import time
+import uuid
+from contextlib import AbstractContextManager, nullcontext
 
 import django
 from django.db import DatabaseError, InterfaceError, connections, transaction
 
 from django_txtasks.contrib.verify import journal, plan
+from django_txtasks.contrib.verify.answers import Answers, wait_for
 from django_txtasks.contrib.verify.project import Scene
-
-PAUSE_SECONDS = 0.2
-"""Seconds between two looks at a database that is away."""
 
 
 class _RolledBack(Exception):
     """On purpose."""
 
 
-def send(alias: str, planned: plan.Transaction) -> str:
-    """Enqueue the tasks in one transaction; return what became of it, as the journal calls it."""
+def send(alias: str, planned: plan.Transaction) -> tuple[str, list[uuid.UUID]]:
+    """Enqueue the tasks in one transaction.
+
+    Returns:
+        What became of it, as the journal calls it, and the ids of the tasks, if they may be there.
+    """
     from django_txtasks import enqueue_many
     from django_txtasks.contrib.verify.tasks import function_of
 
-    at_commit = False
+    ids, at_commit = list[uuid.UUID](), False
     try:
         with transaction.atomic(using=alias):
-            enqueue_many(
-                [(function_of(task.kind), [task.key, task.seconds]) for task in planned.tasks]
-            )
+            calls = [(function_of(task.kind), [task.key, task.seconds]) for task in planned.tasks]
+            with _batch(alias, planned.end):
+                ids = [handle.id for handle in enqueue_many(calls)]
             if not planned.commit:
                 raise _RolledBack
             at_commit = True
     except _RolledBack:
-        return "refused"
+        return "refused", []
     except (DatabaseError, InterfaceError):
         connections[alias].close()
-        return "unknown" if at_commit else "refused"
-    return "committed"
+        return ("unknown", ids) if at_commit else ("refused", [])
+    return "committed", ids
+
+
+def _batch(alias: str, end: str) -> AbstractContextManager[object]:
+    """Return a batch, if the transaction is to have such an end."""
+    from django_txtasks import batch
+    from django_txtasks.contrib.verify.tasks import ended
+
+    return batch(name=end, on_finish=ended, using=alias) if end else nullcontext()
 
 
 def main(name: str, *numbers: str) -> None:
-    """Send the whole plan, spread over the given seconds."""
+    """Send the whole plan, spread over the given seconds, and bring what its tasks wait for."""
     seed, tasks, (seconds, rolled_back, slow) = *map(int, numbers[:2]), map(float, numbers[2:])
     django.setup()
     scene = Scene.here()
     directory, alias = scene.journals, scene.alias
+    answers = Answers(alias, directory)
     shares = {"rolled_back": rolled_back, "slow": slow}
     begun, sent = time.monotonic(), 0
     for planned in plan.transactions(seed, name, tasks, **shares):
         time.sleep(max(0, begun + seconds * sent / tasks - time.monotonic()))
-        keys = ",".join(task.key for task in planned.tasks)
-        journal.note(directory, journal.SENT, "intent", planned.number, keys)
-        outcome = send(alias, planned)
+        journal.note(directory, journal.SENT, "intent", planned.number, ",".join(planned.keys))
+        outcome, ids = send(alias, planned)
         journal.note(directory, journal.SENT, outcome, planned.number)
         sent += len(planned.tasks)
-        if (planned.commit and outcome != "committed") and not _wait_for(alias):
+        if (planned.commit and outcome != "committed") and not wait_for(alias):
             sys.exit(f"The database did not come back; sender {name} ended after {sent} tasks.")
-
-
-def _wait_for(alias: str, patience: float = 120.0) -> bool:
-    """Return once the database answers, so that an outage does not use up the plan."""
-    end = time.monotonic() + patience
-    while time.monotonic() < end:
-        try:
-            connections[alias].ensure_connection()
-        except (DatabaseError, InterfaceError):
-            time.sleep(PAUSE_SECONDS)
-        else:
-            return True
-    return False
+        answers.owe(planned, ids)
+    answers.bring_rest()
 
 
 if __name__ == "__main__":

@@ -18,12 +18,13 @@ from django.conf import settings
 
 from django_txtasks.broker import topology, upkeep
 from django_txtasks.conf import Config, DeadNotices
-from django_txtasks.contrib.verify.account import Verdict, judge
+from django_txtasks.contrib.verify.account import judge
 from django_txtasks.contrib.verify.evidence import collect
 from django_txtasks.contrib.verify.project import QUEUE, Scene, times
 from django_txtasks.contrib.verify.proxy import Proxy
 from django_txtasks.contrib.verify.scratch import ALIAS, Scratch
 from django_txtasks.contrib.verify.storm import Log, Options, Storm, StormFailed
+from django_txtasks.contrib.verify.verdict import Verdict
 from django_txtasks.inspection import audit
 
 Say = Callable[[str], None]

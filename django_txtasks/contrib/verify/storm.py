@@ -23,6 +23,13 @@ from django_txtasks.lifecycle import cleaning
 TICK_SECONDS = 0.05
 CLEANERS = 2
 IN_LANE = f"SELECT COUNT(*) FROM txtasks_task WHERE status = 'claimed' AND lane = '{LANE}'"  # noqa: S608
+STOP_SCHEDULE = "UPDATE txtasks_schedule SET enabled = FALSE WHERE next_at > {}"
+GOES_ON = (
+    "SELECT 1 FROM txtasks_schedule WHERE enabled",
+    "SELECT 1 FROM txtasks_batch WHERE finished_at IS NULL LIMIT 1",
+    "SELECT 1 FROM txtasks_task WHERE status IN ('pending', 'claimed') LIMIT 1",
+)
+"""What there is while a storm has not calmed down. Tasks come last, as the others enqueue some when they end."""
 RARER = {
     "kill a worker": 2,
     "kill a cleaner": 8,
@@ -225,12 +232,15 @@ class Storm:
             self.crew.look_after()
             self._look_at_lane()
             time.sleep(TICK_SECONDS)
-            self.log.drained = not self.scratch.query(
-                "SELECT 1 FROM txtasks_task WHERE status IN ('pending', 'claimed') LIMIT 1"
-            )
+            self._stop_schedule()
+            self.log.drained = not any(map(self.scratch.query, GOES_ON))
         # A worker that was killed with nothing in hand leaves no task, but a row that the cleaner looks at for a
         # whole lease, which it counts anew after each restart of the database.
         while cleaning.seems_silent(ALIAS) and time.monotonic() - begun < self.options.drain:
             self.crew.look_after()
             time.sleep(TICK_SECONDS)
         self.log.drain = time.monotonic() - begun
+
+    def _stop_schedule(self) -> None:
+        """Stop it in a moment at which all ticks up to now have their tasks."""
+        self.scratch.query(STOP_SCHEDULE.format(self.scratch.now))

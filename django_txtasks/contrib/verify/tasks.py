@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import time
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 from django.db.models import F
 
 from django_txtasks import TaskContext, TaskFunction, task
 from django_txtasks.contrib.verify import journal
 from django_txtasks.contrib.verify.models import Counter, Effect
-from django_txtasks.contrib.verify.project import LANE, Scene
+from django_txtasks.contrib.verify.plan import NAP_SECONDS, STEPS
+from django_txtasks.contrib.verify.project import LANE, WAIT, Scene, key_of
 
 SCENE = Scene.here()
 SHELVES = 5
@@ -28,6 +32,12 @@ def plain(ctx: TaskContext, key: str, seconds: float = 0.0) -> None:
 def flaky(ctx: TaskContext, key: str, seconds: float = 0.0) -> None:
     """Fails first, then succeeds."""
     _run(ctx, key, "flaky", seconds, fails=ctx.failures == 0)
+
+
+@task(max_attempts=1, takes_context=True)
+def doomed(ctx: TaskContext, key: str, seconds: float = 0.0) -> None:
+    """Fails, and is dead; its batch has failed."""
+    _run(ctx, key, "doomed", seconds, fails=True)
 
 
 @task(idempotent=True, takes_context=True)
@@ -65,26 +75,84 @@ def increment(ctx: TaskContext, key: str, seconds: float = 0.0) -> None:
     Counter.objects.update(n=F("n") + 1)
 
 
+@task(idempotent=True, takes_context=True)
+def stepped(ctx: TaskContext, key: str, seconds: float = 0.0) -> None:
+    """Write one row in each step, which is there exactly once; fail once behind the first."""
+    with _noted(ctx, key, "stepped"):
+        for step in STEPS:
+            ctx.step(step, _leave_effect, ctx, key, step)
+            if ctx.failures == 0:
+                raise RuntimeError("this attempt fails, as planned")
+            time.sleep(seconds / len(STEPS))
+
+
+@task(idempotent=True, takes_context=True)
+def sleeping(ctx: TaskContext, key: str, seconds: float = 0.0) -> None:
+    """Goes on when its time has come."""
+    with _noted(ctx, key, "sleeping"):
+        asleep = ctx.step("asleep", time.time)
+        ctx.sleep_until("nap", NAP_SECONDS)
+        awake = ctx.step("awake", time.time)
+        time.sleep(seconds)
+        _leave_effect(ctx, key, "sleeping", f"{awake - asleep:.3f}")
+
+
+@task(idempotent=True, takes_context=True)
+def waiting(ctx: TaskContext, key: str, seconds: float = 0.0) -> None:
+    """Waits for a value, which its sender brings."""
+    with _noted(ctx, key, "waiting"):
+        value = ctx.wait_for(WAIT)
+        time.sleep(seconds)
+        _leave_effect(ctx, key, "waiting", value)
+
+
+@task(idempotent=True, takes_context=True, priority=100)
+def tick(ctx: TaskContext) -> None:
+    """Belongs to one tick of the schedule."""
+    _run(ctx, key_of(ctx.task_id, []), "tick", 0.0)
+
+
+@task(idempotent=True, takes_context=True)
+def ended(ctx: TaskContext, event: dict[str, Any]) -> None:
+    """Hears of the end of a batch."""
+    _run(ctx, key_of(ctx.task_id, [event]), "ended", 0.0)
+
+
 def function_of(kind: str) -> TaskFunction[..., None]:
     """Return the task function of a kind."""
     return {
         "plain": plain,
         "flaky": flaky,
+        "doomed": doomed,
         "idempotent": idempotent,
         "unique": unique,
         "laned": laned,
+        "stepped": stepped,
+        "sleeping": sleeping,
+        "waiting": waiting,
         "atomic": atomic,
         "increment": increment,
     }[kind].using(using=SCENE.alias)
 
 
 def _run(ctx: TaskContext, key: str, kind: str, seconds: float, *, fails: bool = False) -> None:
-    _note("start", ctx, key, kind)
-    try:
+    with _noted(ctx, key, kind):
         time.sleep(seconds)
         if fails:
-            raise RuntimeError("the first attempt fails, as planned")
-        Effect.objects.create(key=key, kind=kind, attempt=ctx.attempt, pid=os.getpid())
+            raise RuntimeError("this attempt fails, as planned")
+        _leave_effect(ctx, key, kind)
+
+
+def _leave_effect(ctx: TaskContext, key: str, kind: str, value: str = "") -> None:
+    Effect.objects.create(key=key, kind=kind, attempt=ctx.attempt, pid=os.getpid(), value=value)
+
+
+@contextmanager
+def _noted(ctx: TaskContext, key: str, kind: str) -> Iterator[None]:
+    """Note the start and the end of an attempt."""
+    _note("start", ctx, key, kind)
+    try:
+        yield
     finally:
         _note("end", ctx, key, kind)
 

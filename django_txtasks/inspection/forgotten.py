@@ -1,0 +1,131 @@
+"""Batches that nobody has ended, and tasks that nobody has woken. Reads page by page, for some seconds."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from datetime import datetime, timedelta
+from itertools import groupby
+from typing import Any
+
+from django.db import connections
+
+from django_txtasks.conf import Config
+from django_txtasks.inspection.finding import MAX_COUNTED_ROWS
+from django_txtasks.lifecycle import batches
+from django_txtasks.lifecycle.transactions import own_transaction
+from django_txtasks.models import Batch, FinishedTask, Status, Task, Wait
+
+MOST = MAX_COUNTED_ROWS + 1
+PATIENCE = 4
+"""Clean intervals after which a batch has been open, or a task asleep, for too long."""
+LOOK_SECONDS = 10.0
+"""Seconds for each of the two questions."""
+LATELY_ENDED = 10_000
+"""Tasks that ended last, among which members of a batch are looked for."""
+TASKS_PER_PAGE = 500
+SECOND_LOOK_SECONDS = 1.0
+FAR = timedelta(days=18262)
+"""Time from now on that no back-off comes to: a wait without a time limit is put off for longer."""
+
+Page = Callable[[uuid.UUID], tuple[list[Any], uuid.UUID | None]]
+
+
+def unended_batches(alias: str, config: Config, now: datetime) -> list[str]:
+    """Return batches that no live member has been left in for long, the oldest first."""
+    since = now - PATIENCE * config.clean_interval
+    with _in_order(alias):
+        found = _unended(alias, since)
+        if (
+            found and not config.keeps_finished
+        ):  # so that nothing says when the last member has ended
+            time.sleep(SECOND_LOOK_SECONDS)
+            found = _unended(alias, since)
+    return [f"{one.pk} ({one.name!r} of {_time(one.created_at)})" for one in found[:MOST]]
+
+
+def _unended(alias: str, since: datetime) -> list[Batch]:
+    ids = list(_read(lambda after: batches.without_live_member(alias, after)))
+    rows = Batch.objects.using(alias).filter(pk__in=ids, finished_at=None, created_at__lt=since)
+    found = list(rows.order_by("created_at"))
+    if not found:
+        return []
+    ended = (
+        FinishedTask.objects.using(alias).filter(finished_at__gte=since).order_by("-finished_at")
+    )
+    lately = set(ended.values_list("batch", flat=True)[:LATELY_ENDED])
+    return [batch for batch in found if batch.pk not in lately]
+
+
+def unwoken_tasks(alias: str, config: Config, now: datetime) -> list[str]:
+    """Return tasks that wait on although their value has come, or their sleep is over; the oldest first."""
+    since = now - PATIENCE * config.clean_interval
+    with _in_order(alias):
+        found = list(_read(lambda after: _unwoken(alias, after, now, since)))
+    return [
+        f"{wait.task_id} ({wait.name!r} since {_time(_end(wait))})"
+        for wait in sorted(found, key=_end)[:MOST]
+    ]
+
+
+def _unwoken(
+    alias: str, after: uuid.UUID, now: datetime, since: datetime
+) -> tuple[list[Wait], uuid.UUID | None]:
+    """Look at the next tasks that have waits; return the last wait of those that are to be found."""
+    all_waits = Wait.objects.using(alias)
+    page = all_waits.filter(task_id__gt=after).order_by("task_id").values_list("task_id", flat=True)
+    ids = list(page.distinct()[:TASKS_PER_PAGE])
+    tasks = Task.objects.using(alias).filter(
+        pk__in=ids, status=Status.PENDING, run_after__gt=now, attempt__gt=0
+    )
+    asleep = {task.pk: task for task in tasks.only("run_after", "failures", "crashes", "snoozes")}
+    waits = all_waits.filter(task_id__in=list(asleep)).defer("value").order_by("task_id")
+    found = []
+    for task_id, group in groupby(waits, key=lambda wait: wait.task_id):
+        last = _last(list(group), now)
+        if last and _end(last) < since and not _is_put_off(asleep[task_id], last, now):
+            found.append(last)
+    return found, ids[-1] if len(ids) == TASKS_PER_PAGE else None
+
+
+def _last(waits: Sequence[Wait], now: datetime) -> Wait | None:
+    """Return the wait that was over last; None = one goes on, and the task waits for that."""
+    if any(wait.ended_at is None and (wait.until is None or wait.until > now) for wait in waits):
+        return None
+    return max(waits, key=_end)
+
+
+def _end(wait: Wait) -> Any:
+    return wait.ended_at or wait.until
+
+
+def _is_put_off(task: Task, wait: Wait, now: datetime) -> bool:
+    """Say whether a failure, a crash or a snooze explains that the task is due later, and not the wait."""
+    is_of_wait = task.run_after == wait.until or task.run_after > now + FAR
+    return not is_of_wait and bool(task.failures or task.crashes or task.snoozes)
+
+
+def _read(page: Page) -> Iterator[Any]:
+    """Yield what is found, up to one more than are counted, for so many seconds."""
+    end, count, after = time.monotonic() + LOOK_SECONDS, 0, batches.FIRST_ID
+    while True:
+        found, last = page(after)
+        yield from found
+        count += len(found)
+        if last is None or count >= MOST or time.monotonic() >= end:
+            return
+        after = last
+
+
+def _in_order(alias: str) -> AbstractContextManager[None]:
+    """On PostgreSQL, follow indexes whatever statistics say; elsewhere a transaction that reads may keep others
+    waiting."""
+    if connections[alias].vendor != "postgresql":
+        return nullcontext()
+    return own_transaction(alias, limit=timedelta(seconds=2 * LOOK_SECONDS), in_order=True)
+
+
+def _time(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M} UTC"
