@@ -63,10 +63,15 @@ WAITS_FAIL = {
     "a later value is taken": ({"first_stays": False}, waits.WHAT_COUNTS, 4),
     "who gave up may be answered": (
         {"gives_up_for_good": False, "has_limit": True},
-        waits.ONE_ANSWER,
-        9,
+        waits.WHAT_COUNTS,
+        6,
     ),
     "a frozen worker gives the row back": ({"is_fenced": False}, waits.OTHERS_ROW, 4),
+    "a frozen worker's attempt gets the value": (
+        {"asks_fenced": False},
+        waits.FOR_ITS_HOLDER,
+        5,
+    ),
 }
 
 

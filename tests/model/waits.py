@@ -15,6 +15,7 @@ ONE_ANSWER = "each attempt gets the same answer"
 WHAT_COUNTS = "a value counts if it is the answer, and only then"
 FIRST_COUNTS = "the first value counts, also before T asks"
 OTHERS_ROW = "an attempt moves no row that another one holds"
+FOR_ITS_HOLDER = "who gets an answer holds the row"
 OPEN, TOO_LATE = "open", "too late"
 PENDING, CLAIMED, ENDED = "pending", "claimed", "ended"
 
@@ -30,6 +31,7 @@ class WaitRules(NamedTuple):
         first_stays: a value that comes after another one, or after T has given up, changes nothing.
         gives_up_for_good: who has waited too long writes that down before he goes on.
         is_fenced: the row is given back only by the attempt that holds it.
+        asks_fenced: only the attempt that holds the row gets an answer, or gives up.
         recovers: a cleaner gives the rows of lost workers back.
         ends_asked: a row that is given back and was asked to stop still ends.
         sweeps: a cleaner makes rows due whose value is there. Ours does not: it would find none.
@@ -42,6 +44,7 @@ class WaitRules(NamedTuple):
     first_stays: bool = True
     gives_up_for_good: bool = True
     is_fenced: bool = True
+    asks_fenced: bool = True
     recovers: bool = True
     ends_asked: bool = True
     sweeps: bool = False
@@ -79,6 +82,7 @@ class WaitState(NamedTuple):
         counted, answers: ghosts: the values of which R was told that they count; what attempts got.
         refused: a ghost: R was told that his value does not count, and it was the first one, and T had not ended.
         broken: a ghost: an attempt has moved a row of another one.
+        leaked: a ghost: an attempt that holds no row has got an answer.
     """
 
     status: str = PENDING
@@ -98,6 +102,7 @@ class WaitState(NamedTuple):
     answers: frozenset[str] = frozenset()
     refused: bool = False
     broken: bool = False
+    leaked: bool = False
 
     @property
     def is_locked(self) -> bool:
@@ -115,6 +120,7 @@ PROPERTIES = {
     WHAT_COUNTS: lambda s: len(s.counted) <= 1 and s.answers <= (s.counted or {TOO_LATE}),
     FIRST_COUNTS: lambda s: not s.refused,
     OTHERS_ROW: lambda s: not s.broken,
+    FOR_ITS_HOLDER: lambda s: not s.leaked,
 }
 
 
@@ -151,46 +157,42 @@ def steps(rules: WaitRules, s: WaitState) -> Steps:
 
 def _of_attempt(rules: WaitRules, s: WaitState, a: Attempt, rest: tuple[Attempt, ...]) -> Steps:
     holds = s.status == CLAIMED and s.number == a.number
+    is_in_time = holds or not rules.asks_fenced
+    gone = s._replace(attempts=rest)
     if s.crashes:
-        yield "crashes", s._replace(attempts=rest, crashes=s.crashes - 1)
+        yield "crashes", gone._replace(crashes=s.crashes - 1)
     if a.at == "runs" and not s.is_locked:
-        yield _asks(rules, s, a, rest, holds=holds)
+        stands = is_in_time and (holds or s.wait)
+        yield _asks(gone, a, holds=holds) if stands else ("asks: ClaimLost", gone)
     elif a.at == "gives up":
-        yield _gives_up(rules, s, a, rest)
+        lost = ("gives up: ClaimLost", gone)
+        yield _gives_up(rules, gone, a, holds=holds) if is_in_time else lost
     elif a.at == "suspends" and not s.is_locked:
-        yield _suspends(rules, s._replace(attempts=rest), holds=holds)
+        yield _suspends(rules, gone, holds=holds)
     elif a.at == "ends" and not s.is_locked:
-        ended = s._replace(attempts=rest)
-        yield "ends", ended._replace(status=ENDED) if holds else ended
+        yield "ends", gone._replace(status=ENDED) if holds else gone
 
 
-def _asks(
-    rules: WaitRules, s: WaitState, a: Attempt, rest: tuple[Attempt, ...], *, holds: bool
-) -> tuple[str, WaitState]:
-    """Write the wait down, if the attempt holds the row and nothing stands there, and look."""
-    if not s.wait and not holds:
-        return "asks: ClaimLost", s._replace(attempts=rest)
+def _asks(s: WaitState, a: Attempt, *, holds: bool) -> tuple[str, WaitState]:
+    """Write the wait down, unless something stands there, and look."""
     asked = s._replace(wait=s.wait or OPEN)
     if asked.wait != OPEN:
-        return "asks and gets its answer", _answered(asked, a, rest)
+        return "asks and gets its answer", _answered(asked, a, asked.wait, holds=holds)
     at = "gives up" if s.is_over else "suspends"
-    return "asks and finds nothing", asked._replace(attempts=_with(rest, a._replace(at=at)))
+    return "asks and finds nothing", _with(asked, a._replace(at=at))
 
 
-def _gives_up(
-    rules: WaitRules, s: WaitState, a: Attempt, rest: tuple[Attempt, ...]
-) -> tuple[str, WaitState]:
+def _gives_up(rules: WaitRules, s: WaitState, a: Attempt, *, holds: bool) -> tuple[str, WaitState]:
     """Close the wait, unless it is; what stands there then is the answer."""
     if not rules.gives_up_for_good:
-        late = s._replace(answers=s.answers | {TOO_LATE})
-        return "goes on without", late._replace(attempts=_with(rest, a._replace(at="ends")))
+        return "goes on without", _answered(s, a, TOO_LATE, holds=holds)
     closed = s._replace(wait=TOO_LATE) if s.wait == OPEN else s
-    return "gives up, or gets its answer", _answered(closed, a, rest)
+    return "gives up, or gets its answer", _answered(closed, a, closed.wait, holds=holds)
 
 
-def _answered(s: WaitState, a: Attempt, rest: tuple[Attempt, ...]) -> WaitState:
-    attempts = _with(rest, a._replace(at="ends"))
-    return s._replace(attempts=attempts, answers=s.answers | {s.wait})
+def _answered(s: WaitState, a: Attempt, answer: str, *, holds: bool) -> WaitState:
+    after = s._replace(answers=s.answers | {answer}, leaked=s.leaked or not holds)
+    return _with(after, a._replace(at="ends"))
 
 
 def _suspends(rules: WaitRules, s: WaitState, *, holds: bool) -> tuple[str, WaitState]:
@@ -252,5 +254,5 @@ def _of_cleaner(rules: WaitRules, s: WaitState) -> Steps:
         yield "C makes T due, whose value is there", _woken(s)
 
 
-def _with(rest: tuple[Attempt, ...], one: Attempt) -> tuple[Attempt, ...]:
-    return tuple(sorted((*rest, one)))
+def _with(s: WaitState, one: Attempt) -> WaitState:
+    return s._replace(attempts=tuple(sorted((*s.attempts, one))))
