@@ -3,6 +3,7 @@
 import json
 import threading
 import uuid
+from contextlib import ExitStack
 from datetime import datetime, timedelta, timezone
 
 import helpers
@@ -390,14 +391,30 @@ def test_a_value_waits_for_a_worker_that_gives_the_row_back():
     attempt = claimed()
     outcome = ask(attempt)
     results = []
-    thread = threading.Thread(target=_bring, args=(attempt.task_id, results))
-    with transaction.atomic():
+    with ExitStack() as thread, transaction.atomic():
         record(outcome)
-        thread.start()
+        thread.enter_context(helpers.second_session(lambda: results.append(_end(attempt))))
         helpers.wait_until(somebody_waits)
-    thread.join(30)
-    assert results == [True]
+    assert results == [(True, [(attempt.task_id, "default")])]  # workers are told
     assert is_due(attempt.task_id)
+
+
+def _end(attempt):
+    return waits.end("default", attempt.task_id, "answer", "1")
+
+
+@pytest.mark.skipif(connection.vendor == "sqlite", reason="one writer at a time")
+def test_nobody_takes_the_row_of_a_task_that_asks_before_its_commit():
+    attempt, free = claimed(), []
+
+    def look():
+        free.extend(helpers.execute("SELECT id FROM txtasks_task FOR UPDATE SKIP LOCKED"))
+
+    with transaction.atomic():
+        waits.begin("default", attempt, "answer", None, is_sleep=False)
+        with helpers.second_session(look):
+            pass
+    assert not free
 
 
 def _bring(task_id, results):
