@@ -25,7 +25,12 @@ from typing import IO
 
 PYTEST = Path(sys.executable).with_name("pytest")  # not -m: that would import the source tree
 PASSED, NOTHING_TO_RUN = 0, 5  # what pytest ends with
-PROOF = ["test_failpoints.py", "test_model.py", "test_storm.py"]  # tox -e proof
+PROOF = [  # tox -e proof
+    "test_failpoints.py",
+    "test_model.py",
+    "test_model_of_waits.py",
+    "test_storm.py",
+]
 PATIENCE = 8  # seconds for a pytest to stop when told to: less than services.py has for us
 
 

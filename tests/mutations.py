@@ -601,6 +601,41 @@ MUTANTS = [
            {"if not (wait.ended or wait.is_over):": "if False:"}, "test_waits.py"),
     Mutant("waits: given up for good", "steps.py",
            {"if wait.is_over and not wait.ended:": "if False:"}, "test_waits.py"),
+    Mutant("waits: who has lost his claim writes none", "lifecycle/statements.py",
+           {"<until> FROM txtasks_task {_STILL_HELD} {{share}} {{or_leave}}":
+            "<until> FROM txtasks_task WHERE id = %(id)s {{share}} {{or_leave}}"}, "test_waits.py", BOTH),
+    Mutant("waits: who has lost his claim gets no value", "lifecycle/statements.py",
+           {" AND EXISTS (SELECT 1 FROM txtasks_task {_STILL_HELD}) {{share}}": " {{share}}"},
+           "test_waits.py", BOTH),
+    Mutant("waits: one that stands is left as it is", "lifecycle/statements.py",
+           {"<until> FROM txtasks_task {_STILL_HELD} {{share}} {{or_leave}}":
+            "<until> FROM txtasks_task {_STILL_HELD} {{share}}"}, "test_waits.py"),
+    Mutant("waits: who asks holds his row", "lifecycle/statements.py",
+           {"<until> FROM txtasks_task {_STILL_HELD} {{share}} {{or_leave}}":
+            "<until> FROM txtasks_task {_STILL_HELD} {{or_leave}}"}, "test_waits.py", BOTH),
+    Mutant("waits: who gives up leaves what has ended", "lifecycle/statements.py",
+           {"{_THIS_WAIT} AND ended_at IS NULL AND until <= {{now}}\"": "{_THIS_WAIT} AND until <= {{now}}\""},
+           "test_waits.py"),
+    Mutant("waits: who gives up does so in time", "lifecycle/statements.py",
+           {"{_THIS_WAIT} AND ended_at IS NULL AND until <= {{now}}\"": "{_THIS_WAIT} AND ended_at IS NULL\""},
+           "test_waits.py"),
+    Mutant("waits: what has begun does not expire", "lifecycle/statements.py",
+           {"expires_at = CASE WHEN cancel_asked_at IS NULL THEN NULL ELSE expires_at END":
+            "expires_at = expires_at"}, "test_waits.py"),
+    Mutant("waits: what was asked to stop ends", "lifecycle/statements.py",
+           {"expires_at = CASE WHEN cancel_asked_at IS NULL THEN NULL ELSE expires_at END":
+            "expires_at = NULL"}, "test_waits.py"),
+    Mutant("waits: who brings a value has the row", "lifecycle/waits.py",
+           {"fetch(alias, statements.LOCK_TO_CANCEL, ids":
+            "fetch(alias, statements.LOCK_TO_CANCEL.replace('{lock}', ''), ids"}, "test_waits.py", BOTH),
+    Mutant("waits: a value that comes first is kept", "lifecycle/waits.py",
+           {"            return bool(counts), []":
+            "            transaction.set_rollback(True, alias)\n            return bool(counts), []"},
+           "test_waits.py"),
+    Mutant("waits: a later value that comes first is left", "lifecycle/statements.py",
+           {"%(is_sleep)s, %(value)s, {now}) {or_leave}": "%(is_sleep)s, %(value)s, {now})"}, "test_waits.py"),
+    Mutant("waits: workers are told of a value", "lifecycle/waits.py",
+           {"if status == Status.PENDING else []": "if False else []"}, "test_waits.py"),
     Mutant("waits: no failure", "worker/runner.py",
            {"if isinstance(error, Suspended):": "if False:"}, "test_waits.py"),
     Mutant("waits: a page asks first", "views.py",

@@ -3,6 +3,7 @@
 import json
 import threading
 import uuid
+from contextlib import ExitStack
 from datetime import datetime, timedelta, timezone
 
 import helpers
@@ -16,7 +17,7 @@ from django_txtasks import InvalidToken, Suspended, WaitTimedOut, aresume, resum
 from django_txtasks.conf import Pruned
 from django_txtasks.exceptions import ClaimLost, InvalidArguments
 from django_txtasks.inspection.explain import explain
-from django_txtasks.lifecycle import cleaning, operators
+from django_txtasks.lifecycle import cleaning, operators, waits
 from django_txtasks.lifecycle.attempts import Arrow
 from django_txtasks.models import FinishedTask, Status, Step, Task, Wait
 from django_txtasks.resuming import token_of
@@ -317,8 +318,20 @@ def test_who_has_given_up_once_does_so_in_each_attempt():
     with pytest.raises(WaitTimedOut, match="too late"):
         ask(attempt, timeout=3600)
     assert resume(token_for(attempt.task_id), 1) is False
+    record(ended(attempt, Arrow.RELEASE))
     with pytest.raises(WaitTimedOut):
-        ask(attempt._replace(number=2), timeout=3600)
+        ask(claim_one(new_worker()), timeout=3600)
+
+
+def test_nobody_gives_up_before_the_time_has_passed_or_once_a_value_is_there():
+    attempt = claimed()
+    ask(attempt, timeout=3600)
+    assert not waits.give_up("default", attempt, "answer").ended
+    end_of_time()
+    assert resume(token_for(attempt.task_id), 1) is True
+    brought = Wait.objects.get().ended_at
+    assert waits.give_up("default", attempt, "answer").value == "1"
+    assert Wait.objects.get().ended_at == brought
 
 
 def test_who_comes_before_it_has_given_up_is_in_time():
@@ -378,14 +391,30 @@ def test_a_value_waits_for_a_worker_that_gives_the_row_back():
     attempt = claimed()
     outcome = ask(attempt)
     results = []
-    thread = threading.Thread(target=_bring, args=(attempt.task_id, results))
-    with transaction.atomic():
+    with ExitStack() as thread, transaction.atomic():
         record(outcome)
-        thread.start()
+        thread.enter_context(helpers.second_session(lambda: results.append(_end(attempt))))
         helpers.wait_until(somebody_waits)
-    thread.join(30)
-    assert results == [True]
+    assert results == [(True, [(attempt.task_id, "default")])]  # workers are told
     assert is_due(attempt.task_id)
+
+
+def _end(attempt):
+    return waits.end("default", attempt.task_id, "answer", "1")
+
+
+@pytest.mark.skipif(connection.vendor == "sqlite", reason="one writer at a time")
+def test_nobody_takes_the_row_of_a_task_that_asks_before_its_commit():
+    attempt, free = claimed(), []
+
+    def look():
+        free.extend(helpers.execute("SELECT id FROM txtasks_task FOR UPDATE SKIP LOCKED"))
+
+    with transaction.atomic():
+        waits.begin("default", attempt, "answer", None, is_sleep=False)
+        with helpers.second_session(look):
+            pass
+    assert not free
 
 
 def _bring(task_id, results):
@@ -512,6 +541,20 @@ def test_an_attempt_that_lost_its_claim_neither_waits_nor_gives_the_row_back():
     ask(current)
     assert record(ended(stale, Arrow.SUSPEND, awaited="answer")).lost
     assert helpers.row(current.task_id).status == Status.CLAIMED
+
+
+def test_an_attempt_that_lost_its_claim_gets_no_value_and_gives_up_for_nobody():
+    _, stale, current = claimed_twice()
+    ask(current, timeout=3600)
+    end_of_time()
+    with pytest.raises(ClaimLost, match="does not wait"):
+        ask(stale, timeout=3600)
+    with pytest.raises(ClaimLost), transaction.atomic():
+        waits.give_up("default", stale, "answer")
+    assert resume(token_for(current.task_id), 1) is True
+    with pytest.raises(ClaimLost):
+        ask(stale, timeout=3600)
+    assert ask(current, timeout=3600) == 1
 
 
 @pytest.mark.parametrize("how", tasks.WRONG_WAITS)

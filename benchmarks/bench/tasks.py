@@ -52,6 +52,13 @@ def five_steps(ctx: TaskContext, key: int) -> None:
     records.write(key)
 
 
+@task(idempotent=True, takes_context=True)
+def tick(ctx: TaskContext, key: int) -> None:
+    """A no-op of a schedule, which says when it was due, in seconds of Unix time."""
+    assert ctx.scheduled_for is not None
+    records.write(int(ctx.scheduled_for.timestamp()))
+
+
 def add_row(key: int) -> None:
     """What a step does."""
     Row.objects.create(key=key)

@@ -39,7 +39,8 @@ def enqueue(count: str) -> None:
 def work(processes: str) -> None:
     """Become its own command, with threads: they run a no-op three times as fast as child processes."""
     quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel=WARNING"]
-    pool = ["--pool=threads", "--concurrency=1", "--hostname=worker{number}"]
+    name = f"--hostname=worker{{number}}@{os.environ['NAME']}"  # of all that use this broker
+    pool = ["--pool=threads", "--concurrency=1", name]
     command = ["-m", "celery", "--app=peers.celery", "worker", *pool, *quiet]
     launching.run(processes, sys.executable, *command)
 

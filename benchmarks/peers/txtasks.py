@@ -94,7 +94,9 @@ def clean() -> None:
     os.execv(sys.executable, command)  # noqa: S606 -- no shell
 
 
-def schedules(count: str, seconds: str, cron: str = "", wait: str = "-1") -> None:
+def schedules(
+    count: str, seconds: str, cron: str = "", wait: str = "-1", function: str = "idempotent"
+) -> None:
     """Write so many schedules of a no-op, every so many seconds or by cron; the first tick is in so many."""
     django.setup()
     from datetime import datetime, timedelta, timezone
@@ -105,7 +107,7 @@ def schedules(count: str, seconds: str, cron: str = "", wait: str = "-1") -> Non
     due = datetime.now(timezone.utc).replace(microsecond=0) + timedelta(seconds=int(wait))
     Schedule.objects.bulk_create(
         Schedule(
-            name=f"{cron or 'every'} {key}", task_name="bench.tasks.idempotent", args=[key], every=every,
+            name=f"{cron or 'every'} {key}", task_name=f"bench.tasks.{function}", args=[key], every=every,
             cron=cron, tz="Europe/Vienna", next_at=due, catch_up="all",
         )
         for key in range(int(count))

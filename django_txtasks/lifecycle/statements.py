@@ -571,9 +571,10 @@ BEGIN_WAIT = f"""
     SELECT id, %(name)s, %(is_sleep)s, <until> FROM txtasks_task {_STILL_HELD} {{share}} {{or_leave}}
 """
 _THIS_WAIT = "WHERE task_id = %(id)s AND name = %(name)s"
+# C has given W1's task to W2: W1 gets no value, also where it stands there.
 SEE_WAIT = f"""
     SELECT value, ended_at IS NOT NULL, until IS NOT NULL AND until <= {{now}}
-      FROM txtasks_wait {_THIS_WAIT} {{share}}
+      FROM txtasks_wait {_THIS_WAIT} AND EXISTS (SELECT 1 FROM txtasks_task {_STILL_HELD}) {{share}}
 """
 GIVE_UP_WAIT = f"UPDATE txtasks_wait SET ended_at = {{now}} {_THIS_WAIT} AND ended_at IS NULL AND until <= {{now}}"
 END_WAIT = f"""

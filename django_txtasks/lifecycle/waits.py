@@ -56,13 +56,19 @@ def begin(
 
 
 def give_up(alias: str, attempt: Attempt, name: str) -> WaitRow:
-    """Take no value any more if the time has passed, in the open transaction; return how the wait stands then."""
+    """Take no value any more if the time has passed, in the open transaction; return how the wait stands then.
+
+    Raises:
+        ClaimLost: the row has moved on without this attempt.
+    """
     execute(alias, statements.GIVE_UP_WAIT, id=attempt.task_id, name=name)
     return _seen(alias, attempt, name)
 
 
 def _seen(alias: str, attempt: Attempt, name: str) -> WaitRow:
-    for value, ended, is_over in fetch(alias, statements.SEE_WAIT, id=attempt.task_id, name=name):
+    task_id, number, worker = attempt.fence
+    seen = fetch(alias, statements.SEE_WAIT, id=task_id, attempt=number, worker=worker, name=name)
+    for value, ended, is_over in seen:
         return WaitRow(value, bool(ended), bool(is_over))
     raise ClaimLost(
         f"attempt {attempt.number} no longer holds task {attempt.task_id}: it does not wait for {name!r}"

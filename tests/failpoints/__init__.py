@@ -7,5 +7,6 @@ connection's commit, pika's ``basic_publish``, the task functions of this app.
 * ``points``: where
 * ``faults``: what
 * ``steps``: the same for steps of a task, each of which plans a fault of its own
+* ``waits``: for tasks that wait for a value, their workers, and those who bring it
 * ``tasks``, ``sender``: a load of every kind of task, whose runs can be counted
 """

@@ -2,7 +2,7 @@
 
 from django.apps import AppConfig
 
-from failpoints import points, steps
+from failpoints import points, steps, waits
 
 
 class FailPoints(AppConfig):
@@ -14,3 +14,4 @@ class FailPoints(AppConfig):
         """Hook the seam that the environment names, if it does."""
         points.arm()
         steps.arm()
+        waits.arm()

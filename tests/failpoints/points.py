@@ -133,12 +133,12 @@ def on_each_connection(attach: Callable[[Any], None]) -> None:
 
 @functools.cache
 def pattern(name: str) -> re.Pattern[str]:
-    """Match the text of a statement, or of a part, as it is executed: with any ``{pieces}`` and parameters."""
+    """Match the text of a statement, or of a part, as it is executed: with any pieces and parameters."""
     from django_txtasks.lifecycle import statements
     from django_txtasks.lifecycle.engines import postgresql
 
     room = statements if hasattr(statements, name) else postgresql
-    parts = re.split(r"\{\w+\}|%\(\w+\)s", getattr(room, name))
+    parts = re.split(r"\{\w+\}|%\(\w+\)s|<\w+>", getattr(room, name))
     return re.compile(".*".join(map(re.escape, parts)), re.DOTALL)
 
 
