@@ -2,21 +2,28 @@
 
 import contextlib
 import json
+import re
 import threading
 
 import helpers
 import pytest
 from django.core.management import call_command
-from django.db import DatabaseError, IntegrityError, connection, transaction
+from django.db import DatabaseError, IntegrityError, connection, connections, transaction
 from django.db.backends.signals import connection_created
 from django.test.utils import CaptureQueriesContext
 from probe import tasks
+from servers import PgBouncer
 
 from django_txtasks.conf import get_config
 from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import outcomes, transactions
 from django_txtasks.lifecycle.attempts import Arrow, Ended
-from django_txtasks.lifecycle.sessions import close_dedicated, dedicate
+from django_txtasks.lifecycle.sessions import (
+    close_dedicated,
+    dedicate,
+    keeps_statements,
+    session_of_thread,
+)
 from django_txtasks.lifecycle.workers import register
 from django_txtasks.models import Status, Task
 from django_txtasks.worker.connections import outlives_the_task
@@ -129,6 +136,89 @@ def test_what_wraps_statements_of_a_project_sees_the_finish():
     assert "DELETE FROM txtasks_task" in sql
     assert has_cursor
     assert helpers.row(attempt.task_id) is None
+
+
+KEPT = "SELECT name, statement FROM pg_prepared_statements WHERE name LIKE 'txtasks%%'"
+
+
+@pytest.fixture
+def known_session(rows):
+    """A session that is not a pooler's, as the threads of a worker know theirs."""
+    connection.close()
+    yield session_of_thread("default")
+    connection.close()
+
+
+def finish_one(attempt=None):
+    attempt = attempt or claimed()
+    with transaction.atomic():
+        tasks.ran("effect")
+        finish(attempt)
+    return attempt
+
+
+@on_postgres
+@pytest.mark.usefixtures("known_session")
+def test_a_session_keeps_the_finish_ready_from_the_second_one_on(history):
+    for number in range(8):  # from the sixth on its plan is kept, too
+        attempt = finish_one()
+        assert len(helpers.execute(KEPT)) == min(number, 1)
+        assert (helpers.finished(attempt.task_id) is not None) == history
+    assert helpers.runs("effect") == 8
+
+
+@on_postgres
+@pytest.mark.usefixtures("known_session")
+def test_the_plan_that_is_kept_reads_no_whole_table(history):
+    """Made while the table has few rows, it is for tables that have many, too."""
+    for _ in range(8):
+        finish_one()
+    ((name, text),) = helpers.execute(KEPT)
+    ((generic,),) = helpers.execute(
+        "SELECT generic_plans FROM pg_prepared_statements WHERE name = %s", name
+    )
+    assert generic
+    nulls = ", ".join(["NULL"] * len(set(re.findall(r"\$\d", text))))
+    plan = "\n".join(line for (line,) in helpers.execute(f"EXPLAIN EXECUTE {name}({nulls})"))
+    assert "Index Scan" in plan
+    assert "Seq Scan" not in plan
+
+
+@on_postgres
+@pytest.mark.usefixtures("known_session")
+def test_a_finish_that_is_kept_ready_commits_nothing_where_the_claim_was_lost(history):
+    for _ in range(2):
+        finish_one()
+    attempt = claimed()._replace(number=7)
+    with pytest.raises(ClaimLost, match="attempt 7"), transaction.atomic():
+        tasks.ran("late")
+        finish(attempt)
+    assert helpers.runs("late") == 0
+    assert helpers.row(attempt.task_id).status == Status.CLAIMED
+
+
+@on_postgres
+def test_a_session_that_others_get_after_each_transaction_keeps_nothing_ready():
+    port = int(connection.settings_dict["PORT"])
+    with PgBouncer(port) as pooler, helpers.second_alias(PORT=str(pooler.port), HOST="127.0.0.1"):
+        assert not session_of_thread("second")
+        assert not keeps_statements("second")
+    connection.close()
+    assert not keeps_statements("default")  # nobody has asked yet
+    assert session_of_thread("default")
+    assert keeps_statements("default")
+    with helpers.second_alias(OPTIONS={"pool": True}, CONN_MAX_AGE=0):
+        assert session_of_thread("second")
+        assert not keeps_statements("second")
+        connections["second"].close_pool()
+
+
+@on_postgres
+def test_tasks_that_tell_their_session_to_keep_nothing_finish():
+    handles = [tasks.atomic_deallocate.enqueue() for _ in range(4)]
+    call_command("runworkers", batch=True, threads=1)
+    assert [helpers.finished(one.id).outcome for one in handles] == ["succeeded"] * 4
+    assert {helpers.finished(one.id).failures for one in handles} == {0}
 
 
 @on_postgres

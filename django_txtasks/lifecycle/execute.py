@@ -111,7 +111,7 @@ def bound(connection: BaseDatabaseWrapper, sql: str, params: dict[str, Any]) -> 
         text, values = _with_arrays(sql, params)
         if not is_dedicated(connection):
             return text, values
-        text, names = _numbered(text)
+        text, names = numbered(text)
         return text, [values[name] for name in names]
     pieces, values = dict(vars(dialect_of(connection))), {}
     for name, value in params.items():
@@ -143,7 +143,7 @@ def _text_with_arrays(sql: str, types: tuple[tuple[str, str], ...]) -> str:
 
 
 @functools.lru_cache(maxsize=200)
-def _numbered(text: str) -> tuple[str, tuple[str, ...]]:
+def numbered(text: str) -> tuple[str, tuple[str, ...]]:
     """Return a statement as the server reads it, with $1 for a parameter, and their names in this order.
 
     Psycopg would do that each time: of statements as long as a turn's it forgets what it has found.

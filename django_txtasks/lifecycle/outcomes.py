@@ -17,6 +17,7 @@ from django_txtasks.lifecycle import batches, statements
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Counted, Ended, capped, read_entries
 from django_txtasks.lifecycle.execute import as_uuid, execute, fetch, fetch_value
 from django_txtasks.lifecycle.follow_ups import FollowUps, fail_absorbers, follow
+from django_txtasks.lifecycle.sessions import keeps_statements
 from django_txtasks.lifecycle.transactions import can_commit_along, execute_and_commit
 from django_txtasks.models import Outcome, Status
 
@@ -209,7 +210,7 @@ def _finish_and_commit(alias: str, ended: Ended, *, keep: bool) -> None:
             params.update(more, ids=[attempt.task_id], status=Status.CLAIMED.value)
         sql = statements.FINISH_IN_BLOCK.replace("{keep}", f"{copy};" if copy else "")
     try:
-        execute_and_commit(alias, sql, **params)
+        execute_and_commit(alias, sql, prepares=keeps_statements(alias), **params)
     except (DataError, OperationalError) as error:
         if statements.NOT_HELD in str(error):
             raise _lost(attempt) from None

@@ -118,6 +118,16 @@ def is_pooled(wrapper: BaseDatabaseWrapper) -> bool:
     return bool(wrapper.settings_dict["OPTIONS"].get("pool"))
 
 
+def keeps_statements(alias: str) -> bool:
+    """Say whether what this thread's session is told to keep ready is there next time, and nobody else's.
+
+    Not in a pool, nor behind a pooler, and not where that has not been asked yet.
+    """
+    wrapper = connections[alias]
+    session = wrapper.connection  # None: the task has closed it
+    return session is not None and bool(_known.get(session)) and not is_pooled(wrapper)
+
+
 def can_write(alias: str) -> bool:
     """Say whether this thread's session takes writes: after a failover an old one may only read."""
     try:

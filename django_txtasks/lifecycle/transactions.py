@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 from django.db import DatabaseError, InterfaceError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from django_txtasks.lifecycle import prepared
 from django_txtasks.lifecycle.database_errors import is_repeatable
 from django_txtasks.lifecycle.execute import (
     bound,
@@ -154,20 +155,26 @@ def begin(connection: Any) -> None:
         _send(connection, "BEGIN", {})
 
 
-def execute_and_commit(alias: str, sql: str, **params: Any) -> None:
+def execute_and_commit(alias: str, sql: str, *, prepares: bool, **params: Any) -> None:
     """Run the last statement of the open transaction, and its COMMIT, in one round trip.
 
     Django's own COMMIT, at the end of the block, finds nothing to be done. Where the statement fails, nothing is
     committed. On MariaDB it is a block of statements, which commits by itself. See ``can_commit_along``.
+
+    Args:
+        prepares: the session may keep it ready: see ``prepared``.
     """
     connection: Any = connections[alias]
     text, values = bound(connection, sql, params)
     if connection.vendor == "postgresql":
-        text = f"{text}; COMMIT"
         begin(connection)  # if the task asked the database for nothing
         if connection.connection.pgconn.transaction_status and _can_send(connection):
-            _send_as_cursors_do(connection, text, values)
+            if prepares:
+                send = functools.partial(_send, connection, values={})
+                text = prepared.short_form(connection.connection, text, send)
+            _send_as_cursors_do(connection, f"{text}; COMMIT", values)
             return
+        text = f"{text}; COMMIT"
     with connection.cursor() as cursor:
         cursor.execute(text, values)
 

@@ -19,6 +19,7 @@ from django.db import DataError, Error, IntegrityError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 
+from django_txtasks.lifecycle import prepared
 from django_txtasks.lifecycle.sessions import is_pooled
 from django_txtasks.lifecycle.transactions import begin
 
@@ -162,8 +163,8 @@ def _close(connection: BaseDatabaseWrapper) -> None:
 
 _BEFORE = r"(?:\s|/\*.*?\*/|--[^\n]*\n|\()*"
 _WORDS = {
-    "postgresql": r"set(?!\s+(?:local|transaction|constraints)\b)|reset|discard|listen|load|do|call|declare"
-    r"|prepare(?!\s+transaction)|create\s+(?:(?:local|global)\s+)?temp(?:orary)?",
+    "postgresql": r"set(?!\s+(?:local|transaction|constraints)\b)|reset|discard|deallocate|listen|load|do|call"
+    r"|declare|prepare(?!\s+transaction)|create\s+(?:(?:local|global)\s+)?temp(?:orary)?",
     # the block with which we finish an atomic task leaves nothing
     "mysql": r"set|lock|flush|begin(?!\s+not\s+atomic\s+(?:insert\s+into|delete\s+from)\s+txtasks_)"
     r"|start\s+transaction|prepare|use|call|xa|handler|create\s+(?:or\s+replace\s+)?temporary",
@@ -194,6 +195,8 @@ def _watch(execute: Callable[..., Any], sql: Any, params: Any, many: bool, conte
     connection = context["connection"]
     if outlives_the_task(connection.vendor, _text(sql, connection)[:SEARCHED_CHARACTERS]):
         _thread.touched.add(connection.alias)
+        if connection.vendor == "postgresql":
+            prepared.forget(connection.connection)
     try:
         if connection.in_atomic_block:
             begin(connection)

@@ -177,6 +177,12 @@ def atomic_note_once(key="atomic"):
     ran(key)
 
 
+@task(atomic=True)
+def atomic_deallocate():
+    with connection.cursor() as cursor:
+        cursor.execute("DEALLOCATE ALL")
+
+
 @task(atomic=True, max_attempts=2)
 def atomic_fail():
     ran("atomic_fail")
