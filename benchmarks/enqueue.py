@@ -4,7 +4,8 @@
         [--peers pgqueuer --peers-python X/bin/python] [--chart enqueue.svg]
 
 Singly: one transaction with one INSERT of Django's, with and without enqueue_task(), with RabbitMQ
-healthy, stopped, or a black hole. The limit is one more INSERT, as raw as can be, on the same connection.
+healthy, stopped, or a black hole. The limit is one more INSERT, as raw as can be, on the same connection; and
+beside it, as raw, that of the row that the task is.
 The conditions take turns, 100 transactions each, in so many rounds.
 
 In bulk: rows a second of enqueue_many(), 5,000 to a transaction. The limit is a COPY of such rows from text that
@@ -19,6 +20,7 @@ import os
 import socket
 import statistics
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -28,7 +30,8 @@ import options
 from contest import LIMIT, Contest, Run, ours
 
 EACH = 100
-PLAIN = "no task"
+TASK_ROW = "INSERT INTO txtasks_task (id, args, task_name, on_crash) VALUES (%s, %s, %s, %s)"
+PLAIN, RAW = "no task", "one more raw INSERT"
 Times = dict[str, list[float]]
 
 
@@ -77,7 +80,8 @@ def _singles(servers: Contest, run: Run, rounds: int) -> Times:
     with socket.create_server(("127.0.0.1", 0)) as hole:
         conditions: dict[str, tuple[Callable[[], None], str | None]] = {
             PLAIN: (_plain, None),
-            "one more raw INSERT": (_raw_insert, None),
+            RAW: (_raw_insert, None),
+            "the task's row, raw": (_raw_task, None),
             "task, no broker": (_with_task, None),
             "task, broker healthy": (_with_task, servers.rabbitmq.url),
             "task, broker stopped": (_with_task, "amqp://127.0.0.1:1"),
@@ -123,6 +127,18 @@ def _raw_insert() -> None:
             cursor.execute("INSERT INTO orders_order (customer) VALUES (%s)", ["Bob"])
 
 
+def _raw_task() -> None:
+    """Write the row that enqueue_task() writes, and nothing else of what it does."""
+    from django.db import connection, transaction
+    from orders.models import Order
+
+    with transaction.atomic():
+        order = Order.objects.create(customer="Ada")
+        with connection.cursor() as cursor:
+            values = [uuid.uuid4().hex, f"[{order.pk}]", "bench.tasks.idempotent", "retry"]
+            cursor.execute(TASK_ROW, values)
+
+
 def _measure(work: Callable[[], None]) -> list[float]:
     times = []
     for _ in range(EACH):
@@ -141,10 +157,22 @@ def _table_of_singles(repeats: list[Times]) -> str:
             own - statistics.median(times[PLAIN])
             for own, times in zip(middle, repeats, strict=True)
         ]
+        by_raw = [
+            one / (statistics.median(times[RAW]) - statistics.median(times[PLAIN]))
+            for one, times in zip(added, repeats, strict=True)
+        ]
         share = [sum(times[PLAIN]) / sum(times[name]) for times in repeats]
-        rows.append([name, *map(figures.figure, [middle, slow, added, share])])
+        rows.append([name, *map(figures.figure, [middle, slow, added, by_raw, share])])
     return figures.table(
-        ["one transaction", "p50 ms", "p99 ms", "added p50 ms", "of the plain rate"], rows
+        [
+            "one transaction",
+            "p50 ms",
+            "p99 ms",
+            "added p50 ms",
+            "by the raw INSERT",
+            "of the plain rate",
+        ],
+        rows,
     )
 
 

@@ -16,7 +16,7 @@ from servers import PgBouncer
 
 from django_txtasks.conf import get_config
 from django_txtasks.exceptions import ClaimLost
-from django_txtasks.lifecycle import outcomes, transactions
+from django_txtasks.lifecycle import outcomes, prepared, transactions
 from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.sessions import (
     close_dedicated,
@@ -138,6 +138,12 @@ def test_what_wraps_statements_of_a_project_sees_the_finish():
     assert helpers.row(attempt.task_id) is None
 
 
+NOTE_AT_COMMIT = """
+CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS
+    $$BEGIN INSERT INTO seen VALUES (current_setting('enable_seqscan')); RETURN NULL; END$$;
+CREATE CONSTRAINT TRIGGER see AFTER INSERT ON probe_run
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION see();
+"""
 KEPT = "SELECT name, statement FROM pg_prepared_statements WHERE name LIKE 'txtasks%%'"
 
 
@@ -211,6 +217,32 @@ def test_a_session_that_others_get_after_each_transaction_keeps_nothing_ready():
         assert session_of_thread("second")
         assert not keeps_statements("second")
         connections["second"].close_pool()
+
+
+@on_postgres
+@pytest.mark.usefixtures("known_session")
+def test_what_the_commit_looks_at_is_planned_as_ever(history):
+    """Deferred constraints come after the finish, in the same transaction."""
+    for _ in range(2):
+        finish_one()
+    helpers.execute("CREATE TABLE seen (value text)")
+    try:
+        helpers.execute(NOTE_AT_COMMIT)
+        finish_one()
+        assert helpers.execute("SELECT DISTINCT value FROM seen") == [("on",)]
+    finally:
+        helpers.execute("DROP TABLE seen; DROP FUNCTION see CASCADE")
+
+
+@on_postgres
+def test_a_session_that_has_lost_what_it_was_to_keep_costs_no_attempt(monkeypatch):
+    """The task has told it so behind Django's back; it runs again, and nothing is prepared from then on."""
+    monkeypatch.setattr(prepared, "_given_up", set())
+    handles = [tasks.atomic_deallocate.enqueue(secretly=True) for _ in range(6)]
+    call_command("runworkers", batch=True, threads=1)
+    assert [helpers.finished(one.id).outcome for one in handles] == ["succeeded"] * 6
+    assert {helpers.finished(one.id).failures for one in handles} == {0}
+    assert not prepared.may_be_used("default")
 
 
 @on_postgres

@@ -20,7 +20,7 @@ from django_txtasks.hints.failures import Failures
 from django_txtasks.lifecycle.heads import Heads
 from django_txtasks.lifecycle.turn import Subscription
 
-LOOK_EVERY_SECONDS, WHEN_BUSY_SECONDS = 0.025, 0.01
+LOOK_EVERY_SECONDS, WHEN_BUSY_SECONDS = 0.03, 0.01
 BUSY_FOR_SECONDS = 5.0
 """Seconds for which more tasks are expected after one that was told."""
 _NUMBER_OF_CHANGES = "PRAGMA data_version"

@@ -145,7 +145,8 @@ def _reading(alias: str) -> Iterator[None]:
         return
     with transaction.atomic(using=alias):
         with connection.cursor() as cursor:
-            cursor.execute("SET TRANSACTION READ ONLY")
+            # what is looked at twice must be seen anew
+            cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED, READ ONLY")
             cursor.execute(
                 f"SET LOCAL statement_timeout = {STATEMENT_TIMEOUT // timedelta(milliseconds=1)}"
             )

@@ -24,7 +24,7 @@ PATIENCE = 4
 LOOK_SECONDS = 10.0
 """Seconds for each of the two questions."""
 LATELY_ENDED = 10_000
-"""Tasks that ended last, among which members of a batch are looked for."""
+"""Members of these batches that ended last, which are read at most."""
 TASKS_PER_PAGE = 500
 SECOND_LOOK_SECONDS = 1.0
 FAR = timedelta(days=18262)
@@ -52,10 +52,9 @@ def _unended(alias: str, since: datetime) -> list[Batch]:
     found = list(rows.order_by("created_at"))
     if not found:
         return []
-    ended = (
-        FinishedTask.objects.using(alias).filter(finished_at__gte=since).order_by("-finished_at")
-    )
-    lately = set(ended.values_list("batch", flat=True)[:LATELY_ENDED])
+    ended = FinishedTask.objects.using(alias).filter(batch__in=[batch.pk for batch in found])
+    recent = ended.filter(finished_at__gte=since).order_by("-finished_at")
+    lately = set(recent.values_list("batch", flat=True)[:LATELY_ENDED])
     return [batch for batch in found if batch.pk not in lately]
 
 

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from django.db import DatabaseError, InterfaceError, connections, transaction
+from django.db import DatabaseError, InterfaceError, ProgrammingError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_txtasks.lifecycle import prepared
@@ -163,20 +163,38 @@ def execute_and_commit(alias: str, sql: str, *, prepares: bool, **params: Any) -
 
     Args:
         prepares: the session may keep it ready: see ``prepared``.
+
+    Raises:
+        NotKept: it was to keep it, and does not; the transaction is lost.
     """
     connection: Any = connections[alias]
     text, values = bound(connection, sql, params)
     if connection.vendor == "postgresql":
         begin(connection)  # if the task asked the database for nothing
         if connection.connection.pgconn.transaction_status and _can_send(connection):
-            if prepares:
-                send = functools.partial(_send, connection, values={})
-                text = prepared.short_form(connection.connection, text, send)
-            _send_as_cursors_do(connection, f"{text}; COMMIT", values)
+            if prepares and prepared.may_be_used(alias):
+                _send_short_form(connection, text, values)
+            else:
+                _send_as_cursors_do(connection, f"{text}; COMMIT", values)
             return
         text = f"{text}; COMMIT"
     with connection.cursor() as cursor:
         cursor.execute(text, values)
+
+
+def _send_short_form(connection: Any, text: str, values: dict[str, Any]) -> None:
+    """Run a statement that the session keeps ready, and COMMIT.
+
+    Raises:
+        NotKept: it does not; somebody else has told it to forget, or it is another one's.
+    """
+    send = functools.partial(_send, connection, values={})
+    try:
+        short = prepared.short_form(connection.connection, text, send)
+        _send_as_cursors_do(connection, f"{short}; COMMIT", values)
+    except ProgrammingError as error:
+        prepared.give_up_if_missing(connection.alias, error)
+        raise
 
 
 def _can_send(connection: Any) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 LONGEST_SECONDS = 0.004
 """Seconds that a free slot waits for others, at most."""
+NEAR_WAITS = 3
+"""A task whose usual end is farther away than so many waits is not waited for."""
 SOON_TASKS = 2.0
 """Slots whose tasks have taken longer than so many short ones are not waited for: who knows when they end."""
 
@@ -25,3 +27,8 @@ class GatherPolicy:
     def seconds(self, task_seconds: float) -> float:
         """Return how long a free slot may wait, where a short task takes so long; zero = none is known."""
         return min(task_seconds, self._turn_seconds, LONGEST_SECONDS)
+
+    def begun_between(self, task_seconds: float, now: float) -> tuple[float, float]:
+        """Return when the tasks have begun that are waited for, by the clock of ``now``."""
+        latest = now - task_seconds + NEAR_WAITS * self.seconds(task_seconds)
+        return now - SOON_TASKS * task_seconds, latest

@@ -31,6 +31,7 @@ from django_txtasks.functions import TaskContext
 from django_txtasks.lifecycle import lanes, outcomes
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.database_errors import text_of
+from django_txtasks.lifecycle.prepared import NotKept
 from django_txtasks.lifecycle.sessions import session_of_thread
 from django_txtasks.logs import current
 from django_txtasks.progress import ProgressNotes
@@ -278,6 +279,8 @@ def _context(
 
 def failed(attempt: Attempt, error: BaseException, config: Config) -> Ended:
     """Choose the arrow of an attempt that raised: RETRY or BURY, which count as a failure, or another one."""
+    if isinstance(error, NotKept):  # its transaction is undone, and that was not its doing
+        return Ended(attempt=attempt, arrow=Arrow.RELEASE)
     if isinstance(error, Suspended):
         return Ended(attempt=attempt, arrow=Arrow.SUSPEND, awaited=error.name)
     declaration = registry.find(attempt.task_name)

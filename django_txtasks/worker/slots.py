@@ -71,10 +71,12 @@ class Slots:
         self._note_begun()
         return max(0, len(self._begun) + len(self._queue) - len(self._threads))
 
-    def begun_since(self, moment: float) -> int:
-        """Return how many slots have begun what they run after this moment, by ``time.monotonic()``."""
-        self._note_begun()
-        return len(self._queue) + sum([one.since >= moment for one in self._begun])
+    def begun_between(self, earliest: float, latest: float) -> int:
+        """Return how many batches were handed over, or have begun their last attempt, in this time.
+
+        By ``time.monotonic()``.
+        """
+        return sum([earliest <= one.since <= latest for one in self._batches])
 
     def are_handed(self, names: AbstractSet[str]) -> bool:
         """Say whether a slot has, or is about to take, one of these tasks; of a batch the first one counts."""

@@ -15,6 +15,8 @@ from django_txtasks.lifecycle.database_errors import TookTooLong, is_timeout
 from django_txtasks.lifecycle.turn import Bucket, Subscription
 from django_txtasks.lifecycle.upcoming import upcoming
 
+POLLS_AHEAD = 2
+"""Poll intervals between two looks. What comes meanwhile without a hint, due before the next one, is for scans."""
 MOST_SECONDS_AHEAD = 10.0
 """Seconds ahead that a look goes at most: of what is enqueued nearer than that, hints tell."""
 LATE_SECONDS = 0.001
@@ -31,7 +33,7 @@ class UpcomingLook:
 
     def __init__(self, config: Config, subscription: Subscription) -> None:
         self._subscription = subscription
-        self._ahead = min(config.poll_interval.total_seconds(), MOST_SECONDS_AHEAD)
+        self._ahead = min(POLLS_AHEAD * config.poll_interval.total_seconds(), MOST_SECONDS_AHEAD)
         self._next_look = self._known_until = 0.0
         self._due: list[float] = []
         self._pause = self._not_before = 0.0

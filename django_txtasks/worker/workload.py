@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.turn import Capacity, TurnResult
-from django_txtasks.worker.gathering import SOON_TASKS, GatherPolicy
+from django_txtasks.worker.gathering import GatherPolicy
 from django_txtasks.worker.limits import TimeLimit
 from django_txtasks.worker.outcome_buffer import OutcomeBuffer
 from django_txtasks.worker.prefetch import PrefetchPolicy
@@ -92,7 +92,8 @@ class Workload:
     @property
     def soon_free(self) -> int:
         """How many slots will be free in a moment, by how long short tasks take."""
-        return self.slots.begun_since(time.monotonic() - SOON_TASKS * self.prefetch.mean)
+        between = self.gathering.begun_between(self.prefetch.mean, time.monotonic())
+        return self.slots.begun_between(*between)
 
     @property
     def may_scan(self) -> bool:

@@ -177,10 +177,12 @@ def atomic_note_once(key="atomic"):
     ran(key)
 
 
-@task(atomic=True)
-def atomic_deallocate():
+@task(atomic=True, max_attempts=1)
+def atomic_deallocate(secretly=False):
     with connection.cursor() as cursor:
-        cursor.execute("DEALLOCATE ALL")
+        raw = cursor.cursor if secretly else cursor
+        cursor.execute("SELECT 1")
+        raw.execute("DEALLOCATE ALL")
 
 
 @task(atomic=True, max_attempts=2)
