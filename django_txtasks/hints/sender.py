@@ -147,10 +147,11 @@ class Sender:
 
     def _send_and_rest(self) -> bool:
         """Send what waits, then leave time to others. False = it failed, and the process ends."""
-        begin = time.monotonic()
         try:
+            self._open()
+            begin = time.monotonic()
             self._send()
-            self._mean_seconds += NEWEST_SHARE * (time.monotonic() - begin - self._mean_seconds)
+            self._took(time.monotonic() - begin)
             pause = min(LONGEST_REST_SECONDS, REST * self._mean_seconds)
         except Exception as error:  # whatever a backend raises: without this thread no hint is sent
             self._close()
@@ -160,11 +161,18 @@ class Sender:
         self._closing.wait(pause)
         return True
 
-    def _send(self) -> None:
-        """Send what waits now, of each queue in as few messages as it fits into."""
+    def _open(self) -> None:
         if self._session is None:
             self._session = open_session(self._alias)
             self._failures.is_ready()
+
+    def _took(self, seconds: float) -> None:
+        """Update the average. It begins with the first time: from zero on it would rest too little for long."""
+        share = NEWEST_SHARE if self._mean_seconds else 1.0
+        self._mean_seconds += share * (seconds - self._mean_seconds)
+
+    def _send(self) -> None:
+        """Send what waits now, of each queue in as few messages as it fits into."""
         for queue, ids in list(self._waiting.items()):
             more = queue in self._more
             self._more.discard(queue)
