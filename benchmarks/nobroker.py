@@ -7,7 +7,8 @@ Latency: milliseconds from the return of the COMMIT to the first line of its tas
 under a load of 100 a second; with RabbitMQ, for comparison. Idle: a worker's CPU in percent of one core, and
 statements (PostgreSQL: transactions) per second, with nothing to do. Commits: how many transactions of one task 8
 processes commit at once, and the CPU time of each (theirs, the worker's and the database's), beside a worker that
-hears of them and serves another queue. Hints on and off take turns.
+hears of them and serves another queue. On PostgreSQL, where who enqueues sends the hints, the same processes turn
+them on and off every half second; on the other databases, where workers look, runs take turns.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import argparse
 import os
 import resource
 import time
+from typing import Any
 
 import contest
 import cpu
@@ -25,6 +27,7 @@ import records
 from contest import Contender, Contest, Run, ours
 
 CLIENTS = 8
+SLICES, SLICE_SECONDS = 60, 0.5
 CALM = 8
 """Seconds until what came with the start is over."""
 TITLES = {"postgresql": "PostgreSQL", "mariadb": "MariaDB", "sqlite": "SQLite"}
@@ -167,20 +170,57 @@ def _statements(run: Run) -> int:
 def _commits(servers: Contest, arguments: argparse.Namespace) -> str:
     rows = []
     for database in arguments.databases:
-        rates: dict[str, list[float]] = {}
-        costs: dict[str, list[float]] = {}
-        for _ in range(arguments.repeat):
-            for title, settings in TURNS.items():
-                contender = _contender(title, database, queues=["default", "other"], **settings)
-                rate, cost = _commit_rate(servers, contender, arguments)
-                rates.setdefault(title, []).append(rate)
-                costs.setdefault(title, []).append(cost)
-        for what, found in (("commits/s", rates), ("CPU ms of each", costs)):
-            ratios = [on / off for on, off in zip(found["on"], found["off"], strict=True)]
-            columns = map(figures.figure, (found["on"], found["off"], ratios))
-            rows.append([f"{TITLES[database]}: {what}", *columns])
+        if database == "postgresql":
+            rows.append(_commits_in_slices(servers, arguments))
+        else:
+            rows.extend(_commits_in_turns(servers, arguments, database))
     head = [f"{CLIENTS} processes that enqueue at once", "hints on", "off", "on / off"]
     return figures.table(head, rows)
+
+
+def _commits_in_slices(servers: Contest, arguments: argparse.Namespace) -> list[Any]:
+    """Return the row of PostgreSQL, where who enqueues sends the hints: the same processes, with and without."""
+    rates: list[tuple[float, float]] = []
+    contender = _contender("in slices", "postgresql", queues=["default", "other"], **ON)
+    for _ in range(arguments.repeat):
+        with servers.run(contender) as run, run.worker(arguments.processes, "--queue=other"):
+            time.sleep(3)
+            run.others.write_bytes(b"")
+            run.do("rush", CLIENTS, SLICES * SLICE_SECONDS, SLICE_SECONDS)
+            rates.append(_rates_of_slices(records.read(run.others)))
+    on, off = ([one[index] for one in rates] for index in (0, 1))
+    ratios = [one / other for one, other in rates]
+    return ["PostgreSQL: commits/s", *map(figures.figure, (on, off, ratios))]
+
+
+def _rates_of_slices(found: list[records.Record]) -> tuple[float, float]:
+    """Return commits per second with hints and without them, of what all processes have recorded."""
+    counts: dict[int, list[int]] = {}
+    for one in found:
+        counts.setdefault(one.pid, []).append(one.key)
+    seconds = SLICES * SLICE_SECONDS / 2
+    on, off = map(sum, zip(*counts.values(), strict=True))
+    return on / seconds, off / seconds
+
+
+def _commits_in_turns(
+    servers: Contest, arguments: argparse.Namespace, database: str
+) -> list[list[Any]]:
+    """Return the rows of a database where only workers act on hints: runs with and without take turns."""
+    rates: dict[str, list[float]] = {}
+    costs: dict[str, list[float]] = {}
+    for number in range(arguments.repeat):
+        for title in TURNS if number % 2 == 0 else reversed(TURNS):
+            contender = _contender(title, database, queues=["default", "other"], **TURNS[title])
+            rate, cost = _commit_rate(servers, contender, arguments)
+            rates.setdefault(title, []).append(rate)
+            costs.setdefault(title, []).append(cost)
+    rows = []
+    for what, found in (("commits/s", rates), ("CPU ms of each", costs)):
+        ratios = [on / off for on, off in zip(found["on"], found["off"], strict=True)]
+        columns = map(figures.figure, (found["on"], found["off"], ratios))
+        rows.append([f"{TITLES[database]}: {what}", *columns])
+    return rows
 
 
 def _commit_rate(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -34,31 +33,32 @@ def notify_on_commit(alias: str, tasks: Iterable[tuple[uuid.UUID, str]]) -> None
         connection.on_commit(hook, robust=True)
 
 
-@dataclass
 class _CommitHook:
     """Runs after the commit, in the request's thread: a buffer append, no wait, no error.
 
     Attributes:
         tasks: (id, queue) of those to notify workers about: of each queue one more than hints will name, at most.
-        numbers: how many of them are of which queue.
     """
 
-    alias: str
-    config: Config
-    tasks: list[tuple[uuid.UUID, str]] = field(default_factory=list)
-    numbers: dict[str, int] = field(default_factory=dict)
+    __slots__ = ("_alias", "_config", "_numbers", "tasks")
     __qualname__ = "django_txtasks hints"  # Django's log of a failed hook names it
+
+    def __init__(self, alias: str, config: Config) -> None:
+        self._alias, self._config = alias, config
+        self.tasks: list[tuple[uuid.UUID, str]] = []
+        self._numbers: dict[str, int] = {}
 
     def add(self, tasks: Iterable[tuple[uuid.UUID, str]]) -> None:
         """Keep what hints will name; the first one beyond them says that there are more."""
+        numbers = self._numbers
         for task in tasks:
-            number = self.numbers.get(task[1], 0)
+            number = numbers.get(task[1], 0)
             if number <= hints.MOST_IDS:
-                self.numbers[task[1]] = number + 1
+                numbers[task[1]] = number + 1
                 self.tasks.append(task)
 
     def __call__(self) -> None:
-        hints.notify(self.config, self.alias, self.tasks)
+        hints.notify(self._config, self._alias, self.tasks)
 
 
 def _open_hook(connection: BaseDatabaseWrapper) -> _CommitHook | None:

@@ -224,12 +224,12 @@ def _tell(
     """Have the hints sent after the commit, and tell who listens."""
     notify_on_commit(
         alias,
-        (
+        [
             (handle.id, handle.queue_name)
             for handle, bound in zip(handles, bound_functions, strict=True)
             if handle.is_new
             and (bound.defaults.run_after is None or _is_near(bound.defaults.run_after))
-        ),
+        ],
     )
     if signals.task_enqueued.has_observers:
         for handle in [one for one in handles if one.is_new]:

@@ -18,7 +18,7 @@ from probe import tasks
 from proxy import Proxy
 from servers import PgBouncer, Postgres
 
-from django_txtasks import batch, enqueue_many, enqueue_task, hints, signals
+from django_txtasks import batch, enqueue_many, enqueue_task, hints, resting, signals
 from django_txtasks.commit_hints import notify_on_commit
 from django_txtasks.conf import get_config
 from django_txtasks.hints import MOST_IDS
@@ -189,8 +189,8 @@ def test_a_hint_does_not_wait_for_the_disk_and_leaves_the_session_as_it_was():
 
 
 def test_what_comes_while_the_sender_rests_is_packed_together(hints_only, monkeypatch):
-    monkeypatch.setattr(sender, "REST", 1e9)
-    monkeypatch.setattr(sender, "LONGEST_REST_SECONDS", 1)
+    monkeypatch.setattr(resting, "REST", 1e9)
+    monkeypatch.setattr(resting, "LONGEST_REST_SECONDS", 1)
     with listening() as (_, heard):
         handles = [enqueue_task(tasks.note) for _ in range(50)]
         helpers.wait_until(lambda: len(ids(heard)) == 50)
@@ -497,7 +497,7 @@ def test_a_sender_keeps_its_session_between_hints(hints_only):
         for _ in range(4):
             handle = enqueue_task(tasks.note)
             helpers.wait_until(lambda one=handle: one.id in ids(heard))
-            time.sleep(sender.LONGEST_REST_SECONDS * 2)  # it rests, then waits for more
+            time.sleep(resting.LONGEST_REST_SECONDS * 2)  # it rests, then waits for more
             seen.add(sender.of_process("default")._session.connection.info.backend_pid)
     assert len(seen) == 1
 

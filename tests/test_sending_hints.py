@@ -6,12 +6,12 @@ import threading
 import helpers
 import pika
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 from probe import tasks
 from proxy import Proxy
 from test_broker import queue_name, received, waiting
 
-from django_txtasks import enqueue_task
+from django_txtasks import enqueue_many, enqueue_task, resting
 from django_txtasks.broker import publisher
 from django_txtasks.conf import get_config
 
@@ -23,6 +23,7 @@ def ready():
     enqueue_task(tasks.note)
     ours = publisher.of_process(get_config())
     helpers.wait_until(lambda: queue_name() in ours._declared and not ours._woken)
+    helpers.wait_until(ours._rest.is_over)
     return ours
 
 
@@ -56,6 +57,30 @@ def test_a_hint_waits_for_the_other_thread_while_that_uses_the_connection(broker
         assert ours._woken
     helpers.wait_until(lambda: waiting(broker) == 2)
     assert packed(broker)[-1] == task_id
+
+
+def test_hints_that_come_quickly_are_packed_together(broker, monkeypatch):
+    monkeypatch.setattr(resting, "REST", 1e9)
+    monkeypatch.setattr(resting, "LONGEST_REST_SECONDS", 1)
+    ready()
+    ids = [enqueue_task(tasks.note).id for _ in range(50)]
+    publisher.close_all()
+    publisher._start_afresh()
+    hints = received(broker, "default")[1:]
+    assert [one for found, _ in hints for one in found] == ids
+    assert len(hints) < 25
+
+
+def test_one_transaction_tells_all_its_queues_at_once(broker, monkeypatch):
+    with transaction.atomic():
+        enqueue_many([(tasks.note, ()), (tasks.mail, ())])
+    ours = publisher.of_process(get_config())
+    helpers.wait_until(lambda: len(ours._declared) == 2 and not ours._woken)
+    helpers.wait_until(ours._rest.is_over)
+    monkeypatch.setattr(ours, "_send_later", None)  # it would be called in vain
+    with transaction.atomic():
+        enqueue_many([(tasks.note, ()), (tasks.mail, ())])
+    helpers.wait_until(lambda: waiting(broker) == 2)
 
 
 def test_hints_of_many_threads_all_arrive_once_each(broker):

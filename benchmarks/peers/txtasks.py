@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import random
@@ -195,22 +196,27 @@ def appoint(count: str, ahead: str, seconds: str) -> None:
     enqueue_many((tasks.idempotent.using(run_after=at), [key]) for key, at in enumerate(times))
 
 
-def rush(clients: str, seconds: str) -> None:
-    """Enqueue one no-op after the other in as many processes at once; record how many each has committed."""
+def rush(clients: str, seconds: str, slice_seconds: str = "0") -> None:
+    """Enqueue one no-op after the other in as many processes at once; record how many each has committed.
+
+    With a length of slices hints from the database are on in each first slice and off in each second one, and each
+    process records two counts, in this order: the same processes at nearly the same time, so that what disturbs
+    the machine disturbs both.
+    """
     django.setup()
     begin = time.time() + 3
     children = []
     for _ in range(int(clients)):
         child = os.fork()
         if not child:
-            _enqueue_until(begin, begin + float(seconds))
+            _enqueue_until(begin, begin + float(seconds), float(slice_seconds))
             os._exit(0)
         children.append(child)
     for child in children:
         assert os.waitpid(child, 0)[1] == 0
 
 
-def _enqueue_until(begin: float, end: float) -> None:
+def _enqueue_until(begin: float, end: float, slice_seconds: float) -> None:
     from bench import tasks
     from django.db import transaction
 
@@ -218,13 +224,30 @@ def _enqueue_until(begin: float, end: float) -> None:
 
     tasks.idempotent.enqueue(0)  # it connects
     time.sleep(max(0.0, begin - time.time()))
-    count = 0
-    while time.time() < end:
-        with transaction.atomic():
-            tasks.idempotent.enqueue(count)
-        count += 1
-    records.write(count)
+    counts = [0, 0]
+    for number in itertools.count():
+        slice_end = min(end, begin + (number + 1) * slice_seconds) if slice_seconds else end
+        if slice_seconds:
+            _turn_database_hints(on=number % 2 == 0)
+        count = 0
+        while time.time() < slice_end:
+            with transaction.atomic():
+                tasks.idempotent.enqueue(count)
+            count += 1
+        counts[number % 2] += count
+        if slice_end == end:
+            break
+    for count in counts if slice_seconds else counts[:1]:
+        records.write(count)
     hints.flush()
+
+
+def _turn_database_hints(*, on: bool) -> None:
+    from django.conf import settings
+    from django.test.signals import setting_changed
+
+    settings.TXTASKS = {**settings.TXTASKS, "database_hints": on}
+    setting_changed.send(sender=None, setting="TXTASKS", value=settings.TXTASKS, enter=True)
 
 
 def flow(seconds: str, rate: str) -> None:

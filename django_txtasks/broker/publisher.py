@@ -2,7 +2,8 @@
 
 A thread connects, looks after the connection, and sends what waits. Where nothing is in the way, a hint does
 not wait for it: the thread that has committed gives it to the socket, which takes it at once or not at all. Waking
-another thread costs both of them more, as they share the GIL.
+another thread costs both of them more, as they share the GIL. Where hints come quickly after one another, the
+thread packs them together: see ``resting``.
 
 Hints are transient and unconfirmed: losing one costs latency until the next scan, no more.
 """
@@ -23,6 +24,7 @@ import pika
 from django_txtasks.broker import BUFFER_IDS, quiet, topology
 from django_txtasks.broker.link import Link
 from django_txtasks.conf import Config
+from django_txtasks.resting import Rest
 from django_txtasks.wakeup import WakeEvent
 
 FLUSH_SECONDS = 2.0
@@ -82,16 +84,22 @@ class Publisher:
         self._link = Link(config, "Publisher")
         self._declared: set[str] = set()
         self._looked_at = 0.0
+        self._rest = Rest()
 
     def notify(self, alias: str, tasks: Iterable[tuple[uuid.UUID, str]]) -> None:
         """Send hints for (id, queue) pairs now, or put them into the buffer."""
         of_queue: dict[str, list[uuid.UUID]] = {}
         for task_id, name in tasks:
             of_queue.setdefault(name, []).append(task_id)
+        is_resting, begin, sent = not self._rest.is_over(), time.monotonic(), 0
         for name, ids in of_queue.items():
             queue = topology.hint_queue(self.config, alias, name)
-            if not self._send_now(queue, ids):
+            if is_resting or not self._send_now(queue, ids):
                 self._send_later(queue, ids)
+            else:
+                sent += len(ids)
+        if sent:
+            self._rest.begin(begin, sent)
 
     def _send_now(self, queue: str, ids: list[uuid.UUID]) -> bool:
         """Send a hint from the calling thread, without waiting. False = the publisher's thread has to do it."""
@@ -153,6 +161,7 @@ class Publisher:
                 self._closing.wait(pause)
             else:
                 self._wake_event.wait(IDLE_SECONDS)
+                self._closing.wait(self._rest.seconds_left())
             self._woken = False  # before looking at what waits: what comes later wakes it again
         with self._using():
             self._link.close()
@@ -183,9 +192,16 @@ class Publisher:
         elif self._something_waits():
             self._connect()
         while self._something_waits():
-            for queue, ids in list(self._waiting.items()):
-                if ids or queue in self._more:
-                    self._publish(queue, ids)
+            of_queue = {
+                queue: ids
+                for queue, ids in list(self._waiting.items())
+                if ids or queue in self._more
+            }
+            for queue in of_queue:
+                self._declare(queue)
+            begin = time.monotonic()
+            number = sum(self._publish(queue, ids) for queue, ids in of_queue.items())
+            self._rest.begin(begin, number)
 
     def _look_after(self, connection: pika.BlockingConnection) -> None:
         """Hear what RabbitMQ has to say, if it has said something, or that was not done a moment ago.
@@ -197,14 +213,16 @@ class Publisher:
             self._looked_at = now
             connection.process_data_events(0)
 
-    def _publish(self, queue: str, ids: deque[uuid.UUID]) -> None:
-        """Pack ids that wait for one queue into one hint. It waits for no more of them.
-
-        That there are more is said by all hints, so that as many workers look for them.
-        """
+    def _declare(self, queue: str) -> None:
         if queue not in self._declared:
             self._link.channel = topology.declare(self._link.channel, queue)
             self._declared.add(queue)
+
+    def _publish(self, queue: str, ids: deque[uuid.UUID]) -> int:
+        """Pack ids that wait for one queue into one hint; return how many. It waits for no more of them.
+
+        That there are more is said by all hints, so that as many workers look for them.
+        """
         more = queue in self._more
         if more and len(ids) <= topology.IDS_PER_HINT:
             self._more.discard(queue)
@@ -215,6 +233,7 @@ class Publisher:
             if more:
                 self._more.add(queue)
             raise
+        return len(packed)
 
     def _connect(self) -> None:
         self._declared.clear()

@@ -42,7 +42,7 @@ def notify(config: Config, alias: str, tasks: Iterable[tuple[uuid.UUID, str]]) -
     """
     if config.broker_url is not None:
         broker.notify(config, alias, tasks)
-    elif can_notify(config, connections[alias].vendor):
+    else:
         from django_txtasks.hints import sender
 
         sender.of_process(alias).notify(tasks)

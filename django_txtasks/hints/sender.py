@@ -1,8 +1,8 @@
 """Sends hints by PostgreSQL's NOTIFY, after the commit, from a thread and a session of its own.
 
 Never in the transaction that enqueues: transactions that notify commit one after the other. It sends the first
-hint at once and then rests for a multiple of the time that took, so that what comes meanwhile is packed together
-and the process, and the database, keep nearly all of their time for other work.
+hint at once and then rests, longer the more tasks come (see ``resting``), so that what comes meanwhile is packed
+together and the process, and the database, keep nearly all of their time for other work.
 """
 
 from __future__ import annotations
@@ -20,16 +20,12 @@ from typing import Any
 from django_txtasks.hints import MOST_IDS, channel
 from django_txtasks.hints.failures import Failures
 from django_txtasks.hints.session import close, open_session
+from django_txtasks.resting import Rest
 from django_txtasks.wakeup import WakeEvent
 
 FLUSH_SECONDS = 2.0
 IDLE_SECONDS = 60.0
 """Seconds without a hint after which the session is closed."""
-REST = 40
-"""How many times as long as sending takes on average it rests: on a machine that is busy that is longer, too."""
-LONGEST_REST_SECONDS = 0.1
-NEWEST_SHARE = 0.1
-"""Share of the last time that sending took in that average."""
 
 _senders: dict[str, Sender] = {}
 _lock = threading.Lock()
@@ -82,7 +78,7 @@ class Sender:
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
         self._session: Any = None
-        self._mean_seconds = 0.0
+        self._rest = Rest()
         self._failures = Failures("Sender of hints", alias)
 
     def notify(self, tasks: Iterable[tuple[uuid.UUID, str]]) -> None:
@@ -150,9 +146,8 @@ class Sender:
         try:
             self._open()
             begin = time.monotonic()
-            self._send()
-            self._took(time.monotonic() - begin)
-            pause = min(LONGEST_REST_SECONDS, REST * self._mean_seconds)
+            self._rest.begin(begin, self._send())
+            pause = self._rest.seconds_left()
         except Exception as error:  # whatever a backend raises: without this thread no hint is sent
             self._close()
             pause = self._failures.failed(error)
@@ -166,13 +161,9 @@ class Sender:
             self._session = open_session(self._alias)
             self._failures.is_ready()
 
-    def _took(self, seconds: float) -> None:
-        """Update the average. It begins with the first time: from zero on it would rest too little for long."""
-        share = NEWEST_SHARE if self._mean_seconds else 1.0
-        self._mean_seconds += share * (seconds - self._mean_seconds)
-
-    def _send(self) -> None:
-        """Send what waits now, of each queue in as few messages as it fits into."""
+    def _send(self) -> int:
+        """Send what waits now, of each queue in as few messages as it fits into; return how many ids."""
+        number = 0
         for queue, ids in list(self._waiting.items()):
             more = queue in self._more
             self._more.discard(queue)
@@ -186,6 +177,8 @@ class Sender:
                     if more:
                         self._more.add(queue)
                     raise
+                number += len(packed)
+        return number
 
     def _close(self) -> None:
         session, self._session = self._session, None

@@ -1,0 +1,50 @@
+"""How long who has sent a hint rests before the next one, so that what comes meanwhile is sent together."""
+
+from __future__ import annotations
+
+import time
+
+REST = 40
+"""How many times as long as sending takes on average it rests: on a machine that is busy that is longer, too."""
+FEW_IDS = 2
+"""Ids that may come during such a rest. Where more come it rests longer, in proportion: a process that commits so
+often fills a processor, or its share of one, and what sending takes of it is missing elsewhere."""
+LONGEST_REST_SECONDS = 0.1
+NEWEST_SHARE = 0.1
+"""Share of the last time that sending took in that average."""
+
+
+class Rest:
+    """When the next hint may be sent. The first one is sent at once."""
+
+    def __init__(self) -> None:
+        self._mean_seconds = 0.0
+        self._last_begin = 0.0
+        self._end = 0.0
+
+    def is_over(self) -> bool:
+        """Say whether the next hint may be sent now."""
+        return time.monotonic() >= self._end
+
+    def seconds_left(self) -> float:
+        """Return how long to wait for that; not below 0."""
+        return max(0.0, self._end - time.monotonic())
+
+    def begin(self, sending_began: float, ids: int) -> None:
+        """Rest from now on.
+
+        Args:
+            sending_began: when, by ``time.monotonic()``.
+            ids: how many were sent.
+        """
+        now = time.monotonic()
+        self._took(now - sending_began)
+        rest = REST * self._mean_seconds
+        came = ids * rest / max(1e-6, sending_began - self._last_begin)
+        self._end = now + min(LONGEST_REST_SECONDS, rest * max(1.0, came / FEW_IDS))
+        self._last_begin = sending_began
+
+    def _took(self, seconds: float) -> None:
+        """Update the average. It begins with the first time: from zero on it would rest too little for long."""
+        share = NEWEST_SHARE if self._mean_seconds else 1.0
+        self._mean_seconds += share * (seconds - self._mean_seconds)
