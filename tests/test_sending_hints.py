@@ -80,7 +80,7 @@ def test_one_transaction_tells_all_its_queues_at_once(broker, monkeypatch):
     monkeypatch.setattr(ours, "_send_later", None)  # it would be called in vain
     with transaction.atomic():
         enqueue_many([(tasks.note, ()), (tasks.mail, ())])
-    helpers.wait_until(lambda: waiting(broker) == 2)
+    helpers.wait_until(lambda: waiting(broker) == waiting(broker, "mail") == 2)
 
 
 def test_hints_of_many_threads_all_arrive_once_each(broker):
