@@ -3,6 +3,8 @@
 import dataclasses
 import io
 import json
+import threading
+import time
 import uuid
 from datetime import timedelta
 
@@ -18,14 +20,9 @@ from django_txtasks import batch, enqueue_many
 from django_txtasks.cleaner.cleaner import Cleaner as CleanerLoop
 from django_txtasks.conf import get_config
 from django_txtasks.inspection import forgotten
-from django_txtasks.inspection.audit import (
-    QUESTIONS,
-    _answer,
-    _reading,
-    _view,
-    audit,
-)
+from django_txtasks.inspection.audit import _answer, _reading, _view, audit
 from django_txtasks.inspection.finding import MAX_COUNTED_ROWS
+from django_txtasks.inspection.questions import QUESTIONS
 from django_txtasks.lifecycle import operators, pausing
 from django_txtasks.models import (
     Batch,
@@ -281,6 +278,51 @@ def test_without_a_history_a_batch_is_found_that_is_so_at_a_second_look(txtasks)
     assert looks_at_batches() == 2
     row(batch=one.pk, due=-LONG)
     assert found() == {}
+
+
+def test_a_batch_that_is_ended_between_two_looks_is_no_finding(txtasks, monkeypatch, snapshots):
+    """Also where the site's transactions see what was there when they began."""
+    txtasks(keep_finished=0)
+    one = batch_of()
+
+    def end_it(seconds):
+        thread = threading.Thread(target=end_elsewhere, args=(one.pk,))
+        thread.start()
+        thread.join()
+
+    monkeypatch.setattr(time, "sleep", end_it)
+    assert found() == {}
+
+
+@pytest.fixture
+def snapshots():
+    """Transactions of this session that do not ask for a level see one state of the database, on PostgreSQL."""
+    if connection.vendor != "postgresql":
+        yield
+        return
+    helpers.execute("SET default_transaction_isolation = 'repeatable read'")
+    yield
+    helpers.execute("RESET default_transaction_isolation")
+
+
+def end_elsewhere(pk):
+    Batch.objects.filter(pk=pk).update(finished_at=timezone.now())
+    connection.close()
+
+
+def test_however_many_other_tasks_ended_lately_a_member_that_did_is_seen(monkeypatch):
+    monkeypatch.setattr(forgotten, "LATELY_ENDED", 1)
+    batch_of(finished(ended=timedelta(seconds=50)))
+    finished(ended=JUST_NOW)
+    assert found() == {}
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="elsewhere the column takes no such id")
+def test_a_batch_whose_id_was_written_by_hand_stops_no_audit():
+    one = batch_of()
+    batch_of(finished())
+    helpers.execute("UPDATE txtasks_batch SET id = 'mine' WHERE id = %s", one.pk.hex)
+    assert found() == {"unended_batches": 1}
 
 
 def test_more_open_batches_than_a_page_has_are_looked_at_and_not_counted_to_the_end():

@@ -26,13 +26,18 @@ def started(processes, txtasks):
     """Workers and a cleaner; gives their log."""
     txtasks(**QUICK)
     env = {"DJANGO_SETTINGS_MODULE": "failpoints.settings", "TXTASKS_STEP_FAULTS": "1"}
-    arguments = ("runworkers", "--processes=3", "--threads=1")
+    return start(processes, 3, env)
+
+
+def start(processes, count, env):
+    """Start so many workers and a cleaner, and wait for the workers; return what gives the log of all."""
+    arguments = ("runworkers", f"--processes={count}", "--threads=1")
     all_ = [processes.start(*arguments, env=env), processes.start("runcleaner", env=env)]
 
     def log():
         return "\n".join(processes.log_of(one) for one in all_)
 
-    helpers.wait_until(lambda: Worker.objects.count() == 3, what=log)
+    helpers.wait_until(lambda: Worker.objects.count() == count, what=log)
     return log
 
 

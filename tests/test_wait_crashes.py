@@ -12,20 +12,13 @@ from django.db import connection, transaction
 from django.utils import timezone
 from failpoints import waits
 from probe.models import Run, wait_for_the_writer
+from test_step_crashes import QUICK, start
 
 from django_txtasks import resume
 from django_txtasks.lifecycle import operators
-from django_txtasks.models import Task, Wait, Worker
+from django_txtasks.models import Task, Wait
 from django_txtasks.resuming import token_of
 
-QUICK = {
-    "heartbeat_interval": 0.2,
-    "lease": 3,
-    "poll_interval": 0.1,
-    "clean_interval": 1,
-    "retry_base": 0.01,
-    "retry_ceiling": 0.01,
-}
 FROZEN_AT = {
     "early": ["bring commit", "ask commit"],
     "between": ["suspend commit"],
@@ -42,14 +35,7 @@ def started(processes, txtasks, tmp_path):
         "DJANGO_SETTINGS_MODULE": "failpoints.settings",
         "TXTASKS_WAIT_FAULTS": str(tmp_path),
     }
-    arguments = ("runworkers", "--processes=6", "--threads=1")
-    all_ = [processes.start(*arguments, env=env), processes.start("runcleaner", env=env)]
-
-    def log():
-        return "\n".join(processes.log_of(one) for one in all_)
-
-    helpers.wait_until(lambda: Worker.objects.count() == 6, what=log)
-    return log
+    return start(processes, 6, env)
 
 
 class Waits:

@@ -11,8 +11,11 @@ import sqlalchemy as sa
 from dbos import DBOS, DBOSClient, DBOSConfig, SQLAlchemyDatasource
 
 URL = os.environ["DATABASE_URL"].replace("postgres://", "postgresql://", 1)
+MOST_AT_ONCE = 30
+"""Workflows of a worker. It takes as many with each look at the queue, and there has to be a session for each."""
 CONFIG: DBOSConfig = {
     "name": "bench",
+    "sys_db_pool_size": MOST_AT_ONCE + 5,
     "system_database_url": URL,
     "application_version": "1",
     "log_level": "WARNING",
@@ -23,10 +26,13 @@ TABLE = """
     )
 """
 ROW = sa.text("INSERT INTO bench_row (key, text, at) VALUES (:key, 'written by a task', now())")
-source = SQLAlchemyDatasource.create(URL.replace("postgresql://", "postgresql+psycopg://", 1))
+source = SQLAlchemyDatasource.create(
+    URL.replace("postgresql://", "postgresql+psycopg://", 1),
+    engine_kwargs={"pool_size": MOST_AT_ONCE},
+)
 QUEUE = "bench"
-MOST_AT_ONCE = 8
-"""Workflows of a worker; without a limit they wait longer for one of its 15 sessions than its pool allows."""
+LOOK_SECONDS = 0.05
+"""Between two looks at the queue; with its own 1 s it would run MOST_AT_ONCE workflows a second."""
 
 
 @source.transaction(isolation_level="READ COMMITTED")
@@ -50,7 +56,9 @@ def prepare() -> None:
         one.execute(sa.text("CREATE INDEX ON bench_row (key)"))
     DBOS(config=CONFIG)
     DBOS.launch()
-    DBOS.register_queue(QUEUE, worker_concurrency=MOST_AT_ONCE)
+    DBOS.register_queue(
+        QUEUE, worker_concurrency=MOST_AT_ONCE, polling_interval_sec=LOOK_SECONDS
+    )
     DBOS.destroy()
 
 

@@ -1,0 +1,258 @@
+"""What an audit asks the tables: findings that may turn up, and the queries for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import models
+from django.db.models import Exists, F, OuterRef, Q
+from django.db.models.functions import Coalesce, Lower
+
+from django_txtasks.conf import Config
+from django_txtasks.inspection import forgotten
+from django_txtasks.lifecycle import cleaners, names
+from django_txtasks.lifecycle.pausing import paused_queues
+from django_txtasks.lifecycle.schedule_status import status_of_schedules
+from django_txtasks.models import FinishedTask, Status, Task, Worker
+
+
+@dataclass(frozen=True)
+class Question:
+    """A finding that may turn up, and the query for it."""
+
+    name: str
+    title: str
+    meaning: str
+    action: str
+    ask: Callable[[View], models.QuerySet[Any] | list[str]]
+    is_problem: bool = True
+
+
+@dataclass(frozen=True)
+class View:
+    """The tables as one audit sees them.
+
+    Attributes:
+        now: the database's clock.
+        workers: at most MOST of them.
+    """
+
+    alias: str
+    config: Config
+    long_running_after: timedelta
+    now: datetime
+    workers: tuple[Worker, ...]
+
+    @property
+    def tasks(self) -> models.QuerySet[Task]:
+        """All live tasks."""
+        return Task.objects.using(self.alias)
+
+    def silent(self, leases: float) -> list[Worker]:
+        """Workers not declared lost that have not been seen for so many of their leases."""
+        return [
+            one for one in self.workers if not one.lost and self._silence(one) > leases * one.lease
+        ]
+
+    def late(self) -> models.QuerySet[Task]:
+        """Pending tasks that have been due for more than two clean intervals."""
+        due = self.now - 2 * self.config.clean_interval
+        return self.tasks.filter(status=Status.PENDING, run_after__lt=due)
+
+    def overdue(self) -> models.QuerySet[Task]:
+        """Those of them that neither a pause nor a lane explains."""
+        return self.late().filter(lane="").exclude(queue_name__in=paused_queues(self.alias))
+
+    def served(self) -> list[str]:
+        """Return the queues that some living worker serves."""
+        silent = self.silent(1)
+        alive = [one for one in self.workers if not one.lost and one not in silent]
+        return sorted({queue for one in alive for queue in one.queues})
+
+    def _silence(self, worker: Worker) -> float:
+        return float((self.now - worker.seen_at).total_seconds())
+
+
+class _JsonType(models.Func):
+    """``array``, ``object``, …; ``unreadable`` if it is no JSON at all."""
+
+    output_field = models.TextField()
+    _GUARDED = "CASE WHEN JSON_VALID(%(expressions)s) THEN JSON_TYPE(%(expressions)s) ELSE 'unreadable' END"
+
+    def as_postgresql(self, compiler: Any, connection: Any, **context: Any) -> Any:
+        """It is JSON, or the column would not hold it."""
+        return self.as_sql(compiler, connection, function="jsonb_typeof", **context)
+
+    def as_mysql(self, compiler: Any, connection: Any, **context: Any) -> Any:
+        """Capitals, hence the Lower around it."""
+        return self.as_sql(compiler, connection, template=self._GUARDED, **context)
+
+    as_sqlite = as_mysql
+
+
+def _twice(view: View) -> models.QuerySet[Any]:
+    return view.tasks.filter(
+        Exists(FinishedTask.objects.using(view.alias).filter(pk=OuterRef("pk")))
+    )
+
+
+def _claimed(view: View, longer_than: timedelta) -> models.QuerySet[Task]:
+    return view.tasks.filter(status=Status.CLAIMED, claimed_at__lt=view.now - longer_than)
+
+
+def _not_recovered(view: View) -> models.QuerySet[Any]:
+    """Return claims whose worker is lost: recovery takes no more than a moment after the lease."""
+    patience = 2 * view.config.lease
+    workers = Worker.objects.using(view.alias)
+    recent = workers.filter(lost=True, seen_at__gte=view.now - patience)
+    believed = workers.filter(Q(lost=False) | Q(pk__in=recent.values("pk")), pk=OuterRef("worker"))
+    return _claimed(view, view.config.lease).filter(~Exists(believed))
+
+
+def _held_long(view: View) -> models.QuerySet[Any]:
+    alive = Worker.objects.using(view.alias).filter(pk=OuterRef("worker"), lost=False)
+    return _claimed(view, view.long_running_after).filter(Exists(alive))
+
+
+def _impossible_counts(view: View) -> models.QuerySet[Any]:
+    return view.tasks.filter(
+        Q(crashes__gt=F("max_crashes"))
+        | Q(failures__gt=F("max_attempts"))
+        | Q(attempt__lt=F("failures") + F("crashes"))
+    )
+
+
+def _unreadable(view: View) -> models.QuerySet[Any]:
+    return view.tasks.alias(args_kind=_kind("args"), kwargs_kind=_kind("kwargs")).exclude(
+        args_kind="array", kwargs_kind="object"
+    )
+
+
+def _kind(column: str) -> Coalesce:
+    return Coalesce(Lower(_JsonType(column)), models.Value("null"), output_field=models.TextField())
+
+
+def _silent(view: View) -> list[str]:
+    """For two leases: a cleaner looks on for one before it declares a worker lost."""
+    return [f"{worker} ({worker.pk})" for worker in view.silent(2)]
+
+
+def _nobody_cleans(view: View) -> list[str]:
+    trouble = cleaners.trouble(cleaners.seen(view.alias))
+    return [trouble] if trouble else []
+
+
+QUESTIONS = (
+    Question(
+        "no_cleaner",
+        "no cleaner is at work",
+        "Tasks of crashed workers stay claimed, expired ones wait, and finished ones are never deleted.",
+        "Start one: manage.py runcleaner. If one runs, what it says here, and its log, say why it gets nowhere.",
+        _nobody_cleans,
+    ),
+    Question(
+        "silent_workers",
+        "workers silent for two leases that nobody declared lost",
+        "No cleaner runs, or it cannot reach the database. Tasks of crashed workers stay claimed.",
+        "Start one: manage.py runcleaner. Running more than one does no harm.",
+        _silent,
+    ),
+    Question(
+        "not_recovered",
+        "claimed tasks of workers that are lost or have no row",
+        "Nobody works on them, and no cleaner has given them back.",
+        "See that manage.py runcleaner runs; if it does, its log says why it leaves them.",
+        _not_recovered,
+    ),
+    Question(
+        "overdue_unserved",
+        "overdue tasks in queues that no living worker serves",
+        "They wait for a worker that does not exist.",
+        "Start one: manage.py runworkers, if need be with --queue. Look at its --exclude-queue.",
+        lambda view: view.overdue().exclude(queue_name__in=view.served()),
+    ),
+    Question(
+        "overdue",
+        "overdue tasks in queues that are served",
+        "Workers are too few or too slow, or are of an older release that does not know these tasks.",
+        "Look at the names in the admin. Known ones: more workers. Unknown ones: deploy the workers.",
+        lambda view: view.overdue().filter(queue_name__in=view.served()),
+    ),
+    Question(
+        "overdue_paused",
+        "overdue tasks in queues that a person has paused",
+        "None of them starts until somebody resumes their queue.",
+        "manage.py txtasks_queue list says who paused it, and why; resume lets them go.",
+        lambda view: view.late().filter(queue_name__in=paused_queues(view.alias)),
+        is_problem=False,
+    ),
+    Question(
+        "undeclared",
+        "names of pending tasks that no living worker declares",
+        "Nobody asks for them: their module is not imported where the workers run, or the workers are of an older "
+        "release.",
+        names.HINT,
+        lambda view: list(names.undeclared(view.alias, view.config.queues)),
+    ),
+    Question(
+        "held_long",
+        "tasks that a living worker has held for very long",
+        "They are slow, or hang: the worker beats, so nobody takes them away from it.",
+        "py-spy dump --pid on the worker's host shows where. kill -9 of the worker ends them by crash policy.",
+        _held_long,
+    ),
+    Question(
+        "unended_batches",
+        "batches that no live member has been left in for long, and that nobody has ended",
+        "Their on_finish, on_success and on_failure are not enqueued: what should come after them does not come.",
+        "Each pass of a cleaner ends such batches: see that manage.py runcleaner runs, and what its log says. If "
+        "it cannot, a session has locked the batch's row: end that session.",
+        lambda view: forgotten.unended_batches(view.alias, view.config, view.now),
+    ),
+    Question(
+        "unwoken_tasks",
+        "tasks that wait on, although their value has come or their sleep is over",
+        "What they wait for was over long ago, and yet they are due later. This package does not write that.",
+        "The action run now, in the admin, lets them go on. Then find out who has written these rows by hand.",
+        lambda view: forgotten.unwoken_tasks(view.alias, view.config, view.now),
+    ),
+    Question(
+        "schedules",
+        "schedules that are late, broken, or not done by their hour",
+        "Their ticks have no tasks, or these do not succeed.",
+        "manage.py txtasks_schedules check says which, and why.",
+        lambda view: [one.row.pk for one in status_of_schedules(view.alias) if not one.is_well],
+    ),
+    Question(
+        "live_and_finished",
+        "ids that are both live and finished",
+        "A task has finished, and yet it may run again. This package does not write that.",
+        "Somebody wrote the tables by hand, or restored one of them. Hold these tasks in the admin and compare.",
+        _twice,
+    ),
+    Question(
+        "impossible_counts",
+        "tasks whose counts cannot be",
+        "More crashes or failures than allowed, or than there were attempts: somebody changed the row.",
+        "Look at the errors of the task in the admin. They do no harm to others.",
+        _impossible_counts,
+    ),
+    Question(
+        "unreadable",
+        "tasks whose args are no list or whose kwargs are no object",
+        "They cannot be called and will be dead as soon as a worker takes them. Our API does not write them.",
+        "Correct whoever writes rows by SQL, then the rows: args = '[…]', kwargs = '{…}'.",
+        _unreadable,
+    ),
+    Question(
+        "dead",
+        "dead tasks",
+        "They gave up and wait for a person. The queue itself is working.",
+        "Read why in the admin; then revive or discard them. It can wait until the morning.",
+        lambda view: view.tasks.filter(status=Status.DEAD),
+        is_problem=False,
+    ),
+)
