@@ -56,9 +56,7 @@ def prepare() -> None:
         one.execute(sa.text("CREATE INDEX ON bench_row (key)"))
     DBOS(config=CONFIG)
     DBOS.launch()
-    DBOS.register_queue(
-        QUEUE, worker_concurrency=MOST_AT_ONCE, polling_interval_sec=LOOK_SECONDS
-    )
+    DBOS.register_queue(QUEUE, worker_concurrency=MOST_AT_ONCE, polling_interval_sec=LOOK_SECONDS)
     DBOS.destroy()
 
 
