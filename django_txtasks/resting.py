@@ -30,15 +30,17 @@ class Rest:
         """Return how long to wait for that; not below 0."""
         return max(0.0, self._end - time.monotonic())
 
-    def begin(self, sending_began: float, ids: int) -> None:
+    def begin(self, sending_began: float, ids: int, *, counts: bool = True) -> None:
         """Rest from now on.
 
         Args:
             sending_began: when, by ``time.monotonic()``.
             ids: how many were sent.
+            counts: that took as long as it takes; False = it was not waited for.
         """
         now = time.monotonic()
-        self._took(now - sending_began)
+        if counts:
+            self._took(now - sending_began)
         rest = REST * self._mean_seconds
         came = ids * rest / max(1e-6, sending_began - self._last_begin)
         self._end = now + min(LONGEST_REST_SECONDS, rest * max(1.0, came / FEW_IDS))

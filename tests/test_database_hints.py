@@ -24,6 +24,7 @@ from django_txtasks.conf import get_config
 from django_txtasks.hints import MOST_IDS
 from django_txtasks.hints.delivery import Delivery
 from django_txtasks.lifecycle import operators
+from django_txtasks.wakeup import WakeEvent
 
 if connection.vendor == "postgresql":
     from django_txtasks.hints import channel, listener, sender
@@ -198,6 +199,61 @@ def test_what_comes_while_the_sender_rests_is_packed_together(hints_only, monkey
     assert len(heard) < 25
 
 
+def at_rest():
+    """This process's sender, with a session, when it has heard of all that it has sent."""
+    ours = sender.of_process("default")
+    helpers.wait_until(lambda: ours._session and not ours._woken and ours._rest.is_over())
+    return ours
+
+
+def test_a_hint_waits_for_no_other_thread(hints_only):
+    with listening() as (_, heard):
+        first = enqueue_task(tasks.note)
+        ours = at_rest()
+        ours._wake_event, theirs = WakeEvent(), ours._wake_event  # the thread sleeps on
+        second = enqueue_task(tasks.note)
+        helpers.wait_until(lambda: second.id in ids(heard))
+        assert ours._unanswered is not None
+        ours._wake_event = theirs
+        theirs.wake()
+        helpers.wait_until(lambda: ours._unanswered is None)
+    assert ids(heard) == [first.id, second.id]
+
+
+def test_a_hint_leaves_a_session_to_who_uses_it(hints_only):
+    with listening() as (_, heard):
+        enqueue_task(tasks.note)
+        ours = at_rest()
+        with ours._in_use.held():
+            second = enqueue_task(tasks.note)
+            assert ours._unanswered is None and ours._woken
+        helpers.wait_until(lambda: second.id in ids(heard))
+
+
+def test_what_one_hint_has_no_room_for_is_sent_by_the_other_thread(hints_only):
+    with listening(queues=["default", "mail"]) as (_, heard):
+        enqueue_task(tasks.note)
+        at_rest()
+        with transaction.atomic():
+            handles = enqueue_many([(tasks.note, ()), (tasks.mail, ())])
+        helpers.wait_until(lambda: {one.id for one in handles} <= set(ids(heard)))
+        at_rest()
+        many = enqueue_many((tasks.note, ()) for _ in range(channel.IDS_PER_HINT + 1))
+        helpers.wait_until(lambda: {one.id for one in many} <= set(ids(heard)))
+    assert len(ids(heard)) == 1 + len(handles) + len(many)
+
+
+def test_a_hint_whose_answer_never_comes_is_sent_again(hints_only):
+    """The session ends between the hint and its answer: nobody knows whether it was sent."""
+    with listening() as (_, heard):
+        enqueue_task(tasks.note)
+        ours = at_rest()
+        ours._session.connection.pgconn.finish()
+        second = enqueue_task(tasks.note)
+        helpers.wait_until(lambda: second.id in ids(heard))
+        helpers.wait_until(lambda: not ours._has_to_do())
+
+
 def test_a_queue_is_told_to_those_who_serve_it(hints_only):
     with listening(queues=["mail"]) as (_, heard):
         enqueue_task(tasks.note)
@@ -326,7 +382,8 @@ def test_a_sender_whose_session_was_ended_sends_again(hints_only):
         enqueue_task(tasks.note)
         helpers.wait_until(lambda: ids(heard))
         with told(signals.hints_failed) as failures:
-            sending = "query LIKE 'SELECT pg_notify%%' AND datname = current_database()"
+            sending = "query LIKE 'SELECT set_config%%pg_notify%%' AND datname = current_database()"
+            assert sessions_of(sending) == 1
             helpers.execute(
                 f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {sending}"
             )

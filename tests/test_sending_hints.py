@@ -11,7 +11,7 @@ from probe import tasks
 from proxy import Proxy
 from test_broker import queue_name, received, waiting
 
-from django_txtasks import enqueue_many, enqueue_task, resting
+from django_txtasks import brief_lock, enqueue_many, enqueue_task, resting
 from django_txtasks.broker import publisher
 from django_txtasks.conf import get_config
 
@@ -52,7 +52,7 @@ def test_a_hint_needs_no_other_thread(broker, monkeypatch):
 
 def test_a_hint_waits_for_the_other_thread_while_that_uses_the_connection(broker):
     ours = ready()
-    with ours._using():
+    with ours._in_use.held():
         task_id = enqueue_task(tasks.note).id
         assert ours._woken
     helpers.wait_until(lambda: waiting(broker) == 2)
@@ -104,13 +104,13 @@ def test_hints_of_many_threads_all_arrive_once_each(broker):
 
 def test_a_thread_that_ends_with_the_connection_in_hand_stops_no_hint(broker, monkeypatch):
     """A time limit may end it in the moment in which it has taken it."""
-    monkeypatch.setattr(publisher, "FLUSH_SECONDS", 0.1)
+    monkeypatch.setattr(brief_lock, "PATIENCE_SECONDS", 0.1)
     ours = ready()
-    ours._in_use.acquire()
+    assert ours._in_use.take_at_once()
     for number in (2, 3):
         enqueue_task(tasks.note)
         helpers.wait_until(lambda n=number: waiting(broker) == n)
-    assert not ours._in_use.locked()
+    assert not ours._in_use.is_held()
 
 
 def test_no_hint_is_given_to_a_connection_that_has_ended(broker, through_proxy):

@@ -16,11 +16,11 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 
 import pika
 
+from django_txtasks.brief_lock import BriefLock
 from django_txtasks.broker import BUFFER_IDS, quiet, topology
 from django_txtasks.broker.link import Link
 from django_txtasks.conf import Config
@@ -80,7 +80,7 @@ class Publisher:
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
-        self._in_use = threading.Lock()
+        self._in_use = BriefLock()
         self._link = Link(config, "Publisher")
         self._declared: set[str] = set()
         self._looked_at = 0.0
@@ -103,8 +103,8 @@ class Publisher:
 
     def _send_now(self, queue: str, ids: list[uuid.UUID]) -> bool:
         """Send a hint from the calling thread, without waiting. False = the publisher's thread has to do it."""
-        in_use = self._in_use
-        if len(ids) > topology.IDS_PER_HINT or not in_use.acquire(blocking=False):
+        lock = self._in_use.take_at_once() if len(ids) <= topology.IDS_PER_HINT else None
+        if lock is None:
             return False
         try:
             if queue not in self._declared or self._waiting.get(queue) or queue in self._more:
@@ -113,7 +113,7 @@ class Publisher:
         except Exception:  # pika raises many kinds; its thread finds out, and says so
             return False
         finally:
-            in_use.release()
+            lock.release()
 
     def _send_later(self, queue: str, ids: list[uuid.UUID]) -> None:
         """Put ids into the buffer, and wake the thread."""
@@ -149,12 +149,12 @@ class Publisher:
     def _publish_until_closed(self) -> None:
         while not (self._closing.is_set() and not self._something_waits()):
             try:
-                with self._using():
+                with self._in_use.held():
                     self._publish_what_waits()
             except (
                 Exception
             ) as error:  # pika raises many kinds; without this thread no hint is sent
-                with self._using():
+                with self._in_use.held():
                     pause = self._link.failed(error)
                 if self._closing.is_set():
                     return
@@ -163,21 +163,8 @@ class Publisher:
                 self._wake_event.wait(IDLE_SECONDS)
                 self._closing.wait(self._rest.seconds_left())
             self._woken = False  # before looking at what waits: what comes later wakes it again
-        with self._using():
+        with self._in_use.held():
             self._link.close()
-
-    @contextmanager
-    def _using(self) -> Iterator[None]:
-        """Have the connection for this thread alone."""
-        if not self._in_use.acquire(timeout=FLUSH_SECONDS):
-            # who had it was ended by a time limit before it could give it back: it takes microseconds
-            self._in_use = threading.Lock()
-            self._in_use.acquire()
-        in_use = self._in_use
-        try:
-            yield
-        finally:
-            in_use.release()
 
     def _wake(self) -> None:
         self._woken = True

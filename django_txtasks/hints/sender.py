@@ -1,8 +1,11 @@
-"""Sends hints by PostgreSQL's NOTIFY, after the commit, from a thread and a session of its own.
+"""Sends hints by PostgreSQL's NOTIFY, after the commit, in a session of its own.
 
-Never in the transaction that enqueues: transactions that notify commit one after the other. It sends the first
-hint at once and then rests, longer the more tasks come (see ``resting``), so that what comes meanwhile is packed
-together and the process, and the database, keep nearly all of their time for other work.
+Never in the transaction that enqueues: transactions that notify commit one after the other. Where nothing is in
+the way, the thread that has committed gives the hint to the socket, and does not wait for the answer: by another
+thread, which has to be woken first, the task starts half a millisecond later. That thread opens the session, reads
+the answers, and sends what waits. After each hint there is a rest, longer the more tasks come (see ``resting``):
+what comes meanwhile is packed together, and the process and the database keep nearly all of their time for other
+work.
 """
 
 from __future__ import annotations
@@ -15,8 +18,9 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
+from django_txtasks.brief_lock import BriefLock
 from django_txtasks.hints import MOST_IDS, channel
 from django_txtasks.hints.failures import Failures
 from django_txtasks.hints.session import close, open_session
@@ -65,8 +69,22 @@ def close_all() -> None:
 atexit.register(close_all)
 
 
+class _Packed(NamedTuple):
+    """A hint, and whether more tasks wait than the buffer took."""
+
+    queue: str
+    ids: list[uuid.UUID]
+    more: bool
+
+    def text(self) -> str:
+        return channel.encode_hint(self.queue, self.ids, more=self.more)
+
+
 class Sender:
-    """A bounded buffer of ids for each task queue of one database, and the thread that packs them into hints."""
+    """A bounded buffer of ids for each task queue of one database, and the thread that packs them into hints.
+
+    The session is used by one thread at a time, which holds ``_in_use``.
+    """
 
     def __init__(self, alias: str) -> None:
         self._alias = alias
@@ -78,11 +96,13 @@ class Sender:
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
         self._session: Any = None
+        self._in_use = BriefLock()
+        self._unanswered: _Packed | None = None
         self._rest = Rest()
         self._failures = Failures("Sender of hints", alias)
 
     def notify(self, tasks: Iterable[tuple[uuid.UUID, str]]) -> None:
-        """Put hints for (id, queue) pairs into the buffer."""
+        """Send hints for (id, queue) pairs now, or have the thread do it."""
         for task_id, queue in tasks:
             waiting = self._waiting.get(queue)
             if waiting is None:
@@ -91,10 +111,31 @@ class Sender:
                 waiting.append(task_id)
             else:
                 self._more.add(queue)
+        self._send_at_once()
         if self._thread is None:
             self._start()
         if not self._woken:
             self._wake()
+
+    def _send_at_once(self) -> None:
+        """Give what waits to the socket, if one hint has room for it and nothing is in the way.
+
+        The thread looks after what comes of it.
+        """
+        lock = self._in_use.take_at_once() if self._rest.is_over() else None
+        if lock is None:
+            return
+        try:
+            queue = self._only_queue()
+            if queue is not None and self._session is not None and self._unanswered is None:
+                begin, packed = time.monotonic(), self._pack(queue)
+                self._unanswered = packed
+                channel.send_at_once(self._session.connection, packed.text())
+                self._rest.begin(begin, len(packed.ids), counts=False)
+        except Exception:  # the session has ended: the thread finds out, and sends it again
+            return
+        finally:
+            lock.release()
 
     def ask_to_close(self) -> None:
         """Have the thread end when it has sent what waits."""
@@ -120,67 +161,96 @@ class Sender:
     def _something_waits(self) -> bool:
         return any(self._waiting.values()) or bool(self._more)
 
+    def _only_queue(self) -> str | None:
+        """Return the queue for which all waits that waits, if one hint has room for it."""
+        names = [queue for queue, ids in list(self._waiting.items()) if ids]
+        if len(names) != 1 or self._more or len(self._waiting[names[0]]) > channel.IDS_PER_HINT:
+            return None
+        return names[0]
+
+    def _has_to_do(self) -> bool:
+        return self._unanswered is not None or self._something_waits()
+
     def _run(self) -> None:
         try:
-            while not self._closing.is_set() or self._something_waits():
-                if self._something_waits():
-                    if not self._send_and_rest():
+            while not self._closing.is_set() or self._has_to_do():
+                if self._has_to_do():
+                    if not self._rest_and_send():
                         return
                 else:
                     self._wait()
         finally:
-            self._close()
+            with self._in_use.held():
+                self._close()
 
     def _wait(self) -> None:
         """Wait for hints; whoever has some wakes the thread only now."""
         self._woken = False
-        if self._something_waits() or self._closing.is_set():
+        if self._has_to_do() or self._closing.is_set():
             return
         end = time.monotonic() + IDLE_SECONDS
         self._wake_event.wait(IDLE_SECONDS if self._session else threading.TIMEOUT_MAX)
         if not self._woken and time.monotonic() >= end:  # not where an old call woke it
-            self._close()
+            with self._in_use.held():
+                self._close()
 
-    def _send_and_rest(self) -> bool:
-        """Send what waits, then leave time to others. False = it failed, and the process ends."""
+    def _rest_and_send(self) -> bool:
+        """Leave time to others, then send what waits. False = it failed, and the process ends."""
+        self._closing.wait(self._rest.seconds_left())
         try:
-            self._open()
-            begin = time.monotonic()
-            self._rest.begin(begin, self._send())
-            pause = self._rest.seconds_left()
+            with self._in_use.held():
+                self._open()
+                self._read_answer()
+                if self._something_waits():
+                    begin = time.monotonic()
+                    self._rest.begin(begin, self._send())
         except Exception as error:  # whatever a backend raises: without this thread no hint is sent
-            self._close()
+            with self._in_use.held():
+                self._close()
             pause = self._failures.failed(error)
             if self._closing.is_set():
                 return False
-        self._closing.wait(pause)
+            self._closing.wait(pause)
         return True
 
     def _open(self) -> None:
         if self._session is None:
             self._session = open_session(self._alias)
+            channel.may_send_at_once(self._session.connection)
             self._failures.is_ready()
+
+    def _read_answer(self) -> None:
+        """Wait for the answer to what was sent at once, if it is still to come."""
+        if self._unanswered is not None:
+            channel.read_answer(self._session.connection)
+            self._unanswered = None
 
     def _send(self) -> int:
         """Send what waits now, of each queue in as few messages as it fits into; return how many ids."""
         number = 0
         for queue, ids in list(self._waiting.items()):
-            more = queue in self._more
-            self._more.discard(queue)
-            for _ in range(-(-len(ids) // channel.IDS_PER_HINT) or int(more)):
-                packed = [ids.popleft() for _ in range(min(len(ids), channel.IDS_PER_HINT))]
-                text = channel.encode_hint(queue, packed, more=more)
-                try:
-                    channel.send(self._session.connection, text)
-                except BaseException:  # the session was cut while it was idle: by the next one
-                    ids.extendleft(reversed(packed))
-                    if more:
-                        self._more.add(queue)
-                    raise
-                number += len(packed)
+            for _ in range(-(-len(ids) // channel.IDS_PER_HINT) or int(queue in self._more)):
+                self._unanswered = packed = self._pack(queue)
+                channel.send(self._session.connection, packed.text())
+                self._unanswered = None
+                number += len(packed.ids)
         return number
 
+    def _pack(self, queue: str) -> _Packed:
+        """Take what waits for a queue, as much of it as fits into a hint."""
+        ids, more = self._waiting[queue], queue in self._more
+        packed = [ids.popleft() for _ in range(min(len(ids), channel.IDS_PER_HINT))]
+        if not ids:
+            self._more.discard(queue)
+        return _Packed(queue, packed, more)
+
     def _close(self) -> None:
+        """End the session; what it was not known to have sent waits again."""
+        packed, self._unanswered = self._unanswered, None
+        if packed is not None:
+            self._waiting[packed.queue].extendleft(reversed(packed.ids))
+            if packed.more:
+                self._more.add(packed.queue)
         session, self._session = self._session, None
         if session is not None:
             close(session)
