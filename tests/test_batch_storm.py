@@ -1,6 +1,6 @@
 """A storm of batches: workers in processes of their own, killed one by one, while members add members.
 
-    TXTASKS_TEST_BATCH_MEMBERS=10000 python tests/services.py -- pytest -s tests/test_batch_storm.py
+    TXTASKS_TEST_BATCH_MEMBERS=10000 python tests/services.py -- pytest -s -o faulthandler_timeout=0 tests/test_batch_storm.py
 
 runs the long one and prints its account; without it the storm is short.
 """
