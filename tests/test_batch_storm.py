@@ -1,8 +1,9 @@
-"""A storm of batches: workers in processes of their own, killed one by one, while members add members.
+r"""A storm of batches: workers in processes of their own, killed one by one, while members add members.
 
-    TXTASKS_TEST_BATCH_MEMBERS=10000 python tests/services.py -- pytest -s -o faulthandler_timeout=0 tests/test_batch_storm.py
+    TXTASKS_TEST_BATCH_MEMBERS=10000 python tests/restarting.py 5 30 \
+        pytest -s -o faulthandler_timeout=0 tests/test_batch_storm.py
 
-runs the long one and prints its account; without it the storm is short.
+runs the long one on PostgreSQL, restarts that, and prints its account; without it the storm is short.
 """
 
 import os
@@ -14,7 +15,7 @@ from contextlib import suppress
 
 import helpers
 import pytest
-from django.db import OperationalError, connection
+from django.db import InterfaceError, OperationalError, connection
 from probe import tasks
 from probe.models import Run
 
@@ -48,10 +49,23 @@ def crew(processes, txtasks, request):
 def kill_until(over):
     kills = 0
     while kills < KILLS and not over.wait(KILL_EVERY):
-        with suppress(ProcessLookupError, OperationalError):
-            os.kill(random.choice(helpers.worker_pids() or [0]) or 2**22, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.kill(random.choice(unless_away(helpers.worker_pids) or [2**22]), signal.SIGKILL)
             kills += 1
     return kills
+
+
+def unless_away(look):
+    """What it returns; nothing while the database restarts."""
+    try:
+        return look()
+    except (OperationalError, InterfaceError):
+        connection.close()
+        return None
+
+
+def is_over():
+    return not Task.objects.exclude(status=Status.DEAD).exists()
 
 
 def told():
@@ -69,10 +83,10 @@ def test_each_batch_is_told_of_once_after_its_last_member(crew):
             tasks.fragile.enqueue()
     with helpers.second_session(lambda: kills.append(kill_until(over))):
         try:
-            helpers.wait_until(lambda: told().count() >= BATCHES, seconds=PATIENCE)
             helpers.wait_until(
-                lambda: not Task.objects.exclude(status=Status.DEAD).exists(), seconds=PATIENCE
+                lambda: unless_away(lambda: told().count() >= BATCHES), seconds=PATIENCE
             )
+            helpers.wait_until(lambda: unless_away(is_over), seconds=PATIENCE)
         finally:
             over.set()
     seconds = time.monotonic() - began
