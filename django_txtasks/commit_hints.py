@@ -40,13 +40,11 @@ class _CommitHook:
         tasks: (id, queue) of those to notify workers about: of each queue one more than hints will name, at most.
     """
 
-    __slots__ = ("_alias", "_config", "_numbers", "tasks")
-    __qualname__ = "django_txtasks hints"  # Django's log of a failed hook names it
-
     def __init__(self, alias: str, config: Config) -> None:
         self._alias, self._config = alias, config
         self.tasks: list[tuple[uuid.UUID, str]] = []
         self._numbers: dict[str, int] = {}
+        self.__qualname__ = "django_txtasks hints"  # Django's log of a failed hook names it
 
     def add(self, tasks: Iterable[tuple[uuid.UUID, str]]) -> None:
         """Keep what hints will name; the first one beyond them says that there are more."""

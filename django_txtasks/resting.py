@@ -10,6 +10,8 @@ FEW_IDS = 2
 """Ids that may come during such a rest. Where more come it rests longer, in proportion: a process that commits so
 often fills a processor, or its share of one, and what sending takes of it is missing elsewhere."""
 LONGEST_REST_SECONDS = 0.1
+USUAL_SECONDS = 0.0001
+"""With which that average begins: the first hint of a session takes much longer than all others."""
 NEWEST_SHARE = 0.1
 """Share of the last time that sending took in that average."""
 
@@ -18,7 +20,7 @@ class Rest:
     """When the next hint may be sent. The first one is sent at once."""
 
     def __init__(self) -> None:
-        self._mean_seconds = 0.0
+        self._mean_seconds = USUAL_SECONDS
         self._last_begin = 0.0
         self._end = 0.0
 
@@ -47,6 +49,6 @@ class Rest:
         self._last_begin = sending_began
 
     def _took(self, seconds: float) -> None:
-        """Update the average. It begins with the first time: from zero on it would rest too little for long."""
-        share = NEWEST_SHARE if self._mean_seconds else 1.0
-        self._mean_seconds += share * (seconds - self._mean_seconds)
+        """Update the average. What comes once, such as a server that was frozen, does not count for long."""
+        seconds = min(seconds, LONGEST_REST_SECONDS / REST)
+        self._mean_seconds += NEWEST_SHARE * (seconds - self._mean_seconds)

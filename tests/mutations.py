@@ -467,7 +467,7 @@ MUTANTS = [
            {"    _senders, _lock = {}, threading.Lock()\n": "    _lock = threading.Lock()\n"},
            "test_database_hints.py"),
     Mutant("database hints: a sender keeps its session", "hints/sender.py",
-           {" and time.monotonic() >= end:": ":"}, "test_database_hints.py"),
+           {" and time.monotonic() >= self._used_at + IDLE_SECONDS:": ":"}, "test_database_hints.py"),
     Mutant("database hints: the buffer is bounded", "hints/sender.py",
            {"if len(waiting) < MOST_IDS:": "if True:"}, "test_database_hints.py"),
     Mutant("hints: who sends many rests longer", "resting.py",

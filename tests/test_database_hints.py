@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -21,6 +22,7 @@ from servers import PgBouncer, Postgres
 from django_txtasks import batch, enqueue_many, enqueue_task, hints, resting, signals
 from django_txtasks.commit_hints import notify_on_commit
 from django_txtasks.conf import get_config
+from django_txtasks.exceptions import TimedOut
 from django_txtasks.hints import MOST_IDS
 from django_txtasks.hints.delivery import Delivery
 from django_txtasks.lifecycle import operators
@@ -241,6 +243,52 @@ def test_what_one_hint_has_no_room_for_is_sent_by_the_other_thread(hints_only):
         many = enqueue_many((tasks.note, ()) for _ in range(channel.IDS_PER_HINT + 1))
         helpers.wait_until(lambda: {one.id for one in many} <= set(ids(heard)))
     assert len(ids(heard)) == 1 + len(handles) + len(many)
+
+
+def test_while_an_answer_does_not_come_other_threads_run(hints_only):
+    """Also with psycopg's compiled parts, in which libpq's own wait would stop this one."""
+    with listening() as (_, heard):
+        enqueue_task(tasks.note)
+        ours = at_rest()
+        pid = ours._session.connection.info.backend_pid
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            second = enqueue_task(tasks.note)
+            helpers.wait_until(ours._in_use.is_held)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        helpers.wait_until(lambda: second.id in ids(heard))
+
+
+def test_a_session_that_does_not_answer_is_given_up(hints_only, monkeypatch):
+    monkeypatch.setattr(channel, "ANSWER_SECONDS", 0.2)
+    with listening() as (_, heard), told(signals.hints_failed) as failures:
+        enqueue_task(tasks.note)
+        frozen = at_rest()._session.connection.info.backend_pid
+        os.kill(frozen, signal.SIGSTOP)
+        try:
+            second = enqueue_task(tasks.note)
+            helpers.wait_until(lambda: second.id in ids(heard))
+        finally:
+            os.kill(frozen, signal.SIGCONT)
+    assert "no answer" in failures[0]["error"]
+
+
+@pytest.mark.parametrize("place", ["_send_at_once", "_wake"])
+def test_a_time_limit_in_the_midst_of_it_stops_no_hint(hints_only, monkeypatch, place):
+    monkeypatch.setattr(sender, "LOOK_SECONDS", 0.1)
+
+    def interrupted():
+        ours._woken = place == "_wake"
+        raise TimedOut
+
+    with listening() as (_, heard):
+        enqueue_task(tasks.note)
+        ours = at_rest()
+        with monkeypatch.context() as patch, ours._in_use.held():
+            patch.setattr(ours, place, interrupted)
+            second = enqueue_task(tasks.note)
+        helpers.wait_until(lambda: second.id in ids(heard))
 
 
 def test_a_hint_whose_answer_never_comes_is_sent_again(hints_only):

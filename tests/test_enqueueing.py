@@ -19,6 +19,7 @@ from probe.models import Run
 
 from django_txtasks import aenqueue_task, enqueue_many, enqueue_task, signals
 from django_txtasks.commit_hints import _CommitHook
+from django_txtasks.conf import get_config
 from django_txtasks.enqueueing import NotTransactionalWarning
 from django_txtasks.exceptions import (
     InvalidArguments,
@@ -455,6 +456,11 @@ def test_async_code_enqueues_too():
 
 def hooks():
     return [hook for _, hook, *_ in connection.run_on_commit if isinstance(hook, _CommitHook)]
+
+
+def test_a_hook_has_a_name_for_the_log(txtasks):
+    """Django 5.2 asks for it, where a hook fails, without asking whether there is one."""
+    assert _CommitHook("default", get_config()).__qualname__ == "django_txtasks hints"
 
 
 def test_whoever_listens_hears_of_each_task():

@@ -7,6 +7,8 @@ of its own, do not hear each other.
 from __future__ import annotations
 
 import json
+import selectors
+import time
 import uuid
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -16,6 +18,8 @@ from psycopg.pq import ExecStatus  # this module is imported where there is Post
 
 IDS_PER_HINT = 200
 """Ids in one message, with which a queue's name of 100 characters still has room: it may have 7,999 bytes."""
+ANSWER_SECONDS = 10.0
+"""Seconds after which a session that does not answer is given up."""
 _NAME = "'txtasks_' || COALESCE(to_regclass('txtasks_task')::oid, 0)"
 _SELECT_NAME = f"SELECT {_NAME}"
 # A hint need not outlive a crash of the server: without this its commit would wait for the disk. For this
@@ -93,16 +97,38 @@ def may_send_at_once(session: Any) -> None:
 
 
 def read_answer(session: Any) -> None:
-    """Wait for the answer to ``send_at_once``.
+    """Wait for the answer to ``send_at_once``. Other threads run meanwhile, which libpq's own wait keeps from it.
 
     Raises:
-        DatabaseError: the message was not sent.
+        DatabaseError: the message was not sent, or nobody answers.
+        psycopg.Error: the session has ended.
     """
-    results = list(iter(session.pgconn.get_result, None))
+    end = time.monotonic() + ANSWER_SECONDS
+    results = []
+    while True:
+        _wait_for_result(session.pgconn, end)
+        result = session.pgconn.get_result()
+        if result is None:
+            break
+        results.append(result)
     if not results:
         raise OperationalError("There is no answer.")
     for result in results:
         _check(result)
+
+
+def _wait_for_result(pgconn: Any, end: float) -> None:
+    """Return when ``get_result`` would not wait."""
+    unsent = pgconn.flush()
+    pgconn.consume_input()
+    while unsent or pgconn.is_busy():
+        with selectors.DefaultSelector() as selector:
+            write = selectors.EVENT_WRITE if unsent else 0
+            selector.register(pgconn.socket, selectors.EVENT_READ | write)
+            if not selector.select(max(0.0, end - time.monotonic())):
+                raise OperationalError(f"There is no answer after {ANSWER_SECONDS:g} s.")
+        pgconn.consume_input()
+        unsent = pgconn.flush()
 
 
 def listen(session: Any) -> str:

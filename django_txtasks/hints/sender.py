@@ -20,6 +20,8 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+import psycopg  # this module is imported where there is PostgreSQL
+
 from django_txtasks.brief_lock import BriefLock
 from django_txtasks.hints import MOST_IDS, channel
 from django_txtasks.hints.failures import Failures
@@ -30,6 +32,8 @@ from django_txtasks.wakeup import WakeEvent
 FLUSH_SECONDS = 2.0
 IDLE_SECONDS = 60.0
 """Seconds without a hint after which the session is closed."""
+LOOK_SECONDS = 5.0
+"""Seconds after which the thread looks without having been woken: a time limit may have interrupted who was to."""
 
 _senders: dict[str, Sender] = {}
 _lock = threading.Lock()
@@ -98,6 +102,7 @@ class Sender:
         self._session: Any = None
         self._in_use = BriefLock()
         self._unanswered: _Packed | None = None
+        self._used_at = 0.0
         self._rest = Rest()
         self._failures = Failures("Sender of hints", alias)
 
@@ -111,11 +116,13 @@ class Sender:
                 waiting.append(task_id)
             else:
                 self._more.add(queue)
-        self._send_at_once()
-        if self._thread is None:
-            self._start()
-        if not self._woken:
-            self._wake()
+        try:
+            self._send_at_once()
+        finally:  # also where a time limit interrupts this thread
+            if self._thread is None:
+                self._start()
+            if not self._woken:
+                self._wake()
 
     def _send_at_once(self) -> None:
         """Give what waits to the socket, if one hint has room for it and nothing is in the way.
@@ -132,7 +139,7 @@ class Sender:
                 self._unanswered = packed
                 channel.send_at_once(self._session.connection, packed.text())
                 self._rest.begin(begin, len(packed.ids), counts=False)
-        except Exception:  # the session has ended: the thread finds out, and sends it again
+        except psycopg.Error:  # the session has ended: the thread finds out, and sends it again
             return
         finally:
             lock.release()
@@ -188,11 +195,11 @@ class Sender:
         self._woken = False
         if self._has_to_do() or self._closing.is_set():
             return
-        end = time.monotonic() + IDLE_SECONDS
-        self._wake_event.wait(IDLE_SECONDS if self._session else threading.TIMEOUT_MAX)
-        if not self._woken and time.monotonic() >= end:  # not where an old call woke it
+        self._wake_event.wait(min(LOOK_SECONDS, IDLE_SECONDS))
+        if self._session is not None and time.monotonic() >= self._used_at + IDLE_SECONDS:
             with self._in_use.held():
-                self._close()
+                if self._unanswered is None:
+                    self._close()
 
     def _rest_and_send(self) -> bool:
         """Leave time to others, then send what waits. False = it failed, and the process ends."""
@@ -204,6 +211,7 @@ class Sender:
                 if self._something_waits():
                     begin = time.monotonic()
                     self._rest.begin(begin, self._send())
+                self._used_at = time.monotonic()
         except Exception as error:  # whatever a backend raises: without this thread no hint is sent
             with self._in_use.held():
                 self._close()
