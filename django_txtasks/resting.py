@@ -6,8 +6,8 @@ import time
 
 REST = 40
 """How many times as long as sending takes on average it rests: on a machine that is busy that is longer, too."""
-FEW_IDS = 2
-"""Ids that may come during such a rest. Where more come it rests longer, in proportion: a process that commits so
+FEW_IDS = 1
+"""As many may come during such a rest. Where more come it rests longer, in proportion: a process that commits so
 often fills a processor, or its share of one, and what sending takes of it is missing elsewhere."""
 LONGEST_REST_SECONDS = 0.1
 USUAL_SECONDS = 0.0001
