@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 
 REST = 40
-"""How many times as long as sending takes on average it rests: on a machine that is busy that is longer, too."""
-FEW_IDS = 1
-"""As many may come during such a rest. Where more come it rests longer, in proportion: a process that commits so
-often fills a processor, or its share of one, and what sending takes of it is missing elsewhere."""
+"""How many times as long as sending takes on average it rests: on a machine that is busy that is longer, too.
+
+Where more than one task comes in such a rest it is longer in proportion: a process that commits so often fills a
+processor, or its share of one, and what sending takes of it is missing elsewhere.
+"""
 LONGEST_REST_SECONDS = 0.1
 USUAL_SECONDS = 0.0001
 """With which that average begins: the first hint of a session takes much longer than all others."""
@@ -45,7 +46,7 @@ class Rest:
             self._took(now - sending_began)
         rest = REST * self._mean_seconds
         came = ids * rest / max(1e-6, sending_began - self._last_begin)
-        self._end = now + min(LONGEST_REST_SECONDS, rest * max(1.0, came / FEW_IDS))
+        self._end = now + min(LONGEST_REST_SECONDS, rest * max(1.0, came))
         self._last_begin = sending_began
 
     def _took(self, seconds: float) -> None:

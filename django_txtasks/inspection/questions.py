@@ -1,4 +1,4 @@
-"""What an audit asks the tables: findings that may turn up, and the queries for them."""
+"""Questions of an audit to the tables: findings that may turn up, and the queries for them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class View:
 
     Attributes:
         now: the database's clock.
-        workers: at most MOST of them.
+        workers: at most MAX_COUNTED_ROWS of them.
     """
 
     alias: str
