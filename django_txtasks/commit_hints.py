@@ -10,6 +10,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_txtasks import hints
 from django_txtasks.conf import Config, get_config
+from django_txtasks.hint_sender import BUFFER_IDS
 
 
 def notify_on_commit(alias: str, tasks: Iterable[tuple[uuid.UUID, str]]) -> None:
@@ -51,7 +52,7 @@ class _CommitHook:
         numbers = self._numbers
         for task in tasks:
             number = numbers.get(task[1], 0)
-            if number <= hints.MOST_IDS:
+            if number <= BUFFER_IDS:
                 numbers[task[1]] = number + 1
                 self.tasks.append(task)
 

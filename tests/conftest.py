@@ -63,7 +63,6 @@ def broker(txtasks):
     txtasks(broker_url=url, queue_prefix=prefix)
     yield url
     publisher.close_all()
-    publisher._start_afresh()
     names = [f"{name}{of}" for name in ("default", "mail", "@lost") for of in ("", "@second")]
     helpers.delete_queues(url, [f"{prefix}.{name}" for name in names])
 

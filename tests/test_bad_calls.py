@@ -13,9 +13,9 @@ from django.test.utils import CaptureQueriesContext
 from probe import tasks
 
 from django_txtasks import enqueue_many, enqueue_task
-from django_txtasks.broker import BUFFER_IDS
 from django_txtasks.commit_hints import _CommitHook
 from django_txtasks.enqueueing import NotTransactionalWarning
+from django_txtasks.hint_sender import BUFFER_IDS
 from django_txtasks.lifecycle.enqueueing import (
     BYTES_PER_STATEMENT,
     NewTask,

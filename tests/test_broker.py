@@ -22,7 +22,7 @@ from proxy import Proxy
 from servers import free_port
 
 from django_txtasks import broker as broker_room
-from django_txtasks import enqueue_many, enqueue_task
+from django_txtasks import enqueue_many, enqueue_task, hint_sender
 from django_txtasks.broker import publisher, topology
 from django_txtasks.broker.link import Link
 from django_txtasks.conf import get_config
@@ -210,7 +210,6 @@ def test_a_worker_hears_again_after_its_connection_was_cut(broker, txtasks):
             tasks.note.enqueue("heard")
             helpers.wait_until(lambda: helpers.runs("heard"))
         publisher.close_all()
-        publisher._start_afresh()
 
 
 def test_without_hints_the_scan_finds_the_task(txtasks):
@@ -222,7 +221,7 @@ def test_without_hints_the_scan_finds_the_task(txtasks):
 
     call_command("runworkers", max_tasks=1, verbosity=0)
     assert helpers.runs("found") == 1
-    publisher._start_afresh()
+    publisher._publishers.start_afresh()
 
 
 @pytest.mark.once
@@ -235,7 +234,6 @@ def test_a_black_hole_neither_delays_nor_fails_a_request(broker, txtasks):
                 enqueue_task(tasks.note)
         assert Task.objects.count() == 50
         publisher.close_all()  # ends after its time, though nobody answers
-        publisher._start_afresh()
 
 
 @pytest.mark.once
@@ -264,7 +262,6 @@ def test_what_many_transactions_left_waiting_is_packed_into_few_hints(broker, tx
         proxy.swallow = False
         helpers.wait_until(lambda: waiting(broker) > 1 and waiting(broker, "mail") > 1)
         publisher.close_all()
-        publisher._start_afresh()
     got = received(broker, "default") + received(broker, "mail")
     assert [len(packed) for packed, _ in got] == [100, 10, 100, 10]
     assert {one for packed, _ in got for one in packed} == set(ids)
@@ -275,10 +272,9 @@ def test_what_many_transactions_left_waiting_is_packed_into_few_hints(broker, tx
 def test_hints_name_so_many_ids_and_then_say_that_there_are_more(broker):
     with pika.BlockingConnection(pika.URLParameters(broker)) as amqp:
         topology.declare(amqp.channel(), queue_name())
-    number = publisher.BUFFER_IDS
+    number = hint_sender.BUFFER_IDS
     handles = enqueue_many((tasks.note, ()) for _ in range(number + 50))
     publisher.close_all()
-    publisher._start_afresh()
     got = received(broker, "default")
     assert [one for packed, _ in got for one in packed] == [one.id for one in handles[:number]]
     assert [(len(packed), more) for packed, more in got] == [(100, True)] * (number // 100)
@@ -291,22 +287,21 @@ def test_the_buffer_keeps_the_first_ids_while_rabbitmq_is_away(broker, txtasks):
         topology.declare(amqp.channel(), queue_name())
     with Proxy(url.host, url.port, swallow=True) as proxy:
         txtasks(broker_url=broker.replace(f":{url.port}/", f":{proxy.port}/"))
-        ids = [uuid.uuid4() for _ in range(publisher.BUFFER_IDS + 50)]
+        ids = [uuid.uuid4() for _ in range(hint_sender.BUFFER_IDS + 50)]
         for one in ids:
             broker_room.notify(get_config(), "default", [(one, "default")])
         proxy.swallow = False
-        helpers.wait_until(lambda: waiting(broker) == publisher.BUFFER_IDS // 100)
+        helpers.wait_until(lambda: waiting(broker) == hint_sender.BUFFER_IDS // 100)
         publisher.close_all()
-        publisher._start_afresh()
     got = received(broker, "default")
-    assert [one for packed, _ in got for one in packed] == ids[: publisher.BUFFER_IDS]
+    assert [one for packed, _ in got for one in packed] == ids[: hint_sender.BUFFER_IDS]
     assert got[0][1]
 
 
 def test_what_no_hint_names_is_found_at_once(hints_only, monkeypatch):
     """One worker takes all of it, in several turns."""
-    monkeypatch.setattr(publisher, "BUFFER_IDS", 100)
-    number = publisher.BUFFER_IDS + 150
+    monkeypatch.setattr(hint_sender, "BUFFER_IDS", 100)
+    number = hint_sender.BUFFER_IDS + 150
     with helpers.working():
         enqueue_many((tasks.note, ()) for _ in range(number))
         helpers.wait_until(lambda: helpers.counts()["finished"] == number)
@@ -325,9 +320,9 @@ def test_a_hint_without_ids_says_only_that_there_is_something(hints_only):
 SCRIPT = """
 import django, os
 django.setup()
-from django_txtasks.broker import publisher
+from django_txtasks import hint_sender
 from probe import tasks
-publisher.FLUSH_SECONDS = 60  # this machine may be busy
+hint_sender.FLUSH_SECONDS = 60  # this machine may be busy
 tasks.note.enqueue("parent")
 {more}
 """
@@ -430,7 +425,6 @@ def test_hints_go_through_tls(rabbitmq_with_tls, txtasks):
             helpers.wait_until(lambda: helpers.counts()["finished"] == 30)
     finally:
         publisher.close_all()
-        publisher._start_afresh()
 
 
 @pytest.mark.once
@@ -443,7 +437,7 @@ def test_a_certificate_that_cannot_be_verified_is_told_of_and_tasks_run(
     tasks.note.enqueue("without RabbitMQ")
     helpers.wait_until(lambda: helpers.runs("without RabbitMQ"))
     helpers.wait_until(lambda: "CERTIFICATE_VERIFY_FAILED" in processes.log_of(worker))
-    publisher._start_afresh()
+    publisher._publishers.start_afresh()
 
 
 @pytest.mark.once
@@ -455,7 +449,7 @@ def test_the_password_of_the_broker_is_never_shown(txtasks, caplog):
         lambda: "no connection to RabbitMQ at amqp://127.0.0.1:1/vhost" in caplog.text
     )
     assert "hunter2" not in caplog.text
-    publisher._start_afresh()
+    publisher._publishers.start_afresh()
 
 
 @pytest.mark.once

@@ -23,7 +23,7 @@ from django_txtasks import batch, enqueue_many, enqueue_task, hints, resting, si
 from django_txtasks.commit_hints import notify_on_commit
 from django_txtasks.conf import get_config
 from django_txtasks.exceptions import TimedOut
-from django_txtasks.hints import MOST_IDS
+from django_txtasks.hint_sender import BUFFER_IDS
 from django_txtasks.hints.delivery import Delivery
 from django_txtasks.lifecycle import operators
 from django_txtasks.wakeup import WakeEvent
@@ -158,18 +158,18 @@ def test_ten_thousand_tasks_of_one_transaction_run_without_waiting_for_a_scan(hi
 
 def test_ids_beyond_the_buffer_are_told_as_more(hints_only):
     with listening() as (_, heard):
-        handles = enqueue_many((tasks.note, ()) for _ in range(MOST_IDS + 1))
-        helpers.wait_until(lambda: len(ids(heard)) == MOST_IDS)
+        handles = enqueue_many((tasks.note, ()) for _ in range(BUFFER_IDS + 1))
+        helpers.wait_until(lambda: len(ids(heard)) == BUFFER_IDS)
     assert ids(heard) == [handle.id for handle in handles[:-1]]
     assert all(hint.more for hint in heard)
 
 
 def test_ids_that_fit_are_told_without_more_in_few_messages(hints_only):
     with listening() as (_, heard):
-        enqueue_many((tasks.note, ()) for _ in range(MOST_IDS))
-        helpers.wait_until(lambda: len(ids(heard)) == MOST_IDS)
+        enqueue_many((tasks.note, ()) for _ in range(BUFFER_IDS))
+        helpers.wait_until(lambda: len(ids(heard)) == BUFFER_IDS)
     assert not any(hint.more for hint in heard)
-    assert len(heard) == MOST_IDS // channel.IDS_PER_HINT
+    assert len(heard) == BUFFER_IDS // channel.IDS_PER_HINT
 
 
 def test_the_longest_message_is_one_that_postgresql_takes():
@@ -289,6 +289,27 @@ def test_a_time_limit_in_the_midst_of_it_stops_no_hint(hints_only, monkeypatch, 
             patch.setattr(ours, place, interrupted)
             second = enqueue_task(tasks.note)
         helpers.wait_until(lambda: second.id in ids(heard))
+
+
+def test_a_sender_has_one_thread_though_who_started_it_was_interrupted(hints_only, monkeypatch):
+    start = threading.Thread.start
+
+    def interrupted(thread):
+        start(thread)
+        raise TimedOut
+
+    with listening() as (_, heard):
+        ours = sender.of_process("default")
+        with monkeypatch.context() as patch, pytest.raises(TimedOut):
+            patch.setattr(threading.Thread, "start", interrupted)
+            ours._start()
+        ours._start()
+        first = enqueue_task(tasks.note)
+        ours._run()  # as a thread that was started before another one
+        second = enqueue_task(tasks.note)
+        helpers.wait_until(lambda: {first.id, second.id} <= set(ids(heard)))
+    mine = [one for one in threading.enumerate() if one.name == "txtasks-hints"]
+    assert mine == [ours._thread]
 
 
 def test_a_hint_whose_answer_never_comes_is_sent_again(hints_only):
@@ -537,11 +558,13 @@ def test_a_forked_child_sends_by_a_session_of_its_own(hints_only):
         first = enqueue_task(tasks.note)
         helpers.wait_until(lambda: ids(heard) == [first.id])
         of_child, last = uuid.uuid4(), uuid.uuid4()
+        of_parent = sender.of_process("default")
         child = os.fork()
         if not child:
-            sender.of_process("default").notify([(of_child, "default")])
+            ours = sender.of_process("default")
+            ours.notify([(of_child, "default")])
             hints.flush()
-            os._exit(0)
+            os._exit(int(ours is of_parent))
         assert os.waitpid(child, 0)[1] == 0
         helpers.wait_until(lambda: of_child in ids(heard))
         sender.of_process("default").notify([(last, "default")])
@@ -589,6 +612,7 @@ def test_a_worker_in_this_process_leaves_no_thread_and_no_session(hints_only):
 
 def test_a_sender_with_nothing_to_do_closes_its_session(hints_only, monkeypatch):
     monkeypatch.setattr(sender, "IDLE_SECONDS", 0.2)
+    monkeypatch.setattr(sender, "LOOK_SECONDS", 0.2)
     with listening() as (_, heard):
         for _ in range(2):
             handle = enqueue_task(tasks.note)
@@ -615,7 +639,7 @@ def test_where_it_is_off_enqueueing_leaves_no_trace(txtasks):
     with transaction.atomic():
         enqueue_task(tasks.note)
         assert not connection.run_on_commit
-    assert not sender._senders
+    assert not sender._senders._senders
     assert hints.of_database(get_config(), helpers.subscription(), print) is None
 
 

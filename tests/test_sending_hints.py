@@ -39,12 +39,11 @@ def through_proxy(broker, txtasks):
         txtasks(broker_url=broker.replace(f":{url.port}/", f":{proxy.port}/"))
         yield proxy
         publisher.close_all()
-        publisher._start_afresh()
 
 
 def test_a_hint_needs_no_other_thread(broker, monkeypatch):
     ours = ready()
-    monkeypatch.setattr(ours, "_send_later", None)  # it would be called in vain
+    monkeypatch.setattr(ours, "_have_it_sent", None)  # it would be called in vain
     task_id = enqueue_task(tasks.note).id
     helpers.wait_until(lambda: waiting(broker) == 2)
     assert packed(broker)[-1] == task_id
@@ -65,7 +64,6 @@ def test_hints_that_come_quickly_are_packed_together(broker, monkeypatch):
     ready()
     ids = [enqueue_task(tasks.note).id for _ in range(50)]
     publisher.close_all()
-    publisher._start_afresh()
     hints = received(broker, "default")[1:]
     assert [one for found, _ in hints for one in found] == ids
     assert len(hints) < 25
@@ -77,7 +75,7 @@ def test_one_transaction_tells_all_its_queues_at_once(broker, monkeypatch):
     ours = publisher.of_process(get_config())
     helpers.wait_until(lambda: len(ours._declared) == 2 and not ours._woken)
     helpers.wait_until(ours._rest.is_over)
-    monkeypatch.setattr(ours, "_send_later", None)  # it would be called in vain
+    monkeypatch.setattr(ours, "_have_it_sent", None)  # it would be called in vain
     with transaction.atomic():
         enqueue_many([(tasks.note, ()), (tasks.mail, ())])
     helpers.wait_until(lambda: waiting(broker) == waiting(broker, "mail") == 2)
@@ -97,7 +95,6 @@ def test_hints_of_many_threads_all_arrive_once_each(broker):
     for thread in threads:
         thread.join()
     publisher.close_all()
-    publisher._start_afresh()
     got = packed(broker)[1:]
     assert sorted(got) == sorted(ids)
 

@@ -19,9 +19,6 @@ from collections.abc import Iterable
 
 from django_txtasks.conf import Config
 
-BUFFER_IDS = 1_000
-"""Ids that may wait for a queue. Of further ones the hints say only that there are more."""
-
 
 def notify(config: Config, alias: str, tasks: Iterable[tuple[uuid.UUID, str]]) -> None:
     """Send hints for (id, queue) pairs some time soon, if there is a broker.

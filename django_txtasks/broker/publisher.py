@@ -10,81 +10,35 @@ Hints are transient and unconfirmed: losing one costs latency until the next sca
 
 from __future__ import annotations
 
-import atexit
-import os
-import threading
 import time
 import uuid
 from collections import deque
 from collections.abc import Iterable
 
-import pika
-
-from django_txtasks.brief_lock import BriefLock
-from django_txtasks.broker import BUFFER_IDS, quiet, topology
+from django_txtasks.broker import quiet, topology
 from django_txtasks.broker.link import Link
 from django_txtasks.conf import Config
-from django_txtasks.resting import Rest
-from django_txtasks.wakeup import WakeEvent
+from django_txtasks.hint_sender import HintSender, SendersOfProcess
 
-FLUSH_SECONDS = 2.0
-IDLE_SECONDS = 5.0
+QUIET_LOOK_SECONDS = 5.0
 """Seconds between two looks at a quiet connection: well within its heartbeat."""
-LOOK_SECONDS = 1.0
-"""Seconds between two looks at a busy connection."""
-
-_publishers: dict[tuple[str | None, str], Publisher] = {}
-_lock = threading.Lock()
+BUSY_LOOK_SECONDS = 1.0
 
 
 def of_process(config: Config) -> Publisher:
     """Return this process's publisher; the first call makes it, and one in each forked child."""
-    key = (config.broker_url, config.queue_prefix)
-    publisher = _publishers.get(key)
-    if publisher is None:
-        with _lock:
-            publisher = _publishers.setdefault(key, Publisher(config))
-    return publisher
+    return _publishers.get((config.broker_url, config.queue_prefix), Publisher, config)
 
 
-def _start_afresh() -> None:
-    """Begin anew in a forked child: it has no thread, and the socket belongs to its parent."""
-    global _publishers, _lock
-    _publishers, _lock = {}, threading.Lock()
-
-
-os.register_at_fork(after_in_child=_start_afresh)
-
-
-def close_all() -> None:
-    """Send what waits, for at most FLUSH_SECONDS, and end."""
-    for publisher in list(_publishers.values()):
-        publisher.close(FLUSH_SECONDS)
-
-
-atexit.register(close_all)
-
-
-class Publisher:
-    """A bounded buffer of ids for each of RabbitMQ's queues, and the thread that packs them into hints.
-
-    The connection is used by one thread at a time, which holds ``_in_use``.
-    """
+class Publisher(HintSender):
+    """Sends hints to RabbitMQ's queues, through a connection of its own."""
 
     def __init__(self, config: Config) -> None:
+        super().__init__("txtasks-publisher", QUIET_LOOK_SECONDS)
         self.config = config
-        self._waiting: dict[str, deque[uuid.UUID]] = {}
-        self._more: set[str] = set()
-        self._wake_event = WakeEvent()
-        self._woken = False
-        self._closing = threading.Event()
-        self._thread: threading.Thread | None = None
-        self._starting = threading.Lock()
-        self._in_use = BriefLock()
         self._link = Link(config, "Publisher")
         self._declared: set[str] = set()
         self._looked_at = 0.0
-        self._rest = Rest()
 
     def notify(self, alias: str, tasks: Iterable[tuple[uuid.UUID, str]]) -> None:
         """Send hints for (id, queue) pairs now, or put them into the buffer."""
@@ -95,7 +49,9 @@ class Publisher:
         for name, ids in of_queue.items():
             queue = topology.hint_queue(self.config, alias, name)
             if is_resting or not self._send_now(queue, ids):
-                self._send_later(queue, ids)
+                for task_id in ids:
+                    self._keep(queue, task_id)
+                self._have_it_sent()
             else:
                 sent += len(ids)
         if sent:
@@ -115,68 +71,14 @@ class Publisher:
         finally:
             lock.release()
 
-    def _send_later(self, queue: str, ids: list[uuid.UUID]) -> None:
-        """Put ids into the buffer, and wake the thread."""
-        waiting = self._waiting.setdefault(queue, deque())
-        room = max(0, BUFFER_IDS - len(waiting))
-        waiting.extend(ids[:room])
-        if len(ids) > room:
-            self._more.add(queue)
-        if self._thread is None:
-            self._start()
-        if not self._woken:
-            self._wake()
-
-    def close(self, seconds: float) -> None:
-        """Stop, after sending what waits or after ``seconds``, whichever comes first."""
-        self._closing.set()
-        self._wake()
-        if self._thread is not None:
-            self._thread.join(seconds)
-
-    def _start(self) -> None:
-        with self._starting:
-            if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name="txtasks-publisher", daemon=True
-                )
-                self._thread.start()
-
     def _run(self) -> None:
         with quiet.ours():
-            self._publish_until_closed()
+            super()._run()
 
-    def _publish_until_closed(self) -> None:
-        while not (self._closing.is_set() and not self._something_waits()):
-            try:
-                with self._in_use.held():
-                    self._publish_what_waits()
-            except (
-                Exception
-            ) as error:  # pika raises many kinds; without this thread no hint is sent
-                with self._in_use.held():
-                    pause = self._link.failed(error)
-                if self._closing.is_set():
-                    return
-                self._closing.wait(pause)
-            else:
-                self._wake_event.wait(IDLE_SECONDS)
-                self._closing.wait(self._rest.seconds_left())
-            self._woken = False  # before looking at what waits: what comes later wakes it again
-        with self._in_use.held():
-            self._link.close()
-
-    def _wake(self) -> None:
-        self._woken = True
-        self._wake_event.wake()
-
-    def _something_waits(self) -> bool:
-        return any(self._waiting.values()) or bool(self._more)
-
-    def _publish_what_waits(self) -> None:
+    def _send_what_waits(self) -> None:
         if self._link.connection is not None:
-            self._look_after(self._link.connection)
-        elif self._something_waits():
+            self._look_after()
+        else:
             self._connect()
         while self._something_waits():
             of_queue = {
@@ -190,15 +92,24 @@ class Publisher:
             number = sum(self._publish(queue, ids) for queue, ids in of_queue.items())
             self._rest.begin(begin, number)
 
-    def _look_after(self, connection: pika.BlockingConnection) -> None:
+    def _look_after(self) -> None:
         """Hear what RabbitMQ has to say, if it has said something, or that was not done a moment ago.
 
         It costs more than a hint does, and the requests of this process wait for the GIL meanwhile.
         """
-        now = time.monotonic()
-        if now - self._looked_at > LOOK_SECONDS or topology.has_something_to_say(connection):
+        connection, now = self._link.connection, time.monotonic()
+        if connection is None:
+            return
+        is_due = now - self._looked_at > BUSY_LOOK_SECONDS
+        if is_due or topology.has_something_to_say(connection):
             self._looked_at = now
             connection.process_data_events(0)
+
+    def _failed(self, error: Exception) -> float:
+        return self._link.failed(error)
+
+    def _close(self) -> None:
+        self._link.close()
 
     def _declare(self, queue: str) -> None:
         if queue not in self._declared:
@@ -225,3 +136,7 @@ class Publisher:
     def _connect(self) -> None:
         self._declared.clear()
         self._link.ready(self._link.open().channel())
+
+
+_publishers: SendersOfProcess[Publisher] = SendersOfProcess()
+close_all = _publishers.close_all

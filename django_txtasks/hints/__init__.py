@@ -24,9 +24,6 @@ from django_txtasks import broker
 from django_txtasks.conf import Config
 from django_txtasks.lifecycle.turn import Subscription
 
-MOST_IDS = broker.BUFFER_IDS
-"""Ids of a queue that one transaction's hints name; of further ones they say only that there are more."""
-
 
 def can_notify(config: Config, vendor: str) -> bool:
     """Say whether ``notify`` tells anybody of tasks in a database of this vendor."""

@@ -1,0 +1,188 @@
+"""A sender of hints, as RabbitMQ's and PostgreSQL's are: a buffer, and a thread that sends what waits in it."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import threading
+import time
+import uuid
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Hashable
+from typing import Any, Generic, TypeVar
+
+from django_txtasks.brief_lock import BriefLock
+from django_txtasks.resting import Rest
+from django_txtasks.wakeup import WakeEvent
+
+FLUSH_SECONDS = 2.0
+BUFFER_IDS = 1_000
+"""Ids that may wait for a queue. Of further ones hints say only that there are more."""
+
+
+class HintSender(ABC):
+    """A bounded buffer of ids for each queue, and the thread that packs them into hints.
+
+    The connection is used by one thread at a time, which holds ``_in_use``. Subclasses say what a connection is.
+
+    Args:
+        name: of the thread.
+        look_seconds: how often it looks after a quiet connection, and whether something waits: a time limit may
+            have interrupted who was to wake it.
+    """
+
+    def __init__(self, name: str, look_seconds: float) -> None:
+        self._name, self._look_seconds = name, look_seconds
+        self._waiting: dict[str, deque[uuid.UUID]] = {}
+        self._more: set[str] = set()
+        self._wake_event = WakeEvent()
+        self._woken = False
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
+        self._in_use = BriefLock()
+        self._rest = Rest()
+
+    def ask_to_close(self) -> None:
+        """Have the thread end when it has sent what waits."""
+        self._closing.set()
+        self._wake()
+
+    def join(self, seconds: float) -> None:
+        """Wait for the thread's end, or for ``seconds``."""
+        if self._thread is not None:
+            self._thread.join(seconds)
+
+    @abstractmethod
+    def _send_what_waits(self) -> None:
+        """Send it, of each queue in as few hints as it fits into, and rest. The thread holds ``_in_use``."""
+
+    @abstractmethod
+    def _look_after(self) -> None:
+        """Look after the connection while nothing waits. The thread holds ``_in_use``."""
+
+    @abstractmethod
+    def _close(self) -> None:
+        """End the connection, if there is one. The thread holds ``_in_use``."""
+
+    @abstractmethod
+    def _failed(self, error: Exception) -> float:
+        """Close, and return how many seconds to wait before the next try. The thread holds ``_in_use``."""
+
+    def _keep(self, queue: str, task_id: uuid.UUID) -> None:
+        """Put an id into the buffer."""
+        waiting = self._waiting.get(queue)
+        if waiting is None:
+            waiting = self._waiting.setdefault(queue, deque())
+        if len(waiting) < BUFFER_IDS:
+            waiting.append(task_id)
+        else:
+            self._more.add(queue)
+
+    def _have_it_sent(self) -> None:
+        """Have the thread send what waits; the first call starts it."""
+        if self._thread is None:
+            self._start()
+        if not self._woken:
+            self._wake()
+
+    def _start(self) -> None:
+        with self._starting, contextlib.suppress(RuntimeError):  # Python is ending: nothing is sent
+            if self._thread is None:
+                thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                thread.start()
+                self._thread = thread
+
+    def _wake(self) -> None:
+        self._woken = True
+        self._wake_event.wake()
+
+    def _something_waits(self) -> bool:
+        return any(self._waiting.values()) or bool(self._more)
+
+    def _has_to_do(self) -> bool:
+        """Say whether the thread has something to do at once."""
+        return self._something_waits()
+
+    def _run(self) -> None:
+        ours = threading.current_thread()
+        with self._starting:
+            if self._thread is None:  # who started it was interrupted before it could say so
+                self._thread = ours
+        if self._thread is not ours:  # somebody else has started another one since
+            return
+        try:
+            self._send_until_closed()
+        finally:
+            with self._in_use.held():
+                self._close()
+
+    def _send_until_closed(self) -> None:
+        while not self._closing.is_set() or self._has_to_do():
+            try:
+                if self._has_to_do():
+                    self._closing.wait(self._rest.seconds_left())  # which leaves time to others
+                    with self._in_use.held():
+                        self._send_what_waits()
+                else:
+                    self._wait()
+            except Exception as error:  # of many kinds; without this thread no hint is sent
+                with self._in_use.held():
+                    pause = self._failed(error)
+                if self._closing.is_set():
+                    return
+                self._closing.wait(pause)
+
+    def _wait(self) -> None:
+        """Wait for hints; whoever has some wakes the thread only now."""
+        self._woken = False
+        if self._has_to_do() or self._closing.is_set():
+            return
+        self._wake_event.wait(self._look_seconds)
+        if not self._has_to_do():
+            with self._in_use.held():
+                self._look_after()
+
+
+Sender = TypeVar("Sender", bound=HintSender)
+
+
+class SendersOfProcess(Generic[Sender]):
+    """The senders of this process, and of each forked child its own.
+
+    A child has no threads, and the connections are its parent's: the child must not end them.
+    """
+
+    def __init__(self) -> None:
+        self._of_parents: list[Any] = []
+        self._senders: dict[Hashable, Sender] = {}
+        self._lock = threading.Lock()
+        os.register_at_fork(after_in_child=self.start_afresh)
+        atexit.register(self.close_all)
+
+    def get(self, key: Hashable, make: Callable[[Any], Sender], argument: Any) -> Sender:
+        """Return the sender of this key; the first call makes it, of the argument."""
+        sender = self._senders.get(key)
+        if sender is None:
+            with self._lock:
+                sender = self._senders.get(key)
+                if sender is None:
+                    sender = self._senders[key] = make(argument)
+        return sender
+
+    def start_afresh(self) -> None:
+        """Begin without any."""
+        self._of_parents.append(self._senders)
+        self._senders, self._lock = {}, threading.Lock()
+
+    def close_all(self) -> None:
+        """Send what waits, for at most FLUSH_SECONDS, and end."""
+        senders = list(self._senders.values())
+        self._senders.clear()
+        end = time.monotonic() + FLUSH_SECONDS
+        for sender in senders:
+            sender.ask_to_close()
+        for sender in senders:
+            sender.join(max(0.0, end - time.monotonic()))
