@@ -43,7 +43,7 @@ def through_proxy(broker, txtasks):
 
 def test_a_hint_needs_no_other_thread(broker, monkeypatch):
     ours = ready()
-    monkeypatch.setattr(ours, "_have_it_sent", None)  # it would be called in vain
+    monkeypatch.setattr(ours, "_keep", None)  # it would be called in vain
     task_id = enqueue_task(tasks.note).id
     helpers.wait_until(lambda: waiting(broker) == 2)
     assert packed(broker)[-1] == task_id
@@ -75,7 +75,7 @@ def test_one_transaction_tells_all_its_queues_at_once(broker, monkeypatch):
     ours = publisher.of_process(get_config())
     helpers.wait_until(lambda: len(ours._declared) == 2 and not ours._woken)
     helpers.wait_until(ours._rest.is_over)
-    monkeypatch.setattr(ours, "_have_it_sent", None)  # it would be called in vain
+    monkeypatch.setattr(ours, "_keep", None)  # it would be called in vain
     with transaction.atomic():
         enqueue_many([(tasks.note, ()), (tasks.mail, ())])
     helpers.wait_until(lambda: waiting(broker) == waiting(broker, "mail") == 2)
