@@ -3,6 +3,7 @@
 import contextlib
 import json
 import re
+import tempfile
 import threading
 
 import helpers
@@ -12,6 +13,7 @@ from django.db import DatabaseError, IntegrityError, connection, connections, tr
 from django.db.backends.signals import connection_created
 from django.test.utils import CaptureQueriesContext
 from probe import tasks
+from probe.models import Run
 from servers import PgBouncer
 
 from django_txtasks.conf import get_config
@@ -26,12 +28,14 @@ from django_txtasks.lifecycle.sessions import (
 )
 from django_txtasks.lifecycle.workers import register
 from django_txtasks.models import Status, Task
+from django_txtasks.worker import connections as worker_connections
 from django_txtasks.worker.connections import outlives_the_task
 
 pytestmark = [
     pytest.mark.usefixtures("rows", "quick"),
     pytest.mark.skipif(connection.vendor == "sqlite", reason="it has no round trips"),
 ]
+psycopg = pytest.importorskip("psycopg") if connection.vendor == "postgresql" else None
 on_postgres = pytest.mark.skipif(connection.vendor != "postgresql", reason="others have no such")
 
 
@@ -101,6 +105,93 @@ def test_a_transaction_begins_as_the_session_was_told(mode, value, asked, answer
             assert helpers.execute(asked) == [(answer,)]
     finally:
         setattr(connection.connection, mode, None)
+
+
+@pytest.fixture
+def slot():
+    """Have this thread's connection watched as a slot's is."""
+    worker_connections._thread.note = lambda alias: None
+    connection.close()
+    connection.ensure_connection()
+    yield
+    worker_connections._thread.note = None
+    connection.close()
+    connection.execute_wrappers.clear()
+
+
+@contextlib.contextmanager
+def asked():
+    """Every query that psycopg or we send to the server in this block."""
+    sent, pgconn = [], connection.connection.pgconn
+    with tempfile.TemporaryFile() as trace:
+        pgconn.trace(trace.fileno())
+        yield sent
+        pgconn.untrace()
+        trace.seek(0)
+        sent += re.findall(r'\tQuery\s+"(.*?)"\n', trace.read().decode())
+
+
+@on_postgres
+def test_begin_goes_along_with_the_first_statement(slot):
+    with asked() as queries, transaction.atomic():
+        assert Run.objects.create(key="one", pid=1).pk
+        assert is_in_transaction()
+        assert list(Run.objects.values_list("key", flat=True)) == ["one"]
+    assert [one.split()[0] for one in queries] == ["BEGIN;", "SELECT", "COMMIT"]
+    assert "INSERT" in queries[0]
+
+
+@on_postgres
+def test_several_statements_that_begin_have_their_answers(slot):
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SELECT %s; SELECT 2, %s", [1, "%"])
+        assert cursor.fetchall() == [(1,)]
+        assert cursor.nextset()
+        assert cursor.fetchall() == [(2, "%")]
+        assert not cursor.nextset()
+    assert connection.connection.autocommit
+
+
+class _Undone(Exception):
+    """Ends a block."""
+
+
+def _failing(cursor):
+    with pytest.raises(DatabaseError):
+        cursor.execute("SELECT 1/0")
+
+
+def _in_a_savepoint(cursor):
+    with transaction.atomic():
+        cursor.execute(_INSERT, ["a"])
+
+
+_INSERT = "INSERT INTO probe_run (key, attempt, pid, at) VALUES (%s, 0, 1, now())"
+FIRST = {
+    "a cursor of psycopg": lambda _: connection.connection.execute(_INSERT, ["a"]),
+    "one": lambda cursor: cursor.execute(_INSERT, ["a"]),
+    "many": lambda cursor: cursor.executemany(_INSERT, [["a"], ["b"]]),
+    "composed": lambda cursor: cursor.execute(psycopg.sql.SQL("SELECT {}").format(1)),
+    "a savepoint": _in_a_savepoint,
+    "with a name": lambda _: list(Run.objects.iterator()),
+    "a level": lambda cursor: cursor.execute("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE"),
+    "an error": _failing,
+}
+
+
+@on_postgres
+@pytest.mark.parametrize("first", FIRST.values(), ids=FIRST)
+def test_whatever_comes_first_the_block_is_one_transaction(slot, first):
+    """It is undone as a whole, and the session is as it was."""
+    with pytest.raises(_Undone), transaction.atomic():
+        with connection.cursor() as cursor:
+            first(cursor)
+            assert is_in_transaction()
+            assert not connection.connection.autocommit
+        raise _Undone
+    assert not is_in_transaction()
+    assert connection.connection.autocommit
+    assert not Run.objects.exists()
 
 
 @on_postgres

@@ -140,19 +140,59 @@ def can_use_one_statement(alias: str) -> bool:
     return is_dedicated(connection) or _takes_several_statements(connection)
 
 
+def begin_along(
+    execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: Any
+) -> Any:
+    """Run a statement of an open block, as ``execute`` does; on PostgreSQL BEGIN goes along with the first one.
+
+    Psycopg sends BEGIN by itself before it, which is a round trip. Where the two cannot go together they do not.
+
+    Args:
+        execute, sql, params, many, context: of Django's ``execute_wrapper``.
+    """
+    connection = context["connection"]
+    if not _may_begin(connection):
+        return execute(sql, params, many, context)
+    if many or not isinstance(sql, str) or not _writes_values(context["cursor"]):
+        begin(connection)
+        return execute(sql, params, many, context)
+    session = connection.connection
+    try:
+        session._autocommit = (
+            True  # in it psycopg sends no BEGIN; its setter refuses to set it back
+        )
+        result = execute(f"BEGIN; {sql}", params, many, context)
+    finally:
+        session._autocommit = False
+    context["cursor"].nextset()  # from the answer to BEGIN to that of the statement
+    return result
+
+
+def _writes_values(cursor: Any) -> bool:
+    """Say whether a cursor writes values into the SQL, and has no name on the server."""
+    from psycopg import ClientCursor
+
+    return isinstance(getattr(cursor, "cursor", None), ClientCursor)
+
+
 def begin(connection: Any) -> None:
     """Begin the transaction of an open block of PostgreSQL, where psycopg would with the statement to come.
 
     The short way, which takes less CPU time. Where that does not fit it does nothing, and psycopg begins.
     """
+    if _may_begin(connection):
+        _send(connection, "BEGIN", {})
+
+
+def _may_begin(connection: Any) -> bool:
+    """Say whether the next statement would make psycopg send BEGIN, and no more than this word."""
     session = connection.connection
     if connection.vendor != "postgresql" or session is None or session.autocommit:
-        return
+        return False
     if session.pgconn.transaction_status != 0 or not _can_send(connection):  # 0 = idle
-        return
+        return False
     modes = (session.isolation_level, session.read_only, session.deferrable)
-    if all(mode is None for mode in modes):
-        _send(connection, "BEGIN", {})
+    return all(mode is None for mode in modes)
 
 
 def execute_and_commit(alias: str, sql: str, *, prepares: bool, **params: Any) -> None:

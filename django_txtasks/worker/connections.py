@@ -21,7 +21,7 @@ from django.db.backends.signals import connection_created
 
 from django_txtasks.lifecycle import prepared
 from django_txtasks.lifecycle.sessions import is_pooled
-from django_txtasks.lifecycle.transactions import begin
+from django_txtasks.lifecycle.transactions import begin_along
 
 LEAST_AGE_SECONDS = 5.0
 """Seconds that a connection lives where CONN_MAX_AGE is 0: a new one for each task costs more than most tasks."""
@@ -199,7 +199,7 @@ def _watch(execute: Callable[..., Any], sql: Any, params: Any, many: bool, conte
             prepared.forget(connection.connection)
     try:
         if connection.in_atomic_block:
-            begin(connection)
+            return begin_along(execute, sql, params, many, context)
         return execute(sql, params, many, context)
     except (DataError, IntegrityError):
         raise
