@@ -456,6 +456,8 @@ MUTANTS = [
            {'    context["cursor"].nextset()': "    pass"}, "test_committing_along.py"),
     Mutant("who begins leaves the session as it was", "lifecycle/transactions.py",
            {"        session._autocommit = False\n": "        pass\n"}, "test_committing_along.py"),
+    Mutant("nobody's wrapper is left out of the transaction", "lifecycle/transactions.py",
+           {"if many or is_wrapped or": "if many or"}, "test_committing_along.py"),
     Mutant("no cursor with a name begins", "lifecycle/transactions.py",
            {'isinstance(getattr(cursor, "cursor", None), ClientCursor)': "True"}, "test_committing_along.py"),
     Mutant("nothing is committed after an error that the task has swallowed", "lifecycle/transactions.py",

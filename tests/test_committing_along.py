@@ -152,6 +152,23 @@ def test_several_statements_that_begin_have_their_answers(slot):
     assert connection.connection.autocommit
 
 
+@on_postgres
+def test_a_wrapper_of_a_project_reads_its_statement_and_is_in_the_transaction(slot):
+    seen = []
+
+    def note(execute, sql, params, many, context):
+        seen.append(sql)
+        if len(seen) == 1:
+            Run.objects.create(key="of the wrapper", pid=1)
+        return execute(sql, params, many, context)
+
+    with pytest.raises(_Undone), connection.execute_wrapper(note), transaction.atomic():
+        Run.objects.create(key="of the task", pid=1)
+        raise _Undone
+    assert [one.split()[0] for one in seen] == ["INSERT", "INSERT"]
+    assert not Run.objects.exists()
+
+
 class _Undone(Exception):
     """Ends a block."""
 

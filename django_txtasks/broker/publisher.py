@@ -23,6 +23,7 @@ from django_txtasks.hint_sender import HintSender, SendersOfProcess
 QUIET_LOOK_SECONDS = 5.0
 """Seconds between two looks at a quiet connection: well within its heartbeat."""
 BUSY_LOOK_SECONDS = 1.0
+"""Seconds between two looks at a busy connection."""
 
 
 def of_process(config: Config) -> Publisher:

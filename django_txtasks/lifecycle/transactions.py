@@ -145,22 +145,24 @@ def begin_along(
 ) -> Any:
     """Run a statement of an open block, as ``execute`` does; on PostgreSQL BEGIN goes along with the first one.
 
-    Psycopg sends BEGIN by itself before it, which is a round trip. Where the two cannot go together they do not.
+    Psycopg sends BEGIN by itself before it, which is a round trip. Where the two cannot go together they do not;
+    nor where a project wraps statements, too: it would read another one, and what it asks the database itself
+    meanwhile would be in no transaction.
 
     Args:
-        execute, sql, params, many, context: of Django's ``execute_wrapper``.
+        execute, sql, params, many, context: of Django's ``execute_wrapper``; its caller is the outermost one.
     """
     connection = context["connection"]
     if not _may_begin(connection):
         return execute(sql, params, many, context)
-    if many or not isinstance(sql, str) or not _writes_values(context["cursor"]):
-        begin(connection)
+    is_wrapped = len(connection.execute_wrappers) > 1
+    if many or is_wrapped or not isinstance(sql, str) or not _writes_values(context["cursor"]):
+        _send(connection, "BEGIN", {})
         return execute(sql, params, many, context)
     session = connection.connection
     try:
-        session._autocommit = (
-            True  # in it psycopg sends no BEGIN; its setter refuses to set it back
-        )
+        # so psycopg sends no BEGIN; its public setter would not take that back in a transaction
+        session._autocommit = True
         result = execute(f"BEGIN; {sql}", params, many, context)
     finally:
         session._autocommit = False
