@@ -200,6 +200,10 @@ class TimedOut(TxTasksError, TimeoutError):
     """Raised inside a task that has taken longer than its ``timeout``. Catch it to clean up, no more."""
 
 
+INTERRUPTIONS = (TimedOut, TaskCancelled)
+"""Errors that a worker raises in a task from outside, once, wherever it is: whoever it calls lets them pass."""
+
+
 def class_path(error: type[BaseException]) -> str:
     """Return where a class of errors is, as a task's errors name it: ``module.Class``."""
     return f"{error.__module__}.{error.__qualname__}"

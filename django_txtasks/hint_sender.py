@@ -10,7 +10,7 @@ import time
 import uuid
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Generic, TypeVar
 
 from django_txtasks.brief_lock import BriefLock
@@ -71,15 +71,16 @@ class HintSender(ABC):
     def _failed(self, error: Exception) -> float:
         """Close, and return how many seconds to wait before the next try. The thread holds ``_in_use``."""
 
-    def _keep(self, queue: str, task_id: uuid.UUID) -> None:
-        """Put an id into the buffer."""
+    def _keep(self, queue: str, ids: Sequence[uuid.UUID]) -> None:
+        """Put ids into the buffer, of many the first ones."""
         waiting = self._waiting.get(queue)
         if waiting is None:
             waiting = self._waiting.setdefault(queue, deque())
-        if len(waiting) < BUFFER_IDS:
-            waiting.append(task_id)
-        else:
+        room = BUFFER_IDS - len(waiting)
+        if len(ids) > room:
+            ids = ids[: max(0, room)]
             self._more.add(queue)
+        waiting.extend(ids)
 
     def _have_it_sent(self) -> None:
         """Have the thread send what waits; the first call starts it."""
@@ -116,6 +117,9 @@ class HintSender(ABC):
         try:
             self._send_until_closed()
         finally:
+            with self._starting:
+                if not self._closing.is_set():  # an error has ended it; another one will start
+                    self._thread, self._woken = None, False
             with self._in_use.held():
                 self._close()
 
@@ -123,9 +127,10 @@ class HintSender(ABC):
         while not self._closing.is_set() or self._has_to_do():
             try:
                 if self._has_to_do():
-                    self._closing.wait(self._rest.seconds_left())  # which leaves time to others
+                    self._leave_time_to_others()
                     with self._in_use.held():
                         self._send_what_waits()
+                    self._leave_time_to_others()  # now: who commits meanwhile need not wake this thread
                 else:
                     self._wait()
             except Exception as error:  # of many kinds; without this thread no hint is sent
@@ -134,6 +139,9 @@ class HintSender(ABC):
                 if self._closing.is_set():
                     return
                 self._closing.wait(pause)
+
+    def _leave_time_to_others(self) -> None:
+        self._closing.wait(self._rest.seconds_left())
 
     def _wait(self) -> None:
         """Wait for hints; whoever has some wakes the thread only now."""

@@ -10,7 +10,7 @@ REST = 40
 Where more than one task comes in such a rest it is longer in proportion: a process that commits so often fills a
 processor, or its share of one, and what sending takes of it is missing elsewhere.
 """
-LONGEST_REST_SECONDS = 0.1
+LONGEST_REST_SECONDS = 0.2
 USUAL_SECONDS = 0.0001
 """With which that average begins: the first hint of a session takes much longer than all others."""
 NEWEST_SHARE = 0.1

@@ -21,7 +21,7 @@ from django.dispatch import Signal
 
 from django_txtasks import tracebacks
 from django_txtasks.event_queue import EventQueue
-from django_txtasks.exceptions import TimedOut
+from django_txtasks.exceptions import INTERRUPTIONS
 
 logger = logging.getLogger("django_txtasks")
 
@@ -102,7 +102,7 @@ class _Emission(NamedTuple):
         for step in (self._log, self._send):
             try:
                 step()
-            except TimedOut:  # raised from outside, in the task that emits this
+            except INTERRUPTIONS:  # raised from outside, in the task that emits this
                 raise
             except Exception as error:
                 _complain(self.event, error)
@@ -137,7 +137,7 @@ class _Emission(NamedTuple):
     def _send(self) -> None:
         if self.event.receivers:
             for _, answer in self.event.send_robust(sender=None, **self.facts):
-                if isinstance(answer, TimedOut):
+                if isinstance(answer, INTERRUPTIONS):
                     raise answer
 
 
@@ -420,9 +420,19 @@ queue_differs = Event(
     "RabbitMQ's queue %s exists with other arguments; it is used as it is (%s).",
     "queue", "error",
 )  # fmt: skip
+queue_refused = Event(
+    logging.WARNING,
+    "RabbitMQ refuses the queue %s (%s): no hints go there for %.0f s. Its tasks still run, found by scanning.",
+    "queue", "error", "delay",
+)  # fmt: skip
 hint_refused = Event(
     logging.DEBUG, "A message in %s is not a hint and was dropped: %s", "queue", "error"
 )
+hints_unsent = Event(
+    logging.ERROR,
+    "Hints of tasks committed to database '%s' could not be sent. These tasks still run, found by scanning.",
+    "database",
+)  # fmt: skip
 hints_failed = Event(
     logging.WARNING,
     "%s: no session in database '%s' (%s); next try in %.1f s. Tasks still run, found by scanning.",

@@ -340,7 +340,7 @@ def test_workers_are_told_of_tasks_that_became_due(
     task, client = row(start), viewer(action)
     with django_capture_on_commit_callbacks() as callbacks:
         send(client, action, task.pk)
-    assert [hook.tasks for hook in callbacks] == [[(task.pk, "default")]]
+    assert [hook.__self__.of_queue for hook in callbacks] == [{"default": [task.pk]}]
 
 
 # -- lists

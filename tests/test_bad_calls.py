@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from probe import tasks
 
 from django_txtasks import enqueue_many, enqueue_task
-from django_txtasks.commit_hints import _CommitHook
+from django_txtasks.commit_hints import hooks_of
 from django_txtasks.enqueueing import NotTransactionalWarning
 from django_txtasks.hint_sender import BUFFER_IDS
 from django_txtasks.lifecycle.enqueueing import (
@@ -66,7 +66,7 @@ def test_a_batch_ends_at_so_many_rows_or_bytes_and_leaves_none_out(size, most, l
 
 
 def hooks():
-    return [hook for _, hook, *_ in connection.run_on_commit if isinstance(hook, _CommitHook)]
+    return [hook for _, hook in hooks_of(connection)]
 
 
 @pytest.fixture
@@ -81,16 +81,15 @@ def test_a_transaction_holds_no_more_ids_than_hints_name():
     mail = tasks.note.using(queue_name="mail")
     with transaction.atomic():
         enqueue_many((one,) for one in [mail, tasks.note] * (BUFFER_IDS - 1))
-        first = list(hooks()[0].tasks)
-        assert len(first) == 2 * (BUFFER_IDS - 1)
+        first = {queue: list(ids) for queue, ids in hooks()[0].of_queue.items()}
+        assert [len(ids) for ids in first.values()] == [BUFFER_IDS - 1] * 2
         for _ in range(5):
             enqueue_task(tasks.note)
         enqueue_many([(mail,)] * 500)
         (hook,) = hooks()
-        assert hook.tasks[: len(first)] == first
+        assert {queue: ids[: BUFFER_IDS - 1] for queue, ids in hook.of_queue.items()} == first
         # one more than hints name says to the publisher that there are more
-        assert [name for _, name in hook.tasks].count("default") == BUFFER_IDS + 1
-        assert [name for _, name in hook.tasks].count("mail") == BUFFER_IDS + 1
+        assert [len(ids) for ids in hook.of_queue.values()] == [BUFFER_IDS + 1] * 2
         transaction.set_rollback(True)
 
 
@@ -121,7 +120,7 @@ def test_hints_are_those_of_the_rows_that_savepoints_have_left(seed):
                 block(0)
         except LookupError:
             pass
-        told = [task_id for hook in hooks() for task_id, _ in hook.tasks]
+        told = [task_id for hook in hooks() for ids in hook.of_queue.values() for task_id in ids]
         assert len(told) == len(set(told))
         assert set(told) == set(Task.objects.values_list("pk", flat=True))
         transaction.set_rollback(True)

@@ -289,7 +289,7 @@ def test_the_buffer_keeps_the_first_ids_while_rabbitmq_is_away(broker, txtasks):
         txtasks(broker_url=broker.replace(f":{url.port}/", f":{proxy.port}/"))
         ids = [uuid.uuid4() for _ in range(hint_sender.BUFFER_IDS + 50)]
         for one in ids:
-            broker_room.notify(get_config(), "default", [(one, "default")])
+            broker_room.notify(get_config(), "default", {"default": [one]})
         proxy.swallow = False
         helpers.wait_until(lambda: waiting(broker) == hint_sender.BUFFER_IDS // 100)
         publisher.close_all()
@@ -444,7 +444,7 @@ def test_a_certificate_that_cannot_be_verified_is_told_of_and_tasks_run(
 def test_the_password_of_the_broker_is_never_shown(txtasks, caplog):
     txtasks(broker_url="amqp://user:hunter2@127.0.0.1:1/vhost")
     config = get_config()
-    broker_room.notify(config, "default", [(uuid.uuid4(), "default")])
+    broker_room.notify(config, "default", {"default": [uuid.uuid4()]})
     helpers.wait_until(
         lambda: "no connection to RabbitMQ at amqp://127.0.0.1:1/vhost" in caplog.text
     )

@@ -26,6 +26,7 @@ from django_txtasks.exceptions import TimedOut
 from django_txtasks.hint_sender import BUFFER_IDS
 from django_txtasks.hints.delivery import Delivery
 from django_txtasks.lifecycle import operators
+from django_txtasks.models import Task
 from django_txtasks.wakeup import WakeEvent
 
 if connection.vendor == "postgresql":
@@ -144,7 +145,7 @@ def test_nothing_is_told_before_the_commit(hints_only):
         with transaction.atomic():
             handle = enqueue_task(tasks.note)
             other = uuid.uuid4()
-            sender.of_process("default").notify([(other, "default")])
+            sender.of_process("default").notify({"default": [other]})
             helpers.wait_until(lambda: ids(heard) == [other])
         helpers.wait_until(lambda: ids(heard) == [other, handle.id])
 
@@ -274,6 +275,39 @@ def test_a_session_that_does_not_answer_is_given_up(hints_only, monkeypatch):
     assert "no answer" in failures[0]["error"]
 
 
+def test_a_session_that_does_not_answer_the_sender_s_own_thread_is_given_up(
+    hints_only, monkeypatch
+):
+    monkeypatch.setattr(channel, "ANSWER_SECONDS", 0.2)
+    with listening(queues=["default", "mail"]) as (_, heard):
+        enqueue_task(tasks.note)
+        frozen = at_rest()._session.connection.info.backend_pid
+        os.kill(frozen, signal.SIGSTOP)
+        try:
+            with transaction.atomic():
+                handles = enqueue_many([(tasks.note, ()), (tasks.mail, ())])
+            helpers.wait_until(lambda: {one.id for one in handles} <= set(ids(heard)))
+        finally:
+            os.kill(frozen, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("place", ["the thread", "who has committed"])
+def test_a_session_that_the_server_has_ended_while_it_was_idle_is_no_failure(hints_only, place):
+    """``idle_session_timeout``, a firewall, or a pooler ends what is idle."""
+    with listening() as (_, heard), told(signals.hints_failed) as failures:
+        enqueue_task(tasks.note)
+        ours = at_rest()
+        ended = ours._session.connection
+        helpers.execute(f"SELECT pg_terminate_backend({ended.info.backend_pid})")
+        helpers.wait_until(lambda: channel.has_ended(ended))
+        if place == "the thread":
+            ours._wake()
+            helpers.wait_until(lambda: ours._session is None)
+        second = enqueue_task(tasks.note)
+        helpers.wait_until(lambda: second.id in ids(heard))
+    assert not failures
+
+
 @pytest.mark.parametrize("place", ["_send_at_once", "_wake"])
 def test_a_time_limit_in_the_midst_of_it_stops_no_hint(hints_only, monkeypatch, place):
     monkeypatch.setattr(sender, "LOOK_SECONDS", 0.1)
@@ -287,7 +321,35 @@ def test_a_time_limit_in_the_midst_of_it_stops_no_hint(hints_only, monkeypatch, 
         ours = at_rest()
         with monkeypatch.context() as patch, ours._in_use.held():
             patch.setattr(ours, place, interrupted)
-            second = enqueue_task(tasks.note)
+            with pytest.raises(TimedOut):  # the task that is to end does not go on
+                enqueue_task(tasks.note, "second")
+        second = Task.objects.get(args=["second"])
+        helpers.wait_until(lambda: second.pk in ids(heard))
+
+
+def test_what_goes_wrong_after_the_commit_is_told_in_the_log(hints_only, monkeypatch):
+    monkeypatch.setattr(sender.Sender, "notify", None)
+    with told(signals.hints_unsent) as failures:
+        with transaction.atomic():
+            handle = enqueue_task(tasks.note)
+        assert helpers.row(handle.id)
+    assert [one["database"] for one in failures] == ["default"]
+
+
+def test_a_thread_that_an_error_has_ended_is_started_again(hints_only, monkeypatch):
+    def worse(error):
+        raise MemoryError
+
+    monkeypatch.setattr(threading, "excepthook", lambda about: None)
+    with listening() as (_, heard):
+        enqueue_task(tasks.note)
+        ours = at_rest()
+        with monkeypatch.context() as patch:
+            patch.setattr(ours, "_failed", worse)
+            patch.setattr(ours, "_has_to_do", worse)
+            ours._wake()
+            helpers.wait_until(lambda: ours._thread is None)
+        second = enqueue_task(tasks.note)
         helpers.wait_until(lambda: second.id in ids(heard))
 
 
@@ -305,7 +367,10 @@ def test_a_sender_has_one_thread_though_who_started_it_was_interrupted(hints_onl
             ours._start()
         ours._start()
         first = enqueue_task(tasks.note)
-        ours._run()  # as a thread that was started before another one
+        older = threading.Thread(target=ours._run, daemon=True)  # it was started before another one
+        older.start()
+        older.join(10)
+        assert not older.is_alive()
         second = enqueue_task(tasks.note)
         helpers.wait_until(lambda: {first.id, second.id} <= set(ids(heard)))
     mine = [one for one in threading.enumerate() if one.name == "txtasks-hints"]
@@ -360,9 +425,9 @@ def test_a_site_in_another_schema_of_the_database_is_told_nothing(hints_only):
             listening("second") as (_, heard_by_other),
         ):
             theirs, ours = uuid.uuid4(), uuid.uuid4()
-            sender.of_process("second").notify([(theirs, "default")])
+            sender.of_process("second").notify({"default": [theirs]})
             helpers.wait_until(lambda: ids(heard_by_other))
-            sender.of_process("default").notify([(ours, "default")])
+            sender.of_process("default").notify({"default": [ours]})
             helpers.wait_until(lambda: ids(heard))
             assert (ids(heard), ids(heard_by_other)) == ([ours], [theirs])
             hints.flush()
@@ -469,16 +534,16 @@ def test_hints_come_back_after_a_restart_of_the_database(hints_only):
         listening("second") as (one, heard),
     ):
         first, last = uuid.uuid4(), uuid.uuid4()
-        sender.of_process("second").notify([(first, "default")])
+        sender.of_process("second").notify({"default": [first]})
         helpers.wait_until(lambda: ids(heard))
         server.stop()
         helpers.wait_until(lambda: not one.connected)
-        sender.of_process("second").notify([(uuid.uuid4(), "default")])
+        sender.of_process("second").notify({"default": [uuid.uuid4()]})
         server.start()
         helpers.wait_until(lambda: one.connected)
 
         def told_again():
-            sender.of_process("second").notify([(last, "default")])
+            sender.of_process("second").notify({"default": [last]})
             return last in ids(heard)
 
         helpers.wait_until(told_again)
@@ -491,7 +556,7 @@ def test_a_role_without_a_free_connection_enqueues_all_the_same(hints_only):
     helpers.execute(f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {few}")
     try:
         with helpers.second_alias(USER=few), told(signals.hints_failed) as failures:
-            sender.of_process("second").notify([(uuid.uuid4(), "default")])
+            sender.of_process("second").notify({"default": [uuid.uuid4()]})
             helpers.wait_until(lambda: failures)
             assert "too many connections" in failures[0]["error"]
             with listening() as (_, heard), told(signals.hints_resumed) as resumed:
@@ -526,7 +591,7 @@ def test_a_pooler_is_noticed_and_said_once(hints_only, quick_test):
             assert len(warnings) == 1
         with listening() as (_, heard):  # who sends may be behind it
             task_id = uuid.uuid4()
-            sender.of_process("second").notify([(task_id, "default")])
+            sender.of_process("second").notify({"default": [task_id]})
             helpers.wait_until(lambda: ids(heard) == [task_id])
             hints.flush()
 
@@ -546,7 +611,7 @@ def test_a_listener_that_has_become_deaf_opens_another_session(hints_only, quick
         helpers.wait_until(lambda: proxy._pairs and pair not in proxy._pairs)
         helpers.wait_until(lambda: one.connected)
         task_id = uuid.uuid4()
-        sender.of_process("default").notify([(task_id, "default")])
+        sender.of_process("default").notify({"default": [task_id]})
         helpers.wait_until(lambda: ids(heard) == [task_id])
 
 
@@ -562,12 +627,12 @@ def test_a_forked_child_sends_by_a_session_of_its_own(hints_only):
         child = os.fork()
         if not child:
             ours = sender.of_process("default")
-            ours.notify([(of_child, "default")])
+            ours.notify({"default": [of_child]})
             hints.flush()
             os._exit(int(ours is of_parent))
         assert os.waitpid(child, 0)[1] == 0
         helpers.wait_until(lambda: of_child in ids(heard))
-        sender.of_process("default").notify([(last, "default")])
+        sender.of_process("default").notify({"default": [last]})
         helpers.wait_until(lambda: last in ids(heard))
 
 

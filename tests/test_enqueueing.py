@@ -18,8 +18,7 @@ from probe import tasks
 from probe.models import Run
 
 from django_txtasks import aenqueue_task, enqueue_many, enqueue_task, signals
-from django_txtasks.commit_hints import _CommitHook
-from django_txtasks.conf import get_config
+from django_txtasks.commit_hints import hooks_of
 from django_txtasks.enqueueing import NotTransactionalWarning
 from django_txtasks.exceptions import (
     InvalidArguments,
@@ -455,12 +454,16 @@ def test_async_code_enqueues_too():
 
 
 def hooks():
-    return [hook for _, hook, *_ in connection.run_on_commit if isinstance(hook, _CommitHook)]
+    return [hook for _, hook in hooks_of(connection)]
 
 
 def test_a_hook_has_a_name_for_the_log(txtasks):
     """Django 5.2 asks for it, where a hook fails, without asking whether there is one."""
-    assert _CommitHook("default", get_config()).__qualname__ == "django_txtasks hints"
+    txtasks(broker_url="amqp://127.0.0.1:1")
+    with transaction.atomic():
+        enqueue_task(tasks.note)
+        ((_, hook, *_),) = connection.run_on_commit
+        assert hook.__qualname__ == "CommitHook.send_hints"
 
 
 def test_whoever_listens_hears_of_each_task():
@@ -484,7 +487,7 @@ def test_any_number_of_tasks_is_one_hook(txtasks):
             enqueue_task(tasks.note, str(number))
         enqueue_many((tasks.note, ()) for _ in range(20))
         assert len(hooks()) == 1
-        assert len(hooks()[0].tasks) == 40
+        assert len(hooks()[0].of_queue["default"]) == 40
 
 
 def test_a_rolled_back_savepoint_takes_its_hints_along(txtasks):
@@ -509,7 +512,7 @@ def test_a_rolled_back_savepoint_takes_its_hints_along(txtasks):
         kept.append(enqueue_task(tasks.note, "after").id)
         rolled_back()
         assert len(hooks()) == 2
-        assert {task_id for hook in hooks() for task_id, _ in hook.tasks} == set(kept)
+        assert {task_id for hook in hooks() for task_id in hook.of_queue["default"]} == set(kept)
     assert set(Task.objects.values_list("pk", flat=True)) == set(kept)
 
 

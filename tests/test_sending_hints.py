@@ -99,6 +99,24 @@ def test_hints_of_many_threads_all_arrive_once_each(broker):
     assert sorted(got) == sorted(ids)
 
 
+def test_a_queue_that_rabbitmq_refuses_stops_no_other_one(broker, caplog):
+    """One of another connection alone, or in a cluster one whose node is away."""
+    ours = ready()
+    with pika.BlockingConnection(pika.URLParameters(broker)) as amqp:
+        amqp.channel().queue_declare(queue_name("mail"), exclusive=True)
+        for number in (2, 3):
+            with transaction.atomic():
+                enqueue_many([(tasks.note, ()), (tasks.mail, ())])
+            helpers.wait_until(lambda n=number: waiting(broker) == n)
+        helpers.wait_until(lambda: not ours._something_waits())
+    ours._refused_until.clear()  # as after its 30 seconds
+    tasks.mail.enqueue()
+    helpers.wait_until(lambda: queue_name("mail") in ours._declared)
+    helpers.wait_until(lambda: waiting(broker, "mail") == 1)
+    told = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    assert len(told) == 1 and "RESOURCE_LOCKED" in told[0] and queue_name("mail") in told[0]
+
+
 def test_a_thread_that_ends_with_the_connection_in_hand_stops_no_hint(broker, monkeypatch):
     """A time limit may end it in the moment in which it has taken it."""
     monkeypatch.setattr(brief_lock, "PATIENCE_SECONDS", 0.1)

@@ -15,20 +15,20 @@ from __future__ import annotations
 
 import sys
 import uuid
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 
 from django_txtasks.conf import Config
 
 
-def notify(config: Config, alias: str, tasks: Iterable[tuple[uuid.UUID, str]]) -> None:
-    """Send hints for (id, queue) pairs some time soon, if there is a broker.
+def notify(config: Config, alias: str, of_queue: Mapping[str, Sequence[uuid.UUID]]) -> None:
+    """Send hints of these ids, by queue, some time soon, if there is a broker.
 
     Takes microseconds, never waits and never raises: a hint that is lost costs only latency.
     """
     if config.broker_url is not None:
         from django_txtasks.broker import publisher
 
-        publisher.of_process(config).notify(alias, tasks)
+        publisher.of_process(config).notify(alias, of_queue)
 
 
 def flush() -> None:

@@ -10,20 +10,28 @@ Hints are transient and unconfirmed: losing one costs latency until the next sca
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from django_txtasks.broker import quiet, topology
+from pika.exceptions import ChannelClosedByBroker
+
+from django_txtasks import signals
+from django_txtasks.broker import failures, quiet, topology
 from django_txtasks.broker.link import Link
 from django_txtasks.conf import Config
+from django_txtasks.exceptions import INTERRUPTIONS
 from django_txtasks.hint_sender import HintSender, SendersOfProcess
 
 QUIET_LOOK_SECONDS = 5.0
 """Seconds between two looks at a quiet connection: well within its heartbeat."""
 BUSY_LOOK_SECONDS = 1.0
 """Seconds between two looks at a busy connection."""
+REFUSED_SECONDS = 30.0
+"""Seconds until a queue that RabbitMQ has refused is asked for again."""
 
 
 def of_process(config: Config) -> Publisher:
@@ -40,25 +48,22 @@ class Publisher(HintSender):
         self._link = Link(config, "Publisher")
         self._declared: set[str] = set()
         self._looked_at = 0.0
+        self._refused_until: dict[str, float] = {}
 
-    def notify(self, alias: str, tasks: Iterable[tuple[uuid.UUID, str]]) -> None:
-        """Send hints for (id, queue) pairs now, or put them into the buffer."""
-        of_queue: dict[str, list[uuid.UUID]] = {}
-        for task_id, name in tasks:
-            of_queue.setdefault(name, []).append(task_id)
+    def notify(self, alias: str, of_queue: Mapping[str, Sequence[uuid.UUID]]) -> None:
+        """Send hints of these ids, by queue, now, or put them into the buffer."""
         is_resting, begin, sent = not self._rest.is_over(), time.monotonic(), 0
         for name, ids in of_queue.items():
             queue = topology.hint_queue(self.config, alias, name)
             if is_resting or not self._send_now(queue, ids):
-                for task_id in ids:
-                    self._keep(queue, task_id)
+                self._keep(queue, ids)
                 self._have_it_sent()
             else:
                 sent += len(ids)
         if sent:
             self._rest.begin(begin, sent)
 
-    def _send_now(self, queue: str, ids: list[uuid.UUID]) -> bool:
+    def _send_now(self, queue: str, ids: Sequence[uuid.UUID]) -> bool:
         """Send a hint from the calling thread, without waiting. False = the publisher's thread has to do it."""
         lock = self._in_use.take_at_once() if len(ids) <= topology.IDS_PER_HINT else None
         if lock is None:
@@ -67,6 +72,8 @@ class Publisher(HintSender):
             if queue not in self._declared or self._waiting.get(queue) or queue in self._more:
                 return False
             return topology.publish_now(self._link.channel, queue, topology.encode_hint(ids))
+        except INTERRUPTIONS:
+            raise
         except Exception:  # pika raises many kinds; its thread finds out, and says so
             return False
         finally:
@@ -85,10 +92,8 @@ class Publisher(HintSender):
             of_queue = {
                 queue: ids
                 for queue, ids in list(self._waiting.items())
-                if ids or queue in self._more
+                if (ids or queue in self._more) and self._declare(queue)
             }
-            for queue in of_queue:
-                self._declare(queue)
             begin = time.monotonic()
             number = sum(self._publish(queue, ids) for queue, ids in of_queue.items())
             self._rest.begin(begin, number)
@@ -112,10 +117,28 @@ class Publisher(HintSender):
     def _close(self) -> None:
         self._link.close()
 
-    def _declare(self, queue: str) -> None:
-        if queue not in self._declared:
-            self._link.channel = topology.declare(self._link.channel, queue)
-            self._declared.add(queue)
+    def _declare(self, queue: str) -> bool:
+        """Make sure that the queue is there. False = RabbitMQ refuses it: what waits for it is dropped."""
+        if queue in self._declared:
+            return True
+        if time.monotonic() >= self._refused_until.get(queue, 0.0):
+            try:
+                self._link.channel = topology.declare(self._link.channel, queue)
+                self._declared.add(queue)
+                return True
+            except ChannelClosedByBroker as error:  # as where one node of a cluster is away
+                self._refuse(queue, error)
+        self._waiting[queue].clear()
+        self._more.discard(queue)
+        return False
+
+    def _refuse(self, queue: str, error: ChannelClosedByBroker) -> None:
+        self._refused_until[queue] = time.monotonic() + REFUSED_SECONDS
+        text = f"{error.reply_code} {error.reply_text}"
+        level = logging.WARNING if failures.news.is_news(queue, text) else logging.DEBUG
+        signals.queue_refused.emit(level=level, queue=queue, error=text, delay=REFUSED_SECONDS)
+        connection: Any = self._link.connection
+        self._link.channel = connection.channel()
 
     def _publish(self, queue: str, ids: deque[uuid.UUID]) -> int:
         """Pack ids that wait for one queue into one hint; return how many. It waits for no more of them.

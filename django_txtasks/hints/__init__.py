@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import sys
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from django.db import connections
@@ -32,17 +32,17 @@ def can_notify(config: Config, vendor: str) -> bool:
     return vendor == "postgresql" and config.has_database_hints
 
 
-def notify(config: Config, alias: str, tasks: Iterable[tuple[uuid.UUID, str]]) -> None:
-    """Send hints for (id, queue) pairs some time soon, where ``can_notify``.
+def notify(config: Config, alias: str, of_queue: Mapping[str, Sequence[uuid.UUID]]) -> None:
+    """Send hints of these ids, by queue, some time soon, where ``can_notify``.
 
     Takes microseconds, never waits and never raises: a hint that is lost costs only latency.
     """
     if config.broker_url is not None:
-        broker.notify(config, alias, tasks)
+        broker.notify(config, alias, of_queue)
     else:
         from django_txtasks.hints import sender
 
-        sender.of_process(alias).notify(tasks)
+        sender.of_process(alias).notify(of_queue)
 
 
 def flush() -> None:

@@ -117,11 +117,11 @@ class HintListener:
 
     def _take(self, name: str, text: str) -> None:
         try:
-            message = channel.decode(text)
+            message = channel.decode(text, self._queues)
         except ValueError as error:
             signals.hint_refused.emit(queue=name, error=error)
             return
-        if message.queue in self._queues:
+        if message.queue:
             self._delivery.put(message.ids, more=message.more)
         elif message.test and message.test == self._awaited:
             self._heard()

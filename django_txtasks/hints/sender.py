@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import psycopg  # this module is imported where there is PostgreSQL
@@ -55,26 +55,28 @@ class Sender(HintSender):
         self._used_at = 0.0
         self._failures = Failures("Sender of hints", alias)
 
-    def notify(self, tasks: Iterable[tuple[uuid.UUID, str]]) -> None:
-        """Send hints for (id, queue) pairs now, or have the thread do it."""
-        for task_id, queue in tasks:
-            self._keep(queue, task_id)
+    def notify(self, of_queue: Mapping[str, Sequence[uuid.UUID]]) -> None:
+        """Send hints of these ids, by queue, now, or have the thread do it."""
+        for queue, ids in of_queue.items():
+            self._keep(queue, ids)
         try:
-            self._send_at_once()
+            if self._rest.is_over():
+                self._send_at_once()
         finally:  # also where a time limit interrupts this thread
-            self._have_it_sent()
+            if not self._woken:
+                self._have_it_sent()
 
     def _send_at_once(self) -> None:
         """Give what waits to the socket, if one hint has room for it and nothing is in the way.
 
         The thread looks after what comes of it.
         """
-        lock = self._in_use.take_at_once() if self._rest.is_over() else None
+        lock = self._in_use.take_at_once()
         if lock is None:
             return
         try:
             queue = self._only_queue()
-            if queue is not None and self._session is not None and self._unanswered is None:
+            if queue is not None and self._session is not None and self._is_free():
                 begin, packed = time.monotonic(), self._pack(queue)
                 self._unanswered = packed
                 channel.send_at_once(self._session.connection, packed.text())
@@ -104,14 +106,21 @@ class Sender(HintSender):
 
     def _look_after(self) -> None:
         is_idle = time.monotonic() >= self._used_at + IDLE_SECONDS
-        if is_idle and self._unanswered is None:
+        if self._unanswered is None and (is_idle or not self._is_free()):
             self._close()
+
+    def _is_free(self) -> bool:
+        """Say whether the session awaits no answer and was not ended, as servers and firewalls end idle ones."""
+        session = self._session
+        return self._unanswered is None and not (session and channel.has_ended(session.connection))
 
     def _failed(self, error: Exception) -> float:
         self._close()
         return self._failures.failed(error)
 
     def _open(self) -> None:
+        if self._unanswered is None and not self._is_free():
+            self._close()
         if self._session is None:
             self._session = open_session(self._alias)
             channel.may_send_at_once(self._session.connection)

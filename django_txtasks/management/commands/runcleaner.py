@@ -17,6 +17,7 @@ from django.db import DatabaseError, InterfaceError, connections, transaction
 from django_txtasks import hints, signals
 from django_txtasks.cleaner import Cleaner
 from django_txtasks.cleaner.renotifier import Notify
+from django_txtasks.commit_hints import notify_now
 from django_txtasks.conf import Config, get_config
 from django_txtasks.lifecycle import cleaners, cleaning, sessions
 from django_txtasks.lifecycle.database_errors import text_of
@@ -199,7 +200,7 @@ def _notify(config: Config, alias: str, *, dry: bool = False) -> Notify | None:
     """Return what sends hints; None = nobody would hear them."""
     if not hints.can_notify(config, connections[alias].vendor):
         return None
-    return lambda tasks: None if dry else hints.notify(config, alias, tasks)
+    return lambda tasks: None if dry else notify_now(config, alias, tasks)
 
 
 def _config(interval: float | None) -> Config:
