@@ -459,7 +459,12 @@ MUTANTS = [
     Mutant("nobody's wrapper is left out of the transaction", "lifecycle/transactions.py",
            {"if many or is_wrapped or": "if many or"}, "test_committing_along.py"),
     Mutant("no cursor with a name begins", "lifecycle/transactions.py",
-           {'isinstance(getattr(cursor, "cursor", None), ClientCursor)': "True"}, "test_committing_along.py"),
+           {'type(getattr(cursor, "cursor", None)) is Cursor': "True"}, "test_committing_along.py"),
+    Mutant("a cursor of a project is in the transaction", "lifecycle/transactions.py",
+           {'type(getattr(cursor, "cursor", None)) is Cursor':
+            'isinstance(getattr(cursor, "cursor", None), Cursor)'}, "test_committing_along.py"),
+    Mutant("after a first statement that cannot be read the block does nothing", "lifecycle/transactions.py",
+           {"            connection.needs_rollback = True\n": "            pass\n"}, "test_committing_along.py"),
     Mutant("nothing is committed after an error that the task has swallowed", "lifecycle/transactions.py",
            {"    connection.validate_no_broken_transaction()\n": ""}, "test_committing_along.py"),
     Mutant("database hints: a deaf listener is noticed", "hints/listener.py",

@@ -169,6 +169,40 @@ def test_a_wrapper_of_a_project_reads_its_statement_and_is_in_the_transaction(sl
     assert not Run.objects.exists()
 
 
+@on_postgres
+def test_a_cursor_of_a_project_is_in_the_transaction(monkeypatch, slot):
+    """One that says something of its own before each statement, such as whose rows may be seen."""
+    from django.db.backends.postgresql.base import Cursor
+
+    class OfProject(Cursor):
+        seen = ()
+
+        def execute(self, query, params=None, **more):
+            super().execute("SET LOCAL probe.tenant = '42'")
+            self.seen = (*self.seen, query)
+            return super().execute(query, params, **more)
+
+    monkeypatch.setattr(connection.connection, "cursor_factory", OfProject)
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SELECT current_setting('probe.tenant', true)")
+        assert cursor.fetchone() == ("42",)
+        assert cursor.cursor.seen[-1].startswith("SELECT")
+
+
+@on_postgres
+@pytest.mark.parametrize("sql", ["SELEC 1", "SELECT 1/0"])
+def test_after_an_error_of_the_first_statement_the_block_does_nothing(slot, sql):
+    """Also where the server could not read it: then it has not begun either."""
+    with contextlib.suppress(DatabaseError), transaction.atomic(), connection.cursor() as cursor:
+        with pytest.raises(DatabaseError):
+            cursor.execute(sql)
+        with pytest.raises(DatabaseError):
+            Run.objects.create(key="after it", pid=1)
+    assert not Run.objects.exists()
+    assert connection.connection.autocommit
+    assert not is_in_transaction()
+
+
 class _Undone(Exception):
     """Ends a block."""
 

@@ -24,6 +24,7 @@ from django_txtasks.lifecycle.execute import (
     keep_cursor,
 )
 
+_IDLE = 0  # libpq's PQTRANS_IDLE: no transaction is open
 TIMES = 20
 """How often a transaction of ours is repeated where the database asks for it."""
 Result = TypeVar("Result")
@@ -146,8 +147,8 @@ def begin_along(
     """Run a statement of an open block, as ``execute`` does; on PostgreSQL BEGIN goes along with the first one.
 
     Psycopg sends BEGIN by itself before it, which is a round trip. Where the two cannot go together they do not;
-    nor where a project wraps statements, too: it would read another one, and what it asks the database itself
-    meanwhile would be in no transaction.
+    nor where a project wraps statements, too, or has a class of cursors: it would read another one, and what it
+    asks the database itself meanwhile would be in no transaction.
 
     Args:
         execute, sql, params, many, context: of Django's ``execute_wrapper``; its caller is the outermost one.
@@ -156,7 +157,7 @@ def begin_along(
     if not _may_begin(connection):
         return execute(sql, params, many, context)
     is_wrapped = len(connection.execute_wrappers) > 1
-    if many or is_wrapped or not isinstance(sql, str) or not _writes_values(context["cursor"]):
+    if many or is_wrapped or not isinstance(sql, str) or not _is_plain(context["cursor"]):
         _send(connection, "BEGIN", {})
         return execute(sql, params, many, context)
     session = connection.connection
@@ -164,17 +165,23 @@ def begin_along(
         # so psycopg sends no BEGIN; its public setter would not take that back in a transaction
         session._autocommit = True
         result = execute(f"BEGIN; {sql}", params, many, context)
+    except DatabaseError as error:
+        # The server could not read it, and has not begun: the block must end here, as after any other error.
+        is_refused = getattr(error.__cause__, "sqlstate", None) is not None
+        if is_refused and session.pgconn.transaction_status == _IDLE:
+            connection.needs_rollback = True
+        raise
     finally:
         session._autocommit = False
     context["cursor"].nextset()  # from the answer to BEGIN to that of the statement
     return result
 
 
-def _writes_values(cursor: Any) -> bool:
-    """Say whether a cursor writes values into the SQL, and has no name on the server."""
-    from psycopg import ClientCursor
+def _is_plain(cursor: Any) -> bool:
+    """Say whether a cursor is Django's usual one: it writes values into the SQL, and sends nothing of its own."""
+    from django.db.backends.postgresql.base import Cursor
 
-    return isinstance(getattr(cursor, "cursor", None), ClientCursor)
+    return type(getattr(cursor, "cursor", None)) is Cursor
 
 
 def begin(connection: Any) -> None:
@@ -191,7 +198,7 @@ def _may_begin(connection: Any) -> bool:
     session = connection.connection
     if connection.vendor != "postgresql" or session is None or session.autocommit:
         return False
-    if session.pgconn.transaction_status != 0 or not _can_send(connection):  # 0 = idle
+    if session.pgconn.transaction_status != _IDLE or not _can_send(connection):
         return False
     modes = (session.isolation_level, session.read_only, session.deferrable)
     return all(mode is None for mode in modes)
