@@ -496,6 +496,8 @@ MUTANTS = [
     Mutant("hints: a queue that is refused stops no other", "broker/publisher.py",
            {"except ChannelClosedByBroker as error:": "except ZeroDivisionError as error:"},
            "test_sending_hints.py"),
+    Mutant("hints: a queue that is refused makes no worker deaf", "broker/consumer.py",
+           {"except ChannelClosedByBroker as error:": "except ZeroDivisionError as error:"}, "test_broker.py"),
     Mutant("database hints: the buffer is bounded", "hint_sender.py",
            {"if len(ids) > room:": "if False:"}, "test_database_hints.py"),
     Mutant("hints: who sends many rests longer", "resting.py",

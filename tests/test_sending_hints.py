@@ -109,7 +109,7 @@ def test_a_queue_that_rabbitmq_refuses_stops_no_other_one(broker, caplog):
                 enqueue_many([(tasks.note, ()), (tasks.mail, ())])
             helpers.wait_until(lambda n=number: waiting(broker) == n)
         helpers.wait_until(lambda: not ours._something_waits())
-    ours._refused_until.clear()  # as after its 30 seconds
+    ours._refusals._until.clear()  # as after its 30 seconds
     tasks.mail.enqueue()
     helpers.wait_until(lambda: queue_name("mail") in ours._declared)
     helpers.wait_until(lambda: waiting(broker, "mail") == 1)

@@ -10,18 +10,16 @@ Hints are transient and unconfirmed: losing one costs latency until the next sca
 
 from __future__ import annotations
 
-import logging
 import time
 import uuid
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from pika.exceptions import ChannelClosedByBroker
 
-from django_txtasks import signals
-from django_txtasks.broker import failures, quiet, topology
+from django_txtasks.broker import quiet, topology
 from django_txtasks.broker.link import Link
+from django_txtasks.broker.refusals import Refusals
 from django_txtasks.conf import Config
 from django_txtasks.exceptions import INTERRUPTIONS
 from django_txtasks.hint_sender import HintSender, SendersOfProcess
@@ -30,8 +28,6 @@ QUIET_LOOK_SECONDS = 5.0
 """Seconds between two looks at a quiet connection: well within its heartbeat."""
 BUSY_LOOK_SECONDS = 1.0
 """Seconds between two looks at a busy connection."""
-REFUSED_SECONDS = 30.0
-"""Seconds until a queue that RabbitMQ has refused is asked for again."""
 
 
 def of_process(config: Config) -> Publisher:
@@ -48,7 +44,7 @@ class Publisher(HintSender):
         self._link = Link(config, "Publisher")
         self._declared: set[str] = set()
         self._looked_at = 0.0
-        self._refused_until: dict[str, float] = {}
+        self._refusals = Refusals()
 
     def notify(self, alias: str, of_queue: Mapping[str, Sequence[uuid.UUID]]) -> None:
         """Send hints of these ids, by queue, now, or put them into the buffer."""
@@ -121,24 +117,18 @@ class Publisher(HintSender):
         """Make sure that the queue is there. False = RabbitMQ refuses it: what waits for it is dropped."""
         if queue in self._declared:
             return True
-        if time.monotonic() >= self._refused_until.get(queue, 0.0):
+        if not self._refusals.has(queue):
+            connection = self._link.channel.connection
             try:
                 self._link.channel = topology.declare(self._link.channel, queue)
                 self._declared.add(queue)
                 return True
-            except ChannelClosedByBroker as error:  # as where one node of a cluster is away
-                self._refuse(queue, error)
+            except ChannelClosedByBroker as error:
+                self._refusals.note(queue, error)
+                self._link.channel = connection.channel()
         self._waiting[queue].clear()
         self._more.discard(queue)
         return False
-
-    def _refuse(self, queue: str, error: ChannelClosedByBroker) -> None:
-        self._refused_until[queue] = time.monotonic() + REFUSED_SECONDS
-        text = f"{error.reply_code} {error.reply_text}"
-        level = logging.WARNING if failures.news.is_news(queue, text) else logging.DEBUG
-        signals.queue_refused.emit(level=level, queue=queue, error=text, delay=REFUSED_SECONDS)
-        connection: Any = self._link.connection
-        self._link.channel = connection.channel()
 
     def _publish(self, queue: str, ids: deque[uuid.UUID]) -> int:
         """Pack ids that wait for one queue into one hint; return how many. It waits for no more of them.
