@@ -240,7 +240,7 @@ def _check_sqlite(alias: str, entry: dict[str, Any]) -> Iterable[CheckMessage]:
         yield Error(
             f"SQLite database {alias!r} begins transactions as DEFERRED: "
             "two that write fail with 'database is locked'.",
-            hint=f"Set DATABASES[{alias!r}]['OPTIONS']['transaction_mode'] = 'IMMEDIATE'.",
+            hint=f"Add 'OPTIONS': {{'transaction_mode': 'IMMEDIATE'}} to DATABASES[{alias!r}].",
             id="txtasks.E009",
         )
     timeout = float(options.get("timeout", 5.0))
