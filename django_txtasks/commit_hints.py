@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -74,9 +75,9 @@ class CommitHook:
             signals.hints_unsent.emit(database=self._alias, exception=error)
 
 
-def hooks_of(connection: BaseDatabaseWrapper) -> Iterator[tuple[set[str], CommitHook]]:
-    """Yield the last hooks of the open transaction, the last one first, each with its savepoints."""
-    for savepoints, function, *_ in reversed(connection.run_on_commit[-50:]):
+def hooks_in(registered: Sequence[Any]) -> Iterator[tuple[set[str], CommitHook]]:
+    """Yield our hooks of Django's ``run_on_commit``, or of a part of it, last one first, with savepoints."""
+    for savepoints, function, *_ in reversed(registered):
         hook = getattr(function, "__self__", None)
         if isinstance(hook, CommitHook):
             yield savepoints, hook
@@ -87,4 +88,6 @@ def _open_hook(connection: BaseDatabaseWrapper) -> CommitHook | None:
     if not connection.run_on_commit:
         return None
     savepoints = set(connection.savepoint_ids)
-    return next((hook for its, hook in hooks_of(connection) if its == savepoints), None)
+    return next(
+        (hook for its, hook in hooks_in(connection.run_on_commit[-50:]) if its == savepoints), None
+    )

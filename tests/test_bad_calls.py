@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from probe import tasks
 
 from django_txtasks import enqueue_many, enqueue_task
-from django_txtasks.commit_hints import hooks_of
+from django_txtasks.commit_hints import hooks_in
 from django_txtasks.enqueueing import NotTransactionalWarning
 from django_txtasks.hint_sender import BUFFER_IDS
 from django_txtasks.lifecycle.enqueueing import (
@@ -66,7 +66,7 @@ def test_a_batch_ends_at_so_many_rows_or_bytes_and_leaves_none_out(size, most, l
 
 
 def hooks():
-    return [hook for _, hook in hooks_of(connection)]
+    return [hook for _, hook in hooks_in(connection.run_on_commit)]
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from probe import tasks
 from probe.models import Run
 
 from django_txtasks import aenqueue_task, enqueue_many, enqueue_task, signals
-from django_txtasks.commit_hints import hooks_of
+from django_txtasks.commit_hints import hooks_in
 from django_txtasks.enqueueing import NotTransactionalWarning
 from django_txtasks.exceptions import (
     InvalidArguments,
@@ -454,7 +454,7 @@ def test_async_code_enqueues_too():
 
 
 def hooks():
-    return [hook for _, hook in hooks_of(connection)]
+    return [hook for _, hook in hooks_in(connection.run_on_commit)]
 
 
 def test_a_hook_has_a_name_for_the_log(txtasks):

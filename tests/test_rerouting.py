@@ -8,7 +8,7 @@ from django.db import connection, transaction
 from probe import tasks
 
 from django_txtasks import registry
-from django_txtasks.commit_hints import hooks_of
+from django_txtasks.commit_hints import hooks_in
 from django_txtasks.conf import get_config
 from django_txtasks.lifecycle import workers
 from django_txtasks.models import Task, Worker
@@ -48,7 +48,7 @@ def sent_by(txtasks):
         txtasks(broker_url="amqp://127.0.0.1:1")
         with transaction.atomic():
             ours.look_at(ids)
-            hooks = [hook for _, hook in hooks_of(connection)]
+            hooks = [hook for _, hook in hooks_in(connection.run_on_commit)]
             transaction.set_rollback(True)
         txtasks(broker_url=None)
         return sorted(

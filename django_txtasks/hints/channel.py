@@ -104,19 +104,16 @@ def may_send_at_once(session: Any) -> None:
     session.pgconn.nonblocking = 1
 
 
-def read_answer(session: Any) -> None:
-    """Wait for the answer to ``send_at_once``. Other threads run meanwhile, which libpq's own wait keeps from it.
+def read_answer(session: Any) -> Any:
+    """Wait for the answer to what was sent, and return its last result.
+
+    Other threads run meanwhile, which libpq's own wait keeps from it.
 
     Raises:
         DatabaseError: the message was not sent, or nobody answers.
         psycopg.Error: the session has ended.
     """
-    _read_answer(session.pgconn)
-
-
-def _read_answer(pgconn: Any) -> Any:
-    """Return the last result."""
-    end = time.monotonic() + ANSWER_SECONDS
+    pgconn, end = session.pgconn, time.monotonic() + ANSWER_SECONDS
     results = []
     while True:
         _wait_for_result(pgconn, end)
@@ -172,9 +169,8 @@ def received(session: Any) -> list[str]:
 
 def _ask(session: Any, sql: str, *values: str) -> str:
     """Run one statement the short way; a cursor takes several times as long, and waits for the answer for ever."""
-    pgconn = session.pgconn
-    pgconn.send_query_params(sql.encode(), [value.encode() for value in values])
-    result = _read_answer(pgconn)
+    session.pgconn.send_query_params(sql.encode(), [value.encode() for value in values])
+    result = read_answer(session)
     return (result.get_value(0, 0) or b"").decode() if result.ntuples else ""
 
 

@@ -63,8 +63,7 @@ class Sender(HintSender):
             if self._rest.is_over():
                 self._send_at_once()
         finally:  # also where a time limit interrupts this thread
-            if not self._woken:
-                self._have_it_sent()
+            self._have_it_sent()
 
     def _send_at_once(self) -> None:
         """Give what waits to the socket, if one hint has room for it and nothing is in the way.
@@ -76,7 +75,8 @@ class Sender(HintSender):
             return
         try:
             queue = self._only_queue()
-            if queue is not None and self._session is not None and self._is_free():
+            is_free = self._session is not None and self._unanswered is None
+            if queue is not None and is_free and not self._has_ended():
                 begin, packed = time.monotonic(), self._pack(queue)
                 self._unanswered = packed
                 channel.send_at_once(self._session.connection, packed.text())
@@ -106,20 +106,21 @@ class Sender(HintSender):
 
     def _look_after(self) -> None:
         is_idle = time.monotonic() >= self._used_at + IDLE_SECONDS
-        if self._unanswered is None and (is_idle or not self._is_free()):
+        if self._has_ended() or (is_idle and self._unanswered is None):
             self._close()
 
-    def _is_free(self) -> bool:
-        """Say whether the session awaits no answer and was not ended, as servers and firewalls end idle ones."""
-        session = self._session
-        return self._unanswered is None and not (session and channel.has_ended(session.connection))
+    def _has_ended(self) -> bool:
+        """Say whether the session was ended while it awaited no answer, as servers and firewalls end idle ones."""
+        if self._session is None or self._unanswered is not None:
+            return False
+        return channel.has_ended(self._session.connection)
 
     def _failed(self, error: Exception) -> float:
         self._close()
         return self._failures.failed(error)
 
     def _open(self) -> None:
-        if self._unanswered is None and not self._is_free():
+        if self._has_ended():
             self._close()
         if self._session is None:
             self._session = open_session(self._alias)
