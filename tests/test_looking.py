@@ -1,16 +1,21 @@
 """Hints without RabbitMQ where the database sends no messages: SQLite's number of changes, and glances."""
 
+import dataclasses
+import sys
 import time
 import uuid
+from contextlib import contextmanager
 
 import helpers
 import pytest
 from django.core.management import call_command
-from django.db import OperationalError, connection, transaction
+from django.db import OperationalError, connection, connections, transaction
 from probe import tasks
 
 from django_txtasks import enqueue_many, enqueue_task, hints
 from django_txtasks.conf import get_config, parse
+from django_txtasks.hints import file_watcher
+from django_txtasks.hints.file_events import FileEvents
 from django_txtasks.lifecycle import heads
 from django_txtasks.lifecycle.turn import Capacity, TurnResult
 from django_txtasks.models import Task
@@ -21,6 +26,7 @@ pytestmark = pytest.mark.usefixtures("rows")
 
 NEVER = 600  # a poll interval that no test lives to see
 on_sqlite = pytest.mark.skipif(connection.vendor != "sqlite", reason="what SQLite has")
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="what its kernel tells")
 without_messages = pytest.mark.skipif(
     connection.vendor != "mysql", reason="where there is no message at all"
 )
@@ -32,16 +38,26 @@ def hints_only(txtasks):
     txtasks(database_hints=True, poll_interval=NEVER, hint_retry_interval=0.2)
 
 
+@contextmanager
+def watcher(heard, alias="default"):
+    """A watcher of a file, which puts hints there."""
+    of_alias = dataclasses.replace(helpers.subscription(), alias=alias)
+    one = hints.of_database(get_config(), of_alias, heard.append)
+    one.start()
+    try:
+        helpers.wait_until(lambda: one.connected)
+        yield one
+    finally:
+        one.stop()
+    assert not one._thread.is_alive()
+
+
 @pytest.fixture
 def watching(hints_only):
     """A watcher of the test's file, and the hints that it delivers."""
     heard = []
-    one = hints.of_database(get_config(), helpers.subscription(), heard.append)
-    one.start()
-    helpers.wait_until(lambda: one.connected)
-    yield one, heard
-    one.stop()
-    assert not one._thread.is_alive()
+    with watcher(heard) as one:
+        yield one, heard
 
 
 def ids(heard):
@@ -113,6 +129,70 @@ def test_a_full_worker_drops_what_it_is_told_and_scans_later(watching):
     tasks.note.enqueue()
     one.listen(True)
     helpers.wait_until(lambda: heard)
+
+
+@on_sqlite
+@on_linux
+@pytest.mark.parametrize("mode", ["WAL", "DELETE"])
+def test_the_kernel_tells_of_a_commit(hints_only, tmp_path, monkeypatch, mode):
+    monkeypatch.setattr(file_watcher, "PAUSES_SECONDS", (0.01, 0.03, 0.1, NEVER))
+    wait, waits, heard = FileEvents.wait, [], []
+    monkeypatch.setattr(
+        FileEvents, "wait", lambda self, seconds: waits.append(seconds) or wait(self, seconds)
+    )
+    with helpers.second_alias(NAME=str(tmp_path / "site.sqlite3")):
+        call_command("migrate", database="second", verbosity=0)
+        with connections["second"].cursor() as cursor:
+            cursor.execute(f"PRAGMA journal_mode={mode}")
+        with watcher(heard, "second"):
+            for number in range(3):
+                helpers.wait_until(lambda: waits and waits[-1] == NEVER)
+                seen = tasks.note.using(using="second").enqueue(number)
+                helpers.wait_until(lambda one=seen: one.id in ids(heard))
+
+
+@pytest.fixture
+def silence(hints_only, monkeypatch):
+    """The kernel tells of no write, and says that it does."""
+    monkeypatch.setattr(FileEvents, "watch", lambda self, paths: True)
+
+
+@on_sqlite
+@on_linux
+def test_a_commit_is_seen_though_it_was_told_before_others_can_see_it(silence, monkeypatch):
+    monkeypatch.setattr(file_watcher, "PAUSES_SECONDS", (0.1, NEVER))
+    heard = []
+    with watcher(heard) as one:
+        time.sleep(0.3)  # it waits for long now
+        one._events.wake()
+        time.sleep(0.02)
+        seen = tasks.note.enqueue()
+        helpers.wait_until(lambda: seen.id in ids(heard))
+
+
+@on_sqlite
+def test_where_nobody_tells_of_writes_it_looks_all_the_time(hints_only, monkeypatch):
+    monkeypatch.setattr(FileEvents, "watch", lambda self, paths: False)
+    monkeypatch.setattr(file_watcher, "PAUSES_SECONDS", (NEVER,))
+    heard = []
+    with watcher(heard):
+        seen = tasks.note.enqueue()
+        helpers.wait_until(lambda: seen.id in ids(heard))
+
+
+@on_sqlite
+@on_linux
+def test_where_the_kernel_is_silent_it_looks_all_the_time(silence, monkeypatch):
+    monkeypatch.setattr(file_watcher, "PAUSES_SECONDS", (0.01, 0.2))
+    heard = []
+    with watcher(heard):
+        time.sleep(0.1)
+        first = tasks.note.enqueue()
+        helpers.wait_until(lambda: first.id in ids(heard))
+        monkeypatch.setattr(file_watcher, "PAUSES_SECONDS", (NEVER,))
+        time.sleep(0.3)  # the last pause of before is over
+        second = tasks.note.enqueue()
+        helpers.wait_until(lambda: second.id in ids(heard))
 
 
 @on_sqlite

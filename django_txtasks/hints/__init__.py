@@ -5,7 +5,8 @@ RabbitMQ is used wherever ``TXTASKS["broker_url"]`` names one: see ``broker``. W
 
 * PostgreSQL: ``sender`` sends NOTIFY after the commit, ``listener`` receives it. ``channel`` has all their SQL,
   ``session`` opens what they send it through.
-* SQLite: ``file_watcher`` notices that somebody has committed, and reads what is due.
+* SQLite: ``file_watcher`` notices that somebody has committed, and reads what is due; ``file_events`` tells it
+  when to look.
 * Elsewhere there is no message, and workers look more often while there is work: see ``worker.glances``.
 
 A hint is worthless: where all of them are lost, workers scan every ``poll_interval``.

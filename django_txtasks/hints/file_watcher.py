@@ -1,8 +1,11 @@
 """Notices commits to an SQLite file, from any process, in a thread that looks at its number of changes.
 
-SQLite tells nobody of a commit, but each connection can ask cheaply whether another one has committed. Most
-commits are no tasks: beats are the commonest. So where there was one, the thread reads which tasks are due, and
-tells the worker of those that were not there the last time. A row that no worker may claim is told once.
+SQLite tells nobody of a commit, but each connection can ask cheaply whether another one has committed. On Linux
+the kernel says when to ask: somebody has written to the file. One look a second finds out whether it tells of all
+writes; where it does not, the thread looks all the time.
+
+Most commits are no tasks: beats are the commonest. So where there was one, the thread reads which tasks are due,
+and tells the worker of those that were not there the last time. A row that no worker may claim is told once.
 """
 
 from __future__ import annotations
@@ -17,13 +20,21 @@ from django.db import connections
 
 from django_txtasks.hints.delivery import Delivery, Hint
 from django_txtasks.hints.failures import Failures
+from django_txtasks.hints.file_events import FileEvents
 from django_txtasks.lifecycle.heads import Heads
 from django_txtasks.lifecycle.turn import Subscription
 
 LOOK_EVERY_SECONDS, WHEN_BUSY_SECONDS = 0.03, 0.01
+"""Seconds between two looks where nobody tells of writes; elsewhere the least between looks at two writes."""
 BUSY_FOR_SECONDS = 5.0
 """Seconds for which more tasks are expected after one that was told."""
-_NUMBER_OF_CHANGES = "PRAGMA data_version"
+VISIBLE_AFTER_SECONDS = 0.001
+"""Seconds from the last write of a commit until others see it, unless SQLite waits for the disk in between."""
+PAUSES_SECONDS = (0.01, 0.03, 0.1, 1.0)
+"""Seconds after which it looks again without another write: the commit may have become visible only then."""
+DEAF_FOR_SECONDS = 60.0
+"""Seconds for which it looks all the time, after a commit that the kernel had not told of."""
+_NUMBER_OF_CHANGES, _FILES = "PRAGMA data_version", "PRAGMA database_list"
 
 
 class FileWatcher:
@@ -44,6 +55,7 @@ class FileWatcher:
         self._heads = Heads(subscription)
         self._busy_until = 0.0
         self._stopping = threading.Event()
+        self._events = FileEvents()
         self._failures = Failures("Worker (hints)", self._alias)
         self._thread = threading.Thread(target=self._run, name="txtasks-watcher", daemon=True)
 
@@ -54,11 +66,15 @@ class FileWatcher:
     def stop(self, seconds: float = 2.0) -> None:
         """End the thread, and close its connection."""
         self._stopping.set()
+        self._events.wake()
         self._thread.join(seconds)
+        if not self._thread.is_alive():
+            self._events.close()
 
     def listen(self, on: bool) -> None:
         """Deliver hints from now on, or drop them. Returns at once, from any thread."""
         self._delivery.listen(on)
+        self._events.wake()
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -81,19 +97,20 @@ class FileWatcher:
         """
         wrapper: Any = connections[self._alias]
         wrapper.ensure_connection()
-        look = (
-            wrapper.connection.cursor().execute
-        )  # without Django's layers: it is done all the time
-        seen = None
+        # without Django's layers: it is done all the time
+        execute = wrapper.connection.cursor().execute
+        execute(_NUMBER_OF_CHANGES)  # opens the second file of a WAL, too
+        _, _, path = execute(_FILES).fetchone()
+        looks, seen = _Looks(self._events, [path, f"{path}-wal"]), None
         while not self._stopping.is_set():
             is_busy = time.monotonic() < self._busy_until
-            # an Event takes twice the time of this
-            time.sleep(WHEN_BUSY_SECONDS if is_busy else LOOK_EVERY_SECONDS)
+            looks.wait(WHEN_BUSY_SECONDS if is_busy else LOOK_EVERY_SECONDS)
             if not self._delivery.is_on:
                 continue
-            (now,) = look(_NUMBER_OF_CHANGES).fetchone()
+            (now,) = execute(_NUMBER_OF_CHANGES).fetchone()
             if now != seen:
                 seen = now
+                looks.found()
                 self._tell_what_is_due()
                 self.connected = True
                 self._failures.is_ready()
@@ -103,3 +120,37 @@ class FileWatcher:
         if ids:
             self._busy_until = time.monotonic() + BUSY_FOR_SECONDS
             self._delivery.put(ids, more=more)
+
+
+class _Looks:
+    """When to look: soon after each write that the kernel tells of, or all the time."""
+
+    def __init__(self, events: FileEvents, paths: list[str]) -> None:
+        self._events, self._paths = events, paths
+        self._hears = False
+        self._watch_at = 0.0
+        self._told_at = 0.0
+        self._silences = 0  # waits in a row that heard nothing
+
+    def wait(self, rest: float) -> None:
+        """Wait until it is time to look: not sooner than ``rest`` seconds after the last write that was told."""
+        now = time.monotonic()
+        if not self._hears and now >= self._watch_at:
+            self._hears = self._events.watch(self._paths)
+            self._watch_at = now + DEAF_FOR_SECONDS
+            self._silences = 0
+        if not self._hears:
+            time.sleep(rest)  # an Event takes twice the time of this
+        elif self._events.wait(PAUSES_SECONDS[min(self._silences, len(PAUSES_SECONDS) - 1)]):
+            time.sleep(max(VISIBLE_AFTER_SECONDS, self._told_at + rest - time.monotonic()))
+            self._told_at = time.monotonic()
+            self._silences = 0
+        else:
+            self._silences += 1
+
+    def found(self) -> None:
+        """Note that the last look has found a commit: after a long silence, one that nobody told of."""
+        if self._hears and self._silences >= len(PAUSES_SECONDS):
+            self._hears = self._events.wait(0)  # it may have come just now
+            self._watch_at = time.monotonic() + DEAF_FOR_SECONDS
+            self._silences = 0
