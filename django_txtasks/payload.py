@@ -131,7 +131,7 @@ def _refuse_what_json_cannot_keep(value: Any, path: Path, depth: int) -> None:
                 _refuse_what_json_cannot_keep(item, (path, key), depth + 1)
     elif value is not None:
         raise InvalidArguments(
-            f"{_shown(path)} is {type(value).__name__}, which is not JSON. Pass an id, or str, int, float, "
+            f"{_shown(path)} is {type(value).__name__}, which is not JSON. Use an id, or str, int, float, "
             "bool, None, list or dict (a date as value.isoformat(), a model instance as its pk)."
         )
 
@@ -157,7 +157,7 @@ def _shown(path: Path) -> str:
 def _refuse_number(value: Any, path: Path) -> None:
     if isinstance(value, float) and not math.isfinite(value):
         raise InvalidArguments(
-            f"{_shown(path)} is {value}, which JSON does not have. Pass None or a str."
+            f"{_shown(path)} is {value}, which JSON does not have. Use None or a str."
         )
     # bits, not digits: Python refuses to print integers of more than 4,300 digits
     if isinstance(value, int) and value.bit_length() > MAX_DIGITS * 3.33:

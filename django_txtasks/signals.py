@@ -309,7 +309,7 @@ worker_started = Event(
 names_undeclared = Event(
     logging.WARNING,
     "Pending tasks have names that no living worker declares: %s. See that workers import their modules (an app's "
-    "tasks.py, INSTALLED_APPS), and deploy them.",
+    "tasks.py, INSTALLED_APPS), and deploy them; or keep the old name of a renamed function.",
     "names",
 )  # fmt: skip
 worker_stopping = Event(
@@ -435,7 +435,8 @@ hints_unsent = Event(
 )  # fmt: skip
 hints_failed = Event(
     logging.WARNING,
-    "%s: no session in database '%s' (%s); next try in %.1f s. Tasks still run, found by scanning.",
+    "%s: no session in database '%s' (%s); next try in %.1f s. Until then tasks are found by scanning, where that "
+    "database can be used.",
     "who", "database", "error", "delay",
 )  # fmt: skip
 hints_resumed = Event(

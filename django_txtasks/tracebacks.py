@@ -10,7 +10,12 @@ from types import FrameType, TracebackType
 
 from django_txtasks import payload
 
-_OURS = ("django_txtasks.worker.", "django_txtasks.backends.running", "django_txtasks.testing.")
+_OURS = (
+    "django_txtasks.worker.",
+    "django_txtasks.lifecycle.",
+    "django_txtasks.backends.running",
+    "django_txtasks.testing.",
+)
 _BETWEEN = ("asgiref.", "asyncio.", "concurrent.", "contextlib")
 """Modules that run async tasks for us."""
 _GROUP: tuple[type[BaseException], ...] = tuple(

@@ -254,6 +254,14 @@ def test_a_task_that_has_ended_or_never_was(crew, txtasks):
     assert reason.gate == "absent"
 
 
+@pytest.mark.parametrize("error", ["WorkerLost", "WorkerStopped"])
+def test_a_task_that_may_be_half_done_is_to_be_checked(crew, error):
+    handle = tasks.note.enqueue()
+    Task.objects.update(status=Status.DEAD, errors=[{"type": error, "message": "Gone."}])
+    assert only_reason(handle).text == f"It is dead: {error}: Gone."
+    assert only_reason(handle).lift.startswith("Check what it has done")
+
+
 @pytest.mark.parametrize("errors", [7, "x", [], [7], [{}], [{"type": None}]])
 def test_errors_that_somebody_wrote_by_hand_are_no_trouble(crew, errors):
     handle = tasks.note.enqueue()
@@ -292,6 +300,19 @@ def test_of_another_database_it_says_which(second_database):
     handle = tasks.note.using(using="second").enqueue()
     (reason,) = explain("second", handle.id)
     assert reason.lift == "Start manage.py runworkers --database second"
+
+
+def test_a_task_that_is_in_another_database_is_found_there(second_database):
+    call_command("migrate", database="second", verbosity=0)
+    handle = tasks.note.using(using="second").enqueue()
+    (reason,) = explain("default", handle.id)
+    lift = f"manage.py txtasks_explain {handle.id} --database second"
+    assert (reason.gate, reason.lift) == ("elsewhere", lift)
+
+
+def test_a_database_that_cannot_be_asked_is_none_that_has_it(second_database):
+    (reason,) = explain("default", uuid.uuid4())  # its tables are not there
+    assert reason.gate == "absent"
 
 
 # -- where people see it ----------------------------------------------------------------------------

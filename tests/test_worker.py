@@ -1,13 +1,14 @@
 """A worker claims, runs and records: every kind of task, every kind of end."""
 
 import json
+import sys
 import uuid
 from datetime import timedelta
 
 import helpers
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import transaction
+from django.db import connection, transaction
 from probe import tasks
 
 from django_txtasks import enqueue_many, enqueue_task, signals
@@ -58,6 +59,8 @@ def test_a_result_that_cannot_be_stored_leaves_the_task_dead_with_the_reason(val
     dead = helpers.row(handle.id)
     assert (dead.status, dead.failures) == (Status.DEAD, 1)
     assert "result holds a" in dead.errors[0]["message"]
+    if sys.version_info >= (3, 11):
+        assert "The task function had run to its end" in dead.errors[0]["traceback"]
 
 
 def test_a_context_tells_the_attempt():
@@ -86,6 +89,17 @@ def test_a_failed_atomic_task_leaves_no_effects():
     handle = tasks.atomic_fail.enqueue()
     work_until_dead(handle)
     assert helpers.runs("atomic_fail") == 0
+
+
+@pytest.mark.skipif(connection.vendor == "mysql", reason="it checks foreign keys at once")
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="an error takes a note")
+def test_an_error_of_the_commit_says_that_the_function_had_returned():
+    handle = tasks.atomic_broken_key.enqueue()
+    work()
+    (error,) = helpers.row(handle.id).errors
+    assert error["type"] == "IntegrityError"
+    assert "The task function had returned" in error["traceback"]
+    assert "runner.py" not in error["traceback"]
 
 
 def work_until_dead(handle):

@@ -109,7 +109,7 @@ class FailureDetector:
         for worker in living:
             silence = now - self._sights[worker.id].since
             if silence >= worker.lease:
-                yield worker, f"no beat for {silence:.1f} s"
+                yield worker, f"this cleaner has seen no beat for {silence:.1f} s"
             elif (signal := self._two_signals(worker, silence, now)) is not None:
                 yield worker, signal.value
 

@@ -14,10 +14,12 @@ from datetime import timedelta
 from itertools import islice
 from typing import Any
 
-from django.db import DatabaseError, connections, transaction
+from django.core.exceptions import ImproperlyConfigured
+from django.db import DatabaseError, InterfaceError, connections, router, transaction
 from django.db.models import Q, Subquery
 
 from django_txtasks.conf import get_config
+from django_txtasks.exceptions import WorkerLost, WorkerStopped
 from django_txtasks.inspection.lanes import rate_text, status_of_lanes
 from django_txtasks.lifecycle import cleaners
 from django_txtasks.lifecycle.attempts import read_entries
@@ -47,6 +49,9 @@ MAX_WAITS = 3
 MAX_HOLDERS = 3
 """Tasks that are named of those that fill a lane."""
 ERRORS_OF = "SELECT errors FROM txtasks_task WHERE id = %(id)s"
+HALF_DONE = "Check what it has done, then revive or discard it in the admin."
+_CUT_SHORT = (WorkerLost.__name__, WorkerStopped.__name__)
+"""Classes of errors that say nothing of the task itself."""
 FULL = 2_147_483_647
 """A counter that says so can count no further, so its row is not claimed."""
 
@@ -78,26 +83,39 @@ def explain(alias: str, task_id: uuid.UUID) -> list[Reason]:
 
 
 def _without_row(alias: str, task_id: uuid.UUID) -> Reason:
+    """Return what became of a task that is no row of Task: it has ended, is elsewhere, or nobody knows."""
     rows = FinishedTask.objects.using(alias).only("outcome", "finished_at")
     finished = rows.filter(pk=task_id).first()
     if finished is not None:
         at = _time(finished.finished_at)
         return Reason("finished", f"It has ended: {finished.get_outcome_display()}, at {at}.")
+    elsewhere = [one for one in connections if one != alias and _is_in(one, task_id)]
+    if elsewhere:
+        command = f"manage.py txtasks_explain {task_id}{_of(elsewhere[0])}"
+        return Reason("elsewhere", f"It is in database {elsewhere[0]!r}.", command)
     return Reason(
         "absent",
-        "There is no such row: its transaction was rolled back or has not committed, or it has finished and was "
-        "pruned (TXTASKS['keep_finished']), or it is in another database.",
-        "Look with --database, if tasks are in several.",
+        "There is no such row, in no database that could be asked: its transaction was rolled back or has not "
+        "committed, or it has finished and was pruned (TXTASKS['keep_finished']).",
     )
+
+
+def _is_in(alias: str, task_id: uuid.UUID) -> bool:
+    """Say whether a database has the task, or its row of history. False, too, if it cannot be asked."""
+    if not router.allow_migrate_model(alias, Task):
+        return False
+    try:
+        tables = (Task, FinishedTask)
+        return any(one.objects.using(alias).filter(pk=task_id).exists() for one in tables)
+    except (DatabaseError, InterfaceError, ImproperlyConfigured):
+        return False
 
 
 def _not_pending(alias: str, task: Any) -> Reason:
     if task.status == Status.HELD:
         return Reason("held", "A person holds it.", "Resume it in the admin.")
     if task.status == Status.DEAD:
-        lift = "" if task.is_compensated else "Mend the cause, then revive it in the admin."
-        note = " Its compensation was enqueued." if task.is_compensated else ""
-        return Reason("dead", f"It is dead: {_last_error(alias, task)}.{note}", lift)
+        return _dead(alias, task)
     worker = Worker.objects.using(alias).annotate(now=DatabaseNow()).filter(pk=task.worker).first()
     since = _span(task.now - (task.claimed_at or task.now))
     if worker is not None and not worker.lost and not worker.is_silent(worker.now):
@@ -117,6 +135,14 @@ def _not_pending(alias: str, task: Any) -> Reason:
     )
 
 
+def _dead(alias: str, task: Any) -> Reason:
+    last, text = _last_error(alias, task)
+    if task.is_compensated:
+        return Reason("dead", f"It is dead: {text}. Its compensation was enqueued.")
+    lift = HALF_DONE if last in _CUT_SHORT else "Mend the cause, then revive it in the admin."
+    return Reason("dead", f"It is dead: {text}.", lift)
+
+
 def _in_the_way(alias: str, task: Any) -> Iterator[Reason]:
     """Yield each condition of a claim that this row does not meet, then what workers lack."""
     if task.expires_at is not None and task.expires_at <= task.now:
@@ -133,7 +159,7 @@ def _in_the_way(alias: str, task: Any) -> Iterator[Reason]:
         if waits := list(_waits(alias, task)):
             yield from waits
         elif task.failures:
-            failed = f"It has failed {task.failures} times ({_last_error(alias, task)})"
+            failed = f"It has failed {task.failures} times ({_last_error(alias, task)[1]})"
             yield Reason("backoff", f"{failed} and is tried again {wait}.", lift)
         else:
             yield Reason("later", f"It is due {wait}.", lift)
@@ -231,7 +257,7 @@ def _lack_of_workers(alias: str, task: Any) -> Iterator[Reason]:
     able = [one for one in serving if not one.task_names or task.task_name in texts(one.task_names)]
     if not able:
         text = f"No living worker of queue {task.queue_name} runs {task.task_name}."
-        lift = "See that workers import its module, and what --task and --exclude-task say."
+        lift = "See that workers import its module, by this name, and what --task and --exclude-task say."
         yield Reason("name", text, lift)
         return
     is_due = task.run_after is not None and task.run_after <= task.now
@@ -308,11 +334,14 @@ def _can_lock(alias: str, task: Any) -> bool:
         return True
 
 
-def _last_error(alias: str, task: Any) -> str:
+def _last_error(alias: str, task: Any) -> tuple[str, str]:
+    """Return the name of the last error's class, and its text for people."""
     (texts, *_) = [*fetch(alias, ERRORS_OF, id=task.pk), ("[]",)]
     entries = read_entries(str(texts[0]))
-    said = [entries[-1].get("type"), entries[-1].get("message")] if entries else []
-    return ": ".join(str(one)[:200] for one in said if one) or "nothing says why"
+    last: dict[str, Any] = entries[-1] if entries else {}
+    name, message = str(last.get("type") or ""), str(last.get("message") or "")
+    text = ": ".join(one[:200].rstrip(".") for one in (name, message) if one)
+    return name, text or "nothing says why"
 
 
 def _of(alias: str) -> str:

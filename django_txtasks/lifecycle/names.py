@@ -26,7 +26,10 @@ MAX_PRIORITIES = 10
 ROWS_IN_LANES = 200
 MAX_WORKERS = 1000
 STATEMENT_TIMEOUT = timedelta(seconds=5)
-HINT = "See that workers import their modules (an app's tasks.py, INSTALLED_APPS), and deploy them."
+HINT = (
+    "See that workers import their modules (an app's tasks.py, INSTALLED_APPS), and deploy them; or keep the old "
+    "name of a renamed function."
+)
 
 # What stands in brackets is for PostgreSQL: see dialect.to_queue.
 _HEAD = """

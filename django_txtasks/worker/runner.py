@@ -20,6 +20,7 @@ from django_txtasks.cancel_requests import NOBODY, CancelRequests
 from django_txtasks.commit_hints import notify_on_commit
 from django_txtasks.conf import Config
 from django_txtasks.exceptions import (
+    InvalidArguments,
     Retry,
     Snooze,
     Suspended,
@@ -39,6 +40,11 @@ from django_txtasks.registry import Declaration
 from django_txtasks.retry import backoff, is_last, seconds_from
 from django_txtasks.worker.connections import after_attempt, before_attempt, share_caches
 from django_txtasks.worker.limits import Interruption, TimeLimit
+
+NOT_COMMITTED = (
+    "The task function had returned, and the transaction could not be committed, so all of it is undone. Look for "
+    "what is checked only then, such as a foreign key, a swallowed error, or a connection that was lost or closed."
+)
 
 
 @dataclass(frozen=True)
@@ -99,6 +105,7 @@ class Runner:
         What a commit hook of the task raises comes after that: the task has finished.
         """
         committed: list[bool] = []
+        ended: Ended | None = None
         try:
             with transaction.atomic(using=self.alias, durable=True):
                 # first of all: it tells a COMMIT that failed from a hook that did
@@ -108,7 +115,9 @@ class Runner:
                 if follow_ups:
                     notify_on_commit(self.alias, follow_ups)
         except BaseException as error:
-            if not committed:
+            if ended is None or not committed:
+                if ended is not None:
+                    _note(error, NOT_COMMITTED)
                 raise
             entry = describe(error)
             text = f"{entry['type']}: {entry['message']}"
@@ -253,7 +262,17 @@ def _cancel_in(loop: asyncio.AbstractEventLoop, task: asyncio.Future[Any]) -> No
 
 
 def _encode(result: Any) -> str | None:
-    return None if result is None else payload.encode(result, name="result")
+    try:
+        return None if result is None else payload.encode(result, name="result")
+    except InvalidArguments as error:
+        _note(error, "The task function had run to its end; what it returned cannot be kept.")
+        raise
+
+
+def _note(error: BaseException, text: str) -> None:
+    """Add a line to the traceback of an error in which no line of the task may stand. From Python 3.11 on."""
+    if hasattr(error, "add_note"):
+        error.add_note(text)
 
 
 def _context(

@@ -12,6 +12,7 @@ import time
 from datetime import datetime, timedelta, timezone
 
 from asgiref.sync import sync_to_async
+from django.contrib.admin.models import LogEntry
 from django.db import connection, transaction
 
 from django_txtasks import (
@@ -175,6 +176,12 @@ def atomic_quick():
 @task(atomic=True, max_attempts=1)
 def atomic_note_once(key="atomic"):
     ran(key)
+
+
+@task(atomic=True, max_attempts=1)
+def atomic_broken_key():
+    """Refer to a user that is not there, of which a database with deferred checks tells at COMMIT."""
+    LogEntry.objects.create(user_id=1_000_000, action_flag=1, object_repr="")
 
 
 @task(atomic=True, max_attempts=1)
