@@ -23,7 +23,7 @@ from servers import free_port
 
 from django_txtasks import broker as broker_room
 from django_txtasks import enqueue_many, enqueue_task, hint_sender
-from django_txtasks.broker import publisher, refusals, topology
+from django_txtasks.broker import hint_queues, publisher, topology
 from django_txtasks.broker.link import Link
 from django_txtasks.conf import get_config
 from django_txtasks.models import Task
@@ -366,7 +366,7 @@ def test_a_queue_that_exists_with_other_arguments_is_used_as_it_is(hints_only):
 def test_a_queue_that_rabbitmq_refuses_keeps_no_worker_from_hearing_of_others(
     hints_only, monkeypatch
 ):
-    monkeypatch.setattr(refusals, "REFUSED_SECONDS", 0)
+    monkeypatch.setattr(hint_queues, "REFUSED_SECONDS", 0)
     with pika.BlockingConnection(pika.URLParameters(hints_only)) as amqp:
         amqp.channel().queue_declare(queue_name("mail"), exclusive=True)
         with helpers.working(queues=["mail", "default"]):

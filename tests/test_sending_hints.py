@@ -22,7 +22,7 @@ def ready():
     """This process's publisher, connected, with a queue that it has sent a hint to, and at rest."""
     enqueue_task(tasks.note)
     ours = publisher.of_process(get_config())
-    helpers.wait_until(lambda: queue_name() in ours._declared and not ours._woken)
+    helpers.wait_until(lambda: queue_name() in ours._queues and not ours._woken)
     helpers.wait_until(ours._rest.is_over)
     return ours
 
@@ -73,7 +73,7 @@ def test_one_transaction_tells_all_its_queues_at_once(broker, monkeypatch):
     with transaction.atomic():
         enqueue_many([(tasks.note, ()), (tasks.mail, ())])
     ours = publisher.of_process(get_config())
-    helpers.wait_until(lambda: len(ours._declared) == 2 and not ours._woken)
+    helpers.wait_until(lambda: len(ours._queues._declared) == 2 and not ours._woken)
     helpers.wait_until(ours._rest.is_over)
     monkeypatch.setattr(ours, "_keep", None)  # it would be called in vain
     with transaction.atomic():
@@ -109,9 +109,9 @@ def test_a_queue_that_rabbitmq_refuses_stops_no_other_one(broker, caplog):
                 enqueue_many([(tasks.note, ()), (tasks.mail, ())])
             helpers.wait_until(lambda n=number: waiting(broker) == n)
         helpers.wait_until(lambda: not ours._something_waits())
-    ours._refusals._until.clear()  # as after its 30 seconds
+    ours._queues._refused_until.clear()  # as after its 30 seconds
     tasks.mail.enqueue()
-    helpers.wait_until(lambda: queue_name("mail") in ours._declared)
+    helpers.wait_until(lambda: queue_name("mail") in ours._queues)
     helpers.wait_until(lambda: waiting(broker, "mail") == 1)
     told = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
     assert len(told) == 1 and "RESOURCE_LOCKED" in told[0] and queue_name("mail") in told[0]

@@ -5,7 +5,7 @@ than all the rest of this package.
 
 * ``topology``: names, queues, and the form of a hint
 * ``link``: a connection that comes back; ``failures``: why it does not; ``quiet``: pika's own log lines
-* ``refusals``: queues that RabbitMQ refuses
+* ``hint_queues``: queues that a connection has declared, and those that RabbitMQ refuses
 * ``publisher``: sends hints from a thread of its own
 * ``consumer``: receives them for a worker
 * ``will``: a worker's last will, and how a cleaner hears of it

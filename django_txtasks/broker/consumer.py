@@ -8,12 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pika.exceptions import ChannelClosedByBroker
-
 from django_txtasks import signals
 from django_txtasks.broker import topology
+from django_txtasks.broker.hint_queues import HintQueues
 from django_txtasks.broker.link import Listener, refuse_silence
-from django_txtasks.broker.refusals import Refusals
 from django_txtasks.conf import Config
 
 PREFETCH_HINTS = 10
@@ -50,9 +48,8 @@ class HintConsumer(Listener):
         self._queues = [topology.hint_queue(config, alias, queue) for queue in queues]
         self._deliver = deliver
         self._listen = True
-        self._there: list[str] = []
+        self._declared = HintQueues()
         self._tags: dict[str, str] = {}
-        self._refusals = Refusals()
 
     def listen(self, on: bool) -> None:
         """Take hints from now on, or leave them to others. Returns at once, from any thread."""
@@ -62,9 +59,9 @@ class HintConsumer(Listener):
 
     def prepare(self, channel: Any) -> Any:
         """Declare the hint queues."""
-        self._there, self._tags = [], {}
+        self._declared, self._tags = HintQueues(), {}
         for queue in self._queues:
-            channel = self._declare(channel, queue)
+            channel = self._declared.declare(channel, queue)
         channel.basic_qos(prefetch_count=PREFETCH_HINTS)
         return channel
 
@@ -72,25 +69,14 @@ class HintConsumer(Listener):
         """Make the channel consume, or not, as ``listen`` said last; ask again for queues that were refused."""
         refuse_silence(self.channel, len(self._tags))
         for queue in self._queues:
-            if queue not in self._there and not self._refusals.has(queue):
-                self._declare(self.channel.connection.channel(), queue).close()
-        for queue in self._there if self._listen else ():
-            if queue not in self._tags:
+            if self._declared.is_to_be_asked_for(queue):
+                self._declared.declare(self.channel.connection.channel(), queue).close()
+        for queue in self._queues if self._listen else ():
+            if queue in self._declared and queue not in self._tags:
                 receive = functools.partial(self._receive, queue)
                 self._tags[queue] = self.channel.basic_consume(queue, receive)
         while self._tags and not self._listen:
             self.channel.basic_cancel(self._tags.popitem()[1])
-
-    def _declare(self, channel: Any, queue: str) -> Any:
-        """Make sure that a queue is there, unless RabbitMQ refuses it; return the channel to go on with."""
-        connection = channel.connection
-        try:
-            channel = topology.declare(channel, queue)
-            self._there.append(queue)
-        except ChannelClosedByBroker as error:
-            self._refusals.note(queue, error)
-            channel = connection.channel()
-        return channel
 
     def _receive(self, queue: str, channel: Any, method: Any, properties: Any, body: bytes) -> None:
         tag = method.delivery_tag

@@ -15,11 +15,9 @@ import uuid
 from collections import deque
 from collections.abc import Mapping, Sequence
 
-from pika.exceptions import ChannelClosedByBroker
-
 from django_txtasks.broker import quiet, topology
+from django_txtasks.broker.hint_queues import HintQueues
 from django_txtasks.broker.link import Link
-from django_txtasks.broker.refusals import Refusals
 from django_txtasks.conf import Config
 from django_txtasks.exceptions import INTERRUPTIONS
 from django_txtasks.hint_sender import HintSender, SendersOfProcess
@@ -42,9 +40,8 @@ class Publisher(HintSender):
         super().__init__("txtasks-publisher", QUIET_LOOK_SECONDS)
         self.config = config
         self._link = Link(config, "Publisher")
-        self._declared: set[str] = set()
+        self._queues = HintQueues()
         self._looked_at = 0.0
-        self._refusals = Refusals()
 
     def notify(self, alias: str, of_queue: Mapping[str, Sequence[uuid.UUID]]) -> None:
         """Send hints of these ids, by queue, now, or put them into the buffer."""
@@ -65,7 +62,7 @@ class Publisher(HintSender):
         if lock is None:
             return False
         try:
-            if queue not in self._declared or self._waiting.get(queue) or queue in self._more:
+            if queue not in self._queues or self._waiting.get(queue) or queue in self._more:
                 return False
             return topology.publish_now(self._link.channel, queue, topology.encode_hint(ids))
         except INTERRUPTIONS:
@@ -115,17 +112,9 @@ class Publisher(HintSender):
 
     def _declare(self, queue: str) -> bool:
         """Make sure that the queue is there. False = RabbitMQ refuses it: what waits for it is dropped."""
-        if queue in self._declared:
+        self._link.channel = self._queues.declare(self._link.channel, queue)
+        if queue in self._queues:
             return True
-        if not self._refusals.has(queue):
-            connection = self._link.channel.connection
-            try:
-                self._link.channel = topology.declare(self._link.channel, queue)
-                self._declared.add(queue)
-                return True
-            except ChannelClosedByBroker as error:
-                self._refusals.note(queue, error)
-                self._link.channel = connection.channel()
         self._waiting[queue].clear()
         self._more.discard(queue)
         return False
@@ -148,7 +137,7 @@ class Publisher(HintSender):
         return len(packed)
 
     def _connect(self) -> None:
-        self._declared.clear()
+        self._queues = HintQueues()
         self._link.ready(self._link.open().channel())
 
 

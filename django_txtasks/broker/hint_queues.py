@@ -1,0 +1,52 @@
+"""The hint queues of a connection. RabbitMQ may refuse one, as where its node is away: others go on."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+from pika.exceptions import ChannelClosedByBroker
+
+from django_txtasks import signals
+from django_txtasks.broker import failures, topology
+
+REFUSED_SECONDS = 30.0
+"""Seconds until a queue that was refused is asked for again."""
+
+
+class HintQueues:
+    """Those that this connection has declared, and those that were refused lately."""
+
+    def __init__(self) -> None:
+        self._declared: set[str] = set()
+        self._refused_until: dict[str, float] = {}
+
+    def __contains__(self, queue: str) -> bool:
+        """Say whether it is there."""
+        return queue in self._declared
+
+    def is_to_be_asked_for(self, queue: str) -> bool:
+        """Say whether it is not known to be there, and was not refused lately."""
+        is_refused = time.monotonic() < self._refused_until.get(queue, 0.0)
+        return not is_refused and queue not in self._declared
+
+    def declare(self, channel: Any, queue: str) -> Any:
+        """Make sure that it is there, unless RabbitMQ refuses it; return the channel to go on with."""
+        if not self.is_to_be_asked_for(queue):
+            return channel
+        connection = channel.connection
+        try:
+            channel = topology.declare(channel, queue)
+            self._declared.add(queue)
+        except ChannelClosedByBroker as error:
+            self._note_refusal(queue, error)
+            channel = connection.channel()
+        return channel
+
+    def _note_refusal(self, queue: str, error: ChannelClosedByBroker) -> None:
+        """Leave it alone for a while; the first time in a while that is a warning."""
+        self._refused_until[queue] = time.monotonic() + REFUSED_SECONDS
+        text = f"{error.reply_code} {error.reply_text}"
+        level = logging.WARNING if failures.news.is_news(queue, text) else logging.DEBUG
+        signals.queue_refused.emit(level=level, queue=queue, error=text, delay=REFUSED_SECONDS)
