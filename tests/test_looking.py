@@ -1,6 +1,7 @@
 """Hints without RabbitMQ where the database sends no messages: SQLite's number of changes, and glances."""
 
 import dataclasses
+import os
 import sys
 import time
 import uuid
@@ -133,14 +134,16 @@ def test_a_full_worker_drops_what_it_is_told_and_scans_later(watching):
 
 @on_sqlite
 @on_linux
-@pytest.mark.parametrize("mode", ["WAL", "DELETE"])
-def test_the_kernel_tells_of_a_commit(hints_only, tmp_path, monkeypatch, mode):
+@pytest.mark.parametrize(
+    ("mode", "name"), [("WAL", b"site"), ("DELETE", b"site"), ("WAL", b"no text \xff")]
+)
+def test_the_kernel_tells_of_a_commit(hints_only, tmp_path, monkeypatch, mode, name):
     monkeypatch.setattr(file_watcher, "PAUSES_SECONDS", (0.01, 0.03, 0.1, NEVER))
     wait, waits, heard = FileEvents.wait, [], []
     monkeypatch.setattr(
         FileEvents, "wait", lambda self, seconds: waits.append(seconds) or wait(self, seconds)
     )
-    with helpers.second_alias(NAME=str(tmp_path / "site.sqlite3")):
+    with helpers.second_alias(NAME=os.path.join(tmp_path, os.fsdecode(name))):
         call_command("migrate", database="second", verbosity=0)
         with connections["second"].cursor() as cursor:
             cursor.execute(f"PRAGMA journal_mode={mode}")

@@ -9,7 +9,7 @@ import contextlib
 import ctypes
 import os
 import select
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 _IN_MODIFY = 2
@@ -28,12 +28,12 @@ class FileEvents:
             self._inotify = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
             self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
-    def watch(self, paths: Iterable[str]) -> bool:
+    def watch(self, paths: Sequence[bytes]) -> bool:
         """Hear of writes to these files, as far as they are there, from now on. False = nobody tells of them."""
         if self._inotify < 0 or self._wake < 0:
             return False
-        add, names = self._libc.inotify_add_watch, [os.fsencode(path) for path in paths]
-        return bool(max(add(self._inotify, name, _IN_MODIFY) for name in names) >= 0)
+        watches = [self._libc.inotify_add_watch(self._inotify, one, _IN_MODIFY) for one in paths]
+        return any(number >= 0 for number in watches)
 
     def wait(self, seconds: float) -> bool:
         """Wait for a write or for ``wake``, at most for ``seconds``; say whether one came since the last call.
@@ -52,7 +52,7 @@ class FileEvents:
     def wake(self) -> None:
         """End the wait of now, or the next one. From any thread."""
         if self._wake >= 0:
-            with contextlib.suppress(BlockingIOError):
+            with contextlib.suppress(OSError):
                 os.eventfd_write(self._wake, 1)
 
     def close(self) -> None:

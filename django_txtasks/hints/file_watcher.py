@@ -11,6 +11,7 @@ and tells the worker of those that were not there the last time. A row that no w
 from __future__ import annotations
 
 import contextlib
+import random
 import threading
 import time
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from django_txtasks.hints.failures import Failures
 from django_txtasks.hints.file_events import FileEvents
 from django_txtasks.lifecycle.heads import Heads
 from django_txtasks.lifecycle.turn import Subscription
+from django_txtasks.models import Worker
 
 LOOK_EVERY_SECONDS, WHEN_BUSY_SECONDS = 0.03, 0.01
 """Seconds between two looks where nobody tells of writes; elsewhere the least between looks at two writes."""
@@ -30,11 +32,16 @@ BUSY_FOR_SECONDS = 5.0
 """Seconds for which more tasks are expected after one that was told."""
 VISIBLE_AFTER_SECONDS = 0.001
 """Seconds from the last write of a commit until others see it, unless SQLite waits for the disk in between."""
+SPREAD_SECONDS, MOST_SPREAD_SECONDS = 0.01, 0.03
+"""Seconds over which the looks at one write are spread for each other worker: all of them want the same task."""
+COUNT_EVERY_SECONDS = 5.0
+"""Seconds between two counts of the workers, while there is work."""
 PAUSES_SECONDS = (0.01, 0.03, 0.1, 1.0)
 """Seconds after which it looks again without another write: the commit may have become visible only then."""
 DEAF_FOR_SECONDS = 60.0
 """Seconds for which it looks all the time, after a commit that the kernel had not told of."""
-_NUMBER_OF_CHANGES, _FILES = "PRAGMA data_version", "PRAGMA database_list"
+_NUMBER_OF_CHANGES = "PRAGMA data_version"
+_FILE = "SELECT CAST(file AS BLOB) FROM pragma_database_list WHERE name = 'main'"  # its name may be no text
 
 
 class FileWatcher:
@@ -53,7 +60,7 @@ class FileWatcher:
         self._delivery = Delivery(deliver)
         self.connected = False
         self._heads = Heads(subscription)
-        self._busy_until = 0.0
+        self._busy_until = self._count_at = self._spread = 0.0
         self._stopping = threading.Event()
         self._events = FileEvents()
         self._failures = Failures("Worker (hints)", self._alias)
@@ -67,7 +74,8 @@ class FileWatcher:
         """End the thread, and close its connection."""
         self._stopping.set()
         self._events.wake()
-        self._thread.join(seconds)
+        if self._thread.ident is not None:  # it was started
+            self._thread.join(seconds)
         if not self._thread.is_alive():
             self._events.close()
 
@@ -100,16 +108,16 @@ class FileWatcher:
         # without Django's layers: it is done all the time
         execute = wrapper.connection.cursor().execute
         execute(_NUMBER_OF_CHANGES)  # opens the second file of a WAL, too
-        _, _, path = execute(_FILES).fetchone()
-        looks, seen = _Looks(self._events, [path, f"{path}-wal"]), None
+        (path,) = execute(_FILE).fetchone()
+        looks, seen = _Looks(self._events, [path, path + b"-wal"]), None
         while not self._stopping.is_set():
             is_busy = time.monotonic() < self._busy_until
-            looks.wait(WHEN_BUSY_SECONDS if is_busy else LOOK_EVERY_SECONDS)
+            looks.wait(WHEN_BUSY_SECONDS if is_busy else LOOK_EVERY_SECONDS, spread=self._spread)
             if not self._delivery.is_on:
                 continue
-            (now,) = execute(_NUMBER_OF_CHANGES).fetchone()
-            if now != seen:
-                seen = now
+            (number,) = execute(_NUMBER_OF_CHANGES).fetchone()
+            if number != seen:
+                seen = number
                 looks.found()
                 self._tell_what_is_due()
                 self.connected = True
@@ -117,23 +125,34 @@ class FileWatcher:
 
     def _tell_what_is_due(self) -> None:
         ids, more = self._heads.news()
-        if ids:
-            self._busy_until = time.monotonic() + BUSY_FOR_SECONDS
-            self._delivery.put(ids, more=more)
+        if not ids:
+            return
+        self._delivery.put(ids, more=more)
+        now = time.monotonic()
+        self._busy_until = now + BUSY_FOR_SECONDS
+        if now >= self._count_at:
+            self._count_at = now + COUNT_EVERY_SECONDS
+            workers = Worker.objects.using(self._alias).filter(lost=False).count()
+            self._spread = min(max(0, workers - 1) * SPREAD_SECONDS, MOST_SPREAD_SECONDS)
 
 
 class _Looks:
     """When to look: soon after each write that the kernel tells of, or all the time."""
 
-    def __init__(self, events: FileEvents, paths: list[str]) -> None:
+    def __init__(self, events: FileEvents, paths: list[bytes]) -> None:
         self._events, self._paths = events, paths
         self._hears = False
         self._watch_at = 0.0
         self._told_at = 0.0
         self._silences = 0  # waits in a row that heard nothing
 
-    def wait(self, rest: float) -> None:
-        """Wait until it is time to look: not sooner than ``rest`` seconds after the last write that was told."""
+    def wait(self, rest: float, *, spread: float) -> None:
+        """Wait until it is time to look.
+
+        Args:
+            rest: seconds between two writes that are told, and between two looks where none is.
+            spread: at most so many seconds more after a write.
+        """
         now = time.monotonic()
         if not self._hears and now >= self._watch_at:
             self._hears = self._events.watch(self._paths)
@@ -142,7 +161,8 @@ class _Looks:
         if not self._hears:
             time.sleep(rest)  # an Event takes twice the time of this
         elif self._events.wait(PAUSES_SECONDS[min(self._silences, len(PAUSES_SECONDS) - 1)]):
-            time.sleep(max(VISIBLE_AFTER_SECONDS, self._told_at + rest - time.monotonic()))
+            rest_left = self._told_at + rest - time.monotonic()
+            time.sleep(max(VISIBLE_AFTER_SECONDS, rest_left) + random.uniform(0, spread))  # noqa: S311
             self._told_at = time.monotonic()
             self._silences = 0
         else:
@@ -154,3 +174,5 @@ class _Looks:
             self._hears = self._events.wait(0)  # it may have come just now
             self._watch_at = time.monotonic() + DEAF_FOR_SECONDS
             self._silences = 0
+        else:  # no second one is expected soon that was told before it could be seen
+            self._silences = max(self._silences, len(PAUSES_SECONDS) - 2)
