@@ -397,9 +397,16 @@ second_claim = Event(
     "task_id", "task", "attempt", "what",
 )  # fmt: skip
 database_failed = Event(
-    logging.WARNING, "%s: cannot use database '%s' (%s); next try in %.1f s.",
-    "who", "database", "error", "delay",
+    logging.WARNING, "%s: cannot use database '%s' (%s), for %.0f s so far; next try in %.1f s.",
+    "who", "database", "error", "seconds", "delay",
 )  # fmt: skip
+database_recovered = Event(
+    logging.INFO,
+    "%s: can use database '%s' again, which had failed for %.1f s.",
+    "who",
+    "database",
+    "seconds",
+)
 outcome_refused = Event(
     logging.ERROR,
     "Task %s (%s): its outcome could not be recorded (%s). The task is buried with this reason; if that cannot be "

@@ -15,7 +15,8 @@ import pytest
 from django.db import DatabaseError, OperationalError, connection, transaction
 from probe import tasks
 
-from django_txtasks import signals
+from django_txtasks import outage, signals
+from django_txtasks.cleaner.cleaner import Cleaner
 from django_txtasks.conf import get_config
 from django_txtasks.lifecycle import ranges, workers
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
@@ -430,6 +431,67 @@ def test_before_migrate_a_worker_beats_says_what_to_do_and_does_not_hammer(txtas
         signals.database_failed.disconnect(note)
     assert tried < 20  # not with each beat
     assert "run 'manage.py migrate'" in said[0]
+
+
+def told_of(records):
+    """Return the levels of what was told of the database, and whether that it can be used again."""
+    texts = [(one.levelname, one.getMessage()) for one in list(records)]
+    levels = [level for level, text in texts if "cannot use database" in text]
+    return levels, any("can use database 'default' again" in text for _, text in texts)
+
+
+def test_an_outage_is_a_warning_then_errors_and_its_end_is_told(txtasks, monkeypatch, caplog):
+    txtasks(lease=3, heartbeat_interval=0.05, poll_interval=0.05)
+    monkeypatch.setattr(outage, "ERROR_EVERY_SECONDS", 0.2)
+    monkeypatch.setattr(outage, "OVER_AFTER_SECONDS", 5)
+    caplog.set_level("INFO", "django_txtasks")
+    with helpers.working(threads=1):
+        helpers.wait_until(Worker.objects.exists)
+        with tables_of_an_older_release():
+            tasks.note.enqueue()
+            helpers.wait_until(lambda: told_of(caplog.records)[0].count("ERROR") > 1)
+            assert not told_of(caplog.records)[1]  # though its beats succeed
+        helpers.wait_until(lambda: told_of(caplog.records)[1])
+    warnings = [
+        one.error
+        for one in list(caplog.records)
+        if one.levelname == "WARNING" and "cannot use" in one.getMessage()
+    ]
+    assert warnings and len(set(warnings)) == len(warnings)
+
+
+def test_a_single_failure_is_over_without_a_word(monkeypatch, caplog):
+    caplog.set_level("INFO", "django_txtasks")
+    one = outage.Outage("default")
+    one.failed("Worker x", "a deadlock", 0.0)
+    monkeypatch.setattr(outage, "OVER_AFTER_SECONDS", 0)
+    one.succeeded("Worker x")
+    one.failed("Worker x", "a deadlock", 0.0)
+    assert told_of(caplog.records) == (["WARNING", "WARNING"], False)
+
+
+def test_another_reason_is_another_warning(caplog):
+    caplog.set_level("INFO", "django_txtasks")
+    one = outage.Outage("default")
+    for error in ("refused", "refused", "read-only", "refused"):
+        one.failed("Worker x", error, 1.0)
+    assert told_of(caplog.records) == (["WARNING", "WARNING"], False)
+
+
+def test_a_cleaner_tells_of_an_outage_and_of_its_end(monkeypatch, caplog):
+    monkeypatch.setattr(outage, "OVER_AFTER_SECONDS", 0)
+    caplog.set_level("INFO", "django_txtasks")
+    rename, turns = "ALTER TABLE {} RENAME TO {}", []
+
+    def wait(seconds):
+        turns.append(seconds)
+        if len(turns) == 3:
+            helpers.execute(rename.format("elsewhere", "txtasks_worker"))
+        return told_of(caplog.records)[1]
+
+    helpers.execute(rename.format("txtasks_worker", "elsewhere"))
+    Cleaner(get_config()).run(wait, turns.append)
+    assert told_of(caplog.records) == (["WARNING"], True)
 
 
 # ---- no second run beside the first

@@ -28,6 +28,7 @@ from django_txtasks.lifecycle.database_errors import (
     took_too_long,
 )
 from django_txtasks.lifecycle.transactions import own_transaction
+from django_txtasks.outage import Outage
 from django_txtasks.retry import backoff
 
 NAMES = ("lost", "retried", "buried", "expired", "renotified", "pruned", "scheduled")
@@ -93,6 +94,8 @@ class Cleaner:
             self.upkeep.remove,
         )
         self.passes = Passes(alias, config, steps, emit=self._emit, clock=clock)
+        self.outage = Outage(alias)
+        self._who = f"Cleaner of {alias!r}"
 
     def run(self, wait: Callable[[float], bool], report: Callable[[Counter[str]], None]) -> None:
         """Clean until ``wait(seconds)`` says stop. A database that fails is waited for.
@@ -107,6 +110,8 @@ class Cleaner:
             try:
                 report(self._turn())
                 failures = 0
+                if not self.quiet:
+                    self.outage.succeeded(self._who)
                 self._tell_probes(refused=False)
                 is_busy = self.passes.is_running or self.rescue.is_unfinished
                 interval = self.config.heartbeat_interval.total_seconds()
@@ -191,13 +196,8 @@ class Cleaner:
             connections[self.alias].close()  # it may answer and yet be read-only since a failover
         base, ceiling = timedelta(seconds=0.5), timedelta(seconds=5)
         pause = backoff(failures, base=base, ceiling=ceiling).total_seconds()
-        self._emit(
-            signals.database_failed,
-            who=f"Cleaner of {self.alias!r}",
-            database=self.alias,
-            error=text_of(error),
-            delay=pause,
-        )
+        if not self.quiet:
+            self.outage.failed(self._who, text_of(error), pause)
         return pause
 
     def _tell_probes(self, *, refused: bool) -> None:
