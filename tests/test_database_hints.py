@@ -195,6 +195,7 @@ def test_a_hint_does_not_wait_for_the_disk_and_leaves_the_session_as_it_was():
 def test_what_comes_while_the_sender_rests_is_packed_together(hints_only, monkeypatch):
     monkeypatch.setattr(resting, "REST", 1e9)
     monkeypatch.setattr(resting, "LONGEST_REST_SECONDS", 1)
+    monkeypatch.setattr(resting, "BUSY_PER_SECOND", 0.001)  # also where both cores are busy
     with listening() as (_, heard):
         handles = [enqueue_task(tasks.note) for _ in range(50)]
         helpers.wait_until(lambda: len(ids(heard)) == 50)
