@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 
 from django_txtasks import signals
 
 ERROR_EVERY_SECONDS = 60.0
 """Seconds that an outage has to last until it is an error, and between two of these."""
-
 OVER_AFTER_SECONDS = 10.0
 """Seconds without a failure after which it is over: what failed is tried again each 5 s, between other things."""
 MAX_WARNINGS = 10
@@ -17,22 +17,24 @@ MAX_WARNINGS = 10
 
 
 class Outage:
-    """Failures of one database in a row, as one loop meets them."""
+    """Failures of one database in a row, as one loop meets them.
 
-    def __init__(self, alias: str) -> None:
-        self._alias = alias
+    Args:
+        who: returns what the log calls the loop.
+        emit: emits an event, with its facts.
+    """
+
+    def __init__(
+        self, alias: str, who: Callable[[], str], emit: Callable[..., None] = signals.Event.emit
+    ) -> None:
+        self._alias, self._who, self._emit = alias, who, emit
         self._began: float | None = None
         self._told_at = self._failed_at = 0.0
         self._reasons: set[str] = set()
         self._count = 0
 
-    def failed(self, who: str, error: str, delay: float) -> None:
-        """Note a failure.
-
-        Args:
-            who: as the log calls the loop.
-            delay: seconds until it tries again.
-        """
+    def failed(self, error: str, delay: float) -> None:
+        """Note a failure; ``delay`` = seconds until the loop tries again."""
         now, level = time.monotonic(), logging.DEBUG
         if self._began is None:
             self._began = self._told_at = now
@@ -43,20 +45,23 @@ class Outage:
             self._reasons.add(error)
         self._count += 1
         self._failed_at = now
-        signals.database_failed.emit(
+        self._emit(
+            signals.database_failed,
             level=level,
-            who=who,
+            who=self._who(),
             database=self._alias,
             error=error,
             seconds=now - self._began,
             delay=delay,
         )
 
-    def succeeded(self, who: str) -> None:
+    def succeeded(self) -> None:
         """Note that something was done. Some time after the last failure it is over; a single one silently."""
         if self._began is None or time.monotonic() - self._failed_at < OVER_AFTER_SECONDS:
             return
         if self._count > 1:
             seconds = self._failed_at - self._began
-            signals.database_recovered.emit(who=who, database=self._alias, seconds=seconds)
+            self._emit(
+                signals.database_recovered, who=self._who(), database=self._alias, seconds=seconds
+            )
         self._began, self._reasons, self._count = None, set(), 0

@@ -306,12 +306,15 @@ worker_started = Event(
     "threads",
     "broker",
 )
+HOW_TO_DECLARE = (
+    "See that workers import their modules (an app's tasks.py, INSTALLED_APPS), and deploy them; or keep the old "
+    "name of a renamed function."
+)
 names_undeclared = Event(
     logging.WARNING,
-    "Pending tasks have names that no living worker declares: %s. See that workers import their modules (an app's "
-    "tasks.py, INSTALLED_APPS), and deploy them; or keep the old name of a renamed function.",
+    f"Pending tasks have names that no living worker declares: %s. {HOW_TO_DECLARE}",
     "names",
-)  # fmt: skip
+)
 worker_stopping = Event(
     logging.INFO,
     "Worker %s stops. Tasks still running: %s; a second signal, or the end of its grace, cuts them short.",

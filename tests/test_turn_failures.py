@@ -462,19 +462,19 @@ def test_an_outage_is_a_warning_then_errors_and_its_end_is_told(txtasks, monkeyp
 
 def test_a_single_failure_is_over_without_a_word(monkeypatch, caplog):
     caplog.set_level("INFO", "django_txtasks")
-    one = outage.Outage("default")
-    one.failed("Worker x", "a deadlock", 0.0)
+    one = outage.Outage("default", lambda: "Worker x")
+    one.failed("a deadlock", 0.0)
     monkeypatch.setattr(outage, "OVER_AFTER_SECONDS", 0)
-    one.succeeded("Worker x")
-    one.failed("Worker x", "a deadlock", 0.0)
+    one.succeeded()
+    one.failed("a deadlock", 0.0)
     assert told_of(caplog.records) == (["WARNING", "WARNING"], False)
 
 
 def test_another_reason_is_another_warning(caplog):
     caplog.set_level("INFO", "django_txtasks")
-    one = outage.Outage("default")
+    one = outage.Outage("default", lambda: "Worker x")
     for error in ("refused", "refused", "read-only", "refused"):
-        one.failed("Worker x", error, 1.0)
+        one.failed(error, 1.0)
     assert told_of(caplog.records) == (["WARNING", "WARNING"], False)
 
 

@@ -94,8 +94,7 @@ class Cleaner:
             self.upkeep.remove,
         )
         self.passes = Passes(alias, config, steps, emit=self._emit, clock=clock)
-        self.outage = Outage(alias)
-        self._who = f"Cleaner of {alias!r}"
+        self.outage = Outage(alias, lambda: f"Cleaner of {alias!r}", self._emit)
 
     def run(self, wait: Callable[[float], bool], report: Callable[[Counter[str]], None]) -> None:
         """Clean until ``wait(seconds)`` says stop. A database that fails is waited for.
@@ -110,8 +109,7 @@ class Cleaner:
             try:
                 report(self._turn())
                 failures = 0
-                if not self.quiet:
-                    self.outage.succeeded(self._who)
+                self.outage.succeeded()
                 self._tell_probes(refused=False)
                 is_busy = self.passes.is_running or self.rescue.is_unfinished
                 interval = self.config.heartbeat_interval.total_seconds()
@@ -196,8 +194,7 @@ class Cleaner:
             connections[self.alias].close()  # it may answer and yet be read-only since a failover
         base, ceiling = timedelta(seconds=0.5), timedelta(seconds=5)
         pause = backoff(failures, base=base, ceiling=ceiling).total_seconds()
-        if not self.quiet:
-            self.outage.failed(self._who, text_of(error), pause)
+        self.outage.failed(text_of(error), pause)
         return pause
 
     def _tell_probes(self, *, refused: bool) -> None:

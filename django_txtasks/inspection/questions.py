@@ -11,6 +11,7 @@ from django.db import models
 from django.db.models import Exists, F, OuterRef, Q
 from django.db.models.functions import Coalesce, Lower
 
+from django_txtasks import signals
 from django_txtasks.conf import Config
 from django_txtasks.inspection import forgotten
 from django_txtasks.lifecycle import cleaners, names
@@ -194,7 +195,7 @@ QUESTIONS = (
         "names of pending tasks that no living worker declares",
         "Nobody asks for them: their module is not imported where the workers run, or the workers are of an older "
         "release.",
-        names.HINT,
+        signals.HOW_TO_DECLARE,
         lambda view: list(names.undeclared(view.alias, view.config.queues)),
     ),
     Question(

@@ -13,6 +13,7 @@ from itertools import islice
 
 from django.db import connections
 
+from django_txtasks import signals
 from django_txtasks.lifecycle import lane_buckets
 from django_txtasks.lifecycle.execute import fetch, fetch_column
 from django_txtasks.lifecycle.priorities import pending_priorities
@@ -26,10 +27,6 @@ MAX_PRIORITIES = 10
 ROWS_IN_LANES = 200
 MAX_WORKERS = 1000
 STATEMENT_TIMEOUT = timedelta(seconds=5)
-HINT = (
-    "See that workers import their modules (an app's tasks.py, INSTALLED_APPS), and deploy them; or keep the old "
-    "name of a renamed function."
-)
 
 # What stands in brackets is for PostgreSQL: see dialect.to_queue.
 _HEAD = """
@@ -73,7 +70,7 @@ def undeclared(alias: str, queues: Iterable[str], known: Iterable[str] = ()) -> 
 
 def sentence(found: dict[str, int]) -> str:
     """Return what was found, for people."""
-    return f"Pending tasks have names that no living worker declares: {listed(found)}. {HINT}"
+    return signals.names_undeclared.sentence % listed(found)
 
 
 def listed(found: dict[str, int]) -> str:

@@ -69,14 +69,10 @@ class Turns:
         self._may_glance = config.has_database_hints
         self.batch_look = BatchLook(subscription.alias, workload.buffer)
         self._logs_queries = connections[subscription.alias].queries_logged  # as where DEBUG is set
-        self._outage = Outage(subscription.alias)
+        self._outage = Outage(subscription.alias, lambda: f"Worker {writer.name}")
         self.schedule = Schedule(config)
         self.lanes = LaneBook(config, subscription)
         self.is_closed = False
-
-    @property
-    def _who(self) -> str:
-        return f"Worker {self._writer.name}"
 
     def capacity(self) -> Capacity:
         """Return how many tasks may be claimed now."""
@@ -213,7 +209,7 @@ class Turns:
         workload.learn(result, plan.capacity, seconds)
         self.lanes.learn(result, time.monotonic())
         self.schedule.written(result, time.monotonic(), busy=workload.buffer.held_up)
-        self._outage.succeeded(self._who)
+        self._outage.succeeded()
         self._inbox.looked_up(result.settled)
         if result.has_scanned:
             self._upcoming.scanned(time.monotonic(), claimed=bool(result.claimed))
@@ -252,7 +248,7 @@ class Turns:
 
     def tell_failure(self, error: Exception, delay: float = 0.0) -> None:
         """Say in the log what the database has failed at, and when it is tried again."""
-        self._outage.failed(self._who, text_of(error), delay)
+        self._outage.failed(text_of(error), delay)
 
     def _reroute(self, ids: set[uuid.UUID]) -> None:
         try:
