@@ -139,7 +139,7 @@ def test_while_a_task_waits_nothing_is_written_ahead():
 
 
 def test_ticks_pass_while_a_task_has_waited_for_long():
-    add(every=60.0, due=-timedelta(seconds=70))
+    add(due=-timedelta(seconds=70))
     tick()
     first = Task.objects.get()
     past = now() - timedelta(seconds=3)
