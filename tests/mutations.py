@@ -470,7 +470,7 @@ MUTANTS = [
     Mutant("database hints: a deaf listener is noticed", "hints/listener.py",
            {"                raise Deaf\n": "                return\n"}, "test_database_hints.py"),
     Mutant("database hints: a worker is told what it serves", "hints/channel.py",
-           {"if queue not in queues:": "if False:"}, "test_database_hints.py"),
+           {"hexdigest()[:DIGITS]": "hexdigest()[:0]"}, "test_database_hints.py"),
     Mutant("database hints: what was sent before is scanned for", "hints/listener.py",
            {"            self._delivery.tell_of_more()  # whatever was sent before\n": ""},
            "test_database_hints.py"),

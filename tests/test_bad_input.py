@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from probe import tasks
 
-from django_txtasks import enqueue_many
+from django_txtasks import enqueue_many, hint_message
 from django_txtasks.broker import topology
 from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config
@@ -43,6 +43,7 @@ def worker():
     """A real worker; afterwards the same one is alive and has imported nothing for what it read."""
     with helpers.working(threads=8) as worker:
         assert runs_behind()  # what the first task needs is imported by now
+        Cleaner(get_config()).run_once()  # and what a cleaner does
         first, before = worker.writer.id, set(sys.modules)
         yield worker
         helpers.wait_until(runs_behind, what="the loop to go on")
@@ -107,7 +108,7 @@ LARGE = {
 @given(st.binary() | json_values.map(lambda value: json.dumps(value).encode()))
 def test_any_bytes_are_a_list_of_ids_or_no_hint(body):
     try:
-        ids, _ = topology.decode_hint(body)
+        ids, _ = hint_message.decode(body)
     except ValueError:
         return
     assert all(isinstance(task_id, uuid.UUID) for task_id in ids)
@@ -118,7 +119,7 @@ def test_any_bytes_are_a_list_of_ids_or_no_hint(body):
 @given(json_values)
 def test_a_body_that_has_ids_is_read_or_refused(value):
     try:
-        ids, _ = topology.decode_hint(json.dumps({"ids": value}).encode())
+        ids, _ = hint_message.decode(json.dumps({"ids": value}).encode())
     except ValueError:
         return
     assert all(isinstance(task_id, uuid.UUID) for task_id in ids)
@@ -148,7 +149,7 @@ def test_hints_of_finished_later_and_unknown_tasks_run_nothing(broker, txtasks, 
     later = later.enqueue("later")
     helpers.wait_until(lambda: helpers.finished(done.id))
     unknown = [json.dumps({"ids": [str(uuid.uuid4()) for _ in range(100)]}) for _ in range(5)]
-    send(broker, [topology.encode_hint([done.id, later.id])] * 200 + [*map(str.encode, unknown)])
+    send(broker, [hint_message.encode([done.id, later.id])] * 200 + [*map(str.encode, unknown)])
     assert runs_behind()
     helpers.wait_until(lambda: all_read(broker), 120, "all hints to be read")
     assert (helpers.runs("done"), helpers.runs("later")) == (1, 0)

@@ -22,7 +22,7 @@ from proxy import Proxy
 from servers import free_port
 
 from django_txtasks import broker as broker_room
-from django_txtasks import enqueue_many, enqueue_task, hint_sender
+from django_txtasks import enqueue_many, enqueue_task, hint_message, hint_sender
 from django_txtasks.broker import hint_queues, publisher, topology
 from django_txtasks.broker.link import Link
 from django_txtasks.conf import get_config
@@ -55,7 +55,7 @@ def received(url, queue):
     with pika.BlockingConnection(pika.URLParameters(url)) as amqp:
         channel = amqp.channel()
         bodies = iter(lambda: channel.basic_get(queue_name(queue), auto_ack=True)[2], None)
-        return [topology.decode_hint(body) for body in bodies]
+        return [hint_message.decode(body) for body in bodies]
 
 
 def send(url, *bodies):

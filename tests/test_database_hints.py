@@ -19,7 +19,15 @@ from probe import tasks
 from proxy import Proxy
 from servers import PgBouncer, Postgres
 
-from django_txtasks import batch, enqueue_many, enqueue_task, hints, resting, signals
+from django_txtasks import (
+    batch,
+    enqueue_many,
+    enqueue_task,
+    hint_message,
+    hints,
+    resting,
+    signals,
+)
 from django_txtasks.commit_hints import notify_on_commit
 from django_txtasks.conf import get_config
 from django_txtasks.exceptions import TimedOut
@@ -77,6 +85,14 @@ def listening(alias="default", queues=("default",), wait=True):
     finally:
         one.stop()
     assert not one._thread.is_alive()
+
+
+def notify_as_documented(queue, text):
+    """As docs/reference/hints.md has it."""
+    helpers.execute(
+        "SELECT pg_notify('txtasks_' || 'txtasks_task'::regclass::oid || '_'"
+        " || left(encode(sha256(convert_to(%s, 'UTF8')), 'hex'), 32), %s)", queue, text,
+    )  # fmt: skip
 
 
 @contextmanager
@@ -175,18 +191,18 @@ def test_ids_that_fit_are_told_without_more_in_few_messages(hints_only):
 
 def test_the_longest_message_is_one_that_postgresql_takes():
     with session("default") as raw:
-        name = "\N{GRINNING FACE}" * 100
         ids_of_all = [uuid.uuid4()] * channel.IDS_PER_HINT
-        channel.send(raw, channel.encode_hint(name, ids_of_all, more=True))
+        name = "\N{GRINNING FACE}" * 100
+        channel.send(raw, name, hint_message.encode(ids_of_all, more=True))
 
 
 def test_a_hint_does_not_wait_for_the_disk_and_leaves_the_session_as_it_was():
     with session("default") as raw:
         seen = []
         raw.add_notify_handler(lambda told: seen.append(told.payload))
-        channel.listen(raw)
+        channel.listen(raw, ["mail"])
         raw.execute("SET synchronous_commit = on")
-        channel.send(raw, "{}")
+        channel.send(raw, "mail", b"{}")
         ((after,),) = raw.execute("SHOW synchronous_commit").fetchall()
     assert (seen, after) == (["{}"], "on")
     assert "'synchronous_commit', 'off', true" in channel._NOTIFY
@@ -471,11 +487,9 @@ def test_what_is_told_to_a_full_worker_is_one_scan_later():
 
 def test_garbage_is_dropped(hints_only):
     with told(signals.hint_refused) as refused, listening() as (one, heard):
-        name = f"txtasks_{helpers.execute('SELECT %s::regclass::oid', 'txtasks_task')[0][0]}"
         for text in ("", "garbage", "[" * 5000, "[1]", '{"queue": "default"}',
-                     '{"queue": "default", "ids": ["no id"]}', '{"ids": []}'):  # fmt: skip
-            helpers.execute("SELECT pg_notify(%s, %s)", name, text)
-        helpers.execute("SELECT pg_notify(%s, %s)", name, '{"test": "forged"}')
+                     '{"ids": ["no id"]}', "b" * 32):  # fmt: skip
+            notify_as_documented("default", text)
         handle = enqueue_task(tasks.note)
         helpers.wait_until(lambda: ids(heard) == [handle.id])
         assert one.connected

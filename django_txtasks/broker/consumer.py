@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from django_txtasks import signals
+from django_txtasks import hint_message, signals
 from django_txtasks.broker import topology
 from django_txtasks.broker.hint_queues import HintQueues
 from django_txtasks.broker.link import Listener, refuse_silence
@@ -81,7 +81,7 @@ class HintConsumer(Listener):
     def _receive(self, queue: str, channel: Any, method: Any, properties: Any, body: bytes) -> None:
         tag = method.delivery_tag
         try:
-            ids, more = topology.decode_hint(body)
+            ids, more = hint_message.decode(body)
         except ValueError as error:
             channel.basic_ack(tag)
             signals.hint_refused.emit(queue=queue, error=error)

@@ -15,6 +15,7 @@ import uuid
 from collections import deque
 from collections.abc import Mapping, Sequence
 
+from django_txtasks import hint_message
 from django_txtasks.broker import quiet, topology
 from django_txtasks.broker.hint_queues import HintQueues
 from django_txtasks.broker.link import Link
@@ -64,7 +65,7 @@ class Publisher(HintSender):
         try:
             if queue not in self._queues or self._waiting.get(queue) or queue in self._more:
                 return False
-            return topology.publish_now(self._link.channel, queue, topology.encode_hint(ids))
+            return topology.publish_now(self._link.channel, queue, hint_message.encode(ids))
         except INTERRUPTIONS:
             raise
         except Exception:  # pika raises many kinds; its thread finds out, and says so
@@ -129,7 +130,7 @@ class Publisher(HintSender):
             self._more.discard(queue)
         packed = [ids.popleft() for _ in range(min(len(ids), topology.IDS_PER_HINT))]
         try:
-            topology.publish(self._link.channel, queue, topology.encode_hint(packed, more=more))
+            topology.publish(self._link.channel, queue, hint_message.encode(packed, more=more))
         except Exception:  # these ids are lost; that others wait is said by the next connection
             if more:
                 self._more.add(queue)

@@ -1,10 +1,9 @@
-"""Names, queues and the form of a hint: everything that two sides must agree on."""
+"""Names, queues and the form of a last will: everything that two sides must agree on."""
 
 from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import pika
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from pika.adapters.blocking_connection import BlockingChannel
 
 IDS_PER_HINT = 100
-MAX_BODY_BYTES = 64 * 1024
+MAX_WILL_BYTES = 64 * 1024
 MAX_HINTS = 100_000
 """A queue drops its oldest hints beyond this; the rows are still there."""
 LOST_ARGUMENTS = {"x-max-length": 10_000}
@@ -67,36 +66,14 @@ def decode_will(body: bytes) -> tuple[uuid.UUID, int]:
     Raises:
         ValueError: the body is no last will.
     """
-    if len(body) > MAX_BODY_BYTES:
-        raise ValueError(f"{len(body):,} bytes, more than {MAX_BODY_BYTES:,}")
+    if len(body) > MAX_WILL_BYTES:
+        raise ValueError(f"{len(body):,} bytes, more than {MAX_WILL_BYTES:,}")
     try:
         will = json.loads(body)
         number = will["will"]
         if not isinstance(number, int) or not 0 < number < 2**31:
             raise ValueError(f"the number is {str(number)[:50]}")
         return uuid.UUID(will["worker"]), number
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise ValueError(f"{type(error).__name__}: {error}") from None
-
-
-def encode_hint(ids: Sequence[uuid.UUID], *, more: bool = False) -> bytes:
-    """Return the body of a hint: ``{"ids": ["…", …], "more": true}``."""
-    listed = ", ".join([f'"{one.hex}"' for one in ids])  # str() takes 2.6 times as long
-    end = ', "more": true' if more else ""
-    return f'{{"ids": [{listed}]{end}}}'.encode()
-
-
-def decode_hint(body: bytes) -> tuple[list[uuid.UUID], bool]:
-    """Return the ids in a hint, and whether there are more.
-
-    Raises:
-        ValueError: the body is not a hint, or is too large to be looked at.
-    """
-    if len(body) > MAX_BODY_BYTES:
-        raise ValueError(f"{len(body):,} bytes, more than {MAX_BODY_BYTES:,}")
-    try:
-        said = json.loads(body)
-        return [uuid.UUID(task_id) for task_id in said["ids"]], said.get("more") is True
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from None
 

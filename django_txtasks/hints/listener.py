@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from django_txtasks import signals
+from django_txtasks import hint_message, signals
 from django_txtasks.hints import channel
 from django_txtasks.hints.delivery import Delivery, Hint
 from django_txtasks.hints.failures import Failures
@@ -36,7 +36,7 @@ class Deaf(Exception):
 
 
 class HintListener:
-    """Hears what is sent on the channel, delivers what concerns its queues, and reconnects by itself.
+    """Hears what is sent of its queues, delivers it, and reconnects by itself.
 
     Args:
         queues: names of task queues.
@@ -47,7 +47,7 @@ class HintListener:
     """
 
     def __init__(self, alias: str, queues: Iterable[str], deliver: Callable[[Hint], None]) -> None:
-        self._alias, self._queues = alias, frozenset(queues)
+        self._alias, self._queues = alias, sorted(queues)
         self._delivery = Delivery(deliver)
         self.connected = False
         self._stopping = threading.Event()
@@ -55,7 +55,8 @@ class HintListener:
         self._thread = threading.Thread(target=self._run, name="txtasks-listener", daemon=True)
         self._failures = Failures("Worker (session for hints)", alias)
         self._is_known_deaf = False
-        self._awaited = ""
+        self._own_channel = f"@{uuid.uuid4()}"  # no queue has such a name
+        self._awaited: bytes | None = None
         self._next_test = 0.0
 
     def start(self) -> None:
@@ -102,36 +103,36 @@ class HintListener:
             Deaf: a test has not come.
             DatabaseError, psycopg.Error: the session has ended.
         """
-        name = channel.listen(raw)
+        channel.listen(raw, [*self._queues, self._own_channel])
         self._send_test()
         with selectors.DefaultSelector() as selector:
             selector.register(raw.pgconn.socket, selectors.EVENT_READ)
             selector.register(self._awake, selectors.EVENT_READ)
             while not self._stopping.is_set():
-                for text in channel.received(raw):
-                    self._take(name, text)
+                for name, message in channel.received(raw):
+                    self._take(name, message)
                 self._look_after_test()
                 if not self._delivery.is_on:
                     self._stopping.wait(READ_WHEN_FULL_SECONDS)
                 selector.select(max(0.0, self._next_test - time.monotonic()))
 
-    def _take(self, name: str, text: str) -> None:
+    def _take(self, name: str, message: bytes) -> None:
+        if message == self._awaited:
+            self._heard()
+            return
         try:
-            message = channel.decode(text, self._queues)
+            ids, more = hint_message.decode(message)
         except ValueError as error:
             signals.hint_refused.emit(queue=name, error=error)
-            return
-        if message.queue:
-            self._delivery.put(message.ids, more=message.more)
-        elif message.test and message.test == self._awaited:
-            self._heard()
+        else:
+            self._delivery.put(ids, more=more)
 
     def _send_test(self) -> None:
-        """Have another session send something that this one must hear."""
-        self._awaited = uuid.uuid4().hex
+        """Have another session send something that this one must hear, and no other listener."""
+        self._awaited = uuid.uuid4().hex.encode()
         self._next_test = time.monotonic() + TEST_SECONDS
         with session(self._alias) as other:
-            channel.send(other, channel.encode_test(self._awaited))
+            channel.send(other, self._own_channel, self._awaited)
 
     def _look_after_test(self) -> None:
         """Begin the next test when it is time."""
@@ -141,7 +142,7 @@ class HintListener:
             self._send_test()
 
     def _heard(self) -> None:
-        self._awaited = ""
+        self._awaited = None
         self._next_test = time.monotonic() + TEST_EVERY_SECONDS * jitter(0.9, 1.1)
         self._failures.is_ready()
         if not self.connected:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import psycopg  # this module is imported where there is PostgreSQL
 
+from django_txtasks import hint_message
 from django_txtasks.hint_sender import HintSender, SendersOfProcess
 from django_txtasks.hints import channel
 from django_txtasks.hints.failures import Failures
@@ -40,8 +41,8 @@ class _Packed(NamedTuple):
     ids: list[uuid.UUID]
     more: bool
 
-    def text(self) -> str:
-        return channel.encode_hint(self.queue, self.ids, more=self.more)
+    def message(self) -> bytes:
+        return hint_message.encode(self.ids, more=self.more)
 
 
 class Sender(HintSender):
@@ -79,7 +80,7 @@ class Sender(HintSender):
             if queue is not None and is_free and not self._has_ended():
                 begin, packed = time.monotonic(), self._pack(queue)
                 self._unanswered = packed
-                channel.send_at_once(self._session.connection, packed.text())
+                channel.send_at_once(self._session.connection, queue, packed.message())
                 self._rest.begin(begin, len(packed.ids), counts=False)
         except psycopg.Error:  # the session has ended: the thread finds out, and sends it again
             return
@@ -139,7 +140,7 @@ class Sender(HintSender):
         for queue, ids in list(self._waiting.items()):
             for _ in range(-(-len(ids) // channel.IDS_PER_HINT) or int(queue in self._more)):
                 self._unanswered = packed = self._pack(queue)
-                channel.send(self._session.connection, packed.text())
+                channel.send(self._session.connection, queue, packed.message())
                 self._unanswered = None
                 number += len(packed.ids)
         return number

@@ -185,20 +185,21 @@ def publishing(fault: Fault) -> None:
 
 def receiving(fault: Fault) -> None:
     """Strike in the consumer's thread, before a hint is read."""
+    from django_txtasks import hint_message
     from django_txtasks.broker import topology
 
-    connect, decode = topology.connect, topology.decode_hint
+    connect, decode = topology.connect, hint_message.decode
     opened: list[Any] = []
 
     def connect_and_remember(*args: Any, **kwargs: Any) -> Any:
         opened.append(connect(*args, **kwargs))
         return opened[-1]
 
-    def decode_hint(body: bytes) -> Any:
+    def strike_and_decode(body: bytes) -> Any:
         fault.strike(lambda: [cut_amqp(one) for one in opened if one.is_open], RuntimeError)
         return decode(body)
 
-    topology.connect, topology.decode_hint = connect_and_remember, decode_hint
+    topology.connect, hint_message.decode = connect_and_remember, strike_and_decode
 
 
 def cut_amqp(connection: Any) -> None:
