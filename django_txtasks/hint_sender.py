@@ -76,11 +76,10 @@ class HintSender(ABC):
         waiting = self._waiting.get(queue)
         if waiting is None:
             waiting = self._waiting.setdefault(queue, deque())
-        room = BUFFER_IDS - len(waiting)
-        if len(ids) > room:
-            ids = ids[: max(0, room)]
+        room = max(0, BUFFER_IDS - len(waiting))
+        waiting.extend(ids[:room])
+        if len(ids) > room:  # last: it has to outlive who empties the buffer meanwhile
             self._more.add(queue)
-        waiting.extend(ids)
 
     def _have_it_sent(self) -> None:
         """Have the thread send what waits; the first call starts it."""

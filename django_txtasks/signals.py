@@ -400,8 +400,8 @@ second_claim = Event(
     "task_id", "task", "attempt", "what",
 )  # fmt: skip
 database_failed = Event(
-    logging.WARNING, "%s: cannot use database '%s' (%s), for %.0f s so far; next try in %.1f s.",
-    "who", "database", "error", "seconds", "delay",
+    logging.WARNING, "%s: cannot use database '%s' (%s): failure %d in %.0f s; next try in %.1f s.",
+    "who", "database", "error", "count", "seconds", "delay",
 )  # fmt: skip
 database_recovered = Event(
     logging.INFO,

@@ -4,6 +4,7 @@ import threading
 import time
 from collections import Counter
 from contextlib import contextmanager
+from datetime import timedelta
 
 import helpers
 import pytest
@@ -17,6 +18,7 @@ from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config
 from django_txtasks.lifecycle import sessions, workers
 from django_txtasks.lifecycle.database_errors import is_refusal
+from django_txtasks.lifecycle.transactions import own_transaction
 from django_txtasks.models import Status, Worker
 from django_txtasks.worker import probes
 from django_txtasks.worker.hint_inbox import HintInbox
@@ -215,6 +217,19 @@ def test_wrong_settings_of_a_database_are_not_waited_for(error):
 
     with helpers.second_session(connect):
         pass
+
+
+def test_a_session_that_has_just_ended_takes_no_writes():
+    """Though the next statement opens another one: else a cut would count as what the statement has met."""
+    with (
+        pytest.raises(OperationalError) as cut,
+        own_transaction("default", limit=timedelta(seconds=9)),
+    ):
+        helpers.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+    with pytest.raises(DatabaseError) as met:
+        helpers.execute("SELECT 1 / 0")
+    assert not sessions.can_write("default", cut.value)
+    assert sessions.can_write("default", met.value)
 
 
 def test_an_error_of_another_service_has_no_code_of_a_database():

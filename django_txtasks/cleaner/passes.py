@@ -75,7 +75,7 @@ class Passes:
             try:
                 yield from step()
             except DatabaseError as error:
-                if not sessions.can_write(self._alias):
+                if not sessions.can_write(self._alias, error):
                     raise
                 what = step.__name__.strip("_").replace("_", " ")
                 self.error = f"{what}: {text_of(error)}"

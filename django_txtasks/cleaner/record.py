@@ -69,7 +69,7 @@ class Record:
             self._change(change)
             why = ""
         except DatabaseError as error:
-            if not sessions.can_write(self._alias):
+            if not sessions.can_write(self._alias, error):
                 raise
             why = text_of(error)
         if why not in ("", self._why):

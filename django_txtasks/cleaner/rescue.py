@@ -151,7 +151,7 @@ class Rescue:
         except InterfaceError:
             raise
         except Exception as error:  # a row changed by hand: it must not stop the others
-            if isinstance(error, DatabaseError) and not sessions.can_write(self._alias):
+            if isinstance(error, DatabaseError) and not sessions.can_write(self._alias, error):
                 raise
             self.skip(task_id, error)
             return []

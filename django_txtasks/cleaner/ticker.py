@@ -78,7 +78,7 @@ class Ticker:
             if is_repeatable(error):
                 self._look_in(SOON_SECONDS)
                 return counts
-            if not sessions.can_write(self._alias):
+            if not sessions.can_write(self._alias, error):
                 raise
             why = f"schedules: {text_of(error)}"
             if why != self.error:

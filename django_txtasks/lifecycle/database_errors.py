@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.db import OperationalError
+from django.db import InterfaceError, OperationalError
 
 # PostgreSQL: serialization_failure, deadlock_detected; MariaDB: record changed, deadlock, lock wait
 _REPEATABLE = {"40001", "40P01", 1020, 1213, 1205}
@@ -12,6 +12,9 @@ _REPEATABLE = {"40001", "40P01", 1020, 1213, 1205}
 _TIMEOUT = {"57014", 1969, 3024, "interrupted"}
 # PostgreSQL: lock_not_available; SQLite: busy, locked, and the same before Python 3.11
 _LOCKED = {"55P03", 5, 6, "database is locked"}
+FIRST_OF_CLIENT = 2000
+"""MariaDB's and MySQL's codes: from this one on it is the client that complains, as it has lost the server."""
+KILLED = 1927
 _MIGRATE = (
     "The tables are not those of this release: run 'manage.py migrate', then it goes on by itself."
 )
@@ -52,8 +55,21 @@ def is_refusal(error: BaseException) -> bool:
     states = [code for code in codes if isinstance(code, str) and len(code) == 5]
     if states:
         return states[0][:2] not in ("08", "57")
-    # from 2000 on it is the client that complains
-    return any(isinstance(code, int) and code < 2000 for code in codes)
+    return any(isinstance(code, int) and code < FIRST_OF_CLIENT for code in codes)
+
+
+def ends_session(error: BaseException) -> bool:
+    """Say whether a server's session is gone with this error, as by a restart, a time limit or a cut link."""
+    if is_timeout(error):
+        return False
+    codes = _codes_of(error)
+    states = [code for code in codes if isinstance(code, str) and len(code) == 5]
+    if states:
+        return states[0].startswith(("08", "57P"))
+    numbers = [code for code in codes if isinstance(code, int)]
+    if numbers:
+        return any(code >= FIRST_OF_CLIENT or code == KILLED for code in numbers)
+    return error.__cause__ is not None and isinstance(error, (OperationalError, InterfaceError))
 
 
 def text_of(error: BaseException) -> str:

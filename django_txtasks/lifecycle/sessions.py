@@ -17,6 +17,7 @@ from django.db import DatabaseError, InterfaceError, OperationalError, connectio
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_txtasks.lifecycle import statements
+from django_txtasks.lifecycle.database_errors import ends_session
 from django_txtasks.lifecycle.execute import execute, fetch, fetch_value, is_dedicated
 from django_txtasks.lifecycle.transactions import dedicate_session
 
@@ -128,8 +129,13 @@ def keeps_statements(alias: str) -> bool:
     return session is not None and bool(_known.get(session)) and not is_pooled(wrapper)
 
 
-def can_write(alias: str) -> bool:
-    """Say whether this thread's session takes writes: after a failover an old one may only read."""
+def can_write(alias: str, error: DatabaseError) -> bool:
+    """Say whether the session in which this error came takes writes: after a failover an old one may only read.
+
+    One that the error has ended takes none, though the next statement would open another one.
+    """
+    if connections[alias].vendor != "sqlite" and ends_session(error):
+        return False
     try:
         execute(alias, statements.TRY_TO_WRITE)
     except (DatabaseError, InterfaceError):

@@ -15,11 +15,19 @@ from collections.abc import Callable
 from typing import Any
 
 from django.core.cache import caches
-from django.db import DataError, Error, IntegrityError, connections
+from django.db import (
+    DataError,
+    Error,
+    IntegrityError,
+    InterfaceError,
+    OperationalError,
+    connections,
+)
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 
 from django_txtasks.lifecycle import prepared
+from django_txtasks.lifecycle.database_errors import text_of
 from django_txtasks.lifecycle.sessions import is_pooled
 from django_txtasks.lifecycle.transactions import begin_along
 
@@ -33,6 +41,10 @@ SEARCHED_CHARACTERS = 4000
 """Characters of a statement in which something is sought that outlives it: generated SQL can be very long."""
 
 
+class NoSession(Exception):
+    """The database gives this thread no session: the task has not begun."""
+
+
 class _Thread(threading.local):
     """Connections of one thread, as far as it knows them.
 
@@ -41,6 +53,7 @@ class _Thread(threading.local):
         has_caches: see ``share_caches``.
         touched: aliases whose session the task has changed, or in which the database refused something.
         fresh_until: when connections are looked at before they are used, by ``time.monotonic()``.
+        is_in_doubt: the last attempt has failed by an error of a database.
     """
 
     def __init__(self) -> None:
@@ -48,6 +61,7 @@ class _Thread(threading.local):
         self.has_caches = False
         self.touched: set[str] = set()
         self.fresh_until = 0.0
+        self.is_in_doubt = False
 
 
 _thread = _Thread()
@@ -82,13 +96,28 @@ def before_attempt(note: Callable[[str], None]) -> None:
                 _close(connection)
 
 
-def after_attempt(*, failed: bool) -> None:
+def have_session(alias: str, *, wanted: bool) -> None:
+    """Open this thread's session, if it is wanted, or if it is doubtful that there would be one.
+
+    Raises:
+        NoSession: the database gives none.
+    """
+    if wanted or _thread.is_in_doubt:
+        try:
+            connections[alias].ensure_connection()
+        except Exception as error:  # of whatever a project asks for its password, too
+            raise NoSession(text_of(error)) from error
+
+
+def after_attempt(*, failed: bool, error: BaseException | None = None) -> None:
     """Leave no transaction to the next task, no session that this one has changed, and no log of its queries.
 
     Args:
         failed: close all of them: what a failed attempt leaves, and whether the database still takes writes
             in this session, is unknown.
+        error: by which it has failed.
     """
+    _thread.is_in_doubt = _is_of_database(error)
     now = time.monotonic()
     for connection in connections.all(initialized_only=True):
         connection.queries_log.clear()
@@ -104,6 +133,14 @@ def after_attempt(*, failed: bool) -> None:
             _asked(connection, done=False)
     _thread.touched.clear()
     _thread.fresh_until = 0.0 if failed else now + FRESH_SECONDS
+
+
+def _is_of_database(error: BaseException | None) -> bool:
+    """Say whether the database was the reason: of this error, or of the one that it was raised for."""
+    if error is None:
+        return False
+    chain = (error, error.__cause__, error.__context__)
+    return any(isinstance(one, (OperationalError, InterfaceError, NoSession)) for one in chain)
 
 
 def close_old() -> float | None:

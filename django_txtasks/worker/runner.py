@@ -38,7 +38,14 @@ from django_txtasks.logs import current
 from django_txtasks.progress import ProgressNotes
 from django_txtasks.registry import Declaration
 from django_txtasks.retry import backoff, is_last, seconds_from
-from django_txtasks.worker.connections import after_attempt, before_attempt, share_caches
+from django_txtasks.worker.connections import (
+    NoSession,
+    after_attempt,
+    before_attempt,
+    have_session,
+    share_caches,
+)
+from django_txtasks.worker.forked_task import call_in_this_process
 from django_txtasks.worker.limits import Interruption, TimeLimit
 
 NOT_COMMITTED = (
@@ -87,7 +94,7 @@ class Runner:
         is_asked = (
             ended.arrow is not Arrow.FINISH and ended.exception is None
         )  # a Retry, or a Snooze: nothing failed
-        after_attempt(failed=bool(ended.error) and not is_asked)
+        after_attempt(failed=bool(ended.error) and not is_asked, error=ended.exception)
         if ended.recorded and ended.error:
             self._keep_error(ended)
         return ended
@@ -97,7 +104,8 @@ class Runner:
         call = call_of(
             declaration, attempt, self.alias, limit, requests=self.requests, notes=self.notes
         )
-        return (self._run_atomic if declaration.atomic else _run)(attempt, call)
+        have_session(self.alias, wanted=declaration.atomic)
+        return (self._run_atomic if declaration.atomic else _finished_by)(attempt, call)
 
     def _run_atomic(self, attempt: Attempt, call: Callable[[], Any]) -> Ended:
         """Commit the effects, the finish and what follows it together, or none of them.
@@ -110,7 +118,7 @@ class Runner:
             with transaction.atomic(using=self.alias, durable=True):
                 # first of all: it tells a COMMIT that failed from a hook that did
                 transaction.on_commit(lambda: committed.append(True), using=self.alias)
-                ended = finished(attempt, call())._replace(recorded=True)
+                ended = _finished_by(attempt, call)._replace(recorded=True)
                 follow_ups = outcomes.finish(self.alias, ended, config=self.config)
                 if follow_ups:
                     notify_on_commit(self.alias, follow_ups)
@@ -192,8 +200,8 @@ class Stop(NamedTuple):
         return TaskCancelled(f"attempt {self.attempt.number} was asked to stop")
 
 
-def _run(attempt: Attempt, call: Callable[[], Any]) -> Ended:
-    return finished(attempt, call())
+def _finished_by(attempt: Attempt, call: Callable[[], Any]) -> Ended:
+    return finished(attempt, call_in_this_process(call))
 
 
 def finished(attempt: Attempt, value: Any) -> Ended:
@@ -298,8 +306,8 @@ def _context(
 
 def failed(attempt: Attempt, error: BaseException, config: Config) -> Ended:
     """Choose the arrow of an attempt that raised: RETRY or BURY, which count as a failure, or another one."""
-    if isinstance(error, NotKept):  # its transaction is undone, and that was not its doing
-        return Ended(attempt=attempt, arrow=Arrow.RELEASE)
+    if isinstance(error, (NotKept, NoSession)):  # nothing is done, and that is not its fault
+        return Ended(attempt=attempt, arrow=Arrow.RELEASE, exception=error)
     if isinstance(error, Suspended):
         return Ended(attempt=attempt, arrow=Arrow.SUSPEND, awaited=error.name)
     declaration = registry.find(attempt.task_name)

@@ -28,6 +28,7 @@ from django_txtasks.worker.recycling import RecyclePolicy
 from django_txtasks.worker.registration import LastWillHolder
 from django_txtasks.worker.runner import Runner, failed
 from django_txtasks.worker.shutdown import Shutdown
+from django_txtasks.worker.slot_sessions import SlotSessions
 from django_txtasks.worker.stuck import StuckTasks
 from django_txtasks.worker.turn_writer import TurnWriter
 from django_txtasks.worker.turns import Turns
@@ -95,6 +96,9 @@ class Worker:
             wake=inbox.wake,
             patience=patience,
             buffer=self.writer.buffer,
+            sessions=SlotSessions(
+                subscription.alias, lambda: f"Worker {self.writer.name} (sessions of its threads)"
+            ),
             recycling=self.recycling,
             max_tasks=max_tasks,
             has_lanes=bool(config.lanes),
@@ -168,6 +172,7 @@ class Worker:
             now + COLLECT_SECONDS if wake_after > 1 else NEVER,
             self.stop.deadline,
             self.workload.slots.next_look,
+            self.workload.sessions.pause_end,
             self._stuck.next_look,
             self._listening.update(now, has_room=self.turns.capacity().width > 0),
         )

@@ -13,6 +13,7 @@ from django_txtasks.worker.limits import TimeLimit
 from django_txtasks.worker.outcome_buffer import OutcomeBuffer
 from django_txtasks.worker.prefetch import PrefetchPolicy
 from django_txtasks.worker.recycling import RecyclePolicy
+from django_txtasks.worker.slot_sessions import SlotSessions
 from django_txtasks.worker.slots import Slots
 
 
@@ -24,6 +25,7 @@ class Workload:
         wake: called from a slot when it is free again.
         patience: seconds that an attempt has for its end after its time limit.
         buffer: where what ended goes, to be recorded.
+        sessions: says how much may be claimed where slots get no session.
         max_tasks: claim no more than so many; None = any number.
         has_lanes: the settings have rules for lanes.
 
@@ -40,6 +42,7 @@ class Workload:
         wake: Callable[[], None],
         patience: float,
         buffer: OutcomeBuffer,
+        sessions: SlotSessions,
         recycling: RecyclePolicy,
         max_tasks: int | None,
         has_lanes: bool = False,
@@ -47,7 +50,7 @@ class Workload:
         self._has_lanes = has_lanes
         self.prefetch, self.gathering = PrefetchPolicy(threads), GatherPolicy()
         self.slots = Slots(threads, run=run, wake=wake, patience=patience, took=self.prefetch.took)
-        self.buffer, self._recycling = buffer, recycling
+        self.buffer, self.sessions, self._recycling = buffer, sessions, recycling
         self.count = 0
         self.ended_in: set[str] = set()
         self._left = sys.maxsize if max_tasks is None else max_tasks
@@ -67,12 +70,13 @@ class Workload:
 
     def capacity(self) -> Capacity:
         """Return how many tasks fit now."""
-        return Capacity(
+        capacity = Capacity(
             dedicated=self.slots.free,
             prefetch=self.prefetch.ahead(self.slots.running) if self._may_prefetch else 0,
             limit=int(min(self._left, self._recycling.room(self.count))),
             short_names=self.prefetch.short,
         )
+        return self.sessions.limited(capacity)
 
     @property
     def gathers_until(self) -> float:
@@ -139,6 +143,7 @@ class Workload:
             Whether something has ended, and whether something was released.
         """
         ended = self.slots.collect()
+        self.sessions.note(ended)
         self.buffer.add(ended)
         if self._has_lanes:
             self.ended_in.update([one.attempt.lane for one in ended if one.attempt.lane])

@@ -836,3 +836,28 @@ def step_of_batch(key):
 def fragile():
     """Dead if its worker is killed meanwhile."""
     time.sleep(1)
+
+
+def _split(key, end):
+    """Fork without care; return in both processes, or end as it says in the child."""
+    child = os.fork()
+    if not child:
+        if end == "raise":
+            raise ZeroDivisionError
+        if end == "exit":
+            sys.exit(7)
+        return "child"
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    ran(f"{key} parent")
+    return ["parent", code]
+
+
+@task(max_attempts=1)
+def fork(key, end):
+    return _split(key, end)
+
+
+@task(atomic=True, max_attempts=1)
+def fork_atomic(key, end):
+    ran(f"{key} before")
+    return _split(key, end)
