@@ -76,10 +76,12 @@ class HintSender(ABC):
         waiting = self._waiting.get(queue)
         if waiting is None:
             waiting = self._waiting.setdefault(queue, deque())
-        room = max(0, BUFFER_IDS - len(waiting))
-        waiting.extend(ids[:room])
-        if len(ids) > room:  # last: it has to outlive who empties the buffer meanwhile
-            self._more.add(queue)
+        room = BUFFER_IDS - len(waiting)
+        if len(ids) <= room:
+            waiting.extend(ids)
+            return
+        waiting.extend(ids[: max(0, room)])
+        self._more.add(queue)  # last: it has to outlive who empties the buffer meanwhile
 
     def _have_it_sent(self) -> None:
         """Have the thread send what waits; the first call starts it."""

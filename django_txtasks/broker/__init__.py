@@ -27,9 +27,9 @@ def notify(config: Config, alias: str, of_queue: Mapping[str, Sequence[uuid.UUID
     Takes microseconds, never waits and never raises: a hint that is lost costs only latency.
     """
     if config.broker_url is not None:
-        from django_txtasks.broker import publisher
+        from django_txtasks.broker.publisher import of_process  # of a package it would take longer
 
-        publisher.of_process(config).notify(alias, of_queue)
+        of_process(config).notify(alias, of_queue)
 
 
 def flush() -> None:

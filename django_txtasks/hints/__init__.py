@@ -41,9 +41,9 @@ def notify(config: Config, alias: str, of_queue: Mapping[str, Sequence[uuid.UUID
     if config.broker_url is not None:
         broker.notify(config, alias, of_queue)
     else:
-        from django_txtasks.hints import sender
+        from django_txtasks.hints.sender import of_process  # of a package it would take longer
 
-        sender.of_process(alias).notify(of_queue)
+        of_process(alias).notify(of_queue)
 
 
 def flush() -> None:
