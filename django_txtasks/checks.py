@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields
+from difflib import get_close_matches
 from typing import Any
 
 from django.apps import apps
-from django.conf import settings
+from django.conf import global_settings, settings
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
-from django.db import OperationalError, connections, router
+from django.db import DatabaseError, OperationalError, connections, router
 from django.db.models import Model
 
 from django_txtasks import events, registry
@@ -21,6 +23,8 @@ from django_txtasks.models import Task
 OLDEST = {"postgresql": (14,), "mariadb": (10, 6), "mysql": (8, 0, 13), "sqlite": (3, 35)}
 
 
+SIMILAR = 0.85
+"""How much the name of a setting is like TXTASKS that was meant to be it; see ``difflib``."""
 DEFAULT_THREADS = 4
 """Threads of a worker process without ``--threads``."""
 
@@ -54,6 +58,7 @@ def check_settings(**_: Any) -> list[CheckMessage]:
             )
         )
     found += _check_events(config)
+    found += _check_names()
     if not settings.USE_TZ:
         found.append(
             Error(
@@ -63,6 +68,26 @@ def check_settings(**_: Any) -> list[CheckMessage]:
             )
         )
     return found
+
+
+def _check_names() -> Iterator[CheckMessage]:
+    """Find what was meant to be TXTASKS, or to be in it: nobody reads it."""
+    names = [
+        name for name in dir(settings) if name.isupper() and not hasattr(global_settings, name)
+    ]
+    options = {f"TXTASKS_{field.name.upper()}": field.name for field in fields(Config)}
+    for name in names:
+        if name in options:
+            meant = f"TXTASKS = {{{options[name]!r}: …}}"
+        elif name != "TXTASKS" and get_close_matches("TXTASKS", [name], cutoff=SIMILAR):
+            meant = "TXTASKS"
+        else:
+            continue
+        yield Warning(
+            f"The settings have {name}, which nothing of django-txtasks reads.",
+            hint=f"Use {meant}. If {name} is your own, silence this check.",
+            id="txtasks.W027",
+        )
 
 
 def _check_events(config: Config) -> Iterator[CheckMessage]:
@@ -154,6 +179,43 @@ def check_tables(*, databases: Sequence[str] | None = None, **_: Any) -> list[Ch
 
 
 @register(Tags.database)
+def check_migrations(*, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
+    """Warn of tables that are not those of this release. It keeps no worker from starting: it waits for them."""
+    found: list[CheckMessage] = []
+    for alias in databases or []:
+        if alias in connections and router.allow_migrate_model(alias, Task) and not _migrates():
+            with contextlib.suppress(DatabaseError):  # down, or it may not be read
+                if missing := _missing_migrations(alias):
+                    found.append(
+                        Warning(
+                            f"Database {alias!r} lacks migrations of this release: {', '.join(missing)}.",
+                            hint=f"Run: manage.py migrate{_of(alias)}",
+                            id="txtasks.W028",
+                        )
+                    )
+    return found
+
+
+def _migrates() -> bool:
+    """Say whether this process is about to bring the tables up to date."""
+    return sys.argv[1:2] == ["migrate"]
+
+
+def _missing_migrations(alias: str) -> list[str]:
+    """Return those of ours that were not applied; none where no table is there: another check says so."""
+    from django.db.migrations.loader import MigrationLoader  # not before somebody asks
+
+    loader = MigrationLoader(connections[alias])
+    ours = [key for key in loader.disk_migrations if key[0] == Task._meta.app_label]
+    missing = [name for app, name in sorted(ours) if (app, name) not in loader.applied_migrations]
+    return missing if len(missing) < len(ours) else []
+
+
+def _of(alias: str) -> str:
+    return "" if alias == "default" else f" --database {alias}"
+
+
+@register(Tags.database)
 def check_health(*, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
     """Warn of what makes the task table slow from within. It keeps no worker from starting."""
     from django_txtasks.inspection import bloat  # not before somebody asks
@@ -226,7 +288,7 @@ def _check_server(alias: str) -> Iterable[CheckMessage]:
         )
     with connection.cursor() as cursor:
         tables = connection.introspection.table_names(cursor)
-    if Task._meta.db_table not in tables and sys.argv[1:2] != ["migrate"]:  # which makes it
+    if Task._meta.db_table not in tables and not _migrates():
         yield Error(
             f"Database {alias!r} has no table {Task._meta.db_table}.",
             hint=f"Run: manage.py migrate --database {alias}",

@@ -114,7 +114,7 @@ def zone_of(name: Any) -> zoneinfo.ZoneInfo | timezone:
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, TypeError, AttributeError, OSError):
         if not zoneinfo.available_timezones():
             raise LibraryMissing(
-                "This host knows no time zones. Install them: pip install django-txtasks[periodic]"
+                "This host knows no time zones. Install them: pip install 'django-txtasks[periodic]'"
             ) from None
         raise UnknownZone(
             f"tz is {name!r}, which is no time zone; use a name such as 'Europe/Vienna', or 'UTC'."
@@ -173,7 +173,7 @@ def _cronsim() -> Any:
         import cronsim
     except ImportError:
         raise LibraryMissing(
-            "Schedules with cron need cronsim, which is not installed: pip install django-txtasks[periodic]"
+            "Schedules with cron need cronsim, which is not installed: pip install 'django-txtasks[periodic]'"
         ) from None
     return cronsim
 

@@ -317,8 +317,9 @@ names_undeclared = Event(
 )
 worker_stopping = Event(
     logging.INFO,
-    "Worker %s stops. Tasks still running: %s; a second signal, or the end of its grace, cuts them short.",
+    "Worker %s stops: %s. Tasks still running: %s; a second signal, or the end of its grace, cuts them short.",
     "worker",
+    "why",
     "running",
 )
 worker_stopped = Event(logging.INFO, "Worker %s stopped. Tasks started: %s.", "worker", "count")

@@ -394,6 +394,17 @@ def test_a_question_that_is_not_answered_in_time_is_a_finding():
     assert "statement timeout" in finding.meaning
 
 
+def test_a_question_to_tables_of_an_older_release_says_what_to_do():
+    def ask(view):
+        helpers.execute("SELECT * FROM txtasks_not_there")
+
+    finding = _answer(
+        dataclasses.replace(QUESTIONS[0], ask=ask), _view("default", get_config(), LONG)
+    )
+    assert "run 'manage.py migrate'" in finding.meaning
+    assert finding.action == "Ask again when that is mended."
+
+
 def test_a_claim_whose_worker_has_no_row_is_found_after_a_lease():
     claimed(uuid.uuid4(), since=timedelta(seconds=10))
     assert found() == {}

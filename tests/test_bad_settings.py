@@ -10,6 +10,7 @@ import pytest
 from django.core.management import call_command
 from django.core.management.base import SystemCheckError
 from django.db import connection
+from django.db.migrations.recorder import MigrationRecorder
 from probe import tasks
 
 from django_txtasks import checks, enqueue_task
@@ -162,3 +163,38 @@ def test_a_task_of_the_script_that_was_started_is_refused(tmp_path, module, erro
     script.write_text(f"from {module} import task\n\n@task\ndef send():\n    pass\n")
     with pytest.raises(error, match=r"'__main__\.send' here.*Move the function to a module"):
         runpy.run_path(str(script), run_name="__main__")
+
+
+# -- what nobody reads
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("name", ["TXTASK", "TX_TASKS", "TXTASKS_LEASE", "TXTASKS_BROKER_URL"])
+def test_a_setting_that_is_nearly_ours_is_a_warning(settings, name):
+    setattr(settings, name, {})
+    [found] = [one for one in checks.check_settings() if one.id == "txtasks.W027"]
+    assert name in found.msg and "TXTASKS" in found.hint
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("name", ["TASKS", "CELERY_TASKS", "TXTASKS_OF_MY_OWN", "TAXES"])
+def test_other_settings_are_none(settings, name):
+    setattr(settings, name, {})
+    assert not [one for one in checks.check_settings() if one.id == "txtasks.W027"]
+
+
+def test_a_migration_that_was_not_applied_is_a_warning_and_no_worker_waits_for_it(
+    rows, monkeypatch
+):
+    name, recorder = "0002_failure_and_recovery", MigrationRecorder(connection)
+    assert not checks.check_migrations(databases=["default"])
+    recorder.record_unapplied("txtasks", name)
+    try:
+        [found] = checks.check_migrations(databases=["default"])
+        assert (found.id, found.hint) == ("txtasks.W028", "Run: manage.py migrate")
+        assert name in found.msg
+        assert not checks.check_tables(databases=["default"])
+        monkeypatch.setattr("sys.argv", ["manage.py", "migrate"])
+        assert not checks.check_migrations(databases=["default"])
+    finally:
+        recorder.record_applied("txtasks", name)

@@ -1,6 +1,7 @@
 """Why a task is not running: each gate is named, alone, and the task starts when it is lifted."""
 
 import json
+import re
 import uuid
 from datetime import timedelta
 
@@ -260,6 +261,15 @@ def test_a_task_that_may_be_half_done_is_to_be_checked(crew, error):
     Task.objects.update(status=Status.DEAD, errors=[{"type": error, "message": "Gone."}])
     assert only_reason(handle).text == f"It is dead: {error}: Gone."
     assert only_reason(handle).lift.startswith("Check what it has done")
+
+
+def test_of_a_long_error_whole_words_are_shown(crew):
+    handle = tasks.note.enqueue()
+    text = "The carrier has refused this. " * 20
+    Task.objects.update(status=Status.DEAD, errors=[{"type": "Refused", "message": text}])
+    shown = only_reason(handle).text
+    assert len(shown) < 400
+    assert re.search(r" (The|carrier|has|refused|this\.) \(…\)\.$", shown)
 
 
 @pytest.mark.parametrize("errors", [7, "x", [], [7], [{}], [{"type": None}]])

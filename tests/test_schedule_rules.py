@@ -116,7 +116,7 @@ def test_what_is_no_rule_is_refused(cron, every, tz, text):
 
 def test_without_the_library_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "cronsim", None)
-    with pytest.raises(LibraryMissing, match=r"pip install django-txtasks\[periodic\]"):
+    with pytest.raises(LibraryMissing, match=r"pip install 'django-txtasks\[periodic\]'"):
         parse_rule("0 3 * * *", None, "UTC")
     assert parse_rule("", 5, "UTC").every == timedelta(seconds=5)
 

@@ -13,6 +13,7 @@ from django_txtasks.conf import Config
 from django_txtasks.inspection.finding import MAX_COUNTED_ROWS, Finding
 from django_txtasks.inspection.questions import QUESTIONS, Question, View
 from django_txtasks.lifecycle import statements
+from django_txtasks.lifecycle.database_errors import is_timeout, text_of
 from django_txtasks.lifecycle.execute import fetch_value
 from django_txtasks.models import Worker
 
@@ -64,8 +65,12 @@ def _answer(question: Question, view: View) -> Finding | None:
 
 def _unanswered(question: Question, error: DatabaseError) -> Finding:
     name, title = f"unanswered:{question.name}", f"questions not answered: {question.title}"
-    meaning = f"The database did not answer: {str(error).strip()[:200]}"
-    return Finding(name, title, "Ask again when it has less to do.", meaning)
+    action = (
+        "Ask again when it has less to do."
+        if is_timeout(error)
+        else "Ask again when that is mended."
+    )
+    return Finding(name, title, action, f"The database did not answer: {text_of(error)}")
 
 
 def _ids(rows: models.QuerySet[Any]) -> list[str]:

@@ -41,6 +41,8 @@ from django_txtasks.models import (
 
 MAX_COUNT = 10_000
 """Tasks before this one that are counted; more are "10000 or more"."""
+LONGEST_TEXT = 300
+"""Characters of an error's text that are shown."""
 MAX_PRIORITIES = 10
 """Priorities that are counted: the highest."""
 COUNT_TIMEOUT = timedelta(seconds=5)
@@ -340,8 +342,13 @@ def _last_error(alias: str, task: Any) -> tuple[str, str]:
     entries = read_entries(str(texts[0]))
     last: dict[str, Any] = entries[-1] if entries else {}
     name, message = str(last.get("type") or ""), str(last.get("message") or "")
-    text = ": ".join(one[:200].rstrip(".") for one in (name, message) if one)
+    text = ": ".join(_shortened(one).rstrip(".") for one in (name, message) if one)
     return name, text or "nothing says why"
+
+
+def _shortened(text: str) -> str:
+    """Return a text, of a long one whole words from its beginning."""
+    return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT].rsplit(' ', 1)[0]} (…)"
 
 
 def _of(alias: str) -> str:

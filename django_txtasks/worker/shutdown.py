@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable
 
@@ -18,17 +19,20 @@ class Shutdown:
 
     Attributes:
         forced: it was requested twice.
+        why: what the log says of the first request.
     """
 
     def __init__(self, grace: float, wake: Callable[[], None]) -> None:
         self._grace, self._wake = grace, wake
         self._since: float | None = None
         self.forced = False
+        self.why = "as it was told"
 
-    def request(self, *_: object) -> None:
+    def request(self, number: int = 0, frame: object = None, *, why: str = "") -> None:
         """Ask once more; takes what a signal handler is called with."""
         now = time.monotonic()
         if self._since is None:
+            self.why = why or (signal.Signals(number).name if number else self.why)
             self._since = now
         elif now >= self._since + ONE_SIGNAL_SECONDS:
             self.forced = True

@@ -54,7 +54,7 @@ def _listen(pipe: int, stop: Shutdown) -> None:
     with os.fdopen(pipe, "rb", buffering=0) as orders:
         while (order := orders.read(1)) != b"k":
             if not stop.asked:  # a signal may have been faster
-                stop.request()
+                stop.request(why="its supervisor says so" if order else "its supervisor is gone")
             if not will_end:
                 will_end = True
                 end_soon(1, stop.deadline - time.monotonic())

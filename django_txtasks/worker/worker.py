@@ -185,7 +185,8 @@ class Worker:
         if self.stop.asked and not self._has_told:
             self._has_told = True
             running = self.workload.slots.running
-            signals.worker_stopping.emit(worker=self.writer.name, running=running)
+            why = self.stop.why
+            signals.worker_stopping.emit(worker=self.writer.name, why=why, running=running)
 
     def _recycle_for(self, reason: str) -> None:
         self._recycle = self._recycle or reason
