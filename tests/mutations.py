@@ -817,6 +817,8 @@ MUTANTS = [
            {"self._hears = self._events.wait(0)  #": "self._hears = True  #"}, "test_looking.py", ("SQLITE",)),
     Mutant("database hints: the kernel tells of writes", "hints/file_events.py",
            {"_IN_MODIFY = 2": "_IN_MODIFY = 0"}, "test_looking.py", ("SQLITE",)),
+    Mutant("what else was in the hands of a lost worker is named", "lifecycle/cleaning.py",
+           {"if len(found) > 1 else": "if False else"}, "test_lifecycle.py"),
     Mutant("a session that was cut is no step that fails", "lifecycle/sessions.py",
            {'if connections[alias].vendor != "sqlite" and ends_session(error):': "if False:"}, "test_failover.py"),
     Mutant("no session: an atomic task is not at fault", "worker/runner.py",

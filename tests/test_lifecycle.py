@@ -202,6 +202,19 @@ def test_a_default_task_is_dead_after_a_crash_with_the_reason():
     assert task.errors[0]["type"] == "WorkerLost"
     assert "worker lost in mid-task" in task.errors[0]["message"]
     assert "neither atomic nor idempotent" in task.errors[0]["message"]
+    assert "in hand" not in task.errors[0]["message"]
+
+
+def test_what_else_was_in_the_hands_of_a_lost_worker_is_named():
+    """One of them may have ended the process: who reads it looks at all of them."""
+    handles = [tasks.note.enqueue(), tasks.note.enqueue(), tasks.slow.enqueue()]
+    worker = new_worker()
+    assert len(claim_all(worker)) == len(handles)
+    declare_lost(worker)
+    clean()
+    for handle in handles:
+        message = helpers.row(handle.id).errors[0]["message"]
+        assert "may have ended its process: probe.tasks.note (2), probe.tasks.slow. The" in message
 
 
 @pytest.mark.parametrize("function", [tasks.slow_once, tasks.atomic_note], ids=str)

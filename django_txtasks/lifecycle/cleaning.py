@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -41,6 +42,8 @@ from django_txtasks.models import OnCrash, Outcome, Status
 
 BATCH_ROWS = 500
 MAX_HELD_CLAIMS = 10_000
+MAX_NAMES = 10
+"""Names of functions that an error lists, of what was in the same hands."""
 """Claims of one worker that are looked at together."""
 STOPS_IN_A_ROW = MAX_ERRORS - 1
 """Orderly stops of a worker in a row that count as no crash of the task that they cut short."""
@@ -77,12 +80,17 @@ class Holder:
 
 @dataclass(frozen=True)
 class Orphan:
-    """A claim whose worker is lost, has no row, or is about to end."""
+    """A claim whose worker is lost, has no row, or is about to end.
+
+    Attributes:
+        beside: names of all tasks that were in the same hands, where there were several.
+    """
 
     attempt: Attempt
     max_crashes: int
     on_crash: OnCrash
     whose: str
+    beside: str = ""
 
 
 @dataclass(frozen=True)
@@ -198,7 +206,14 @@ def orphans(alias: str, holder: Holder, ids: Sequence[uuid.UUID]) -> list[Orphan
         claims = fetch_as(_Claim, alias, statements.ORPHANS, ids=page, worker=holder.id)
         some = [_orphan(claim, holder.whose) for claim in claims]
         found += sorted(some, key=lambda one: one.attempt.task_id)
-    return found
+    beside = _names_of(found) if len(found) > 1 else ""
+    return [replace(one, beside=beside) for one in found]
+
+
+def _names_of(orphans: Sequence[Orphan]) -> str:
+    counts = Counter(one.attempt.task_name for one in orphans)
+    names = [name if number == 1 else f"{name} ({number})" for name, number in counts.items()]
+    return ", ".join(sorted(names)[:MAX_NAMES]) + (", …" if len(names) > MAX_NAMES else "")
 
 
 def recover(
@@ -432,6 +447,8 @@ def _is_stopped_too_often(attempt: Attempt) -> bool:
 def _reason(orphan: Orphan, crash: str, stopped: str, *, again: bool) -> str:
     what = "worker stopped while the task ran" if stopped else "worker lost in mid-task"
     where = f"{orphan.whose} ({stopped})" if stopped else orphan.whose
+    if orphan.beside and not stopped:
+        where += f". It had several tasks in hand, and any of them may have ended its process: {orphan.beside}"
     if orphan.on_crash.retries:
         counted = f"crash {crash} of {orphan.max_crashes}" if crash else "counted as no crash"
         often = f" after {STOPS_IN_A_ROW} stops in a row" if stopped and crash else ""
