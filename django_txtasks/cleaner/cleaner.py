@@ -27,6 +27,7 @@ from django_txtasks.lifecycle.database_errors import (
     text_of,
     took_too_long,
 )
+from django_txtasks.lifecycle.database_file import refuse_replaced
 from django_txtasks.lifecycle.transactions import own_transaction
 from django_txtasks.outage import Outage
 from django_txtasks.retry import backoff
@@ -162,6 +163,7 @@ class Cleaner:
 
     def _turn(self) -> Counter[str]:
         """Beat, look at the workers, write ticks, then work on the pass until it is time to look again."""
+        refuse_replaced(self.alias)
         self.record.beat()
         counts = self.find_lost()
         counts.update(self.ticker.write(self.clock() + PIECE_SECONDS))

@@ -22,6 +22,7 @@ from django.db import connections
 from django_txtasks.hints.delivery import Delivery, Hint
 from django_txtasks.hints.failures import Failures
 from django_txtasks.hints.file_events import FileEvents
+from django_txtasks.lifecycle.database_file import refuse_replaced
 from django_txtasks.lifecycle.heads import Heads
 from django_txtasks.lifecycle.turn import Subscription
 from django_txtasks.models import Worker
@@ -101,10 +102,10 @@ class FileWatcher:
         """Look for changes, while the file can be read.
 
         Raises:
-            DatabaseError: it cannot.
+            DatabaseError: it cannot, or was replaced.
         """
         wrapper: Any = connections[self._alias]
-        wrapper.ensure_connection()
+        refuse_replaced(self._alias)
         # without Django's layers: it is done all the time
         execute = wrapper.connection.cursor().execute
         execute(_NUMBER_OF_CHANGES)  # opens the second file of a WAL, too
@@ -115,6 +116,7 @@ class FileWatcher:
             looks.wait(WHEN_BUSY_SECONDS if is_busy else LOOK_EVERY_SECONDS, spread=self._spread)
             if not self._delivery.is_on:
                 continue
+            refuse_replaced(self._alias)
             (number,) = execute(_NUMBER_OF_CHANGES).fetchone()
             if number != seen:
                 seen = number

@@ -28,6 +28,7 @@ from django.db.backends.signals import connection_created
 
 from django_txtasks.lifecycle import prepared
 from django_txtasks.lifecycle.database_errors import text_of
+from django_txtasks.lifecycle.database_file import is_replaced
 from django_txtasks.lifecycle.sessions import is_pooled
 from django_txtasks.lifecycle.transactions import begin_along
 
@@ -90,7 +91,7 @@ def before_attempt(note: Callable[[str], None]) -> None:
         return
     for connection in connections.all(initialized_only=True):
         if connection.connection is not None and not connection.in_atomic_block:
-            if connection.is_usable():
+            if connection.is_usable() and not is_replaced(connection):
                 _asked(connection, done=True)
             else:
                 _close(connection)
@@ -260,6 +261,7 @@ def _opened(connection: BaseDatabaseWrapper, **_: Any) -> None:
     if _watch not in connection.execute_wrappers:
         connection.execute_wrappers.insert(0, _watch)  # later ones are removed from the end
     _thread.touched.discard(connection.alias)
+    is_replaced(connection)  # notes its file
     _thread.note(connection.alias)
 
 

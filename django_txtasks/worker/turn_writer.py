@@ -24,6 +24,7 @@ from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import engines, lanes, sessions
 from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.database_errors import is_repeatable, is_timeout
+from django_txtasks.lifecycle.database_file import refuse_replaced
 from django_txtasks.lifecycle.lanes import LanesRequest
 from django_txtasks.lifecycle.transactions import own_transaction
 from django_txtasks.lifecycle.turn import Capacity, Scan, Subscription, TurnRequest, TurnResult
@@ -100,6 +101,7 @@ class TurnWriter:
         self._only_records = not plan.capacity.width
         serves_lanes = lanes_request is not None
         sessions.dedicate(self.alias, self.config.lease / 2)
+        refuse_replaced(self.alias)
         self.registration.ensure(connected)
         if lanes_request is not None and lanes_request.new:
             lanes.create(self.alias, lanes_request.new)
