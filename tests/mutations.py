@@ -515,6 +515,8 @@ MUTANTS = [
            "test_database_hints.py"),
     Mutant("database hints: a channel belongs to one table", "hints/channel.py",
            {"COALESCE(to_regclass('txtasks_task')::oid, 0)": "0"}, "test_database_hints.py"),
+    Mutant("database hints: a listener may be idle", "hints/listener.py",
+           {"                    channel.stay(raw)\n": ""}, "test_database_hints.py"),
     Mutant("database hints: none where tests run", "conf.py",
            {"and not _in_test_run()": ""}, "test_database_hints.py"),
     Mutant("paused: no scan in one statement", "lifecycle/engines/postgresql.py",

@@ -48,7 +48,9 @@ pytestmark = [
 ]
 
 NEVER = 600  # a poll interval that no test lives to see: what runs was told by a hint
-LISTENING = "query LIKE 'LISTEN %%' AND datname = current_database()"
+LISTENING = (
+    "query LIKE '%%txtasks: LISTEN%%' AND pid <> pg_backend_pid() AND datname = current_database()"
+)
 
 
 @pytest.fixture
@@ -585,6 +587,27 @@ def test_a_role_without_a_free_connection_enqueues_all_the_same(hints_only):
     finally:
         helpers.execute(f"DROP OWNED BY {few}")
         helpers.execute(f"DROP ROLE {few}")
+
+
+def test_a_limit_for_idle_sessions_ends_no_listener(hints_only):
+    role = f"idle_{uuid.uuid4().hex}"
+    helpers.execute(f"CREATE ROLE {role} LOGIN")
+    helpers.execute(f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}")
+    helpers.execute(f"ALTER ROLE {role} SET idle_session_timeout = '1s'")
+    try:
+        with (
+            helpers.second_alias(USER=role),
+            told(signals.hints_failed) as failures,
+            listening("second") as (one, heard),
+        ):
+            time.sleep(2)
+            handle = enqueue_task(tasks.note)
+            helpers.wait_until(lambda: handle.id in ids(heard))
+            assert one.connected and not failures
+    finally:
+        hints.flush()
+        helpers.execute(f"DROP OWNED BY {role}")
+        helpers.execute(f"DROP ROLE {role}")
 
 
 def test_a_database_that_cannot_be_reached_is_one_warning(hints_only, caplog):

