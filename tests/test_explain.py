@@ -243,6 +243,9 @@ def test_a_task_whose_worker_is_gone(crew, how):
 
     Cleaner.objects.all().delete()
     assert only_reason(handle).lift == "Start manage.py runcleaner."
+    cleaners.note_once("default", lease=get_config().lease)
+    assert "the last pass by --once was 0." in only_reason(handle).text
+    assert only_reason(handle).lift == "Start manage.py runcleaner, and keep it running."
 
 
 def test_a_task_that_has_ended_or_never_was(crew, txtasks):

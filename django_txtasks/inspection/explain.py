@@ -127,14 +127,23 @@ def _not_pending(alias: str, task: Any) -> Reason:
                 "asked", text, "It stops when it looks: at ctx.check(), or by ctx.cancelled."
             )
         return Reason("claimed", f"It runs, for {since}, at {worker} (worker {worker.pk}).")
-    who = str(worker) if worker is not None else f"worker {task.worker}, whose row is gone"
-    if trouble := cleaners.trouble(cleaners.seen(alias)):
+    return _lost(alias, str(worker or f"worker {task.worker}, whose row is gone"))
+
+
+def _lost(alias: str, who: str) -> Reason:
+    """Return when somebody will notice that this worker is gone."""
+    seen = cleaners.seen(alias)
+    if trouble := cleaners.trouble(seen):
         return Reason(
             "lost", f"Its worker is gone: {who}. {trouble}", "Start manage.py runcleaner."
         )
-    return Reason(
-        "lost", f"Its worker is gone or silent: {who}. A cleaner recovers it within a lease."
-    )
+    text = f"Its worker is gone or silent: {who}."
+    passed = cleaners.only_once(seen)
+    if passed is None:
+        return Reason("lost", f"{text} A cleaner recovers it within a lease.")
+    ago = _span(timedelta(seconds=passed))
+    text += f" No cleaner keeps running: the last pass by --once was {ago} ago, and the next one recovers it."
+    return Reason("lost", text, "Start manage.py runcleaner, and keep it running.")
 
 
 def _dead(alias: str, task: Any) -> Reason:

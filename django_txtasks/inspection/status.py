@@ -65,12 +65,14 @@ class CleanerStatus:
         at_work: those of them that have finished a pass lately, or were started a moment ago.
         last_pass: seconds since the last whole pass; None = there was none.
         trouble: one line for people if none is at work, else empty.
+        only_once: those at work have cleaned by ``--once``, and none keeps running.
     """
 
     alive: int = 0
     at_work: int = 0
     last_pass: float | None = None
     trouble: str = ""
+    only_once: bool = False
 
 
 @dataclass(frozen=True)
@@ -176,6 +178,7 @@ def _cleaners(database: str) -> CleanerStatus:
             (round(one.passed, 3) for one in seen if one.passed is not None), default=None
         ),
         trouble=cleaners.trouble(seen),
+        only_once=cleaners.only_once(seen) is not None,
     )
 
 

@@ -136,6 +136,14 @@ def seen(alias: str) -> list[Seen]:
     return [Seen.of(one) for one in rows.order_by("-seen_at", "id")[:MAX_ROWS]]
 
 
+def only_once(cleaners: list[Seen]) -> float | None:
+    """Return the seconds since the last pass by ``--once``, if no cleaner keeps running; else None."""
+    at_work = [one for one in cleaners if one.achieves]
+    if not at_work or any(one.interval is not None for one in at_work):
+        return None
+    return min(one.passed or one.age for one in at_work)
+
+
 def trouble(cleaners: list[Seen]) -> str:
     """Say in one line what is wrong if nobody cleans; empty = somebody does."""
     if any(one.achieves for one in cleaners):

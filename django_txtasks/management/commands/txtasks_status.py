@@ -101,6 +101,8 @@ def _judge(now: Snapshot, options: dict[str, Any]) -> None:
 
 def _cleaners(now: CleanerStatus) -> str:
     passed = "none yet" if now.last_pass is None else f"{now.last_pass:.0f} s ago"
+    if now.only_once:
+        return f"Cleaners: none keeps running; last pass by --once: {passed}. A crash is noticed by the next one."
     return f"Cleaners: {now.at_work} at work; last whole pass: {passed}."
 
 
