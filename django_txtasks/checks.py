@@ -7,12 +7,13 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
 from django.apps import apps
 from django.conf import global_settings, settings
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
-from django.db import DatabaseError, OperationalError, connections, router
+from django.db import DatabaseError, InterfaceError, OperationalError, connections, router
 from django.db.models import Model
 
 from django_txtasks import events, registry
@@ -24,7 +25,7 @@ OLDEST = {"postgresql": (14,), "mariadb": (10, 6), "mysql": (8, 0, 13), "sqlite"
 
 
 SIMILAR = 0.85
-"""How much the name of a setting is like TXTASKS that was meant to be it; see ``difflib``."""
+"""How similar to TXTASKS a setting's name has to be, to count as a misspelling of it; see ``difflib``."""
 DEFAULT_THREADS = 4
 """Threads of a worker process without ``--threads``."""
 
@@ -77,7 +78,7 @@ def _check_names() -> Iterator[CheckMessage]:
     ]
     options = {f"TXTASKS_{field.name.upper()}": field.name for field in fields(Config)}
     for name in names:
-        if name in options:
+        if name in options and options[name] not in (getattr(settings, "TXTASKS", None) or {}):
             meant = f"TXTASKS = {{{options[name]!r}: …}}"
         elif name != "TXTASKS" and get_close_matches("TXTASKS", [name], cutoff=SIMILAR):
             meant = "TXTASKS"
@@ -180,11 +181,11 @@ def check_tables(*, databases: Sequence[str] | None = None, **_: Any) -> list[Ch
 
 @register(Tags.database)
 def check_migrations(*, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
-    """Warn of tables that are not those of this release. It keeps no worker from starting: it waits for them."""
+    """Warn of tables that are not those of this release. Workers start all the same, and wait for migrations."""
     found: list[CheckMessage] = []
     for alias in databases or []:
         if alias in connections and router.allow_migrate_model(alias, Task) and not _migrates():
-            with contextlib.suppress(DatabaseError):  # down, or it may not be read
+            with contextlib.suppress(DatabaseError, InterfaceError):  # down, or it may not be read
                 if missing := _missing_migrations(alias):
                     found.append(
                         Warning(
@@ -203,12 +204,16 @@ def _migrates() -> bool:
 
 def _missing_migrations(alias: str) -> list[str]:
     """Return those of ours that were not applied; none where no table is there: another check says so."""
-    from django.db.migrations.loader import MigrationLoader  # not before somebody asks
+    from django.db.migrations.recorder import MigrationRecorder  # not before somebody asks
 
-    loader = MigrationLoader(connections[alias])
-    ours = [key for key in loader.disk_migrations if key[0] == Task._meta.app_label]
-    missing = [name for app, name in sorted(ours) if (app, name) not in loader.applied_migrations]
-    return missing if len(missing) < len(ours) else []
+    label = Task._meta.app_label
+    if label in settings.MIGRATION_MODULES:  # a project's own
+        return []
+    applied = MigrationRecorder(connections[alias]).applied_migrations()
+    files = (Path(__file__).parent / "migrations").glob("[0-9]*.py")
+    names = sorted(file.stem for file in files)
+    missing = [name for name in names if (label, name) not in applied]
+    return missing if len(missing) < len(names) else []
 
 
 def _of(alias: str) -> str:

@@ -16,7 +16,7 @@ def encode(ids: Sequence[uuid.UUID], *, more: bool = False) -> bytes:
     return f'{{"ids": [{listed}]{end}}}'.encode()
 
 
-def decode(body: bytes | str) -> tuple[list[uuid.UUID], bool]:
+def decode(body: bytes) -> tuple[list[uuid.UUID], bool]:
     """Return the ids in a hint, and whether other tasks wait that no hint names. Anybody may have written it.
 
     Raises:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from django_txtasks import signals
 
 ERROR_EVERY_SECONDS = 60.0
-"""Seconds that an outage has to last until it is an error, and between two of these, also where some succeeds."""
+"""Seconds that an outage has to last until it is an error, and between two of these, even if tries succeed."""
 OVER_AFTER_SECONDS = 10.0
 """Seconds without a failure after which it is over: what failed is tried again each 5 s, between other things."""
 MAX_WARNINGS = 10

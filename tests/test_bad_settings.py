@@ -169,11 +169,18 @@ def test_a_task_of_the_script_that_was_started_is_refused(tmp_path, module, erro
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("name", ["TXTASK", "TX_TASKS", "TXTASKS_LEASE", "TXTASKS_BROKER_URL"])
+@pytest.mark.parametrize("name", ["TXTASK", "TX_TASKS", "TXTASKS_LEASE", "TXTASKS_CLEAN_INTERVAL"])
 def test_a_setting_that_is_nearly_ours_is_a_warning(settings, name):
     setattr(settings, name, {})
     [found] = [one for one in checks.check_settings() if one.id == "txtasks.W027"]
     assert name in found.msg and "TXTASKS" in found.hint
+
+
+@pytest.mark.once
+def test_a_setting_that_goes_into_ours_is_none(settings):
+    settings.TXTASKS_LEASE = 20
+    settings.TXTASKS = {**settings.TXTASKS, "lease": settings.TXTASKS_LEASE}
+    assert not [one for one in checks.check_settings() if one.id == "txtasks.W027"]
 
 
 @pytest.mark.once

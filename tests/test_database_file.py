@@ -52,6 +52,17 @@ def test_a_file_that_is_replaced_is_noticed_by_all(processes, replace):
         assert "its file was replaced by another one" in processes.log_of(one)
 
 
+def test_a_slot_that_was_not_idle_uses_the_new_file_as_the_loop_does(processes, replace):
+    """Else its tasks would end in the new file, and have their effects in the old one."""
+    processes.start("runworkers", "--threads=1")
+    before = tasks.slow.enqueue("slow", 2)
+    helpers.wait_until(lambda: helpers.row(before.id).worker)
+    replace()
+    after = [tasks.note.enqueue(f"after {number}") for number in range(5)]
+    helpers.wait_until(lambda: all(helpers.finished(one.id) for one in after))
+    assert [helpers.runs(f"after {number}") for number in range(5)] == [1] * 5
+
+
 def test_a_slot_opens_the_new_file(replace, monkeypatch):
     monkeypatch.setattr(slot_connections, "FRESH_SECONDS", -1)
 

@@ -10,14 +10,14 @@ import helpers
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import CommandError, call_command
-from django.db import DatabaseError, OperationalError, connection, connections
+from django.db import DatabaseError, OperationalError, connection, connections, transaction
 from probe import tasks
 
 from django_txtasks import signals
 from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config
 from django_txtasks.lifecycle import sessions, workers
-from django_txtasks.lifecycle.database_errors import is_refusal
+from django_txtasks.lifecycle.database_errors import ends_session, is_refusal
 from django_txtasks.lifecycle.transactions import own_transaction
 from django_txtasks.models import Status, Worker
 from django_txtasks.worker import probes
@@ -230,6 +230,35 @@ def test_a_session_that_has_just_ended_takes_no_writes():
         helpers.execute("SELECT 1 / 0")
     assert not sessions.can_write("default", cut.value)
     assert sessions.can_write("default", met.value)
+
+
+class FromMySQL(Exception):
+    """As mysqlclient raises: a number, and no state."""
+
+
+@pytest.mark.parametrize("code", [1053, 1927, 2006, 2013, 3169, 4031])
+def test_codes_of_sessions_that_are_gone(code):
+    assert ends_session(raised_for(FromMySQL(code, "gone")))
+
+
+@pytest.mark.parametrize("code", [1205, 1213, 3140, 3819, 4025])
+def test_codes_of_what_a_session_has_met(code):
+    assert not ends_session(raised_for(FromMySQL(code, "a constraint")))
+
+
+def test_a_session_that_was_frozen_in_a_transaction_is_gone():
+    helpers.execute("SET idle_in_transaction_session_timeout = '10ms'")
+    with pytest.raises(DatabaseError) as cut, transaction.atomic():
+        helpers.execute("SELECT 1")
+        time.sleep(0.2)
+        helpers.execute("SELECT 1")
+    assert ends_session(cut.value)
+
+
+def raised_for(cause):
+    error = OperationalError(*cause.args)
+    error.__cause__ = cause
+    return error
 
 
 def test_an_error_of_another_service_has_no_code_of_a_database():

@@ -8,7 +8,11 @@ pytestmark = pytest.mark.usefixtures("rows", "quick")
 ENDS = {"return": 0, "raise": 1, "exit": 7}
 
 
-@pytest.mark.parametrize("function", [tasks.fork, tasks.fork_atomic], ids=["default", "atomic"])
+@pytest.mark.parametrize(
+    "function",
+    [tasks.fork, tasks.fork_atomic, tasks.fork_async],
+    ids=["default", "atomic", "async"],
+)
 @pytest.mark.parametrize("end", ENDS)
 def test_a_child_ends_with_the_function_and_commits_nothing(processes, function, end):
     handle = function.enqueue("key", end)

@@ -202,7 +202,7 @@ def test_a_default_task_is_dead_after_a_crash_with_the_reason():
     assert task.errors[0]["type"] == "WorkerLost"
     assert "worker lost in mid-task" in task.errors[0]["message"]
     assert "neither atomic nor idempotent" in task.errors[0]["message"]
-    assert "in hand" not in task.errors[0]["message"]
+    assert "held several" not in task.errors[0]["message"]
 
 
 def test_what_else_was_in_the_hands_of_a_lost_worker_is_named():
@@ -214,7 +214,7 @@ def test_what_else_was_in_the_hands_of_a_lost_worker_is_named():
     clean()
     for handle in handles:
         message = helpers.row(handle.id).errors[0]["message"]
-        assert "may have ended its process: probe.tasks.note (2), probe.tasks.slow. The" in message
+        assert "may have ended it: probe.tasks.note (2), probe.tasks.slow. The" in message
 
 
 @pytest.mark.parametrize("function", [tasks.slow_once, tasks.atomic_note], ids=str)

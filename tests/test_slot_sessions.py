@@ -50,9 +50,13 @@ def role():
 def worker(role, txtasks, processes):
     """A worker of that role with one slot, which has registered; its slot has no session yet."""
     txtasks(poll_interval=0.2, heartbeat_interval=0.2)
+    return start(role, processes)
+
+
+def start(role, processes, *options):
     parts = urlsplit(os.environ["TXTASKS_DATABASE_URL"])
     url = parts._replace(netloc=f"{role}@{parts.hostname}:{parts.port}").geturl()
-    one = processes.start("runworkers", "--threads=1", env={"TXTASKS_DATABASE_URL": url})
+    one = processes.start("runworkers", "--threads=1", *options, env={"TXTASKS_DATABASE_URL": url})
     helpers.wait_until(helpers.worker_pids, what=lambda: processes.log_of(one))
     return one
 
@@ -73,6 +77,17 @@ def test_atomic_tasks_wait_for_a_session_and_nothing_is_counted(role, worker, pr
     helpers.execute(ADMIT.format(role))
     helpers.wait_until(lambda: all(helpers.finished(one.id) for one in handles))
     assert [helpers.runs(str(number)) for number in range(20)] == [1] * 20
+
+
+@has_roles
+def test_what_has_not_begun_is_none_of_max_tasks(role, txtasks, processes):
+    txtasks(poll_interval=0.2, heartbeat_interval=0.2)
+    one = start(role, processes, "--max-tasks=5")
+    helpers.execute(REFUSE.format(role))
+    handles = [tasks.atomic_note.enqueue(str(number)) for number in range(5)]
+    says(processes, one, "(sessions of its threads): cannot use database 'default'")
+    helpers.execute(ADMIT.format(role))
+    helpers.wait_until(lambda: all(helpers.finished(one.id) for one in handles))
 
 
 @has_roles
@@ -102,7 +117,7 @@ def test_where_all_is_well_all_is_claimed():
 @pytest.mark.once
 def test_after_a_refusal_nothing_is_claimed_and_then_one(monkeypatch):
     one = sessions()
-    one.note([NOT_BEGUN, NOT_BEGUN])
+    one.note([NOT_BEGUN, NOT_BEGUN, DONE])
     assert one.limited(FREE).width == 0
     assert one.pause_end < NEVER
     monkeypatch.setattr(slot_sessions.time, "monotonic", lambda at=one.pause_end: at)

@@ -124,11 +124,15 @@ class Rescue:
             False = some may be left: it was ``end``, by the clock. One was tried in any case.
         """
         to_notify: list[tuple[uuid.UUID, str]] = []
+        beside = ""
+        if len(ids) > 1:
+            with self._reading():
+                beside = cleaning.names_in_hand(self._alias, ids)
         try:
             for start in range(0, len(ids), CLAIMS_PER_READ):
                 with self._reading():
                     orphans = cleaning.orphans(
-                        self._alias, holder, ids[start : start + CLAIMS_PER_READ]
+                        self._alias, holder, ids[start : start + CLAIMS_PER_READ], beside
                     )
                 for orphan in orphans:
                     to_notify += self._recover(orphan, counts)

@@ -22,11 +22,13 @@ ANSWER_SECONDS = 10.0
 """Seconds after which a session that does not answer is given up."""
 DIGITS = 32
 """Hexadecimal digits of the SHA-256 of a queue's name, in that of its channel: that may have 63 bytes."""
-_PREFIX = "SELECT 'txtasks_' || COALESCE(to_regclass('txtasks_task')::oid, 0) || '_'"
-# A hint need not outlive a crash of the server: without this its commit would wait for the disk. For the one
-# transaction that both statements are: behind a pooler the session is somebody else's in a moment. NOTIFY itself
-# costs the server less than pg_notify() in a query, which has to be planned.
-_NOTIFY = "SET LOCAL synchronous_commit = off; NOTIFY \"{name}\", '{message}'"
+_PREFIX = "'txtasks_' || COALESCE(to_regclass('txtasks_task')::oid, 0) || '_'"
+_SELECT_PREFIX = f"SELECT {_PREFIX}"
+# A hint need not outlive a crash of the server: without this its commit would wait for the disk. For this
+# transaction alone: behind a pooler the session is somebody else's in a moment. It is a query with parameters, as
+# each NOTIFY would be a statement of its own to pg_stat_statements. The name is made anew for each message: the
+# table may be another one since.
+_NOTIFY = f"SELECT set_config('synchronous_commit', 'off', true), pg_notify({_PREFIX} || $1, $2)"
 _LISTEN = 'LISTEN "{name}"'
 _STAY = "/* txtasks: LISTEN */ SET idle_session_timeout = 0"  # its last statement, as an administrator sees it
 _Selector = getattr(selectors, "PollSelector", selectors.DefaultSelector)
@@ -34,38 +36,23 @@ _Selector = getattr(selectors, "PollSelector", selectors.DefaultSelector)
 _DONE = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
 
 
-def prefix_of(session: Any) -> str:
-    """Return how the names of all channels of our table begin."""
-    _ask(session, _PREFIX)
-    return str(read_answer(session).get_value(0, 0).decode())
-
-
-@functools.lru_cache(maxsize=1000)
-def name_of(prefix: str, queue: str) -> str:
-    """Return the name of a queue's channel."""
-    return prefix + hashlib.sha256(queue.encode()).hexdigest()[:DIGITS]
-
-
-def send(session: Any, name: str, message: str) -> None:
-    """Send a message to all who listen to this channel. It is no transaction of the caller's.
-
-    Args:
-        message: without single quotes.
+def send(session: Any, queue: str, message: bytes) -> None:
+    """Send a message to all who serve this queue. It is no transaction of the caller's.
 
     Raises:
         DatabaseError: it was not sent.
     """
-    _ask(session, _NOTIFY.format(name=name, message=message))
+    _ask(session, _NOTIFY, _digits(queue), message)
     read_answer(session)
 
 
-def send_at_once(session: Any, name: str, message: str) -> None:
+def send_at_once(session: Any, queue: str, message: bytes) -> None:
     """Give a message to the socket of a session: see ``may_send_at_once``, and do not wait for the answer.
 
     Raises:
         psycopg.Error: the session has ended.
     """
-    _ask(session, _NOTIFY.format(name=name, message=message))
+    _ask(session, _NOTIFY, _digits(queue), message)
     session.pgconn.flush()
 
 
@@ -119,19 +106,22 @@ def _wait_for_result(pgconn: Any, end: float) -> None:
         unsent = pgconn.flush()
 
 
-def listen(session: Any, names: Iterable[str]) -> None:
-    """Receive the messages of these channels in this session from now on."""
-    _ask(session, "; ".join([_LISTEN.format(name=name) for name in names]))
+def listen(session: Any, queues: Iterable[str]) -> None:
+    """Receive the messages of these queues in this session from now on."""
+    _ask(session, _SELECT_PREFIX)
+    prefix = read_answer(session).get_value(0, 0).decode()
+    names = [prefix + _digits(queue).decode() for queue in queues]
+    session.pgconn.send_query("; ".join([_LISTEN.format(name=name) for name in names]).encode())
     read_answer(session)
 
 
 def stay(session: Any) -> None:
     """Have a session that is nobody else's live on however long it is idle, as one that listens is."""
-    _ask(session, _STAY)
+    session.pgconn.send_query(_STAY.encode())
     read_answer(session)
 
 
-def received(session: Any) -> list[tuple[str, str]]:
+def received(session: Any) -> list[tuple[str, bytes]]:
     """Return the messages that have come, each with the name of its channel. It never waits.
 
     Raises:
@@ -139,15 +129,17 @@ def received(session: Any) -> list[tuple[str, str]]:
     """
     pgconn = session.pgconn
     pgconn.consume_input()
-    return [
-        (one.relname.decode(), one.extra.decode(errors="replace"))
-        for one in iter(pgconn.notifies, None)
-    ]
+    return [(one.relname.decode(), one.extra) for one in iter(pgconn.notifies, None)]
 
 
-def _ask(session: Any, sql: str) -> None:
-    """Begin statements; a cursor takes several times as long, and waits for the answer for ever."""
-    session.pgconn.send_query(sql.encode())
+@functools.lru_cache(maxsize=1000)
+def _digits(queue: str) -> bytes:
+    return hashlib.sha256(queue.encode()).hexdigest()[:DIGITS].encode()
+
+
+def _ask(session: Any, sql: str, *values: bytes) -> None:
+    """Begin one statement; a cursor takes several times as long, and waits for the answer for ever."""
+    session.pgconn.send_query_params(sql.encode(), values)
 
 
 def _check(result: Any) -> None:

@@ -55,8 +55,8 @@ class HintListener:
         self._thread = threading.Thread(target=self._run, name="txtasks-listener", daemon=True)
         self._failures = Failures("Worker (session for hints)", alias)
         self._is_known_deaf = False
-        self._own_channel = ""
-        self._awaited = ""
+        self._own_channel = f"@{uuid.uuid4()}"  # no queue has such a name
+        self._awaited: bytes | None = None
         self._next_test = 0.0
 
     def start(self) -> None:
@@ -103,10 +103,7 @@ class HintListener:
             Deaf: a test has not come.
             DatabaseError, psycopg.Error: the session has ended.
         """
-        prefix = channel.prefix_of(raw)
-        self._own_channel = channel.name_of(prefix, f"@{uuid.uuid4()}")  # no queue has such a name
-        names = [channel.name_of(prefix, queue) for queue in self._queues]
-        channel.listen(raw, [*names, self._own_channel])
+        channel.listen(raw, [*self._queues, self._own_channel])
         self._send_test()
         with selectors.DefaultSelector() as selector:
             selector.register(raw.pgconn.socket, selectors.EVENT_READ)
@@ -124,8 +121,8 @@ class HintListener:
                     self._stopping.wait(READ_WHEN_FULL_SECONDS)
                 selector.select(max(0.0, self._next_test - time.monotonic()))
 
-    def _take(self, name: str, message: str) -> None:
-        if self._awaited and message == self._awaited:
+    def _take(self, name: str, message: bytes) -> None:
+        if message == self._awaited:
             self._heard()
             return
         try:
@@ -137,7 +134,7 @@ class HintListener:
 
     def _send_test(self) -> None:
         """Have another session send something that this one must hear, and no other listener."""
-        self._awaited = uuid.uuid4().hex
+        self._awaited = uuid.uuid4().hex.encode()
         self._next_test = time.monotonic() + TEST_SECONDS
         with session(self._alias) as other:
             channel.send(other, self._own_channel, self._awaited)
@@ -150,7 +147,7 @@ class HintListener:
             self._send_test()
 
     def _heard(self) -> None:
-        self._awaited = ""
+        self._awaited = None
         self._next_test = time.monotonic() + TEST_EVERY_SECONDS * jitter(0.9, 1.1)
         self._failures.is_ready()
         if not self.connected:

@@ -41,8 +41,8 @@ class _Packed(NamedTuple):
     ids: list[uuid.UUID]
     more: bool
 
-    def message(self) -> str:
-        return hint_message.encode(self.ids, more=self.more).decode()
+    def message(self) -> bytes:
+        return hint_message.encode(self.ids, more=self.more)
 
 
 class Sender(HintSender):
@@ -52,7 +52,6 @@ class Sender(HintSender):
         super().__init__("txtasks-hints", LOOK_SECONDS)
         self._alias = alias
         self._session: Any = None
-        self._prefix = ""
         self._unanswered: _Packed | None = None
         self._used_at = 0.0
         self._failures = Failures("Sender of hints", alias)
@@ -81,9 +80,7 @@ class Sender(HintSender):
             if queue is not None and is_free and not self._has_ended():
                 begin, packed = time.monotonic(), self._pack(queue)
                 self._unanswered = packed
-                channel.send_at_once(
-                    self._session.connection, self._channel_of(packed), packed.message()
-                )
+                channel.send_at_once(self._session.connection, queue, packed.message())
                 self._rest.begin(begin, len(packed.ids), counts=False)
         except psycopg.Error:  # the session has ended: the thread finds out, and sends it again
             return
@@ -129,11 +126,7 @@ class Sender(HintSender):
         if self._session is None:
             self._session = open_session(self._alias)
             channel.may_send_at_once(self._session.connection)
-            self._prefix = channel.prefix_of(self._session.connection)
             self._failures.is_ready()
-
-    def _channel_of(self, packed: _Packed) -> str:
-        return channel.name_of(self._prefix, packed.queue)
 
     def _read_answer(self) -> None:
         """Wait for the answer to what was sent at once, if it is still to come."""
@@ -147,7 +140,7 @@ class Sender(HintSender):
         for queue, ids in list(self._waiting.items()):
             for _ in range(-(-len(ids) // channel.IDS_PER_HINT) or int(queue in self._more)):
                 self._unanswered = packed = self._pack(queue)
-                channel.send(self._session.connection, self._channel_of(packed), packed.message())
+                channel.send(self._session.connection, queue, packed.message())
                 self._unanswered = None
                 number += len(packed.ids)
         return number

@@ -38,13 +38,13 @@ from django_txtasks.lifecycle.execute import (
 )
 from django_txtasks.lifecycle.follow_ups import FollowUps, follow
 from django_txtasks.lifecycle.outcomes import finish_rows, move
-from django_txtasks.models import OnCrash, Outcome, Status
+from django_txtasks.models import OnCrash, Outcome, Status, Task
 
 BATCH_ROWS = 500
 MAX_HELD_CLAIMS = 10_000
-MAX_NAMES = 10
-"""Names of functions that an error lists, of what was in the same hands."""
 """Claims of one worker that are looked at together."""
+MAX_NAMES, MAX_NAMED_CLAIMS = 10, 500
+"""Names of functions that an error lists, and the claims of the same worker of which these are."""
 STOPS_IN_A_ROW = MAX_ERRORS - 1
 """Orderly stops of a worker in a row that count as no crash of the task that they cut short."""
 _FIRST_ID, _LAST_ID = uuid.UUID(int=0), uuid.UUID(int=2**128 - 1)
@@ -83,7 +83,7 @@ class Orphan:
     """A claim whose worker is lost, has no row, or is about to end.
 
     Attributes:
-        beside: names of all tasks that were in the same hands, where there were several.
+        beside: names of all tasks that its worker held, where there were several.
     """
 
     attempt: Attempt
@@ -198,22 +198,23 @@ def held_by(alias: str, holder: Holder, most: int = MAX_HELD_CLAIMS) -> list[uui
     return sorted(as_uuid(one) for one in ids if is_uuid(one))
 
 
-def orphans(alias: str, holder: Holder, ids: Sequence[uuid.UUID]) -> list[Orphan]:
+def names_in_hand(alias: str, ids: Sequence[uuid.UUID]) -> str:
+    """Return the names of the task functions of one worker's claims, for ``orphans``."""
+    claims = Task.objects.using(alias).filter(pk__in=ids[:MAX_NAMED_CLAIMS])
+    counts = Counter(claims.values_list("task_name", flat=True))
+    names = [name if number == 1 else f"{name} ({number})" for name, number in counts.items()]
+    return ", ".join(sorted(names)[:MAX_NAMES]) + (", …" if len(names) > MAX_NAMES else "")
+
+
+def orphans(alias: str, holder: Holder, ids: Sequence[uuid.UUID], beside: str = "") -> list[Orphan]:
     """Return those of these claims that are still in the holder's name, by id."""
     found: list[Orphan] = []
     for start in range(0, len(ids), BATCH_ROWS):
         page = ids[start : start + BATCH_ROWS]
         claims = fetch_as(_Claim, alias, statements.ORPHANS, ids=page, worker=holder.id)
-        some = [_orphan(claim, holder.whose) for claim in claims]
+        some = [replace(_orphan(claim, holder.whose), beside=beside) for claim in claims]
         found += sorted(some, key=lambda one: one.attempt.task_id)
-    beside = _names_of(found) if len(found) > 1 else ""
-    return [replace(one, beside=beside) for one in found]
-
-
-def _names_of(orphans: Sequence[Orphan]) -> str:
-    counts = Counter(one.attempt.task_name for one in orphans)
-    names = [name if number == 1 else f"{name} ({number})" for name, number in counts.items()]
-    return ", ".join(sorted(names)[:MAX_NAMES]) + (", …" if len(names) > MAX_NAMES else "")
+    return found
 
 
 def recover(
@@ -448,7 +449,10 @@ def _reason(orphan: Orphan, crash: str, stopped: str, *, again: bool) -> str:
     what = "worker stopped while the task ran" if stopped else "worker lost in mid-task"
     where = f"{orphan.whose} ({stopped})" if stopped else orphan.whose
     if orphan.beside and not stopped:
-        where += f". It had several tasks in hand, and any of them may have ended its process: {orphan.beside}"
+        where += (
+            ". It held several tasks, not all of which may have begun; if its process has ended by itself, one of "
+            f"them may have ended it: {orphan.beside}"
+        )
     if orphan.on_crash.retries:
         counted = f"crash {crash} of {orphan.max_crashes}" if crash else "counted as no crash"
         often = f" after {STOPS_IN_A_ROW} stops in a row" if stopped and crash else ""

@@ -12,9 +12,10 @@ _REPEATABLE = {"40001", "40P01", 1020, 1213, 1205}
 _TIMEOUT = {"57014", 1969, 3024, "interrupted"}
 # PostgreSQL: lock_not_available; SQLite: busy, locked, and the same before Python 3.11
 _LOCKED = {"55P03", 5, 6, "database is locked"}
-FIRST_OF_CLIENT = 2000
-"""MariaDB's and MySQL's codes: from this one on it is the client that complains, as it has lost the server."""
-KILLED = 1927
+_LOST = {1053, 1927, 3169, 4031, *range(2000, 3000), *range(5000, 6000)}
+"""MariaDB's and MySQL's codes of sessions that the server has ended, and all with which a client complains."""
+# PostgreSQL: connection exceptions, operator intervention, limits of an idle or a long transaction
+_LOST_STATES = ("08", "57P", "25P03", "25P04")
 _MIGRATE = (
     "The tables are not those of this release: run 'manage.py migrate', then it goes on by itself."
 )
@@ -55,7 +56,8 @@ def is_refusal(error: BaseException) -> bool:
     states = [code for code in codes if isinstance(code, str) and len(code) == 5]
     if states:
         return states[0][:2] not in ("08", "57")
-    return any(isinstance(code, int) and code < FIRST_OF_CLIENT for code in codes)
+    # from 2000 on it is the client that complains
+    return any(isinstance(code, int) and code < 2000 for code in codes)
 
 
 def ends_session(error: BaseException) -> bool:
@@ -63,12 +65,12 @@ def ends_session(error: BaseException) -> bool:
     if is_timeout(error):
         return False
     codes = _codes_of(error)
+    numbers = {code for code in codes if isinstance(code, int)}
+    if numbers:
+        return bool(numbers & _LOST)
     states = [code for code in codes if isinstance(code, str) and len(code) == 5]
     if states:
-        return states[0].startswith(("08", "57P"))
-    numbers = [code for code in codes if isinstance(code, int)]
-    if numbers:
-        return any(code >= FIRST_OF_CLIENT or code == KILLED for code in numbers)
+        return states[0].startswith(_LOST_STATES)
     return error.__cause__ is not None and isinstance(error, (OperationalError, InterfaceError))
 
 

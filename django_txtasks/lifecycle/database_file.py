@@ -1,6 +1,7 @@
 """A replaced file, of SQLite: another one has got its name while it was open, such as a backup.
 
-Whoever has it open goes on with the old one, which has no name any more, and SQLite does not say so.
+Whoever has it open goes on with the old one, which has no name any more; in WAL mode SQLite does not say so. Not
+noticed where the name is a URI.
 """
 
 from __future__ import annotations
@@ -17,6 +18,13 @@ _opened: WeakKeyDictionary[BaseDatabaseWrapper, tuple[Any, tuple[int, int] | Non
     WeakKeyDictionary()
 )
 """The driver's connection of each of Django's, and which file it was seen with first."""
+_replaced: list[str] = []
+"""The alias of each file that was found replaced, once for each time."""
+
+
+def number_replaced() -> int:
+    """Return how often this process has found a file replaced: other threads may still have the old one open."""
+    return len(_replaced)
 
 
 def is_replaced(wrapper: Any) -> bool:
@@ -44,6 +52,7 @@ def refuse_replaced(alias: str) -> None:
     if wrapper.vendor == "sqlite":
         wrapper.ensure_connection()
         if is_replaced(wrapper):
+            _replaced.append(alias)
             wrapper.close()
             raise OperationalError(REPLACED)
 

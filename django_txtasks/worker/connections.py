@@ -28,7 +28,7 @@ from django.db.backends.signals import connection_created
 
 from django_txtasks.lifecycle import prepared
 from django_txtasks.lifecycle.database_errors import text_of
-from django_txtasks.lifecycle.database_file import is_replaced
+from django_txtasks.lifecycle.database_file import is_replaced, number_replaced
 from django_txtasks.lifecycle.sessions import is_pooled
 from django_txtasks.lifecycle.transactions import begin_along
 
@@ -55,6 +55,7 @@ class _Thread(threading.local):
         touched: aliases whose session the task has changed, or in which the database refused something.
         fresh_until: when connections are looked at before they are used, by ``time.monotonic()``.
         is_in_doubt: the last attempt has failed by an error of a database.
+        replaced: how many files of SQLite were known to be replaced when its connections were looked at.
     """
 
     def __init__(self) -> None:
@@ -63,6 +64,7 @@ class _Thread(threading.local):
         self.touched: set[str] = set()
         self.fresh_until = 0.0
         self.is_in_doubt = False
+        self.replaced = 0
 
 
 _thread = _Thread()
@@ -87,8 +89,9 @@ def before_attempt(note: Callable[[str], None]) -> None:
         note: told the alias of each connection that this thread opens.
     """
     _thread.note = note
-    if time.monotonic() <= _thread.fresh_until:
+    if time.monotonic() <= _thread.fresh_until and _thread.replaced == number_replaced():
         return
+    _thread.replaced = number_replaced()
     for connection in connections.all(initialized_only=True):
         if connection.connection is not None and not connection.in_atomic_block:
             if connection.is_usable() and not is_replaced(connection):
@@ -106,7 +109,7 @@ def have_session(alias: str, *, wanted: bool) -> None:
     if wanted or _thread.is_in_doubt:
         try:
             connections[alias].ensure_connection()
-        except Exception as error:  # of whatever a project asks for its password, too
+        except Exception as error:  # also those of a service that a project asks for its password
             raise NoSession(text_of(error)) from error
 
 

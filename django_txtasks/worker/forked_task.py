@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 
@@ -20,15 +20,27 @@ def call_in_this_process(call: Callable[[], Any]) -> Any:
     try:
         return call()
     finally:
-        if os.getpid() != pid:
-            _end(sys.exc_info()[1])
+        _end_child_of(pid, sys.exc_info()[1])
 
 
-def _end(error: BaseException | None) -> None:
-    """End this process as an interpreter would, but for what its parent has registered for its own end."""
+async def await_in_this_process(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """Await a coroutine as ``call_in_this_process`` calls: the child has the thread of the event loop alone."""
+    pid = os.getpid()
+    try:
+        return await coroutine
+    finally:
+        _end_child_of(pid, sys.exc_info()[1])
+
+
+def _end_child_of(pid: int, error: BaseException | None) -> None:
+    """End a child of this process as an interpreter would, but without the ``atexit`` functions of its parent."""
+    if os.getpid() == pid:
+        return
     code = 0
     if isinstance(error, SystemExit):
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
+        if isinstance(error.code, str):
+            print(error.code, file=sys.stderr)
     elif error is not None:
         code = 1
         traceback.print_exception(error)

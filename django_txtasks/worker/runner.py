@@ -45,7 +45,7 @@ from django_txtasks.worker.connections import (
     have_session,
     share_caches,
 )
-from django_txtasks.worker.forked_task import call_in_this_process
+from django_txtasks.worker.forked_task import await_in_this_process, call_in_this_process
 from django_txtasks.worker.limits import Interruption, TimeLimit
 
 NOT_COMMITTED = (
@@ -249,7 +249,8 @@ async def _limited(coroutine: Coroutine[Any, Any, Any], limit: TimeLimit, stop: 
 
     The usual exceptions would wait for the event loop.
     """
-    loop, task = asyncio.get_running_loop(), asyncio.ensure_future(coroutine)
+    loop = asyncio.get_running_loop()
+    task = asyncio.ensure_future(await_in_this_process(coroutine))
     with stop.calls(lambda: _cancel_in(loop, task)):
         done, _ = await asyncio.wait({task}, timeout=limit.left)
         if not done:

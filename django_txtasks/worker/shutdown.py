@@ -26,7 +26,7 @@ class Shutdown:
         self._grace, self._wake = grace, wake
         self._since: float | None = None
         self.forced = False
-        self.why = "as it was told"
+        self.why = "it was told to"
 
     def request(self, number: int = 0, frame: object = None, *, why: str = "") -> None:
         """Ask once more; takes what a signal handler is called with."""

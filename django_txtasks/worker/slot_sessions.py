@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 
-from django_txtasks.lifecycle.attempts import Ended
+from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.turn import Capacity
 from django_txtasks.outage import Outage
 from django_txtasks.retry import backoff
@@ -18,10 +18,10 @@ LONGEST_PAUSE = timedelta(seconds=5)
 
 
 class SlotSessions:
-    """Has a worker pause where a task could not begin for want of a session, as of a new password or a limit.
+    """Has a worker pause where a task could not begin as it got no session, for example after a new password.
 
-    Such a task is released, and nothing is counted against it. After each pause, and until one has ended in
-    another way, one task is claimed at a time.
+    Such a task is released, and nothing is counted against it. After each pause, and until a task has finished,
+    each turn claims one task.
 
     Args:
         who: returns what the log calls them.
@@ -37,9 +37,10 @@ class SlotSessions:
         for one in ended:
             if isinstance(one.exception, NoSession):
                 self._refused(one.exception)
-            elif self._pause_end:
-                self._failures = 0
+            elif self._pause_end and one.arrow is Arrow.FINISH:
                 self._outage.succeeded()
+                if time.monotonic() >= self._pause_end:
+                    self._failures = 0
 
     @property
     def pause_end(self) -> float:

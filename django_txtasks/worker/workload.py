@@ -144,6 +144,7 @@ class Workload:
         """
         ended = self.slots.collect()
         self.sessions.note(ended)
+        self._counted(-sum([one.arrow is Arrow.RELEASE for one in ended]))  # these have not begun
         self.buffer.add(ended)
         if self._has_lanes:
             self.ended_in.update([one.attempt.lane for one in ended if one.attempt.lane])

@@ -838,7 +838,7 @@ def fragile():
     time.sleep(1)
 
 
-def _split(key, end):
+def _split(end):
     """Fork without care; return in both processes, or end as it says in the child."""
     child = os.fork()
     if not child:
@@ -847,17 +847,29 @@ def _split(key, end):
         if end == "exit":
             sys.exit(7)
         return "child"
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    ran(f"{key} parent")
-    return ["parent", code]
+    return ["parent", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])]
 
 
 @task(max_attempts=1)
 def fork(key, end):
-    return _split(key, end)
+    found = _split(end)
+    if found != "child":
+        ran(f"{key} parent")
+    return found
+
+
+@task(max_attempts=1)
+async def fork_async(key, end):
+    found = _split(end)
+    if found != "child":
+        await sync_to_async(ran)(f"{key} parent")
+    return found
 
 
 @task(atomic=True, max_attempts=1)
 def fork_atomic(key, end):
     ran(f"{key} before")
-    return _split(key, end)
+    found = _split(end)
+    if found != "child":
+        ran(f"{key} parent")
+    return found
