@@ -60,6 +60,18 @@ def test_more_of_them_than_one_look_reads(no_scans, monkeypatch):
         helpers.wait_until(all_are_done(20))
 
 
+def test_a_look_that_has_read_all_it_may_is_followed_by_one_when_the_last_of_them_is_due(
+    no_scans, monkeypatch
+):
+    monkeypatch.setattr(upcoming, "ROWS_PER_PRIORITY", 1)
+    for wait in (5, 8):
+        enqueue_task(tasks.nothing.using(run_after=wait))
+    look = UpcomingLook(get_config(), helpers.subscription())
+    look.look(time.monotonic())
+    assert len(look._due) == 1
+    assert look._next_look <= time.monotonic() + 5
+
+
 def test_what_becomes_due_between_the_first_scan_and_a_late_look(no_scans, monkeypatch):
     enqueue_many([(tasks.nothing.using(run_after=0.7), []) for _ in range(3)])
     waits = [1.0]
