@@ -68,8 +68,9 @@ def test_a_look_that_has_read_all_it_may_is_followed_by_one_when_the_last_of_the
         enqueue_task(tasks.nothing.using(run_after=wait))
     look = UpcomingLook(get_config(), helpers.subscription())
     look.look(time.monotonic())
-    assert len(look._due) == 1
-    assert look._next_look <= time.monotonic() + 5
+    now = time.monotonic()
+    assert len([at for at in look._due if at > now]) == 1
+    assert look._next_look <= now + 5
 
 
 def test_what_becomes_due_between_the_first_scan_and_a_late_look(no_scans, monkeypatch):
