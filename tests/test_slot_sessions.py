@@ -61,17 +61,20 @@ def start(role, processes, *options):
     return one
 
 
-def says(processes, worker, text):
+def refuse(role, function, count, worker, processes):
+    """Give the role no more sessions, enqueue tasks, and return their handles when the worker has told of it."""
+    helpers.execute(REFUSE.format(role))
+    handles = [function.enqueue(str(number)) for number in range(count)]
+    text = "(sessions of its threads): cannot use database 'default'"
     helpers.wait_until(
         lambda: text in processes.log_of(worker), what=lambda: processes.log_of(worker)
     )
+    return handles
 
 
 @has_roles
 def test_atomic_tasks_wait_for_a_session_and_nothing_is_counted(role, worker, processes):
-    helpers.execute(REFUSE.format(role))
-    handles = [tasks.atomic_note_once.enqueue(str(number)) for number in range(20)]
-    says(processes, worker, "(sessions of its threads): cannot use database 'default'")
+    handles = refuse(role, tasks.atomic_note_once, 20, worker, processes)
     helpers.wait_until(lambda: Task.objects.filter(attempt__gt=1).exists())
     assert {one.failures for one in Task.objects.all()} == {0}
     helpers.execute(ADMIT.format(role))
@@ -83,9 +86,7 @@ def test_atomic_tasks_wait_for_a_session_and_nothing_is_counted(role, worker, pr
 def test_what_has_not_begun_is_none_of_max_tasks(role, txtasks, processes):
     txtasks(poll_interval=0.2, heartbeat_interval=0.2)
     one = start(role, processes, "--max-tasks=5")
-    helpers.execute(REFUSE.format(role))
-    handles = [tasks.atomic_note.enqueue(str(number)) for number in range(5)]
-    says(processes, one, "(sessions of its threads): cannot use database 'default'")
+    handles = refuse(role, tasks.atomic_note, 5, one, processes)
     helpers.execute(ADMIT.format(role))
     helpers.wait_until(lambda: all(helpers.finished(one.id) for one in handles))
 
@@ -93,9 +94,7 @@ def test_what_has_not_begun_is_none_of_max_tasks(role, txtasks, processes):
 @has_roles
 def test_of_other_tasks_one_fails_in_each_slot(role, worker, processes):
     """It had begun; those behind it had not."""
-    helpers.execute(REFUSE.format(role))
-    handles = [tasks.note.enqueue(str(number)) for number in range(20)]
-    says(processes, worker, "(sessions of its threads): cannot use database 'default'")
+    handles = refuse(role, tasks.note, 20, worker, processes)
     helpers.wait_until(lambda: Task.objects.filter(attempt__gt=1).exists())
     assert sum(one.failures for one in Task.objects.all()) == 1
     helpers.execute(ADMIT.format(role))
