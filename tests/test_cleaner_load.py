@@ -94,24 +94,10 @@ def scanned():
     return int(helpers.execute("SHOW SESSION STATUS LIKE 'Handler_read_rnd_next'")[0][1])
 
 
-@contextmanager
-def statistics_of_empty_tables():
-    """Tables that are believed to be empty, and are not analyzed again."""
-    names = ("txtasks_task", "txtasks_finishedtask", "txtasks_worker")
-    for table in names:
-        helpers.execute(f"ANALYZE {table}" if IS_POSTGRES else f"ANALYZE TABLE {table}")
-        off = "SET (autovacuum_enabled = off)" if IS_POSTGRES else "STATS_AUTO_RECALC = 0"
-        helpers.execute(f"ALTER TABLE {table} {off}")
-    yield
-    for table in names:
-        on = "RESET (autovacuum_enabled)" if IS_POSTGRES else "STATS_AUTO_RECALC = DEFAULT"
-        helpers.execute(f"ALTER TABLE {table} {on}")
-
-
 @counts_rows
 def test_a_pass_reads_few_rows_though_statistics_are_of_empty_tables(txtasks):
     txtasks(long_running_after=60)
-    with statistics_of_empty_tables():
+    with helpers.statistics_of_empty_tables():
         living, lost, gone, old = worker(), worker(), worker(), worker()
         for holder in (living, lost, gone):
             tasks.note.enqueue("held")

@@ -59,9 +59,10 @@ _CLAIMABLE = """
 """
 DUE = "AND run_after <= {now} {after}"
 # A row that W2 is about to claim is locked and left out. The time is compared in the WHERE, so
-# that rows due later are not read at all.
+# that rows due later are not read at all. The index is named: behind rows that were deleted a moment ago MariaDB
+# would take another one, and read the backlog of all queues.
 CHOOSE_DUE = (
-    _CLAIMABLE
+    _CLAIMABLE.replace("FROM txtasks_task", "FROM txtasks_task {by_queue}")
     + f"""
        AND status = 'pending' AND lane = '' AND queue_name = %(queue)s AND priority = %(priority)s
        {DUE}
@@ -117,7 +118,7 @@ POSTGRES_UPCOMING = PENDING_PRIORITIES.replace(
 # A priority that is there between two others: a look-up in a range of the index, of which PostgreSQL makes use in
 # all its columns only where rows are locked.
 PRIORITY_BETWEEN = """
-    SELECT priority FROM txtasks_task
+    SELECT priority FROM txtasks_task {by_queue}
      WHERE status = 'pending' AND lane = '' AND queue_name = %(queue)s
        AND priority > %(low)s AND priority < %(high)s
      ORDER BY priority LIMIT 1 {skip_locked}
