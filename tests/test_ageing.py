@@ -11,6 +11,10 @@ from django_txtasks.conf import get_config, parse
 from django_txtasks.exceptions import ConfigError
 from django_txtasks.lifecycle import engines, workers
 from django_txtasks.lifecycle.turn import Capacity, Scan, TurnRequest
+from django_txtasks.models import Task
+from django_txtasks.worker.schedule import Plan
+from django_txtasks.worker.slots import Slots
+from django_txtasks.worker.turn_writer import TurnWriter
 
 pytestmark = pytest.mark.usefixtures("rows")
 
@@ -96,9 +100,29 @@ def _more_until(low):
     """Keep a backlog of higher ones; say whether the low one has run."""
     if tasks.Run.objects.filter(key="low").exists():
         return True
-    if low.status() == "pending":
+    if low.status() == "pending" and Task.objects.filter(status="pending").count() < 100:
         helpers.patiently(lambda: enqueue_many([(tasks.note.using(priority=20), ["high"])] * 20))
     return False
+
+
+@pytest.mark.parametrize("seconds", [600.0, -1.0], ids=["whole scans", "sweeps"])
+def test_a_backlog_that_grows_faster_than_it_is_claimed_keeps_nobody_waiting(
+    txtasks, monkeypatch, seconds
+):
+    """Nor does it where scans take long and are made in parts: one hiccup of the machine is enough."""
+    monkeypatch.setattr("django_txtasks.worker.scan_cursor.SLOW_SCAN_SECONDS", seconds)
+    txtasks(ageing=0.001, poll_interval=0.001)
+    low, found = tasks.note.using(priority=-20).enqueue("low").id, []
+    writer = TurnWriter(get_config(), helpers.subscription(), threads=4)
+    slots = Slots(0, run=None, wake=None, patience=1.0, took=None)
+    for _ in range(500):
+        enqueue_many([(tasks.note.using(priority=20), ["high"])] * 5)
+        found += [
+            one.task_id for one in writer.write(Plan(Capacity(4), scans=True), slots, None).claimed
+        ]
+        if low in found:
+            break
+    assert low in found
 
 
 @pytest.mark.parametrize("wrong", [0, -1, "often", True])
