@@ -190,7 +190,7 @@ def check_migrations(*, databases: Sequence[str] | None = None, **_: Any) -> lis
                     found.append(
                         Warning(
                             f"Database {alias!r} lacks migrations of this release: {', '.join(missing)}.",
-                            hint=f"Run: manage.py migrate{_of(alias)}",
+                            hint=f"Run: manage.py migrate --database {alias}",
                             id="txtasks.W028",
                         )
                     )
@@ -214,10 +214,6 @@ def _missing_migrations(alias: str) -> list[str]:
     names = sorted(file.stem for file in files)
     missing = [name for name in names if (label, name) not in applied]
     return missing if len(missing) < len(names) else []
-
-
-def _of(alias: str) -> str:
-    return "" if alias == "default" else f" --database {alias}"
 
 
 @register(Tags.database)

@@ -198,7 +198,10 @@ def test_a_migration_that_was_not_applied_is_a_warning_and_no_worker_waits_for_i
     recorder.record_unapplied("txtasks", name)
     try:
         [found] = checks.check_migrations(databases=["default"])
-        assert (found.id, found.hint) == ("txtasks.W028", "Run: manage.py migrate")
+        assert (found.id, found.hint) == (
+            "txtasks.W028",
+            "Run: manage.py migrate --database default",
+        )
         assert name in found.msg
         assert not checks.check_tables(databases=["default"])
         monkeypatch.setattr("sys.argv", ["manage.py", "migrate"])

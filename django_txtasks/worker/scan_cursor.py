@@ -138,7 +138,7 @@ class ScanCursor:
                 self._buckets,
                 longest=self._longest,
                 before=self._parts,
-                ageing=self._ageing,
+                is_strict=self._ageing is None,
             )
             self._has_claimed = False
         self._swept_last = self._sweep is not None and not self._swept_last

@@ -7,7 +7,6 @@ snapshot keeps: millions, in the end, while nothing is claimed or recorded.
 from __future__ import annotations
 
 import itertools
-import math
 import time
 import uuid
 from collections import defaultdict
@@ -48,20 +47,19 @@ Parts = list[tuple[Position, float]]
 
 
 class Place(NamedTuple):
-    """The place that a sweep has come to in a bucket.
+    """The place that a sweep has come to.
 
     Attributes:
+        buckets: those that are left, the present one first.
         at: the present part begins behind it.
         end: of a part that was not looked at to its end, for want of room.
         cursor: the last row that was claimed in that.
-        due: by ``time.monotonic()``, when the row in front of it became due; what is left of the bucket did later.
     """
 
-    bucket: Bucket
+    buckets: tuple[Bucket, ...]
     at: Position = 0
     end: Position | None = None
     cursor: Cursor | None = None
-    due: float = -math.inf
 
 
 class Gap(NamedTuple):
@@ -132,17 +130,20 @@ class Size:
 
 
 class Sweep:
-    """One pass, from the oldest row to those that are due as it begins; higher priorities first, or, where tasks
-    gain priority with age, the bucket first whose next row may have gained the most.
+    """One pass, from the oldest row to those that are due as it begins; higher priorities first.
 
     A part takes as long as there are rows in it, dead or alive, which nobody can count. One that takes too long
     is ended by the database and looked at in much smaller ones; the next pass has the same parts.
+
+    Where priorities are strict, the last part of each bucket ends with what is due by then, so that a backlog
+    which grows as fast as it is claimed keeps lower priorities waiting. Where tasks gain priority with age, what
+    has become due since the pass began is left to the next one.
 
     Args:
         buckets: where rows may be; those that are missing are found.
         longest: seconds that one statement may take at all.
         before: the parts of the last pass.
-        ageing: seconds after which a task that is due gains a step of priority; None = it does not.
+        is_strict: whether priorities are: no age makes up for a lower one.
 
     Attributes:
         buckets: with those that were found.
@@ -159,39 +160,37 @@ class Sweep:
         *,
         longest: float,
         before: Mapping[Bucket, Parts],
-        ageing: float | None = None,
+        is_strict: bool = True,
     ) -> None:
-        self._subscription, self._ageing = subscription, ageing
+        self._subscription, self._is_strict = subscription, is_strict
         self.buckets = {one for one in buckets if one.queue_name in subscription.queues}
         self.parts: dict[Bucket, Parts] = defaultdict(list)
         self.began = time.monotonic()
         self.spent = self.waste = 0.0
         self._known = {bucket: _joined(parts) for bucket, parts in before.items()}
         self._now: Position = 0
-        self._now_here = 0.0
         self._gaps = [gap for queue in subscription.queues for gap in self._gaps_of(queue)]
-        self._places: dict[Bucket, Place] | None = None
-        self._before: dict[Bucket, Place] | None = None
+        self._place: Place | None = None
+        self._before: Place | None = None
         self._paused: set[str] = set()
         self._size = Size(longest)
-        self._size_is_of: Bucket | None = None
 
     @property
     def is_over(self) -> bool:
         """Say whether all of it was looked at."""
-        return self._places is not None and not self._places
+        return self._place is not None and not self._place.buckets
 
     def claim(self, worker: uuid.UUID, capacity: Capacity) -> TurnResult:
         """Go on for a moment; claim what is found and fits."""
-        self._before = None if self._places is None else dict(self._places)
+        self._before = self._place
         self._paused = paused_queues(self._subscription.alias)
         result = TurnResult(capacity, has_scanned=True)
         begun = time.monotonic()
         while not self.is_over and result.rest.width and result.blocked_queue is None:
-            if self._places is None:
+            if self._place is None:
                 self._look_for_buckets()
             else:
-                result = self._look(self._next(self._places.values()), worker, result)
+                result = self._look(self._place, worker, result)
             if time.monotonic() >= begun + TURN_SECONDS:
                 break
         self.spent += time.monotonic() - begun
@@ -199,7 +198,7 @@ class Sweep:
 
     def rolled_back(self) -> None:
         """Go on from where the last turn began: what it claimed is pending again."""
-        self._places = self._before
+        self._place = self._before
 
     # -- which priorities there are ----------------------------------------------------------------
 
@@ -229,22 +228,13 @@ class Sweep:
         self._gaps += [gap._replace(high=priority), gap._replace(low=priority)]
 
     def _begin(self) -> None:
-        self._now, self._now_here = ranges.now(self._subscription.alias), time.monotonic()
-        buckets = in_order(self.buckets, self._subscription.queues)
-        self._places = {bucket: Place(bucket) for bucket in buckets}
+        self._now = ranges.now(self._subscription.alias)
+        self._place = Place(tuple(in_order(self.buckets, self._subscription.queues)))
 
     # -- parts -------------------------------------------------------------------------------------
 
-    def _next(self, places: Iterable[Place]) -> Place:
-        """Return where to go on; no row of a bucket has gained more than the one in front of its place had."""
-        ageing = self._ageing or math.inf
-        return max(places, key=lambda one: one.bucket.priority - max(one.due, -1e10) / ageing)
-
     def _look(self, place: Place, worker: uuid.UUID, so_far: TurnResult) -> TurnResult:
-        width, bucket = so_far.rest.width, place.bucket
-        if bucket != self._size_is_of:
-            self._size.reset()
-            self._size_is_of = bucket
+        width, bucket = so_far.rest.width, place.buckets[0]
         if bucket.queue_name in self._paused:
             self._go_on(place, self._now)
             return so_far
@@ -254,7 +244,7 @@ class Sweep:
             bucket,
             width,
             begin=place.at,
-            end=end if end < self._now else None,
+            end=None if self._is_strict and end >= self._now else end,
             cursor=place.cursor,
             seconds=self._size.limit,
         )
@@ -266,11 +256,8 @@ class Sweep:
         claimed = claim_rows(self._subscription, worker, candidates, so_far.rest)
         is_filled = len(candidates) == width or claimed.is_cut_short
         if is_filled or claimed.blocked_queue is not None:
-            if claimed.passed:
-                last = candidates[claimed.passed - 1]
-                due = time.monotonic() + float(last.wait or 0.0)
-                place = place._replace(cursor=last.cursor, due=due)
-            self._stay(place._replace(end=end))
+            cursor = candidates[claimed.passed - 1].cursor if claimed.passed else place.cursor
+            self._place = place._replace(end=end, cursor=cursor)
         else:
             self._size.took(seconds, place.at, end, self._now)
             self.parts[bucket].append((end, seconds))
@@ -287,29 +274,25 @@ class Sweep:
         )
 
     def _end_of_part(self, place: Place) -> Position:
-        known = self._known.get(place.bucket, [])
+        known = self._known.get(place.buckets[0], [])
         while known and known[0] <= place.at:
             known.pop(0)
         end = known[0] if known else self._size.end_of(place.at, self._now)
         return ranges.part_end(place.at, end)
 
     def _took_too_long(self, place: Place, end: Position) -> None:
-        self._known.pop(place.bucket, None)
-        self._stay(place._replace(end=None))
+        self._known.pop(place.buckets[0], None)
+        self._place = place._replace(end=None)
         if self._size.is_smallest(place.at, end):
             self._go_on(place, end)
         self._size.took_too_long(place.at, end)
 
-    def _stay(self, place: Place) -> None:
-        if self._places is not None:
-            self._places[place.bucket] = place
-
     def _go_on(self, place: Place, end: Position) -> None:
         if end < self._now:
-            due = self._now_here - (self._now - end) / ranges.SECOND
-            self._stay(Place(place.bucket, at=end, due=due))
-        elif self._places is not None:
-            del self._places[place.bucket]
+            self._place = Place(place.buckets, at=end)
+        else:
+            self._place = Place(place.buckets[1:])
+            self._size.reset()
 
 
 def _joined(parts: Parts) -> list[Position]:
