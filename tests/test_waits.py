@@ -537,6 +537,8 @@ def test_an_attempt_that_lost_its_claim_neither_waits_nor_gives_the_row_back():
     _, stale, current = claimed_twice()
     with pytest.raises(ClaimLost, match="does not wait"):
         ask(stale)
+    with transaction.atomic(), pytest.raises(ClaimLost):  # swallowed: what was written is committed
+        waits.begin("default", stale, "answer", None, is_sleep=False)
     assert not Wait.objects.exists()
     ask(current)
     assert record(ended(stale, Arrow.SUSPEND, awaited="answer")).lost
