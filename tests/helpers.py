@@ -124,9 +124,11 @@ def statistics_of_empty_tables() -> Iterator[None]:
     for table in names:
         execute(f"{analyze} {table}")
         execute(f"ALTER TABLE {table} {off}")
-    yield
-    for table in names:
-        execute(f"ALTER TABLE {table} {on}")
+    try:
+        yield
+    finally:
+        for table in names:
+            execute(f"ALTER TABLE {table} {on}")
 
 
 @contextmanager
