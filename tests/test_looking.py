@@ -245,13 +245,15 @@ def test_while_there_is_work_more_of_it_is_found_without_a_scan(hints_only):
         helpers.wait_until(lambda: helpers.counts()["finished"] == 6)
 
 
-@without_messages
-def test_glances_end_a_while_after_the_last_task(hints_only, monkeypatch):
-    monkeypatch.setattr(glances, "FOR_SECONDS", 0.2)
-    tasks.note.enqueue("first")
-    with helpers.working() as worker:
-        helpers.wait_until(lambda: helpers.runs("first"))
-        helpers.wait_until(lambda: worker.turns._glances.next == glances.NEVER)
+def test_glances_end_a_while_after_the_last_task(monkeypatch):
+    monkeypatch.setattr(glances, "FOR_SECONDS", 600)
+    mine = glances.Glances(helpers.subscription())
+    mine.claimed(time.monotonic())
+    assert not mine.finds()
+    assert mine.next < glances.NEVER
+    mine.claimed(time.monotonic() - glances.FOR_SECONDS)
+    assert not mine.finds()
+    assert mine.next == glances.NEVER
 
 
 @without_messages
