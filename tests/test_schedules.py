@@ -514,7 +514,8 @@ def test_a_change_cancels_what_was_written_ahead_and_its_tick_comes_once(code):
     assert now() < schedule("probe.tasks.note").next_at <= at
 
 
-def test_a_tick_that_a_worker_is_taking_is_not_written_again(code):
+@pytest.mark.parametrize("every", [2, 1], ids=["other arguments", "other ticks"])
+def test_a_tick_that_a_worker_is_taking_is_not_written_again(code, every):
     code(every=2, args=["old"])
     sync()
     Schedule.objects.update(next_at=(now() + timedelta(seconds=4)).replace(microsecond=0))
@@ -522,7 +523,7 @@ def test_a_tick_that_a_worker_is_taking_is_not_written_again(code):
     task = Task.objects.get()
     Task.objects.update(attempt=1)
     forget()
-    code(every=2, args=["new"])
+    code(every=every, args=["new"])
     sync()
     assert schedule("probe.tasks.note").next_at > task.run_after
 
