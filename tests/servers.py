@@ -24,6 +24,7 @@ from programs import Program, Wanted
 
 HOST = "127.0.0.1"
 START_PATIENCE = 90  # seconds; a start takes 1 to 5, on a machine with nothing else to do
+_GIVEN: list[socket.socket] = []  # one for each port of ours
 
 
 class Server(ABC):
@@ -350,19 +351,25 @@ class RabbitMQ(Server):
 
 
 def free_port() -> int:
-    """Return a port that nobody uses.
+    """Return a port that nobody uses, and that no other call returns while this process lives.
 
     From below the range that systems take for outgoing connections, so that a port is still
-    free when its server comes back after a stop.
+    free when its server comes back after a stop. A server takes its port seconds after it was
+    chosen, and others choose meanwhile, in other processes too: until this process ends, a UDP
+    socket of the same number, which no server here needs, says that the port is given.
     """
     while True:
         port = random.randrange(15000, 32000)
-        with socket.socket() as probe:
-            try:
+        given = socket.socket(type=socket.SOCK_DGRAM)
+        try:
+            given.bind((HOST, port))
+            with socket.socket() as probe:
                 probe.bind((HOST, port))
-            except OSError:
-                continue
-            return port
+        except OSError:
+            given.close()
+            continue
+        _GIVEN.append(given)
+        return port
 
 
 def first_byte(port: int, hello: bytes = b"") -> bytes:

@@ -34,6 +34,21 @@ def test_a_server_keeps_its_port_and_data_while_stopped_and_nothing_when_closed(
     assert not directory.exists()
 
 
+def test_no_port_is_given_twice_though_its_server_has_not_started():
+    """Two of 1,000 random ones would be the same nearly always."""
+    choose = "from servers import free_port; print(*[free_port() for _ in range(500)], flush=True); input()"
+    command = [sys.executable, "-c", choose]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with (
+        subprocess.Popen(command, cwd=SERVICES.parent, **pipes) as first,
+        subprocess.Popen(command, cwd=SERVICES.parent, **pipes) as second,
+    ):
+        ports = [port for one in (first, second) for port in one.stdout.readline().split()]
+        for one in (first, second):
+            one.communicate("\n")
+    assert len(set(ports)) == 1000
+
+
 def test_the_status_of_the_command_is_passed_on_and_what_it_left_running_is_ended():
     leave = "setsid sleep 60 > /dev/null & echo $!; exit 7"
     done = subprocess.run([*IF_ASKED, "sh", "-c", leave], stdout=subprocess.PIPE, check=False)
