@@ -3,7 +3,6 @@
 import io
 import json
 import signal
-import socket
 import urllib.error
 import urllib.request
 import uuid
@@ -14,6 +13,7 @@ import helpers
 import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
+from servers import free_port
 
 from django_txtasks import cleaner as cleaner_room
 from django_txtasks import registry, signals
@@ -235,12 +235,6 @@ def hidden(table):
 
 
 # -- probes -----------------------------------------------------------------------------------------
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def answer(port, path):

@@ -18,6 +18,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 from probe import tasks
+from servers import free_port
 
 from django_txtasks import logs
 from django_txtasks.inspection.status import snapshot
@@ -336,11 +337,3 @@ def test_a_worker_without_its_database_is_live_and_not_ready(processes, txtasks)
         helpers.wait_until(lambda: answer(port, "/ready") == (200, "ok"))
     helpers.wait_until(lambda: answer(port, "/ready")[0] == 503)
     assert answer(port, "/live") == (200, "ok")
-
-
-def free_port():
-    """Return a port that nobody listens to."""
-    import socket
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
