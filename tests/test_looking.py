@@ -257,6 +257,23 @@ def test_glances_end_a_while_after_the_last_task(monkeypatch):
 
 
 @without_messages
+def test_a_worker_with_nothing_to_do_glances_no_more(hints_only, monkeypatch):
+    monkeypatch.setattr(glances, "FOR_SECONDS", 0.2)
+    news, looks = heads.Heads.news, []
+    monkeypatch.setattr(heads.Heads, "news", lambda self: looks.append(self) or news(self))
+    tasks.note.enqueue("first")
+
+    def rests():
+        before = len(looks)
+        time.sleep(0.4)  # a worker that glances does so ten times
+        return len(looks) == before
+
+    with helpers.working():
+        helpers.wait_until(lambda: looks)
+        helpers.wait_until(rests)
+
+
+@without_messages
 def test_without_the_setting_there_are_no_glances(txtasks):
     txtasks(poll_interval=0.05, database_hints=False)
     tasks.note.enqueue("first")
