@@ -13,7 +13,7 @@ from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
 from django_txtasks.admin import shown
-from django_txtasks.admin.pages import ModelAdmin
+from django_txtasks.admin.pages import Pages
 from django_txtasks.exceptions import ConfigError
 from django_txtasks.inspection.lanes import MOST_WAITING, LaneStatus, status_of_lanes
 from django_txtasks.lane_rules import KEYS, parse_value
@@ -61,16 +61,14 @@ class LaneForm(forms.ModelForm):  # type: ignore[type-arg]
 
 
 @admin.register(Lane)
-class LaneAdmin(ModelAdmin):
+class LaneAdmin(Pages):
     """Lanes. Workers write the rows; who may change one changes its limits, and pauses and resumes it."""
 
     form = LaneForm
     list_display = ("lane", "limits", "running", "waiting", "now")
     list_per_page = 50
-    show_full_result_count = False
     search_fields = ("name",)
     ordering = ("name",)
-    sortable_by = ()
     actions = None
     readonly_fields = ("limits", "running", "waiting", "now")
     fieldsets = (

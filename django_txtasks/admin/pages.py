@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.models import LogEntry
 from django.contrib.admin.utils import flatten_fieldsets
 from django.contrib.contenttypes.models import ContentType
+from django.core.exceptions import BadRequest, ValidationError
 from django.db.models import Model, OuterRef, Q, QuerySet, Subquery
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
@@ -30,20 +32,56 @@ else:
     ModelAdmin = admin.ModelAdmin
 
 
+MAX_DIGITS = 10
+"""Digits of the longest process id. Python refuses to read a number of more than 4,300 digits."""
 MAX_MERGED = 20
 MAX_STEPS = 100
 
 
-class ReadOnly(ModelAdmin):
+class Pages(ModelAdmin):
+    """Common base of all pages: no URL and no form asks what the page hides, or causes a server error."""
+
+    show_full_result_count = False
+    show_facets = admin.ShowFacets.NEVER  # facets count the table once for each choice
+    sortable_by = ()
+
+    def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest | None = None) -> bool:
+        """Allow the filters of the page only: ``?kwargs__password__startswith=a`` would tell what is redacted."""
+        return any(_asks(lookup, chosen) for chosen in self.list_filter)
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Answer 400 if a selected row has a key that no row can have."""
+        if not all(self._is_key(key) for key in request.POST.getlist(ACTION_CHECKBOX_NAME)):
+            raise BadRequest("A selected row has a key that no row can have.")
+        return super().changelist_view(request, extra_context)
+
+    def get_object(
+        self, request: HttpRequest, object_id: str, from_field: str | None = None
+    ) -> Any:
+        """Return the row; None if there is none, also for a key that no row can have."""
+        if not self._is_key(object_id):
+            return None
+        return super().get_object(request, object_id, from_field)
+
+    def _is_key(self, text: str) -> bool:
+        if "\0" in text:  # PostgreSQL refuses the statement
+            return False
+        try:
+            self.opts.pk.to_python(text)
+        except ValidationError:
+            return False
+        return True
+
+
+class ReadOnly(Pages):
     """Pages that show rows, read them in the order of an index, and write nothing."""
 
     actions: Any = ()
     change_list_template = "admin/txtasks/change_list.html"  # also for a proxy in another app
     change_form_template = "admin/txtasks/change_form.html"
     list_per_page = 50
-    show_full_result_count = False
-    show_facets = admin.ShowFacets.NEVER  # facets count the table once for each choice
-    sortable_by = ()
     search_fields = ("id",)
     search_help_text = _("Search by full id")
     json_columns: tuple[str, ...] = ()
@@ -60,10 +98,6 @@ class ReadOnly(ModelAdmin):
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
-
-    def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest | None = None) -> bool:
-        """Only our own filters: ``?kwargs__password__startswith=a`` would tell what is redacted."""
-        return lookup in {chosen.parameter_name for chosen in self.list_filter}  # type: ignore[union-attr]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """Rows without their JSON, which may be large, and with the database's clock."""
@@ -113,7 +147,7 @@ class ProcessPages(ReadOnly):
         if self.is_id(search_term) or not (text := search_term.replace("\0", "").strip()):
             return super().get_search_results(request, queryset, search_term)
         wanted = Q(host__icontains=text)
-        if text.isdecimal():
+        if text.isdecimal() and len(text) <= MAX_DIGITS:
             wanted |= Q(pid=int(text))
         return queryset.filter(wanted), False
 
@@ -273,6 +307,14 @@ def _link(
             url = reverse(f"admin:txtasks_{name}_change", args=[row_id], current_app=site.name)
             return format_html('<a href="{}">{}</a>', url, row_id)
     return str(row_id)
+
+
+def _asks(lookup: str, chosen: Any) -> bool:
+    """Say whether a parameter of a URL belongs to this entry of ``list_filter``."""
+    if hasattr(chosen, "parameter_name"):
+        return bool(lookup == chosen.parameter_name)
+    field = chosen if isinstance(chosen, str) else chosen[0]  # of a site's own subclass
+    return lookup == field or lookup.startswith(f"{field}__")
 
 
 def _as_id(text: str) -> uuid.UUID | None:

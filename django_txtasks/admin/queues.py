@@ -13,7 +13,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from django_txtasks.admin import shown
-from django_txtasks.admin.pages import ModelAdmin
+from django_txtasks.admin.pages import Pages
 from django_txtasks.conf import get_config
 from django_txtasks.lifecycle import pausing
 from django_txtasks.models import DatabaseNow, PausedQueue
@@ -38,14 +38,13 @@ class PauseForm(forms.ModelForm):  # type: ignore[type-arg]
 
 
 @admin.register(PausedQueue)
-class PausedQueueAdmin(ModelAdmin):
+class PausedQueueAdmin(Pages):
     """Queues that are paused. Who may add one may pause, who may delete one may resume."""
 
     form = PauseForm
     list_display = ("queue", "since", "by", "why")
     actions = ("delete_selected",)
     ordering = ("queue_name",)
-    sortable_by = ()
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False

@@ -8,8 +8,10 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin, messages
+from django.core.exceptions import ValidationError
 from django.db import router
 from django.db.models import QuerySet
+from django.forms.fields import InvalidJSONInput
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
@@ -18,7 +20,7 @@ from django.utils.translation import gettext_lazy as _
 
 from django_txtasks import registry, scheduling
 from django_txtasks.admin import shown
-from django_txtasks.admin.pages import ModelAdmin
+from django_txtasks.admin.pages import Pages
 from django_txtasks.conf import get_config
 from django_txtasks.exceptions import TxTasksError
 from django_txtasks.lifecycle import schedule_changes
@@ -34,6 +36,22 @@ from django_txtasks.scheduling import CONFIGURATION, DeclaredSchedule
 READ_ONLY = ("state", "next_times", "last", "origin")
 
 
+class Arguments(forms.JSONField):
+    """JSON that a person has typed: refused in words if Python cannot read it, and shown again as it was typed."""
+
+    def to_python(self, value: Any) -> Any:
+        """Return the value. ValidationError also for too many digits or levels."""
+        try:
+            return super().to_python(value)
+        except RecursionError:
+            raise ValidationError(_("It is nested too deeply.")) from None
+        except ValueError as error:  # Python reads no number of more than 4,300 digits
+            raise ValidationError(str(error)) from None
+
+    def bound_data(self, data: Any, initial: Any) -> Any:
+        return initial if data is None else InvalidJSONInput(data)
+
+
 class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
     """What code may say with ``@periodic``, checked in the same way."""
 
@@ -43,6 +61,7 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
     class Meta:
         model = Schedule
         fields = ("name", *CONFIGURATION)
+        field_classes = dict.fromkeys(("args", "kwargs"), Arguments)
         widgets = {name: forms.Textarea(attrs={"rows": 3}) for name in ("args", "kwargs")}
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -85,7 +104,7 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
 
 
 @admin.register(Schedule)
-class ScheduleAdmin(ModelAdmin):
+class ScheduleAdmin(Pages):
     """Schedules. Who may change one may turn it on and off, and have it run now.
 
     Who may add one has any task function run with any arguments.
@@ -94,10 +113,8 @@ class ScheduleAdmin(ModelAdmin):
     form = ScheduleForm
     list_display = ("schedule", "task", "ticks", "state", "next", "last")
     list_per_page = 50
-    show_full_result_count = False
     search_fields = ("name", "task_name")
     ordering = ("name",)
-    sortable_by = ()
     actions = ("turn_on", "turn_off", "run_now", "follow_code", "delete_selected")
     readonly_fields = (*READ_ONLY, "arguments")
 
