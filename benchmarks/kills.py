@@ -1,6 +1,6 @@
 """How soon a killed worker's task starts again, or is dead.
 
-    python tests/services.py -- python benchmarks/kills.py [--kills 200] [--broker none] [--elsewhere]
+    python tests/services.py -- python benchmarks/kills.py [--kills 200] [--broker none] [--elsewhere] [--together]
 
 On another database than PostgreSQL if TXTASKS_DATABASE_URL names it, as `sqlite:////tmp/kills.sqlite3`.
 
@@ -9,6 +9,10 @@ idle, a cleaner runs; the first one's process group gets SIGKILL in mid-task. Pr
 row of the one is given back (recovered), to its second start, and until the other is dead, by our clock.
 Without a broker the second start is the next scan of the other worker. --elsewhere makes the cleaner believe that
 the workers run on another machine, so that it does not see that a process is gone.
+
+--together kills the cleaner at the same moment as the worker, and starts a new one at once, which has seen no
+worker beat. Then the figures are printed twice: from the kill, with the start of the new cleaner's process, and
+from the first beat of the new cleaner.
 """
 
 from __future__ import annotations
@@ -26,6 +30,9 @@ from typing import IO
 
 import stage
 
+NAMES = ("recovered", "second start", "dead")
+FROM_BEAT = ", from the new cleaner's first beat"
+
 
 def main() -> None:
     """Print the figures of one run."""
@@ -39,23 +46,26 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--broker", choices=["rabbitmq", "none"], default="rabbitmq")
     parser.add_argument("--elsewhere", action="store_true")
+    parser.add_argument("--together", action="store_true")
     return parser.parse_args()
 
 
 def _measure(arguments: argparse.Namespace) -> None:
-    figures: dict[str, list[float]] = {"recovered": [], "second start": [], "dead": []}
+    figures: dict[str, list[float]] = {name: [] for name in NAMES}
+    if arguments.together:
+        figures |= {f"{name}{FROM_BEAT}": [] for name in NAMES}
     with tempfile.TemporaryFile() as log:
-        cleaner = stage.start("runcleaner", log=log)
+        cleaners = [stage.start("runcleaner", log=log)]
         workers = [stage.start("runworkers", log=log) for _ in range(2)]
         try:
             for number in range(1, arguments.kills + 1):
-                _kill_once(workers, log, figures, elsewhere=arguments.elsewhere)
+                _kill_once(workers, cleaners, log, figures, arguments)
                 last = ", ".join(f"{name} {seconds[-1:]}" for name, seconds in figures.items())
                 print(f"{number}: {last}", flush=True)
         finally:
-            for process in [cleaner, *workers]:
+            for process in [*cleaners, *workers]:
                 process.terminate()
-            for process in [cleaner, *workers]:
+            for process in [*cleaners, *workers]:
                 process.wait(40)
     for name, seconds in figures.items():
         _print(name, sorted(seconds), arguments)
@@ -63,10 +73,10 @@ def _measure(arguments: argparse.Namespace) -> None:
 
 def _kill_once(
     workers: list[subprocess.Popen[bytes]],
+    cleaners: list[subprocess.Popen[bytes]],
     log: IO[bytes],
     figures: dict[str, list[float]],
-    *,
-    elsewhere: bool,
+    arguments: argparse.Namespace,
 ) -> None:
     """Kill the worker that runs an idempotent task and, if it took both, a default one; put in a new one."""
     from helpers import wait_until
@@ -74,10 +84,10 @@ def _kill_once(
     from probe.models import Run
 
     from django_txtasks import enqueue_many
-    from django_txtasks.models import Status, Task, Worker
+    from django_txtasks.models import Cleaner, Status, Task, Worker
 
     wait_until(lambda: _ready() == 2, 60)
-    if elsewhere:
+    if arguments.elsewhere:
         Worker.objects.update(host="elsewhere")
     time.sleep(1.5)  # both have been seen to beat
     key = uuid.uuid4().hex
@@ -88,6 +98,11 @@ def _kill_once(
     os.killpg(victim.pid, signal.SIGKILL)
     start = time.monotonic()
     os.kill(pid, signal.SIGKILL)
+    before, first_beat = set(Cleaner.objects.values_list("pk", flat=True)), start
+    if arguments.together:
+        cleaners[0].kill()
+        cleaners[0].wait()
+        cleaners[0] = stage.start("runcleaner", log=log)
     given_back = Task.objects.filter(pk=once.id).exclude(crashes=0)
 
     def has_started_again() -> bool:
@@ -102,9 +117,14 @@ def _kill_once(
         waited["dead"] = dead.exists
     end = start + 60
     while waited and time.monotonic() < end:
+        if arguments.together and first_beat == start:
+            is_there = Cleaner.objects.exclude(pk__in=before).exists()
+            first_beat = time.monotonic() if is_there else start
         for name, happened in list(waited.items()):
             if happened():
                 figures[name].append(time.monotonic() - start)
+                if arguments.together:
+                    figures[f"{name}{FROM_BEAT}"].append(time.monotonic() - first_beat)
                 del waited[name]
         time.sleep(0.005)
     assert not waited, f"not within 60 s: {', '.join(waited)}"

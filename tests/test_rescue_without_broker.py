@@ -194,13 +194,73 @@ def test_a_mark_says_when_a_process_began_and_where():
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_before_it_has_seen_a_beat_a_cleaner_waits_for_the_lease(clock):
-    """It does not know what happened before it came."""
+def newcomer(clock):
+    """A detector of a cleaner that has just started: it has seen no worker beat."""
+    return FailureDetector(get_config(), "default", None, clock)
+
+
+def test_a_new_cleaner_needs_no_beat_of_a_process_that_has_ended_on_its_machine(clock):
+    """Worker and cleaner have died together: a power cut, both out of memory, both restarted."""
     worker = cut_off()
     helpers.end_process_of_worker()
-    detector = FailureDetector(get_config(), "default", None, clock)
+    assert lost(newcomer(clock), clock, SHORT, step=0.05) == {worker}
+
+
+def test_a_new_cleaner_waits_for_the_lease_of_a_worker_elsewhere(clock):
+    """It does not know what happened before it came."""
+    worker = cut_off()
+    detector = newcomer(clock)
     assert lost(detector, clock, TO_THE_LEASE) == set()
     assert lost(detector, clock, OVER_IT) == {worker}
+
+
+@pytest.mark.parametrize("mark", ["elsewhere", ""])
+def test_a_new_cleaner_takes_no_process_of_another_namespace_for_ended(mark, clock):
+    """As after the restart of a container: two that live may share the name of the host."""
+    worker = cut_off()
+    helpers.end_process_of_worker()
+    helpers.is_run_by(Worker.objects.get().pid, mark and f"{PREFIX}7 0123456789ab")
+    detector = newcomer(clock)
+    assert lost(detector, clock, TO_THE_LEASE) == set()
+    assert lost(detector, clock, OVER_IT) == {worker}
+
+
+def test_a_new_cleaner_knows_a_number_that_is_used_again(clock):
+    worker = cut_off()
+    with process_of_worker() as process:
+        began, where = mark_of(process.pid).removeprefix(PREFIX).split()
+        helpers.is_run_by(process.pid, f"{PREFIX}{int(began) - 1} {where}")
+        assert lost(newcomer(clock), clock, SHORT) == {worker}
+
+
+def test_a_new_cleaner_takes_a_zombie_for_ended(clock):
+    worker = cut_off()
+    process = subprocess.Popen(["sleep", "0"])
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    helpers.is_run_by(process.pid)
+    found = lost(newcomer(clock), clock, SHORT)
+    process.wait()
+    assert found == {worker}
+
+
+@on_server
+def test_a_new_cleaner_waits_while_the_session_of_an_ended_process_is_there(clock):
+    """What the process has sent may still be carried out."""
+    worker = register()
+    beat(worker)
+    helpers.end_process_of_worker()
+    detector = newcomer(clock)
+    assert lost(detector, clock, TO_THE_LEASE) == set()
+    assert lost(detector, clock, OVER_IT) == {worker}
+
+
+def test_a_cleaner_whose_session_was_cut_needs_no_beat_of_an_ended_process(detector, clock):
+    """All sessions were ended, and the worker died a moment later."""
+    worker = cut_off()
+    list(detector.lost())
+    helpers.end_process_of_worker()
+    connection.close()
+    assert lost(detector, clock, SHORT, step=0.05) == {worker}
 
 
 # -- on another machine: its sessions and its silence -------------------------------------------------
@@ -403,6 +463,50 @@ def test_a_killed_workers_task_starts_again_without_broker_or_lease(processes, c
     helpers.wait_until(lambda: helpers.row(default.id).status == Status.DEAD)
     assert helpers.runs("idempotent") == 2
     assert Worker.objects.get(lost=True).pk == victim.pk
+
+
+def test_worker_and_cleaner_that_are_killed_together_cost_no_lease(processes, cleaner):
+    victim = start_worker(processes)
+    idempotent = tasks.slow_once.enqueue("together")
+    default = tasks.slow.enqueue("default")
+    pid_of("together")
+    pid_of("default")
+    for pid in (*(one.pid for one in reversed(processes.started)), victim.pid):
+        os.kill(pid, signal.SIGKILL)
+    processes.start("runcleaner")
+    processes.start("runworkers", "--threads=2")
+    helpers.wait_until(lambda: helpers.finished(idempotent.id))
+    helpers.wait_until(lambda: helpers.row(default.id).status == Status.DEAD)
+    assert helpers.runs("together") == 2
+    assert Worker.objects.get(lost=True).pk == victim.pk
+
+
+@on_server
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_new_cleaner_does_not_declare_a_living_worker_lost(elsewhere, processes, cleaner):
+    """Its sessions are cut, and the cleaner is killed and started again at the same moment."""
+    url = urlsplit(os.environ["TXTASKS_DATABASE_URL"])
+    with Proxy(url.hostname, url.port) as proxy:
+        through = url._replace(netloc=url.netloc.replace(f":{url.port}", f":{proxy.port}")).geturl()
+        worker = start_worker(processes, TXTASKS_DATABASE_URL=through)
+        if elsewhere:
+            Worker.objects.update(host="elsewhere")
+        handle = tasks.slow_once.enqueue("running", seconds=3)
+        pid_of("running")
+        (newest, *_) = processes.started
+        for _ in range(3):
+            seen = Worker.objects.get(pk=worker.pk)
+            others = Cleaner.objects.exclude(
+                pk__in=list(Cleaner.objects.values_list("pk", flat=True))
+            )
+            newest.kill()
+            proxy.reset_all()
+            newest = processes.start("runcleaner")
+            helpers.wait_until(others.exists)
+            helpers.wait_until(Worker.objects.filter(pk=worker.pk, beat__gt=seen.beat + 2).exists)
+        assert helpers.wait_until(lambda: helpers.finished(handle.id)).attempt == 1
+        assert not Worker.objects.filter(lost=True).exists()
+        processes.end()
 
 
 @on_server

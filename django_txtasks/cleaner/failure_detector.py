@@ -142,9 +142,9 @@ class FailureDetector:
         """Time in which this cleaner did not look does not count.
 
         After an outage, a pause of this process or a new database session silence is counted anew, so
-        that the fleet is not condemned for what the cleaner missed. Two signals count only for workers that
-        have been seen to beat since both of the cleaner's own links were there: what cut those may
-        have cut all others.
+        that the fleet is not condemned for what the cleaner missed. Two signals that come through links count only
+        for workers that have been seen to beat since both of the cleaner's own links were there: what cut those
+        may have cut all others.
         """
         session = connections[self.alias].connection
         shortest = min([self.config.lease.total_seconds(), *(worker.lease for worker in living)])
@@ -173,7 +173,11 @@ class FailureDetector:
         """Return the first signal, if the second one has been there for long enough, with no beat since."""
         is_there = lives_here(worker)
         signal = self._first_signal(worker, is_there, silence)
-        if signal is None or worker.beat <= self._first_beats.get(worker.id, -1):
+        # What cut this cleaner's links may have cut the worker's; that a process has ended comes through no link.
+        is_unproven = signal is not FirstSignal.PROCESS and worker.beat <= self._first_beats.get(
+            worker.id, -1
+        )
+        if signal is None or is_unproven:
             self._suspicions.pop(worker.id, None)
             return None
         suspicion = self._suspicion(worker, signal, now)
