@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
@@ -26,6 +25,8 @@ OLDEST = {"postgresql": (14,), "mariadb": (10, 6), "mysql": (8, 0, 13), "sqlite"
 
 SIMILAR = 0.85
 """How similar to TXTASKS a setting's name has to be, to count as a misspelling of it; see ``difflib``."""
+MISSING = "txtasks.E008"
+MAY_MIGRATE = "(Ignore this where the present command does so.)"
 DEFAULT_THREADS = 4
 """Threads of a worker process without ``--threads``."""
 
@@ -159,24 +160,36 @@ def _check_entry(alias: str) -> Iterator[CheckMessage]:
 
 @register(Tags.database)
 def check_tables(*, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
-    """Tables and versions, where the server can be reached; a server that is down is no finding."""
-    found: list[CheckMessage] = []
-    for alias in databases or []:
-        if alias not in connections:
-            known = ", ".join(map(repr, connections))
-            found.append(
-                Error(
-                    f"Database {alias!r} is not in DATABASES.",
-                    hint=f"Known: {known}.",
-                    id="txtasks.E006",
-                )
+    """Tables and versions, where the server can be reached; a server that is down is no finding.
+
+    Missing tables are a warning: any command that makes these checks may be the one that creates the tables,
+    whatever its name is.
+    """
+    return [
+        Warning(found.msg, hint=f"{found.hint} {MAY_MIGRATE}", id="txtasks.W029")
+        if found.id == MISSING
+        else found
+        for alias in databases or []
+        for found in refusals(alias)
+    ]
+
+
+def refusals(alias: str) -> list[CheckMessage]:
+    """Return why a command that works with the tasks of this database may not start; none if it is down."""
+    if alias not in connections:
+        return [
+            Error(
+                f"Database {alias!r} is not in DATABASES.",
+                hint=f"Known: {', '.join(map(repr, connections))}.",
+                id="txtasks.E006",
             )
-        elif router.allow_migrate_model(alias, Task):
-            try:
-                found += _check_server(alias)
-            except OperationalError:
-                continue
-    return found
+        ]
+    if not router.allow_migrate_model(alias, Task):
+        return []
+    try:
+        return list(_check_server(alias))
+    except OperationalError:
+        return []
 
 
 @register(Tags.database)
@@ -184,22 +197,17 @@ def check_migrations(*, databases: Sequence[str] | None = None, **_: Any) -> lis
     """Warn of tables that are not those of this release. Workers start all the same, and wait for migrations."""
     found: list[CheckMessage] = []
     for alias in databases or []:
-        if alias in connections and router.allow_migrate_model(alias, Task) and not _migrates():
+        if alias in connections and router.allow_migrate_model(alias, Task):
             with contextlib.suppress(DatabaseError, InterfaceError):  # down, or it may not be read
                 if missing := _missing_migrations(alias):
                     found.append(
                         Warning(
                             f"Database {alias!r} lacks migrations of this release: {', '.join(missing)}.",
-                            hint=f"Run: manage.py migrate --database {alias}",
+                            hint=f"Run: manage.py migrate --database {alias} {MAY_MIGRATE}",
                             id="txtasks.W028",
                         )
                     )
     return found
-
-
-def _migrates() -> bool:
-    """Say whether this process is about to bring the tables up to date."""
-    return sys.argv[1:2] == ["migrate"]
 
 
 def _missing_migrations(alias: str) -> list[str]:
@@ -289,11 +297,11 @@ def _check_server(alias: str) -> Iterable[CheckMessage]:
         )
     with connection.cursor() as cursor:
         tables = connection.introspection.table_names(cursor)
-    if Task._meta.db_table not in tables and not _migrates():
+    if Task._meta.db_table not in tables:
         yield Error(
             f"Database {alias!r} has no table {Task._meta.db_table}.",
             hint=f"Run: manage.py migrate --database {alias}",
-            id="txtasks.E008",
+            id=MISSING,
         )
 
 

@@ -190,21 +190,15 @@ def test_other_settings_are_none(settings, name):
     assert not [one for one in checks.check_settings() if one.id == "txtasks.W027"]
 
 
-def test_a_migration_that_was_not_applied_is_a_warning_and_no_worker_waits_for_it(
-    rows, monkeypatch
-):
+def test_a_migration_that_was_not_applied_is_a_warning_and_no_worker_waits_for_it(rows):
     name, recorder = "0002_failure_and_recovery", MigrationRecorder(connection)
     assert not checks.check_migrations(databases=["default"])
     recorder.record_unapplied("txtasks", name)
     try:
         [found] = checks.check_migrations(databases=["default"])
-        assert (found.id, found.hint) == (
-            "txtasks.W028",
-            "Run: manage.py migrate --database default",
-        )
+        assert found.id == "txtasks.W028" and "manage.py migrate --database default" in found.hint
         assert name in found.msg
         assert not checks.check_tables(databases=["default"])
-        monkeypatch.setattr("sys.argv", ["manage.py", "migrate"])
-        assert not checks.check_migrations(databases=["default"])
+        assert not checks.refusals("default")
     finally:
         recorder.record_applied("txtasks", name)

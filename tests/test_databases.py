@@ -176,7 +176,7 @@ def test_a_database_that_cannot_be_asked_at_all_is_no_database_that_is_away(comm
     def broken(databases):
         raise ImproperlyConfigured(f"no driver for {databases}")
 
-    monkeypatch.setattr(checks, "check_tables", broken)
+    monkeypatch.setattr(checks, "refusals", broken)
     with pytest.raises(ImproperlyConfigured, match="no driver"):
         call_command(command)
 

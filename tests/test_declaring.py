@@ -274,7 +274,8 @@ def test_a_database_without_the_table_is_found(rows):
     with connection.schema_editor() as editor:
         editor.execute("ALTER TABLE txtasks_task RENAME TO txtasks_away")
     try:
-        assert ids(checks.check_tables(databases=["default"])) == {"txtasks.E008"}
+        assert ids(checks.check_tables(databases=["default"])) == {"txtasks.W029"}
+        assert ids(checks.refusals("default")) == {"txtasks.E008"}
     finally:
         with connection.schema_editor() as editor:
             editor.execute("ALTER TABLE txtasks_away RENAME TO txtasks_task")

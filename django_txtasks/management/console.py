@@ -127,7 +127,7 @@ def served(databases: Sequence[str] | str | None) -> list[str]:
         try:
             if alias in connections:
                 sessions.leave_pool(alias)  # which no copy of this process could use
-            problems.extend(checks.check_tables(databases=[alias]))
+            problems.extend(checks.refusals(alias))
         except Exception as error:  # such as a driver that is not installed
             errors.append(error)
         finally:
@@ -155,7 +155,7 @@ def refuse_without_tables(alias: str) -> None:
     """Raise CommandError if the database can be reached and cannot hold tasks."""
     if alias in connections:
         sessions.wait_for_any_backend(alias)
-    _refuse(checks.check_tables(databases=[alias]))
+    _refuse(checks.refusals(alias))
 
 
 def _refuse(problems: Sequence[CheckMessage]) -> None:

@@ -1,0 +1,51 @@
+"""A database without our tables: each command that may make them runs, and those that need them say so."""
+
+from __future__ import annotations
+
+import sys
+
+import helpers
+import pytest
+from django.core.checks import run_checks
+from django.core.management import CommandError, call_command
+
+REFUSAL = "has no table txtasks_task. Run: manage.py migrate --database second"
+NEED_TABLES = ["runworkers", "runcleaner", "txtasks_audit", "txtasks_queue list", "txtasks_status"]
+pytestmark = pytest.mark.usefixtures("second_database")
+
+
+@pytest.mark.parametrize("command", ["migrate", "migrate_everything"])
+def test_the_tables_are_made_by_whatever_command_makes_them(command):
+    """This process is no ``manage.py``: neither is a script that calls ``migrate``."""
+    call_command(command, database="second", skip_checks=False, verbosity=0)
+    assert "txtasks_task" in helpers.tables_of("second")
+
+
+@pytest.mark.once
+def test_a_command_of_another_name_makes_the_tables_in_a_process_of_its_own(
+    processes, second_database
+):
+    made = processes.start("migrate_everything", "--database=second", env=second_database)
+    assert made.wait(helpers.PATIENCE) == 0
+    assert "txtasks_task" in helpers.tables_of("second")
+
+
+def test_a_deployment_that_asks_for_warnings_hears_of_missing_tables(capsys):
+    call_command("check", databases=["second"])
+    said = capsys.readouterr().err
+    assert "txtasks.W029" in said and "manage.py migrate --database second" in said
+    with pytest.raises(CommandError, match="W029"):
+        call_command("check", databases=["second"], fail_level="WARNING")
+
+
+@pytest.mark.parametrize("command", NEED_TABLES)
+def test_a_command_that_needs_the_tables_refuses_to_start_without_them(command):
+    with pytest.raises(CommandError, match=REFUSAL):
+        call_command(*command.split(), "--database=second")
+
+
+@pytest.mark.parametrize("name", ["migrate", "migrate_everything", "check", ""])
+def test_no_check_asks_for_the_name_of_the_command(monkeypatch, name):
+    """A name says nothing of what a command does."""
+    monkeypatch.setattr(sys, "argv", ["manage.py", name])
+    assert "txtasks.W029" in [one.id for one in run_checks(databases=["second"])]
