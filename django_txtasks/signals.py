@@ -474,6 +474,10 @@ step_failed = Event(
     "Cleaner of '%s' could not do all of its work, and tries again in the next pass: %s",
     "database", "error",
 )  # fmt: skip
+step_put_off = Event(
+    logging.WARNING,
+    "Cleaner of '%s' left out some of its work, and tries again later: %s", "database", "error",
+)  # fmt: skip
 schedules_synchronised = Event(
     logging.INFO, "Schedules of '%s' are as in the code: %s.", "database", "done"
 )

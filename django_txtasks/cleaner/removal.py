@@ -7,62 +7,79 @@ from collections.abc import Callable
 from django.db import DatabaseError
 
 from django_txtasks.lifecycle import cleaning
-from django_txtasks.lifecycle.cleaning import Removed
+from django_txtasks.lifecycle.cleaning import Place, Removed
 
 SLOW_LOOK_SECONDS = 0.5
-"""Seconds. If looking for the oldest rows takes longer, too many removed rows are still in the index."""
+"""Seconds. If a walk spends more on rows that it does not remove, or on its first look, it rests."""
 REST_SECONDS = 600.0
-"""Seconds until the next look then."""
+"""Seconds until the next walk from the oldest rows then, or RESTS times as long as this one took."""
+RESTS = 20
 
 
 class Removal:
-    """Removes what is old, and goes on behind it.
+    """Walks through old rows, from the oldest to the youngest, and removes those that may be removed.
 
-    Removed rows stay in the index until they are vacuumed, which a transaction that is open for hours forbids:
-    whoever began with the oldest each time would walk past all of them each time. So each batch begins where
-    the last one ended. Each pass begins with the oldest again, since rows may be committed late; but if that
-    was dear, only after a rest.
+    Each batch begins where the last one ended, and a pass goes on where the last pass had to stop. Removed rows
+    stay in the index until they are vacuumed, which a transaction that is open for hours forbids, and some rows
+    have to stay: a walk that began anew each time would pass all of them each time.
+
+    After a whole walk the next pass begins with the oldest rows again, because rows may be committed late and
+    rows that had to stay may be removable by now. If a walk took long, the passes of the next minutes only
+    look at what has become old since.
 
     Args:
-        remove: removes a batch of what is not older than a time, in a transaction of its own; None = of all.
-        recent: returns a time behind which lie the rows that have become old since the last pass.
+        remove: looks at a batch of rows behind a place, in a transaction of its own; None = at the oldest rows.
+        recent: returns the place behind which lie the rows that have become old since the last pass.
         clock: monotonic seconds.
+        tell: tells of an error for which the oldest rows are left alone for a while.
     """
 
     def __init__(
         self,
-        remove: Callable[[str | None], Removed],
-        recent: Callable[[], str],
+        remove: Callable[[Place | None], Removed],
+        recent: Callable[[], Place],
         clock: Callable[[], float],
+        tell: Callable[[DatabaseError], None],
     ) -> None:
-        self._remove, self._recent, self._clock = remove, recent, clock
-        self._since: str | None = None
+        self._remove, self._recent, self._clock, self._tell = remove, recent, clock, tell
+        self._place: Place | None = None
+        self._is_whole, self._has_ended = True, False  # this walk, which began with the oldest rows
+        self._spent = 0.0  # seconds of this walk, on rows that were not removed
         self._rests_until = float("-inf")
 
     def begin(self) -> None:
-        """Begin a pass: with the oldest rows, unless they are to be left alone."""
-        if self._clock() >= self._rests_until:
-            self._since = None
+        """Begin a pass: with the oldest rows, if the last walk has come to its end and the rest is over."""
+        if self._has_ended and self._clock() >= self._rests_until:
+            self._place, self._is_whole, self._has_ended = None, True, False
 
     def batch(self) -> tuple[int, bool]:
-        """Remove a batch; return how many rows, and whether there may be more.
+        """Look at a batch; return how many rows were removed, and whether there may be more.
 
         Raises:
             DatabaseError: it failed, and not for the oldest rows alone.
         """
-        since, began = self._since, self._clock()
+        place, began = self._place, self._clock()
         try:
-            removed = self._remove(since)
-        except DatabaseError:
-            if since is not None:
+            removed = self._remove(place)
+        except DatabaseError as error:
+            if place is not None:
                 raise
-            self._leave_oldest_alone()
+            self._tell(error)
+            self._rest_after(0.0)
             return 0, True
-        self._since = removed.until or since
-        if since is None and self._clock() - began > SLOW_LOOK_SECONDS:
-            self._leave_oldest_alone()
-        return len(removed.rows), len(removed.rows) + len(removed.stuck) == cleaning.BATCH_ROWS
+        seconds = self._clock() - began
+        self._spent += seconds * (1 - len(removed.rows) / max(1, removed.looked))
+        self._place = removed.place or place
+        if place is None and seconds > SLOW_LOOK_SECONDS:
+            self._rest_after(seconds)
+        self._has_ended = removed.looked < cleaning.BATCH_ROWS
+        if self._has_ended:
+            if self._is_whole and self._spent > SLOW_LOOK_SECONDS:
+                self._rest_after(self._spent)
+            self._spent = 0.0
+        return len(removed.rows), not self._has_ended
 
-    def _leave_oldest_alone(self) -> None:
-        self._rests_until = self._clock() + REST_SECONDS
-        self._since = self._since or self._recent()
+    def _rest_after(self, seconds: float) -> None:
+        self._is_whole = False
+        self._rests_until = self._clock() + max(REST_SECONDS, RESTS * seconds)
+        self._place = self._place or self._recent()

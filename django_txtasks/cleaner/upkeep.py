@@ -16,8 +16,8 @@ from django_txtasks.cleaner.removal import Removal
 from django_txtasks.cleaner.renotifier import Notify, Renotifier
 from django_txtasks.conf import Config, Pruned
 from django_txtasks.lifecycle import batches, cleaners, cleaning, lanes, names, once, steps, workers
-from django_txtasks.lifecycle.cleaning import Removed
-from django_txtasks.lifecycle.database_errors import is_repeatable, took_too_long
+from django_txtasks.lifecycle.cleaning import Place, Removed
+from django_txtasks.lifecycle.database_errors import is_repeatable, text_of, took_too_long
 from django_txtasks.lifecycle.transactions import own_transaction
 
 KEEP_LOST_WORKERS = timedelta(days=1)
@@ -53,10 +53,10 @@ class Upkeep:
         self._config, self._alias, self._clock = config, alias, clock
         self._emit, self._skip, self._notify = emit, skip, notify
         self._renotifier = None if notify is None else Renotifier(config, alias, notify)
-        self._removals = [("expired", Removal(self._expire, self._lately, clock))]
+        self._removals = [self._removal("expired", self._expire, self._lately)]
         for what in config.pruned:
             prune, lately = partial(self._prune, what), partial(self._lately, what.age)
-            self._removals.append(("pruned", Removal(prune, lately, clock)))
+            self._removals.append(self._removal("pruned", prune, lately))
         self._running_long: set[tuple[uuid.UUID, int]] = set()
         self._last_with_steps = steps.FIRST_TASK  # looked at so far
         self._undeclared: dict[str, int] = {}  # by name: the passes in a row that have seen it
@@ -165,7 +165,19 @@ class Upkeep:
             self._emit(signals.names_undeclared, names=names.listed(new))
         yield Counter()
 
-    def _expire(self, since: str | None) -> Removed:
+    def _removal(
+        self,
+        name: str,
+        remove: Callable[[Place | None], Removed],
+        recent: Callable[[], Place],
+    ) -> tuple[str, Removal]:
+        def tell(error: DatabaseError) -> None:
+            what = f"looking for the oldest rows ({name}): {text_of(error)}"
+            self._emit(signals.step_put_off, database=self._alias, error=what)
+
+        return name, Removal(remove, recent, self._clock, tell)
+
+    def _expire(self, since: Place | None) -> Removed:
         with self._transaction():
             removed = cleaning.expire(self._alias, keep=self._config.keeps_finished, since=since)
         for one in removed.rows:
@@ -175,13 +187,13 @@ class Upkeep:
             self._skip(task_id, error)
         return removed
 
-    def _prune(self, what: Pruned, since: str | None) -> Removed:
+    def _prune(self, what: Pruned, since: Place | None) -> Removed:
         with self._transaction():
             return cleaning.prune(self._alias, what, since=since)
 
-    def _lately(self, age: timedelta = timedelta(0)) -> str:
-        """Return the time behind which lie the rows that have come of age since the last two passes."""
-        return cleaning.time_ago(self._alias, age + 2 * self._config.clean_interval)
+    def _lately(self, age: timedelta = timedelta(0)) -> Place:
+        """Return the place behind which lie the rows that have come of age since the last two passes."""
+        return cleaning.place_of_age(self._alias, age + 2 * self._config.clean_interval)
 
     def _transaction(self) -> Any:
         return own_transaction(self._alias, limit=self._config.lease / 2, in_order=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -273,51 +273,62 @@ def events_of(orphan: Orphan, ended: Ended) -> Iterator[tuple[signals.Event, dic
         yield signals.task_compensated, facts
 
 
-class Removable(NamedTuple):
-    """A row that may be removed.
+class Place(NamedTuple):
+    """A place in the order in which old rows are removed.
 
     Attributes:
-        until: the time by which it may, as text.
-        name, queue: of a task that may not start any more.
-        was_asked: it was asked to stop.
+        until: a time, as text.
+        left: number of rows of exactly this time that were looked at and left. Many rows may have one time, and
+            an order by their ids, too, would sort all of these in each look.
     """
 
-    id: uuid.UUID
     until: str
-    name: str = ""
-    queue: str = ""
-    was_asked: Any = False
+    left: int = 0
+
+
+class Expired(NamedTuple):
+    """A task that may not start any more, locked. ``was_asked``: to stop."""
+
+    id: uuid.UUID
+    name: str
+    queue: str
+    was_asked: Any
 
 
 class Removed(NamedTuple):
-    """A batch of rows that were removed, in the order of their time.
+    """Result of a look at BATCH_ROWS old rows, in the order of their time.
 
     Attributes:
-        until: the last one's time, as text; None = there was none.
-        stuck: ids of the batch that could not be removed, and why.
+        rows: those that were removed; the others have to stay, are locked, or are stuck.
+        looked: number of rows that were looked at; fewer than BATCH_ROWS = there are no more.
+        place: behind the last row that was looked at; None = there was none.
+        stuck: ids of rows that could not be removed, and why.
     """
 
-    rows: list[Removable]
-    until: str | None
+    rows: Sequence[Any]
+    looked: int
+    place: Place | None
     stuck: Sequence[tuple[uuid.UUID, Exception]] = ()
 
 
-def expire(alias: str, *, keep: bool, since: str | None = None) -> Removed:
+def expire(alias: str, *, keep: bool, since: Place | None = None) -> Removed:
     """Move PENDING -> finished: a batch of tasks that may not start any more, as expired, or as cancelled if they
     were asked to stop.
 
     Args:
-        since: leave out those whose time came before it.
+        since: look only at rows behind this place.
     """
     sql = statements.EXPIRED.replace("{since}", statements.SINCE_EXPIRY if since else "")
-    found = _removable(alias, sql, since)
+    old = _old_rows(alias, sql, since)
+    rows = fetch(alias, statements.LOCK_EXPIRED, ids=old.removable) if old.removable else []
+    found = [Expired(as_uuid(one), *facts) for one, *facts in rows]
     stuck: dict[uuid.UUID, Exception] = {}
     for outcome in (Outcome.EXPIRED, Outcome.CANCELLED):
         was_asked = outcome is Outcome.CANCELLED
         ids = [one.id for one in found if bool(one.was_asked) is was_asked]
         stuck.update(_finish_expired(alias, ids, outcome, keep=keep))
     gone = [one for one in found if one.id not in stuck]
-    return Removed(gone, _last_time(found), list(stuck.items()))
+    return old.without([one.id for one in gone], gone, list(stuck.items()))
 
 
 def _finish_expired(
@@ -337,9 +348,15 @@ def _finish_expired(
             yield from _finish_expired(alias, [one], outcome, keep=keep)
 
 
-def prune(alias: str, what: Pruned, *, since: str | None = None) -> Removed:
-    """Delete a batch of tasks that finished as long ago as ``what`` says, and their steps; not those of before
-    ``since``."""
+def prune(alias: str, what: Pruned, *, since: Place | None = None) -> Removed:
+    """Delete those of a batch of tasks that finished as long ago as ``what`` says, and their steps.
+
+    Rows stay while they are the last word on something: merged into a task that has not finished, or failed
+    members of a batch that has not ended. They are looked at, too, so that any number of them stops no look.
+
+    Args:
+        since: look only at rows behind this place.
+    """
     of_queues, queues = "", {}
     if what.queue != OTHERS:
         of_queues, queues = statements.OF_QUEUES, {"queues": [what.queue]}
@@ -347,18 +364,20 @@ def prune(alias: str, what: Pruned, *, since: str | None = None) -> Removed:
         of_queues, queues = statements.OF_OTHER_QUEUES, {"queues": list(what.named)}
     sql = statements.OLD_FINISHED.replace("{since}", statements.SINCE_FINISH if since else "")
     sql = sql.replace("{of_queues}", of_queues)
-    found = _removable(alias, sql, since, age=what.age.total_seconds(), **queues)
-    if found:
-        ids = sorted(one.id for one in found)
+    old = _old_rows(alias, sql, since, age=what.age.total_seconds(), **queues)
+    locked = (
+        fetch_column(alias, statements.LOCK_FINISHED, ids=old.removable) if old.removable else []
+    )
+    if ids := sorted(as_uuid(one) for one in locked):
         execute(alias, statements.PRUNE, ids=ids)
         execute(alias, statements.FORGET_STEPS, ids=ids)
         execute(alias, statements.FORGET_WAITS, ids=ids)
-    return Removed(found, _last_time(found))
+    return old.without(ids, ids)
 
 
-def time_ago(alias: str, age: timedelta) -> str:
-    """Return what time it was ``age`` ago, by the database's clock."""
-    return str(fetch_value(alias, statements.TIME_AGO, age=age.total_seconds()))
+def place_of_age(alias: str, age: timedelta) -> Place:
+    """Return the place before all rows of this age and younger ones, by the database's clock."""
+    return Place(str(fetch_value(alias, statements.TIME_AGO, age=age.total_seconds())))
 
 
 def long_claimed(alias: str, age: timedelta) -> list[tuple[Attempt, str]]:
@@ -389,15 +408,45 @@ def forget_lost_workers(alias: str, age: timedelta) -> int:
     return execute(alias, statements.FORGET_WORKERS, ids=sorted(free))
 
 
-def _removable(alias: str, sql: str, since: str | None, **params: Any) -> list[Removable]:
+class _OldRows(NamedTuple):
+    """Rows that were looked at, in order: their ids, times, and whether they may be removed.
+
+    Attributes:
+        since: the place behind which they stand.
+    """
+
+    rows: list[tuple[uuid.UUID, str, Any]]
+    since: Place | None
+
+    @property
+    def removable(self) -> list[uuid.UUID]:
+        return sorted(one for one, _, may_go in self.rows if may_go)
+
+    def without(
+        self,
+        ids: Iterable[uuid.UUID],
+        removed: Sequence[Any],
+        stuck: Sequence[tuple[uuid.UUID, Exception]] = (),
+    ) -> Removed:
+        """Return what came of them once the rows of these ids were removed."""
+        if not self.rows:
+            return Removed(removed, 0, None, stuck)
+        until, gone = self.rows[-1][1], set(ids)
+        left = sum(time == until and one not in gone for one, time, _ in self.rows)
+        if self.since is not None and self.since.until == until:
+            left += self.since.left
+        return Removed(removed, len(self.rows), Place(until, left), stuck)
+
+
+def _old_rows(alias: str, sql: str, since: Place | None, **params: Any) -> _OldRows:
+    """Look at the next BATCH_ROWS old rows, whether or not they may be removed.
+
+    A search for those that may would walk past all others at the beginning of the index, until it takes too long.
+    """
     if since is not None:
-        params["since"] = since
-    found = fetch_as(Removable, alias, sql, limit=BATCH_ROWS, **params)
-    return [one._replace(id=as_uuid(one.id)) for one in found]
-
-
-def _last_time(found: Sequence[Removable]) -> str | None:
-    return found[-1].until if found else None
+        params["since"] = since.until
+    rows = fetch(alias, sql, limit=BATCH_ROWS, left=since.left if since else 0, **params)
+    return _OldRows([(as_uuid(one), until, may_go) for one, until, may_go in rows], since)
 
 
 class _Claim(NamedTuple):

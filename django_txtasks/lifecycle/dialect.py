@@ -27,6 +27,8 @@ class Dialect:
             an index whose condition says the same, and would then walk it from its end; but it
             goes straight to where whole rows compare, be it in another queue.
         beyond_cursor: where in that index a scan goes on. MariaDB finds no place by comparing rows.
+        waiting: of rows with an expiry, those that wait: the index of the others has no other rows. MariaDB's has,
+            and would walk past them.
         from_id, before_id: in a part of what is due in one microsecond. SQLite keeps text, which may end with
             milliseconds or microseconds; but it does find its place by comparing rows.
         utc: what ends the text of a time that is in UTC.
@@ -58,6 +60,7 @@ class Dialect:
         "t.lane = '' AND t.queue_name = %(queue)s AND t.priority < present.priority"
     )
     beyond_cursor: str = "(run_after, id) > (%(mark_time)s, %(mark_id)s)"
+    waiting: str = "AND status = 'pending'"
     from_id: str = "run_after = %(begin_time)s AND id >= %(begin_id)s"
     before_id: str = "id < %(end_id)s"
     utc: str = ""
@@ -118,6 +121,7 @@ DIALECTS = {
         skip_locked="FOR UPDATE SKIP LOCKED",
         lock="FOR UPDATE",
         share="LOCK IN SHARE MODE",
+        waiting="",
         beyond_cursor="run_after >= %(mark_time)s AND (run_after > %(mark_time)s OR id > %(mark_id)s)",
         text="char",
         by_worker="FORCE INDEX (txtasks_claimed)",

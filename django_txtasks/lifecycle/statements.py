@@ -724,12 +724,17 @@ NOTIFIED = (
 # What was removed is still in the index until it is vacuumed, and would be walked past again. (A text that kept
 # its column's name would be what is sorted by: all of the table, each time.)
 EXPIRED = """
-    SELECT id, CAST(expires_at AS {text}) AS until, task_name, queue_name, cancel_asked_at IS NOT NULL
+    SELECT id, CAST(expires_at AS {text}) AS until, status = 'pending'
       FROM txtasks_task {by_expiry}
-     WHERE status = 'pending' AND expires_at <= {now} {since} {sound_id}
-     ORDER BY expires_at LIMIT %(limit)s {skip_locked}
+     WHERE expires_at <= {now} {waiting} {since} {sound_id}
+     ORDER BY expires_at LIMIT %(limit)s OFFSET %(left)s
 """
 SINCE_EXPIRY = "AND expires_at >= %(since)s"
+# W1 may have claimed it, or another cleaner removed it, since it was looked at
+LOCK_EXPIRED = """
+    SELECT id, task_name, queue_name, cancel_asked_at IS NOT NULL FROM txtasks_task
+     WHERE id {in_ids} AND TRIM(status) = 'pending' AND expires_at <= {now} {skip_locked}
+"""
 # Claims of living workers without a time limit: reported, and never run again by themselves.
 LONG_CLAIMED = """
     SELECT id, attempt, worker, task_name, queue_name FROM txtasks_task {by_worker}
@@ -737,13 +742,17 @@ LONG_CLAIMED = """
      LIMIT %(limit)s
 """
 OLD_FINISHED = """
-    SELECT id, CAST(finished_at AS {text}) AS until FROM txtasks_finishedtask {by_finish}
-     WHERE finished_at < {ago} {since} {of_queues} {sound_id}
-       AND COALESCE((SELECT FALSE FROM txtasks_task t WHERE t.id = merged_into), TRUE)
+    SELECT id, CAST(finished_at AS {text}) AS until,
+           COALESCE((SELECT FALSE FROM txtasks_task t WHERE t.id = merged_into), TRUE)
        AND (batch IS NULL OR outcome IN ('succeeded', 'merged')
             OR COALESCE((SELECT FALSE FROM txtasks_batch b WHERE b.id = batch AND b.finished_at IS NULL), TRUE))
-     ORDER BY finished_at LIMIT %(limit)s {skip_locked}
+           {of_queues}
+      FROM (SELECT id, finished_at, merged_into, batch, outcome, queue_name FROM txtasks_finishedtask {by_finish}
+             WHERE finished_at < {ago} {since} {sound_id}
+             ORDER BY finished_at LIMIT %(limit)s OFFSET %(left)s) old
+     ORDER BY finished_at
 """
+LOCK_FINISHED = "SELECT id FROM txtasks_finishedtask WHERE id {in_ids} {skip_locked}"
 OF_QUEUES = "AND queue_name {in_queues}"
 OF_OTHER_QUEUES = "AND NOT queue_name {in_queues}"
 SINCE_FINISH = "AND finished_at >= %(since)s"
