@@ -218,6 +218,10 @@ task_enqueued = Event(
 task_claimed = Event(
     logging.DEBUG, "Task %s (%s) starts attempt %s at worker %s.", *_TASK, "attempt", "worker"
 )
+attempt_starting = Signal()
+"""Sent before the task function of each attempt, in its thread and context: for state that a site keeps in threads
+or connections. It is no event, and has no log line. An error that a receiver raises fails the attempt.
+"""
 task_finished = Event(logging.INFO, "Task %s (%s) finished at attempt %s.", *_TASK, "attempt")
 task_hook_failed = Event(
     logging.ERROR,

@@ -17,6 +17,7 @@ from django_txtasks.lifecycle import batches, engines, lanes, outcomes, workers
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.brake import brakes
 from django_txtasks.lifecycle.turn import Capacity, Scan, Subscription, TurnRequest
+from django_txtasks.signals import attempt_starting
 from django_txtasks.worker.limits import TimeLimit
 from django_txtasks.worker.outcome_buffer import emit
 from django_txtasks.worker.runner import call_of, failed, finished
@@ -117,6 +118,7 @@ def _run(attempt: Attempt, alias: str) -> RanTask:
     try:
         declaration = registry.get(attempt.task_name)
         call = call_of(declaration, attempt, alias, TimeLimit(None))
+        attempt_starting.send(sender=None, **attempt.facts)
         if declaration.atomic:
             with transaction.atomic(using=alias):
                 value = call()

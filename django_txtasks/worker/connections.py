@@ -7,11 +7,10 @@ The loop's own session is none of them: see ``lifecycle.sessions``.
 from __future__ import annotations
 
 import contextlib
-import functools
-import re
+import contextvars
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from django.core.cache import caches
@@ -31,6 +30,8 @@ from django_txtasks.lifecycle.database_errors import text_of
 from django_txtasks.lifecycle.database_file import is_replaced, number_replaced
 from django_txtasks.lifecycle.sessions import is_pooled
 from django_txtasks.lifecycle.transactions import begin_along
+from django_txtasks.worker.session_statements import outlives_the_task, text_of_statement
+from django_txtasks.worker.wrapper_state import WrapperState
 
 LEAST_AGE_SECONDS = 5.0
 """Seconds that a connection lives where CONN_MAX_AGE is 0: a new one for each task costs more than most tasks."""
@@ -38,8 +39,6 @@ FRESH_SECONDS = 0.1
 """Seconds for which a connection counts as usable after a task that ended well."""
 LONGEST_REST_SECONDS = 3600.0
 """Longest time between two looks at a thread's connections: Python's locks take no longer time-outs."""
-SEARCHED_CHARACTERS = 4000
-"""Characters of a statement in which something is sought that outlives it: generated SQL can be very long."""
 
 
 class NoSession(Exception):
@@ -51,7 +50,9 @@ class _Thread(threading.local):
 
     Attributes:
         note: called with each new connection; None = this thread runs no tasks.
-        has_caches: see ``share_caches``.
+        context: see ``context_of_attempt``.
+        states: what each connection object of this thread was before the attempt, by alias.
+        renewed: aliases whose session was closed since a task had changed the connection object.
         touched: aliases whose session the task has changed, or in which the database refused something.
         fresh_until: when connections are looked at before they are used, by ``time.monotonic()``.
         is_in_doubt: the last attempt has failed by an error of a database.
@@ -60,7 +61,9 @@ class _Thread(threading.local):
 
     def __init__(self) -> None:
         self.note: Callable[[str], None] | None = None
-        self.has_caches = False
+        self.context: contextvars.Context | None = None
+        self.states: dict[str, WrapperState] = {}
+        self.renewed: set[str] = set()
         self.touched: set[str] = set()
         self.fresh_until = 0.0
         self.is_in_doubt = False
@@ -70,16 +73,23 @@ class _Thread(threading.local):
 _thread = _Thread()
 
 
-def share_caches() -> None:
-    """Make the caches of this thread: each attempt has a context, and one made in it would end with it.
+def context_of_attempt() -> contextvars.Context:
+    """Return a context for one attempt: empty, but for the caches of this thread.
 
-    So would its connections. Django keeps caches in contexts, other than databases.
+    A copy of the thread's own context would share values that can be changed in place, such as the scope that
+    Sentry gives to each thread. The caches are made before, because Django keeps them in contexts: the
+    connections of caches that an attempt made would end with it.
     """
-    if not _thread.has_caches:
-        _thread.has_caches = True
-        for alias in caches:
-            with contextlib.suppress(Exception):  # the task that uses it gets the error
-                caches[alias]
+    if _thread.context is None:
+        _thread.context = contextvars.Context()
+        _thread.context.run(_make_caches)
+    return _thread.context.copy()
+
+
+def _make_caches() -> None:
+    for alias in caches:
+        with contextlib.suppress(Exception):  # the task that uses it gets the error
+            caches[alias]
 
 
 def before_attempt(note: Callable[[str], None]) -> None:
@@ -90,14 +100,40 @@ def before_attempt(note: Callable[[str], None]) -> None:
     """
     _thread.note = note
     if time.monotonic() <= _thread.fresh_until and _thread.replaced == number_replaced():
+        for state in _thread.states.values():
+            state.is_in_block = state.connection.in_atomic_block
         return
     _thread.replaced = number_replaced()
-    for connection in connections.all(initialized_only=True):
+    for connection in _all():
         if connection.connection is not None and not connection.in_atomic_block:
             if connection.is_usable() and not is_replaced(connection):
                 _asked(connection, done=True)
             else:
                 _close(connection)
+    while _thread.renewed:
+        # what comes with a new session, such as a receiver's execute wrapper, is not the next task's doing
+        with contextlib.suppress(Exception):
+            connections[_thread.renewed.pop()].ensure_connection()
+    note_states()
+
+
+def note_states() -> None:
+    """Take what the connection objects of this thread are now for what they were before the attempt."""
+    for connection in _all():
+        state = _thread.states.get(connection.alias)
+        if state is None or state.connection is not connection:
+            _watch_statements(connection)
+            _thread.states[connection.alias] = WrapperState(connection)
+        else:
+            state.note()
+
+
+def _all() -> Sequence[BaseDatabaseWrapper]:
+    """Return the connection objects of this thread, also for aliases that no task has used before."""
+    try:
+        return connections.all()
+    except Exception:  # an alias of DATABASES whose backend cannot be imported
+        return connections.all(initialized_only=True)
 
 
 def have_session(alias: str, *, wanted: bool) -> None:
@@ -114,7 +150,8 @@ def have_session(alias: str, *, wanted: bool) -> None:
 
 
 def after_attempt(*, failed: bool, error: BaseException | None = None) -> None:
-    """Leave no transaction to the next task, no session that this one has changed, and no log of its queries.
+    """Leave no transaction to the next task, no session or connection object that this one has changed, and no log
+    of its queries. A connection that was in a transaction before the attempt, as in a test, is left as it is.
 
     Args:
         failed: close all of them: what a failed attempt leaves, and whether the database still takes writes
@@ -123,20 +160,47 @@ def after_attempt(*, failed: bool, error: BaseException | None = None) -> None:
     """
     _thread.is_in_doubt = _is_of_database(error)
     now = time.monotonic()
-    for connection in connections.all(initialized_only=True):
+    for connection in _all():
         connection.queries_log.clear()
         is_open = connection.connection is not None
-        if connection.in_atomic_block or (is_open and not connection.autocommit):
-            _close(connection)
-            del connections[connection.alias]  # a block that was never left would stay open in it
+        state = _thread.states.get(connection.alias)
+        if state is not None and state.is_in_block:
+            continue
+        in_block = connection.in_atomic_block or (is_open and not connection.autocommit)
+        if state is None or state.connection is not connection or in_block or state.is_changed():
+            _renew(connection, state)
         elif is_open and (failed or _is_bent(connection)):
             _discard(connection)
+            state.note()
         elif is_open and now >= _end_of(connection):
             _close(connection)
+            state.note()
         else:
             _asked(connection, done=False)
     _thread.touched.clear()
-    _thread.fresh_until = 0.0 if failed else now + FRESH_SECONDS
+    _thread.fresh_until = 0.0 if failed or _thread.renewed else now + FRESH_SECONDS
+
+
+def _renew(connection: BaseDatabaseWrapper, state: WrapperState | None) -> None:
+    """End the session, and make the connection object what it was before the attempt.
+
+    Args:
+        state: of the object that the thread had then; None = it had none.
+    """
+    alias = connection.alias
+    if connection.connection is not None:
+        _thread.renewed.add(alias)
+    for one in (
+        connection,
+        state.connection if state else connection,
+    ):  # a task may have put another in its place
+        one.in_atomic_block = one.closed_in_transaction = False  # else it is not closed
+        _discard(one)
+    if state is None:
+        del connections[alias]
+    else:
+        connections[alias] = state.connection
+        state.renew()
 
 
 def _is_of_database(error: BaseException | None) -> bool:
@@ -158,6 +222,9 @@ def close_old() -> float | None:
         if connection.connection is not None:
             if now >= (end := _end_of(connection)):
                 _close(connection)
+                _thread.fresh_until = (
+                    0.0  # projects' connection objects may change when they are closed
+                )
             else:
                 next_one = min(next_one, end)
     return None if next_one == float("inf") else min(next_one - now, LONGEST_REST_SECONDS)
@@ -202,39 +269,11 @@ def _close(connection: BaseDatabaseWrapper) -> None:
 
 # -- what outlives a task -------------------------------------------------------------------------
 
-_BEFORE = r"(?:\s|/\*.*?\*/|--[^\n]*\n|\()*"
-_WORDS = {
-    "postgresql": r"set(?!\s+(?:local|transaction|constraints)\b)|reset|discard|deallocate|listen|load|do|call"
-    r"|declare|prepare(?!\s+transaction)|create\s+(?:(?:local|global)\s+)?temp(?:orary)?",
-    # the block with which we finish an atomic task leaves nothing
-    "mysql": r"set|lock|flush|begin(?!\s+not\s+atomic\s+(?:insert\s+into|delete\s+from)\s+txtasks_)"
-    r"|start\s+transaction|prepare|use|call|xa|handler|create\s+(?:or\s+replace\s+)?temporary",
-    "sqlite": r"pragma|attach|detach|create\s+temp(?:orary)?",
-}
-_STATEMENTS = {
-    vendor: re.compile(rf"{_BEFORE}(?:{words})\b", re.DOTALL) for vendor, words in _WORDS.items()
-}
-_CALLS = {"postgresql": ("advisory_lock", "set_config", " into temp"), "mysql": ("get_lock",)}
-_LOCAL = re.compile(r"set_config\s*\([^()]*,\s*true\s*\)")
-
-
-@functools.lru_cache(maxsize=512)
-def outlives_the_task(vendor: str, sql: str) -> bool:
-    """Say whether a statement may leave a setting, a lock, a temporary table or the like in its session.
-
-    A wrong yes costs a new connection.
-    """
-    text = _LOCAL.sub("", sql.lower())
-    begins = _STATEMENTS.get(vendor)
-    if begins is not None and any(begins.match(part) for part in text.split(";")):
-        return True
-    return any(call in text for call in _CALLS.get(vendor, ()))
-
 
 def _watch(execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: Any) -> Any:
     """Run a statement of a task; see Django's ``execute_wrapper``."""
     connection = context["connection"]
-    if outlives_the_task(connection.vendor, _text(sql, connection)[:SEARCHED_CHARACTERS]):
+    if outlives_the_task(connection.vendor, text_of_statement(sql, connection)):
         _thread.touched.add(connection.alias)
         if connection.vendor == "postgresql":
             prepared.forget(connection.connection)
@@ -249,20 +288,16 @@ def _watch(execute: Callable[..., Any], sql: Any, params: Any, many: bool, conte
         raise
 
 
-def _text(sql: Any, connection: BaseDatabaseWrapper) -> str:
-    if isinstance(sql, str):
-        return sql
-    if hasattr(sql, "as_string"):  # psycopg's sql.Composed
-        return str(sql.as_string(connection.connection))
-    return sql.decode(errors="replace") if isinstance(sql, bytes) else str(sql)
+def _watch_statements(connection: BaseDatabaseWrapper) -> None:
+    if _watch not in connection.execute_wrappers:
+        connection.execute_wrappers.insert(0, _watch)  # later ones are removed from the end
 
 
 def _opened(connection: BaseDatabaseWrapper, **_: Any) -> None:
     """Watch a new connection; what was set in it so far, by Django or the project, is not the task's doing."""
     if _thread.note is None:
         return
-    if _watch not in connection.execute_wrappers:
-        connection.execute_wrappers.insert(0, _watch)  # later ones are removed from the end
+    _watch_statements(connection)
     _thread.touched.discard(connection.alias)
     is_replaced(connection)  # notes its file
     _thread.note(connection.alias)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import contextvars
 import functools
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager
@@ -38,12 +37,14 @@ from django_txtasks.logs import current
 from django_txtasks.progress import ProgressNotes
 from django_txtasks.registry import Declaration
 from django_txtasks.retry import backoff, is_last, seconds_from
+from django_txtasks.signals import attempt_starting
 from django_txtasks.worker.connections import (
     NoSession,
     after_attempt,
     before_attempt,
+    context_of_attempt,
     have_session,
-    share_caches,
+    note_states,
 )
 from django_txtasks.worker.forked_task import await_in_this_process, call_in_this_process
 from django_txtasks.worker.limits import Interruption, TimeLimit
@@ -75,13 +76,15 @@ class Runner:
 
         In a context of its own: language, time zone and context variables that it sets end with it.
         """
-        share_caches()
-        return contextvars.copy_context().run(self._run_alone, attempt, limit)
+        return context_of_attempt().run(self._run_alone, attempt, limit)
 
     def _run_alone(self, attempt: Attempt, limit: TimeLimit) -> Ended:
         current.set(attempt.facts)
         try:
             before_attempt(self._note_session)
+            if attempt_starting.receivers:
+                attempt_starting.send(sender=None, **attempt.facts)
+                note_states()
             ended = self._attempted(attempt, limit)
         except BaseException as error:
             if type(error) is TimedOut:  # as it was raised from outside, it has no text

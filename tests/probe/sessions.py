@@ -178,3 +178,83 @@ def retry_after_query(ctx, sql):
     Run.objects.create(key=found[0][0], attempt=ctx.attempt, pid=os.getpid())
     if ctx.attempt == 1:
         raise Retry("later", after=0)
+
+
+def count_statements(execute, sql, params, many, context):
+    """Count the statements of a connection: an execute wrapper, as instrumentation has them."""
+    connection = context["connection"]
+    connection.counted = getattr(connection, "counted", 0) + 1
+    return execute(sql, params, many, context)
+
+
+def refuse_statements(execute, sql, params, many, context):
+    """Refuse each statement: an execute wrapper that a task leaves behind."""
+    raise ValueError("refused")
+
+
+BENT = {
+    "tenant": lambda one: setattr(one, "tenant", "acme"),
+    "value": lambda one: setattr(one, "force_debug_cursor", True),
+    "wrapper": lambda one: one.execute_wrappers.append(refuse_statements),
+    "method": lambda one: setattr(one, "savepoint", refuse_statements),
+    "deleted": lambda one: delattr(one, "execute_wrappers"),
+    "settings": lambda one: setattr(one, "settings_dict", {**one.settings_dict, "HOST": "nowhere"}),
+    "block": lambda one: transaction.atomic(using=one.alias).__enter__(),
+    "object": lambda one: connections.__setitem__(one.alias, one.copy()),
+}
+"""Ways to change the connection object of a thread."""
+
+
+@task(max_attempts=1)
+def bend_connection(how, *, alias="default", first=False):
+    """Change the thread's connection object and leave it so; first = before it has a session."""
+    connection = connections[alias]
+    if first:
+        connection.close()
+    else:
+        connection.ensure_connection()
+    BENT[how](connection)
+
+
+@task(atomic=True, max_attempts=1)
+def bend_connection_in_transaction(how):
+    BENT[how](connections["default"])
+
+
+@task
+async def bend_connection_async(how):
+    await sync_to_async(bend_connection.function)(how)
+
+
+def seen_of(connection):
+    """Return what can be seen of a connection object, as JSON takes it."""
+    known = ("tenant", "force_debug_cursor", "savepoint", "in_atomic_block", "counted")
+    seen = {name: repr(vars(connection).get(name)) for name in known}
+    seen["wrappers"] = [one.__name__ for one in vars(connection).get("execute_wrappers", ())]
+    return {**seen, "host": connection.settings_dict["HOST"]}
+
+
+@task(max_attempts=1)
+def see_connection(alias="default"):
+    """Return what can be seen of the thread's connection object, once it has been used."""
+    seen = seen_of(connections[alias])
+    see.function("SELECT 1", alias)
+    return seen
+
+
+@task(max_attempts=1)
+def refuse_and_fail():
+    """Leave an execute wrapper that refuses each statement, and fail by it."""
+    connections["default"].execute_wrappers.append(refuse_statements)
+    Run.objects.count()
+
+
+def pass_on(execute, sql, params, many, context):
+    """Do nothing: an execute wrapper that a receiver of ``connection_created`` adds."""
+    return execute(sql, params, many, context)
+
+
+@task(max_attempts=1)
+def commit_savepoint():
+    with transaction.atomic(), transaction.atomic():
+        Run.objects.count()

@@ -1,0 +1,113 @@
+"""State on Django's connection objects: what a task has set on one must not be there for the next task.
+
+Packages for tenants keep the tenant in such attributes. The object stays the same, because instrumentation may
+refer to it; its constructor runs again, so that all that belongs to its first state comes back.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.utils.functional import cached_property
+
+_OF_USE = frozenset({
+    "atomic_blocks", "autocommit", "close_at", "closed_in_transaction", "commit_on_exit", "connection",
+    "errors_occurred", "health_check_done", "health_check_enabled", "in_atomic_block", "isolation_level",
+    "needs_rollback", "queries_log", "rollback_exc", "run_commit_hooks_on_set_autocommit_on", "run_on_commit",
+    "savepoint_ids", "savepoint_state", "_named_cursor_idx",
+})  # fmt: skip
+"""Attributes that Django changes itself when a connection is used."""
+_OF_DJANGO = frozenset({
+    "client", "creation", "features", "force_debug_cursor", "introspection", "ops", "settings_dict", "validation",
+})  # fmt: skip
+"""Attributes of Django that instrumentation may have replaced: they stay what they were before the attempt."""
+_CONTAINERS = (list, dict, set)
+"""Types whose values are copied, since tasks may change them in place."""
+
+
+class WrapperState:
+    """Attributes of one connection object as they were before an attempt. For the thread of the connection.
+
+    Attributes:
+        is_in_block: the connection was in a transaction before the attempt, as in a test, and is left alone.
+    """
+
+    def __init__(self, connection: BaseDatabaseWrapper) -> None:
+        self.connection, self._vars = connection, vars(connection)
+        self._index()
+        self.note()
+
+    def note(self) -> None:
+        """Take the values of now for those before the attempt."""
+        if len(self._vars) != self._count:
+            self._index()
+        self._values, self._copies = self._get(self._vars), self._containers()
+        self.is_in_block = self.connection.in_atomic_block
+
+    def is_changed(self) -> bool:
+        """Say whether an attribute has another value than before the attempt, is new, or is gone.
+
+        Attributes that Django changes when a connection is used do not count. The same object counts as unchanged
+        whatever is in it, other than a list, a dict or a set.
+        """
+        if len(self._vars) != self._count and not self._has_usual_names():
+            return True
+        try:
+            return self._values != self._get(self._vars) or self._copies != self._containers()
+        except Exception:  # an attribute is gone, or a project's __eq__ raises
+            return True
+
+    def renew(self) -> None:
+        """Run the constructor of the connection, which must be closed, again.
+
+        Execute wrappers and attributes that were there before the attempt, and that the constructor does not set,
+        stay. The values of now are those before the next attempt.
+        """
+        before = dict(zip(self._names, self._values, strict=True))
+        before.update(zip(self._held, self._copies, strict=True))
+        alias = self.connection.alias
+        self._vars.clear()
+        type(self.connection).__init__(self.connection, before["settings_dict"], alias)
+        for name, value in before.items():
+            if name in _OF_DJANGO or name == "execute_wrappers" or name not in self._vars:
+                self._vars[name] = value
+        self._index()
+        self.note()
+
+    def _index(self) -> None:
+        self._count = len(self._vars)
+        names = _watched(tuple(self._vars))
+        self._names, self._get = names
+        self._held = [
+            name
+            for name in self._names
+            if type(self._vars[name]) in _CONTAINERS and name != "settings_dict"
+        ]
+
+    def _containers(self) -> list[Any]:
+        return [self._vars[name].copy() for name in self._held]
+
+    def _has_usual_names(self) -> bool:
+        """Say whether all attributes that came or went are cached properties or those of the connection's use."""
+        names = set(_watched(tuple(self._vars))[0])
+        return all(
+            _is_cached_property(type(self.connection), one)
+            for one in names.symmetric_difference(self._names)
+        )
+
+
+@functools.lru_cache(maxsize=128)
+def _watched(names: tuple[str, ...]) -> tuple[tuple[str, ...], Callable[[Any], Any]]:
+    """Return the attributes to compare, of all that a connection has, and what gets their values."""
+    watched = tuple(
+        [name for name in names if name not in _OF_USE and not name.startswith("_thread_sharing_l")]
+    )
+    return watched, operator.itemgetter(*watched)
+
+
+def _is_cached_property(kind: type, name: str) -> bool:
+    return isinstance(getattr(kind, name, None), (cached_property, functools.cached_property))
