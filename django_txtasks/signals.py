@@ -316,7 +316,7 @@ HOW_TO_DECLARE = (
 )
 names_undeclared = Event(
     logging.WARNING,
-    f"Pending tasks have names that no living worker declares: %s. {HOW_TO_DECLARE}",
+    f"Pending tasks have names that no living worker of their queue declares: %s. {HOW_TO_DECLARE}",
     "names",
 )
 worker_stopping = Event(

@@ -284,6 +284,12 @@ MUTANTS = [
     Mutant("what was claimed since a cleaner looked does not expire", "lifecycle/statements.py",
            {"     WHERE id {in_ids} AND TRIM(status) = 'pending' AND expires_at <= {now} {skip_locked}":
             "     WHERE id {in_ids} {skip_locked}"}, "test_cleaner_load.py"),
+    Mutant("unknown names: each queue asks its own workers", "lifecycle/names.py",
+           {"if name not in names[queue]": "if not any(name in one for one in names.values())"},
+           "test_unknown_names.py test_audit.py"),
+    Mutant("unknown names: a worker without names turns this off for its own queues", "lifecycle/names.py",
+           {"if names and others is not None else None": "if others is not None else None"},
+           "test_unknown_names.py"),
     Mutant("names that nobody declares are not renotified", "cleaner/renotifier.py",
            {"if one.untold and _is_in(one.task_name, names)": "if one.untold"}, "test_cleaner_load.py"),
     Mutant("a pass looks at the workers in between", "cleaner/passes.py",

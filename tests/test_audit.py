@@ -161,7 +161,7 @@ def not_recovered():
 def overdue_unserved():
     worker(queues=["mail"])
     worker(seen=timedelta(seconds=20))
-    row(due=timedelta(seconds=65))
+    row(due=JUST_NOW)
 
 
 def overdue():
@@ -177,7 +177,8 @@ def overdue_paused():
 
 def undeclared():
     worker(task_names=["orders.tasks.send_receipt"])
-    row(task_name="reports.jobs.monthly", due=-timedelta(hours=1))
+    worker(queues=["mail"], task_names=["reports.jobs.monthly"])
+    row(task_name="reports.jobs.monthly", due=LONG)
 
 
 def held_long():
@@ -203,10 +204,12 @@ def live_and_finished():
 
 
 def impossible_counts():
+    worker()
     row(attempt=9, crashes=4)
 
 
 def unreadable():
+    worker()
     row(args={"a": 1})
 
 
@@ -254,6 +257,7 @@ def test_a_real_batch_that_nobody_has_ended_is_found():
     run_due_tasks()
     assert one.status().finished_at is not None
     Worker.objects.all().delete()
+    worker()
     helpers.execute(
         "UPDATE txtasks_batch SET finished_at = NULL, created_at = '2026-01-01 00:00:00'"
     )
@@ -359,6 +363,7 @@ def test_a_real_task_that_waits_for_what_is_there_is_found():
     handle, sleeper = tasks.ask.enqueue("k"), tasks.sleep_between.enqueue("k", 86400)
     run_due_tasks()
     Worker.objects.all().delete()
+    worker()
     assert found() == {}
     helpers.execute("UPDATE txtasks_wait SET until = '2026-01-01 00:00:00' WHERE is_sleep")
     assert reported("unwoken_tasks")[0].startswith(str(sleeper.id))
@@ -378,9 +383,21 @@ def test_waits_of_more_tasks_than_a_page_has_are_looked_at():
     assert found() == {"unwoken_tasks": 1}
 
 
-def test_without_any_worker_no_queue_is_served():
-    row(due=timedelta(seconds=65))
+@pytest.mark.parametrize("where", [{}, {"lane": "mailgun"}, {"queue_name": "nowhere in TXTASKS"}])
+def test_without_any_worker_no_queue_is_served(where):
+    """Nobody has to wait for the answer: such a task is not late, nobody takes it."""
+    row(due=-LONG, **where)
+    assert found() == {}
+    row(**where)
     assert found() == {"overdue_unserved": 1}
+
+
+def test_a_name_that_its_workers_do_not_know_is_not_blamed_on_slow_workers():
+    worker(task_names=["probe.tasks.note"])
+    worker(queues=["mail"], task_names=["probe.tasks.give"])
+    row(due=LONG)
+    row(due=LONG, task_name="probe.tasks.give")
+    assert found() == {"overdue": 1, "undeclared": 1}
 
 
 def test_a_question_that_is_not_answered_in_time_is_a_finding():
@@ -422,12 +439,14 @@ def test_a_claim_whose_worker_has_no_row_is_found_after_a_lease():
     ids=["failures", "crashes", "attempts"],
 )
 def test_counts_that_cannot_be_are_found(counts):
+    worker()
     row(**counts)
     assert found() == {"impossible_counts": 1}
 
 
 @pytest.mark.parametrize("wrong", [{"args": {}}, {"kwargs": []}, {"args": 1}, {"kwargs": "text"}])
 def test_arguments_that_cannot_be_passed_are_found(wrong):
+    worker()
     row(**wrong)
     assert found() == {"unreadable": 1}
 

@@ -43,23 +43,56 @@ def test_a_name_counts_as_declared_while_a_worker_that_declares_it_lives() -> No
     task(KNOWN)
     assert names.undeclared("default", ["default"]) == {}  # nobody works: that is said otherwise
     worker(KNOWN)
-    assert names.undeclared("default", ["default"]) == {UNKNOWN: 2}
+    assert names.undeclared("default", ["default"]) == {"default": {UNKNOWN: 2}}
     assert names.undeclared("default", ["default"], [UNKNOWN]) == {}
     other = worker(UNKNOWN)
     assert names.undeclared("default", ["default"]) == {}
     Worker.objects.filter(pk=other.pk).update(seen_at=timezone.now() - timedelta(minutes=1))
-    assert names.undeclared("default", ["default"]) == {UNKNOWN: 2}
+    assert names.undeclared("default", ["default"]) == {"default": {UNKNOWN: 2}}
     Worker.objects.filter(pk=other.pk).update(seen_at=timezone.now(), lost=True)
-    assert names.undeclared("default", ["default"]) == {UNKNOWN: 2}
-    worker()  # of a release that does not say what it declares
+    assert names.undeclared("default", ["default"]) == {"default": {UNKNOWN: 2}}
+    theirs = worker()  # of a release that does not say what it declares
     assert names.undeclared("default", ["default"]) == {}
+    assert names.undeclared("default", ["default"], [KNOWN]) == {}
+    theirs.delete()
+    worker(UNKNOWN, queues="default")  # no list: somebody has written into the row
+    assert names.undeclared("default", ["default"]) == {"default": {UNKNOWN: 2}}
+    worker()
+    assert names.undeclared("default", ["default"]) == {}
+
+
+def test_a_worker_of_another_queue_declares_nothing_for_this_queue() -> None:
+    """Each queue asks its own workers, whatever others know, and those of another release count for their own."""
+    worker(KNOWN)
+    worker(UNKNOWN, queues=["mail"])
+    worker(queues=["old"])
+    task()
+    task(KNOWN, queue_name="mail", lane="a")
+    task(queue_name="old")
+    task(queue_name="unserved")
+    found = names.undeclared("default", ["default", "mail", "old", "unserved"])
+    assert found == {"default": {UNKNOWN: 1}, "mail": {KNOWN: 1}}
+    both = names.undeclared("default", ["default", "unserved"], [KNOWN])
+    assert both == {"default": {UNKNOWN: 1}, "unserved": {UNKNOWN: 1}}
+
+
+def test_the_page_of_a_task_asks_the_workers_of_its_queue() -> None:
+    worker(UNKNOWN, queues=["mail"])
+    worker(KNOWN)
+    waiting = task()
+    client = Client()
+    user = User.objects.create_superuser(uuid.uuid4().hex)
+    client.force_login(user)
+    note = "no living worker of its queue declares this name"
+    assert note in client.get(f"{TASKS}{waiting.pk}/change/").content.decode()
+    user.delete()
 
 
 def test_each_queue_and_priority_is_looked_at_from_its_oldest_row(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(names, "ROWS_PER_PRIORITY", 2)
-    worker(KNOWN)
+    worker(KNOWN, queues=["default", "mail", "empty"])
     old = timezone.now() - timedelta(hours=1)
     for queue, priority in (("default", 0), ("default", 7), ("mail", -3)):
         for _ in range(5):
@@ -69,8 +102,10 @@ def test_each_queue_and_priority_is_looked_at_from_its_oldest_row(
     task("held", status=Status.HELD)
     task("elsewhere", queue_name="elsewhere")
     found = names.undeclared("default", ["default", "mail", "empty"])
-    assert {"default.0", "default.7", "mail.-3"} <= found.keys()
-    assert sum(found.values()) <= 6 and not {"held", "elsewhere"} & found.keys()
+    seen = [name for names_of in found.values() for name in names_of]
+    assert {"default.0", "default.7"} <= found["default"].keys() and "mail.-3" in found["mail"]
+    assert sum(map(sum, (one.values() for one in found.values()))) <= 6
+    assert not {"held", "elsewhere"} & set(seen)
 
 
 def test_the_oldest_row_of_each_lane_is_looked_at() -> None:
@@ -79,14 +114,14 @@ def test_the_oldest_row_of_each_lane_is_looked_at() -> None:
     task(lane="a", priority=5)
     task(KNOWN, lane="b")
     task("elsewhere", lane="b", queue_name="elsewhere")
-    assert names.undeclared("default", ["default"]) == {UNKNOWN: 2}
+    assert names.undeclared("default", ["default"]) == {"default": {UNKNOWN: 2}}
 
 
 def test_a_backlog_is_not_read() -> None:
     """The head of each priority, in the order of its index, whatever the statistics are."""
     if connection.vendor != "postgresql":
         pytest.skip("only PostgreSQL says how many rows a statement read")
-    worker(KNOWN)
+    worker(KNOWN, queues=["default", "mail"])
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE txtasks_task")
         cursor.execute(
@@ -107,7 +142,7 @@ def test_a_backlog_is_not_read() -> None:
 
     with connection.execute_wrapper(explain):
         assert names.undeclared("default", ["default", "mail"]) == {
-            UNKNOWN: 6 * names.ROWS_PER_PRIORITY
+            queue: {UNKNOWN: 3 * names.ROWS_PER_PRIORITY} for queue in ("default", "mail")
         }
     assert len(read) == 6 and max(read) <= names.ROWS_PER_PRIORITY
 
@@ -117,14 +152,14 @@ def test_status_and_audit_say_so() -> None:
     task(run_after=timezone.now() + timedelta(hours=1))
     text, machine, findings = StringIO(), StringIO(), StringIO()
     call_command("txtasks_status", stdout=text)
-    said = f"Pending tasks have names that no living worker declares: {UNKNOWN} (1 or more). See"
+    said = f"names that no living worker of their queue declares: {UNKNOWN} (1 or more in queue default). See"
     assert said in text.getvalue()
     call_command("txtasks_status", json=True, stdout=machine)
-    assert json.loads(machine.getvalue())["undeclared"] == {UNKNOWN: 1}
+    assert json.loads(machine.getvalue())["undeclared"] == {"default": {UNKNOWN: 1}}
     with pytest.raises(SystemExit):
         call_command("txtasks_audit", json=True, stdout=findings)
     found = {one["name"]: one for one in json.loads(findings.getvalue())["findings"]}
-    assert found["undeclared"]["examples"] == [UNKNOWN]
+    assert found["undeclared"]["examples"] == [f"{UNKNOWN} in queue default"]
 
 
 def test_the_admin_says_so_above_the_list_and_on_the_page_of_the_task() -> None:
@@ -132,10 +167,11 @@ def test_the_admin_says_so_above_the_list_and_on_the_page_of_the_task() -> None:
     client = Client()
     user = User.objects.create_superuser(uuid.uuid4().hex)
     client.force_login(user)
-    assert "no living worker declares" not in client.get(TASKS).content.decode()
+    assert "no living worker of their queue" not in client.get(TASKS).content.decode()
     worker(KNOWN)
-    assert f"no living worker declares: {UNKNOWN} (1 or more)" in client.get(TASKS).content.decode()
-    note = "no living worker declares this name"
+    said = f"no living worker of their queue declares: {UNKNOWN} (1 or more in queue default)"
+    assert said in client.get(TASKS).content.decode()
+    note = "no living worker of its queue declares this name"
     assert note in client.get(f"{TASKS}{waiting.pk}/change/").content.decode()
     assert note not in client.get(f"{TASKS}{known.pk}/change/").content.decode()
     user.delete()
@@ -146,7 +182,7 @@ def test_a_worker_says_so_when_it_starts(caplog: pytest.LogCaptureFixture) -> No
     with caplog.at_level(logging.WARNING, logger="django_txtasks"):
         call_command("runworkers", batch=True)
     [line] = told(caplog)
-    assert f"{UNKNOWN} (1 or more)" in line
+    assert f"{UNKNOWN} (1 or more in queue default)" in line
     assert Task.objects.exists()
 
 
@@ -162,15 +198,20 @@ def test_a_cleaner_says_once_what_no_worker_has_declared_for_a_pass(
     assert not told(caplog)  # a deploy may be under way
     cleaner.run_once()
     cleaner.run_once()
-    assert len(told(caplog)) == 1 and f"declares: {UNKNOWN} (1 or more). See" in told(caplog)[0]
+    assert (
+        len(told(caplog)) == 1
+        and f"declares: {UNKNOWN} (1 or more in queue default). See" in told(caplog)[0]
+    )
     task("another")
+    task(queue_name="mail")  # known there, and in no other queue
+    worker(UNKNOWN, queues=["mail"])
     cleaner.run_once()
     cleaner.run_once()
-    assert len(told(caplog)) == 2 and "declares: another (1 or more). See" in told(caplog)[1]
+    assert len(told(caplog)) == 2 and "declares: another (1 or more in" in told(caplog)[1]
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [one for one in caplog.messages if "no living worker declares" in one]
+    return [one for one in caplog.messages if "no living worker of their queue declares" in one]
 
 
 def test_workers_start_for_the_tasks_of_a_storm_alone(monkeypatch: pytest.MonkeyPatch) -> None:

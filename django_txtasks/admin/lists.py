@@ -146,7 +146,7 @@ class TaskAdmin(TaskActions, TaskPages):
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Say above the list which names wait that no living worker declares."""
+        """Say above the list which names wait that no living worker of their queue declares."""
         found = names.undeclared(self.get_queryset(request).db, get_config().queues)
         warning = names.sentence(found) if found else ""
         waits = request.GET.get("state") == Status.PENDING or "due" in request.GET
@@ -157,10 +157,10 @@ class TaskAdmin(TaskActions, TaskPages):
     def get_object(
         self, request: HttpRequest, object_id: str, from_field: str | None = None
     ) -> Any:
-        """Return the row; says in ``is_undeclared`` if it waits and no living worker declares its name."""
+        """Return the row; ``is_undeclared`` = it waits, and no living worker of its queue declares its name."""
         found = super().get_object(request, object_id, from_field)
         if found is not None and found.status == Status.PENDING:
-            declared = names.declared(found._state.db)
+            declared = names.declared(found._state.db).get(found.queue_name)
             found.is_undeclared = declared is not None and found.task_name not in declared
         return found
 

@@ -178,7 +178,9 @@ class TaskPages(ReadOnly):
         """Show the function's name and the id below it."""
         note: Any = ""
         if getattr(task, "is_undeclared", False):
-            note = _("no living worker declares this name: the task waits until one does")
+            note = _(
+                "no living worker of its queue declares this name: the task waits until one does"
+            )
         elif task.task_name not in registry.names():
             note = _("no task with this name is declared in this code")
         return render_to_string("admin/txtasks/name.html", {"task": task, "note": note})

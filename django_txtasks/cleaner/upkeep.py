@@ -59,7 +59,9 @@ class Upkeep:
             self._removals.append(self._removal("pruned", prune, lately))
         self._running_long: set[tuple[uuid.UUID, int]] = set()
         self._last_with_steps = steps.FIRST_TASK  # looked at so far
-        self._undeclared: dict[str, int] = {}  # by name: the passes in a row that have seen it
+        self._undeclared: dict[
+            tuple[str, str], int
+        ] = {}  # by queue and name: the passes in a row that have seen it
 
     def renotify(self) -> Iterator[Counter[str]]:
         """Send hints again for tasks that have been due for two intervals."""
@@ -158,10 +160,15 @@ class Upkeep:
         yield Counter()
 
     def tell_of_undeclared_names(self) -> Iterator[Counter[str]]:
-        """Tell once of names that no living worker declares: in the second pass, since it may be a deploy."""
+        """Tell once of names that no worker of their queue declares: in the second pass, as it may be a deploy."""
         found = names.undeclared(self._alias, self._config.queues)
-        self._undeclared = {name: self._undeclared.get(name, 0) + 1 for name in found}
-        if new := {name: found[name] for name, passes in self._undeclared.items() if passes == 2}:
+        seen = [(queue, name) for queue, counts in found.items() for name in counts]
+        self._undeclared = {one: self._undeclared.get(one, 0) + 1 for one in seen}
+        new: names.Found = {}
+        for (queue, name), passes in self._undeclared.items():
+            if passes == 2:
+                new.setdefault(queue, {})[name] = found[queue][name]
+        if new:
             self._emit(signals.names_undeclared, names=names.listed(new))
         yield Counter()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Any
 
 from django.db import models
@@ -17,6 +18,7 @@ from django_txtasks.inspection import forgotten
 from django_txtasks.lifecycle import cleaners, names
 from django_txtasks.lifecycle.pausing import paused_queues
 from django_txtasks.lifecycle.schedule_status import status_of_schedules
+from django_txtasks.lifecycle.workers import texts
 from django_txtasks.models import FinishedTask, Status, Task, Worker
 
 
@@ -64,14 +66,27 @@ class View:
         return self.tasks.filter(status=Status.PENDING, run_after__lt=due)
 
     def overdue(self) -> models.QuerySet[Task]:
-        """Those of them that neither a pause nor a lane explains."""
-        return self.late().filter(lane="").exclude(queue_name__in=paused_queues(self.alias))
+        """Those of them in served queues that neither a pause, nor a lane, nor an unknown name explains."""
+        overdue = self.late().filter(lane="", queue_name__in=self.served())
+        for queue, found in self.undeclared.items():
+            overdue = overdue.exclude(queue_name=queue, task_name__in=list(found))
+        return overdue.exclude(queue_name__in=paused_queues(self.alias))
+
+    def unserved(self) -> models.QuerySet[Task]:
+        """Due tasks of queues that no living worker serves, and that no person has paused."""
+        due = self.tasks.filter(status=Status.PENDING, run_after__lte=self.now)
+        return due.exclude(queue_name__in={*self.served(), *paused_queues(self.alias)})
+
+    @cached_property
+    def undeclared(self) -> names.Found:
+        """Names of pending tasks that no living worker of their queue declares."""
+        return names.undeclared(self.alias, self.config.queues)
 
     def served(self) -> list[str]:
         """Return the queues that some living worker serves."""
         silent = self.silent(1)
         alive = [one for one in self.workers if not one.lost and one not in silent]
-        return sorted({queue for one in alive for queue in one.queues})
+        return sorted({queue for one in alive for queue in texts(one.queues)})
 
     def _silence(self, worker: Worker) -> float:
         return float((self.now - worker.seen_at).total_seconds())
@@ -170,17 +185,17 @@ QUESTIONS = (
     ),
     Question(
         "overdue_unserved",
-        "overdue tasks in queues that no living worker serves",
+        "due tasks in queues that no living worker serves",
         "They wait for a worker that does not exist.",
         "Start one: manage.py runworkers, if need be with --queue. Look at its --exclude-queue.",
-        lambda view: view.overdue().exclude(queue_name__in=view.served()),
+        lambda view: view.unserved(),
     ),
     Question(
         "overdue",
         "overdue tasks in queues that are served",
-        "Workers are too few or too slow, or are of an older release that does not know these tasks.",
-        "Look at the names in the admin. Known ones: more workers. Unknown ones: deploy the workers.",
-        lambda view: view.overdue().filter(queue_name__in=view.served()),
+        "Workers are too few or too slow. (Tasks whose names they do not know are a finding of their own.)",
+        "Start more workers, or more threads for each. manage.py txtasks_explain says what one task waits for.",
+        lambda view: view.overdue(),
     ),
     Question(
         "overdue_paused",
@@ -192,11 +207,13 @@ QUESTIONS = (
     ),
     Question(
         "undeclared",
-        "names of pending tasks that no living worker declares",
-        "Nobody asks for them: their module is not imported where the workers run, or the workers are of an older "
-        "release.",
+        "names of pending tasks that no living worker of their queue declares",
+        "The workers of these queues do not import the modules of these tasks, are of an older release, or were "
+        "told by --task or --exclude-task to leave these tasks out.",
         signals.HOW_TO_DECLARE,
-        lambda view: list(names.undeclared(view.alias, view.config.queues)),
+        lambda view: [
+            f"{name} in queue {queue}" for queue, found in view.undeclared.items() for name in found
+        ],
     ),
     Question(
         "held_long",

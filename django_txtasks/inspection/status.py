@@ -81,7 +81,8 @@ class Snapshot:
 
     Attributes:
         finished: how many have succeeded in the last 5 minutes; None = they are not kept.
-        undeclared: at least so many pending tasks of each name that no living worker declares.
+        undeclared: by queue, names that none of its living workers declares, and how many pending tasks of each
+            were seen: at least so many wait.
     """
 
     database: str
@@ -89,7 +90,7 @@ class Snapshot:
     workers: WorkerStatus
     cleaners: CleanerStatus
     finished: int | None = field(default=None)
-    undeclared: dict[str, int] = field(default_factory=dict)
+    undeclared: names.Found = field(default_factory=dict)
 
     @property
     def dead(self) -> int:

@@ -1,13 +1,14 @@
-"""Names of tasks that wait, and that no living worker declares. Reads a few rows of each queue, never a backlog.
+"""Names of tasks that wait, and that no living worker of their queue declares.
 
-A task whose module nothing imports waits without a word: its row is sound, and no worker asks for its name. Such
-rows grow old, so they stand at the head of their queue and priority, which is where this looks.
+A task whose module its workers do not import waits without an error: its row is sound, and no worker of its queue
+asks for its name. Such rows grow old, so they stand at the head of their queue and priority. This module reads a
+few rows from there, never a backlog.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import timedelta
 from itertools import islice
 
@@ -15,9 +16,10 @@ from django.db import connections
 
 from django_txtasks import signals
 from django_txtasks.lifecycle import lane_buckets
-from django_txtasks.lifecycle.execute import fetch, fetch_column
+from django_txtasks.lifecycle.execute import fetch
 from django_txtasks.lifecycle.priorities import pending_priorities
 from django_txtasks.lifecycle.transactions import own_transaction
+from django_txtasks.lifecycle.workers import texts
 from django_txtasks.models import DatabaseNow, Worker
 
 ROWS_PER_PRIORITY = 200
@@ -26,7 +28,10 @@ MAX_PRIORITIES = 10
 """Priorities that are looked at of a queue: the highest."""
 ROWS_IN_LANES = 200
 MAX_WORKERS = 1000
+MAX_NAMES_SAID = 10
 STATEMENT_TIMEOUT = timedelta(seconds=5)
+Found = dict[str, dict[str, int]]
+"""By queue and name, the number of pending tasks that were seen."""
 
 # What stands in brackets is for PostgreSQL: see dialect.to_queue.
 _HEAD = """
@@ -34,52 +39,67 @@ _HEAD = """
      WHERE status = 'pending' AND lane = '' AND queue_name = %(queue)s AND priority = %(priority)s {bounds}
      ORDER BY run_after, id LIMIT %(limit)s
 """
-_NAMES_OF = "SELECT task_name FROM txtasks_task WHERE id {in_ids}"
+_NAMES_OF = "SELECT queue_name, task_name FROM txtasks_task WHERE id {in_ids}"
 _BOUNDS = """
        AND (status, lane, queue_name, priority) >= ('pending', '', %(queue)s, %(priority)s)
        AND (status, lane, queue_name, priority) <= ('pending', '', %(queue)s, %(priority)s)
 """
 
 
-def declared(alias: str) -> set[str] | None:
-    """Return the names that living workers declare; None = there is no worker that says so."""
+def declared(alias: str) -> dict[str, set[str] | None]:
+    """Return, for each queue that a living worker serves, the names that its workers declare; None = all.
+
+    A worker that does not say what it declares (an older release) may declare any name, in its own queues.
+    """
     workers = Worker.objects.using(alias).filter(lost=False).annotate(now=DatabaseNow())
-    found = [
-        worker.task_names
-        for worker in workers.only("task_names", "seen_at", "lease")[:MAX_WORKERS]
-        if not worker.is_silent(worker.now)
-    ]
-    if not all(found):  # one of an older release
-        return None
-    return {name for names in found for name in names} if found else None
+    found: dict[str, set[str] | None] = {}
+    for worker in workers.only("queues", "task_names", "seen_at", "lease")[:MAX_WORKERS]:
+        if worker.is_silent(worker.now):
+            continue
+        names = texts(worker.task_names)
+        for queue in texts(worker.queues):
+            others = found.get(queue, set())
+            found[queue] = others | names if names and others is not None else None
+    return found
 
 
-def undeclared(alias: str, queues: Iterable[str], known: Iterable[str] = ()) -> dict[str, int]:
-    """Return how many pending tasks of each name that no living worker declares were seen: at least so many wait.
+def undeclared(alias: str, queues: Iterable[str], known: Iterable[str] = ()) -> Found:
+    """Return, by queue, how many pending tasks of each name were seen that no living worker of the queue declares.
+
+    At least so many wait. A queue that no living worker serves is left out: other reports name such queues.
 
     Args:
-        known: names of a worker that is about to start.
+        known: names of a worker that is about to start, and to serve these queues.
     """
-    names = declared(alias)
-    names = set(known) if names is None else names.union(known)
-    if not names:
-        return {}
-    seen = _waiting(alias, queues)
-    return {name: count for name, count in sorted(seen.items()) if name not in names}
+    able, starting = declared(alias), set(known)
+    names = {
+        queue: theirs | starting
+        for queue in queues
+        if (theirs := able.get(queue, set())) is not None and (theirs or starting)
+    }
+    found: Found = {}
+    for (queue, name), count in sorted(_waiting(alias, names).items()) if names else ():
+        if name not in names[queue]:
+            found.setdefault(queue, {})[name] = count
+    return found
 
 
-def sentence(found: dict[str, int]) -> str:
+def sentence(found: Found) -> str:
     """Return what was found, for people."""
     return signals.names_undeclared.sentence % listed(found)
 
 
-def listed(found: dict[str, int]) -> str:
-    """Return the first names and how many pending tasks of each were seen, for people."""
-    few = ", ".join(f"{name} ({count} or more)" for name, count in list(found.items())[:10])
-    return f"{few}, …" if len(found) > 10 else few
+def listed(found: Found) -> str:
+    """Return the first names, their queues, and how many pending tasks of each were seen, for people."""
+    said = [
+        f"{name} ({count} or more in queue {queue})"
+        for queue, names in found.items()
+        for name, count in names.items()
+    ]
+    return ", ".join(said[:MAX_NAMES_SAID]) + ", …" * (len(said) > MAX_NAMES_SAID)
 
 
-def _waiting(alias: str, queues: Iterable[str]) -> Counter[str]:
+def _waiting(alias: str, queues: Collection[str]) -> Counter[tuple[str, str]]:
     vendor = connections[alias].vendor
     if vendor != "postgresql":  # where a transaction that reads may keep others waiting
         forced = "FORCE INDEX (txtasks_pending)" * (vendor == "mysql")
@@ -89,19 +109,23 @@ def _waiting(alias: str, queues: Iterable[str]) -> Counter[str]:
 
 
 def _heads(
-    alias: str, queues: Iterable[str], *, forced: str = "", bounds: str = ""
-) -> Counter[str]:
+    alias: str, queues: Collection[str], *, forced: str = "", bounds: str = ""
+) -> Counter[tuple[str, str]]:
     sql = _HEAD.replace("{forced}", forced).replace("{bounds}", bounds)
-    found: Counter[str] = Counter()
+    found: Counter[tuple[str, str]] = Counter()
     for queue in queues:
         for priority in islice(pending_priorities(alias, queue), MAX_PRIORITIES):
             rows = fetch(alias, sql, queue=queue, priority=priority, limit=ROWS_PER_PRIORITY)
-            found.update(name for (name,) in rows)
+            found.update((queue, name) for (name,) in rows)
     return found
 
 
-def _heads_of_lanes(alias: str, queues: Iterable[str]) -> Counter[str]:
+def _heads_of_lanes(alias: str, queues: Collection[str]) -> Counter[tuple[str, str]]:
     """Count the names of the oldest rows of lanes, one of each queue and priority."""
     buckets, _ = lane_buckets.look(alias, "")
     ids = [one.first_id for one in buckets if one.queue_name in queues][:ROWS_IN_LANES]
-    return Counter(fetch_column(alias, _NAMES_OF, ids=ids)) if ids else Counter()
+    return (
+        Counter((queue, name) for queue, name in fetch(alias, _NAMES_OF, ids=ids))
+        if ids
+        else Counter()
+    )
