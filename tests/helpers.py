@@ -297,6 +297,18 @@ def do_not_wait_for_locks() -> None:
         execute("SET SESSION innodb_lock_wait_timeout = 1")
 
 
+def somebody_waits():
+    """Say whether a session waits for a lock, as the database itself says."""
+    sql = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+    if connection.vendor == "mysql":
+        # innodb_trx stays as it was while it is looked at again and again
+        sql = """SELECT count(*) FROM information_schema.processlist
+                  WHERE command = 'Query' AND db = DATABASE() AND id <> CONNECTION_ID() AND time_ms > 300"""
+    with connection.cursor() as cursor:
+        cursor.execute(sql)
+        return cursor.fetchone()[0]
+
+
 def patiently(work: Callable[[], Any]) -> Any:
     """Run a transaction again when the database asks for it, or SQLite was locked for long, as workers do."""
     from django_txtasks.lifecycle.database_errors import is_repeatable, took_too_long

@@ -1,8 +1,10 @@
 """Batches: what the end of many tasks enqueues, exactly once, whoever ends the last of them."""
 
 import contextlib
+import itertools
 import threading
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import helpers
@@ -537,6 +539,92 @@ def test_a_look_that_began_before_the_last_end_sees_it_after_the_lock():
     session.__exit__(None, None, None)
     assert not events()
     assert Batch.objects.get().finished_at is None
+
+
+class Moves:
+    """Makes moves in another thread's session, each before a chosen statement about our tables."""
+
+    def __init__(self, other, moves=()):
+        self.other, self.moves, self.statements = other, list(moves), 0
+
+    def __call__(self, execute, sql, params, many, context):
+        if "txtasks_" not in sql:
+            return execute(sql, params, many, context)
+        while self.moves and self.moves[0][0] <= self.statements:
+            self.other.submit(self.moves.pop(0)[1]).result(helpers.PATIENCE)
+        self.statements += 1
+        return execute(sql, params, many, context)
+
+
+def dead_member(worker):
+    """A batch whose one member is dead; the three moves by which this member is revived and dies once more."""
+    with batch(name="b", on_success=tasks.tell_of_batch, on_failure=tasks.tell_of_batch) as b:
+        task_id = tasks.note.enqueue().id
+    claimed = []
+
+    def claim():
+        with transaction.atomic():
+            claimed.extend(helpers.claim(worker, hinted=[task_id]).claimed)
+        assert [one.task_id for one in claimed] == [task_id]
+
+    def bury():
+        with transaction.atomic():
+            done = [Ended(attempt=claimed.pop(), arrow=Arrow.BURY, error={"type": "x"})]
+            recorded = outcomes.record("default", done, config=get_config())
+        assert len(recorded.done) == 1
+
+    claim()
+    bury()
+    return b, (lambda: operators.revive("default", [task_id]), claim, bury)
+
+
+@pytest.mark.skipif(connection.vendor == "sqlite", reason="nobody else writes while SQLite looks")
+def test_no_batch_ends_as_a_success_whatever_a_dead_member_does_between_two_statements():
+    worker = worker_row()
+    with ThreadPoolExecutor(1) as other:
+        counted = Moves(other)
+        b, _ = dead_member(worker)
+        with connection.execute_wrapper(counted):
+            batches.look("default", b.id)
+        assert counted.statements > 3
+        places = range(1, counted.statements + 1)
+        for when in itertools.combinations_with_replacement(places, 3):
+            b, steps = dead_member(worker)
+            with connection.execute_wrapper(Moves(other, zip(when, steps, strict=True))):
+                batches.look("default", b.id)
+            assert b.status().has_failed in {True, None}, f"moves before the statements {when}"
+        other.submit(connections.close_all).result(helpers.PATIENCE)
+
+
+@pytest.mark.skipif(connection.vendor == "sqlite", reason="nobody else writes while SQLite looks")
+def test_a_member_that_is_revived_while_its_batch_ends_adds_none():
+    """It is revived and claimed between the question for members and the end; it waits for that end."""
+    b, (revive, _, _) = dead_member(worker_row())
+    task_id, worker, outcome = Task.objects.get().pk, worker_row(), []
+
+    def add():
+        with transaction.atomic():
+            (attempt,) = helpers.claim(worker, hinted=[task_id]).claimed
+        with pytest.raises(BatchEnded), context_of(attempt).batch():
+            tasks.note.enqueue("added")
+        outcome.append("refused")
+
+    def before_the_end(execute, sql, params, many, context):
+        if sql.lstrip().startswith("UPDATE txtasks_batch"):
+            revive_elsewhere.submit(revive).result(helpers.PATIENCE)
+            added.append(revive_elsewhere.submit(add))
+            helpers.wait_until(lambda: helpers.somebody_waits() or added[0].done())
+        return execute(sql, params, many, context)
+
+    added = []
+    with ThreadPoolExecutor(1) as revive_elsewhere:
+        with connection.execute_wrapper(before_the_end):
+            batches.look("default", b.id)
+        added[0].result(helpers.PATIENCE)
+        revive_elsewhere.submit(connections.close_all).result(helpers.PATIENCE)
+    assert outcome == ["refused"]
+    assert b.status().has_failed is True
+    assert not Task.objects.filter(batch=b.id, attempt=0).exists()
 
 
 def test_ended_batches_are_forgotten_after_a_while(txtasks):

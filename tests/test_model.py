@@ -268,23 +268,25 @@ def test_each_rule_of_a_lane_is_needed(without, broken):
 # -- batches -----------------------------------------------------------------------------------------------
 
 
-def batch_verdict(crashes=2, **rules):
-    """Three members, of which some die, are revived, or add others, and doors that die before they look."""
+def batch_verdict(crashes=1, until="", **rules):
+    """Members, of which some die, are revived or discarded, or add others, and doors that die before they look."""
     return check(
-        batches.BatchState(3, adds=2, revives=1, crashes=crashes),
+        batches.BatchState(2, adds=1, revives=1, discards=1, crashes=crashes),
         lambda s: batches.steps(batches.BatchRules(**rules), s),
         {
             batches.TOLD_ONCE: lambda s: s.told <= 1,
-            batches.NONE_LEFT: lambda s: not s.broken,
+            batches.NONE_LEFT: lambda s: batches.NONE_LEFT not in s.broken,
+            batches.NO_FALSE_SUCCESS: lambda s: batches.NO_FALSE_SUCCESS not in s.broken,
         },
         settled=batches.settled,
+        until=until,
     )
 
 
 def test_a_batch_ends_once_after_its_last_member():
     verdict = batch_verdict()
     assert not verdict.traces, str(verdict)
-    assert verdict.states > 500
+    assert verdict.states > 2000
 
 
 @pytest.mark.parametrize(
@@ -294,10 +296,27 @@ def test_a_batch_ends_once_after_its_last_member():
         ("looks_again", batches.NONE_LEFT),
         ("sweeps", SETTLES),
         ("fenced_adds", batches.NONE_LEFT),
+        ("locked_adds", batches.NONE_LEFT),
     ],
 )
 def test_each_rule_of_a_batch_is_needed(without, broken):
-    assert broken in batch_verdict(**{without: False}).traces
+    assert broken in batch_verdict(until=broken, **{without: False}).traces
+
+
+@pytest.mark.parametrize(
+    "questions",
+    [
+        (batches.LIVE, batches.FAILED),
+        (batches.FAILED, batches.LIVE),
+        (batches.LIVE, batches.FAILED, batches.LIVE),
+        (frozenset({"waiting"}), batches.ALL - {"waiting"}),
+        (batches.ALL - {"dead"}, frozenset({"dead"})),
+    ],
+    ids=["live, failed", "failed, live", "live twice", "waiting apart", "dead apart"],
+)
+def test_a_batch_that_asks_for_its_members_by_several_statements_ends_as_a_false_success(questions):
+    verdict = batch_verdict(until=batches.NO_FALSE_SUCCESS, questions=questions)
+    assert batches.NO_FALSE_SUCCESS in verdict.traces
 
 
 def test_who_looks_before_he_commits_may_leave_a_batch_to_the_cleaner():

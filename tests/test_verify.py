@@ -706,7 +706,7 @@ from settings_for_tests import *
 from django_txtasks.lifecycle import statements
 
 statements.RETRY = "DELETE FROM txtasks_task WHERE id = %(id)s AND status = 'claimed'"
-statements.FAILED_MEMBERS = ("SELECT 1",)
+statements.STATE_OF_BATCH = "SELECT NULL, 1, 1"
 for name in ("END_WAIT", "END_WAIT_AHEAD"):
     setattr(statements, name, getattr(statements, name).replace("%(value)s", "'7'"))
 """

@@ -62,18 +62,6 @@ def ask(attempt, name="answer", timeout=None):
         return ended(attempt, Arrow.SUSPEND, awaited=error.name)
 
 
-def somebody_waits():
-    """Say whether a session waits for a lock, as the database itself says."""
-    sql = "SELECT count(*) FROM pg_locks WHERE NOT granted"
-    if connection.vendor == "mysql":
-        # innodb_trx stays as it was while it is looked at again and again
-        sql = """SELECT count(*) FROM information_schema.processlist
-                  WHERE command = 'Query' AND db = DATABASE() AND id <> CONNECTION_ID() AND time_ms > 300"""
-    with connection.cursor() as cursor:
-        cursor.execute(sql)
-        return cursor.fetchone()[0]
-
-
 def is_due(task_id):
     return Task.objects.due().filter(pk=task_id).exists()
 
@@ -394,7 +382,7 @@ def test_a_value_waits_for_a_worker_that_gives_the_row_back():
     with ExitStack() as thread, transaction.atomic():
         record(outcome)
         thread.enter_context(helpers.second_session(lambda: results.append(_end(attempt))))
-        helpers.wait_until(somebody_waits)
+        helpers.wait_until(helpers.somebody_waits)
     assert results == [(True, [(attempt.task_id, "default")])]  # workers are told
     assert is_due(attempt.task_id)
 
@@ -501,7 +489,7 @@ def test_who_asks_while_a_value_is_on_its_way_gets_it():
         assert brought.wait(30)
         thread = threading.Thread(target=asks)
         thread.start()
-        helpers.wait_until(somebody_waits)
+        helpers.wait_until(helpers.somebody_waits)
         commit.set()
     thread.join(30)
     assert answers == [1]
@@ -522,7 +510,7 @@ def test_of_two_values_at_once_the_first_counts():
         assert brought.wait(30)
         thread = threading.Thread(target=_bring, args=(handle.id, results))
         thread.start()
-        helpers.wait_until(somebody_waits)
+        helpers.wait_until(helpers.somebody_waits)
         commit.set()
     thread.join(30)
     assert results == [True, False]

@@ -97,9 +97,10 @@ def end(alias: str, batch: uuid.UUID) -> FollowUps:
         The tasks that were enqueued; none if it has ended already.
     """
     for name, hooks in fetch(alias, statements.LOCK_BATCH, batch=batch):
-        if live_member(alias, batch):
+        ((live, dead, failure),) = fetch(alias, statements.STATE_OF_BATCH, batch=batch)
+        if live is not None:
             break
-        failed = any(fetch(alias, sql, batch=batch) for sql in statements.FAILED_MEMBERS)
+        failed = dead is not None or failure is not None
         if not execute(alias, statements.END_BATCH, batch=batch, failed=failed):
             break
         specs = read_hooks(hooks)
@@ -220,15 +221,9 @@ def counts(alias: str, batch: uuid.UUID, most: int) -> Counter[str]:
     Args:
         most: look at so many live ones, and at so many that succeeded and that failed.
     """
-    live = dict(fetch(alias, statements.LIVE_OF_BATCH, batch=batch, limit=most))
     found: Counter[str] = Counter()
-    for state, count in live.items():
-        found[_KIND[state]] += count
-    for kind, outcomes in (("succeeded", SUCCEEDED), ("failed", FAILED)):
-        ((count,),) = fetch(
-            alias, statements.ENDED_OF_BATCH, batch=batch, outcomes=outcomes, limit=most
-        )
-        found[kind] += count
+    for state, count in fetch(alias, statements.COUNTS_OF_BATCH, batch=batch, limit=most):
+        found[_KIND.get(state, state)] += count
     return found
 
 

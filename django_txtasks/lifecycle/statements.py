@@ -354,12 +354,15 @@ LOCK_BATCH = (
 )
 # What is not live and has not failed has succeeded, so that of what succeeded nothing need be kept.
 _FAILED_OUTCOMES = "('cancelled', 'discarded', 'expired')"
-FAILED_MEMBERS = (
-    "SELECT id FROM txtasks_task {by_batch}"
-    " WHERE batch = %(batch)s AND NOT (status = 'claimed') AND TRIM(status) = 'dead' LIMIT 1",
-    "SELECT id FROM txtasks_finishedtask {by_ended}"
-    f" WHERE batch = %(batch)s AND outcome IN {_FAILED_OUTCOMES} LIMIT 1",
-)
+# A live member, a dead one, and one that has failed otherwise, in one snapshot. W2 may revive, claim and bury a
+# dead member meanwhile: two statements, in either order, would both miss it, and the batch would end as a success.
+STATE_OF_BATCH = f"""
+    {LIVE_MEMBER},
+           (SELECT id FROM txtasks_task {{by_batch}}
+             WHERE batch = %(batch)s AND NOT (status = 'claimed') AND TRIM(status) = 'dead' LIMIT 1),
+           (SELECT id FROM txtasks_finishedtask {{by_ended}}
+             WHERE batch = %(batch)s AND outcome IN {_FAILED_OUTCOMES} LIMIT 1)
+"""
 END_BATCH = """
     UPDATE txtasks_batch SET finished_at = {now}, failed = %(failed)s WHERE id = %(batch)s AND finished_at IS NULL
 """
@@ -370,7 +373,11 @@ LOCK_MEMBER = """
      WHERE t.id = %(id)s AND t.attempt = %(attempt)s AND t.worker = %(worker)s
        AND TRIM(t.status) = 'claimed' {lock}
 """
-BATCH_IS_OPEN = "SELECT name FROM txtasks_batch WHERE id = %(batch)s AND finished_at IS NULL"
+# W2 has asked which members there are, and a dead one was revived since: W1, which runs that member, waits until
+# W2 has ended the batch, and adds none. The lock is shared, so members that add do not wait for each other.
+BATCH_IS_OPEN = (
+    "SELECT name FROM txtasks_batch WHERE id = %(batch)s AND finished_at IS NULL {share}"
+)
 BATCHES_OF = "SELECT DISTINCT batch FROM txtasks_task WHERE id {in_ids} AND batch IS NOT NULL"
 # C looks after those whose last member was ended by somebody who died before he looked, or does not know batches.
 OPEN_BATCHES = """
@@ -382,7 +389,8 @@ WITHOUT_LIVE_MEMBER = f"""
      WHERE b.id {{in_ids}} AND b.finished_at IS NULL
        AND COALESCE(({_WAITING_MEMBER}), ({_RUNNING_MEMBER})) IS NULL
 """.replace("<batch>", "b.id")
-LIVE_OF_BATCH = """
+# In one snapshot, so that a member that moves meanwhile is counted once.
+COUNTS_OF_BATCH = """
     SELECT state, COUNT(*) FROM (
         SELECT TRIM(status) AS state FROM txtasks_task {by_batch}
          WHERE batch = %(batch)s AND NOT (status = 'claimed') LIMIT %(limit)s) AS m GROUP BY state
@@ -390,11 +398,15 @@ LIVE_OF_BATCH = """
     SELECT 'claimed', COUNT(*) FROM (
         SELECT 1 FROM txtasks_task {by_running_member}
          WHERE batch = %(batch)s AND status = 'claimed' LIMIT %(limit)s) AS r
-"""
-ENDED_OF_BATCH = """
-    SELECT COUNT(*) FROM (SELECT 1 FROM txtasks_finishedtask {by_ended}
-                           WHERE batch = %(batch)s AND outcome {in_outcomes} LIMIT %(limit)s) AS m
-"""
+    UNION ALL
+    SELECT 'succeeded', COUNT(*) FROM (
+        SELECT 1 FROM txtasks_finishedtask {by_ended}
+         WHERE batch = %(batch)s AND outcome = 'succeeded' LIMIT %(limit)s) AS s
+    UNION ALL
+    SELECT 'failed', COUNT(*) FROM (
+        SELECT 1 FROM txtasks_finishedtask {by_ended}
+         WHERE batch = %(batch)s AND outcome IN <failed> LIMIT %(limit)s) AS f
+""".replace("<failed>", _FAILED_OUTCOMES)
 OLD_BATCHES = """
     SELECT id FROM txtasks_batch {by_end}
      WHERE finished_at < {ago} ORDER BY finished_at LIMIT %(limit)s {skip_locked}
