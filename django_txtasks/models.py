@@ -9,6 +9,7 @@ from typing import Any
 from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
+from django.db.models.lookups import IContains
 from django.utils.translation import gettext_lazy as _
 
 
@@ -72,13 +73,32 @@ class TaskId(models.UUIDField):  # type: ignore[type-arg]
 
 
 class ExactText(models.CharField):  # type: ignore[type-arg]
-    """Text that is compared as it is: MariaDB and MySQL take capitals for the same otherwise."""
+    """Text that a decision depends on: all databases compare it exactly, as Python does.
+
+    The usual collations of MariaDB and MySQL ignore case, accents and spaces at the end.
+    """
 
     def db_type(self, connection: Any) -> Any:
+        """Return the type of the column; on MariaDB and MySQL with a collation that ignores nothing."""
         column = super().db_type(connection)
         if connection.vendor != "mysql":
             return column
-        return f"{column} CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
+        return f"{column} CHARACTER SET utf8mb4 COLLATE {exact_collation(connection)}"
+
+
+def exact_collation(connection: Any) -> str:
+    """Return the collation of MariaDB or MySQL that compares each character, spaces at the end too."""
+    return "utf8mb4_nopad_bin" if connection.mysql_is_mariadb else "utf8mb4_0900_bin"
+
+
+@ExactText.register_lookup
+class ContainsInAnyCase(IContains):
+    """Search as people do: on MariaDB and MySQL ``icontains`` relies on the column's collation."""
+
+    def as_mysql(self, compiler: Any, connection: Any) -> Any:
+        """Return the comparison in a collation that ignores case."""
+        sql, params = self.as_sql(compiler, connection)
+        return f"{sql} COLLATE utf8mb4_general_ci", params
 
 
 class LaneName(ExactText):
@@ -145,8 +165,8 @@ class TaskColumns(models.Model):
     """Columns that a task keeps for life, in its live row and in its finished one."""
 
     id = TaskId(primary_key=True, editable=False)
-    task_name = models.CharField(max_length=200)
-    queue_name = models.CharField(max_length=100, db_default="default")
+    task_name = ExactText(max_length=200)
+    queue_name = ExactText(max_length=100, db_default="default")
     priority = models.SmallIntegerField(db_default=0)
     args = models.JSONField(db_default=models.Value([], models.JSONField()))
     kwargs = models.JSONField(db_default=models.Value({}, models.JSONField()))
@@ -174,10 +194,10 @@ class TaskColumns(models.Model):
 class Task(TaskColumns):
     """One unit of work that has not finished. Only ``id`` and ``task_name`` have no default."""
 
-    status = models.CharField(max_length=10, choices=Status, db_default=Status.PENDING)
+    status = ExactText(max_length=10, choices=Status, db_default=Status.PENDING)
     max_attempts = models.PositiveSmallIntegerField(db_default=5)
     max_crashes = models.PositiveSmallIntegerField(db_default=3)
-    on_crash = models.CharField(max_length=10, choices=OnCrash, db_default=OnCrash.DEAD)
+    on_crash = ExactText(max_length=10, choices=OnCrash, db_default=OnCrash.DEAD)
     timeout = models.FloatField(null=True, help_text=_("seconds that one attempt may take"))
     expires_at = Moment(null=True, help_text=_("no attempt starts after it"))
     hooks = models.JSONField(
@@ -263,14 +283,14 @@ class Task(TaskColumns):
     def is_compensated(self) -> bool:
         """Whether it is one of ``compensated()``."""
         most = {OnCrash.COMPENSATE: 1, OnCrash.RETRY_THEN_COMPENSATE: self.max_crashes}
-        crashes = most.get(self.on_crash)  # type: ignore[call-overload]
+        crashes = most.get(self.on_crash)
         return self.status == Status.DEAD and crashes is not None and self.crashes >= crashes
 
 
 class FinishedTask(TaskColumns):
     """History: a task that succeeded, or that a person cancelled or discarded."""
 
-    outcome = models.CharField(max_length=10, choices=Outcome)
+    outcome = ExactText(max_length=10, choices=Outcome)
     finished_at = Moment(db_default=DatabaseNow())
     result = models.JSONField(null=True)
     merged_into = TaskId(null=True, help_text=_("the task of the same unique key that ran instead"))
@@ -363,7 +383,7 @@ class EndedWorker(models.Model):
 class PausedQueue(models.Model):
     """A queue of which no task starts, until a person resumes it: then the row is gone."""
 
-    queue_name = models.CharField(_("queue"), max_length=100, primary_key=True)
+    queue_name = ExactText(_("queue"), max_length=100, primary_key=True)
     paused_at = Moment(db_default=DatabaseNow())
     paused_by = models.CharField(max_length=150, db_default="")
     reason = models.CharField(
@@ -442,8 +462,8 @@ class Schedule(models.Model):
     """
 
     name = LaneName(_("name"), max_length=200, primary_key=True)
-    task_name = models.CharField(max_length=200)
-    queue_name = models.CharField(max_length=100, db_default="default")
+    task_name = ExactText(max_length=200)
+    queue_name = ExactText(max_length=100, db_default="default")
     args = models.JSONField(blank=True, db_default=models.Value([], models.JSONField()))
     kwargs = models.JSONField(blank=True, db_default=models.Value({}, models.JSONField()))
     cron = models.CharField(

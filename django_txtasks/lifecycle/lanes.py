@@ -363,7 +363,9 @@ class _Offer:
 
 def _in_fair_order(offers: Sequence[_Offer], room: int) -> list[Candidate]:
     """Choose the rows for which there is room: higher priorities first, then lanes that were served less."""
-    chosen: list[Candidate] = []
+    chosen: dict[
+        Any, Candidate
+    ] = {}  # by id: see ``engines.mariadb`` for queues that are one to a collation
     share = -(-room // len(offers)) if offers else 0
     order = [_place(offer) for offer in offers if offer.priority is not None]
     heapq.heapify(order)
@@ -371,10 +373,10 @@ def _in_fair_order(offers: Sequence[_Offer], room: int) -> list[Candidate]:
         *_, offer = heapq.heappop(order)
         row = offer.take(share)
         if row is not None:
-            chosen.append(row)
+            chosen.setdefault(row.id, row)
         if offer.allowed and offer.priority is not None:
             heapq.heappush(order, _place(offer))
-    return chosen
+    return list(chosen.values())
 
 
 def _place(offer: _Offer) -> tuple[int, float, float, str, _Offer]:

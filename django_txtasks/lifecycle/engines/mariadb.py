@@ -79,7 +79,8 @@ def turn(
             sql, params = _writing(worker, recorded.done, admission.attempts, missing, keep=keep)
             for rows in fetch_results(alias, sql, **params):
                 known |= {as_uuid(task_id) for (task_id,) in rows}
-    return _result(request, seen, admission, recorded, known)
+    filled = sum(map(len, results)) == request.capacity.width
+    return _result(request, seen, admission, recorded, known, filled=filled)
 
 
 # -- what it asks ---------------------------------------------------------------------------------
@@ -268,17 +269,18 @@ def _recorded(ended: Sequence[Ended], rows: Rows) -> Recorded:
 
 
 def _seen(results: Sequence[Rows], hinted: Rows) -> Iterator[Seen]:
-    """Yield what was looked at, each row once: what a scan has found comes first."""
-    by_scan = set()
-    for rows in results:
-        for priority, *columns in rows:
-            candidate = Candidate._make(columns)
-            by_scan.add(candidate.id)
+    """Yield what was looked at, what a scan has found first.
+
+    Each row once: a hint may name a row that the scan has found, and the collation of a table that has not been
+    migrated may take two queues of a scan for one.
+    """
+    rows = [(priority, Candidate._make(columns)) for one in results for priority, *columns in one]
+    rows += [(None, Candidate._make(columns)) for columns in hinted]
+    seen = set()
+    for priority, candidate in rows:
+        if candidate.id not in seen:
+            seen.add(candidate.id)
             yield priority, candidate
-    for row in hinted:
-        candidate = Candidate._make(row)
-        if candidate.id not in by_scan:
-            yield None, candidate
 
 
 def _result(
@@ -287,6 +289,8 @@ def _result(
     admission: Admission,
     recorded: Recorded,
     known: set[uuid.UUID],
+    *,
+    filled: bool,
 ) -> TurnResult:
     claimed, rest, blocked_queue = admission
     taken = {attempt.task_id for attempt in claimed}
@@ -298,7 +302,7 @@ def _result(
         scanned = [one for one in rows if one.priority is not None]
         cursors, backlog = request.scan.ended(
             found.passed(scanned),
-            filled=len(scanned) == request.capacity.width,
+            filled=filled,
             blocked_queue=blocked_queue,
         )
         if has_keys:  # the next turn claims them, from the same place on

@@ -119,7 +119,9 @@ def _by_age(
         found += reversed(of_bucket)
     if not found:
         return [], False
-    chosen = sorted(found, key=lambda one: -one[0])[:limit]
+    # each row once: in a table that has not been migrated MariaDB may take two queues for one
+    first = {one[-1]: one for one in sorted(found, key=lambda one: one[0])}
+    chosen = sorted(first.values(), key=lambda one: -one[0])[:limit]
     candidates = fetch_as(
         Candidate,
         subscription.alias,
