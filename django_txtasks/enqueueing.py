@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import uuid
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -34,6 +35,7 @@ from django_txtasks.lifecycle.enqueueing import (
     insert_as_made,
 )
 from django_txtasks.lifecycle.once import OnceKey
+from django_txtasks.lifecycle.transactions import repeated
 from django_txtasks.per_call import BoundFunction, of_call
 
 P = ParamSpec("P")
@@ -102,10 +104,16 @@ def enqueue_many(calls: Iterable[Sequence[Any]]) -> list[TaskHandle]:
         parts = {alias: _in_batch(alias, part) for alias, part in parts.items()}
     for alias in parts:
         warn_if_apart(alias)
-    with ExitStack() as stack:
-        for alias in parts:
-            stack.enter_context(transaction.atomic(using=alias))
-        written = {alias: _insert_many(alias, part) for alias, part in parts.items()}
+
+    def write() -> dict[str, list[TaskHandle]]:
+        with ExitStack() as stack:
+            for alias in parts:
+                stack.enter_context(transaction.atomic(using=alias))
+            return {alias: _insert_many(alias, part) for alias, part in parts.items()}
+
+    only = next(iter(parts)) if len(parts) == 1 else None
+    # not of several databases: one may have committed when another one asks for it
+    written = write() if only is None else repeated(only, write, after_lock_timeouts=False)
     for alias, part in parts.items():
         _tell(alias, written[alias], [bound for bound, _, _ in part])
     in_order = {alias: iter(handles) for alias, handles in written.items()}
@@ -172,11 +180,16 @@ def _enqueue_once(
     write: Callable[[BaseDatabaseWrapper, NewTask], T],
 ) -> tuple[TaskHandle, T | None]:
     handle = _handle(bound, task)
-    with transaction.atomic(using=bound.alias, savepoint=False):
-        winner = once.take(bound.alias, [(key, task.task_id)])[key.digest]
-        if winner != task.task_id:
-            return replace(handle, id=winner, is_new=False), None
-        written = write(connections[bound.alias], task)
+
+    def write_or_find() -> tuple[uuid.UUID, T | None]:
+        with transaction.atomic(using=bound.alias, savepoint=False):
+            winner = once.take(bound.alias, [(key, task.task_id)])[key.digest]
+            is_new = winner == task.task_id
+            return winner, write(connections[bound.alias], task) if is_new else None
+
+    winner, written = repeated(bound.alias, write_or_find, after_lock_timeouts=False)
+    if winner != task.task_id:
+        return replace(handle, id=winner, is_new=False), None
     _tell(bound.alias, [handle], [bound])
     return handle, written
 

@@ -1,6 +1,7 @@
 """Keys of once: a request that comes again, such as a webhook, writes no second task."""
 
 import threading
+from contextlib import ExitStack
 from datetime import timedelta
 
 import helpers
@@ -131,6 +132,77 @@ def test_two_at_once_write_one():
     assert Task.objects.count() == 2
 
 
+def number_of_waiting():
+    """Return how many sessions of the test's database wait for a lock."""
+    if connection.vendor == "postgresql":
+        sql = (
+            "SELECT COUNT(*) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        )
+    else:  # information_schema.innodb_trx is not brought up to date while somebody reads it often
+        sql = (
+            "SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND command = 'Query'"
+            " AND info LIKE '%%txtasks_once%%' AND id <> CONNECTION_ID() AND time_ms > 100"
+        )
+    return helpers.execute(sql)[0][0]
+
+
+@pytest.mark.parametrize(
+    "way", ["autocommit", "atomic", "atomic, after other work", "many", "many, atomic"]
+)
+@pytest.mark.parametrize("rollbacks", [1, 2])
+def test_of_those_who_wait_for_one_that_rolls_back_one_gets_the_key(way, rollbacks):
+    """The others get its handle, and nobody an error: also where the next one rolls back, too."""
+    if connection.vendor == "sqlite":
+        pytest.skip("one writer at a time")
+    keys = ["e1", "e2", "e3"] if way.startswith("many") else ["e1"]
+    left, handles, turn = [rollbacks], [], threading.Lock()
+    inside, go_on = threading.Event(), threading.Event()
+
+    def enqueue():
+        if way.startswith("many"):
+            return enqueue_many([(tasks.receive, [key]) for key in keys])
+        return [tasks.receive.enqueue("e1")]
+
+    def rolls_back():
+        with turn:
+            left[0] -= 1
+            return left[0] >= 0
+
+    def first():
+        with transaction.atomic():
+            enqueue()
+            inside.set()
+            go_on.wait(helpers.PATIENCE)
+            transaction.set_rollback(rolls_back())
+
+    def other():
+        if "atomic" not in way:
+            handles.append(enqueue())
+            return
+        with transaction.atomic():
+            if "other work" in way:
+                tasks.note.enqueue("beside")
+            made = enqueue()
+            if made[0].is_new and rolls_back():
+                transaction.set_rollback(True)
+            else:
+                handles.append(made)
+
+    with ExitStack() as threads:
+        threads.enter_context(helpers.second_session(first))
+        assert inside.wait(helpers.PATIENCE)
+        for _ in range(6):
+            threads.enter_context(helpers.second_session(other))
+        helpers.wait_until(lambda: number_of_waiting() == 6)
+        go_on.set()
+    assert len(handles) == (6 if rollbacks == 1 or "atomic" not in way else 5)
+    for n in range(len(keys)):
+        assert sum(made[n].is_new for made in handles) == 1
+        assert len({made[n].id for made in handles}) == 1
+    assert Task.objects.filter(task_name="probe.tasks.receive").count() == len(keys)
+
+
 def test_opposite_orders_do_not_wait_for_each_other():
     """In bulk: keys are taken in the same order by all."""
     if connection.vendor == "sqlite":
@@ -139,17 +211,56 @@ def test_opposite_orders_do_not_wait_for_each_other():
 
     def send(order):
         try:
-            for part in range(20):
+            for part in range(5):
                 together.wait()
-                enqueue_many([(tasks.receive, [f"{part} {n}"]) for n in order])
+                with transaction.atomic():  # which nobody repeats
+                    enqueue_many([(tasks.receive, [f"{part} {n}"]) for n in order])
         except OperationalError as error:  # a deadlock
             errors.append(error)
             together.abort()
 
-    with helpers.second_session(lambda: send(range(30))):
-        send(range(29, -1, -1))
+    with helpers.second_session(lambda: send(range(250))):  # several statements
+        send(range(249, -1, -1))
     assert not errors
-    assert Task.objects.count() == 600
+    assert Task.objects.count() == 1250
+
+
+@pytest.mark.skipif(
+    connection.vendor != "postgresql", reason="E012 allows no other level elsewhere"
+)
+@pytest.mark.parametrize("is_bulk", [False, True])
+def test_an_enqueue_in_no_transaction_is_repeated_where_the_database_asks_for_it(is_bulk):
+    """At REPEATABLE READ PostgreSQL ends those who waited (40001): nobody else could repeat the request."""
+    from psycopg import IsolationLevel
+
+    inside, go_on, handles = threading.Event(), threading.Event(), []
+
+    def first():
+        with transaction.atomic():
+            handles.append(tasks.receive.enqueue("e1"))
+            inside.set()
+            go_on.wait(helpers.PATIENCE)
+
+    def second():
+        call = (
+            enqueue_many([(tasks.receive, ["e1"])])[0] if is_bulk else tasks.receive.enqueue("e1")
+        )
+        handles.append(call)
+
+    connection.close()
+    options = connection.settings_dict["OPTIONS"]
+    options["isolation_level"] = IsolationLevel.REPEATABLE_READ
+    try:
+        with helpers.second_session(first):
+            assert inside.wait(helpers.PATIENCE)
+            with helpers.second_session(second):
+                helpers.wait_until(lambda: number_of_waiting() == 1)
+                go_on.set()
+    finally:
+        del options["isolation_level"]
+        connection.close()
+    assert [one.is_new for one in handles] == [True, False]
+    assert handles[0].id == handles[1].id
 
 
 @pytest.mark.parametrize("count", [1, 5, 30])

@@ -6,8 +6,9 @@ from typing import Any
 
 from django.db import InterfaceError, OperationalError
 
+_LOCK_WAIT = 1205
 # PostgreSQL: serialization_failure, deadlock_detected; MariaDB: record changed, deadlock, lock wait
-_REPEATABLE = {"40001", "40P01", 1020, 1213, 1205}
+_REPEATABLE = {"40001", "40P01", 1020, 1213, _LOCK_WAIT}
 # PostgreSQL: query_canceled; MariaDB; MySQL; SQLite, where a progress handler ends a statement
 _TIMEOUT = {"57014", 1969, 3024, "interrupted"}
 # PostgreSQL: lock_not_available; SQLite: busy, locked, and the same before Python 3.11
@@ -38,6 +39,11 @@ class TookTooLong(OperationalError):
 def is_repeatable(error: BaseException) -> bool:
     """Say whether the database asks to run the whole transaction again."""
     return bool(_codes_of(error) & _REPEATABLE)
+
+
+def is_lock_timeout(error: BaseException) -> bool:
+    """Say whether MariaDB or MySQL ended a statement because it would have had to wait for a lock."""
+    return _LOCK_WAIT in _codes_of(error)
 
 
 def is_timeout(error: BaseException) -> bool:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import uuid
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from django.db import connections
+from django.db import OperationalError, connections
 
 from django_txtasks.lifecycle import statements
+from django_txtasks.lifecycle.database_errors import is_lock_timeout
 from django_txtasks.lifecycle.dialect import dialect_of
-from django_txtasks.lifecycle.execute import as_uuid, execute, fetch, fetch_column
+from django_txtasks.lifecycle.execute import as_uuid, execute, fetch, fetch_column, fetch_value
 
 KEYS_PER_STATEMENT = 100
 KEYS_PER_BATCH = 500
 """Keys that a cleaner deletes in one transaction."""
+ROUNDS = 20
+"""Times that an INSERT is tried that does not wait: one for each transaction that takes a key and rolls back."""
 
 
 class OnceKey(NamedTuple):
@@ -75,8 +79,40 @@ def _take(alias: str, wanted: Sequence[tuple[OnceKey, uuid.UUID]]) -> None:
         rows.append(f"(%(key_{n})s, %(text_{n})s, %(name_{n})s, %(task_{n})s, {until})")
         params.update({f"key_{n}": key.digest, f"text_{n}": key.text, f"name_{n}": key.task_name})
         params.update({f"task_{n}": task_id, f"keep_{n}": key.keep.total_seconds()})
-    sql = statements.MYSQL_TAKE_ONCE if connection.vendor == "mysql" else statements.TAKE_ONCE
-    execute(alias, sql.replace("{rows}", ", ".join(rows)), **params)
+    values = ", ".join(rows)
+    if connection.vendor != "mysql":
+        execute(alias, statements.TAKE_ONCE.replace("{rows}", values), **params)
+    elif not (_waits_apart(alias) and _take_in_turns(alias, wanted, values, params)):
+        execute(alias, statements.MYSQL_TAKE_ONCE.replace("{rows}", values), **params)
+
+
+def _take_in_turns(
+    alias: str, wanted: Sequence[tuple[OnceKey, uuid.UUID]], values: str, params: dict[str, Any]
+) -> bool:
+    """Take the keys without waiting in the INSERT; wait for whoever has taken one of them in a SELECT of its own.
+
+    Returns:
+        False: after some rounds it has not succeeded. In rare cases those who wait hold locks against each other
+        all the same; an INSERT that waits ends that, and the database tells one of them.
+    """
+    sql = statements.MARIADB_TAKE_ONCE_AT_ONCE.replace("{rows}", values)
+    for _ in range(ROUNDS):
+        try:
+            execute(alias, sql, **params)
+            return True
+        except OperationalError as error:
+            if not is_lock_timeout(error):
+                raise
+        keys = [uuid.UUID(key.digest) for key, _ in wanted]
+        fetch(alias, statements.WAIT_FOR_ONCE, keys=keys)
+    return False
+
+
+@functools.cache
+def _waits_apart(alias: str) -> bool:
+    """Say whether a statement can be told to wait for no lock, and loses nothing but itself then: on MariaDB."""
+    is_mariadb = getattr(connections[alias], "mysql_is_mariadb", False)
+    return is_mariadb and not int(fetch_value(alias, statements.MYSQL_ROLLBACK_ON_TIMEOUT))
 
 
 def forget(alias: str) -> int:

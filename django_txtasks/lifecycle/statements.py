@@ -265,11 +265,19 @@ TAKE_ONCE = """
         ON CONFLICT (key) DO UPDATE
        SET task_id = excluded.task_id, until = excluded.until WHERE txtasks_once.until <= {now}
 """
+# It waits for another transaction that has written the row.
 MYSQL_TAKE_ONCE = """
     INSERT INTO txtasks_once (`key`, text, task_name, task_id, until) VALUES {rows}
         ON DUPLICATE KEY UPDATE task_id = IF(until <= {now}, VALUES(task_id), task_id),
            until = IF(until <= {now}, VALUES(until), until)
 """
+# This does not. When a row is rolled back, each INSERT that waits for the row gets a lock on the gap in its
+# place. These locks keep all of them from inserting, and all but one get a deadlock (1213). A SELECT that waits at
+# READ COMMITTED gets no such lock.
+MARIADB_TAKE_ONCE_AT_ONCE = f"SET STATEMENT innodb_lock_wait_timeout = 0 FOR {MYSQL_TAKE_ONCE}"
+WAIT_FOR_ONCE = "SELECT {key} FROM txtasks_once WHERE {key} {in_keys} ORDER BY {key} {lock}"
+# Where it is ON, a statement that may not wait for a lock ends its whole transaction.
+MYSQL_ROLLBACK_ON_TIMEOUT = "SELECT @@innodb_rollback_on_timeout"
 # What was taken long ago is read and not locked: who repeats it writes nothing, and nobody waits for him.
 STILL_TAKEN = "SELECT {key}, task_id FROM txtasks_once WHERE {key} {in_keys} AND until > {now}"
 TAKEN_ONCE = "SELECT {key}, task_id FROM txtasks_once WHERE {key} {in_keys}"
@@ -698,6 +706,8 @@ MYSQL_CLOCK = "SELECT UNIX_TIMESTAMP()"
 MYSQL_UPTIME = "SHOW GLOBAL STATUS LIKE 'Uptime'"
 MYSQL_SESSIONS = "SELECT id FROM information_schema.processlist WHERE id {in_numbers}"
 MYSQL_KILL = "KILL %(id)s"
+POSTGRES_VERSION = "SELECT version()"
+MYSQL_VERSION = "SELECT CONCAT(VERSION(), ' ', @@version_comment)"
 MYSQL_PACKET = "SELECT @@max_allowed_packet"
 
 # -- cleaner --------------------------------------------------------------------------------------

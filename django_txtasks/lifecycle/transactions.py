@@ -14,7 +14,7 @@ from django.db import DatabaseError, InterfaceError, ProgrammingError, connectio
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_txtasks.lifecycle import prepared
-from django_txtasks.lifecycle.database_errors import is_repeatable
+from django_txtasks.lifecycle.database_errors import is_lock_timeout, is_repeatable
 from django_txtasks.lifecycle.execute import (
     bound,
     cursor_of,
@@ -59,16 +59,19 @@ def own_transaction(
         yield
 
 
-def repeated(alias: str, work: Callable[[], Result]) -> Result:
+def repeated(alias: str, work: Callable[[], Result], *, after_lock_timeouts: bool = True) -> Result:
     """Return what ``work`` returns, a transaction of ours alone, and repeat it while the database asks for that.
 
     Where the caller's transaction is open, only the caller can repeat that: it runs once, in a savepoint.
+
+    Args:
+        after_lock_timeouts: False = raise where MariaDB or MySQL waited for a lock as long as its setting allows.
     """
     for _ in range(TIMES if connections[alias].get_autocommit() else 0):
         try:
             return work()
         except DatabaseError as error:
-            if not is_repeatable(error):
+            if not is_repeatable(error) or (is_lock_timeout(error) and not after_lock_timeouts):
                 raise
     return work()
 
