@@ -94,7 +94,7 @@ class EventQueue:
             event = self._waiting.get()
             if isinstance(event, threading.Event):
                 self._count_dropped()
-                _close_connections()
+                close_connections()
                 event.set()
                 continue
             with contextlib.suppress(BaseException):  # such as SystemExit: a receiver ends nothing
@@ -102,7 +102,7 @@ class EventQueue:
             if self._waiting.qsize() < MAX_EVENTS // 2:
                 self._count_dropped()
             if self._waiting.empty():
-                _close_connections()
+                close_connections()
 
     def _goes_on(self) -> bool:
         """Say whether to wait for an event; whoever puts one in after that starts another thread."""
@@ -121,7 +121,7 @@ class EventQueue:
                 self._tell_dropped(count)
 
 
-def _close_connections() -> None:
+def close_connections() -> None:
     """Give back the database sessions that receivers have opened, in whatever state these are."""
     with contextlib.suppress(Exception):
         connections.close_all()

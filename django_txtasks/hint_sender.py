@@ -14,6 +14,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Generic, TypeVar
 
 from django_txtasks.brief_lock import BriefLock
+from django_txtasks.event_queue import close_connections
 from django_txtasks.resting import Rest
 from django_txtasks.wakeup import WakeEvent
 
@@ -137,6 +138,7 @@ class HintSender(ABC):
             except Exception as error:  # of many kinds; without this thread no hint is sent
                 with self._in_use.held():
                     pause = self._failed(error)
+                close_connections()  # of receivers of the signal: no request uses this thread
                 if self._closing.is_set():
                     return
                 self._closing.wait(pause)
@@ -153,6 +155,7 @@ class HintSender(ABC):
         if not self._has_to_do():
             with self._in_use.held():
                 self._look_after()
+            close_connections()
 
 
 Sender = TypeVar("Sender", bound=HintSender)

@@ -6,40 +6,50 @@ Nobody is told of an end: that would cost each task, and would leave something b
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import time
 import uuid
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NoReturn
 from weakref import WeakKeyDictionary
 
 from asgiref.sync import sync_to_async
-from django.db import connections
+from django.db import InterfaceError, OperationalError, connections
 
 from django_txtasks.conf import get_config
 from django_txtasks.exceptions import ResultTimeout, ResultUnavailable, TaskFailed
-from django_txtasks.lifecycle import standing
+from django_txtasks.lifecycle import sessions, standing
+from django_txtasks.lifecycle.database_errors import text_of
 from django_txtasks.lifecycle.standing import End
 from django_txtasks.logs import current
 from django_txtasks.models import Outcome
+from django_txtasks.outage import Outage
 
 FIRST_SECONDS = 0.002
 LONGEST_SECONDS = 0.25
 SHARE = 0.1
 """Of the time that was waited so far: the pause until the next look."""
+ANSWER_SECONDS = 10.0
+"""Time that a look may take: a connection that was dropped without a word would be waited for up to two hours."""
+AWAY_SECONDS = 1.0
+"""Pause after a second look in a row that failed. The first one is repeated at once, in a new session."""
 
 
 def result_of(alias: str, task_id: uuid.UUID, timeout: float | None) -> Any:
     """Return the result of a task, once it has succeeded; see ``TaskHandle.result``."""
     _refuse_what_cannot_end(alias)
-    began = time.monotonic()
+    began, looks = time.monotonic(), _Looks(alias)
     while True:
-        end = standing.ends_of(alias, [task_id]).get(task_id)
-        if end is not None:
-            return _result(task_id, end)
+        ends = looks.ends_of([task_id])
+        if task_id in ends:
+            return _result(task_id, ends[task_id])
         waited = time.monotonic() - began
         if timeout is not None and waited >= timeout:
-            raise _too_long(task_id, timeout)
-        time.sleep(min(_pause(waited), LONGEST_SECONDS if timeout is None else timeout - waited))
+            raise _too_long(task_id, timeout, looks) from looks.problem
+        pause = _pause(waited) if looks.problem is None else looks.pause
+        time.sleep(pause if timeout is None else min(pause, timeout - waited))
 
 
 async def aresult_of(alias: str, task_id: uuid.UUID, timeout: float | None) -> Any:
@@ -50,20 +60,61 @@ async def aresult_of(alias: str, task_id: uuid.UUID, timeout: float | None) -> A
     try:
         return _result(task_id, await asyncio.wait_for(lookout.end_of(task_id), timeout))
     except asyncio.TimeoutError as error:
-        raise _too_long(task_id, timeout) from error
+        raise _too_long(task_id, timeout, lookout.looks) from lookout.looks.problem or error
     finally:
         if not lookout.has_waiters and waiters.get(alias) is lookout:
             del waiters[alias]  # it would keep its event loop
 
 
+class _Looks:
+    """Looks in the session of one thread, and what came of the last one.
+
+    A session that was cut is replaced, because nobody waits in a transaction (``_refuse_what_cannot_end``).
+
+    Attributes:
+        problem: why the last look failed; None = the database has answered.
+        pause: seconds until a look that failed is to be repeated.
+    """
+
+    def __init__(self, alias: str) -> None:
+        self.alias = alias
+        self._outage = Outage(alias, lambda: "Waiting for results")
+        self.problem: Exception | None = None
+        self.pause = 0.0
+
+    def ends_of(self, ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, End]:
+        """Return the ends of those of these tasks that were seen to have one: none if the database is away."""
+        try:
+            ends = standing.ends_of(self.alias, ids)
+        except (OperationalError, InterfaceError) as error:
+            self.failed(error)
+            sessions.close(connections[self.alias])
+            return {}
+        if self.problem is not None:
+            self._outage.succeeded()
+        self.problem = None
+        return ends
+
+    def failed(self, error: Exception) -> None:
+        """Note that the database has not answered."""
+        self.pause = 0.0 if self.problem is None else AWAY_SECONDS
+        self.problem = error
+        self._outage.failed(text_of(error), self.pause)
+
+
 class _Lookout:
-    """Looks for the ends of all tasks for which an event loop waits, while there are any."""
+    """Looks for the ends of all tasks for which an event loop waits, while there are any.
+
+    Attributes:
+        looks: what came of them.
+    """
 
     def __init__(self, alias: str) -> None:
         self._alias = alias
         self._waiting: dict[asyncio.Future[End], tuple[uuid.UUID, float]] = {}
         self._is_new = asyncio.Event()
         self._looking: asyncio.Task[None] | None = None
+        self.looks = _Looks(alias)
 
     @property
     def has_waiters(self) -> bool:
@@ -84,22 +135,29 @@ class _Lookout:
             self._waiting.pop(future, None)
 
     async def _look(self) -> None:
-        while self._waiting:
-            self._is_new.clear()
-            ids = sorted({task_id for task_id, _ in self._waiting.values()})
-            try:
-                ends = await sync_to_async(standing.ends_of)(self._alias, ids)
-            except Exception as error:  # whatever the database says: those who wait hear of it
-                self._fail(error)
-                break
-            for future, (task_id, _) in list(self._waiting.items()):
-                if task_id in ends and not future.done():
-                    future.set_result(ends[task_id])
-                    del self._waiting[future]
-            if self._waiting:
-                now = time.monotonic()
-                latest = max(since for _, since in self._waiting.values())
-                await self._rest(_pause(now - latest))
+        thread = _Thread(self._alias, self.looks)
+        try:
+            while self._waiting:
+                if thread.is_stuck:
+                    thread = _Thread(self._alias, self.looks)
+                await self._look_once(thread)
+        except Exception as error:  # another look would meet it again: those who wait hear of it
+            self._fail(error)
+        finally:
+            thread.end()
+
+    async def _look_once(self, thread: _Thread) -> None:
+        self._is_new.clear()
+        ends = await thread.ends_of(sorted({task_id for task_id, _ in self._waiting.values()}))
+        for future, (task_id, _) in list(self._waiting.items()):
+            if task_id in ends and not future.done():
+                future.set_result(ends[task_id])
+                del self._waiting[future]
+        if self._waiting and self.looks.problem is not None:
+            await asyncio.sleep(self.looks.pause)
+        elif self._waiting:
+            latest = max(since for _, since in self._waiting.values())
+            await self._rest(_pause(time.monotonic() - latest))
 
     async def _rest(self, seconds: float) -> None:
         """Wait, but not if somebody else waits for a task meanwhile."""
@@ -112,6 +170,46 @@ class _Lookout:
         for future in list(self._waiting):
             if not future.done():
                 future.set_exception(error)
+
+
+class _Thread:
+    """The thread of a lookout, with a session of its own: it ends with the lookout.
+
+    No thread of Django's or asgiref's: those of requests end with these, and the session of the one that is left,
+    which serves all code outside of requests, is closed and checked by nobody.
+
+    Attributes:
+        is_stuck: a look has taken too long; the thread ends when that does.
+    """
+
+    def __init__(self, alias: str, looks: _Looks) -> None:
+        self._alias, self._looks = alias, looks
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="txtasks-results")
+        self.is_stuck = False
+
+    async def ends_of(self, ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, End]:
+        """Look in the thread; see ``_Looks.ends_of``."""
+        looking = asyncio.get_running_loop().run_in_executor(self._executor, self._look, ids)
+        try:
+            return await asyncio.wait_for(looking, ANSWER_SECONDS)
+        except asyncio.TimeoutError:
+            self.is_stuck = True
+            self.end()
+            self._looks.failed(OperationalError(f"no answer within {ANSWER_SECONDS:g} s"))
+            return {}
+
+    def end(self) -> None:
+        """Have the session closed and the thread end, and do not wait for that."""
+        with contextlib.suppress(RuntimeError):  # Python is ending, or it was told before
+            self._executor.submit(connections.close_all)
+        self._executor.shutdown(wait=False)
+
+    def _look(self, ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, End]:
+        session = connections[self._alias]
+        sessions.wait_for_any_backend(self._alias)
+        if session.connection is not None and time.monotonic() >= sessions.end_of_age(session):
+            sessions.close(session)
+        return self._looks.ends_of(ids)
 
 
 _of_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Lookout]] = WeakKeyDictionary()
@@ -164,5 +262,10 @@ def no_row(task_id: uuid.UUID) -> ResultUnavailable:
     )
 
 
-def _too_long(task_id: uuid.UUID, timeout: float | None) -> ResultTimeout:
-    return ResultTimeout(f"Task {task_id} has not ended within {timeout:g} s. It goes on.")
+def _too_long(task_id: uuid.UUID, timeout: float | None, looks: _Looks) -> ResultTimeout:
+    if looks.problem is None:
+        return ResultTimeout(f"Task {task_id} has not ended within {timeout:g} s. It goes on.")
+    return ResultTimeout(
+        f"Task {task_id} was not seen to end within {timeout:g} s: the database {looks.alias!r} could not be "
+        f"asked last ({text_of(looks.problem)}). The task goes on, or has ended meanwhile: ask again."
+    )

@@ -11,7 +11,7 @@ from probe import tasks
 from proxy import Proxy
 from test_broker import queue_name, received, waiting
 
-from django_txtasks import brief_lock, enqueue_many, enqueue_task, resting
+from django_txtasks import brief_lock, enqueue_many, enqueue_task, resting, signals
 from django_txtasks.broker import publisher
 from django_txtasks.conf import get_config
 
@@ -127,6 +127,28 @@ def test_a_thread_that_ends_with_the_connection_in_hand_stops_no_hint(broker, mo
         enqueue_task(tasks.note)
         helpers.wait_until(lambda n=number: waiting(broker) == n)
     assert not ours._in_use.is_held()
+
+
+def test_a_session_that_a_receiver_has_opened_in_the_publisher_s_thread_is_closed(
+    broker, through_proxy
+):
+    """Django's requests never use that thread, so Django would never close or check the session."""
+    seen = []
+
+    def receive(**_):
+        seen.extend(helpers.execute("SELECT pg_backend_pid()"))
+
+    ready()
+    signals.broker_failed.connect(receive)
+    try:
+        through_proxy.reset_all()
+        enqueue_task(tasks.note)
+        ((number,), *_) = helpers.wait_until(lambda: seen)
+    finally:
+        signals.broker_failed.disconnect(receive)
+    helpers.wait_until(
+        lambda: not helpers.execute("SELECT 1 FROM pg_stat_activity WHERE pid = %s", number)
+    )
 
 
 def test_no_hint_is_given_to_a_connection_that_has_ended(broker, through_proxy):

@@ -9,6 +9,7 @@ import helpers
 import pytest
 from asgiref.sync import sync_to_async
 from django.db import connection, connections, transaction
+from django.db.backends.signals import connection_created
 from probe import tasks
 
 from django_txtasks import (
@@ -196,12 +197,19 @@ def test_a_thousand_coroutines_cost_one_statement_at_a_time():
         seen.append(sql)
         return execute(sql, params, many, context)
 
+    def watch(connection, **_):
+        if threading.current_thread().name.startswith("txtasks-results"):
+            connection.execute_wrappers.append(count)
+
     async def wait_for_all():
-        await sync_to_async(lambda: connection.execute_wrappers.append(count))()
         return await asyncio.gather(*(one.aresult(60) for one in handles))
 
-    with helpers.working(threads=4):
-        assert run(wait_for_all()) == list(range(1000))
+    connection_created.connect(watch)
+    try:
+        with helpers.working(threads=4):
+            assert run(wait_for_all()) == list(range(1000))
+    finally:
+        connection_created.disconnect(watch)
     assert 0 < len(seen) < 500
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, WeakSet
 
 from django.core.exceptions import ImproperlyConfigured
-from django.db import DatabaseError, InterfaceError, OperationalError, connections
+from django.db import DatabaseError, Error, InterfaceError, OperationalError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_txtasks.lifecycle import statements
@@ -26,6 +26,9 @@ _known: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 
 CLOCK_TOLERANCE_SECONDS = 2.0
 """Seconds by which two readings of MariaDB's start, which it tells as an age in full seconds, may differ."""
+
+LEAST_AGE_SECONDS = 5.0
+"""Seconds that a connection lives where CONN_MAX_AGE is 0: a new one for each task costs more than most tasks."""
 
 CONNECT_SECONDS = 2
 """Seconds that a session may take to be there, when one is opened to see whether it can be."""
@@ -117,6 +120,22 @@ def close_dedicated(alias: str) -> None:
 def is_pooled(wrapper: BaseDatabaseWrapper) -> bool:
     """Say whether Django keeps a pool for it, into which it is given back when it is closed."""
     return bool(wrapper.settings_dict["OPTIONS"].get("pool"))
+
+
+def end_of_age(wrapper: BaseDatabaseWrapper) -> float:
+    """Return when the age of an open connection is over, by ``time.monotonic()``; see CONN_MAX_AGE."""
+    if wrapper.close_at is None:
+        return float("inf")
+    has_no_age = not wrapper.settings_dict["CONN_MAX_AGE"] and not is_pooled(wrapper)
+    return wrapper.close_at + (LEAST_AGE_SECONDS if has_no_age else 0.0)
+
+
+def close(wrapper: BaseDatabaseWrapper) -> None:
+    """End this thread's session, or give it back to its pool, also if the server is gone."""
+    try:
+        wrapper.close()
+    except Error:  # a server that is gone cannot be told
+        wrapper.connection = None
 
 
 def keeps_statements(alias: str) -> bool:

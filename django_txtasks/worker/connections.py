@@ -28,13 +28,13 @@ from django.db.backends.signals import connection_created
 from django_txtasks.lifecycle import prepared
 from django_txtasks.lifecycle.database_errors import text_of
 from django_txtasks.lifecycle.database_file import is_replaced, number_replaced
+from django_txtasks.lifecycle.sessions import close as _close
+from django_txtasks.lifecycle.sessions import end_of_age as _end_of
 from django_txtasks.lifecycle.sessions import is_pooled
 from django_txtasks.lifecycle.transactions import begin_along
 from django_txtasks.worker.session_statements import outlives_the_task, text_of_statement
 from django_txtasks.worker.wrapper_state import WrapperState
 
-LEAST_AGE_SECONDS = 5.0
-"""Seconds that a connection lives where CONN_MAX_AGE is 0: a new one for each task costs more than most tasks."""
 FRESH_SECONDS = 0.1
 """Seconds for which a connection counts as usable after a task that ended well."""
 LONGEST_REST_SECONDS = 3600.0
@@ -235,14 +235,6 @@ def _asked(connection: Any, *, done: bool) -> None:
     connection.health_check_done = done
 
 
-def _end_of(connection: BaseDatabaseWrapper) -> float:
-    """Return when the age of an open connection is over, by ``time.monotonic()``."""
-    if connection.close_at is None:
-        return float("inf")
-    has_no_age = not connection.settings_dict["CONN_MAX_AGE"] and not is_pooled(connection)
-    return connection.close_at + (LEAST_AGE_SECONDS if has_no_age else 0.0)
-
-
 def _is_bent(connection: BaseDatabaseWrapper) -> bool:
     """Say whether the task has left something in the session, as far as that is known without asking."""
     if connection.errors_occurred or connection.alias in _thread.touched:
@@ -258,13 +250,6 @@ def _discard(connection: BaseDatabaseWrapper) -> None:
     if is_pooled(connection) and connection.connection is not None:
         connection.connection.close()
     _close(connection)
-
-
-def _close(connection: BaseDatabaseWrapper) -> None:
-    try:
-        connection.close()
-    except Error:  # a server that is gone cannot be told
-        connection.connection = None
 
 
 # -- what outlives a task -------------------------------------------------------------------------
