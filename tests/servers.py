@@ -169,18 +169,19 @@ class Postgres(Server):
 
 
 class PgBouncer(Server):
-    """A pooler in front of a PostgreSQL, which gives a session to whoever has a transaction.
+    """A pooler in front of a PostgreSQL.
 
     Args:
         port: of the PostgreSQL.
+        mode: ``transaction`` = a session belongs to a client for a transaction; ``session`` = until it leaves.
     """
 
     name = "PgBouncer"
     wanted = Wanted(command="pgbouncer", package="pgbouncer", pattern="usr/sbin/pgbouncer")
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, mode: str = "transaction") -> None:
         super().__init__()
-        self._server = port
+        self._server, self._mode = port, mode
 
     @property
     def url(self) -> str:
@@ -192,7 +193,7 @@ class PgBouncer(Server):
             "listen_port": self.port,
             "unix_socket_dir": "",
             "auth_type": "any",
-            "pool_mode": "transaction",
+            "pool_mode": self._mode,
             "ignore_startup_parameters": "extra_float_digits",
         }
         lines = [f"{name} = {value}" for name, value in settings.items()]

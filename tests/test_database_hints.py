@@ -634,6 +634,48 @@ def test_a_pooler_is_noticed_and_said_once(hints_only, quick_test):
             hints.flush()
 
 
+def channels_of_sessions(alias, most=20):
+    """Return the channels to which the sessions behind a pooler listen, by the sessions that it gives us."""
+    found = set()
+    for _ in range(most):
+        with session(alias) as raw, raw.cursor() as cursor:
+            cursor.execute("SELECT pg_listening_channels()")
+            found |= {name for (name,) in cursor.fetchall()}
+    return found
+
+
+def test_no_session_of_a_pooler_is_left_listening_for_queues(hints_only, quick_test):
+    port = int(connection.settings_dict["PORT"])
+    with PgBouncer(port) as pooler, helpers.second_alias(PORT=str(pooler.port), HOST="127.0.0.1"):
+        with (
+            told(signals.hints_unheard) as warnings,
+            listening("second", queues=["default", "mail"], wait=False),
+        ):
+            helpers.wait_until(lambda: warnings)
+        with session("second") as raw:
+            (prefix,) = raw.execute("SELECT 'txtasks_' || 'txtasks_task'::regclass::oid").fetchone()
+        names = {f"{prefix}_{channel._digits(queue).decode()}" for queue in ("default", "mail")}
+        assert not names & channels_of_sessions("second")
+        before = pooler.home.output().count("not linked")
+        for _ in range(30):
+            sender.of_process("default").notify({"default": [uuid.uuid4()], "mail": [uuid.uuid4()]})
+            hints.flush()
+        assert pooler.home.output().count("not linked") == before
+
+
+def test_a_pooler_that_gives_a_session_until_the_end_lets_hints_through(hints_only, quick_test):
+    port = int(connection.settings_dict["PORT"])
+    with (
+        PgBouncer(port, "session") as pooler,
+        helpers.second_alias(PORT=str(pooler.port), HOST="127.0.0.1"),
+    ):
+        with listening("second") as (_, heard):
+            task_id = uuid.uuid4()
+            sender.of_process("default").notify({"default": [task_id]})
+            helpers.wait_until(lambda: ids(heard) == [task_id])
+        helpers.wait_until(lambda: not channels_of_sessions("second"))
+
+
 def test_a_listener_that_has_become_deaf_opens_another_session(hints_only, quick_test, monkeypatch):
     """Its connection leads nowhere and nobody says so, as behind a firewall that has forgotten it."""
     monkeypatch.setattr(listener, "TEST_EVERY_SECONDS", 1)

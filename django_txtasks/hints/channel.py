@@ -29,7 +29,7 @@ _SELECT_PREFIX = f"SELECT {_PREFIX}"
 # each NOTIFY would be a statement of its own to pg_stat_statements. The name is made anew for each message: the
 # table may be another one since.
 _NOTIFY = f"SELECT set_config('synchronous_commit', 'off', true), pg_notify({_PREFIX} || $1, $2)"
-_LISTEN = 'LISTEN "{name}"'
+_LISTEN, _UNLISTEN = 'LISTEN "{name}"', 'UNLISTEN "{name}"'
 _STAY = "/* txtasks: LISTEN */ SET idle_session_timeout = 0"  # its last statement, as an administrator sees it
 _Selector = getattr(selectors, "PollSelector", selectors.DefaultSelector)
 """Looks once at one socket with the fewest calls of the system."""
@@ -108,10 +108,19 @@ def _wait_for_result(pgconn: Any, end: float) -> None:
 
 def listen(session: Any, queues: Iterable[str]) -> None:
     """Receive the messages of these queues in this session from now on."""
+    _for_each(session, _LISTEN, queues)
+
+
+def unlisten(session: Any, queue: str) -> None:
+    """Receive no more messages of this queue in this session."""
+    _for_each(session, _UNLISTEN, [queue])
+
+
+def _for_each(session: Any, sql: str, queues: Iterable[str]) -> None:
     _ask(session, _SELECT_PREFIX)
     prefix = read_answer(session).get_value(0, 0).decode()
     names = [prefix + _digits(queue).decode() for queue in queues]
-    session.pgconn.send_query("; ".join([_LISTEN.format(name=name) for name in names]).encode())
+    session.pgconn.send_query("; ".join([sql.format(name=name) for name in names]).encode())
     read_answer(session)
 
 

@@ -3,6 +3,9 @@
 A LISTEN may be deaf and nobody says so: behind a pooler that gives a session to whoever has a transaction, or
 where the session is one of a server that is no longer the primary. So once a minute a second session sends a
 test, and only what has been heard counts. (A session hears its own NOTIFY behind a pooler, too.)
+
+Behind a pooler a LISTEN stays in the session of somebody else until the pooler ends it, and each hint would reach
+that client. So a listener listens to the channel of its own tests first, and to queues once it has heard a test.
 """
 
 from __future__ import annotations
@@ -54,7 +57,7 @@ class HintListener:
         self._awake, self._waker = socket.socketpair()
         self._thread = threading.Thread(target=self._run, name="txtasks-listener", daemon=True)
         self._failures = Failures("Worker (session for hints)", alias)
-        self._is_known_deaf = False
+        self._is_known_deaf = self._has_heard = False
         self._own_channel = f"@{uuid.uuid4()}"  # no queue has such a name
         self._awaited: bytes | None = None
         self._next_test = 0.0
@@ -92,7 +95,7 @@ class HintListener:
         except Exception as error:  # whatever a backend raises: without this thread nobody listens
             return self._failures.failed(error)
         finally:
-            self.connected = False
+            self.connected = self._has_heard = False
             close(wrapper)
         return 0.0
 
@@ -103,19 +106,20 @@ class HintListener:
             Deaf: a test has not come.
             DatabaseError, psycopg.Error: the session has ended.
         """
-        channel.listen(raw, [*self._queues, self._own_channel])
+        channel.listen(raw, [self._own_channel])
         self._send_test()
         with selectors.DefaultSelector() as selector:
             selector.register(raw.pgconn.socket, selectors.EVENT_READ)
             selector.register(self._awake, selectors.EVENT_READ)
-            stays = False
             while not self._stopping.is_set():
                 for name, message in channel.received(raw):
                     self._take(name, message)
-                self._look_after_test()
-                if self.connected and not stays:  # heard: there is no pooler
+                self._look_after_test(raw)
+                if self._has_heard and not self.connected:  # the session is its own
+                    channel.listen(raw, self._queues)
                     channel.stay(raw)
-                    stays = True
+                    self.connected, self._is_known_deaf = True, False
+                    self._delivery.tell_of_more()  # whatever was sent before
                     continue  # it may have received something meanwhile
                 if not self._delivery.is_on:
                     self._stopping.wait(READ_WHEN_FULL_SECONDS)
@@ -139,20 +143,23 @@ class HintListener:
         with session(self._alias) as other:
             channel.send(other, self._own_channel, self._awaited)
 
-    def _look_after_test(self) -> None:
-        """Begin the next test when it is time."""
+    def _look_after_test(self, raw: Any) -> None:
+        """Begin the next test when it is time.
+
+        Raises:
+            Deaf: the last one was not heard. The pooler, if there is one, may still have the session that listens
+                to tests: then it is cleaned.
+        """
         if time.monotonic() >= self._next_test:
             if self._awaited:
+                channel.unlisten(raw, self._own_channel)
                 raise Deaf
             self._send_test()
 
     def _heard(self) -> None:
-        self._awaited = None
+        self._awaited, self._has_heard = None, True
         self._next_test = time.monotonic() + TEST_EVERY_SECONDS * jitter(0.9, 1.1)
         self._failures.is_ready()
-        if not self.connected:
-            self.connected, self._is_known_deaf = True, False
-            self._delivery.tell_of_more()  # whatever was sent before
 
     def _warn_of_deafness(self) -> None:
         if not self._is_known_deaf:
