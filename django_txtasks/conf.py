@@ -59,7 +59,8 @@ class Config:
 
     Attributes:
         broker_url: ``amqp://`` or ``amqps://`` URL of RabbitMQ; None = no broker.
-        database_hints: without a broker, the database tells workers of tasks; None: see ``has_database_hints``.
+        database_hints: without a broker, or while it is away, the database tells workers of tasks; None: see
+            ``may_hint_by_database``.
         queues: the queues that may be enqueued to; a worker serves all of them by default.
         queue_prefix: first part of RabbitMQ's queue names, to share a broker between sites.
         poll_interval: how often a worker scans for due rows that no hint told it of.
@@ -115,12 +116,18 @@ class Config:
     def has_database_hints(self) -> bool:
         """Whether workers hear of tasks from the database itself.
 
+        With a broker they hear of tasks from the broker: see ``may_hint_by_database``.
+        """
+        return self.broker_url is None and self.may_hint_by_database
+
+    @property
+    def may_hint_by_database(self) -> bool:
+        """Whether the database itself may tell workers of tasks: without a broker, or while that is away.
+
         If the setting says nothing: yes, but not where tests run: a session that sends hints would keep Django
         from removing the test database.
         """
-        if self.database_hints is None:
-            return self.broker_url is None and not _in_test_run()
-        return self.broker_url is None and self.database_hints
+        return not _in_test_run() if self.database_hints is None else self.database_hints
 
     def __post_init__(self) -> None:
         if self.lease < 3 * self.heartbeat_interval:

@@ -359,7 +359,6 @@ def working(
     from probe.models import wait_for_the_writer
 
     from django_txtasks import hints
-    from django_txtasks.broker.consumer import HintConsumer
     from django_txtasks.broker.will import LastWillHolder
     from django_txtasks.conf import get_config
     from django_txtasks.worker.hint_inbox import HintInbox
@@ -368,10 +367,8 @@ def working(
 
     config, inbox, last_will = get_config(), HintInbox(), None
     queues = list(queues or config.queues)
-    if config.broker_url is None:
-        inbox.source = hints.of_database(config, subscription(*queues, names=names), inbox.deliver)
-    else:
-        inbox.source = HintConsumer(config, "default", queues, inbox.deliver)
+    inbox.source = hints.source(config, subscription(*queues, names=names), inbox.deliver)
+    if config.broker_url is not None:
         last_will = LastWillHolder(config, "default", inbox.wake)
         last_will.start()
     if inbox.source is not None:

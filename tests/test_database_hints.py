@@ -38,7 +38,8 @@ from django_txtasks.models import Task
 from django_txtasks.wakeup import WakeEvent
 
 if connection.vendor == "postgresql":
-    from django_txtasks.hints import channel, listener, sender
+    from django_txtasks.broker import publisher
+    from django_txtasks.hints import channel, listener, reserve, sender
     from django_txtasks.hints.listener import HintListener
     from django_txtasks.hints.session import session
 
@@ -774,6 +775,79 @@ def test_a_sender_keeps_its_session_between_hints(hints_only):
             time.sleep(resting.LONGEST_REST_SECONDS * 2)  # it rests, then waits for more
             seen.add(sender.of_process("default")._session.connection.info.backend_pid)
     assert len(seen) == 1
+
+
+# -- while RabbitMQ is away ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cut_off(broker, txtasks):
+    """RabbitMQ by a proxy, and a site whose tasks run by hints alone."""
+    url = urlsplit(broker)
+    with Proxy(url.hostname, url.port) as proxy:
+        txtasks(
+            broker_url=broker.replace(f":{url.port}/", f":{proxy.port}/"),
+            database_hints=True, poll_interval=NEVER,
+        )  # fmt: skip
+        yield proxy
+        publisher.close_all()
+
+
+def publisher_of_process():
+    return publisher.of_process(get_config())
+
+
+def runs_by_hint(key):
+    tasks.note.enqueue(key)
+    helpers.wait_until(lambda: helpers.runs(key), what=key)
+
+
+def test_while_rabbitmq_is_away_postgresql_tells_workers_and_then_rabbitmq_again(
+    cut_off, monkeypatch
+):
+    monkeypatch.setattr(reserve, "KEEP_SECONDS", 0.0)
+    with helpers.working() as worker:
+        source = worker.inbox.source
+        runs_by_hint("before")
+        assert source._reserve is None
+        assert not sender._senders._senders  # a hint goes one way
+        cut_off.cut(away=NEVER)
+        tasks.note.enqueue("notices")
+        helpers.wait_until(lambda: publisher_of_process().is_away)
+        helpers.wait_until(lambda: source._reserve is not None and source._reserve.connected)
+        runs_by_hint("while it is away")
+        sender.close_all()
+        cut_off.cut(away=0)
+        helpers.wait_until(lambda: source._first.connected and not publisher_of_process().is_away)
+        runs_by_hint("after it")
+        assert not sender._senders._senders
+        helpers.wait_until(lambda: source._reserve is None, what="the worker's second session ends")
+        runs_by_hint("long after it")
+
+
+def test_a_sender_that_comes_back_later_is_heard_meanwhile(cut_off):
+    with helpers.working() as worker:
+        source = worker.inbox.source
+        cut_off.cut(away=NEVER)
+        helpers.wait_until(lambda: source._reserve is not None and source._reserve.connected)
+        cut_off.cut(away=0)
+        helpers.wait_until(lambda: source._first.connected)
+        task = enqueue_task(tasks.note, "by PostgreSQL")  # which the publisher tells of, too
+        sender.of_process("default").notify({"default": [task.id]})
+        helpers.wait_until(lambda: helpers.runs("by PostgreSQL"))
+        for number in range(30):  # more than RabbitMQ gives to a consumer that acknowledges none
+            runs_by_hint(f"{number}")
+            sender.of_process("default").notify({"default": [uuid.uuid4()]})
+
+
+def test_a_site_that_wants_no_hints_of_the_database_scans_while_rabbitmq_is_away(cut_off, txtasks):
+    txtasks(database_hints=False, poll_interval=0.1)
+    with helpers.working() as worker:
+        cut_off.cut(away=NEVER)
+        tasks.note.enqueue("found")
+        helpers.wait_until(lambda: helpers.runs("found"))
+        assert not hasattr(worker.inbox.source, "_reserve")
+        assert not sender._senders._senders
 
 
 # -- where it is off --------------------------------------------------------------------------------

@@ -32,6 +32,13 @@ def notify(config: Config, alias: str, of_queue: Mapping[str, Sequence[uuid.UUID
         of_process(config).notify(alias, of_queue)
 
 
+def is_away(config: Config) -> bool:
+    """Say whether this process has lost its broker, or has not reached it, and tries again."""
+    from django_txtasks.broker.publisher import of_process
+
+    return of_process(config).is_away
+
+
 def flush() -> None:
     """Send the hints that still wait, if there are any: for a process that ends without its exit handlers."""
     publisher = sys.modules.get(f"{__name__}.publisher")

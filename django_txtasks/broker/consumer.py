@@ -39,6 +39,9 @@ class HintConsumer(Listener):
     Args:
         queues: names of task queues.
         deliver: called on the consumer's thread with each Hint.
+
+    Attributes:
+        on_link: called on this thread: with True every few seconds while connected, with False after each failure.
     """
 
     def __init__(
@@ -48,6 +51,7 @@ class HintConsumer(Listener):
         self._queues = [topology.hint_queue(config, alias, queue) for queue in queues]
         self._deliver = deliver
         self._listen = True
+        self.on_link: Callable[[bool], None] = lambda is_there: None
         self._declared = HintQueues()
         self._tags: dict[str, str] = {}
 
@@ -77,6 +81,11 @@ class HintConsumer(Listener):
                 self._tags[queue] = self.channel.basic_consume(queue, receive)
         while self._tags and not self._listen:
             self.channel.basic_cancel(self._tags.popitem()[1])
+        self.on_link(True)
+
+    def broken(self) -> None:
+        """Tell that the connection is gone."""
+        self.on_link(False)
 
     def _receive(self, queue: str, channel: Any, method: Any, properties: Any, body: bytes) -> None:
         tag = method.delivery_tag

@@ -35,7 +35,11 @@ def of_process(config: Config) -> Publisher:
 
 
 class Publisher(HintSender):
-    """Sends hints to RabbitMQ's queues, through a connection of its own."""
+    """Sends hints to RabbitMQ's queues, through a connection of its own.
+
+    Attributes:
+        is_away: the last connection has failed, and there is no new one yet: it tries again by itself.
+    """
 
     def __init__(self, config: Config) -> None:
         super().__init__("txtasks-publisher", QUIET_LOOK_SECONDS)
@@ -43,6 +47,7 @@ class Publisher(HintSender):
         self._link = Link(config, "Publisher")
         self._queues = HintQueues()
         self._looked_at = 0.0
+        self.is_away = False
 
     def notify(self, alias: str, of_queue: Mapping[str, Sequence[uuid.UUID]]) -> None:
         """Send hints of these ids, by queue, now, or put them into the buffer."""
@@ -105,7 +110,11 @@ class Publisher(HintSender):
             self._looked_at = now
             connection.process_data_events(0)
 
+    def _has_to_do(self) -> bool:
+        return self._something_waits() or (self.is_away and not self._closing.is_set())
+
     def _failed(self, error: Exception) -> float:
+        self.is_away = True
         return self._link.failed(error)
 
     def _close(self) -> None:
@@ -140,6 +149,7 @@ class Publisher(HintSender):
     def _connect(self) -> None:
         self._queues = HintQueues()
         self._link.ready(self._link.open().channel())
+        self.is_away = False
 
 
 _publishers: SendersOfProcess[Publisher] = SendersOfProcess()

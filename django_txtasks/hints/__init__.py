@@ -7,6 +7,7 @@ RabbitMQ is used wherever ``TXTASKS["broker_url"]`` names one: see ``broker``. W
   ``session`` opens what they send it through.
 * SQLite: ``file_watcher`` notices that somebody has committed, and reads what is due; ``file_events`` tells it
   when to look.
+* PostgreSQL, where a broker is named and away: ``reserve`` does the same meanwhile.
 * Elsewhere there is no message, and workers look more often while there is work: see ``worker.glances``.
 
 A hint is worthless: where all of them are lost, workers scan every ``poll_interval``.
@@ -38,7 +39,8 @@ def notify(config: Config, alias: str, of_queue: Mapping[str, Sequence[uuid.UUID
 
     Takes microseconds, never waits and never raises: a hint that is lost costs only latency.
     """
-    if config.broker_url is not None:
+    is_away = config.broker_url is None or (broker.is_away(config) and _has_reserve(config, alias))
+    if not is_away:
         broker.notify(config, alias, of_queue)
     else:
         from django_txtasks.hints.sender import of_process  # of a package it would take longer
@@ -51,6 +53,26 @@ def flush() -> None:
     broker.flush()
     if sender := sys.modules.get(f"{__name__}.sender"):
         sender.close_all()
+
+
+def source(config: Config, subscription: Subscription, deliver: Callable[[Any], None]) -> Any:
+    """Return what brings hints to a worker, not started yet; None = nothing does. Arguments as ``of_database``."""
+    if config.broker_url is None:
+        return of_database(config, subscription, deliver)
+    from django_txtasks.broker.consumer import HintConsumer  # imports pika
+
+    alias, queues = subscription.alias, list(subscription.queues)
+    consumer = HintConsumer(config, alias, queues, deliver)
+    if not _has_reserve(config, alias):
+        return consumer
+    from django_txtasks.hints.listener import HintListener
+    from django_txtasks.hints.reserve import WithReserve
+
+    return WithReserve(consumer, lambda: HintListener(alias, queues, deliver))
+
+
+def _has_reserve(config: Config, alias: str) -> bool:
+    return config.may_hint_by_database and connections[alias].vendor == "postgresql"
 
 
 def of_database(config: Config, subscription: Subscription, deliver: Callable[[Any], None]) -> Any:

@@ -54,7 +54,7 @@ class HintInbox:
         self.source: HintSource | None = None
         self.ids: deque[uuid.UUID] = deque()
         self.more = 0
-        self._last: Hint | None = None
+        self._last: dict[type[Hint], Hint] = {}  # by kind: each source keeps its own order
         self._came: deque[Hint] = deque()
         self._wake_event = WakeEvent()
 
@@ -75,7 +75,7 @@ class HintInbox:
                 hint = self._came.popleft()
                 self.ids.extend(hint.ids)
                 self.more = SCANS_PER_OVERFLOW if hint.more else self.more
-                self._last = hint
+                self._last[type(hint)] = hint
 
     def looked_up(self, ids: Collection[uuid.UUID]) -> None:
         """Remove ids that a committed turn has looked up."""
@@ -101,11 +101,16 @@ class HintInbox:
             self.source.listen(on)
 
     @property
+    def follows_commits(self) -> bool:
+        """Whether hints come after the commit and reach all workers, as those of the database do."""
+        return bool(getattr(self.source, "follows_commits", False))
+
+    @property
     def connected(self) -> bool | None:
         """Whether hints can arrive; None = nobody sends any."""
         return None if self.source is None else self.source.connected
 
     def _end(self, how: Callable[[Hint], None]) -> None:
-        last, self._last = self._last, None
-        if last is not None:
-            how(last)
+        last, self._last = self._last, {}
+        for hint in last.values():
+            how(hint)

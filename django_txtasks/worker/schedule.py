@@ -143,7 +143,9 @@ class Schedule:
             ids = timed + hinted[:width]
         return Plan(capacity, ids, scan)
 
-    def written(self, result: TurnResult, now: float, *, busy: bool) -> None:
+    def written(
+        self, result: TurnResult, now: float, *, busy: bool, hints_follow_commits: bool = False
+    ) -> None:
         """Decide what the next turns look for, after one that has committed."""
         self._back_off.written(has_tried=not result.leaves_keys)
         self._back_off.not_before = now + BUSY_ROW_SECONDS if busy else 0.0
@@ -156,7 +158,7 @@ class Schedule:
                 if 0 < wait < NEAR_SECONDS or task_id in self._timed
             }
             self.timers.due_in(near, now)
-            absent = () if self._hints_follow_commits else result.absent
+            absent = () if self._hints_follow_commits or hints_follow_commits else result.absent
             self.timers.absent(absent, now)
             self._width = WIDE_LOOK_UP_IDS if absent else 0
         if result.has_more:

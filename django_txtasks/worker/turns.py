@@ -66,7 +66,7 @@ class Turns:
         self._rerouting = Rerouting(config, subscription)
         self._glances = Glances(subscription)
         self._upcoming = UpcomingLook(config, subscription)
-        self._may_glance = config.has_database_hints
+        self._may_glance = config.may_hint_by_database
         self.batch_look = BatchLook(subscription.alias, workload.buffer)
         self._logs_queries = connections[subscription.alias].queries_logged  # as where DEBUG is set
         self._outage = Outage(subscription.alias, lambda: f"Worker {writer.name}")
@@ -208,7 +208,12 @@ class Turns:
         self._liveness.wrote()
         workload.learn(result, plan.capacity, seconds)
         self.lanes.learn(result, time.monotonic())
-        self.schedule.written(result, time.monotonic(), busy=workload.buffer.held_up)
+        self.schedule.written(
+            result,
+            time.monotonic(),
+            busy=workload.buffer.held_up,
+            hints_follow_commits=self._inbox.follows_commits,
+        )
         self._outage.succeeded()
         self._inbox.looked_up(result.settled)
         if result.has_scanned:
@@ -251,6 +256,8 @@ class Turns:
         self._outage.failed(text_of(error), delay)
 
     def _reroute(self, ids: set[uuid.UUID]) -> None:
+        if self._inbox.follows_commits:  # and all workers have heard of them
+            return
         try:
             self._rerouting.look_at(ids)
         except (DatabaseError, InterfaceError) as error:

@@ -192,22 +192,15 @@ def _only(aliases: list[str]) -> str:
 
 def _listen(config: Config, subscription: Subscription, inbox: HintInbox) -> tuple[Any, ...]:
     """Start what brings hints, and with RabbitMQ what holds the last will; return them in this order."""
-    alias, queues = subscription.alias, list(subscription.queues)
-    if config.broker_url is None:
-        source = hints.of_database(config, subscription, inbox.deliver)
-        if source is None:
-            return ()
-        inbox.source = source
-        source.start()
-        return (source,)
-    from django_txtasks.broker import consumer, will  # they import pika
+    inbox.source = source = hints.source(config, subscription, inbox.deliver)
+    listeners = [] if source is None else [source]
+    if config.broker_url is not None:
+        from django_txtasks.broker.will import LastWillHolder  # imports pika
 
-    source = consumer.HintConsumer(config, alias, queues, inbox.deliver)
-    inbox.source = source
-    last_will = will.LastWillHolder(config, alias, inbox.wake)
-    for one in (source, last_will):
+        listeners.append(LastWillHolder(config, subscription.alias, inbox.wake))
+    for one in listeners:
         one.start()
-    return source, last_will
+    return tuple(listeners)
 
 
 def _assignments(alias: str, options: dict[str, Any]) -> list[Assignment]:
