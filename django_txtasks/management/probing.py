@@ -10,17 +10,23 @@ from django.core.management.base import CommandError
 
 from django_txtasks.worker.probes import Liveness, LivenessOfAll, Probes
 
+MAX_DIGITS = 10
+"""Digits of an option. Python refuses to read a number of more than 4,300 digits."""
 P = TypeVar("P", Liveness, LivenessOfAll)
 
 
 def probe_options(parser: ArgumentParser) -> None:
-    """Add ``--liveness-file`` and ``--probe-port``."""
+    """Add ``--liveness-file``, ``--probe-port`` and ``--probe-address``."""
     parser.add_argument(
         "--liveness-file", metavar="PATH", help="Touch this file while the loop turns."
     )
     parser.add_argument(
         "--probe-port", type=positive, metavar="PORT",
         help="Answer /live and /ready over HTTP at this port.",
+    )  # fmt: skip
+    parser.add_argument(
+        "--probe-address", default="", metavar="ADDRESS",
+        help="Answer probes at this address only, such as 127.0.0.1. Default: all interfaces.",
     )  # fmt: skip
 
 
@@ -32,16 +38,21 @@ def liveness_at(file: str | None, make: Callable[[], P]) -> P:
         raise CommandError(f"--liveness-file {file} cannot be written: {error.strerror}.") from None
 
 
-def probes_at(port: int | None, liveness: Liveness | LivenessOfAll) -> Probes | None:
-    """Answer at this port, if there is one. CommandError if it cannot be used."""
+def probes_at(port: int | None, address: str, liveness: Liveness | LivenessOfAll) -> Probes | None:
+    """Answer at this port, if there is one. CommandError if port or address cannot be used."""
+    if not port:
+        if address:
+            raise CommandError(f"--probe-address {address} needs --probe-port, too.")
+        return None
     try:
-        return Probes(liveness, port) if port else None
+        return Probes(liveness, port, address)
     except (OSError, OverflowError) as error:
-        raise CommandError(f"--probe-port {port} cannot be used: {error}.") from None
+        where = f" --probe-address {address}" if address else ""
+        raise CommandError(f"--probe-port {port}{where} cannot be used: {error}.") from None
 
 
 def positive(text: str) -> int:
     """Read an option that is a number from 1 on."""
-    if not text.isdecimal() or int(text) < 1:
+    if not text.isdecimal() or len(text) > MAX_DIGITS or int(text) < 1:
         raise ArgumentTypeError(f"{text!r} is not a number from 1 on")
     return int(text)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import socket
-import threading
 import time
 from collections.abc import Sequence
 from datetime import timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+
+from django_txtasks.worker.probe_server import ProbeServer
 
 TOUCH_SECONDS = 1.0
 """Seconds between two touches of the file."""
@@ -114,74 +113,30 @@ class LivenessOfAll:
         return all(liveness.is_ready() for liveness in self._all)
 
 
-class Probes:
+class Probes(ProbeServer):
     """``/live`` and ``/ready`` over HTTP: 200, or 503.
 
+    Args:
+        liveness: answers.
+        port: 0 = a free one.
+        address: empty = all interfaces. Kubernetes asks the pod's own address, where loopback does not answer.
+
     Raises:
-        OSError: the port is taken.
+        OSError: the address or the port cannot be used.
     """
 
-    def __init__(self, liveness: Liveness | LivenessOfAll, port: int) -> None:
-        self._server = _Server(("", port), _handler(liveness))
-        threading.Thread(
-            target=self._server.serve_forever, name="txtasks-probes", daemon=True
-        ).start()
+    def __init__(self, liveness: Liveness | LivenessOfAll, port: int, address: str = "") -> None:
+        self._answers = {
+            "/live": (
+                liveness.is_live,
+                "the loop does not turn, or the database has refused its beat for long",
+            ),
+            "/ready": (liveness.is_ready, liveness.unready),
+        }
+        super().__init__(address, port, self._say)
 
-    @property
-    def port(self) -> int:
-        """Where it answers."""
-        return self._server.server_port
-
-    def close(self) -> None:
-        """Answer no more."""
-        self._server.shutdown()
-        self._server.server_close()
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    address_family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
-
-    def server_bind(self) -> None:
-        if self.address_family == socket.AF_INET6:
-            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        super().server_bind()
-
-    def handle_error(self, *_: object) -> None:
-        """Say nothing of a client that hung up."""
-
-
-def _handler(liveness: Liveness | LivenessOfAll) -> type[BaseHTTPRequestHandler]:
-    answers = {
-        "/live": (
-            liveness.is_live,
-            "the loop does not turn, or the database has refused its beat for long",
-        ),
-        "/ready": (liveness.is_ready, liveness.unready),
-    }
-
-    class Handler(BaseHTTPRequestHandler):
-        timeout = 5  # a client that sends nothing must not keep a thread
-
-        def do_GET(self) -> None:
-            path = self.path.partition("?")[0]
-            if path not in answers:
-                self._say(404, f"ask {' or '.join(answers)}")
-                return
-            holds, trouble = answers[path]
-            self._say(200, "ok") if holds() else self._say(503, trouble)
-
-        do_HEAD = do_GET
-
-        def _say(self, code: int, text: str) -> None:
-            self.send_response(code)
-            self.send_header("Content-Type", "text/plain")
-            self.send_header("Content-Length", str(len(text) + 1))
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(f"{text}\n".encode())
-
-        def log_message(self, *_: object) -> None:
-            """Say nothing: probes come every few seconds."""
-
-    return Handler
+    def _say(self, path: str) -> tuple[int, str]:
+        if path not in self._answers:
+            return 404, f"ask {' or '.join(self._answers)}"
+        holds, trouble = self._answers[path]
+        return (200, "ok") if holds() else (503, trouble)

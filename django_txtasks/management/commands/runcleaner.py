@@ -67,7 +67,7 @@ class Command(BaseCommand):
         self.as_json, self.names_databases = options["json"], len(aliases) > 1
         file, port = options["liveness_file"], options["probe_port"]
         if dry or options["once"]:
-            if file or port:
+            if file or port or options["probe_address"]:
                 raise CommandError(
                     "--liveness-file and --probe-port are for a cleaner that keeps running: leave them out."
                 )
@@ -75,7 +75,7 @@ class Command(BaseCommand):
             return
         livenesses = {alias: _liveness(config) for alias in aliases}
         together = liveness_at(file, lambda: LivenessOfAll(list(livenesses.values()), file))
-        probes = probes_at(port, together)
+        probes = probes_at(port, options["probe_address"], together)
         try:
             self._run(config, livenesses, together)
         finally:

@@ -97,7 +97,7 @@ class Command(BaseCommand):
         """Run one worker in this process."""
         file = options["liveness_file"]
         liveness = liveness_at(file, lambda: Liveness(config.lease, file))
-        probes = probes_at(options["probe_port"], liveness)
+        probes = probes_at(options["probe_port"], options["probe_address"], liveness)
         listeners = _listen(config, subscription, inbox)
         worker = Worker(
             config,

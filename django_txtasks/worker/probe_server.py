@@ -1,0 +1,166 @@
+"""An HTTP server for probes in one thread: whatever clients do, it takes few descriptors and little time.
+
+It is not a web server: it reads one small request, answers with a line, and closes the connection.
+"""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import NamedTuple
+
+MAX_CONNECTIONS = 64
+"""Connections at a time. One more closes the oldest, because that client had the most time to send its request."""
+ACCEPTS_PER_ROUND = MAX_CONNECTIONS // 2
+"""So a connection stays for one more round at least, and its client has time to send, whoever else connects."""
+MAX_REQUEST_BYTES = 8_192
+REQUEST_SECONDS = 5.0
+"""Seconds from the accept to the end of the request, however often the client sends a byte."""
+PAUSE_SECONDS = 0.05
+"""Seconds of rest after each round. Without a rest, a flood of requests would take a core from the tasks. So would
+an accept that fails at once, again and again, because the process has no descriptor left."""
+POLL_SECONDS = 0.5
+"""Seconds until the thread sees that it should end."""
+
+Answer = Callable[[str], "tuple[int, str]"]
+"""Returns the status code and the text for a path."""
+
+
+class _Client(NamedTuple):
+    """One connection, and what it has sent."""
+
+    socket: socket.socket
+    deadline: float
+    received: bytearray
+
+
+class ProbeServer:
+    """Answers GET and HEAD at an address until it is closed.
+
+    Args:
+        address: host name or IP address; empty = all interfaces, IPv4 and IPv6.
+        port: 0 = a free one.
+        answer: is called in the server's thread and must not block.
+
+    Raises:
+        OSError: the address or the port cannot be used.
+    """
+
+    def __init__(self, address: str, port: int, answer: Answer) -> None:
+        self._answer = answer
+        self._listener = _listen(address, port)
+        self._listener.setblocking(False)
+        self._clients: dict[int, _Client] = {}  # by descriptor, the oldest first
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="txtasks-probes", daemon=True)
+        self._thread.start()
+
+    @property
+    def port(self) -> int:
+        """Where it answers."""
+        return int(self._listener.getsockname()[1])
+
+    def close(self) -> None:
+        """Answer no more."""
+        self._closing.set()
+        self._thread.join()
+        for client in list(self._clients.values()):
+            self._drop(client)
+        self._selector.close()
+        self._listener.close()
+
+    def _run(self) -> None:
+        while not self._closing.is_set():
+            for key, _ in self._selector.select(POLL_SECONDS):
+                if key.fileobj is self._listener:
+                    self._accept_some()
+                elif key.fd in self._clients:
+                    self._read(self._clients[key.fd])
+            self._drop_late_ones()
+            self._closing.wait(PAUSE_SECONDS)
+
+    def _accept_some(self) -> None:
+        """Accept who waits, and read at once: the request of an honest client is mostly there already."""
+        for _ in range(ACCEPTS_PER_ROUND):
+            try:
+                accepted, _address = self._listener.accept()
+            except (
+                OSError
+            ):  # nobody waits any more, or there is no descriptor left: the next round tries again
+                return
+            accepted.setblocking(False)
+            if len(self._clients) >= MAX_CONNECTIONS:
+                self._drop(next(iter(self._clients.values())))
+            client = _Client(accepted, time.monotonic() + REQUEST_SECONDS, bytearray())
+            self._clients[accepted.fileno()] = client
+            self._selector.register(accepted, selectors.EVENT_READ)
+            self._read(client)
+
+    def _read(self, client: _Client) -> None:
+        try:
+            data = client.socket.recv(MAX_REQUEST_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            data = b""
+        client.received.extend(data)
+        is_whole = b"\r\n\r\n" in client.received or b"\n\n" in client.received
+        if data and not is_whole and len(client.received) <= MAX_REQUEST_BYTES:
+            return
+        if data:
+            self._reply(client, is_whole=is_whole)
+        self._drop(client)
+
+    def _reply(self, client: _Client, *, is_whole: bool) -> None:
+        """Send the answer. It fits the socket's buffer, so a client that reads nothing is not waited for."""
+        try:
+            client.socket.send(_response(bytes(client.received), self._answer, is_whole=is_whole))
+            client.socket.shutdown(socket.SHUT_WR)
+        except OSError:  # the client hung up
+            return
+
+    def _drop(self, client: _Client) -> None:
+        del self._clients[client.socket.fileno()]
+        self._selector.unregister(client.socket)
+        client.socket.close()
+
+    def _drop_late_ones(self) -> None:
+        now = time.monotonic()
+        for client in list(self._clients.values()):
+            if client.deadline > now:
+                return  # those behind it came later
+            self._drop(client)
+
+
+def _listen(address: str, port: int) -> socket.socket:
+    if address:
+        family, *_, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(where[:2], family=family)
+    if socket.has_dualstack_ipv6():
+        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
+    return socket.create_server(("", port))
+
+
+def _response(request: bytes, answer: Answer, *, is_whole: bool) -> bytes:
+    method, _, rest = request.split(b"\n", 1)[0].decode("latin-1").strip().partition(" ")
+    path, _, version = rest.partition(" ")
+    if not version.startswith("HTTP/"):
+        code, text = 400, "ask in HTTP"
+    elif not is_whole:
+        code, text = 431, f"a request of more than {MAX_REQUEST_BYTES} bytes"
+    elif method not in ("GET", "HEAD"):
+        code, text = 501, "only GET and HEAD are answered"
+    else:
+        code, text = answer(path.partition("?")[0])
+    body = f"{text}\n".encode()
+    head = (
+        f"HTTP/1.1 {code} {HTTPStatus(code).phrase}\r\nContent-Type: text/plain\r\n"
+        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + (b"" if method == "HEAD" else body)
