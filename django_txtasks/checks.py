@@ -18,9 +18,10 @@ from django.db.models import Model
 from django_txtasks import events, registry
 from django_txtasks.conf import Config, get_config
 from django_txtasks.exceptions import ConfigError
+from django_txtasks.lifecycle.server_kind import other_product
 from django_txtasks.models import Task
 
-OLDEST = {"postgresql": (14,), "mariadb": (10, 6), "mysql": (8, 0, 13), "sqlite": (3, 35)}
+OLDEST = {"postgresql": (14,), "mariadb": (10, 6), "mysql": (8, 0, 17), "sqlite": (3, 35)}
 
 
 SIMILAR = 0.85
@@ -286,6 +287,13 @@ def _is_written_to(alias: str, model: type[Model]) -> bool:
 
 def _check_server(alias: str) -> Iterable[CheckMessage]:
     connection = connections[alias]
+    if product := other_product(alias):
+        yield Error(
+            f"Database {alias!r} is {product}, on which tasks do not run: it locks rows in other ways.",
+            hint="Use PostgreSQL, MariaDB, MySQL or SQLite, or a router that keeps txtasks away from it.",
+            id="txtasks.E004",
+        )
+        return
     is_mariadb = getattr(connection, "mysql_is_mariadb", False)
     product = "mariadb" if is_mariadb else connection.vendor
     version = tuple(connection.get_database_version())

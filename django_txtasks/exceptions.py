@@ -60,6 +60,10 @@ class UnknownOption(TxTasksError, TypeError):
     """``@task`` or ``using()`` was given an option that it does not have."""
 
 
+class UnsupportedDatabase(TxTasksError):
+    """The database is none of those on which tasks run: PostgreSQL, MariaDB, MySQL and SQLite."""
+
+
 class InvalidArguments(TxTasksError, ValueError):
     """The arguments or the result of a task cannot be stored as JSON."""
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from django_txtasks.exceptions import UnsupportedDatabase
+
 
 @dataclass(frozen=True)
 class Dialect:
@@ -86,10 +88,21 @@ class Dialect:
     end_json: str = ""
 
 
+class _Dialects(dict[str, Dialect]):
+    """The dialects by Django's name of the database's vendor."""
+
+    def __missing__(self, vendor: str) -> Dialect:
+        raise UnsupportedDatabase(
+            f"Tasks do not run on a database of the vendor {vendor!r}, and nothing was written. Use PostgreSQL, "
+            "MariaDB, MySQL or SQLite: name such an alias by using=, or by a router that keeps the app 'txtasks' "
+            "away from other databases."
+        )
+
+
 _SQLITE_NOW = "strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now'{})"
 _MYSQL_SHIFT = "UTC_TIMESTAMP(6) {} INTERVAL ROUND(%({})s * 1000000) MICROSECOND"
-DIALECTS = {
-    "postgresql": Dialect(
+DIALECTS = _Dialects(
+    postgresql=Dialect(
         now="statement_timestamp()",
         later="statement_timestamp() + make_interval(secs => %(delay)s)",
         ago="statement_timestamp() - make_interval(secs => %(age)s)",
@@ -109,7 +122,7 @@ DIALECTS = {
         utc="+00",
         at_utc=" AT TIME ZONE 'UTC'",
     ),
-    "mysql": Dialect(
+    mysql=Dialect(
         now="UTC_TIMESTAMP(6)",
         later=_MYSQL_SHIFT.format("+", "delay"),
         ago=_MYSQL_SHIFT.format("-", "age"),
@@ -138,7 +151,7 @@ DIALECTS = {
         name="CAST(task_name AS BINARY)",
         key="`key`",
     ),
-    "sqlite": Dialect(
+    sqlite=Dialect(
         now=_SQLITE_NOW.format(""),
         later=_SQLITE_NOW.format(", %(delay)s || ' seconds'"),
         ago=_SQLITE_NOW.format(", -%(age)s || ' seconds'"),
@@ -162,9 +175,13 @@ DIALECTS = {
         by_ended="INDEXED BY txtasks_of_batch",
         by_end="INDEXED BY txtasks_batch_end",
     ),
-}
+)
 
 
 def dialect_of(connection: BaseDatabaseWrapper) -> Dialect:
-    """Return the pieces for this connection's database."""
+    """Return the pieces for this connection's database.
+
+    Raises:
+        UnsupportedDatabase: it is none on which tasks run.
+    """
     return DIALECTS[connection.vendor]

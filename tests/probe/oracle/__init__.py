@@ -1,0 +1,1 @@
+"""A database backend of a vendor on which tasks do not run: SQLite under another name."""
