@@ -39,6 +39,8 @@ class DeadNotices:
 
 OTHERS = "*"
 """In ``keep_finished``: all queues that are not named."""
+MAX_NAME_BYTES = 255
+"""Bytes of UTF-8 that AMQP allows for the name of a queue."""
 
 
 class Pruned(NamedTuple):
@@ -158,6 +160,13 @@ class Config:
                 f"TXTASKS['keep_finished'] says nothing of the queue {min(unsaid)!r}: "
                 "name it, or '*' for all others."
             )
+        for queue in self.queues if self.broker_url else ():
+            size = len(f"{self.queue_prefix}.{queue}".encode())
+            if size > MAX_NAME_BYTES:
+                raise ConfigError(
+                    f"TXTASKS['queues'] has {queue!r}: with TXTASKS['queue_prefix'] the name has {size} bytes in "
+                    f"RabbitMQ, which takes {MAX_NAME_BYTES}. Shorten one of them."
+                )
         if self.dead_notices.exchange and self.broker_url is None:
             raise ConfigError(
                 "TXTASKS['dead_notices'] names an exchange, but there is no TXTASKS['broker_url'] to reach it."

@@ -46,6 +46,24 @@ def test_recipients_that_are_no_list_of_addresses_are_refused(mail):
 
 
 @pytest.mark.once
+@pytest.mark.parametrize(
+    ("queue", "prefix"),
+    [
+        ("請" * 90, "txtasks"),
+        ("請" * 83, "txtasks"),
+        ("é" * 100, "é" * 30),
+        ("\U0001f40c" * 62, "txtasks"),
+    ],
+)
+def test_a_queue_whose_name_rabbitmq_cannot_take_is_refused(queue, prefix):
+    setting = {"queues": ["default", queue], "queue_prefix": prefix}
+    assert queue in parse(setting).queues  # without a broker it is a name like others
+    with pytest.raises(ConfigError, match=r"bytes in RabbitMQ, which takes 255. Shorten one"):
+        parse({**setting, "broker_url": "amqp://localhost/"})
+    assert parse({**setting, "broker_url": "amqp://localhost/", "queues": [queue[:60]]})
+
+
+@pytest.mark.once
 def test_only_what_is_kept_may_be_kept_for_ever():
     assert parse({"keep_finished": None}).keep_finished is None
     with pytest.raises(ConfigError, match="use seconds"):

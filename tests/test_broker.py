@@ -24,8 +24,9 @@ from servers import free_port
 from django_txtasks import broker as broker_room
 from django_txtasks import enqueue_many, enqueue_task, hint_message, hint_sender
 from django_txtasks.broker import hint_queues, publisher, topology
+from django_txtasks.broker.consumer import HintConsumer
 from django_txtasks.broker.link import Link
-from django_txtasks.conf import get_config
+from django_txtasks.conf import MAX_NAME_BYTES, get_config
 from django_txtasks.models import Task
 
 pytestmark = pytest.mark.usefixtures("rows")
@@ -379,6 +380,29 @@ def test_a_queue_that_rabbitmq_refuses_keeps_no_worker_from_hearing_of_others(
                 return helpers.runs("heard, too")
 
             helpers.wait_until(told)
+
+
+@pytest.mark.once
+def test_a_name_that_is_too_long_for_rabbitmq_takes_no_hint_from_other_queues(hints_only, txtasks):
+    """The name of another database's queue ends with its alias."""
+    prefix, task_id, heard = get_config().queue_prefix, uuid.uuid4(), []
+    long = "請" * ((MAX_NAME_BYTES - len(prefix) - 1) // 3)
+    txtasks(queues=[long, "default"])
+    config = get_config()
+    consumer = HintConsumer(
+        config, "second", [long, "default"], lambda hint: heard.extend(hint.ids)
+    )
+    consumer.start()
+    try:
+
+        def told():
+            sender = publisher.of_process(config)
+            sender.notify("second", {long: [uuid.uuid4()], "default": [task_id]})
+            return task_id in heard
+
+        helpers.wait_until(told)
+    finally:
+        consumer.stop()
 
 
 @pytest.mark.once

@@ -10,6 +10,7 @@ from pika.exceptions import ChannelClosedByBroker
 
 from django_txtasks import signals
 from django_txtasks.broker import failures, topology
+from django_txtasks.conf import MAX_NAME_BYTES
 
 REFUSED_SECONDS = 30.0
 """Seconds until a queue that was refused is asked for again."""
@@ -35,18 +36,23 @@ class HintQueues:
         """Make sure that it is there, unless RabbitMQ refuses it; return the channel to go on with."""
         if not self.is_to_be_asked_for(queue):
             return channel
+        if (
+            size := len(queue.encode())
+        ) > MAX_NAME_BYTES:  # pika would raise, for the other queues too
+            text = f"the name has {size} bytes, and RabbitMQ takes {MAX_NAME_BYTES}"
+            self._note_refusal(queue, text)
+            return channel
         connection = channel.connection
         try:
             channel = topology.declare(channel, queue)
             self._declared.add(queue)
         except ChannelClosedByBroker as error:
-            self._note_refusal(queue, error)
+            self._note_refusal(queue, f"{error.reply_code} {error.reply_text}")
             channel = connection.channel()
         return channel
 
-    def _note_refusal(self, queue: str, error: ChannelClosedByBroker) -> None:
+    def _note_refusal(self, queue: str, text: str) -> None:
         """Leave it alone for a while; the first time in a while that is a warning."""
         self._refused_until[queue] = time.monotonic() + REFUSED_SECONDS
-        text = f"{error.reply_code} {error.reply_text}"
         level = logging.WARNING if failures.news.is_news(queue, text) else logging.DEBUG
         signals.queue_refused.emit(level=level, queue=queue, error=text, delay=REFUSED_SECONDS)
