@@ -468,6 +468,59 @@ def is_waiting_for_a_lock():
         return cursor.fetchone()
 
 
+def runs_with_answers():
+    """Each run of ask_once that has ended: its argument, and the answer that it got."""
+    return sorted(FinishedTask.objects.filter(outcome="succeeded").values_list("result", flat=True))
+
+
+@pytest.mark.parametrize("priority", [0, 5])
+@pytest.mark.parametrize("comes", ["before its twin", "behind its twin"])
+def test_a_task_that_has_its_value_before_it_begins_is_not_merged(comes, priority):
+    if comes == "before its twin":
+        first = tasks.ask_once.enqueue("first")
+        assert resume(token_for(first.id), "for the first") is True
+        twins = [tasks.ask_once.using(priority=priority).enqueue(n) for n in "23"]
+    else:
+        twins = [tasks.ask_once.using(priority=priority).enqueue(n) for n in "23"]
+        first = tasks.ask_once.enqueue("first")
+        assert resume(token_for(first.id), "for the first") is True
+    run_due_tasks()
+    assert runs_with_answers() == [["first", "for the first"]]
+    (waits_on,) = Task.objects.all()
+    assert waits_on.args == ["3"]  # the other two of the key are one run
+    assert resume(token_for(waits_on.pk), "for the others") is True
+    run_due_tasks()
+    assert runs_with_answers() == [["3", "for the others"], ["first", "for the first"]]
+    assert {one.status() for one in twins} == {"succeeded"}
+
+
+def test_a_held_task_that_has_its_value_is_not_merged_later():
+    first = tasks.ask_once.enqueue("first")
+    operators.hold("default", [first.id])
+    assert resume(token_for(first.id), "for the first") is True
+    operators.resume("default", [first.id])
+    tasks.ask_once.enqueue("second")
+    run_due_tasks()
+    assert runs_with_answers() == [["first", "for the first"]]
+
+
+def test_a_value_that_is_rolled_back_leaves_the_task_with_its_key():
+    first = tasks.ask_once.enqueue("first")
+    with transaction.atomic():
+        assert resume(token_for(first.id), "for the first") is True
+        transaction.set_rollback(True)
+    tasks.ask_once.enqueue("second")
+    run_due_tasks()
+    assert Task.objects.count() == 1
+
+
+def test_a_value_that_does_not_count_leaves_the_key_of_what_has_begun():
+    first = tasks.ask_once.enqueue("first")
+    run_due_tasks()
+    assert resume(token_for(first.id), 1) is True
+    assert Task.objects.get().unique_key is not None
+
+
 @pytest.mark.skipif(connection.vendor == "sqlite", reason="one writer at a time")
 def test_who_asks_while_a_value_is_on_its_way_gets_it():
     attempt = claimed()

@@ -605,6 +605,10 @@ END_WAIT_AHEAD = """
     {insert_new} INTO txtasks_wait (task_id, name, is_sleep, value, ended_at)
     VALUES (%(id)s, %(name)s, %(is_sleep)s, %(value)s, {now}) {or_leave}
 """
+# Merged, the value would meet the arguments of another row, or be lost with this one.
+RUN_ALONE = """
+    UPDATE txtasks_task SET unique_key = NULL WHERE id = %(id)s AND attempt = 0 AND unique_key IS NOT NULL
+"""
 # A claimed row is written as well: a worker at REPEATABLE READ, whose snapshot is older, may not give it back.
 WAKE = """
     UPDATE txtasks_task SET notified_at = NULL,

@@ -88,7 +88,8 @@ def end(
 ) -> tuple[bool, list[tuple[uuid.UUID, str]]]:
     """Keep the value that a task waits for, or will wait for, in the caller's transaction; make it due.
 
-    It waits for whoever has locked the task's row, such as a worker that claims it: for a moment.
+    A task with a unique key that has not begun runs alone from then on, as a task that has begun does. It waits
+    for whoever has locked the task's row, such as a worker that claims it: for a moment.
 
     Args:
         value: JSON text.
@@ -105,5 +106,7 @@ def end(
             counts = execute(
                 alias, statements.END_WAIT_AHEAD, id=task_id, name=name, value=value, is_sleep=False
             )
+            if counts:
+                execute(alias, statements.RUN_ALONE, id=task_id)
             return bool(counts), []
     return False, []

@@ -736,6 +736,11 @@ def ask(ctx: TaskContext, key, timeout=None):
     return [answer, ctx.attempt]
 
 
+@task(takes_context=True, max_attempts=1, unique_key="same")
+def ask_once(ctx: TaskContext, key):
+    return [key, ctx.wait_for("answer")]
+
+
 @task(takes_context=True, max_attempts=1)
 async def ask_async(ctx: TaskContext, key):
     await ctx.asleep_until("moment", 0)
