@@ -8,7 +8,8 @@ Each round: an idempotent task and one that says nothing about crashes run in a 
 idle, a cleaner runs; the first one's process group gets SIGKILL in mid-task. Printed: seconds from there until the
 row of the one is given back (recovered), to its second start, and until the other is dead, by our clock.
 Without a broker the second start is the next scan of the other worker. --elsewhere makes the cleaner believe that
-the workers run on another machine, so that it does not see that a process is gone.
+the workers run on another machine, so that it does not see that a process is gone. Where the
+killed worker ran both tasks, it waits for the lease then, since the one that says nothing could not be taken back.
 
 --together kills the cleaner at the same moment as the worker, and starts a new one at once, which has seen no
 worker beat. Then the figures are printed twice: from the kill, with the start of the new cleaner's process, and

@@ -297,9 +297,9 @@ task_running_long = Event(
 )  # fmt: skip
 claim_lost = Event(
     logging.WARNING,
-    "Task %s (%s) ended attempt %s, but the row has moved on without it: nothing was recorded. "
-    "This worker had been silent for longer than its lease.",
-    *_TASK, "attempt",
+    "Task %s (%s): attempt %s %s, because a cleaner had declared worker %s lost and recovered its tasks. "
+    "The cleaner's log has the reason.",
+    *_TASK, "attempt", "what", "worker",
 )  # fmt: skip
 
 worker_started = Event(
@@ -383,7 +383,7 @@ worker_cut_short = Event(
 )  # fmt: skip
 worker_was_lost = Event(
     logging.WARNING,
-    "Worker %s had been declared lost while it was silent; it goes on under a new id.", "worker",
+    "Worker %s had been declared lost; it goes on under a new id. The cleaner's log has the reason.", "worker",
 )  # fmt: skip
 worker_lost = Event(
     logging.ERROR,

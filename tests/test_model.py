@@ -38,6 +38,19 @@ SCENARIOS = {
     "stopped in an atomic task": Scenario(atomic=True, freezes=1, lost_answers=1, stops=2),
     "stopped in a compensated task": Scenario(policy=COMPENSATE, crashes=1, freezes=1, stops=2),
     "stopped, claimed ahead": Scenario(ahead=True, crashes=1, lost_answers=1, stops=1),
+    "cut off": Scenario(crashes=1, lost_answers=1, cuts=1),
+    "cut off in a default task": Scenario(policy=BURY, crashes=1, lost_answers=1, cuts=2),
+    "cut off in a compensated task": Scenario(policy=COMPENSATE, cleaners=2, crashes=1, cuts=1),
+    "cut off at its last crash": Scenario(policy=RETRY_UNDO, crashes=2, cuts=1),
+    "cut off, and frozen": Scenario(policy=BURY, freezes=1, cuts=1, lost_answers=1),
+    "failed over": Scenario(crashes=1, freezes=1, failovers=1),
+    "failed over in an atomic task": Scenario(atomic=True, crashes=1, lost_answers=1, failovers=2),
+    "failed over in a default task": Scenario(
+        policy=BURY, cleaners=2, crashes=1, freezes=1, lost_answers=1, failovers=1
+    ),
+    "failed over in a compensated task": Scenario(
+        policy=COMPENSATE, cleaners=2, crashes=1, freezes=1, lost_answers=1, failovers=1
+    ),
     "two tasks": Scenario(tasks=2, freezes=1, lost_answers=1),
 }
 
@@ -64,6 +77,16 @@ REACHED = {
     "buried and revived": lambda s: s.past[0].finishes and s.past[0].runs == 2,
     "poison": lambda s: is_dead(s) and s.past[0].runs == 3,
     "claimed ahead": lambda s: is_dead(s) and s.past[0].runs == 0,
+    "cut off": lambda s: s.past[0].finishes and s.past[0].runs == 2,
+    "cut off in a default task": lambda s: is_dead(s) and s.past[0].runs == 1,
+    "failed over": lambda s: s.past[0].finishes and s.past[0].runs == 2,
+    "failed over in an atomic task": lambda s: s.past[0].effects and s.past[0].runs == 3,
+    "failed over in a default task": lambda s: (
+        is_dead(s) and s.past[0].runs == 1 and not s.left.failovers
+    ),
+    "failed over in a compensated task": lambda s: (
+        s.past[0].compensated and s.past[0].runs == 1 and not s.left.failovers
+    ),
     "stopped": lambda s: s.past[0].finishes and s.past[0].runs == 3 and not s.rows[0],
     "stopped in an atomic task": lambda s: s.past[0].effects and s.past[0].runs == 3,
     "stopped in a compensated task": lambda s: is_dead(s) and s.past[0].compensated,
@@ -181,6 +204,30 @@ OTHERS = {
         Scenario(policy=RETRY_UNDO, crashes=2, revives=1),
         protocol.NOT_DONE_AND_COMPENSATED,
         21,
+    ),
+    "both links are cut, and that is the end of a worker": (
+        ("final_claims_wait",),
+        Scenario(policy=BURY, cuts=1),
+        arrows.BURIED_ALIVE,
+        8,
+    ),
+    "its claims are looked at before its beat": (
+        ("claims_read_after_beat",),
+        Scenario(policy=BURY, cuts=1),
+        arrows.BURIED_ALIVE,
+        9,
+    ),
+    "nobody remembers what he has recorded": (
+        ("remembers_ends",),
+        Scenario(policy=BURY, failovers=1),
+        protocol.RUNS_BOUNDED,
+        8,
+    ),
+    "an atomic end is written again": (
+        ("repeats_no_atomic_end",),
+        Scenario(atomic=True, failovers=1),
+        protocol.EFFECTS_ONCE,
+        6,
     ),
     "a person revives what an old page shows": (
         ("revive_checks_status",),

@@ -8,7 +8,8 @@ Silence for a whole lease is enough. It goes quicker by two signals. The first i
 
 The second: the database has ended its session (or, where the database cannot tell, it was silent for two
 beats). Either alone is a suspicion: a link that was cut. Both may be cut at once, hence the grace. It is long
-where nothing but the worker's way to the database has told of it.
+where nothing but the worker's way to the database has told of it. Two signals that come through links, which one
+proxy may carry, are no proof: a worker with a claim that would be dead or compensated is lost by its lease then.
 """
 
 from __future__ import annotations
@@ -185,7 +186,20 @@ class FailureDetector:
         suspicion.look(now, has_second_signal=is_gone)
         if signal is FirstSignal.SILENCE and self._are_many_cut_off():
             return None
-        return signal if suspicion.is_proven(now) else None
+        if not suspicion.is_proven(now):
+            return None
+        suspicion.waits = signal is not FirstSignal.PROCESS and self._holds_final_claims(worker)
+        return None if suspicion.waits else signal
+
+    def _holds_final_claims(self, worker: LivingWorker) -> bool:
+        """Say whether the worker holds a claim whose recovery could not be taken back, if it lives after all.
+
+        A proxy that restarts cuts both links of all workers behind it, and a task that is dead would run on.
+        The claims are read after the beat, and ``lose`` checks this beat: a later claim makes it void.
+        """
+        lease = self.config.lease
+        with own_transaction(self.alias, limit=lease / 2, in_order=True):
+            return cleaning.holds_final_claims(self.alias, worker.id, lease)
 
     def _first_signal(
         self, worker: LivingWorker, is_there: bool | None, silence: float

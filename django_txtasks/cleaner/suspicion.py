@@ -33,6 +33,7 @@ class Suspicion:
         since: of the first look.
         looked_at: of the last one.
         gone: since when the second signal has been there, too.
+        waits: it is proven, and its worker has its lease all the same, because of what it holds.
     """
 
     beat: int
@@ -42,12 +43,15 @@ class Suspicion:
     looked_at: float
     looks: int = 0
     gone: float | None = None
+    waits: bool = False
 
     def pause(self, now: float) -> float:
         """Return the seconds until the next look that it needs; silence needs none but the usual ones.
 
         A silence that is proven may have to wait, as others are silent, too.
         """
+        if self.waits:
+            return float("inf")
         if self.signal is FirstSignal.SILENCE and (self.gone is None or self.is_proven(now)):
             return float("inf")
         if self.gone is not None:
@@ -59,7 +63,7 @@ class Suspicion:
         self.looked_at = now
         self.looks += 1
         if not has_second_signal:
-            self.gone = None
+            self.gone, self.waits = None, False
         elif self.gone is None:
             self.gone = now
 

@@ -162,6 +162,15 @@ def lose(alias: str, worker: LivingWorker) -> bool:
     return execute(alias, statements.LOSE, worker=worker.id, beat=worker.beat) == 1
 
 
+def holds_final_claims(alias: str, worker: uuid.UUID, lease: timedelta) -> bool:
+    """Say whether a worker holds a claim that would not run again if it were recovered now.
+
+    Args:
+        lease: a task that may not start any more after this time counts as well: its next run might come too late.
+    """
+    return bool(fetch(alias, statements.FINAL_CLAIM, worker=worker, delay=lease.total_seconds()))
+
+
 def lost_workers(alias: str) -> list[Holder]:
     """Return the workers that were declared lost."""
     rows = fetch(alias, statements.LOST_WORKERS)

@@ -728,6 +728,16 @@ HELD_BY = """
     SELECT id FROM txtasks_task {by_worker}
      WHERE status = 'claimed' AND worker = %(worker)s LIMIT %(limit)s
 """
+# A claim of W1 that would be dead, compensated or expired once C had recovered it. W1 may live: a proxy that
+# restarts cuts both of its links. C reads this after W1's beat, and LOSE checks that beat: it is void after a
+# new claim of W1.
+FINAL_CLAIM = """
+    SELECT id FROM txtasks_task {by_worker}
+     WHERE status = 'claimed' AND worker = %(worker)s
+       AND NOT (on_crash IN ('retry', 'retry+undo') AND crashes < max_crashes - 1
+                AND (expires_at IS NULL OR expires_at > {later}))
+     LIMIT 1
+"""
 # Two steps on purpose: one UPDATE with a subquery on the workers would, after a wait for a lock,
 # see the locked row anew but the workers as they were, and reset a live claim.
 ORPHANS = """

@@ -128,7 +128,9 @@ class OutcomeBuffer:
             elif one.arrow is Arrow.FINISH:
                 signals.task_finished_late.emit(**one.attempt.facts)
             else:
-                signals.claim_lost.emit(**one.attempt.facts)
+                signals.claim_lost.emit(
+                    **one.attempt.facts, what=f"ended ({one.arrow.value}) too late to be recorded"
+                )
 
     def moved(self, one: Ended) -> None:
         """Tell of an arrow that was taken, and note the batch of a member that has ended."""

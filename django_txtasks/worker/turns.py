@@ -272,6 +272,6 @@ class Turns:
         self._liveness.ended(refused=is_refusal(error) and not can_beat)
         if isinstance(error, DeclaredLost):
             for attempt in self._workload.slots.release(stalled=False):
-                signals.claim_lost.emit(**attempt.facts)
+                signals.claim_lost.emit(**attempt.facts, what="is not begun here")
         elif delay or not is_repeatable(error):
             self.tell_failure(error, delay)

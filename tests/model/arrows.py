@@ -8,6 +8,7 @@ from model.state import BACK, CLAIMED, DEAD, PENDING, SUCCEEDED, Attempt, Row, S
 MOVED_BY_ANOTHER = "only the attempt that holds a row moves it"
 RESET_UNDER_A_LIVING_WORKER = "a cleaner moves only claims of lost workers"
 LOST_THOUGH_IT_BEAT = "a worker that beats is not declared lost"
+BURIED_ALIVE = "nothing that runs is buried before its worker's lease is over"
 LET_GO_BY_A_BELIEVED_WORKER = "what runs is let go only by a worker that is declared lost"
 
 

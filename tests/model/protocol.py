@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from model.arrows import (
+    BURIED_ALIVE,
     LET_GO_BY_A_BELIEVED_WORKER,
     LOST_THOUGH_IT_BEAT,
     MOVED_BY_ANOTHER,
@@ -44,6 +45,7 @@ SEEN_IN_STEPS = (
     MOVED_BY_ANOTHER,
     RESET_UNDER_A_LIVING_WORKER,
     LOST_THOUGH_IT_BEAT,
+    BURIED_ALIVE,
     LET_GO_BY_A_BELIEVED_WORKER,
 )
 
@@ -147,5 +149,5 @@ def _settled(s: State) -> bool:
     return (
         all(past.committed for past in s.past)
         and all(row is None or row.status == DEAD for row in s.rows)
-        and not any(p.stage or p.unsure or p.frozen for p in s.processes)
+        and not any(p.stage or p.unsure or p.frozen or p.cut for p in s.processes)
     )

@@ -21,7 +21,11 @@ class Rules:
     fence_has_worker: bool = True
     row_count_is_looked_at: bool = True
     reconciles: bool = True
+    remembers_ends: bool = True
+    repeats_no_atomic_end: bool = True
     lose_checks_beat: bool = True
+    final_claims_wait: bool = True
+    claims_read_after_beat: bool = True
     new_id_when_lost: bool = True
     lost_before_it_lets_go: bool = True
     recovers_in_two_steps: bool = True
@@ -55,6 +59,8 @@ class Scenario:
     releases: int = 0
     stops: int = 0
     revives: int = 0
+    cuts: int = 0
+    failovers: int = 0
 
     @property
     def retries(self) -> bool:
@@ -70,6 +76,10 @@ class Scenario:
         if self.poison:
             return self.max_crashes
         faults = self.crashes + self.freezes + self.revives + self.stops
+        if (
+            self.retries
+        ):  # what may not run again runs once, whatever link is cut and whatever commit is lost
+            faults += self.cuts + self.failovers
         return 1 + faults + (self.max_attempts - 1) * self.raises
 
 

@@ -16,6 +16,7 @@ LOOKS, LEFT = -2, -1
 """A person who has seen no dead task yet, and one who has clicked; the others remember the task's id."""
 PENDING, CLAIMED, DEAD = "pending", "claimed", "dead"
 SILENT, ORPHAN, TOLD, LIVING = "silent", "orphan", "told", "living"
+CUT_OFF, HARMLESS, LOOKED_FIRST = "cut off", "cut off, with no final claim", "no final claim"
 AHEAD, BACK, READY, INSIDE = "ahead", "taken back", "ready", "inside"
 SUCCEEDED, RAISED = "succeeded", "raised"
 
@@ -46,9 +47,12 @@ class Past(NamedTuple):
 
 
 class WorkerRow(NamedTuple):
+    """Ghost: it was declared lost by two signals, before its lease was over."""
+
     id: int
     beat: int = 0
     lost: bool = False
+    quickly: bool = False
 
 
 class Attempt(NamedTuple):
@@ -65,7 +69,11 @@ NOTHING = Attempt(-1, 0, 0, 0, 0)
 
 
 class Process(NamedTuple):
-    """A worker process with one slot; ``id`` 0 = it has to register; ``leaving``: only its slot goes on."""
+    """A worker process with one slot.
+
+    ``id`` 0 = it has to register; ``leaving``: only its slot goes on; ``cut``: it lives, and both of its links are
+    cut for a moment; ``ended``: row and attempt of what it recorded lately.
+    """
 
     id: int = 0
     attempt: Attempt = NOTHING
@@ -73,6 +81,8 @@ class Process(NamedTuple):
     unsure: bool = False
     frozen: bool = False
     leaving: bool = False
+    cut: bool = False
+    ended: tuple[int, ...] = ()
 
 
 class Left(NamedTuple):
@@ -83,6 +93,8 @@ class Left(NamedTuple):
     lost_answers: int
     releases: int
     stops: int
+    cuts: int
+    failovers: int
 
     def less(self, name: str) -> Left:
         return self._replace(**{name: getattr(self, name) - 1})
@@ -120,6 +132,8 @@ def first(scenario: Scenario) -> State:
         scenario.lost_answers,
         scenario.releases,
         scenario.stops,
+        scenario.cuts,
+        scenario.failovers,
     )
     return State(
         rows=(None,) * scenario.tasks,

@@ -52,6 +52,13 @@ def process(case: Case, s: State, place: int) -> Steps:
     if me.frozen:
         yield f"W{me.id} wakes up", set_process(s, place, me._replace(frozen=False))
         return
+    if me.cut:
+        yield f"W{me.id}'s links are back", set_process(s, place, me._replace(cut=False))
+        return
+    if s.left.cuts and me.id:
+        left = s.left.less("cuts")
+        after = set_process(s, place, me._replace(cut=True))
+        yield f"W{me.id}'s LINKS ARE CUT", after._replace(left=left)
     if s.left.freezes and me.id:
         left = s.left.less("freezes")
         after = set_process(s, place, me._replace(frozen=True))
@@ -150,6 +157,8 @@ def end_atomic(case: Case, s: State, place: int) -> Steps:
     if case.rules.row_count_is_looked_at and not holds(case, s.rows[a.slot], a):
         yield f"{who} rolls back: ClaimLost", set_process(s, place, idle)
         return
+    if s.left.failovers:
+        yield f"{who} commits, and a FAILOVER LOSES it all", loses_end(s, place, a)
     effects = s.past[a.instance].effects + 1
     after = note(record(case, s, a, SUCCEEDED), a.instance, effects=effects)
     yield from commit(
@@ -164,9 +173,11 @@ def turn(case: Case, s: State, place: int) -> Steps:
     unsure = me._replace(unsure=case.rules.reconciles)
     if me.unsure:
         knows = me._replace(unsure=False) if in_step(s, me) else idle._replace(unsure=False)
-        yield from commit(place, f"W{me.id} reconciles", reconcile(s, me), knows, me)
+        yield from commit(place, f"W{me.id} reconciles", reconcile(case, s, me), knows, me)
     elif me.stage in (SUCCEEDED, RAISED):
         label = f"W{me.id} records that attempt {a.number} of {a.slot} by W{a.worker} {me.stage}"
+        if s.left.failovers:
+            yield f"{label}, and a FAILOVER LOSES it", loses_end(s, place, a)
         yield from commit(place, label, record(case, s, a, me.stage), idle, unsure)
     elif me.stage == BACK:
         after = record(case, s, a, BACK)
@@ -202,15 +213,31 @@ def claim(case: Case, s: State, place: int) -> Steps:
                 yield from commit(place, label, hinted(after, slot, False), knows, unknowing)
 
 
-def reconcile(s: State, me: Process) -> State:
-    """Give back what the table says is mine and I do not know of."""
+def loses_end(s: State, place: int, a: Attempt) -> State:
+    """The standby that takes over has the claim, and not its end; the session fails with the old server."""
+    me = s.processes[place]._replace(
+        attempt=NOTHING, stage="", unsure=True, ended=(a.slot, a.number)
+    )
+    return set_process(s, place, me)._replace(left=s.left.less("failovers"))
+
+
+def reconcile(case: Case, s: State, me: Process) -> State:
+    """Give back what the table says is mine and I do not know of; bury what I have ended, if it may run once."""
     for slot, row in enumerate(s.rows):
         if (
             row
             and row.worker == me.id
             and (slot, row.attempt) != (me.attempt.slot, me.attempt.number)
         ):
-            s = set_row(s, slot, unclaimed(row))
+            has_ended = me.ended == (slot, row.attempt)
+            if has_ended and case.scenario.atomic and not case.rules.repeats_no_atomic_end:
+                finishes = s.past[row.instance].finishes + 1
+                s = note(set_row(s, slot, None), row.instance, finishes=finishes)
+            elif has_ended and case.rules.remembers_ends and not case.scenario.retries:
+                a = Attempt(slot, row.attempt, row.worker, row.instance, row.claim)
+                s = announce(case, bury(case, s, a), a)
+            else:
+                s = set_row(s, slot, unclaimed(row))
     return s
 
 

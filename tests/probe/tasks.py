@@ -388,6 +388,19 @@ def try_to_pay(key, *, amount):
 
 
 @task
+def doze(key, seconds):
+    """Touch the database in the beginning only."""
+    ran(key)
+    time.sleep(seconds)
+
+
+@task(compensate=undo)
+def doze_or_undo(key, *, amount):
+    ran(key)
+    time.sleep(amount)
+
+
+@task
 def notice(event):
     ran(f"notice {event['task_name'].rsplit('.')[-1]}")
 
