@@ -9,9 +9,10 @@ from django.conf import settings as django_settings
 from django.db import OperationalError, connection
 from probe import tasks
 
-from django_txtasks import models, signals
+from django_txtasks import batch, models, signals
 from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config
+from django_txtasks.lifecycle import operators
 from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.cleaning import STOPS_IN_A_ROW
 from django_txtasks.lifecycle.turn import Capacity
@@ -315,3 +316,68 @@ def test_neighbours_of_a_stuck_task_end_in_good_order(workers, txtasks, monkeypa
     assert helpers.row(once.id).status == Status.DEAD
     assert "replaced: a task did not end" in helpers.row(once.id).errors[0]["message"]
     assert not models.Worker.objects.exists()
+
+
+def abandon(workers, txtasks, monkeypatch, *handles):
+    """Run tasks that hang until their process would be replaced."""
+    monkeypatch.setattr(worker_module, "LEAST_END_SECONDS", 0.1)
+    txtasks(grace=0)
+    worker, ends = workers(threads=len(handles)), []
+    with helpers.second_session(lambda: ends.append(worker.run())):
+        pass
+    assert ends == [End.STUCK]
+
+
+def test_a_hung_task_with_a_compensation_is_compensated_at_once(workers, txtasks, monkeypatch):
+    """It has attempts left, but may not run again: nobody knows how far it came."""
+    handle = tasks.hang_paying.enqueue("hung", amount=3)
+    abandon(workers, txtasks, monkeypatch, handle)
+    row = helpers.row(handle.id)
+    assert (row.status, row.is_compensated, row.errors[-1]["type"]) == (
+        Status.DEAD,
+        True,
+        "TimedOut",
+    )
+    assert "Its compensation was enqueued" in row.errors[-1]["message"]
+    operators.revive("default", [handle.id])
+    assert helpers.row(handle.id).status == Status.DEAD
+    [undo] = models.Task.objects.filter(task_name="probe.tasks.undo")
+    assert (undo.args, undo.kwargs) == (["hung"], {"amount": 3})
+
+
+def test_a_hung_task_that_may_run_again_is_compensated_after_its_last_attempt(
+    workers, txtasks, monkeypatch
+):
+    first = tasks.hang_trying_to_pay.enqueue("first", amount=1)
+    last = tasks.hang_trying_to_pay.enqueue("last", amount=2)
+    models.Task.objects.filter(pk=last.id).update(failures=1)
+    abandon(workers, txtasks, monkeypatch, first, last)
+    row = helpers.row(first.id)
+    assert (row.status, row.failures, row.crashes) == (Status.PENDING, 1, 0)
+    row = helpers.row(last.id)
+    assert (row.status, row.is_compensated) == (Status.DEAD, True)
+    assert list(models.Task.objects.compensated()) == [row]
+    operators.revive("default", [last.id])
+    assert helpers.row(last.id).status == Status.DEAD
+    [undo] = models.Task.objects.filter(task_name="probe.tasks.undo")
+    assert undo.args == ["last"]
+
+
+def test_a_hung_task_with_a_compensation_ends_its_batch_and_enqueues_its_on_failure(
+    workers, txtasks, monkeypatch
+):
+    with batch(name="b", on_failure=tasks.tell_of_batch):
+        handle = tasks.hang_paying.using(on_failure=tasks.notice).enqueue("member", amount=1)
+    abandon(workers, txtasks, monkeypatch, handle)
+    assert helpers.row(handle.id).is_compensated
+    names = set(models.Task.objects.exclude(pk=handle.id).values_list("task_name", flat=True))
+    assert names == {"probe.tasks.undo", "probe.tasks.notice", "probe.tasks.tell_of_batch"}
+
+
+@pytest.mark.skipif(IS_SQLITE, reason="a hung transaction holds the only write lock")
+def test_a_hung_atomic_task_is_dead_and_leaves_nothing(workers, txtasks, monkeypatch):
+    handle = tasks.hang_in_transaction.enqueue("nothing")
+    abandon(workers, txtasks, monkeypatch, handle)
+    row = helpers.row(handle.id)
+    assert (row.status, row.failures, row.crashes) == (Status.DEAD, 1, 0)
+    assert not helpers.runs("nothing")

@@ -45,6 +45,10 @@ MAX_HELD_CLAIMS = 10_000
 """Claims of one worker that are looked at together."""
 MAX_NAMES, MAX_NAMED_CLAIMS = 10, 500
 """Names of functions that an error lists, and the claims of the same worker of which these are."""
+_ABANDONED = (
+    "The attempt did not end after its time limit, so its process was replaced, and how far it came is unknown. "
+    "Its compensation was enqueued in the same transaction."
+)
 STOPS_IN_A_ROW = MAX_ERRORS - 1
 """Orderly stops of a worker in a row that count as no crash of the task that they cut short."""
 _FIRST_ID, _LAST_ID = uuid.UUID(int=0), uuid.UUID(int=2**128 - 1)
@@ -268,6 +272,36 @@ def recover(
     if not again and attempt.batch is not None:
         batches.look_on_commit(alias, [attempt.batch])
     return Recovered(ended, follow(alias, [ended], config, lost=policy))
+
+
+def abandon(alias: str, orphan: Orphan, failed: Ended, config: Config) -> Recovered:
+    """Take the arrow of an attempt that no exception could end, so that its process is replaced.
+
+    It is a failure. But if the task has a compensation and has no further attempt, or runs only once, it ends as
+    after a crash: nobody knows how far the attempt came, and its code cannot clean up.
+
+    Args:
+        failed: the arrow of the attempt as an ordinary failure.
+
+    Raises:
+        ClaimLost: the row has moved on by itself, or somebody else has locked it.
+    """
+    attempt, policy = orphan.attempt, orphan.on_crash
+    if not fetch(alias, statements.LOCK_CLAIMED, ids=[attempt.task_id]):
+        raise ClaimLost(f"task {attempt.task_id} is locked or no longer claimed")
+    is_last = failed.arrow is Arrow.BURY or not policy.retries
+    ended, crashes = failed, 1
+    if policy.compensates and is_last:
+        message = f"{failed.error['message']}. {_ABANDONED}"
+        ended = failed._replace(
+            arrow=Arrow.BURY, error={**failed.error, "message": message}, counted=Counted.CRASH
+        )
+        crashes = max(1, orphan.max_crashes - attempt.crashes)  # so that it cannot be revived
+    move(alias, ended, crashes=crashes)
+    if ended.arrow is Arrow.BURY and attempt.batch is not None:
+        batches.look_on_commit(alias, [attempt.batch])
+    lost = policy if ended.counted is Counted.CRASH else None
+    return Recovered(ended, follow(alias, [ended], config, lost=lost))
 
 
 def events_of(orphan: Orphan, ended: Ended) -> Iterator[tuple[signals.Event, dict[str, Any]]]:

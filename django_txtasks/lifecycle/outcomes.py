@@ -328,8 +328,11 @@ def copying(
     return of.replace("{result}", case), params
 
 
-def move(alias: str, ended: Ended) -> None:
+def move(alias: str, ended: Ended, *, crashes: int = 1) -> None:
     """Move CLAIMED -> PENDING or DEAD: the arrow of one attempt that did not end its task.
+
+    Args:
+        crashes: how many the row gets, if the attempt counts as a crash.
 
     Raises:
         ClaimLost: the row has moved on by itself.
@@ -346,7 +349,7 @@ def move(alias: str, ended: Ended) -> None:
         return
     changes: dict[str, Any] = {
         "failed": int(ended.counted is Counted.FAILURE),
-        "crashed": int(ended.counted is Counted.CRASH),
+        "crashed": crashes if ended.counted is Counted.CRASH else 0,
         "errors": json.dumps(attempt.errors_with({"at": _now(alias), **ended.error})),
     }
     if ended.arrow is Arrow.RETRY:

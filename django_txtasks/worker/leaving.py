@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from datetime import timedelta
+from functools import partial
+from types import MappingProxyType
 
 from django.db import DatabaseError, InterfaceError, OperationalError, connections, transaction
 
 from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import cleaning, outcomes, sessions, workers
-from django_txtasks.lifecycle.attempts import Arrow, Ended
+from django_txtasks.lifecycle.attempts import Arrow, Counted, Ended
 from django_txtasks.lifecycle.cleaning import Holder, Orphan
 from django_txtasks.lifecycle.transactions import own_transaction
 from django_txtasks.retry import backoff
-from django_txtasks.worker.outcome_buffer import Key
+from django_txtasks.worker.outcome_buffer import Key, emit
 from django_txtasks.worker.turn_writer import TurnWriter
 
 Left = list[tuple[Orphan, Ended]]
+NONE_STUCK: Mapping[Key, Ended] = MappingProxyType({})
 
 
-def let_go(writer: TurnWriter, running: Set[Key], why: str) -> None:
+def let_go(
+    writer: TurnWriter, running: Set[Key], why: str, stuck: Mapping[Key, Ended] = NONE_STUCK
+) -> None:
     """Declare this worker lost and let its claims take their own arrows, in one transaction.
 
     The threads that run these tasks end with the process, a moment after it: whoever runs such a task again runs
@@ -31,6 +36,7 @@ def let_go(writer: TurnWriter, running: Set[Key], why: str) -> None:
     Args:
         running: (id, attempt) of what slots hold.
         why: said among the errors of what was cut short.
+        stuck: what no exception could end, by (id, attempt), each with its arrow as a failure.
 
     Raises:
         DatabaseError, InterfaceError: the worker may be declared lost; the cleaner finds its claims.
@@ -38,53 +44,69 @@ def let_go(writer: TurnWriter, running: Set[Key], why: str) -> None:
     if writer.id is None:
         return
     try:
-        left = _let_go(writer, writer.id, running, why)
+        left = _let_go(writer, writer.id, partial(_arrow, writer, running, why, stuck))
     except (DatabaseError, InterfaceError):
         connections[writer.alias].close()
         with own_transaction(writer.alias, limit=writer.config.lease / 2):
             workers.give_up(writer.alias, writer.id)
         raise
     for orphan, ended in left:
+        if ended.counted is Counted.FAILURE:
+            emit(ended)
+            continue
         for event, facts in cleaning.events_of(orphan, ended):
             event.emit(**facts)
     sessions.close_dedicated(writer.alias)
 
 
-def _let_go(writer: TurnWriter, me: uuid.UUID, running: Set[Key], why: str) -> Left:
+def _let_go(writer: TurnWriter, me: uuid.UUID, arrow: Callable[[Orphan], Ended | None]) -> Left:
     buffer = writer.buffer
     buffer.one_by_one = True
     with own_transaction(writer.alias, limit=writer.config.lease / 2, in_order=True):
         workers.give_up(writer.alias, me)
         recorded = buffer.record(me)
-        left = list(_cut_short(writer, me, running, why))
+        left = list(_cut_short(writer, me, arrow))
         workers.unregister(writer.alias, me)
     buffer.committed(recorded, me)
     return left
 
 
 def _cut_short(
-    writer: TurnWriter, me: uuid.UUID, running: Set[Key], why: str
+    writer: TurnWriter, me: uuid.UUID, arrow: Callable[[Orphan], Ended | None]
 ) -> Iterator[tuple[Orphan, Ended]]:
-    """Move what runs. A claim that is not known here was never begun: the answer to its COMMIT was lost."""
-    alias, config, unrecorded = writer.alias, writer.config, writer.buffer.keys()
-
-    def delay(crashes: int) -> timedelta:
-        return backoff(crashes, base=config.retry_base, ceiling=config.retry_ceiling)
-
+    """Move what runs, each row in a savepoint of its own."""
+    alias, unrecorded = writer.alias, writer.buffer.keys()
     holder = Holder(me, f"{me} on {workers.host_name()} (pid {os.getpid()})")
     for orphan in cleaning.orphans(alias, holder, cleaning.held_by(alias, holder)):
-        attempt = orphan.attempt
-        key = attempt.task_id, attempt.number
-        if key in unrecorded:
+        if (orphan.attempt.task_id, orphan.attempt.number) in unrecorded:
             continue
         try:
             with transaction.atomic(using=alias):
-                if key not in running:
-                    outcomes.move(alias, Ended(attempt=attempt, arrow=Arrow.RELEASE))
-                    continue
-                recovered = cleaning.recover(alias, orphan, delay, config, stopped=why)
+                ended = arrow(orphan)
         except (OperationalError, InterfaceError):
             raise
         except (ClaimLost, DatabaseError):
             continue  # it ends just now, or cannot be moved: the cleaner looks at it
-        yield orphan, recovered.ended
+        if ended is not None:
+            yield orphan, ended
+
+
+def _arrow(
+    writer: TurnWriter, running: Set[Key], why: str, stuck: Mapping[Key, Ended], orphan: Orphan
+) -> Ended | None:
+    """Move one claim, in the open transaction. Return how it ended; None = it had not begun.
+
+    A claim that is not known here was never begun: the answer to its COMMIT was lost.
+    """
+    alias, config, attempt = writer.alias, writer.config, orphan.attempt
+    key = attempt.task_id, attempt.number
+
+    def delay(crashes: int) -> timedelta:
+        return backoff(crashes, base=config.retry_base, ceiling=config.retry_ceiling)
+
+    if key in stuck:
+        return cleaning.abandon(alias, orphan, stuck[key], config).ended
+    if key not in running:
+        outcomes.move(alias, Ended(attempt=attempt, arrow=Arrow.RELEASE))
+        return None
+    return cleaning.recover(alias, orphan, delay, config, stopped=why).ended

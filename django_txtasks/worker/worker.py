@@ -22,6 +22,7 @@ from django_txtasks.worker.hint_inbox import HintInbox
 from django_txtasks.worker.leaving import let_go
 from django_txtasks.worker.limits import NEVER
 from django_txtasks.worker.listening import Listening
+from django_txtasks.worker.outcome_buffer import key
 from django_txtasks.worker.probes import Liveness
 from django_txtasks.worker.progress import ProgressWriter
 from django_txtasks.worker.recycling import RecyclePolicy
@@ -206,9 +207,12 @@ class Worker:
             signals.worker_cut_short.emit(worker=self.writer.name, running=running)
         signals.flush(LOG_FIRST_SECONDS)
         self._collect()
-        for one in self._stuck.enforce_limits(self.writer.name):
-            self.writer.buffer.add([failed(one.attempt, one.limit.error(), self.config)])
-        self._leave(lambda: let_go(self.writer, slots.holds(), self._why()))
+        ended = [
+            failed(one.attempt, one.limit.error(), self.config)
+            for one in self._stuck.enforce_limits(self.writer.name)
+        ]
+        abandoned = {key(one): one for one in ended}
+        self._leave(lambda: let_go(self.writer, slots.holds(), self._why(), abandoned))
         return End.CUT_SHORT if self.stop.asked else End.STUCK
 
     def _why(self) -> str:

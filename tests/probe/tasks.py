@@ -387,6 +387,25 @@ def try_to_pay(key, *, amount):
     ran(key)
 
 
+@task(compensate=undo, timeout=0.2, max_attempts=3)
+def hang_paying(key, *, amount):
+    """Wait in C code, where no exception gets through."""
+    ran(key)
+    released.wait(60)
+
+
+@task(compensate=undo, idempotent=True, timeout=0.2, max_attempts=2, max_crashes=3)
+def hang_trying_to_pay(key, *, amount):
+    ran(key)
+    released.wait(60)
+
+
+@task(atomic=True, timeout=0.2, max_attempts=1)
+def hang_in_transaction(key):
+    ran(key)
+    released.wait(60)
+
+
 @task
 def doze(key, seconds):
     """Touch the database in the beginning only."""
