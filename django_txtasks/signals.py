@@ -369,6 +369,13 @@ worker_suspected = Event(
     logging.WARNING,
     "Worker %s: RabbitMQ has lost its connection. Its database session is watched.", "worker",
 )  # fmt: skip
+session_awaited = Event(
+    logging.WARNING,
+    "Task %s (%s) is claimed, and has been waiting for %.0f s for a session of its thread in database '%s': the "
+    "server does not answer. The task has not begun. Set connect_timeout in OPTIONS of this database to bound "
+    "the wait.",
+    *_TASK, "seconds", "database",
+)  # fmt: skip
 session_unseen = Event(
     logging.WARNING,
     "This cleaner's database role may not see whether the session of worker %s is there, so a crash is noticed "

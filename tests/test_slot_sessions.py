@@ -1,6 +1,9 @@
 """Slots that the database gives no session, while the worker's loop keeps its own: nothing is lost."""
 
+import contextlib
 import os
+import socket
+import threading
 import uuid
 from urllib.parse import urlsplit
 
@@ -12,7 +15,7 @@ from probe import tasks
 from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.turn import Capacity
 from django_txtasks.models import Task
-from django_txtasks.worker import slot_sessions
+from django_txtasks.worker import awaited_sessions, slot_sessions
 from django_txtasks.worker.connections import NoSession
 from django_txtasks.worker.limits import NEVER
 from django_txtasks.worker.slot_sessions import SlotSessions
@@ -70,6 +73,49 @@ def refuse(role, function, count, worker, processes):
         lambda: text in processes.log_of(worker), what=lambda: processes.log_of(worker)
     )
     return handles
+
+
+@pytest.fixture
+def mute_server():
+    """A server that takes connections and says nothing, until it is closed."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        taken = []
+        thread = threading.Thread(target=take_all, args=(listener, taken), daemon=True)
+        thread.start()
+        yield listener.getsockname()[1], lambda: [one.close() for one in taken]
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+    for one in taken:
+        one.close()
+
+
+def take_all(listener, taken):
+    with contextlib.suppress(OSError):  # it is shut down
+        while True:
+            taken.append(listener.accept()[0])
+
+
+@has_roles
+def test_the_log_names_a_task_whose_thread_waits_for_its_session(
+    mute_server, quick, monkeypatch, caplog
+):
+    port, hang_up = mute_server
+    monkeypatch.setattr(awaited_sessions, "LONG_SECONDS", 0.2)
+    with helpers.working(threads=1):
+        helpers.wait_until(helpers.worker_pids)
+        with monkeypatch.context() as patch:
+            patch.setitem(connection.settings_dict, "HOST", "127.0.0.1")
+            patch.setitem(connection.settings_dict, "PORT", str(port))
+            handle = tasks.atomic_note_once.enqueue("late")
+            told = (
+                f"Task {handle.id} (probe.tasks.atomic_note_once) is claimed, and has been waiting"
+            )
+            helpers.wait_until(lambda: told in caplog.text)
+        assert helpers.row(handle.id).status == "claimed"
+        hang_up()
+        helpers.wait_until(lambda: helpers.finished(handle.id))
+    assert caplog.text.count(told) == 1
+    assert helpers.runs("late") == 1
 
 
 @has_roles

@@ -287,7 +287,8 @@ def abandon(alias: str, orphan: Orphan, failed: Ended, config: Config) -> Recove
         ClaimLost: the row has moved on by itself, or somebody else has locked it.
     """
     attempt, policy = orphan.attempt, orphan.on_crash
-    if not fetch(alias, statements.LOCK_CLAIMED, ids=[attempt.task_id]):
+    held = fetch(alias, statements.LOCK_CLAIMED, ids=[attempt.task_id])
+    if not held:
         raise ClaimLost(f"task {attempt.task_id} is locked or no longer claimed")
     is_last = failed.arrow is Arrow.BURY or not policy.retries
     ended, crashes = failed, 1

@@ -7,13 +7,11 @@ The loop's own session is none of them: see ``lifecycle.sessions``.
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from django.core.cache import caches
 from django.db import (
     DataError,
     Error,
@@ -32,6 +30,7 @@ from django_txtasks.lifecycle.sessions import close as _close
 from django_txtasks.lifecycle.sessions import end_of_age as _end_of
 from django_txtasks.lifecycle.sessions import is_pooled
 from django_txtasks.lifecycle.transactions import begin_along
+from django_txtasks.worker.awaited_sessions import awaiting
 from django_txtasks.worker.session_statements import outlives_the_task, text_of_statement
 from django_txtasks.worker.wrapper_state import WrapperState
 
@@ -50,7 +49,6 @@ class _Thread(threading.local):
 
     Attributes:
         note: called with each new connection; None = this thread runs no tasks.
-        context: see ``context_of_attempt``.
         states: what each connection object of this thread was before the attempt, by alias.
         renewed: aliases whose session was closed since a task had changed the connection object.
         touched: aliases whose session the task has changed, or in which the database refused something.
@@ -61,7 +59,6 @@ class _Thread(threading.local):
 
     def __init__(self) -> None:
         self.note: Callable[[str], None] | None = None
-        self.context: contextvars.Context | None = None
         self.states: dict[str, WrapperState] = {}
         self.renewed: set[str] = set()
         self.touched: set[str] = set()
@@ -71,25 +68,6 @@ class _Thread(threading.local):
 
 
 _thread = _Thread()
-
-
-def context_of_attempt() -> contextvars.Context:
-    """Return a context for one attempt: empty, but for the caches of this thread.
-
-    A copy of the thread's own context would share values that can be changed in place, such as the scope that
-    Sentry gives to each thread. The caches are made before, because Django keeps them in contexts: the
-    connections of caches that an attempt made would end with it.
-    """
-    if _thread.context is None:
-        _thread.context = contextvars.Context()
-        _thread.context.run(_make_caches)
-    return _thread.context.copy()
-
-
-def _make_caches() -> None:
-    for alias in caches:
-        with contextlib.suppress(Exception):  # the task that uses it gets the error
-            caches[alias]
 
 
 def before_attempt(note: Callable[[str], None]) -> None:
@@ -106,14 +84,17 @@ def before_attempt(note: Callable[[str], None]) -> None:
     _thread.replaced = number_replaced()
     for connection in _all():
         if connection.connection is not None and not connection.in_atomic_block:
-            if connection.is_usable() and not is_replaced(connection):
+            with awaiting(connection.alias):
+                is_usable = connection.is_usable()
+            if is_usable and not is_replaced(connection):
                 _asked(connection, done=True)
             else:
                 _close(connection)
     while _thread.renewed:
         # what comes with a new session, such as a receiver's execute wrapper, is not the next task's doing
-        with contextlib.suppress(Exception):
-            connections[_thread.renewed.pop()].ensure_connection()
+        alias = _thread.renewed.pop()
+        with contextlib.suppress(Exception), awaiting(alias):
+            connections[alias].ensure_connection()
     note_states()
 
 
@@ -142,9 +123,10 @@ def have_session(alias: str, *, wanted: bool) -> None:
     Raises:
         NoSession: the database gives none.
     """
-    if wanted or _thread.is_in_doubt:
+    if (wanted or _thread.is_in_doubt) and connections[alias].connection is None:
         try:
-            connections[alias].ensure_connection()
+            with awaiting(alias):
+                connections[alias].ensure_connection()
         except Exception as error:  # also those of a service that a project asks for its password
             raise NoSession(text_of(error)) from error
 

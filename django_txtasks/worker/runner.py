@@ -38,11 +38,11 @@ from django_txtasks.progress import ProgressNotes
 from django_txtasks.registry import Declaration
 from django_txtasks.retry import backoff, is_last, seconds_from
 from django_txtasks.signals import attempt_starting
+from django_txtasks.worker.attempt_context import context_of_attempt
 from django_txtasks.worker.connections import (
     NoSession,
     after_attempt,
     before_attempt,
-    context_of_attempt,
     have_session,
     note_states,
 )

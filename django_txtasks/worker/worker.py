@@ -17,6 +17,7 @@ from django_txtasks.cancel_requests import CancelRequests
 from django_txtasks.conf import Config
 from django_txtasks.lifecycle.turn import Subscription
 from django_txtasks.progress import ProgressNotes
+from django_txtasks.worker.awaited_sessions import tell_long_waits
 from django_txtasks.worker.cancelling import CancelLook
 from django_txtasks.worker.hint_inbox import HintInbox
 from django_txtasks.worker.leaving import let_go
@@ -153,6 +154,7 @@ class Worker:
         return self._batch and is_idle
 
     def _collect(self) -> None:
+        tell_long_waits()
         ended, released = self.workload.collect()
         if ended and len(self.inbox.ids) <= self.workload.prefetch.most:  # they begin in a moment
             self._listening.moved()

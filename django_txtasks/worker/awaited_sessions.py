@@ -1,0 +1,50 @@
+"""Attempts whose thread waits for a database that does not answer: their rows are claimed, nothing runs yet."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from django_txtasks import signals
+from django_txtasks.logs import current
+
+LONG_SECONDS = 5.0
+"""Seconds that an attempt waits for its session before the log says so."""
+_waiting: dict[int, _Wait] = {}  # by thread
+
+
+@dataclass
+class _Wait:
+    """One wait of one thread. ``is_told``: the log has it."""
+
+    alias: str
+    facts: dict[str, Any]
+    since: float
+    is_told: bool = False
+
+
+@contextmanager
+def awaiting(alias: str) -> Iterator[None]:
+    """Note that the attempt of this thread waits for its session inside the block."""
+    me = threading.get_ident()
+    _waiting[me] = _Wait(alias, current.get() or {}, time.monotonic())
+    try:
+        yield
+    finally:
+        del _waiting[me]
+
+
+def tell_long_waits() -> None:
+    """Tell once of each attempt that has been waiting for its session for LONG_SECONDS. Called by the loop."""
+    if not _waiting:
+        return
+    now = time.monotonic()
+    for wait in list(_waiting.values()):
+        seconds = now - wait.since
+        if wait.facts and not wait.is_told and seconds >= LONG_SECONDS:
+            wait.is_told = True
+            signals.session_awaited.emit(**wait.facts, database=wait.alias, seconds=seconds)
