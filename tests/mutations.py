@@ -499,7 +499,7 @@ MUTANTS = [
            "test_orderly_ends.py"),
     Mutant("a hung task that was compensated is not revived", "lifecycle/cleaning.py",
            {"crashes = max(1, orphan.max_crashes - attempt.crashes)": "crashes = 1"}, "test_orderly_ends.py"),
-    Mutant("a hung task is moved only while it is claimed", "lifecycle/cleaning.py",
+    Mutant("a hung task that was compensated has crashes", "lifecycle/cleaning.py",
            {"move(alias, ended, crashes=crashes)": "move(alias, ended, crashes=0)"}, "test_orderly_ends.py"),
     Mutant("a connection object that a task has changed is made as new", "worker/connections.py",
            {"or in_block or state.is_changed():": "or in_block:"}, "test_wrapper_state.py"),
