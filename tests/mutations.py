@@ -729,6 +729,8 @@ MUTANTS = [
     Mutant("schedules: waiting counts from the first one", "lifecycle/schedules.py",
            {"moment_of(row.waiting_since) if waits and row.waiting_since else last_at": "last_at"},
            "test_schedules.py"),
+    Mutant("schedules: what a person turns off has no error beside it", "lifecycle/schedule_changes.py",
+           {"enabled=False, error=\"\")": "enabled=False)"}, "test_schedules.py"),
     Mutant("schedules: what has begun keeps none waiting", "lifecycle/statements.py",
            {"TRIM(status) = 'pending' AND attempt = 0\"": "TRIM(status) = 'pending'\""}, "test_schedules.py"),
     Mutant("schedules: a bad row goes off alone", "lifecycle/schedules.py",

@@ -475,6 +475,50 @@ def test_what_people_turn_off_stays_off(code):
     assert not schedule("probe.tasks.note").enabled
 
 
+def note_of_a_cleaner():
+    """A cleaner of another release notes beside the row that it could not write the tick."""
+    Schedule.objects.update(args=["1", "2", "3", "4"], next_at=now())
+    assert tick()[0] == 0
+    assert (schedule().enabled, "cannot be called" in schedule().error) == (True, True)
+
+
+def end_by_a_cleaner():
+    Schedule.objects.update(cron="what", every=None, next_at=now())
+    tick()
+    assert (schedule().enabled, bool(schedule().error)) == (False, True)
+
+
+def end_by_sync():
+    forget("s")
+    sync()
+    assert (schedule().enabled, schedule().error) == (False, schedule_changes.GONE)
+
+
+@pytest.mark.parametrize("trouble", [note_of_a_cleaner, end_by_a_cleaner, end_by_sync])
+@pytest.mark.parametrize("change", ["sync", "edit", "as in the code"])
+def test_what_people_turn_off_stays_off_whatever_stands_beside_it(trouble, change, code):
+    code(name="s", every=HOUR)(tasks.note)
+    sync()
+    trouble()
+    assert schedule_changes.disable("default", "s", keep=False, by="ann") is True
+    assert schedule_changes.disable("default", "s", keep=False, by="ann") is False
+    scheduling._declared.pop("s", None)
+    code(name="s", every=2 * HOUR)(tasks.note)
+    if change == "sync":
+        sync()
+    elif change == "edit":
+        good = {"every": 7200.0, "cron": "", "args": []}
+        schedule_changes.configure("default", "s", good, keep=False, by="bob")
+        sync()
+    else:
+        declared = scheduling.declared("default")["s"]
+        schedule_changes.follow_code("default", "s", declared, keep=False, by="bob")
+    assert (schedule().enabled, schedule().every) == (False, 7200)
+    assert tick()[0] == 0
+    assert schedule_changes.enable("default", "s", keep=False, by="ann") is True
+    assert schedule().enabled is True
+
+
 def test_what_vanishes_from_the_code_is_disabled_and_comes_back(code):
     code(every=300)
     sync()

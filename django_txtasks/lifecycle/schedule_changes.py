@@ -184,12 +184,16 @@ def enable(alias: str, name: str, *, keep: bool, by: str = "") -> bool:
 
 
 def disable(alias: str, name: str, *, keep: bool, by: str = "") -> bool:
-    """Have a schedule tick no more, and cancel the task that was written ahead; False = it does not anyway."""
+    """Have a schedule tick no more, and cancel the task that was written ahead; False = it is off already.
+
+    An error beside the row goes: only rows that a cleaner or ``sync`` has turned off have one, and go on by
+    themselves. What a person has turned off stays off.
+    """
     with _locked(alias, name) as row:
-        if row is None or not row.enabled:
+        if row is None or not (row.enabled or row.error):
             return False
         _cancel_ahead(alias, row, keep)
-        _rows(alias).filter(pk=name).update(enabled=False)
+        _rows(alias).filter(pk=name).update(enabled=False, error="")
     signals.schedule_changed.emit(database=alias, schedule=name, by=by or "?", what="disabled")
     return True
 
@@ -205,7 +209,8 @@ def run_now(alias: str, name: str, task: NewTask, *, by: str = "") -> None:
 
 def _configure(alias: str, row: Schedule, configuration: Mapping[str, Any], keep: bool) -> None:
     changes = {**configuration, **_changed(alias, row, keep, configuration)}
-    if row.error and row.error != GONE:  # which a cleaner has found in what it said before
+    # A row that is off and has an error was turned off by a cleaner, because of what it said before: see disable().
+    if row.error and row.error != GONE:
         changes.update(enabled=True, error="")
     _rows(alias).filter(pk=row.pk).update(**changes)
 
