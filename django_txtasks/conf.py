@@ -175,13 +175,16 @@ class Config:
     @property
     def keeps_finished(self) -> bool:
         """Whether finished tasks get a row in their table."""
-        return self.longest_kept != timedelta(0)
+        return any(age != timedelta(0) for age in self._kept.values())
 
     @property
     def longest_kept(self) -> timedelta | None:
-        """How long some finished tasks are kept; None = for ever."""
-        ages = self._kept.values()
-        return None if None in ages else max(age for age in ages if age is not None)
+        """The longest time for which finished tasks are kept, beside those kept for ever; None = all are.
+
+        Ended batches and workers are kept for as long. What is about a queue that is kept for ever alone does not
+        keep those of all queues, because their rows do not say which tasks name them.
+        """
+        return max((age for age in self._kept.values() if age is not None), default=None)
 
     @property
     def pruned(self) -> list[Pruned]:

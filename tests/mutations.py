@@ -311,6 +311,20 @@ MUTANTS = [
     Mutant("a claim of a worker that registers meanwhile is none without a worker", "lifecycle/cleaning.py",
            {"if is_uuid(low) and not fetch(alias, statements.HAS_WORKER, worker=as_uuid(low)):":
             "if is_uuid(low):"}, "test_cleaner_load.py"),
+    Mutant("a cleaner repeats a step that met a conflict", "cleaner/passes.py",
+           {"                if not is_repeatable(error):\n                    raise\n":
+            "                raise\n"}, "test_cleaner_load.py"),
+    Mutant("a conflict that stays is no error", "cleaner/passes.py",
+           {"                if is_in_the_way(error):\n": "                if False:\n"},
+           "test_cleaner_load.py", BOTH),
+    Mutant("a claim whose recovery met a conflict is recovered", "cleaner/rescue.py",
+           {"recovered = repeated(self._alias, partial(self._take_arrow, orphan))":
+            "recovered = self._take_arrow(orphan)"}, "test_cleaner_load.py", BOTH),
+    Mutant("a lane's row stays until its bucket is full", "lifecycle/lanes.py",
+           {"        if is_full(tokens, idle, rules.find(name) or LaneRule())\n": ""}, "test_lanes.py"),
+    Mutant("what is kept for ever keeps no ended batches of others", "conf.py",
+           {"(age for age in self._kept.values() if age is not None), default=None)":
+            "self._kept.values()) if None not in self._kept.values() else None"}, "test_bad_settings.py"),
     Mutant("an expired or old row is removed behind the last one", "cleaner/removal.py",
            {"        self._place = removed.place or place\n": "        self._place = None\n"},
            "test_cleaner_load.py"),

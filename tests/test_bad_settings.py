@@ -2,6 +2,7 @@
 
 import re
 import runpy
+import uuid
 from datetime import timedelta
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from django.core.management import call_command
 from django.core.management.base import SystemCheckError
 from django.db import connection
 from django.db.migrations.recorder import MigrationRecorder
+from django.utils import timezone
 from probe import tasks
 
 from django_txtasks import checks, enqueue_task
@@ -18,7 +20,7 @@ from django_txtasks.backends.compat import InvalidTask
 from django_txtasks.cleaner.cleaner import Cleaner
 from django_txtasks.conf import get_config, parse
 from django_txtasks.exceptions import ConfigError, InvalidDeclaration
-from django_txtasks.models import FinishedTask
+from django_txtasks.models import Batch, EndedWorker, FinishedTask
 
 ROOT = Path(__file__).parents[1]
 
@@ -91,7 +93,7 @@ def test_each_queue_may_keep_for_a_time_of_its_own(rows, txtasks):
         queues=["default", "mail", "log"], keep_finished={"default": 3600, "mail": None, "*": 0}
     )
     config = get_config()
-    assert config.longest_kept is None
+    assert config.longest_kept == timedelta(hours=1)
     assert config.keeps_finished
     with helpers.working():
         for queue in ("default", "mail", "log"):
@@ -106,6 +108,27 @@ def test_each_queue_may_keep_for_a_time_of_its_own(rows, txtasks):
     counts = Cleaner(config, "default").run_once()
     left = sorted(FinishedTask.objects.values_list("queue_name", flat=True))
     assert (counts["pruned"], left) == (3, ["default", "mail", "mail"])
+
+
+@pytest.mark.parametrize(
+    ("keep", "left"),
+    [
+        ({"default": None, "*": 3600}, 0),
+        ({"default": 3600, "*": None}, 0),
+        ({"default": None, "*": 0}, 0),
+        ({"default": None, "*": 30 * 86400}, 1),
+        (None, 1),
+    ],
+)
+def test_a_queue_that_is_kept_for_ever_keeps_no_ended_batches_and_workers(
+    rows, txtasks, keep, left
+):
+    txtasks(queues=["default", "mail"], keep_finished=keep)
+    old = timezone.now() - timedelta(days=9)
+    Batch(id=uuid.uuid4(), name="b", created_at=old, finished_at=old).save()
+    EndedWorker(id=uuid.uuid4(), host="h", pid=1, started_at=old, ended_at=old).save()
+    Cleaner(get_config(), "default").run_once()
+    assert (Batch.objects.count(), EndedWorker.objects.count()) == (left, left)
 
 
 @pytest.mark.once

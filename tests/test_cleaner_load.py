@@ -1,6 +1,7 @@
 """A cleaner among many rows: it reads few, keeps up, goes on behind what it removed, and never stops watching."""
 
 import json
+import time
 from contextlib import contextmanager
 from datetime import timedelta
 
@@ -14,9 +15,10 @@ from django_txtasks.cleaner.removal import REST_SECONDS, SLOW_LOOK_SECONDS, Remo
 from django_txtasks.conf import get_config
 from django_txtasks.lifecycle import cleaning, overdue, workers
 from django_txtasks.lifecycle.cleaning import Removed
+from django_txtasks.lifecycle.database_errors import TookTooLong
 from django_txtasks.lifecycle.execute import execute
 from django_txtasks.lifecycle.transactions import own_transaction
-from django_txtasks.models import FinishedTask, Status, Task, Worker
+from django_txtasks.models import FinishedTask, Lane, Status, Task, Worker
 
 pytestmark = pytest.mark.usefixtures("rows")
 
@@ -276,7 +278,7 @@ def test_if_the_oldest_rows_cannot_be_looked_at_in_time_the_recent_ones_are():
     def remove(since):
         asked.append(since)
         if since is None:
-            raise DatabaseError("canceling statement due to statement timeout")
+            raise TookTooLong("canceling statement due to statement timeout")
         return Removed([(1,)], 1, "later")
 
     told = []
@@ -406,6 +408,100 @@ def test_a_step_that_fails_does_not_stop_the_others(monkeypatch):
     with pytest.raises(DatabaseError, match="renotify"):
         Cleaner(get_config(), notify=list).run_once()
     assert not FinishedTask.objects.exists()
+
+
+CONFLICTS = {
+    "renotify": ("UPDATE", "txtasks_task"),
+    "expire": ("DELETE", "txtasks_task"),
+    "prune": ("DELETE", "txtasks_finishedtask"),
+    "forget lanes": ("DELETE", "txtasks_lane"),
+    "recover a claim": ("UPDATE", "txtasks_task"),
+    "declare lost": ("UPDATE", "txtasks_worker"),
+    "write its own row": ("INSERT", "txtasks_cleaner"),
+}
+ERRORS_OF = {"postgresql": ["40001", "40P01"], "mysql": ["1213"], "sqlite": []}
+
+
+@contextmanager
+def refusing(event, table, code, times):
+    """The server refuses the first so many statements of this kind, as for a conflict with another transaction."""
+    if IS_POSTGRES:
+        helpers.execute("CREATE SEQUENCE refusals")
+        helpers.execute(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF nextval('refusals') <= "
+            f"{times} THEN RAISE EXCEPTION 'a conflict' USING ERRCODE = '{code}'; END IF; "
+            "RETURN COALESCE(NEW, OLD); END $$"
+        )
+        helpers.execute(
+            f"CREATE TRIGGER refuse BEFORE {event} ON {table} FOR EACH ROW EXECUTE FUNCTION refuse()"
+        )
+        ends = ["DROP FUNCTION refuse() CASCADE", "DROP SEQUENCE refusals"]
+    else:
+        helpers.execute("CREATE SEQUENCE refusals")
+        helpers.execute(
+            f"CREATE TRIGGER refuse BEFORE {event} ON {table} FOR EACH ROW BEGIN "
+            f"IF NEXT VALUE FOR refusals <= {times} THEN "
+            f"SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO = {code}, MESSAGE_TEXT = 'a conflict'; END IF; END"
+        )
+        ends = ["DROP TRIGGER refuse", "DROP SEQUENCE refusals"]
+    try:
+        yield
+    finally:
+        for sql in ends:
+            helpers.execute(sql)
+
+
+def give_each_step_something_to_do():
+    lost = worker(["probe.tasks.atomic_note"], lease=0.01)
+    tasks.atomic_note.enqueue("x")
+    claim(lost)
+    worker(["probe.tasks.note"])
+    overdue_task(seconds=1000)
+    write(1, expires_at=ago(1))
+    write(1, "txtasks_finishedtask", outcome="'succeeded'", finished_at=ago(8 * 86400))
+    helpers.execute(f"INSERT INTO txtasks_lane (name, served_at) VALUES ('old', {ago(9 * 86400)})")
+
+
+def clean_until(done):
+    cleaner = Cleaner(get_config(), notify=list)
+    counts = {}
+
+    def report(some):
+        for name, number in some.items():
+            counts[name] = counts.get(name, 0) + number
+
+    end = time.monotonic() + 20
+    cleaner.run(lambda seconds: done(counts) or time.monotonic() > end, report)
+    return counts
+
+
+@pytest.mark.skipif(connection.vendor == "sqlite", reason="it has one writer, and no such errors")
+@pytest.mark.parametrize("code", ERRORS_OF[connection.vendor])
+@pytest.mark.parametrize("step", CONFLICTS)
+def test_a_conflict_with_another_transaction_is_repeated_and_is_no_error(
+    step, code, txtasks, caplog
+):
+    txtasks(clean_interval=60)
+    give_each_step_something_to_do()
+    with refusing(*CONFLICTS[step], code, times=2):
+        clean_until(lambda counts: counts.get("pruned") and counts.get("retried"))
+    told = [one for one in caplog.records if one.levelname in ("WARNING", "ERROR")]
+    texts = " ".join(one.getMessage() for one in told if "is lost" not in one.getMessage())
+    assert "conflict" not in texts, texts
+    assert not Lane.objects.exists()
+    assert not FinishedTask.objects.filter(outcome="succeeded").exists()
+
+
+@pytest.mark.skipif(connection.vendor == "sqlite", reason="it has one writer, and no such errors")
+@pytest.mark.parametrize("code", ERRORS_OF[connection.vendor])
+@pytest.mark.parametrize("step", ["renotify", "expire", "prune", "forget lanes"])
+def test_conflicts_that_do_not_end_put_a_step_off(step, code, caplog):
+    give_each_step_something_to_do()
+    Worker.objects.all().update(lease=600)
+    with refusing(*CONFLICTS[step], code, times=1000):
+        Cleaner(get_config(), notify=list).run_once()
+    levels = {one.levelname for one in caplog.records if "conflict" in one.getMessage()}
+    assert levels == {"WARNING"}
 
 
 # -- renotifying ------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import helpers
 import pytest
 from django.db import connection, transaction
 from django.db.migrations.executor import MigrationExecutor
+from django.utils import timezone
 from probe import tasks
 from probe.models import Run
 
@@ -768,8 +769,30 @@ def test_rows_of_lanes_that_nobody_uses_are_deleted():
     lanes.create("default", ["fresh"])
     Lane.objects.filter(name="b").update(at_most=1)
     Lane.objects.filter(name="c").update(paused_at="2020-01-01T00:00Z")
-    assert lanes.forget("default", timedelta(days=1)) == 1
+    assert lanes.forget("default", timedelta(days=1), NO_LANES) == (1, "")
     assert sorted(lane_rows("name")) == ["b", "c", "fresh"]
+
+
+def test_a_lanes_row_stays_until_its_bucket_is_full_again(txtasks, monkeypatch):
+    """Or the lane would start a whole burst again: 1,000 starts a month are full after 30 days."""
+    monkeypatch.setattr("django_txtasks.lifecycle.lanes.LANES_PER_LOOK", 2)
+    rule = {"rate": "33/d", "burst": 1000}
+    txtasks(
+        lanes={"api": rule, "empty": rule, "quick": {"rate": "10/s"}, "unlimited": {"at_most": 3}}
+    )
+    names = ["api", "empty", "half", "quick", "unlimited"]
+    lanes.create("default", names)
+    ages = dict(zip(names, (29, 31, 8, 8, 8), strict=True))
+    for name, days in ages.items():
+        Lane.objects.filter(name=name).update(
+            tokens=0.0, served_at=timezone.now() - timedelta(days=days)
+        )
+    cleaner = Cleaner(get_config())
+    cleaner.run_once()
+    assert lane_rows("name") == ["api"]
+    Lane.objects.update(tokens=100.0)
+    cleaner.run_once()
+    assert lane_rows("name") == []
 
 
 # -- what people write ----------------------------------------------------------------------------

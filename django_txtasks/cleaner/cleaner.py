@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any, Protocol
 
 from django.db import DatabaseError, InterfaceError, connections, reset_queries
@@ -21,6 +22,7 @@ from django_txtasks.cleaner.ticker import Ticker
 from django_txtasks.cleaner.upkeep import Upkeep
 from django_txtasks.conf import Config
 from django_txtasks.lifecycle import cleaning, sessions
+from django_txtasks.lifecycle.cleaning import LivingWorker
 from django_txtasks.lifecycle.database_errors import (
     is_refusal,
     is_repeatable,
@@ -28,7 +30,7 @@ from django_txtasks.lifecycle.database_errors import (
     took_too_long,
 )
 from django_txtasks.lifecycle.database_file import refuse_replaced
-from django_txtasks.lifecycle.transactions import own_transaction
+from django_txtasks.lifecycle.transactions import own_transaction, repeated
 from django_txtasks.outage import Outage
 from django_txtasks.retry import backoff
 
@@ -150,9 +152,7 @@ class Cleaner:
         """Declare silent workers lost, and recover claims of lost workers for a moment."""
         counts: Counter[str] = Counter(lost=0, retried=0, buried=0)
         for worker, reason in self.workers.lost():
-            with own_transaction(self.alias, limit=self.config.lease / 2):
-                lost = cleaning.lose(self.alias, worker)
-            if lost:
+            if repeated(self.alias, partial(self._lose, worker)):
                 counts["lost"] += 1
                 facts = {"worker": worker.id, "host": worker.host, "pid": worker.pid}
                 self._emit(signals.worker_lost, **facts, reason=reason)
@@ -160,6 +160,10 @@ class Cleaner:
                     sessions.end(self.alias, worker.sessions)
         counts.update(self.rescue.recover_lost())
         return counts
+
+    def _lose(self, worker: LivingWorker) -> bool:
+        with own_transaction(self.alias, limit=self.config.lease / 2):
+            return cleaning.lose(self.alias, worker)
 
     def _turn(self) -> Counter[str]:
         """Beat, look at the workers, write ticks, then work on the pass until it is time to look again."""

@@ -10,10 +10,12 @@ from django.db import DatabaseError
 from django_txtasks import signals
 from django_txtasks.conf import Config
 from django_txtasks.lifecycle import sessions
-from django_txtasks.lifecycle.database_errors import text_of
+from django_txtasks.lifecycle.database_errors import is_in_the_way, is_repeatable, text_of
 from django_txtasks.retry import jitter
 
 Step = Callable[[], Iterator[Counter[str]]]
+REPEATS = 3
+"""How often a step is begun anew in one pass. Then the next pass tries again."""
 
 
 class Passes:
@@ -73,10 +75,25 @@ class Passes:
         self.error = ""
         for step in self._steps:
             try:
-                yield from step()
+                yield from self._repeated(step)
             except DatabaseError as error:
                 if not sessions.can_write(self._alias, error):
                     raise
                 what = step.__name__.strip("_").replace("_", " ")
-                self.error = f"{what}: {text_of(error)}"
-                self._emit(signals.step_failed, database=self._alias, error=self.error)
+                text = f"{what}: {text_of(error)}"
+                if is_in_the_way(error):
+                    self._emit(signals.step_put_off, database=self._alias, error=text)
+                    continue
+                self.error = text
+                self._emit(signals.step_failed, database=self._alias, error=text)
+
+    def _repeated(self, step: Step) -> Iterator[Counter[str]]:
+        """Go through a step, and begin the step anew where the database asks to repeat a transaction."""
+        for _ in range(REPEATS):
+            try:
+                yield from step()
+                return
+            except DatabaseError as error:
+                if not is_repeatable(error):
+                    raise
+        yield from step()

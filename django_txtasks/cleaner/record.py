@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from functools import partial
 
 from django.db import DatabaseError
 
 from django_txtasks.conf import Config
 from django_txtasks.lifecycle import cleaners, sessions
 from django_txtasks.lifecycle.database_errors import text_of
-from django_txtasks.lifecycle.transactions import own_transaction
+from django_txtasks.lifecycle.transactions import own_transaction, repeated
 
 
 class Record:
@@ -66,7 +67,7 @@ class Record:
             DatabaseError: the database takes no writes at all.
         """
         try:
-            self._change(change)
+            repeated(self._alias, partial(self._change, change))
             why = ""
         except DatabaseError as error:
             if not sessions.can_write(self._alias, error):

@@ -8,6 +8,7 @@ from django.db import DatabaseError
 
 from django_txtasks.lifecycle import cleaning
 from django_txtasks.lifecycle.cleaning import Place, Removed
+from django_txtasks.lifecycle.database_errors import took_too_long
 
 SLOW_LOOK_SECONDS = 0.5
 """Seconds. If a walk spends more on rows that it does not remove, or on its first look, it rests."""
@@ -56,13 +57,13 @@ class Removal:
         """Look at a batch; return how many rows were removed, and whether there may be more.
 
         Raises:
-            DatabaseError: it failed, and not for the oldest rows alone.
+            DatabaseError: it failed, and not because looking for the oldest rows took too long.
         """
         place, began = self._place, self._clock()
         try:
             removed = self._remove(place)
         except DatabaseError as error:
-            if place is not None:
+            if place is not None or not took_too_long(error):
                 raise
             self._tell(error)
             self._rest_after(0.0)

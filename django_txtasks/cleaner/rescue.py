@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
+from functools import partial
 
 from django.db import DatabaseError, InterfaceError
 
@@ -17,8 +18,8 @@ from django_txtasks.conf import Config
 from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import cleaning, sessions
 from django_txtasks.lifecycle.attempts import Arrow
-from django_txtasks.lifecycle.cleaning import Holder, Orphan
-from django_txtasks.lifecycle.transactions import own_transaction
+from django_txtasks.lifecycle.cleaning import Holder, Orphan, Recovered
+from django_txtasks.lifecycle.transactions import own_transaction, repeated
 from django_txtasks.retry import backoff
 
 COUNTED = {Arrow.RETRY: "retried", Arrow.BURY: "buried"}
@@ -148,8 +149,7 @@ class Rescue:
         task_id = orphan.attempt.task_id
         self._tried.add(task_id)
         try:
-            with own_transaction(self._alias, limit=self._config.lease / 2):
-                recovered = cleaning.recover(self._alias, orphan, self._delay, self._config)
+            recovered = repeated(self._alias, partial(self._take_arrow, orphan))
         except ClaimLost:
             return []  # it ended by itself, or another cleaner was faster
         except InterfaceError:
@@ -166,6 +166,10 @@ class Rescue:
         if recovered.ended.arrow is Arrow.BURY:
             return recovered.follow_ups
         return [*recovered.follow_ups, (task_id, orphan.attempt.queue_name)]
+
+    def _take_arrow(self, orphan: Orphan) -> Recovered:
+        with own_transaction(self._alias, limit=self._config.lease / 2):
+            return cleaning.recover(self._alias, orphan, self._delay, self._config)
 
     def _delay(self, crashes: int) -> timedelta:
         return backoff(crashes, base=self._config.retry_base, ceiling=self._config.retry_ceiling)

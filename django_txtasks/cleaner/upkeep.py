@@ -95,7 +95,11 @@ class Upkeep:
         if kept is not None:  # as long as tasks that name them
             workers.forget_ended(self._alias, max(kept, KEEP_LOST_WORKERS))
         cleaners.forget_gone(self._alias)
-        lanes.forget(self._alias, KEEP_UNUSED_LANES)
+        yield Counter()
+        _, behind = lanes.forget(self._alias, KEEP_UNUSED_LANES, self._config.lanes)
+        while behind:
+            yield Counter()
+            _, behind = lanes.forget(self._alias, KEEP_UNUSED_LANES, self._config.lanes, behind)
         yield Counter()
 
     def forget_keys(self) -> Iterator[Counter[str]]:

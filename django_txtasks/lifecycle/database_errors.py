@@ -46,6 +46,11 @@ def is_lock_timeout(error: BaseException) -> bool:
     return _LOCK_WAIT in _codes_of(error)
 
 
+def is_in_the_way(error: BaseException) -> bool:
+    """Say whether another transaction was in the way: what failed can be done a moment later."""
+    return is_repeatable(error) or bool(_codes_of(error) & _LOCKED)
+
+
 def is_timeout(error: BaseException) -> bool:
     """Say whether a statement was ended because it took too long."""
     return isinstance(error, TookTooLong) or bool(_codes_of(error) & _TIMEOUT)

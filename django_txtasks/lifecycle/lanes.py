@@ -99,6 +99,10 @@ class LanesResult:
     has_looked: bool = False
 
 
+LANES_PER_LOOK = 500
+"""Lanes that are looked at together, to forget those that nobody uses."""
+
+
 class LaneRow(NamedTuple):
     """The columns of ``statements.LOCK_LANES``; times are in seconds."""
 
@@ -167,9 +171,26 @@ def hold(alias: str, name: str, delay: timedelta) -> None:
     execute(alias, statements.HOLD_LANE, name=name, delay=delay.total_seconds())
 
 
-def forget(alias: str, age: timedelta) -> int:
-    """Delete the rows of lanes that no worker has needed for so long, and that no person has changed."""
-    return execute(alias, statements.FORGET_LANES, age=age.total_seconds())
+def forget(alias: str, age: timedelta, rules: LaneRules, behind: str = "") -> tuple[int, str]:
+    """Delete rows of lanes that no worker has needed for so long, and that no person has changed.
+
+    A row stays while its bucket is not full: a lane without a row begins with a full one.
+
+    Args:
+        behind: look at the next LANES_PER_LOOK lanes behind this name.
+
+    Returns:
+        How many were deleted, and the name behind which to go on; empty = all were looked at.
+    """
+    seconds = age.total_seconds()
+    found = fetch(alias, statements.UNUSED_LANES, age=seconds, behind=behind, limit=LANES_PER_LOOK)
+    full = [
+        name
+        for name, tokens, idle in found
+        if is_full(tokens, idle, rules.find(name) or LaneRule())
+    ]
+    count = execute(alias, statements.FORGET_LANES, age=seconds, names=full) if full else 0
+    return count, found[-1][0] if len(found) == LANES_PER_LOOK else ""
 
 
 def turn(
@@ -277,10 +298,19 @@ def held_for(row: LaneRow) -> float:
 
 def tokens_now(row: LaneRow, rule: LaneRule) -> float:
     """Return how many starts a lane's rate allows now; none come back where somebody has set the clock back."""
+    return _tokens(row.tokens, row.idle, rule)
+
+
+def is_full(tokens: Any, idle: Any, rule: LaneRule) -> bool:
+    """Say whether all starts that a lane can save up are there, so long after it was served."""
+    return _tokens(tokens, idle, rule) >= rule.most_tokens
+
+
+def _tokens(tokens: Any, idle: Any, rule: LaneRule) -> float:
     most = rule.most_tokens
-    if row.tokens is None or rule.rate is None:
+    if tokens is None or rule.rate is None:
         return most
-    return min(most, sound(row.tokens, most) + max(0.0, sound(row.idle, 0.0)) * rule.rate)
+    return min(most, sound(tokens, most) + max(0.0, sound(idle, 0.0)) * rule.rate)
 
 
 class _Open(NamedTuple):

@@ -208,11 +208,16 @@ HOLD_LANE = """
      WHERE name = %(name)s AND (held_until IS NULL OR held_until < {later})
 """
 GREATEST_TAG = "SELECT MAX(tag) FROM txtasks_lane"
-FORGET_LANES = """
-    DELETE FROM txtasks_lane
-     WHERE at_most IS NULL AND rate = '' AND burst IS NULL AND weight IS NULL AND paused_at IS NULL
+_UNUSED_LANE = """
+       at_most IS NULL AND rate = '' AND burst IS NULL AND weight IS NULL AND paused_at IS NULL
        AND (held_until IS NULL OR held_until < {now}) AND served_at < {ago}
 """
+UNUSED_LANES = f"""
+    SELECT name, tokens, {{since_served}} FROM txtasks_lane
+     WHERE name > %(behind)s AND {_UNUSED_LANE} ORDER BY name LIMIT %(limit)s
+"""
+# W1 may have taken tasks of it since it was looked at
+FORGET_LANES = f"DELETE FROM txtasks_lane WHERE name {{in_names}} AND {_UNUSED_LANE}"
 # From bucket to bucket: a probe of the index for each, however many rows it has, and its first one says when it is
 # due. PostgreSQL goes on by itself, and straight to where whole rows compare.
 _BUCKET = """
