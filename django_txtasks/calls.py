@@ -13,6 +13,7 @@ from django_txtasks.conf import get_config
 from django_txtasks.declaring import (
     HOOKS,
     ONCE_FOR,
+    by_name,
     check_lane,
     check_limit,
     check_priority,
@@ -102,6 +103,7 @@ def _bound(declaration: Declaration, options: Options) -> BoundFunction:
     lane = declaration.lane if options.lane is None else options.lane
     with as_option():
         check_lane(lane, declaration.name)
+        lane = by_name(lane, declaration, "lane")
     return BoundFunction(
         options.using or "default",
         declaration,
@@ -119,6 +121,7 @@ def _uniqueness(
     key = declaration.unique_key if options.unique_key is None else options.unique_key
     with as_option():
         check_unique_key(key, declaration.name)
+        key = by_name(key, declaration, "unique_key")
         settle = settle_of(options.settle, declaration.name) or declaration.settle
     if settle is not None and key is None:
         raise InvalidOption(
@@ -135,6 +138,7 @@ def _once(declaration: Declaration, options: Options) -> tuple[TextOfCall | None
     once = declaration.once if options.once is None else options.once
     with as_option():
         check_text_of_call(once, declaration.name, "once")
+        once = by_name(once, declaration, "once")
         span = span_of(options.once_for, declaration.name, "once_for") or declaration.once_for
     if span is not None and once is None:
         raise InvalidOption(

@@ -13,6 +13,7 @@ from typing import Any
 
 from django_txtasks import foreign, registry
 from django_txtasks.exceptions import InvalidDeclaration, InvalidOption, UnknownOption
+from django_txtasks.key_functions import KeyFunction
 from django_txtasks.lane_rules import problem_of_name
 from django_txtasks.registry import Declaration, Options
 
@@ -182,6 +183,17 @@ def check_text_of_call(key: Any, name: str, option: str) -> None:
         )
 
 
+def by_name(text: Any, declaration: Declaration, option: str) -> Any:
+    """Return an option's text as it is, and a key function as what calls it with the task's arguments by name.
+
+    Raises:
+        InvalidDeclaration: the function names what the task does not have.
+    """
+    if not callable(text):
+        return text
+    return KeyFunction(text, declaration.signature, f"{declaration.name} has {option}=, which")
+
+
 def check_lane(lane: Any, name: str) -> None:
     """Raise InvalidDeclaration unless it is None, text that can name a lane, or a function."""
     if lane is None or callable(lane):
@@ -318,6 +330,8 @@ def _refuse_contradictions(declaration: Declaration) -> None:
     _check_uniqueness(declaration)
     check_lane(declaration.lane, name)
     check_text_of_call(declaration.once, name, "once")
+    for option in ("lane", "unique_key", "once"):
+        by_name(getattr(declaration, option), declaration, option)
     if declaration.once is None and declaration.once_for is not None:
         raise InvalidDeclaration(
             f"{name} has once_for= without once=: say which calls are the same."

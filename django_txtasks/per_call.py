@@ -160,11 +160,11 @@ def _asked(
     if kwargs or len(args) not in declaration.lengths:
         check_call(declaration, args, kwargs)
     try:
-        text = ask(*args, **kwargs)
+        text = ask(args, kwargs)
     except Exception as error:
         raise InvalidOption(
             f"The function that makes the {_NAMES[option]} of {declaration.name} has failed: "
-            f"{type(error).__name__}: {error}. It gets the arguments of the task."
+            f"{type(error).__name__}: {error}. It gets the task's arguments by name."
         ) from error
     if text is not None and not isinstance(text, str):
         raise InvalidOption(f"{declaration.name} has {option}={text!r}; use text.")

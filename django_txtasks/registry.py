@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from django_txtasks.exceptions import UnknownTask
 
 TextOfCall: TypeAlias = str | Callable[..., str | None]
-"""Text, or a function that gets a task's arguments and returns text, or None for none."""
+"""Text, or a function that gets a task's arguments by name and returns text, or None for none."""
 
 
 @dataclass(frozen=True, kw_only=True)

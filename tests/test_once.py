@@ -342,7 +342,7 @@ def test_what_is_no_key_is_refused(key):
     with pytest.raises(InvalidOption):
         tasks.note.using(once=key).enqueue("x")
     with pytest.raises(InvalidOption):
-        tasks.note.using(once=lambda _: key).enqueue("x")
+        tasks.note.using(once=lambda **_: key).enqueue("x")
     assert not Once.objects.exists()
 
 
