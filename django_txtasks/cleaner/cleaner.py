@@ -26,6 +26,7 @@ from django_txtasks.lifecycle.cleaning import LivingWorker
 from django_txtasks.lifecycle.database_errors import (
     is_refusal,
     is_repeatable,
+    message_of,
     text_of,
     took_too_long,
 )
@@ -119,7 +120,7 @@ class Cleaner:
                 pause = 0.0 if is_busy else min(self.workers.pause(interval), self.ticker.pause())
             except (DatabaseError, InterfaceError) as error:
                 self.passes.break_off()
-                self.record.failed(str(error).strip())
+                self.record.failed(message_of(error))
                 failures += 1
                 pause = self._heal(error, failures)
                 self._tell_probes(refused=is_refusal(error))

@@ -19,6 +19,7 @@ from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import cleaning, sessions
 from django_txtasks.lifecycle.attempts import Arrow
 from django_txtasks.lifecycle.cleaning import Holder, Orphan, Recovered
+from django_txtasks.lifecycle.database_errors import message_of
 from django_txtasks.lifecycle.transactions import own_transaction, repeated
 from django_txtasks.retry import backoff
 
@@ -101,7 +102,7 @@ class Rescue:
         """Tell, once, of a row that cannot be moved; it is tried again all the same."""
         if task_id not in self._skipped:
             self._skipped.add(task_id)
-            self._emit(signals.row_skipped, task_id=task_id, error=str(error).strip())
+            self._emit(signals.row_skipped, task_id=task_id, error=message_of(error))
 
     def _held_by(self, holder: Holder, most: int = cleaning.MAX_HELD_CLAIMS) -> list[uuid.UUID]:
         with self._reading():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from django.db import InterfaceError, OperationalError
@@ -30,6 +31,12 @@ _REMEDIES = {
     **dict.fromkeys(["42501", 1142, 1143], _GRANT),
 }
 _SQLITE_REMEDIES = {"no such table": _MIGRATE, "no such column": _MIGRATE}
+
+
+_QUOTED = re.compile(r'".*"', re.DOTALL)
+# MariaDB, MySQL: duplicate entry, truncated and incorrect values, data out of range, invalid JSON
+_SHOW_A_VALUE = {1062, 1264, 1265, 1292, 1366, 1411, 1586, 3140, 3141, 4025, 4038}
+_VALUE_OF_MARIADB = re.compile(r"((?i:value|entry)):? '.*'( for (?:column|key)|\W*$)", re.DOTALL)
 
 
 class TookTooLong(OperationalError):
@@ -86,11 +93,26 @@ def ends_session(error: BaseException) -> bool:
 
 
 def text_of(error: BaseException) -> str:
-    """Return an error for a person: its type, its text, and what to do, where that is known."""
-    text = f"{type(error).__name__}: {error}".strip()
+    """Return an error for a person: its type, what ``message_of`` says, and what to do, where that is known."""
+    text = f"{type(error).__name__}: {message_of(error)}".strip()
     found = [_REMEDIES[code] for code in _codes_of(error) if code in _REMEDIES]
     found += [remedy for start, remedy in _SQLITE_REMEDIES.items() if start in text]
     return f"{text.rstrip('.')}. {found[0]}" if found else text
+
+
+def message_of(error: BaseException) -> str:
+    """Return what a database says, without values of the row: arguments of tasks are not for the log.
+
+    PostgreSQL shows the row in DETAIL and CONTEXT, and a value that it cannot read between double quotes. MariaDB
+    and MySQL show a value between single quotes.
+    """
+    diagnostics = getattr(error.__cause__, "diag", None)
+    primary = getattr(diagnostics, "message_primary", None)
+    text = str(primary or error).strip()
+    state = str(getattr(diagnostics, "sqlstate", None) or "")
+    if state.startswith("22"):  # data exceptions
+        return _QUOTED.sub('"…"', text)
+    return _VALUE_OF_MARIADB.sub(r"\1'…'\2", text) if _codes_of(error) & _SHOW_A_VALUE else text
 
 
 def _codes_of(error: BaseException) -> set[str | int]:

@@ -156,9 +156,15 @@ def configure(
             _configure(alias, row, configuration, keep)
             _rows(alias).filter(pk=name).update(edited=True)
     if row is not None:
-        what = ", ".join(f"{key}={value!r}" for key, value in configuration.items())
+        what = ", ".join(map(_said, configuration.items()))
         signals.schedule_changed.emit(database=alias, schedule=name, by=by or "?", what=what)
     return row is not None
+
+
+def _said(change: tuple[str, Any]) -> str:
+    """Return a change for the log: never a value of ``args`` or ``kwargs``, which may be a secret."""
+    key, value = change
+    return f"{key} changed" if key in ("args", "kwargs") else f"{key}={value!r}"
 
 
 def follow_code(alias: str, name: str, one: Declared, *, keep: bool, by: str = "") -> None:

@@ -11,6 +11,7 @@ from django_txtasks import signals
 from django_txtasks.conf import Config
 from django_txtasks.lifecycle import outcomes
 from django_txtasks.lifecycle.attempts import Arrow, Ended
+from django_txtasks.lifecycle.database_errors import message_of
 from django_txtasks.worker import recording
 
 Key = tuple[uuid.UUID, int]
@@ -162,7 +163,7 @@ class OutcomeBuffer:
             return False
         one = self.waiting.pop(0)
         self._failures, self.most = 0, 1
-        signals.outcome_refused.emit(**one.attempt.facts, error=str(error))
+        signals.outcome_refused.emit(**one.attempt.facts, error=message_of(error))
         if too_much and one.arrow is not Arrow.BURY:
             self.waiting.insert(0, recording.unrecorded(one, error))
         else:

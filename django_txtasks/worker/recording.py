@@ -11,6 +11,7 @@ from django_txtasks.conf import Config
 from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import outcomes
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
+from django_txtasks.lifecycle.database_errors import message_of
 from django_txtasks.worker.runner import describe
 
 
@@ -30,7 +31,7 @@ def record_one(alias: str, one: Ended, config: Config) -> outcomes.Recorded | No
         except ClaimLost:
             return outcomes.Recorded(lost=[one])
         except DatabaseError as error:
-            signals.outcome_refused.emit(**one.attempt.facts, error=str(error))
+            signals.outcome_refused.emit(**one.attempt.facts, error=message_of(error))
             refused = unrecorded(one, error)
     return None
 
@@ -53,7 +54,7 @@ def _note_late_finish(alias: str, attempt: Attempt) -> None:
     except (OperationalError, InterfaceError):
         raise
     except DatabaseError as error:
-        signals.outcome_refused.emit(**attempt.facts, error=str(error))
+        signals.outcome_refused.emit(**attempt.facts, error=message_of(error))
 
 
 def unrecorded(one: Ended, error: Exception) -> Ended:
@@ -64,6 +65,6 @@ def unrecorded(one: Ended, error: Exception) -> Ended:
         what = f"This attempt's {one.arrow.value} ({one.error.get('type')})"
     entry = describe(error)
     entry["message"] = (
-        f"{what} could not be recorded: {entry['message']}. Reviving the task runs it again."
+        f"{what} could not be recorded: {message_of(error)}. Reviving the task runs it again."
     )
     return Ended(attempt=one.attempt, arrow=Arrow.BURY, error=entry)
