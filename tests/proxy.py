@@ -38,6 +38,10 @@ class Proxy(proxy.Proxy):
         """
         self.cut_at = (asked, delivered)
 
+    def move(self, host: str, port: int) -> None:
+        """Lead new connections to another server."""
+        self._target = (host, port)
+
     def cut_all(self) -> None:
         """Cut all connections."""
         for pair in list(self._pairs):

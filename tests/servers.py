@@ -168,6 +168,36 @@ class Postgres(Server):
         return first_byte(self.port, hello) == b"R"  # "E" while it is starting up
 
 
+class Standby(Postgres):
+    """A standby of a PostgreSQL, which replicates asynchronously until it is promoted.
+
+    Args:
+        port: where it reaches its primary, for good: its link can be a proxy.
+    """
+
+    def __init__(self, port: int) -> None:
+        super().__init__()
+        self._primary = port
+
+    def promote(self) -> str:
+        """Make it a primary; return where in the log of the old one this one began."""
+        import psycopg
+
+        with psycopg.connect(self.url, autocommit=True) as session:
+            session.execute("SELECT pg_promote(true, 60)")
+            (place,) = session.execute("SELECT pg_current_wal_lsn()").fetchone() or ("",)
+        return str(place)
+
+    def _prepare(self) -> None:
+        command = self._program.path.with_name("pg_basebackup")
+        to = [f"--pgdata={self.home.path}/data", "--write-recovery-conf", "--checkpoint=fast"]
+        self.home.run(
+            [command, f"--host={HOST}", f"--port={self._primary}", "--username=postgres",
+             "--wal-method=stream", "--no-sync", *to],
+            env=self._env,
+        )  # fmt: skip
+
+
 class PgBouncer(Server):
     """A pooler in front of a PostgreSQL.
 

@@ -1,14 +1,17 @@
 """The long storm, on a PostgreSQL and a RabbitMQ of its own, which it restarts, too.
 
     python tests/services.py -- python tests/storm.py --tasks 100000
+    python tests/services.py -- python tests/storm.py --tasks 100000 --failovers 3
 
-Half of the tasks are atomic, a fifth are increments of one counter. Prints the report of
+The second form fails over to standbys of PostgreSQL that lag, and prints the account of ``failovers``: see there.
+Else half of the tasks are atomic, a fifth are increments of one counter. Prints the report of
 ``txtasks_verify``; exit code 0 only if every promise was kept.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import sys
@@ -23,6 +26,8 @@ ROOT = Path(__file__).parents[1]
 def main() -> int:
     """Start the servers, run the storm, print the report."""
     options = _options()
+    if options.failovers:
+        return _fail_over(options)
     with services.Postgres() as postgres, services.RabbitMQ() as rabbitmq:
         _set_up(postgres.url, rabbitmq.url)
         restarts = {
@@ -34,6 +39,24 @@ def main() -> int:
         finally:
             for restart in restarts.values():
                 restart.wait()
+
+
+def _fail_over(options: argparse.Namespace) -> int:
+    """Run the storm of failovers, print its account."""
+    sys.path[:0] = [str(ROOT / "testproject"), str(ROOT / "tests")]
+    import failovers
+
+    def say(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    with contextlib.ExitStack() as stack:
+        broker = None if options.no_broker else stack.enter_context(services.RabbitMQ()).url
+        account = failovers.run(
+            failovers=options.failovers, tasks=options.tasks, seconds=options.seconds,
+            workers=options.workers, broker=broker, say=say,
+        )  # fmt: skip
+    print(json.dumps(account.as_dict()))
+    return int(not account.passed)
 
 
 class Restart:
@@ -68,6 +91,8 @@ def _options() -> argparse.Namespace:
     add("--kill", type=float, nargs=2, default=[0.2, 1.0], metavar=("SHORTEST", "LONGEST"))
     add("--postgres-restarts", type=int, default=20)
     add("--rabbitmq-restarts", type=int, default=10)
+    add("--failovers", type=int, default=0)
+    add("--no-broker", action="store_true", help="of failovers: hints go by PostgreSQL alone")
     add("--seed", type=int, default=1)
     add("--json", action="store_true")
     return parser.parse_args()

@@ -168,6 +168,33 @@ def atomic_note(key="atomic"):
     ran(key)
 
 
+def _journal(key, attempt):
+    """Note a run outside the database, whatever becomes of the database."""
+    file = os.open(os.environ["PROBE_JOURNAL"], os.O_WRONLY | os.O_APPEND)
+    try:
+        os.write(file, f"{key} {attempt}\n".encode())
+    finally:
+        os.close(file)
+
+
+@task(atomic=True, takes_context=True)
+def journal_atomic(ctx: TaskContext, key, seconds):
+    ran(key, ctx.attempt)
+    time.sleep(seconds)
+
+
+@task(takes_context=True)
+def journal_default(ctx: TaskContext, key, seconds):
+    _journal(key, ctx.attempt)
+    time.sleep(seconds)
+
+
+@task(idempotent=True, takes_context=True)
+def journal_idempotent(ctx: TaskContext, key, seconds):
+    _journal(key, ctx.attempt)
+    time.sleep(seconds)
+
+
 @task(atomic=True)
 def atomic_quick():
     pass
