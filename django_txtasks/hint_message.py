@@ -23,7 +23,7 @@ def decode(body: bytes) -> tuple[list[uuid.UUID], bool]:
         ValueError: the body is not a hint, or is too large to be looked at.
     """
     if len(body) > MAX_BYTES:
-        raise ValueError(f"{len(body):,} bytes, more than {MAX_BYTES:,}")
+        raise ValueError(f"more than {MAX_BYTES:,} bytes")
     try:
         said = json.loads(body)
         return [uuid.UUID(task_id) for task_id in said["ids"]], said.get("more") is True

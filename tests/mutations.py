@@ -483,6 +483,8 @@ MUTANTS = [
     Mutant("the log holds no value that a database quotes", "lifecycle/database_errors.py",
            {"""return _QUOTED.sub('"…"', text)""": "return text",
             """_VALUE_OF_MARIADB.sub(r"\\1'…'\\2", text)""": "text"}, "test_log_secrets.py", BOTH),
+    Mutant("a large body is not kept in memory", "broker/connection.py",
+           {"            self._body_fragments.pop()\n": "            pass\n"}, "test_bad_input.py"),
     Mutant("no loop waits for the log", "signals.py",
            {"queue = None if self.in_place else self.queue": "queue = None"}, "test_log_isolation.py"),
     Mutant("logging that raises ends nothing", "signals.py",

@@ -6,7 +6,9 @@ What one database refuses to store is refused where it is written; what it takes
 
 import json
 import random
+import subprocess
 import sys
+import tracemalloc
 import uuid
 from datetime import timedelta
 
@@ -18,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from probe import tasks
 
-from django_txtasks import enqueue_many, hint_message
+from django_txtasks import enqueue_many, hint_message, signals
 from django_txtasks.broker import topology
 from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config
@@ -142,6 +144,32 @@ def test_garbage_in_the_queue_of_hints_delays_nobody(broker, worker):
     send(broker, [*garbage(), *LARGE.values(), *garbage()])
     assert runs_behind()
     helpers.wait_until(lambda: all_read(broker), 120, "all garbage to be read")
+
+
+SEND_LARGE = """
+import sys, pika
+with pika.BlockingConnection(pika.URLParameters(sys.argv[1])) as amqp:
+    amqp.channel().basic_publish("", sys.argv[2], b" " * int(sys.argv[3]))
+"""
+
+
+def test_a_large_body_is_not_kept_in_memory(broker, worker):
+    """Else who may write to the queue could raise each worker by some hundred megabytes."""
+    size, seen = 12_000_000, []
+
+    def refused(error, **_):
+        seen.append(str(error))
+
+    signals.hint_refused.connect(refused)
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    command = [sys.executable, "-c", SEND_LARGE, broker, queue_name(), str(size)]
+    subprocess.run(command, check=True, timeout=120)
+    helpers.wait_until(lambda: seen, what="the body to be refused")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert f"more than {hint_message.MAX_BYTES:,}" in seen[0]
+    assert peak - before < size / 4
 
 
 def test_hints_of_finished_later_and_unknown_tasks_run_nothing(broker, txtasks, worker):

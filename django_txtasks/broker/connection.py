@@ -20,6 +20,9 @@ from pika import frame, spec
 from pika.adapters.select_connection import SelectConnection
 from pika.adapters.utils.nbio_interface import AbstractIOReference
 from pika.adapters.utils.selector_ioloop_adapter import SelectorIOServicesAdapter
+from pika.channel import ContentFrameAssembler
+
+from django_txtasks.hint_message import MAX_BYTES
 
 FRAME_END = bytes([spec.FRAME_END])
 TRANSIENT = spec.BasicProperties(content_type="application/json", delivery_mode=1)
@@ -55,6 +58,17 @@ class _InThisThread(SelectorIOServicesAdapter):  # type: ignore[misc]  # pika sh
         return _Done()
 
 
+class _ShortBodies(ContentFrameAssembler):  # type: ignore[misc]  # pika ships no types
+    """Reads bodies frame by frame, and drops the frames behind the first ``MAX_BYTES``."""
+
+    def _handle_body_frame(self, body_frame: Any) -> Any:
+        before = self._seen_so_far
+        whole = super()._handle_body_frame(body_frame)
+        if whole is None and before > MAX_BYTES:
+            self._body_fragments.pop()
+        return whole
+
+
 class Connection(SelectConnection):  # type: ignore[misc]  # pika ships no types
     """The connection inside a ``BlockingConnection``."""
 
@@ -81,6 +95,12 @@ class Connection(SelectConnection):  # type: ignore[misc]  # pika ships no types
             workflow=workflow,
             on_done=on_done,
         )
+
+    def _create_channel(self, channel_number: int, on_open_callback: Any) -> Any:
+        """Return pika's channel, which keeps of a large body no more than shows that it is too large."""
+        channel = super()._create_channel(channel_number, on_open_callback)
+        channel._content_assembler = _ShortBodies()
+        return channel
 
     def publish(self, channel: int, queue: str, body: bytes) -> bool:
         """Send one small transient message to a queue, and say whether the socket took all of it.
