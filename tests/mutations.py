@@ -342,6 +342,13 @@ MUTANTS = [
     Mutant("what was claimed since a cleaner looked does not expire", "lifecycle/statements.py",
            {"     WHERE id {in_ids} AND TRIM(status) = 'pending' AND expires_at <= {now} {skip_locked}":
             "     WHERE id {in_ids} {skip_locked}"}, "test_cleaner_load.py"),
+    Mutant("task_finished: an end is told once", "backends/endings.py",
+           {"attempt is not None and was_announced(task_id, attempt)": "False"}, "test_endings.py"),
+    Mutant("task_finished: an attempt that was abandoned tells nothing", "backends/running.py",
+           {"        except ClaimLost:\n            return False\n": "        except ClaimLost:\n            return True\n"},
+           "test_endings.py"),
+    Mutant("task_finished: a task that was revived has not ended", "backends/endings.py",
+           {"result.status is compat.TaskResultStatus.FAILED": "result"}, "test_endings.py"),
     Mutant("unknown names: each queue asks its own workers", "lifecycle/names.py",
            {"if name not in names[queue]": "if not any(name in one for one in names.values())"},
            "test_unknown_names.py test_audit.py"),

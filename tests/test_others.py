@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 
@@ -10,7 +11,7 @@ import helpers
 import pytest
 from django.db import connection
 
-from django_txtasks.models import Task
+from django_txtasks.models import Task, Worker
 
 pytestmark = [
     pytest.mark.usefixtures("rows", "quick"),
@@ -24,7 +25,7 @@ pytestmark = [
 SETTINGS = """
 from settings_for_tests import *
 
-INSTALLED_APPS = [*INSTALLED_APPS, "crontask", "debug_toolbar", "theirs"]
+INSTALLED_APPS = [*INSTALLED_APPS, "crontask", "debug_toolbar", "tasks_monitor", "theirs"]
 DEBUG = True
 INTERNAL_IPS = ["127.0.0.1"]
 DEBUG_TOOLBAR_PANELS = ["debug_toolbar.panels.tasks.TasksPanel"]
@@ -35,7 +36,9 @@ ROOT_URLCONF = "theirs.urls"
 TASKS = """
 from apscheduler.triggers.interval import IntervalTrigger
 from crontask import cron
+from django.dispatch import receiver
 from django.tasks import task
+from django.tasks.signals import task_finished
 from probe.models import Run
 
 
@@ -43,6 +46,31 @@ from probe.models import Run
 @task(priority=3)
 def every_second():
     Run.objects.create(key="every second")
+
+
+@task
+def wait():
+    import time
+
+    time.sleep(3600)
+
+
+@receiver(task_finished)
+def count(task_result, **_):
+    Run.objects.create(key=f"{task_result.status} {task_result.id}")
+"""
+ENQUEUE = """
+import sys, django
+django.setup()
+from datetime import timedelta
+from django_txtasks import cancel_task
+from theirs.tasks import wait
+print(wait.enqueue().id)
+expires = wait.using(run_after=timedelta(hours=1)).enqueue()
+print(expires.id)
+cancelled = wait.using(run_after=timedelta(hours=1)).enqueue()
+cancel_task(cancelled.id)
+print(cancelled.id)
 """
 URLS = """
 from debug_toolbar.toolbar import debug_toolbar_urls
@@ -110,3 +138,38 @@ def test_the_panel_of_django_debug_toolbar_shows_what_a_request_has_enqueued(the
     assert shown["task"]["module_path"] == "theirs.tasks.every_second"
     assert (shown["backend"], shown["status"], shown["task"]["priority"]) == ("default", "READY", 3)
     assert Task.objects.get().task_name == "theirs.tasks.every_second"
+
+
+@pytest.fixture
+def observer(processes, theirs):
+    """The table of django-tasks-monitor: gives the status that it shows for each id."""
+
+    def migrate(to):
+        process = processes.start("migrate", "tasks_monitor", *to, env=theirs)
+        assert process.wait(helpers.PATIENCE) == 0
+
+    migrate([])
+    yield lambda: dict(helpers.execute("SELECT result_id, status FROM tasks_monitor_taskrecord"))
+    processes.end()
+    migrate(["zero"])
+
+
+def test_django_tasks_monitor_sees_the_end_of_each_task(processes, theirs, observer, txtasks):
+    txtasks(clean_interval=0.2)
+    done = subprocess.run(
+        [sys.executable, "-c", ENQUEUE], env=theirs, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    killed, expires, cancelled = done.stdout.split()
+    assert observer() == {killed: "READY", expires: "READY", cancelled: "FAILED"}
+    workers = processes.start("runworkers", env=theirs)
+    helpers.wait_until(lambda: observer()[killed] == "RUNNING")
+    os.kill(Worker.objects.get().pid, signal.SIGKILL)
+    os.kill(workers.pid, signal.SIGKILL)
+    helpers.execute(
+        "UPDATE txtasks_task SET expires_at = now() - interval '1 second' WHERE id = %s", expires
+    )
+    processes.start("runcleaner", env=theirs)
+    ended = dict.fromkeys([killed, expires, cancelled], "FAILED")
+    helpers.wait_until(lambda: observer() == ended, what=lambda: str(observer()))
+    assert all(helpers.runs(f"FAILED {one}") == 1 for one in ended)

@@ -12,7 +12,7 @@ from django.apps import apps
 from django.core.checks import CheckMessage, Error
 from django.db import connections, router
 
-from django_txtasks.backends import compat, results
+from django_txtasks.backends import compat, endings, results
 from django_txtasks.backends.tasks import Task, with_our_options, without_delay
 from django_txtasks.conf import get_config
 
@@ -56,6 +56,7 @@ class TxTasksBackend(_TakesOurOptions):
         self.database: str = self.options.get("database", "default")
         if not params.get("QUEUES"):
             self.queues = set(get_config().queues)
+        endings.listen()
 
     def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
         """Write a task in the current transaction of ``database``, or in one of its own if there is none.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import json
+import time
+import uuid
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -11,19 +13,33 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from asgiref.sync import sync_to_async
-from django.db import transaction
+from django.db import DatabaseError, InterfaceError, transaction
 from django.dispatch import Signal
 from django.utils import timezone
 
 from django_txtasks import payload, tracebacks
 from django_txtasks.backends import compat
-from django_txtasks.exceptions import NotInBatch, StepRefused, Suspended, TimedOut, class_path
+from django_txtasks.exceptions import (
+    ClaimLost,
+    NotInBatch,
+    Snooze,
+    StepRefused,
+    Suspended,
+    TaskCancelled,
+    TimedOut,
+    class_path,
+)
 from django_txtasks.retry import is_last
 
 if TYPE_CHECKING:
     from django_txtasks.backends.tasks import Task
     from django_txtasks.batches import BatchHandle
     from django_txtasks.functions import TaskContext as OurContext
+
+MAX_ANNOUNCED = 10_000
+"""Attempts whose failure is remembered as announced; a worker forgets each when its row has moved."""
+MAY_BE_LOST_AFTER_SECONDS = 1.0
+"""Seconds of running after which an attempt looks whether it still holds its row, before it announces its end."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -200,10 +216,27 @@ class _Attempt:
         )
         first = [TaskContext(task_result=self.result, ours=context)] if task.takes_context else []
         self.call: Callable[[], Any] = lambda: task.func(*first, *args, **kwargs)
+        self.began = time.monotonic()
 
     @property
     def facts(self) -> dict[str, Any]:
         return {"sender": self.sender, "task_result": self.result}
+
+    @property
+    def may_announce(self) -> bool:
+        """Whether the end of this attempt is that of its task: else a cleaner has told, or the task runs again.
+
+        A short attempt does not ask: its worker cannot have been declared lost yet.
+        """
+        if time.monotonic() - self.began < MAY_BE_LOST_AFTER_SECONDS:
+            return True
+        try:
+            self.context.check()
+        except ClaimLost:
+            return False
+        except (TaskCancelled, DatabaseError, InterfaceError):
+            return True
+        return True
 
     def succeed(self, value: Any) -> None:
         self.result.learn(
@@ -214,9 +247,11 @@ class _Attempt:
 
     def fail(self, error: BaseException) -> bool:
         """Say whether that was the last attempt."""
-        if isinstance(error, Suspended) or not is_last(
+        if isinstance(error, (Suspended, Snooze)) or not is_last(
             error, failures=self.context.failures, max_attempts=self.context.max_attempts
         ):
+            return False
+        if not self.may_announce:
             return False
         text = tracebacks.text_of(error)
         entry = compat.TaskError(exception_class_path=class_path(type(error)), traceback=text)
@@ -225,7 +260,22 @@ class _Attempt:
             finished_at=timezone.now(),
             status=compat.TaskResultStatus.FAILED,
         )
+        _note_announced(self.context.task_id, self.context.attempt)
         return True
+
+
+_announced: dict[tuple[uuid.UUID, int], None] = {}
+
+
+def _note_announced(task_id: uuid.UUID, attempt: int) -> None:
+    if len(_announced) >= MAX_ANNOUNCED:  # of attempts that lost their claims: nothing forgets them
+        _announced.clear()
+    _announced[task_id, attempt] = None
+
+
+def was_announced(task_id: uuid.UUID, attempt: int) -> bool:
+    """Say whether this attempt has sent ``task_finished`` with FAILED, in this process; then forget that."""
+    return _announced.pop((task_id, attempt), False) is None
 
 
 def _backend_of(task: Task, database: str, queue: str) -> Any:
@@ -268,7 +318,7 @@ def _run(attempt: _Attempt) -> Any:
         transaction.on_commit(
             lambda: compat.task_finished.send_robust(**attempt.facts), using=attempt.alias
         )
-    else:
+    elif attempt.may_announce:
         _send(compat.task_finished, attempt)
     return value
 
@@ -280,11 +330,12 @@ async def _arun(attempt: _Attempt) -> Any:
     try:
         value = _stored(await attempt.call())
     except BaseException as error:
-        if attempt.fail(error):
+        if await sync_to_async(attempt.fail)(error):
             await _asend(compat.task_finished, attempt)
         raise
     attempt.succeed(value)
-    await _asend(compat.task_finished, attempt)
+    if await sync_to_async(lambda: attempt.may_announce)():
+        await _asend(compat.task_finished, attempt)
     return value
 
 

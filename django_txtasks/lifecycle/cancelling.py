@@ -48,20 +48,22 @@ def cancel(
     results = dict.fromkeys(wanted, CancelResult.TOO_LATE)
     with transaction.atomic(using=alias):
         rows = fetch(alias, statements.LOCK_TO_CANCEL, ids=wanted)
-        found = [(as_uuid(task_id), status, queue) for task_id, status, queue, _ in rows]
+        found = [
+            (as_uuid(task_id), status, queue, name) for task_id, status, queue, name, _ in rows
+        ]
         was_asked = {as_uuid(task_id) for task_id, *_, asked in rows if asked}
         for state in (Status.PENDING, Status.HELD):
-            waiting = [task_id for task_id, status, _ in found if status == state]
+            waiting = [task_id for task_id, status, *_ in found if status == state]
             if waiting:
                 follow_ups += finish_rows(alias, waiting, state, Outcome.CANCELLED, keep=keep)
                 results.update(dict.fromkeys(waiting, CancelResult.CANCELLED))
-        running = [task_id for task_id, status, _ in found if status == Status.CLAIMED]
+        running = [task_id for task_id, status, *_ in found if status == Status.CLAIMED]
         if running:
             execute(alias, statements.ASK_TO_STOP, ids=running)
             results.update(dict.fromkeys(running, CancelResult.ASKED))
         told = [
-            (task_id, queue, results[task_id])
-            for task_id, _, queue in found
+            (task_id, queue, name, results[task_id])
+            for task_id, _, queue, name in found
             if task_id not in was_asked
         ]
         transaction.on_commit(partial(_tell, told), using=alias, robust=True)
@@ -85,11 +87,11 @@ def asked_to_stop(
     return {(as_uuid(task_id), number) for task_id, number in rows}
 
 
-def _tell(told: Sequence[tuple[uuid.UUID, str, CancelResult]]) -> None:
+def _tell(told: Sequence[tuple[uuid.UUID, str, str, CancelResult]]) -> None:
     events = {
         CancelResult.CANCELLED: signals.task_cancelled,
         CancelResult.ASKED: signals.task_asked_to_stop,
     }
-    for task_id, queue, result in told:
+    for task_id, queue, name, result in told:
         if result in events:
-            events[result].emit(task_id=task_id, queue=queue)
+            events[result].emit(task_id=task_id, queue=queue, task=name)

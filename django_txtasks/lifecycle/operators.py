@@ -15,6 +15,8 @@ from django_txtasks.signals import Event
 
 Moved = list[tuple[uuid.UUID, str]]
 """(id, queue name) of each row that took the arrow."""
+_Locked = list[tuple[uuid.UUID, str, str]]
+"""(id, queue name, task name) of each."""
 
 
 def hold(alias: str, ids: Iterable[uuid.UUID]) -> Moved:
@@ -78,7 +80,7 @@ def _update(
     with own_transaction(alias):
         moved = _lock(alias, ids, status, lock)
         if moved:
-            execute(alias, sql, ids=sorted(task_id for task_id, _ in moved))
+            execute(alias, sql, ids=sorted(task_id for task_id, *_ in moved))
     return _told(moved, event)
 
 
@@ -94,20 +96,20 @@ def _finish(
     with own_transaction(alias):
         moved = _lock(alias, ids, status, statements.LOCK_IN_STATE)
         if moved:
-            finish_rows(alias, [task_id for task_id, _ in moved], status, outcome, keep=keep)
+            finish_rows(alias, [task_id for task_id, *_ in moved], status, outcome, keep=keep)
     return _told(moved, event)
 
 
-def _told(moved: Moved, event: Event) -> Moved:
-    for task_id, queue in moved:
-        event.emit(task_id=task_id, queue=queue)
-    return moved
+def _told(moved: _Locked, event: Event) -> Moved:
+    for task_id, queue, name in moved:
+        event.emit(task_id=task_id, queue=queue, task=name)
+    return [(task_id, queue) for task_id, queue, _ in moved]
 
 
-def _lock(alias: str, ids: Iterable[uuid.UUID], status: Status, sql: str) -> Moved:
+def _lock(alias: str, ids: Iterable[uuid.UUID], status: Status, sql: str) -> _Locked:
     """Lock those rows that are in the state; one that a worker is just claiming is left out."""
     wanted = sorted(set(ids))
     if not wanted:
         return []
     rows = fetch(alias, sql, ids=wanted, status=status.value)
-    return [(as_uuid(task_id), queue) for task_id, queue in rows]
+    return [(as_uuid(task_id), queue, name) for task_id, queue, name in rows]

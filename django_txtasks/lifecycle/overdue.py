@@ -62,7 +62,7 @@ def mark_notified(alias: str, ids: list[uuid.UUID]) -> list[uuid.UUID]:
         return []
     sql = statements.LOCK_IN_STATE
     rows = fetch(alias, sql, ids=sorted(ids), status=Status.PENDING.value)
-    waiting = {as_uuid(task_id) for task_id, _ in rows}
+    waiting = {as_uuid(task_id) for task_id, *_ in rows}
     if waiting:
         execute(alias, statements.NOTIFIED, ids=sorted(waiting))
     return [one for one in ids if one in waiting]

@@ -624,13 +624,13 @@ WAKE = """
 # -- cancel -------------------------------------------------------------------------------------
 # In its caller's transaction: a worker that ends the attempt meanwhile finds the row locked, and tries again.
 LOCK_TO_CANCEL = """
-    SELECT id, TRIM(status), queue_name, cancel_asked_at IS NOT NULL FROM txtasks_task
+    SELECT id, TRIM(status), queue_name, task_name, cancel_asked_at IS NOT NULL FROM txtasks_task
      WHERE id {in_ids} ORDER BY id {lock}
 """
 # No attempt starts after ``expires_at``, whatever becomes of this one: neither a retry nor a claim that is given
 # back, nor one that is recovered from a lost worker. A cleaner removes the row then.
 LOCK_TO_ASK = """
-    SELECT id, queue_name FROM txtasks_task
+    SELECT id, queue_name, task_name FROM txtasks_task
      WHERE id {in_ids} AND TRIM(status) = %(status)s AND cancel_asked_at IS NULL {skip_locked}
 """
 ASK_TO_STOP = """
@@ -804,11 +804,12 @@ FORGET_WORKERS = "DELETE FROM txtasks_worker WHERE id {in_ids} AND lost"
 
 # -- a person's arrows ----------------------------------------------------------------------------
 LOCK_IN_STATE = """
-    SELECT id, queue_name FROM txtasks_task WHERE id {in_ids} AND TRIM(status) = %(status)s {skip_locked}
+    SELECT id, queue_name, task_name FROM txtasks_task
+     WHERE id {in_ids} AND TRIM(status) = %(status)s {skip_locked}
 """
 # What was compensated must not run again.
 LOCK_REVIVABLE = """
-    SELECT id, queue_name FROM txtasks_task
+    SELECT id, queue_name, task_name FROM txtasks_task
      WHERE id {in_ids} AND TRIM(status) = %(status)s AND NOT (on_crash = 'compensate' AND crashes > 0)
        AND NOT (on_crash = 'retry+undo' AND crashes >= max_crashes)
            {skip_locked}

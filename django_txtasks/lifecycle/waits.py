@@ -99,7 +99,7 @@ def end(
         the task, if workers are to look at it.
     """
     with transaction.atomic(using=alias):
-        for _, status, queue, _ in fetch(alias, statements.LOCK_TO_CANCEL, ids=[task_id]):
+        for _, status, queue, *_ in fetch(alias, statements.LOCK_TO_CANCEL, ids=[task_id]):
             if execute(alias, statements.END_WAIT, id=task_id, name=name, value=value):
                 execute(alias, statements.WAKE, id=task_id)
                 return True, [(task_id, queue)] if status == Status.PENDING else []

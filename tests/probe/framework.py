@@ -1,10 +1,11 @@
 """Tasks declared with Django's own decorator."""
 
 import asyncio
+import threading
 
 from asgiref.sync import sync_to_async
 
-from django_txtasks import Reject, Retry, enqueue_task
+from django_txtasks import Reject, Retry, Snooze, TaskCancelled, enqueue_task
 from django_txtasks.backends import task
 from probe.models import Run
 
@@ -198,3 +199,25 @@ def grow(context, depth):
 def waits(context):
     context.sleep_until("moment", 0)
     return context.wait_for("answer")
+
+
+BEGUN, MAY_END = threading.Event(), threading.Event()
+
+
+@task(max_attempts=1)
+def wait_for_release(fails=False):
+    BEGUN.set()
+    MAY_END.wait()
+    if fails:
+        raise ValueError("late")
+
+
+@task(max_attempts=1, takes_context=True)
+def snooze_once(context):
+    if not context.snoozes:
+        raise Snooze(after=3600)
+
+
+@task(max_attempts=3)
+def stop():
+    raise TaskCancelled
