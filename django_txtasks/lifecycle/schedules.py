@@ -126,11 +126,11 @@ def next_tick(alias: str, scope: Scope) -> float | None:
     return None
 
 
-def write_ticks(alias: str, scope: Scope, make: Make, *, limit: timedelta) -> Written:
+def write_ticks(alias: str, scope: Scope, make: Make, *, limit: timedelta | None) -> Written:
     """Write the tasks of the ticks that are due, or soon will be, of some schedules; in a transaction of its own.
 
     Args:
-        limit: how long this process may freeze in it.
+        limit: how long this process may freeze in it; None = in a test's transaction, which gets no limits.
     """
     written = Written()
     free = not connections[alias].in_atomic_block

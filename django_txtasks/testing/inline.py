@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from django.db import DatabaseError, connections, transaction
@@ -12,15 +14,19 @@ from django.db import DatabaseError, connections, transaction
 from django_txtasks import registry
 from django_txtasks.commit_hints import notify_on_commit
 from django_txtasks.conf import get_config
-from django_txtasks.exceptions import Snooze, Suspended, TaskCancelled
+from django_txtasks.exceptions import Retry, Snooze, Suspended, TaskCancelled
 from django_txtasks.lifecycle import batches, engines, lanes, outcomes, workers
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.brake import brakes
 from django_txtasks.lifecycle.turn import Capacity, Scan, Subscription, TurnRequest
 from django_txtasks.signals import attempt_starting
+from django_txtasks.testing.clock import clock_of
+from django_txtasks.testing.passing_time import PassingTime
 from django_txtasks.worker.limits import TimeLimit
 from django_txtasks.worker.outcome_buffer import emit
 from django_txtasks.worker.runner import call_of, failed, finished
+
+MAX_SECONDS = 1e9
 
 
 @dataclass(frozen=True)
@@ -40,6 +46,13 @@ class RanTask:
     result: Any
     error: BaseException | None
 
+    @property
+    def is_expected(self) -> bool:
+        """Whether what it raised is a way to go on, such as a Retry that another attempt follows."""
+        if isinstance(self.error, Retry):
+            return self.status == "pending"
+        return isinstance(self.error, (Snooze, Suspended, TaskCancelled))
+
 
 _STATUS_AFTER = {
     Arrow.FINISH: "succeeded",
@@ -56,22 +69,49 @@ def run_due_tasks(
     queues: Sequence[str] | None = None,
     limit: int = 1000,
     reraise: bool = True,
+    until: timedelta | float | None = None,
 ) -> list[RanTask]:
     """Run what is due, and what that enqueues, here and now: in this thread and this transaction.
 
     It works in Django's ``TestCase`` and under pytest-django's ``db``: rows that the test has not committed
     are claimed, run and recorded as a worker would. Time limits do not apply.
 
+    With ``until`` time passes: whenever nothing is due, the clock goes to the next time at which something is: a
+    task, the end of a sleep or of a wait, or a tick of a schedule in the table. In each attempt
+    ``timezone.now()`` and the clock of this database say that time. Nothing waits for it, and afterwards the
+    time is the real one again. A call inside a task shares the time of the call that runs this task.
+
     Args:
         queues: only these; None = all.
         limit: attempts, as tasks may enqueue each other for ever.
-        reraise: raise what a task raises, once its row says so, but for Snooze, Suspended and TaskCancelled.
+        reraise: raise what a task raises, once its row says so, but for Snooze, Suspended and TaskCancelled, and
+            for a Retry that another attempt follows.
+        until: how much time may pass, in all, as timedelta or seconds; None = none.
 
     Returns: the attempts, in their order.
 
     Raises:
         AssertionError: there was more than ``limit`` to do.
+        ValueError: ``until`` is no such time.
     """
+    span = None if until is None else _span(until)
+    with nullcontext() if span is None else clock_of(using) as clock:
+        passing = None if span is None or clock is None else PassingTime(using, clock, span)
+        return _run_all(using, queues, limit, reraise, passing)
+
+
+def _span(until: timedelta | float) -> timedelta:
+    seconds = until.total_seconds() if isinstance(until, timedelta) else until
+    if type(seconds) not in (int, float) or not 0 <= seconds < MAX_SECONDS:
+        raise ValueError(
+            f"run_due_tasks(until={until!r}): use a timedelta or a number of seconds, from 0 to 30 years."
+        )
+    return timedelta(seconds=seconds)
+
+
+def _run_all(
+    using: str, queues: Sequence[str] | None, limit: int, reraise: bool, time: PassingTime | None
+) -> list[RanTask]:
     config = get_config()
     brakes.pop(using, None)  # what died in other tests keeps no notice back in this one
     names = list(queues or config.queues)
@@ -79,29 +119,30 @@ def run_due_tasks(
     worker = workers.register(using, queues=names, threads=1, listening=None, lease=config.lease)
     ran: list[RanTask] = []
     try:
-        while attempt := _next_one(subscription, worker):
+        while attempt := _next_one(subscription, worker, time):
             if len(ran) >= limit:
                 raise AssertionError(
                     f"More than {limit} attempts, and {attempt.task_name} is due: does a task enqueue itself?"
                 )
-            ran.append(one := _run(attempt, using))
-            if (
-                reraise
-                and one.error is not None
-                and not isinstance(one.error, (Snooze, Suspended, TaskCancelled))
-            ):
+            with nullcontext() if time is None else time.shown():
+                ran.append(one := _run(attempt, using))
+            if reraise and one.error is not None and not one.is_expected:
                 raise one.error
     finally:
         workers.unregister(using, worker)
     return ran
 
 
-def _next_one(subscription: Subscription, worker: uuid.UUID) -> Attempt | None:
-    """Claim what is due; if nothing is, what the end of a batch enqueues."""
-    attempt = _claim_one(subscription, worker)
-    if attempt is None and batches.sweep(subscription.alias):
+def _next_one(
+    subscription: Subscription, worker: uuid.UUID, time: PassingTime | None
+) -> Attempt | None:
+    """Claim what is due; if nothing is, what the end of a batch enqueues, or what is due later."""
+    while True:
         attempt = _claim_one(subscription, worker)
-    return attempt
+        if attempt is None and batches.sweep(subscription.alias):
+            attempt = _claim_one(subscription, worker)
+        if attempt is not None or time is None or not time.go_on(subscription):
+            return attempt
 
 
 def _claim_one(subscription: Subscription, worker: uuid.UUID) -> Attempt | None:

@@ -1,0 +1,86 @@
+"""What becomes due while a test lets time pass, one time after the other, and what a cleaner would do then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from datetime import timedelta
+
+from django.db import transaction
+
+from django_txtasks import registry, scheduling, signals
+from django_txtasks.conf import get_config
+from django_txtasks.lifecycle import cleaning, schedules
+from django_txtasks.lifecycle.schedules import AHEAD, Scope
+from django_txtasks.lifecycle.turn import Subscription
+from django_txtasks.models import DatabaseNow, Status, Task
+from django_txtasks.schedule_rules import has_cron
+from django_txtasks.testing.clock import Clock
+
+ROUNDING = timedelta(milliseconds=1)
+"""SQLite's clock has milliseconds."""
+
+
+class PassingTime:
+    """Lets the clock of one database go from one due time to the next.
+
+    Args:
+        span: how much time may pass, beyond what the clock has skipped already.
+    """
+
+    def __init__(self, alias: str, clock: Clock, span: timedelta) -> None:
+        self._alias, self._clock = alias, clock
+        self._end = clock.skipped + span
+
+    def shown(self) -> AbstractContextManager[None]:
+        """Let ``timezone.now()`` say this time."""
+        return self._clock.shown()
+
+    def go_on(self, subscription: Subscription) -> bool:
+        """Go to the next time at which something may be due; False = there is none before the end."""
+        if self._expire() or self._write_ticks(subscription):
+            return True
+        waits = [*self._until_task(subscription), *self._until_tick(subscription)]
+        target = self._clock.skipped + min(waits, default=timedelta.max / 2)
+        if target > self._end + ROUNDING:
+            return False
+        self._clock.skipped = max(target, self._clock.skipped)
+        return True
+
+    def _until_task(self, subscription: Subscription) -> Iterator[timedelta]:
+        later = Task.objects.using(self._alias).filter(
+            status=Status.PENDING, queue_name__in=subscription.queues,
+            task_name__in=subscription.names, run_after__gt=DatabaseNow(),
+        )  # fmt: skip
+        times = later.annotate(now=DatabaseNow()).values_list("run_after", "now")
+        for run_after, now in times.order_by("run_after")[:1]:
+            yield max(run_after - now, timedelta(microseconds=1))
+
+    def _until_tick(self, subscription: Subscription) -> Iterator[timedelta]:
+        """Yield when its task is written, which is before the tick; or when the tick passes without a task."""
+        wait = schedules.next_tick(self._alias, _scope(subscription))
+        if wait is not None and wait > 0:
+            yield timedelta(seconds=wait) - (
+                AHEAD if wait > AHEAD.total_seconds() else timedelta(0)
+            )
+
+    def _write_ticks(self, subscription: Subscription) -> bool:
+        scope = _scope(subscription)
+        wait = schedules.next_tick(self._alias, scope)
+        if wait is None or wait > AHEAD.total_seconds():
+            return False
+        return bool(
+            schedules.write_ticks(self._alias, scope, scheduling.tasks_of, limit=None).moved
+        )
+
+    def _expire(self) -> bool:
+        with transaction.atomic(using=self._alias):
+            removed = cleaning.expire(self._alias, keep=get_config().keeps_finished)
+        for one in removed.rows:
+            event = signals.task_cancelled if one.was_asked else signals.task_expired
+            event.emit(task_id=one.id, task=one.name, queue=one.queue)
+        return bool(removed.rows)
+
+
+def _scope(subscription: Subscription) -> Scope:
+    return Scope(tuple(registry.names()), subscription.queues, has_cron())
