@@ -376,6 +376,13 @@ session_awaited = Event(
     "the wait.",
     *_TASK, "seconds", "database",
 )  # fmt: skip
+sessions_left = Event(
+    logging.WARNING,
+    "Task %s (%s) has ended attempt %s; threads that it has started and that live on with database sessions: %s. "
+    "End them before the task function returns, or call close_old_connections() of django.db in them after their work "
+    "(it closes sessions whose CONN_MAX_AGE is over). Further attempts of this function are not named.",
+    *_TASK, "attempt", "count",
+)  # fmt: skip
 session_unseen = Event(
     logging.WARNING,
     "This cleaner's database role may not see whether the session of worker %s is there, so a crash is noticed "

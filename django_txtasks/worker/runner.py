@@ -38,6 +38,7 @@ from django_txtasks.progress import ProgressNotes
 from django_txtasks.registry import Declaration
 from django_txtasks.retry import backoff, is_last, seconds_from
 from django_txtasks.signals import attempt_starting
+from django_txtasks.worker import task_threads
 from django_txtasks.worker.attempt_context import context_of_attempt
 from django_txtasks.worker.connections import (
     NoSession,
@@ -98,6 +99,7 @@ class Runner:
             ended.arrow is not Arrow.FINISH and ended.exception is None
         )  # a Retry, or a Snooze: nothing failed
         after_attempt(failed=bool(ended.error) and not is_asked, error=ended.exception)
+        task_threads.end_of(attempt.task_id, attempt.number)
         if ended.recorded and ended.error:
             self._keep_error(ended)
         return ended

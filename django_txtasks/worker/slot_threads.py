@@ -14,6 +14,7 @@ from typing import NamedTuple
 from django.db import connections
 
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
+from django_txtasks.worker import task_threads
 from django_txtasks.worker.connections import close_old
 from django_txtasks.worker.limits import TimeLimit
 
@@ -64,6 +65,7 @@ class SlotThreads:
         run: Callable[[Attempt, TimeLimit], Ended],
         wake: Callable[[], None],
     ) -> None:
+        task_threads.watch()
         self._run, self._wake = run, wake
         self._wake_after = 1
         self._work: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()

@@ -1,6 +1,8 @@
 """Task functions that do something to their session or their thread, and some that see what was left."""
 
+import asyncio
 import os
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
@@ -258,3 +260,63 @@ def pass_on(execute, sql, params, many, context):
 def commit_savepoint():
     with transaction.atomic(), transaction.atomic():
         Run.objects.count()
+
+
+THREADS = ThreadPoolExecutor(2)
+
+
+def see_mine(sql):
+    [[value]] = see.function(sql)
+    return value
+
+
+@task
+def see_in_threads(sql, threads=3):
+    """Return what a statement finds in each of some threads, which end before the task."""
+    found = []
+    barrier = threading.Barrier(threads)
+
+    def ask():
+        barrier.wait()
+        found.append(see_mine(sql))
+
+    with ThreadPoolExecutor(threads) as pool:
+        for one in [pool.submit(ask) for _ in range(threads)]:
+            one.result()
+    return found
+
+
+@task
+def see_in_thread_of_thread(sql):
+    found = []
+    inner = threading.Thread(target=lambda: found.append(see_mine(sql)))
+    outer = threading.Thread(target=lambda: (inner.start(), inner.join()))
+    outer.start()
+    outer.join()
+    return found
+
+
+@task
+async def see_in_thread_of_loop(sql):
+    return [await asyncio.to_thread(see_mine, sql)]
+
+
+@task(max_attempts=1)
+def see_in_thread_and_fail(sql):
+    found = see_in_threads.function(sql, 1)
+    Run.objects.create(key=f"session {found[0]}")
+    raise ValueError("after its thread")
+
+
+@task
+def see_in_pool(sql, closes=False):
+    """Return what a statement finds in a thread of this module, which lives on."""
+
+    def ask():
+        try:
+            return see_mine(sql)
+        finally:
+            if closes:
+                connections.close_all()
+
+    return [THREADS.submit(ask).result()]

@@ -1,0 +1,103 @@
+"""Database sessions of threads that tasks start: Django leaves them open when such a thread ends.
+
+A thread's connection objects hold references to each other, so their sessions would stay until Python's garbage
+collector comes by. A session of a thread that lives on is never touched: its pool may serve another attempt.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from typing import Any
+
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.signals import connection_created
+
+from django_txtasks import signals
+from django_txtasks.logs import current
+
+_ATTRIBUTE = "_txtasks_attempt"
+_running: dict[tuple[Any, Any], _OfAttempt] = {}
+"""Attempts that have started threads, by the id of their task and their number."""
+_told: set[str] = set()
+
+
+class _OfAttempt:
+    """Sessions of the threads that one attempt has started."""
+
+    def __init__(self, facts: dict[str, Any]) -> None:
+        self._facts = facts
+        self._sessions: list[tuple[threading.Thread, BaseDatabaseWrapper]] = []
+
+    def opened(self, connection: BaseDatabaseWrapper) -> None:
+        """Note a session of the calling thread."""
+        self._sessions.append((threading.current_thread(), connection))
+
+    def end(self) -> None:
+        """Tell of sessions whose threads outlive the attempt, once for each task function of a process."""
+        left = {thread for thread, one in self._sessions if thread.is_alive() and one.connection}
+        name = self._facts["task"]
+        if left and name not in _told:
+            _told.add(name)
+            signals.sessions_left.emit(**self._facts, count=len(left))
+
+
+class _Closer:
+    """Closes the connections of a thread when Python drops what belongs to the thread alone, at its end."""
+
+    def __init__(self) -> None:
+        self.connections: list[BaseDatabaseWrapper] = []
+
+    def __del__(self) -> None:
+        for one in self.connections:
+            with contextlib.suppress(Exception):
+                one.close()
+
+
+class _OfThread(threading.local):
+    def __init__(self) -> None:
+        self.closer = _Closer()
+
+
+_of_thread = _OfThread()
+
+
+@functools.cache
+def watch() -> None:
+    """Note from now on, in this process, which attempt starts a thread, and the sessions of such threads.
+
+    Python gives a thread no way to its starter, other than at its start.
+    """
+    start = threading.Thread.start
+
+    @functools.wraps(start)
+    def noting(self: threading.Thread) -> None:
+        attempt = _attempt_of_caller()
+        if attempt is not None:
+            setattr(self, _ATTRIBUTE, attempt)
+        start(self)
+
+    threading.Thread.start = noting  # type: ignore[method-assign]
+    connection_created.connect(_opened, dispatch_uid="django_txtasks.worker.task_threads")
+
+
+def end_of(task_id: Any, number: int) -> None:
+    """Tell of the threads of an attempt that has ended."""
+    if _running and (attempt := _running.pop((task_id, number), None)) is not None:
+        attempt.end()
+
+
+def _attempt_of_caller() -> _OfAttempt | None:
+    inherited: _OfAttempt | None = getattr(threading.current_thread(), _ATTRIBUTE, None)
+    facts = current.get()
+    if inherited is not None or facts is None:
+        return inherited
+    return _running.setdefault((facts["task_id"], facts["attempt"]), _OfAttempt(facts))
+
+
+def _opened(connection: BaseDatabaseWrapper, **_: Any) -> None:
+    attempt: _OfAttempt | None = getattr(threading.current_thread(), _ATTRIBUTE, None)
+    if attempt is not None and not connection.allow_thread_sharing:
+        _of_thread.closer.connections.append(connection)
+        attempt.opened(connection)
