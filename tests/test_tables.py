@@ -63,7 +63,8 @@ def first_tables(rows):
 def test_after_migrate_the_tables_are_vacuumed_as_queues(rows):
     assert parameters() == {
         "txtasks_task": QUEUE,
-        "txtasks_worker": QUEUE,
+        "txtasks_worker": QUEUE - {"autovacuum_vacuum_threshold=1000"}
+        | {"autovacuum_vacuum_threshold=50"},
         "txtasks_finishedtask": HISTORY,
     }
 
@@ -105,6 +106,73 @@ class Elsewhere:
 
     def allow_migrate(self, db, app_label, model_name=None, **hints):
         return False if model_name in ("task", "worker", "finishedtask") else None
+
+
+@on_postgres
+def test_the_migration_back_to_exact_names_sets_the_former_thresholds(rows):
+    try:
+        migrate("0022")
+        assert parameters()["txtasks_worker"] == QUEUE
+    finally:
+        migrate()
+
+
+def times_vacuumed(table):
+    """Return how often autovacuum has cleaned a table of the server ``own``, and its TOAST table."""
+    with connections["own"].cursor() as cursor:
+        cursor.execute(
+            "SELECT s.autovacuum_count FROM pg_class c JOIN pg_stat_all_tables s"
+            " ON s.relid IN (c.oid, c.reltoastrelid) WHERE c.relname = %s ORDER BY s.relid = c.oid DESC",
+            [table],
+        )
+        return [count for (count,) in cursor.fetchall()]
+
+
+def watchful(server):
+    """Have a server look for dead rows each second."""
+    with psycopg.connect(server.url, autocommit=True) as session:
+        session.execute("ALTER SYSTEM SET autovacuum_naptime = 1")
+        session.execute("SELECT pg_reload_conf()")
+
+
+@on_postgres
+def test_a_small_fleet_that_beats_is_vacuumed(own_server):
+    """Here under a snapshot, so that no look prunes what has died: 600 dead rows of five workers."""
+    with services.Postgres() as server:
+        watchful(server)
+        with own_server(server) as own:
+            fleet = [
+                workers.register(
+                    "own",
+                    queues=["default"],
+                    threads=1,
+                    listening=None,
+                    lease=timedelta(seconds=15),
+                    task_names=["x"],
+                )
+                for _ in range(5)
+            ]
+            with snapshot("BEGIN ISOLATION LEVEL REPEATABLE READ", "SELECT 1", of=own):
+                for _ in range(120):
+                    for worker in fleet:
+                        assert workers.beat("own", worker, running=1, listening=True)
+            helpers.wait_until(lambda: times_vacuumed("txtasks_worker")[0], what="a vacuum")
+
+
+@on_postgres
+def test_long_values_of_few_tasks_are_vacuumed(own_server):
+    with services.Postgres() as server:
+        watchful(server)
+        with own_server(server) as own, own.cursor() as cursor:
+            for _ in range(60):
+                cursor.execute(
+                    "INSERT INTO txtasks_task (id, task_name, args) SELECT gen_random_uuid(), 'x', "
+                    "to_jsonb(string_agg(md5(random()::text), '')) FROM generate_series(1, 600)"
+                )
+            cursor.execute("DELETE FROM txtasks_task")
+            helpers.wait_until(
+                lambda: times_vacuumed("txtasks_task")[1], what="a vacuum of long values"
+            )
 
 
 # -- heartbeats -----------------------------------------------------------------------------------
