@@ -208,6 +208,33 @@ INTERRUPTIONS = (TimedOut, TaskCancelled)
 """Errors that a worker raises in a task from outside, once, wherever it is: whoever it calls lets them pass."""
 
 
+TASK_SAYS = (ClaimLost, TaskCancelled, Reject, Suspended, Snooze, Retry)
+"""Errors by which a task says how it goes on. Of several in one group the first kind of this order counts."""
+
+
+def meant(error: BaseException) -> BaseException:
+    """Return the error that says how an attempt goes on: of a group of such errors alone, one of these.
+
+    An ``asyncio.TaskGroup`` wraps what its tasks raise. One foreign error makes the group an ordinary failure.
+    """
+    leaves = leaves_of(error)
+    if len(leaves) == 1 and leaves[0] is error:
+        return error
+    if not all(isinstance(one, TASK_SAYS) for one in leaves):
+        return error
+    return next(one for kind in TASK_SAYS for one in leaves if isinstance(one, kind))
+
+
+def leaves_of(error: BaseException) -> list[BaseException]:
+    """Return the errors of a group, of those in it, and so on. Python 3.10 has groups of a package alone."""
+    inside = getattr(error, "exceptions", None)
+    if not (isinstance(inside, tuple) and inside) or isinstance(error, TASK_SAYS):
+        return [error]
+    if not all(isinstance(one, BaseException) for one in inside):
+        return [error]
+    return [leaf for one in inside for leaf in leaves_of(one)]
+
+
 def class_path(error: type[BaseException]) -> str:
     """Return where a class of errors is, as a task's errors name it: ``module.Class``."""
     return f"{error.__module__}.{error.__qualname__}"

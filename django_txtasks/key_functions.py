@@ -74,7 +74,7 @@ class KeyFunction:
         return self._function(*placed, *rest, **values)
 
     def _by_name(self, name: str, given: Any) -> list[tuple[str, Any]]:
-        """Return one bound argument as names and values: each of the task's ``**kwargs``, and none of its ``*args``."""
+        """Return one bound argument as names and values: each of ``**kwargs``, and none of ``*args``."""
         kind = self._signature.parameters[name].kind
         if kind is inspect.Parameter.VAR_KEYWORD:
             return [one for one in given.items() if one[0] not in self._task]

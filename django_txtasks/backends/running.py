@@ -28,6 +28,7 @@ from django_txtasks.exceptions import (
     TaskCancelled,
     TimedOut,
     class_path,
+    meant,
 )
 from django_txtasks.retry import is_last
 
@@ -247,6 +248,7 @@ class _Attempt:
 
     def fail(self, error: BaseException) -> bool:
         """Say whether that was the last attempt."""
+        error = meant(error)
         if isinstance(error, (Suspended, Snooze)) or not is_last(
             error, failures=self.context.failures, max_attempts=self.context.max_attempts
         ):

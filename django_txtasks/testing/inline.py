@@ -14,7 +14,7 @@ from django.db import DatabaseError, connections, transaction
 from django_txtasks import registry
 from django_txtasks.commit_hints import notify_on_commit
 from django_txtasks.conf import get_config
-from django_txtasks.exceptions import Retry, Snooze, Suspended, TaskCancelled
+from django_txtasks.exceptions import Retry, Snooze, Suspended, TaskCancelled, leaves_of, meant
 from django_txtasks.lifecycle import batches, engines, lanes, outcomes, workers
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.brake import brakes
@@ -167,8 +167,11 @@ def _run(attempt: Attempt, alias: str) -> RanTask:
         else:
             value = _in_savepoint(call, alias)
             ended = finished(attempt, value)
-    except (Exception, Suspended) as raised:
-        error, ended = raised, failed(attempt, raised, config)
+    except BaseException as raised:
+        error = meant(raised)
+        if not all(isinstance(one, (Exception, Suspended)) for one in leaves_of(error)):
+            raise
+        ended = failed(attempt, error, config)
     _record(ended, alias)
     status = _STATUS_AFTER.get(ended.arrow, "dead")
     return RanTask(attempt.task_id, attempt.task_name, attempt.number, status, value, error)

@@ -26,6 +26,7 @@ from django_txtasks.exceptions import (
     TaskCancelled,
     TimedOut,
     class_path,
+    meant,
 )
 from django_txtasks.functions import TaskContext
 from django_txtasks.lifecycle import lanes, outcomes
@@ -90,9 +91,10 @@ class Runner:
         except BaseException as error:
             if type(error) is TimedOut:  # as it was raised from outside, it has no text
                 error = limit.error().with_traceback(error.__traceback__)
-            ended = failed(attempt, error, self.config)
-            if attempt.lane and isinstance(error, Retry) and error.lane:
-                self._hold_lane(attempt, error.after)
+            said = meant(error)
+            ended = failed(attempt, said, self.config)
+            if attempt.lane and isinstance(said, Retry) and said.lane:
+                self._hold_lane(attempt, said.after)
             tracebacks.forget_locals(error)
         self.notes.forget(attempt.task_id)
         is_asked = (

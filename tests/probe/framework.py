@@ -1,13 +1,17 @@
 """Tasks declared with Django's own decorator."""
 
 import asyncio
+import sys
 import threading
 
 from asgiref.sync import sync_to_async
 
-from django_txtasks import Reject, Retry, Snooze, TaskCancelled, enqueue_task
+from django_txtasks import Reject, Retry, Snooze, Suspended, TaskCancelled, enqueue_task
 from django_txtasks.backends import task
 from probe.models import Run
+
+if sys.version_info < (3, 11):
+    from exceptiongroup import BaseExceptionGroup  # pytest needs it there
 
 
 def ran(key, attempt=0):
@@ -49,6 +53,12 @@ def fail_once_for_all():
 @task
 def reject():
     raise Reject("never")
+
+
+@task(max_attempts=1)
+def wait_in_a_group():
+    ran("waits in a group")
+    raise BaseExceptionGroup("outside", [Suspended("what nobody brings")])
 
 
 @task

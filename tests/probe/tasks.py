@@ -16,9 +16,11 @@ from django.contrib.admin.models import LogEntry
 from django.db import connection, transaction
 
 from django_txtasks import (
+    ClaimLost,
     Reject,
     Retry,
     Snooze,
+    Suspended,
     TaskCancelled,
     TaskContext,
     TimedOut,
@@ -804,6 +806,51 @@ def ask_once(ctx: TaskContext, key):
 async def ask_async(ctx: TaskContext, key):
     await ctx.asleep_until("moment", 0)
     return [await ctx.await_for("answer", timeout=timedelta(days=1)), ctx.attempt]
+
+
+if sys.version_info < (3, 11):
+    from exceptiongroup import BaseExceptionGroup  # pytest needs it there
+
+ERRORS = {
+    "retry": lambda: Retry("not yet", after=timedelta(hours=1)),
+    "snooze": lambda: Snooze(after=timedelta(hours=1)),
+    "suspended": lambda: Suspended("never brought"),
+    "cancelled": lambda: TaskCancelled("enough"),
+    "reject": lambda: Reject("never"),
+    "lost": lambda: ClaimLost("elsewhere"),
+    "foreign": lambda: ValueError("no paper"),
+}
+
+
+@task(takes_context=True, idempotent=True)
+async def raise_in_task_group(ctx: TaskContext, name):
+    """Raise it, or wait, in a child task of a TaskGroup, beside one that would go on."""
+
+    async def child():
+        if name == "suspended":
+            await ctx.asleep_until("an hour", timedelta(hours=1))
+        raise ERRORS[name]()
+
+    async with asyncio.TaskGroup() as group, asyncio.TaskGroup() as inner:
+        group.create_task(asyncio.sleep(60))
+        inner.create_task(child())
+
+
+def wait_in_a_group(ctx):
+    try:
+        ctx.sleep_until("an hour", timedelta(hours=1))
+    except Suspended as suspended:
+        return suspended
+
+
+@task(takes_context=True, idempotent=True)
+def raise_group(ctx: TaskContext, *names):
+    """Raise a group of these errors in a group, as libraries that run several things do."""
+    first, *others = [
+        wait_in_a_group(ctx) if name == "suspended" else ERRORS[name]() for name in names
+    ]
+    nested = BaseExceptionGroup("inside", others) if others else None
+    raise BaseExceptionGroup("outside", [one for one in (first, nested) if one is not None])
 
 
 @task(takes_context=True, max_attempts=1)
