@@ -200,6 +200,15 @@ class Reject(TxTasksError):
         super().__init__(reason or "the task rejected itself")
 
 
+class AlreadyRun(Reject):
+    """In the errors of a dead task: a task of this id stands in history, so its function was not called again."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this id has already run: somebody has written the row anew. Discard it; enqueue the task to run it again"
+        )
+
+
 class TimedOut(TxTasksError, TimeoutError):
     """Raised inside a task that has taken longer than its ``timeout``. Catch it to clean up, no more."""
 

@@ -247,8 +247,8 @@ QUESTIONS = (
     Question(
         "live_and_finished",
         "ids that are both live and finished",
-        "A task has finished, and yet it may run again. This package does not write that.",
-        "Somebody wrote the tables by hand, or restored one of them. Hold these tasks in the admin and compare.",
+        "A task has finished, and has a live row again. It does not run: a worker that claims it leaves it dead.",
+        "Somebody wrote the tables by hand, or restored one of them. Compare, and discard these tasks in the admin.",
         _twice,
     ),
     Question(

@@ -22,6 +22,7 @@ class Attempt(NamedTuple):
         batch: of which its task is a member, as the database gives it; None = of none.
         may_share: it may be handed to a slot together with others: if their worker is lost, each of
             them runs again, and with a crash to its name it has a slot of its own.
+        has_ended: a task of this id stands in history: it is buried, and its function is not called.
     """
 
     task_id: uuid.UUID
@@ -41,6 +42,7 @@ class Attempt(NamedTuple):
     snoozes: int = 0
     lane: str = ""
     batch: Any = None
+    has_ended: bool = False
 
     @property
     def fence(self) -> tuple[uuid.UUID, int, uuid.UUID]:

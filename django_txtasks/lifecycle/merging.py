@@ -97,7 +97,7 @@ def absorb(
     attempts, merged = [], set()
     for attempt in to_claim:
         key = keys.get(attempt.task_id)
-        if key is None:
+        if key is None or attempt.has_ended:  # it does not run, so it serves no other request
             attempts.append(attempt)
             continue
         winner, others = _absorb(alias, attempt, key)

@@ -287,10 +287,11 @@ def finish_rows(
         told = fail_absorbers(alias, ids, outcome.value)
     if status is not Status.CLAIMED:  # a worker looks at the batches of what it held
         batches.look_on_commit(alias, batches.batches_of(alias, ids))
-    if keep:
-        _copy(alias, ids, status, outcome, results or {})
-    elif outcome is not Outcome.SUCCEEDED:
-        sql, params = copying(outcome, {}, of=statements.COPY_MEMBERS)
+    if keep or outcome is not Outcome.SUCCEEDED:
+        of = statements.COPY_TO_FINISHED if keep else statements.COPY_MEMBERS
+        if status is Status.DEAD:
+            of += statements.BUT_NOT_AGAIN
+        sql, params = copying(outcome, results or {}, of=of)
         execute(alias, sql, ids=ids, status=status.value, **params)
     count = execute(alias, statements.DELETE_TASKS, ids=ids, status=status.value)
     if count != len(ids):

@@ -45,18 +45,22 @@ HIGHEST_PRIORITY = """
 """
 NEXT_PRIORITY = f"{HIGHEST_PRIORITY} AND priority < %(priority)s"
 
+# Somebody has written the row of an ended task anew: the task must not run again. A subquery for one value,
+# because a planner could read all of the history for EXISTS.
+_HAS_ENDED = "(SELECT TRUE FROM txtasks_finishedtask f WHERE f.id = txtasks_task.id)"
 # A row written by hand whose counters are full could not be moved on: the statement that tried would fail
 # with all other rows in it, turn after turn. It stays pending, where it is seen.
 _CLAIMABLE = """
     SELECT id, task_name, queue_name, args, kwargs, attempt, failures, crashes, max_attempts, errors,
            timeout, hooks, snoozes, lane, batch, CASE WHEN attempt = 0 THEN unique_key END AS merge_key,
            on_crash = 'retry' AND crashes = 0 AND max_crashes > 1 AND lane = '' AS may_share,
+           <has_ended> AS has_ended,
            CAST(run_after AS {text}) AS due_at, {wait} AS wait
       FROM txtasks_task
      WHERE {name} {in_names} {sound_id}
        AND (expires_at IS NULL OR expires_at > {now})
        AND attempt < 2147483647 AND failures < 2147483647 AND crashes < 2147483647
-"""
+""".replace("<has_ended>", _HAS_ENDED)
 DUE = "AND run_after <= {now} {after}"
 # A row that W2 is about to claim is locked and left out. The time is compared in the WHERE, so
 # that rows due later are not read at all. The index is named: behind rows that were deleted a moment ago MariaDB
@@ -463,6 +467,10 @@ COPY_MERGED = (
     + "txtasks_task WHERE id {in_ids} AND TRIM(status) = 'pending'"
 )
 COPY_TO_FINISHED = _FINISHED + "txtasks_task WHERE id {in_ids} AND TRIM(status) = %(status)s"
+# A dead row whose id stands in history already: history stays as it is.
+BUT_NOT_AGAIN = (
+    " AND NOT EXISTS (SELECT 1 FROM txtasks_finishedtask f WHERE f.id = txtasks_task.id)"
+)
 # Where no history is kept: of a batch that goes on, what has failed has to be known at its end.
 COPY_MEMBERS = COPY_TO_FINISHED + " AND batch IS NOT NULL"
 DELETE_TASKS = "DELETE FROM txtasks_task WHERE id {in_ids} AND TRIM(status) = %(status)s"

@@ -104,6 +104,7 @@ class Candidate(NamedTuple):
         batch: None = in none.
         merge_key: its unique key, if it has one and has not begun; see ``merging``.
         may_share: it may be handed to a slot together with others.
+        has_ended: its id stands in history; None = it does not, as for all rows that this package writes.
         due_at: ``run_after`` as text, with which a cursor is made.
         wait: seconds until it is due; zero or less = due.
     """
@@ -125,6 +126,7 @@ class Candidate(NamedTuple):
     batch: Any
     merge_key: Any
     may_share: Any
+    has_ended: Any
     due_at: str
     wait: Any
 
@@ -148,6 +150,7 @@ class Candidate(NamedTuple):
             self.snoozes,
             self.lane,
             self.batch,
+            bool(self.has_ended),
         )
 
     @property

@@ -19,6 +19,7 @@ from django_txtasks.cancel_requests import NOBODY, CancelRequests
 from django_txtasks.commit_hints import notify_on_commit
 from django_txtasks.conf import Config
 from django_txtasks.exceptions import (
+    AlreadyRun,
     InvalidArguments,
     Retry,
     Snooze,
@@ -176,7 +177,10 @@ def call_of(
 
     Raises:
         InvalidArguments: the row has arguments that cannot be read.
+        AlreadyRun: the task has ended before.
     """
+    if attempt.has_ended:
+        raise AlreadyRun
     args, kwargs = payload.decode_arguments(attempt.args, attempt.kwargs)
     if declaration.takes_context:
         args.insert(0, _context(attempt, alias, requests, notes))
