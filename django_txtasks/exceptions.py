@@ -205,7 +205,7 @@ class AlreadyRun(Reject):
 
     def __init__(self) -> None:
         super().__init__(
-            "this id has already run: somebody has written the row anew. Discard it; enqueue the task to run it again"
+            "this id has already run: somebody has written the row anew. Discard it, or enqueue the task anew"
         )
 
 

@@ -248,7 +248,7 @@ QUESTIONS = (
         "live_and_finished",
         "ids that are both live and finished",
         "A task has finished, and has a live row again. It does not run: a worker that claims it leaves it dead.",
-        "Somebody wrote the tables by hand, or restored one of them. Compare, and discard these tasks in the admin.",
+        "Somebody wrote the tables by hand, or restored one of them. Compare, then discard these in the admin.",
         _twice,
     ),
     Question(
