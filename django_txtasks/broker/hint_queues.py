@@ -36,9 +36,8 @@ class HintQueues:
         """Make sure that it is there, unless RabbitMQ refuses it; return the channel to go on with."""
         if not self.is_to_be_asked_for(queue):
             return channel
-        if (
-            size := len(queue.encode())
-        ) > MAX_NAME_BYTES:  # pika would raise, for the other queues too
+        size = len(queue.encode())
+        if size > MAX_NAME_BYTES:  # pika would raise, and no other queue would have hints
             text = f"the name has {size} bytes, and RabbitMQ takes {MAX_NAME_BYTES}"
             self._note_refusal(queue, text)
             return channel
