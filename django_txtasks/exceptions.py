@@ -92,6 +92,13 @@ class WorkerStopped(TxTasksError):
     """Never raised. It stands among a task's errors for an attempt that its worker's orderly end cut short."""
 
 
+class EndLost(TxTasksError):
+    """Never raised. It stands among a task's errors for an attempt whose recorded end the database has lost.
+
+    A failover to a standby that lacked the last commits does that. How far the task came is not known any more.
+    """
+
+
 class StepRefused(TxTasksError, RuntimeError):
     """A step of a task could not be kept as one, so its function was not called, or what it did is rolled back."""
 

@@ -409,7 +409,8 @@ worker_lost = Event(
 )
 unknown_claims = Event(
     logging.WARNING,
-    "Worker %s gave back %s claims that it did not know of: the answer to a COMMIT had been lost.",
+    "Worker %s gave back %s claims that it did not know of: the answer to a COMMIT had been lost, or the database "
+    "has lost the ends of their attempts, as in a failover.",
     "worker", "count",
 )  # fmt: skip
 second_claim = Event(

@@ -19,7 +19,7 @@ from django.db import DatabaseError, InterfaceError, connections, router, transa
 from django.db.models import Q, Subquery
 
 from django_txtasks.conf import get_config
-from django_txtasks.exceptions import WorkerLost, WorkerStopped
+from django_txtasks.exceptions import EndLost, WorkerLost, WorkerStopped
 from django_txtasks.inspection.lanes import rate_text, status_of_lanes
 from django_txtasks.lifecycle import cleaners
 from django_txtasks.lifecycle.attempts import read_entries
@@ -52,7 +52,7 @@ MAX_HOLDERS = 3
 """Tasks that are named of those that fill a lane."""
 ERRORS_OF = "SELECT errors FROM txtasks_task WHERE id = %(id)s"
 HALF_DONE = "Check what it has done, then revive or discard it in the admin."
-_CUT_SHORT = (WorkerLost.__name__, WorkerStopped.__name__)
+_CUT_SHORT = (WorkerLost.__name__, WorkerStopped.__name__, EndLost.__name__)
 """Classes of errors that say nothing of the task itself."""
 FULL = 2_147_483_647
 """A counter that says so can count no further, so its row is not claimed."""

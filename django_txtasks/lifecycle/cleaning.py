@@ -17,7 +17,13 @@ from django.db import IntegrityError, transaction
 
 from django_txtasks import signals
 from django_txtasks.conf import OTHERS, Config, Pruned
-from django_txtasks.exceptions import ClaimLost, WorkerLost, WorkerStopped, class_path
+from django_txtasks.exceptions import (
+    ClaimLost,
+    EndLost,
+    WorkerLost,
+    WorkerStopped,
+    class_path,
+)
 from django_txtasks.lifecycle import batches, processes, statements
 from django_txtasks.lifecycle.attempts import (
     MAX_ERRORS,
@@ -237,6 +243,7 @@ def recover(
     config: Config,
     *,
     stopped: str = "",
+    lost_end: Arrow | None = None,
 ) -> Recovered:
     """Take a claim's own arrow, with the tasks that follow it.
 
@@ -246,6 +253,7 @@ def recover(
     Args:
         stopped: why its worker stops in good order. Then what may run again does so at once, and it counts as
             no crash, unless it has been so ``STOPS_IN_A_ROW`` times: what has itself stopped must end, too.
+        lost_end: the arrow that its worker has recorded for this attempt, which the database has lost.
 
     Raises:
         ClaimLost: the row has moved on by itself, or somebody else has locked it.
@@ -256,7 +264,7 @@ def recover(
     free = bool(stopped) and policy.retries and not _is_stopped_too_often(attempt)
     crashes = attempt.crashes + (not free)
     again = policy.retries and crashes < orphan.max_crashes
-    kind = WorkerStopped if stopped else WorkerLost
+    kind = EndLost if lost_end else WorkerStopped if stopped else WorkerLost
     ended = Ended(
         attempt=attempt,
         arrow=Arrow.RETRY if again else Arrow.BURY,
@@ -264,7 +272,9 @@ def recover(
         error={
             "type": kind.__name__,
             "class": class_path(kind),
-            "message": _reason(orphan, "" if free else f"{crashes}", stopped, again=again),
+            "message": _reason_of_lost_end(orphan, lost_end)
+            if lost_end
+            else _reason(orphan, "" if free else f"{crashes}", stopped, again=again),
         },
         counted=Counted.NOTHING if again and free else Counted.CRASH,
     )
@@ -303,6 +313,27 @@ def abandon(alias: str, orphan: Orphan, failed: Ended, config: Config) -> Recove
         batches.look_on_commit(alias, [attempt.batch])
     lost = policy if ended.counted is Counted.CRASH else None
     return Recovered(ended, follow(alias, [ended], config, lost=lost))
+
+
+def give_back(
+    alias: str, orphan: Orphan, config: Config, lost_end: Arrow | None
+) -> Recovered | None:
+    """Take the arrow of a claim which its own worker knows not to run: pending again, and nothing is counted.
+
+    Args:
+        lost_end: see ``recover``: then what may run only once takes the arrow of its crash policy.
+
+    Returns:
+        None = it is pending again.
+
+    Raises:
+        ClaimLost: see ``recover``.
+    """
+    # an atomic task has lost its effects in this database together with its end
+    if lost_end is None or orphan.on_crash.retries:
+        move(alias, Ended(attempt=orphan.attempt, arrow=Arrow.RELEASE))
+        return None
+    return recover(alias, orphan, lambda crashes: timedelta(0), config, lost_end=lost_end)
 
 
 def events_of(orphan: Orphan, ended: Ended) -> Iterator[tuple[signals.Event, dict[str, Any]]]:
@@ -538,6 +569,23 @@ def _is_stopped_too_often(attempt: Attempt) -> bool:
     return len(stops) == STOPS_IN_A_ROW
 
 
+def _reason_of_lost_end(orphan: Orphan, lost_end: Arrow) -> str:
+    what = (
+        f"the database lost the end of this attempt ({lost_end.value}), which {orphan.whose} had recorded, "
+        "as after a failover to a server without the last commits"
+    )
+    return f"{what}. {_what_now(orphan)}"
+
+
+def _what_now(orphan: Orphan) -> str:
+    if orphan.on_crash.compensates:
+        return "Its compensation was enqueued in the same transaction."
+    return (
+        "The task is declared neither atomic nor idempotent, "
+        "so it may have done part of its work. Check, then revive or discard it."
+    )
+
+
 def _reason(orphan: Orphan, crash: str, stopped: str, *, again: bool) -> str:
     what = "worker stopped while the task ran" if stopped else "worker lost in mid-task"
     where = f"{orphan.whose} ({stopped})" if stopped else orphan.whose
@@ -550,11 +598,6 @@ def _reason(orphan: Orphan, crash: str, stopped: str, *, again: bool) -> str:
         counted = f"crash {crash} of {orphan.max_crashes}" if crash else "counted as no crash"
         often = f" after {STOPS_IN_A_ROW} stops in a row" if stopped and crash else ""
         what = f"{what}, {counted}{often}"
-    if orphan.on_crash.compensates and not again:
-        return f"{what}: {where}. Its compensation was enqueued in the same transaction."
-    if orphan.on_crash.retries:
+    if orphan.on_crash.retries and (again or not orphan.on_crash.compensates):
         return f"{what}: {where}"
-    return (
-        f"{what}: {where}. The task is declared neither atomic nor idempotent, "
-        "so it may have done part of its work. Check, then revive or discard it."
-    )
+    return f"{what}: {where}. {_what_now(orphan)}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Set
 from datetime import timedelta
@@ -12,12 +11,13 @@ from types import MappingProxyType
 from django.db import DatabaseError, InterfaceError, OperationalError, connections, transaction
 
 from django_txtasks.exceptions import ClaimLost
-from django_txtasks.lifecycle import cleaning, outcomes, sessions, workers
-from django_txtasks.lifecycle.attempts import Arrow, Counted, Ended
-from django_txtasks.lifecycle.cleaning import Holder, Orphan
+from django_txtasks.lifecycle import cleaning, sessions, workers
+from django_txtasks.lifecycle.attempts import Counted, Ended
+from django_txtasks.lifecycle.cleaning import Orphan
 from django_txtasks.lifecycle.transactions import own_transaction
 from django_txtasks.retry import backoff
 from django_txtasks.worker.outcome_buffer import Key, emit
+from django_txtasks.worker.reconciliation import give_back, holder_of
 from django_txtasks.worker.turn_writer import TurnWriter
 
 Left = list[tuple[Orphan, Ended]]
@@ -76,7 +76,7 @@ def _cut_short(
 ) -> Iterator[tuple[Orphan, Ended]]:
     """Move what runs, each row in a savepoint of its own."""
     alias, unrecorded = writer.alias, writer.buffer.keys()
-    holder = Holder(me, f"{me} on {workers.host_name()} (pid {os.getpid()})")
+    holder = holder_of(me)
     for orphan in cleaning.orphans(alias, holder, cleaning.held_by(alias, holder)):
         if (orphan.attempt.task_id, orphan.attempt.number) in unrecorded:
             continue
@@ -96,7 +96,8 @@ def _arrow(
 ) -> Ended | None:
     """Move one claim, in the open transaction. Return how it ended; None = it had not begun.
 
-    A claim that is not known here was never begun: the answer to its COMMIT was lost.
+    A claim that is not known here was never begun, as the answer to its COMMIT was lost; or the database has lost
+    its end.
     """
     alias, config, attempt = writer.alias, writer.config, orphan.attempt
     key = attempt.task_id, attempt.number
@@ -107,6 +108,6 @@ def _arrow(
     if key in stuck:
         return cleaning.abandon(alias, orphan, stuck[key], config).ended
     if key not in running:
-        outcomes.move(alias, Ended(attempt=attempt, arrow=Arrow.RELEASE))
+        give_back(alias, orphan, writer.buffer)
         return None
     return cleaning.recover(alias, orphan, delay, config, stopped=why).ended

@@ -22,6 +22,8 @@ BATCH_OUTCOMES = 10_000
 """Outcomes that one turn writes, where they are small."""
 _LAST = {Arrow.FINISH, Arrow.BURY, Arrow.CANCEL}
 """Arrows after which a member of a batch is not live."""
+MAX_REMEMBERED = 20_000
+"""Ends of attempts that are remembered, so that a failover which loses them is noticed: some 5 MB."""
 MAX_FAILED_TURNS = 3
 """Failed turns after which an outcome that was tried alone waits for a lease, so that others are written."""
 
@@ -37,12 +39,14 @@ class OutcomeBuffer:
         most: outcomes in the next batch; half as many after each failure, twice as many after a success.
         held_up: all that wait have rows that somebody else has locked.
         batches: of which members have ended, as the database gives them; whoever looks at them empties it.
+        lately: the last ends that the database has taken, without those of tasks that run again in any case.
     """
 
     def __init__(self, alias: str, config: Config) -> None:
         self.alias, self.config = alias, config
         self.waiting: list[Ended] = []
         self.batches: set[Any] = set()
+        self.lately: dict[Key, Arrow] = {}
         self.one_by_one = self.held_up = False
         self.most = BATCH_OUTCOMES
         self._batch: list[Ended] = []
@@ -134,8 +138,12 @@ class OutcomeBuffer:
                 )
 
     def moved(self, one: Ended) -> None:
-        """Tell of an arrow that was taken, and note the batch of a member that has ended."""
+        """Tell of an arrow that was taken; note it, and the batch of a member that has ended."""
         emit(one)
+        if not one.attempt.may_share:
+            self.lately[key(one)] = one.arrow
+            if len(self.lately) > MAX_REMEMBERED:
+                del self.lately[next(iter(self.lately))]
         if one.attempt.batch is not None and one.arrow in _LAST:
             self.batches.add(one.attempt.batch)
 

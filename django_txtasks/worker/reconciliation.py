@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import time
 import uuid
+from collections.abc import Iterator
 from datetime import timedelta
+from functools import partial
+
+from django.db import DatabaseError, InterfaceError, OperationalError, transaction
 
 from django_txtasks import signals
-from django_txtasks.lifecycle import claims, outcomes
+from django_txtasks.commit_hints import notify_on_commit
+from django_txtasks.exceptions import ClaimLost
+from django_txtasks.lifecycle import claims, cleaning, outcomes, workers
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
+from django_txtasks.lifecycle.cleaning import Holder, Orphan, Recovered
 from django_txtasks.worker.outcome_buffer import Key, OutcomeBuffer, key
 
 
@@ -34,7 +42,8 @@ class Reconciliation:
         """Compare, in the open transaction, after the beat; return the outcomes that are recorded already.
 
         Nobody but this worker moves its claims while its beat is accepted. So an outcome whose row is no longer
-        claimed was recorded by then, and a claim that is not known here is released.
+        claimed was recorded by then, and a claim that is not known here is released. One whose end was recorded
+        lately was lost by the database, in a failover: see ``cleaning.give_back``.
 
         Args:
             running: (id, attempt) of what slots hold.
@@ -45,10 +54,62 @@ class Reconciliation:
         there = claims.claims_of(self._alias, worker)
         self.seconds = time.monotonic() - began
         unknown = there - running - self._buffer.keys()
-        for task_id, number in sorted(unknown):
-            attempt = Attempt(task_id, number, worker)
-            outcomes.move(self._alias, Ended(attempt=attempt, arrow=Arrow.RELEASE))
         if unknown:
-            signals.unknown_claims.emit(worker=worker, count=len(unknown))
+            self._give_back(worker, unknown)
         waiting = self._buffer.waiting
         return [one for one in waiting if one.attempt.worker == worker and key(one) not in there]
+
+    def without_ended(self, claimed: list[Attempt]) -> list[Attempt]:
+        """Return the claims of this moment, without those whose end was recorded before: the next turn reconciles.
+
+        The database has lost both their claim and their end, and offers them again.
+        """
+        lately = self._buffer.lately
+        if lately.keys().isdisjoint((one.task_id, one.number) for one in claimed):
+            return claimed  # the usual case
+        self.is_unsure = True
+        return [one for one in claimed if (one.task_id, one.number) not in lately]
+
+    def _give_back(self, worker: uuid.UUID, unknown: set[Key]) -> None:
+        ended = unknown & self._buffer.lately.keys()
+        for task_id, number in sorted(unknown - ended):
+            attempt = Attempt(task_id, number, worker)
+            outcomes.move(self._alias, Ended(attempt=attempt, arrow=Arrow.RELEASE))
+        count = len(unknown - ended)
+        for orphan in orphans_of(self._alias, worker, ended):
+            try:
+                with transaction.atomic(using=self._alias):
+                    count += give_back(self._alias, orphan, self._buffer) is None
+            except (OperationalError, InterfaceError):
+                raise
+            except (ClaimLost, DatabaseError):
+                continue  # somebody has it locked, or has changed it by hand: it is looked at again
+        if count:
+            signals.unknown_claims.emit(worker=worker, count=count)
+
+
+def holder_of(worker: uuid.UUID) -> Holder:
+    """Return this worker as the one who holds claims."""
+    return Holder(worker, f"{worker} on {workers.host_name()} (pid {os.getpid()})")
+
+
+def orphans_of(alias: str, worker: uuid.UUID, claimed: set[Key]) -> Iterator[Orphan]:
+    """Yield these claims of this worker, by id."""
+    for orphan in cleaning.orphans(alias, holder_of(worker), sorted(one for one, _ in claimed)):
+        if (orphan.attempt.task_id, orphan.attempt.number) in claimed:
+            yield orphan
+
+
+def give_back(alias: str, orphan: Orphan, buffer: OutcomeBuffer) -> Recovered | None:
+    """Take the arrow of a claim that this worker does not hold, in the open transaction; tell after the commit.
+
+    Returns:
+        None = it is pending again.
+    """
+    lost_end = buffer.lately.get((orphan.attempt.task_id, orphan.attempt.number))
+    recovered = cleaning.give_back(alias, orphan, buffer.config, lost_end)
+    if recovered is not None:
+        notify_on_commit(alias, recovered.follow_ups)
+        for event, facts in cleaning.events_of(orphan, recovered.ended):
+            transaction.on_commit(partial(event.emit, **facts), using=alias, robust=True)
+    return recovered

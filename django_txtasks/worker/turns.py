@@ -224,7 +224,7 @@ class Turns:
 
     def _start(self, claimed: list[Attempt], now: float) -> None:
         """Hand claims of this moment to slots, at once or not at all."""
-        claimed = self._workload.accept(claimed)
+        claimed = self._workload.accept(self._writer.reconciliation.without_ended(claimed))
         if self._stop.asked:
             self.release(claimed)
             return

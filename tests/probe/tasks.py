@@ -395,6 +395,11 @@ def numbers_atomic(values):
 
 
 @task(on_failure=tell)
+def told_of_an_end(key):
+    ran(key)
+
+
+@task(on_failure=tell)
 def told_of_a_crash(key):
     ran(key)
     time.sleep(60)
