@@ -15,13 +15,17 @@ import time
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import Context, copy_context
+from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
+from django.core.cache import caches
 from django.dispatch import Signal
 
 from django_txtasks import tracebacks
 from django_txtasks.event_queue import EventQueue
 from django_txtasks.exceptions import INTERRUPTIONS
+from django_txtasks.logs import current
 
 logger = logging.getLogger("django_txtasks")
 
@@ -29,6 +33,7 @@ FLUSH_SECONDS = 10.0
 """Seconds that handlers and receivers have for what is under way when a process ends."""
 COMPLAIN_EVERY_SECONDS = 60.0
 """Seconds between two reports to stderr that the log itself has failed."""
+_NONE: Mapping[str, Any] = MappingProxyType({})
 _NOT_ATTRIBUTES = {"message", "asctime"}
 """Attributes that formatters set on a record themselves."""
 
@@ -55,7 +60,12 @@ class Event(Signal):
         return bool(self.receivers) or logger.isEnabledFor(self.level)
 
     def emit(
-        self, *, level: int | None = None, exception: BaseException | None = None, **facts: Any
+        self,
+        *,
+        level: int | None = None,
+        exception: BaseException | None = None,
+        context: Context | None = None,
+        **facts: Any,
     ) -> None:
         """Log the sentence and send the signal: at once, or by a thread inside ``in_background``.
 
@@ -64,13 +74,20 @@ class Event(Signal):
         Args:
             level: of the log line, where it is not the usual one.
             exception: whose traceback the log line has.
+            context: of the attempt that the event is about. Handlers and receivers run in a copy of it: they see
+                its context variables, such as a tenant or the scope of Sentry. None = that of the caller, if the
+                caller is an attempt.
         """
         if level is None:
             level = self.level
         if not (self.receivers or logger.isEnabledFor(level)):
             return
         thread = threading.current_thread()
-        emission = _Emission(self, level, facts, exception, time.time(), thread.ident, thread.name)
+        if context is None and current.get() is not None:
+            context = copy_context()
+        emission = _Emission(
+            self, level, facts, exception, time.time(), thread.ident, thread.name, context
+        )
         queue = None if self.in_place else self.queue
         if queue is None:
             emission.deliver()
@@ -93,12 +110,27 @@ class _Emission(NamedTuple):
     created: float
     thread: int | None
     thread_name: str
+    context: Context | None = None
 
     def without_exception(self) -> _Emission:
         return self if self.exception is None else self._replace(exception=None)
 
     def deliver(self) -> None:
         """Write the log line, then call the receivers, whatever came of the line."""
+        if self.context is None:
+            self._deliver()
+        else:
+            own = {alias: caches[alias] for alias in caches}
+            self.context.copy().run(self._deliver, own)
+
+    def _deliver(self, own_caches: Mapping[str, Any] = _NONE) -> None:
+        """Deliver in the current context.
+
+        Args:
+            own_caches: Django's caches of this thread; those in the context belong to the attempt's thread.
+        """
+        for alias, cache in own_caches.items():
+            caches[alias] = cache
         for step in (self._log, self._send):
             try:
                 step()
@@ -379,8 +411,8 @@ session_awaited = Event(
 sessions_left = Event(
     logging.WARNING,
     "Task %s (%s) has ended attempt %s; threads that it has started and that live on with database sessions: %s. "
-    "End them before the task function returns, or call close_old_connections() of django.db in them after their work "
-    "(it closes sessions whose CONN_MAX_AGE is over). Further attempts of this function are not named.",
+    "End them before the task function returns, or call close_old_connections() of django.db in them after their "
+    "work (it closes sessions whose CONN_MAX_AGE is over). Further attempts of this function are not named.",
     *_TASK, "attempt", "count",
 )  # fmt: skip
 session_unseen = Event(

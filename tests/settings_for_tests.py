@@ -40,3 +40,24 @@ if os.environ.get("TXTASKS_TEST_ISOLATION"):
 
     level = getattr(psycopg.IsolationLevel, os.environ["TXTASKS_TEST_ISOLATION"])
     DATABASES["default"].setdefault("OPTIONS", {})["isolation_level"] = level
+
+if os.environ.get("TXTASKS_TEST_SENTRY"):
+    import sentry_sdk
+
+    def keep_event(event, hint):
+        """Write an event to the file that the test names, instead of sending it."""
+        known = (
+            "level",
+            "logentry",
+            "message",
+            "tags",
+            "user",
+            "extra",
+            "exception",
+            "breadcrumbs",
+        )
+        with open(os.environ["TXTASKS_TEST_SENTRY"], "a") as file:
+            file.write(json.dumps({name: event.get(name) for name in known}, default=str) + "\n")
+
+    sentry_sdk.init(dsn="http://key@127.0.0.1:9/1", before_send=keep_event)
+    sentry_sdk.get_global_scope().set_tag("site", "shop")

@@ -6,6 +6,7 @@ import enum
 import json
 import uuid
 from collections.abc import Mapping, Sequence
+from contextvars import Context
 from datetime import timedelta
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -102,6 +103,7 @@ class Ended(NamedTuple):
         counted: what RETRY and BURY count it as.
         recorded: the arrow was taken already, in the task's own transaction.
         exception: whose traceback the log gets; without local variables.
+        context: of the attempt, for those who are told of its end; None = it is not known.
     """
 
     attempt: Attempt
@@ -113,6 +115,7 @@ class Ended(NamedTuple):
     recorded: bool = False
     exception: BaseException | None = None
     awaited: str = ""
+    context: Context | None = None
 
 
 def read_entries(text: str) -> list[dict[str, Any]]:

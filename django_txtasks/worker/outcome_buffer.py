@@ -131,7 +131,7 @@ class OutcomeBuffer:
                     one
                 )  # moved by an earlier COMMIT whose answer was lost: see Reconciliation
             elif one.arrow is Arrow.FINISH:
-                signals.task_finished_late.emit(**one.attempt.facts)
+                signals.task_finished_late.emit(**one.attempt.facts, context=one.context)
             else:
                 signals.claim_lost.emit(
                     **one.attempt.facts, what=f"ended ({one.arrow.value}) too late to be recorded"
@@ -188,24 +188,26 @@ def emit(one: Ended) -> None:
     """Send the signal of an arrow that was taken."""
     if one.arrow is Arrow.FINISH:
         if signals.task_finished.has_observers:
-            signals.task_finished.emit(**one.attempt.facts)
+            signals.task_finished.emit(**one.attempt.facts, context=one.context)
         return
-    facts = one.attempt.facts
+    facts, context = one.attempt.facts, one.context
     error = f"{one.error.get('type')}: {one.error.get('message')}"
     raised = one.exception
     if one.arrow is Arrow.RETRY:
         delay = one.delay.total_seconds()
-        signals.task_retried.emit(**facts, delay=delay, error=error, exception=raised)
+        signals.task_retried.emit(
+            **facts, context=context, delay=delay, error=error, exception=raised
+        )
     elif one.arrow is Arrow.BURY:
-        signals.task_died.emit(**facts, error=error, exception=raised)
+        signals.task_died.emit(**facts, context=context, error=error, exception=raised)
     elif one.arrow is Arrow.SNOOZE:
-        signals.task_snoozed.emit(**facts, delay=one.delay.total_seconds())
+        signals.task_snoozed.emit(**facts, context=context, delay=one.delay.total_seconds())
     elif one.arrow is Arrow.SUSPEND:
-        signals.task_suspended.emit(**facts, awaited=one.awaited)
+        signals.task_suspended.emit(**facts, context=context, awaited=one.awaited)
     elif one.arrow is Arrow.CANCEL:
-        signals.task_stopped.emit(**facts)
+        signals.task_stopped.emit(**facts, context=context)
     else:
-        signals.task_released.emit(**facts)
+        signals.task_released.emit(**facts, context=context)
 
 
 def key(one: Ended) -> Key:

@@ -79,7 +79,11 @@ class Runner:
 
         In a context of its own: language, time zone and context variables that it sets end with it.
         """
-        return context_of_attempt().run(self._run_alone, attempt, limit)
+        context = context_of_attempt()
+        ended = context.run(self._run_alone, attempt, limit)
+        if ended.arrow is Arrow.FINISH and not signals.task_finished.has_observers:
+            return ended
+        return ended._replace(context=context)
 
     def _run_alone(self, attempt: Attempt, limit: TimeLimit) -> Ended:
         current.set(attempt.facts)

@@ -320,3 +320,30 @@ def see_in_pool(sql, closes=False):
                 connections.close_all()
 
     return [THREADS.submit(ask).result()]
+
+
+@task(max_attempts=1)
+def tag_for_sentry(name, *, fails=False, captures=False):
+    """Tag what Sentry hears of from here on, as a site does for its tenants."""
+    import sentry_sdk
+
+    if name:
+        sentry_sdk.set_tag("tenant", name)
+        sentry_sdk.set_user({"id": name})
+    if captures:
+        sentry_sdk.capture_message(f"in the task of {name}")
+    if fails:
+        raise ValueError(f"failure of {name}")
+
+
+@task(max_attempts=1)
+async def tag_for_sentry_async(name, *, fails=False, captures=False):
+    await sync_to_async(tag_for_sentry.function)(name, captures=captures)
+    if fails:
+        raise ValueError(f"failure of {name}")
+
+
+@task(max_attempts=1)
+def set_tenant_and_fail(name):
+    tenant.set(name)
+    raise ValueError(name)
