@@ -83,13 +83,20 @@ def of_call(bound: BoundFunction, args: Sequence[Any], kwargs: Mapping[str, Any]
         return bound if bound.once is None else _once(bound, args, kwargs)
     lane = _asked(bound, "lane", bound.lane, args, kwargs) or ""
     key = _asked(bound, "unique_key", bound.unique_key, args, kwargs)
-    known = {} if bound.known is None else bound.known
+    found = _with_texts_known(bound, lane, key)
+    return found if bound.once is None else _once(found, args, kwargs)
+
+
+def _with_texts_known(bound: BoundFunction, lane: str, key: str | None) -> BoundFunction:
+    if bound.known is None or bound.settle is not None:  # whose due time each call has for itself
+        return with_texts(bound, lane, key)
+    known = bound.known
     found = known.get((lane, key))
-    if found is None or bound.settle is not None:
+    if found is None:
         if len(known) >= REMEMBERED:
             known.clear()
         found = known[lane, key] = with_texts(bound, lane, key)
-    return found if bound.once is None else _once(found, args, kwargs)
+    return found
 
 
 def _once(bound: BoundFunction, args: Sequence[Any], kwargs: Mapping[str, Any]) -> BoundFunction:

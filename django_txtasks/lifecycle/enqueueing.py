@@ -162,7 +162,7 @@ def _insert(
     rows: list[str] = []
     params: list[Any] = []
     for task in tasks:
-        places, shared = _shared(connection.vendor, task.defaults, said)
+        places, shared = _shared_of(connection.vendor, task.defaults, said)
         rows.append(f"(%s{', %s' * len(own)}{places})")
         params += [task.task_id.hex, *[getattr(task, name) for name in own]]
         params += [_stored(connection, value) for value in shared]
@@ -218,9 +218,23 @@ def _in_utc(value: datetime | str) -> datetime:
 def _said_by(distinct: Sequence[RowDefaults]) -> tuple[str, ...]:
     """Return the columns in which some row is not what the column is by default."""
     if len(distinct) == 1:
-        return _own_columns(distinct[0])
-    said = {name for one in distinct for name in _own_columns(one)}
+        return _columns_of(distinct[0])
+    said = {name for one in distinct for name in _columns_of(one)}
     return tuple(name for name in RowDefaults._fields if name in said)
+
+
+def _is_of_one_call(defaults: RowDefaults) -> bool:
+    """Say whether no other call says the same: such values would drive those of functions out of the memory."""
+    return (
+        defaults.unique_key is not None
+        or defaults.batch is not None
+        or isinstance(defaults.run_after, datetime)
+        or isinstance(defaults.expires_at, datetime)
+    )
+
+
+def _columns_of(defaults: RowDefaults) -> tuple[str, ...]:
+    return (_own_columns.__wrapped__ if _is_of_one_call(defaults) else _own_columns)(defaults)
 
 
 @functools.lru_cache(maxsize=REMEMBERED)
@@ -230,6 +244,11 @@ def _own_columns(defaults: RowDefaults) -> tuple[str, ...]:
         for name, value in zip(RowDefaults._fields, defaults, strict=True)
         if value != RowDefaults._field_defaults.get(name)
     )
+
+
+def _shared_of(vendor: str, defaults: RowDefaults, said: tuple[str, ...]) -> tuple[str, list[Any]]:
+    shared = _shared.__wrapped__ if _is_of_one_call(defaults) else _shared
+    return shared(vendor, defaults, said)
 
 
 @functools.lru_cache(maxsize=REMEMBERED)

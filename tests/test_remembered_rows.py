@@ -1,0 +1,56 @@
+"""What is remembered of functions to enqueue quickly, and what is not: values that no other call has."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+
+import pytest
+from probe import tasks, times
+
+from django_txtasks import batch, enqueue_many
+from django_txtasks.calls import bind
+from django_txtasks.lifecycle import enqueueing
+
+pytestmark = pytest.mark.usefixtures("rows")
+LATER = datetime(2040, 1, 1, tzinfo=timezone.utc)
+
+
+def of_keys():
+    enqueue_many((tasks.note.using(unique_key=f"key {number}"), []) for number in range(30))
+
+
+def of_times():
+    for number in range(30):
+        tasks.note.using(run_after=LATER + timedelta(seconds=number)).enqueue()
+
+
+def of_expiries():
+    for number in range(30):
+        tasks.note.using(expires=LATER + timedelta(seconds=number)).enqueue()
+
+
+def of_batches():
+    for _ in range(30):
+        with batch():
+            tasks.note.enqueue()
+
+
+@pytest.mark.parametrize("enqueue", [of_keys, of_times, of_expiries, of_batches])
+def test_values_of_one_call_drive_nothing_out_of_the_memory(enqueue):
+    tasks.note.enqueue()
+    memories = enqueueing._own_columns, enqueueing._shared
+    before = [memory.cache_info().currsize for memory in memories]
+    enqueue()
+    after = [memory.cache_info().currsize for memory in memories]
+    assert [now - then for now, then in zip(after, before, strict=True)] <= [2, 2]
+    hits = [memory.cache_info().hits for memory in memories]
+    tasks.note.enqueue()
+    assert [memory.cache_info().hits for memory in memories] == [one + 1 for one in hits]
+
+
+def test_a_call_that_waits_for_others_of_its_key_is_not_remembered():
+    """Its due time is its own, so that nobody would ask for it."""
+    bound = bind(times.see_settled)
+    for number in range(5):
+        times.see_settled.enqueue(str(number))
+    assert not bound.known
