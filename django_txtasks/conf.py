@@ -78,6 +78,8 @@ class Config:
         retry_ceiling: the longest wait between two attempts.
         events: the events that may be published; None = any.
         lanes: limits of the tasks that share a lane, by its name or by a pattern.
+        sync_schedules: ``migrate`` brings schedules of the code into the database, and a cleaner that starts adds
+            new ones; see ``syncs_schedules``.
         ageing: a task gains one step of priority for each such time that it has been due; None = it does not.
         long_running_after: a claim without a time limit that is older is shown and reported.
         dead_notices: who is notified about each task that dies.
@@ -99,6 +101,7 @@ class Config:
     retry_ceiling: timedelta = timedelta(hours=1)
     events: tuple[str, ...] | None = None
     lanes: LaneRules = NO_LANES
+    sync_schedules: bool = True
     ageing: timedelta | None = None
     long_running_after: timedelta = timedelta(hours=1)
     dead_notices: DeadNotices = DeadNotices()
@@ -130,6 +133,11 @@ class Config:
         from removing the test database.
         """
         return not _in_test_run() if self.database_hints is None else self.database_hints
+
+    @property
+    def syncs_schedules(self) -> bool:
+        """Whether schedules of the code come into the database by themselves. Not where tests run."""
+        return self.sync_schedules and not _in_test_run()
 
     def __post_init__(self) -> None:
         if self.lease < 3 * self.heartbeat_interval:
@@ -316,9 +324,9 @@ def _prefix(key: str, value: Any) -> str:
     return value
 
 
-def _database_hints(key: str, value: Any) -> bool:
+def _switch(key: str, value: Any) -> bool:
     if not isinstance(value, bool):
-        raise ConfigError(f"TXTASKS['database_hints'] is {value!r}: it must be True or False.")
+        raise ConfigError(f"TXTASKS[{key!r}] is {value!r}: it must be True or False.")
     return value
 
 
@@ -386,5 +394,6 @@ _PARSERS: dict[str, Any] = {
     "queues": _queues,
     "queue_prefix": _prefix,
     "broker_url": _broker_url,
-    "database_hints": _database_hints,
+    "database_hints": _switch,
+    "sync_schedules": _switch,
 }

@@ -508,6 +508,11 @@ class Schedule(models.Model):
     release = models.BigIntegerField(
         db_default=0, help_text=_("of the code it was synchronised from")
     )
+    code_versions = models.JSONField(
+        db_default=models.Value([], models.JSONField()),
+        editable=False,
+        help_text=_("digests of what releases of the code have said, the newest last"),
+    )
     error = models.CharField(max_length=500, db_default="")
 
     class Meta:

@@ -12,13 +12,15 @@ from typing import Any, Literal, ParamSpec, TypeVar
 
 from django.db import connections, transaction
 
-from django_txtasks import payload, registry
+from django_txtasks import payload, registry, signals
 from django_txtasks.calls import bind, to_row
 from django_txtasks.commit_hints import notify_on_commit
+from django_txtasks.conf import get_config
 from django_txtasks.declaring import span_of
 from django_txtasks.exceptions import InvalidArguments, InvalidDeclaration, InvalidSchedule
 from django_txtasks.functions import TaskFunction
 from django_txtasks.lane_rules import problem_of_name
+from django_txtasks.lifecycle.code_versions import CONFIGURATION
 from django_txtasks.lifecycle.enqueueing import NewTask, RowDefaults
 from django_txtasks.lifecycle.schedules import ScheduleRow
 from django_txtasks.per_call import check_call, of_call
@@ -62,11 +64,6 @@ class DeclaredSchedule:
         return values
 
 
-CONFIGURATION = (
-    "task_name", "queue_name", "args", "kwargs", "cron", "every", "tz", "catch_up", "grace", "ready_by",
-)  # fmt: skip
-"""Columns that code and people write; the others are written by cleaners."""
-
 _declared: dict[str, DeclaredSchedule] = {}
 
 
@@ -87,7 +84,7 @@ def periodic(
 ) -> Callable[[TaskFunction[P, R]], TaskFunction[P, R]]:
     """Have a task function enqueued at each tick of a schedule. It stands above ``@task``, also several times.
 
-    ``manage.py txtasks_schedules sync`` brings it into the database; cleaners write its ticks.
+    ``manage.py migrate`` brings it into the database, as does a cleaner that starts; cleaners write its ticks.
 
     Args:
         cron: minute, hour, day of the month, month, day of the week. It takes the extra ``periodic``.
@@ -170,6 +167,29 @@ def check(schedule: DeclaredSchedule) -> None:
     payload.encode(list(schedule.args), name="args")
     payload.encode(dict(schedule.kwargs), name="kwargs")
     check_call(declaration, schedule.args, schedule.kwargs)
+
+
+def bring(alias: str, *, only_new: bool = False) -> str:
+    """Add and update the schedules of this code in a database, unasked; return what was done, as people call it.
+
+    A schedule whose queue this site does not have is left out; ``schedule_not_written`` tells of it.
+
+    Args:
+        only_new: add what is missing, and leave all else.
+    """
+    from django_txtasks.lifecycle import schedule_changes
+
+    config, sound = get_config(), {}
+    for name, one in declared(alias).items():
+        if one.queue_name in config.queues:
+            sound[name] = one
+        else:
+            error = f"The queue {one.queue_name!r} is not among TXTASKS['queues']."
+            signals.schedule_not_written.emit(schedule=name, error=error)
+    if not sound:
+        return ""
+    done = schedule_changes.bring(alias, sound, keep=config.keeps_finished, only_new=only_new)
+    return ", ".join(f"{count} {what}" for what, count in done.items())
 
 
 def tasks_of(row: ScheduleRow, ticks: Sequence[datetime]) -> list[NewTask]:

@@ -132,3 +132,36 @@ def django_db_setup(
     with django_db_blocker.unblock():
         connections.close_all()  # a test may have put another wrapper in place of the one that ``old`` closes
         teardown_databases(old, verbosity=0)
+
+
+@pytest.fixture
+def told():
+    """The facts of what is told of schedules."""
+    from django_txtasks import signals
+
+    found = []
+
+    def note(signal, **facts):
+        found.append((signal, facts))
+
+    events = [one for name, one in vars(signals).items() if name.startswith("schedule")]
+    for one in events:
+        one.connect(note)
+    yield found
+    for one in events:
+        one.disconnect(note)
+
+
+@pytest.fixture
+def code(monkeypatch):
+    """Nothing is declared; ``code(note, every=5)`` declares."""
+    from probe import tasks
+
+    from django_txtasks import periodic, scheduling
+
+    monkeypatch.setattr(scheduling, "_declared", {})
+
+    def declare(*cron, function=None, **options):
+        return periodic(*cron, **options)(function or tasks.note)
+
+    return declare

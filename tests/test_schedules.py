@@ -66,22 +66,6 @@ def schedule(name="s"):
     return Schedule.objects.get(pk=name)
 
 
-@pytest.fixture
-def told():
-    """The facts of what is told of schedules."""
-    found = []
-
-    def note(signal, **facts):
-        found.append((signal, facts))
-
-    events = [one for name, one in vars(signals).items() if name.startswith("schedule")]
-    for one in events:
-        one.connect(note)
-    yield found
-    for one in events:
-        one.disconnect(note)
-
-
 # -- ticks ----------------------------------------------------------------------------------------
 
 
@@ -397,17 +381,6 @@ def test_without_the_library_others_write_what_has_cron(monkeypatch):
 
 
 # -- code -----------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def code(monkeypatch):
-    """Nothing is declared; ``code(note, every=5)`` declares."""
-    monkeypatch.setattr(scheduling, "_declared", {})
-
-    def declare(*cron, function=tasks.note, **options):
-        return periodic(*cron, **options)(function)
-
-    return declare
 
 
 def sync(*arguments):

@@ -24,6 +24,7 @@ from django_txtasks.admin.pages import Pages
 from django_txtasks.conf import get_config
 from django_txtasks.exceptions import TxTasksError
 from django_txtasks.lifecycle import schedule_changes
+from django_txtasks.lifecycle.code_versions import CONFIGURATION
 from django_txtasks.lifecycle.schedule_status import (
     DONE,
     ScheduleStatus,
@@ -31,7 +32,7 @@ from django_txtasks.lifecycle.schedule_status import (
     status_of_rows,
 )
 from django_txtasks.models import DatabaseNow, FinishedTask, Schedule, Status, Task
-from django_txtasks.scheduling import CONFIGURATION, DeclaredSchedule
+from django_txtasks.scheduling import DeclaredSchedule
 
 READ_ONLY = ("state", "next_times", "last", "origin")
 

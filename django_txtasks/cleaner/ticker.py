@@ -56,6 +56,7 @@ class Ticker:
         self._next_look = float("-inf")
         self._skipped: dict[str, float] = {}  # names of schedules, until when
         self._told: dict[str, float] = {}  # texts, until when
+        self._may_bring = config.syncs_schedules
         self.error = ""
 
     def pause(self) -> float:
@@ -89,6 +90,7 @@ class Ticker:
 
     def _write(self, end: float) -> int:
         """Write batches while there is more; set when to look again."""
+        self._bring_new()
         count, is_full = 0, True
         while is_full:
             scope = self._scope()
@@ -107,6 +109,14 @@ class Ticker:
             soon = min(LOOK_SECONDS, wait) if wait > 0 else LOCKED_SECONDS
             self._look_in(0.0 if written.moved else soon)
         return count
+
+    def _bring_new(self) -> None:
+        """Add the schedules of this code that are not in the database, once, when the cleaner starts."""
+        if self._may_bring:
+            done = scheduling.bring(self._alias, only_new=True)
+            self._may_bring = False
+            if done:
+                self._emit(signals.schedules_synchronised, database=self._alias, done=done)
 
     def _scope(self) -> Scope:
         now = self._clock()

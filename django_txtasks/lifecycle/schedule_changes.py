@@ -1,4 +1,4 @@
-"""Changes of schedules: from code, by the command that a deployment runs, and by people, which survive it.
+"""Changes of schedules: from code, by commands and a starting cleaner, and by people, which survive a deployment.
 
 Each locks the row, as cleaners do, and writes what is said of the schedule. A task that was written ahead, for a
 tick that is still to come, is cancelled, and its tick is written anew; where the rule changes, the next tick is
@@ -8,9 +8,10 @@ the first one after now. What is due already is left alone, and so are ticks tha
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any, Protocol
 
 from django.db import DatabaseError, IntegrityError, connections, transaction
@@ -18,6 +19,7 @@ from django.db import DatabaseError, IntegrityError, connections, transaction
 from django_txtasks import signals
 from django_txtasks.exceptions import InvalidSchedule
 from django_txtasks.lifecycle import operators, statements
+from django_txtasks.lifecycle.code_versions import NOT_DECLARED, digest_of, versions_of, with_newest
 from django_txtasks.lifecycle.database_errors import is_repeatable
 from django_txtasks.lifecycle.enqueueing import NewTask, insert
 from django_txtasks.lifecycle.execute import fetch_value
@@ -27,6 +29,7 @@ from django_txtasks.schedule_rules import tick_after
 
 MOST_TRIES = 5
 """Of a sync, where others run at the same time."""
+KEPT = "kept as people have changed them"
 GONE = "No longer declared by the code it was synchronised from."
 
 
@@ -60,13 +63,60 @@ def sync(
     Raises:
         NewerRelease: see ``release``.
     """
+    return _repeated(partial(_sync, alias, declared, release=release, keep=keep, dry=dry))
+
+
+def bring(
+    alias: str, declared: Mapping[str, Declared], *, keep: bool, only_new: bool = False
+) -> Counter[str]:
+    """Add and update rows as the code says, in one transaction, without anybody who has asked for that.
+
+    Nothing is turned off, and nothing that a person or ``sync`` has turned off is turned on. Rows stay as they are
+    that people have changed or added, that ``sync --release`` has written, or of which a later release of the code
+    has said something else.
+
+    Args:
+        keep: see ``sync``.
+        only_new: add what is missing, and leave all other rows alone.
+
+    Returns:
+        How many were added and changed.
+    """
+    return _repeated(partial(_bring, alias, declared, keep=keep, only_new=only_new))
+
+
+def _repeated(work: Callable[[], Counter[str]]) -> Counter[str]:
     for _ in range(MOST_TRIES - 1):
         try:
-            return _sync(alias, declared, release=release, keep=keep, dry=dry)
+            return work()
         except DatabaseError as error:  # another container writes the same rows
             if not (isinstance(error, IntegrityError) or is_repeatable(error)):
                 raise
-    return _sync(alias, declared, release=release, keep=keep, dry=dry)
+    return work()
+
+
+def _bring(
+    alias: str, declared: Mapping[str, Declared], *, keep: bool, only_new: bool
+) -> Counter[str]:
+    done: Counter[str] = Counter()
+    with transaction.atomic(using=alias):
+        known = set(_rows(alias).values_list("pk", flat=True))
+        for name, one in declared.items():
+            if name not in known:
+                done[_sync_one(alias, (name, one), None, 0, keep=keep)] += 1
+        if only_new or known.isdisjoint(declared):
+            return done
+        for row in _rows(alias).select_for_update().filter(pk__in=sorted(known & declared.keys())):
+            if _is_newer(row, declared[row.pk].configuration):
+                done[_sync_one(alias, (row.pk, declared[row.pk]), row, 0, keep=keep)] += 1
+    del done[""], done[KEPT]
+    return done
+
+
+def _is_newer(row: Schedule, configuration: Mapping[str, Any]) -> bool:
+    """Say whether code that says this of a schedule is newer than all that has been said before."""
+    is_free = row.from_code and not row.release
+    return is_free and digest_of(configuration) not in versions_of(row)
 
 
 def _sync(
@@ -101,6 +151,10 @@ def _sync_one(
 ) -> str:
     name, one = named
     changes: dict[str, Any] = {"release": release} if release else {}
+    versions = [] if row is None else versions_of(row)
+    newest = with_newest(versions, digest_of(one.configuration))
+    if row is None or row.code_versions != newest:
+        changes["code_versions"] = newest
     if row is None:
         next_at = _next_at(alias, one.configuration)
         new = Schedule(pk=name, **one.configuration, **changes, from_code=True, next_at=next_at)
@@ -109,7 +163,7 @@ def _sync_one(
     differs = any(getattr(row, key) != value for key, value in one.configuration.items())
     what = ""
     if differs and row.edited:
-        what = "kept as people have changed them"
+        what = KEPT
     elif differs:
         _configure(alias, row, one.configuration, keep)
         what = "changed"
@@ -126,6 +180,7 @@ def _sync_one(
 def _forget_code(alias: str, row: Schedule, keep: bool) -> None:
     _cancel_ahead(alias, row, keep)
     changes: dict[str, Any] = {"from_code": False}
+    changes["code_versions"] = with_newest(versions_of(row), NOT_DECLARED)
     if row.enabled:
         changes.update(enabled=False, error=GONE)
     _rows(alias).filter(pk=row.pk).update(**changes)
@@ -145,7 +200,7 @@ def configure(
     """Write what a person says of a schedule; False = there is no such row.
 
     Args:
-        configuration: columns of ``scheduling.CONFIGURATION``; the others stay.
+        configuration: columns of ``code_versions.CONFIGURATION``; the others stay.
         keep: the finished row, of a task that is cancelled.
 
     Raises:
@@ -215,7 +270,7 @@ def run_now(alias: str, name: str, task: NewTask, *, by: str = "") -> None:
 
 def _configure(alias: str, row: Schedule, configuration: Mapping[str, Any], keep: bool) -> None:
     changes = {**configuration, **_changed(alias, row, keep, configuration)}
-    # A row that is off and has an error was turned off by a cleaner, because of what it said before: see disable().
+    # Off, with an error: a cleaner has turned it off, because of what it said before. See disable().
     if row.error and row.error != GONE:
         changes.update(enabled=True, error="")
     _rows(alias).filter(pk=row.pk).update(**changes)
