@@ -55,9 +55,12 @@ class Link:
     def close(self) -> None:
         """Throw the connection away, whatever state it is in."""
         connection, self.connection, self.channel = self.connection, None, None
-        if connection is not None and connection.is_open:
+        if connection is not None:
             with contextlib.suppress(Exception):
-                connection.close()
+                if connection.is_open:
+                    connection.close()
+                else:  # pika keeps the sockets by which its loop is woken, where it has ended by itself
+                    connection._cleanup()
 
     def failed(self, error: Exception) -> float:
         """Throw the connection away; return how many seconds to wait before the next one.
