@@ -60,7 +60,7 @@ class Config:
     """The setting ``TXTASKS``. Durations are timedelta; in the setting a number means seconds.
 
     Attributes:
-        broker_url: ``amqp://`` or ``amqps://`` URL of RabbitMQ; None = no broker.
+        broker_url: ``amqp://`` or ``amqps://`` URL of RabbitMQ, of a cluster with several hosts; None = no broker.
         database_hints: without a broker, or while it is away, the database tells workers of tasks; None: see
             ``may_hint_by_database``.
         queues: the queues that may be enqueued to; a worker serves all of them by default.
@@ -115,7 +115,14 @@ class Config:
         if parts is None:
             return "amqp://..."
         usual = 5671 if parts.scheme == "amqps" else 5672
-        return f"{parts.scheme}://{parts.hostname or 'localhost'}:{parts.port or usual}{parts.path}"
+        hosts = [urlsplit(url) for url in self.broker_urls]
+        places = [f"{one.hostname or 'localhost'}:{one.port or usual}" for one in hosts]
+        return f"{parts.scheme}://{','.join(places)}{parts.path}"
+
+    @property
+    def broker_urls(self) -> list[str]:
+        """URLs of the hosts that ``broker_url`` names, in this order; they are nodes of one cluster."""
+        return _urls_by_host(self.broker_url) if self.broker_url is not None else []
 
     @property
     def has_database_hints(self) -> bool:
@@ -335,7 +342,8 @@ def _broker_url(key: str, value: Any) -> str | None:
         return None
     if not isinstance(value, str) or _broker_parts(value) is None:  # no message repeats a password
         raise ConfigError(
-            "TXTASKS['broker_url'] must look like amqp://user:password@host:5672/vhost, or amqps://. In user, "
+            "TXTASKS['broker_url'] must look like amqp://user:password@host:5672/vhost, or amqps://; several hosts of "
+            "one cluster as first:5672,second:5672. In user, "
             "password and vhost write / ? # [ ] @ % as urllib.parse.quote(text, safe='') does, such as %2F for /."
         )
     return value
@@ -345,12 +353,29 @@ def _broker_parts(url: str) -> SplitResult | None:
     """Return the parts of a broker's URL. None = some part of a password may stand in the wrong one."""
     try:
         parts = urlsplit(url)
-        parts.port  # noqa: B018 -- reading it is the validation
+        several = [urlsplit(one) for one in _urls_by_host(url)]
+        for one in several:
+            one.port  # noqa: B018 -- reading it is the validation
     except ValueError:
         return None
     after_host = parts.path + parts.query
-    known = parts.scheme in ("amqp", "amqps")
+    known = parts.scheme in ("amqp", "amqps") and (
+        len(several) == 1 or all(one.hostname for one in several)
+    )
     return parts if known and "@" not in after_host and "#" not in url else None
+
+
+def _urls_by_host(url: str) -> list[str]:
+    """Return a URL for each host of ``amqp://user:password@first:5672,second:5672/vhost``.
+
+    Raises:
+        ValueError: it cannot be read.
+    """
+    parts = urlsplit(url)
+    login, at, hosts = parts.netloc.rpartition("@")
+    if "," not in hosts:
+        return [url]
+    return [parts._replace(netloc=f"{login}{at}{host}").geturl() for host in hosts.split(",")]
 
 
 def _dead_notices(key: str, value: Any) -> DeadNotices:

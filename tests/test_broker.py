@@ -213,6 +213,32 @@ def test_a_worker_hears_again_after_its_connection_was_cut(broker, txtasks):
         publisher.close_all()
 
 
+@pytest.mark.once
+def test_of_several_hosts_the_next_one_is_taken_when_one_is_gone(broker, txtasks):
+    """Two ways to one RabbitMQ, and a host that is never there."""
+    url = pika.URLParameters(broker)
+    with Proxy(url.host, url.port) as first, Proxy(url.host, url.port) as second:
+        hosts = f"@127.0.0.1:1,127.0.0.1:{first.port},127.0.0.1:{second.port}/"
+        txtasks(broker_url=broker.replace(f"@{url.host}:{url.port}/", hosts), poll_interval=NEVER)
+        try:
+            with helpers.working() as worker:
+                tasks.note.enqueue("by the first")
+                helpers.wait_until(lambda: helpers.runs("by the first"))
+                assert first._pairs and not second._pairs
+                before = worker.inbox.source.generation
+                first.cut(away=NEVER)
+                helpers.wait_until(lambda: worker.inbox.source.generation > before)
+
+                def told():
+                    tasks.note.enqueue("by the second")
+                    return helpers.runs("by the second")
+
+                helpers.wait_until(told)  # the first hint may have found the old connection
+                assert second._pairs and not first._pairs
+        finally:
+            publisher.close_all()
+
+
 def test_without_hints_the_scan_finds_the_task(txtasks):
     """A broker that is dead."""
     txtasks(broker_url="amqp://127.0.0.1:1", poll_interval=0.1)

@@ -199,6 +199,8 @@ def test_text_of_an_error_forges_no_log_line_and_any_file_takes_it(log):
         "amqp://shop:77?hunter2@rabbit/",
         "amqp://shop:hunter2#x@rabbit:5672/",
         "amqp://shop:77#hunter2",
+        "amqp://shop:x@one,two:hunter2/",
+        "amqp://shop:hunter2@one,,two/",
         "amqp://shop:hunter2[x@rabbit:5672/",
         "amqp://shop:hunter2]x@rabbit:5672/",
         "amqp://shop:x@rabbit:hunter2/",
@@ -221,6 +223,8 @@ def test_a_broker_url_that_cannot_be_read_is_refused_and_not_shown(url):
         ("amqps://shop:hunter2@[::1]/", "amqps://::1:5671/"),
         ("amqp://shop:hunter2@x@rabbit:1/", "amqp://rabbit:1/"),
         ("amqp://", "amqp://localhost:5672"),
+        ("amqp://shop:hunter2@one,two:1/v", "amqp://one:5672,two:1/v"),
+        ("amqps://shop:a,hunter2@one,two/", "amqps://one:5671,two:5671/"),
         ("", "none"),
     ],
 )

@@ -74,7 +74,7 @@ def _text(error: BaseException) -> str:
 
 def _without_password(text: str, config: Config) -> str:
     try:
-        password = urlsplit(config.broker_url or "").password or ""
+        password = urlsplit((config.broker_urls or [""])[0]).password or ""
     except ValueError:
         return "the URL cannot be read"
     for secret in (password, unquote(password)):

@@ -81,15 +81,23 @@ def decode_will(body: bytes) -> tuple[uuid.UUID, int]:
 def connect(config: Config, name: str) -> pika.BlockingConnection:
     """Return a new connection that gives up soon when the broker is silent or blocks.
 
+    Of several hosts the first one that answers is taken.
+
     Args:
         name: shown in RabbitMQ's list of connections.
     """
-    params = pika.URLParameters(config.broker_url or "")
+    hosts = [_parameters(url, name) for url in config.broker_urls]
+    return pika.BlockingConnection(hosts, _impl_class=Connection)
+
+
+def _parameters(url: str, name: str) -> pika.URLParameters:
+    params = pika.URLParameters(url)
     params.heartbeat = 30
     params.connection_attempts = 1
+    params.retry_delay = 0
     params.socket_timeout = params.stack_timeout = params.blocked_connection_timeout = 2
     params.client_properties = {"connection_name": name}
-    return pika.BlockingConnection(params, _impl_class=Connection)
+    return params
 
 
 def declare(

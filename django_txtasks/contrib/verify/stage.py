@@ -142,7 +142,7 @@ def _config_of_stage(
 
 def _proxy(config: Config, stack: ExitStack) -> Proxy | None:
     """In front of a broker without TLS, whose certificate would not be for this machine."""
-    parts = urlsplit(config.broker_url or "")
+    parts = urlsplit((config.broker_urls or [""])[0])
     if parts.scheme != "amqp":
         return None
     return stack.enter_context(Proxy(parts.hostname or "localhost", parts.port or 5672))
