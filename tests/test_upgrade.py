@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from pathlib import Path
 
@@ -149,6 +150,38 @@ def test_exact_names_can_be_repeated_after_half_of_them(old):
     second("INSERT INTO txtasks_task (id, task_name) VALUES (UUID(), 'probe.tasks.give')")
     assert Task.objects.using("second").filter(queue_name="default").count() == 5
     assert not Task.objects.using("second").filter(queue_name="Default").exists()
+
+
+@on_mariadb
+def test_exact_names_beside_writers_leave_sound_indexes(second_database):
+    """Where MariaDB 10.11 built them beside writers, it called them corrupted afterwards (1712)."""
+    migrate(BEFORE_EXACT_NAMES)
+    values = "UUID(), 'probe.tasks.give', '2100-01-01'"
+    second(
+        f"INSERT INTO txtasks_task (id, task_name, run_after) SELECT {values} FROM seq_1_to_50000"
+    )
+    is_over = threading.Event()
+
+    def write():
+        n = 0
+        while not is_over.is_set():
+            n += 1
+            second(
+                f"INSERT INTO txtasks_task (id, task_name, queue_name) VALUES (UUID(), 'k', 'q{n % 7}')"
+            )
+            second(
+                "UPDATE txtasks_task SET status = 'held' WHERE task_name = 'k' AND status = 'pending'"
+            )
+            second("DELETE FROM txtasks_task WHERE task_name = 'k' LIMIT 1")
+        connections["second"].close()
+
+    with helpers.second_session(write):
+        try:
+            migrate()
+        finally:
+            is_over.set()
+    assert second("CHECK TABLE txtasks_task")[-1][-1] == "OK"
+    assert Task.objects.using("second").filter(status="pending").count() == 50000
 
 
 def test_exact_names_change_nothing_in_the_schema_of_other_databases(second_database):

@@ -1,9 +1,9 @@
 """MariaDB and MySQL compare names exactly: case, accents and spaces at the end count. Other databases: no change.
 
 The collation that such a server gives a table by default takes ``mail`` and ``Mail`` for one queue. All columns that
-decide anything are changed here, in one ALTER TABLE for each table. MariaDB builds the indexes anew while everybody
-reads and writes the table; MySQL copies it, and everything that writes to it waits, an enqueue() too. For locks and
-times see docs/how-to/databases.md. The migration asks which columns are exact already, so it can be repeated.
+decide anything are changed here, in one ALTER TABLE for each table. The server copies the table: meanwhile everybody
+can read it, and everything that writes to it waits, an enqueue() too. For locks and times see
+docs/how-to/databases.md. The migration asks which columns are exact already, so it can be repeated.
 
 Backwards it leaves all columns exact: releases before this one work with them.
 """
@@ -31,6 +31,9 @@ COLUMNS: dict[str, dict[str, Any]] = {
     'Schedule': NAMES,
     'PausedQueue': {'queue_name': ExactText(max_length=100, primary_key=True, serialize=False, verbose_name='queue')},
 }
+# MariaDB would choose to build the indexes anew beside writers. Seen on 10.11: what was written meanwhile left indexes
+# that the server called corrupted (error 1712), so that no task could be claimed.
+HOW = 'ALGORITHM=COPY, LOCK=SHARED'
 IS_EXACT = """
     SELECT column_name FROM information_schema.columns
      WHERE table_schema = DATABASE() AND table_name = %s AND collation_name = %s
@@ -85,7 +88,7 @@ def _alter(schema_editor: Any, model: Any) -> None:
             _spell_as_declared(schema_editor, table, field)
     if fields:
         changes = ', '.join(_definition(schema_editor, model, one) for one in fields)
-        schema_editor.execute(f'ALTER TABLE {schema_editor.quote_name(table)} {changes}')
+        schema_editor.execute(f'ALTER TABLE {schema_editor.quote_name(table)} {changes}, {HOW}')
 
 
 def _definition(schema_editor: Any, model: Any, field: Any) -> str:
