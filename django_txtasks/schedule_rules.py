@@ -25,6 +25,8 @@ ON_TIME = timedelta(seconds=10)
 """What is written so late is on time, as cleaners restart and databases stall: it was not missed."""
 MOST_CAUGHT_UP = 1000
 """Missed ticks of a schedule that are made up for, at most: the newest."""
+LONGEST_SHIFT = timedelta(hours=3)
+"""Clocks are set back or forward by less than that, at a time."""
 _LOOK_BACK = tuple(timedelta(hours=hours) for hours in (1, 25, 800, 9000, 100_000))
 """How far to look for the tick before a moment: soon found where there are many."""
 _READY_BY = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])")
@@ -143,20 +145,52 @@ def ticks_after(rule: Rule, moment: datetime) -> Iterator[datetime]:
             yield EPOCH + number * rule.every
             number += 1
     last = moment
-    for local in _cron_ticks(rule, moment):
-        tick = local.astimezone(UTC)
+    for tick in _cron_ticks(rule, moment):
         if tick > last:
             yield tick
             last = tick
     raise InvalidSchedule(f"cron is {rule.cron!r}: no such time comes in the next 50 years.")
 
 
-def _cron_ticks(rule: Rule, moment: datetime) -> Any:
+def _cron_ticks(rule: Rule, moment: datetime) -> Iterator[datetime]:
+    """Yield ticks in UTC from about this moment on; some may come before that, or twice."""
+    zone = zone_of(rule.tz)
+    minute, hour = rule.cron.split()[:2]
+    if zone is UTC or not (minute.startswith("*") or hour.startswith("*")):
+        for local in _simulated(rule, moment.astimezone(zone)):
+            yield local.astimezone(UTC)
+        return
+    begin = moment.astimezone(zone)
+    if (moment + LONGEST_SHIFT).astimezone(zone).utcoffset() != begin.utcoffset():
+        begin -= LONGEST_SHIFT  # clocks will be set back: local times before this one come again
+    again: list[datetime] = []
+    for wall in _simulated(rule, begin.replace(tzinfo=None)):
+        first, second = _instants(wall, zone)
+        while again and (first is None or again[0] <= first):
+            yield again.pop(0)
+        if first is not None:
+            yield first
+        if second is not None:
+            again.append(second)
+
+
+def _simulated(rule: Rule, begin: datetime) -> Any:
     cronsim = _cronsim()
     try:
-        return cronsim.CronSim(rule.cron, moment.astimezone(zone_of(rule.tz)))
+        return cronsim.CronSim(rule.cron, begin)
     except (cronsim.CronSimError, AssertionError, ValueError, TypeError, RecursionError) as error:
         raise InvalidSchedule(f"cron is {rule.cron!r}: {error or 'it cannot be read'}.") from None
+
+
+def _instants(wall: datetime, zone: Any) -> tuple[datetime | None, datetime | None]:
+    """Return when clocks show this time: once; never, where they are set forward; or twice, where back.
+
+    cronsim goes on by whole hours where cron has a star, and loses ticks where clocks move by half an hour.
+    """
+    found = [wall.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1)]
+    if found[0].astimezone(zone).replace(tzinfo=None) != wall:
+        return None, None
+    return found[0], found[1] if found[1] != found[0] else None
 
 
 def has_cron() -> bool:

@@ -3,8 +3,9 @@
 import sys
 import uuid
 from datetime import datetime, timedelta, timezone
-from itertools import islice, pairwise
+from itertools import islice, pairwise, takewhile
 
+import cronsim
 import pytest
 
 from django_txtasks.exceptions import InvalidSchedule, LibraryMissing
@@ -62,6 +63,35 @@ def test_what_ticks_each_ten_minutes_goes_on_as_time_does(tz, begin):
     begin = datetime.fromisoformat(begin).replace(tzinfo=zone_of(tz)).astimezone(UTC)
     found = list(islice(ticks_after(rule, begin), 200))
     assert {b - a for a, b in pairwise(found)} == {timedelta(minutes=10)}
+
+
+STARS = [
+    "0 */3 * * *",
+    "0 */1 * * *",
+    "*/15 * * * *",
+    "*/20 1-4 * * *",
+    "30 */2 * * *",
+    "15 * * * *",
+    "*/30 2 * * *",
+]
+
+
+@pytest.mark.parametrize("cron", STARS)
+@pytest.mark.parametrize(("tz", "begin"), [(tz, begin) for tz, begin, _, _ in DAYS])
+def test_with_a_star_each_minute_ticks_whose_local_time_fits(tz, begin, cron):
+    """Also where clocks move by half an hour: all minutes of three days are asked one by one."""
+    rule, zone = parse_rule(cron, None, tz), zone_of(tz)
+    begin = datetime.fromisoformat(begin).replace(tzinfo=zone).astimezone(UTC)
+    end = begin + timedelta(days=3)
+    minutes, hours = (cronsim.cronsim.Field(n).parse(cron.split()[n - 1]) for n in (1, 2))
+    expected = [
+        one
+        for one in (begin + timedelta(minutes=n) for n in range(1, 3 * 1440 + 1))
+        if one.astimezone(zone).minute in minutes and one.astimezone(zone).hour in hours
+    ]
+    assert list(takewhile(lambda tick: tick <= end, ticks_after(rule, begin))) == expected
+    for earlier, later in list(pairwise(expected))[::3]:
+        assert tick_after(rule, earlier) == tick_after(rule, later - timedelta(seconds=1)) == later
 
 
 @pytest.mark.parametrize(("tz", "begin", "cron", "expected"), DAYS)
