@@ -342,9 +342,9 @@ def _broker_url(key: str, value: Any) -> str | None:
         return None
     if not isinstance(value, str) or _broker_parts(value) is None:  # no message repeats a password
         raise ConfigError(
-            "TXTASKS['broker_url'] must look like amqp://user:password@host:5672/vhost, or amqps://; several hosts of "
-            "one cluster as first:5672,second:5672. In user, "
-            "password and vhost write / ? # [ ] @ % as urllib.parse.quote(text, safe='') does, such as %2F for /."
+            "TXTASKS['broker_url'] must look like amqp://user:password@host:5672/vhost, or amqps://; several "
+            "hosts of one cluster as first:5672,second:5672. In user, password and vhost "
+            "write / ? # [ ] @ % as urllib.parse.quote(text, safe='') does, such as %2F for /."
         )
     return value
 

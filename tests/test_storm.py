@@ -22,3 +22,19 @@ def test_a_storm_with_restarts_of_both_servers_keeps_every_promise():
     told = json.loads(done.stdout.splitlines()[-1])
     assert (told["faults"]["restart PostgreSQL"], told["faults"]["restart RabbitMQ"]) == (3, 2)
     assert told["figures"]["committed"] > 2000
+
+
+def test_a_failover_to_a_standby_that_lags_keeps_every_promise_but_those_it_lacks():
+    """``python tests/services.py -- python tests/storm.py --tasks 100000 --failovers 3`` is the long form."""
+    options = ["--tasks=900", "--seconds=10", "--failovers=1", "--workers=2", "--no-broker"]
+    done = subprocess.run(
+        [sys.executable, str(STORM), *options],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    told = json.loads(done.stdout.splitlines()[-1]) if done.stdout else {}
+    assert told.get("passed"), done.stdout + done.stderr
+    assert len(told["failovers"]) == 1
+    assert told["lacked"] > 0, "the standby did not lag"
