@@ -39,7 +39,7 @@ def text_of(error: BaseException) -> str:
 def for_log(error: BaseException) -> str:
     """Return the traceback in indented lines: text of the error forges no log line, and any file takes it."""
     lines = payload.clean_text(text_of(error)).expandtabs().splitlines()
-    return "\n".join(f"    {_printable(line)}" for line in lines)
+    return "\n".join(f"    {printable(line)}" for line in lines)
 
 
 def forget_locals(error: BaseException) -> None:
@@ -55,7 +55,9 @@ def forget_locals(error: BaseException) -> None:
                 _clear(frame)
 
 
-def _printable(line: str) -> str:
+def printable(line: str) -> str:
+    """Return a line whose control characters, line ends among them, are escaped: foreign text must not act on a
+    terminal, or forge a line."""
     if line.isprintable():
         return line
     return "".join(

@@ -521,6 +521,8 @@ MUTANTS = [
             """_VALUE_OF_MARIADB.sub(r"\\1'…'\\2", text)""": "text"}, "test_log_secrets.py", BOTH),
     Mutant("a large body is not kept in memory", "broker/connection.py",
            {"            self._body_fragments.pop()\n": "            pass\n"}, "test_bad_input.py"),
+    Mutant("foreign text does not act on a terminal", "management/console.py",
+           {"self.stdout.write(printable(line))": "self.stdout.write(line)"}, "test_terminal.py"),
     Mutant("no loop waits for the log", "signals.py",
            {"queue = None if self.in_place else self.queue": "queue = None"}, "test_log_isolation.py"),
     Mutant("logging that raises ends nothing", "signals.py",

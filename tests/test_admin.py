@@ -18,6 +18,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
+from django.views.debug import SafeExceptionReporterFilter
 
 from django_txtasks.admin import actions, bounded, columns, shown
 from django_txtasks.models import Cleaner, FinishedTask, OnCrash, Outcome, Status, Task, Worker
@@ -703,6 +704,39 @@ def test_secrets_are_redacted_at_any_depth() -> None:
     assert html.count(shown.REDACTED) == 4
     for value in ("s1", "s2", "s3", "s4"):
         assert f"&quot;{value}&quot;" not in html
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "auth", "smtp_pass", "otp", "totp_code", "jwt", "dsn", "SENTRY_DSN", "api_key", "apiToken", "x-auth",
+        "HTTP_COOKIE", "Signature", "passphrase", "pwd", "client_secret", "session_id", "credentials",
+    ],
+)  # fmt: skip
+def test_what_is_named_like_a_secret_is_hidden(name: str) -> None:
+    assert shown.is_secret(name)
+
+
+def test_all_that_error_reports_of_django_hide_is_hidden() -> None:
+    for word in SafeExceptionReporterFilter.hidden_settings.pattern.split("|"):
+        assert shown.is_secret(f"my_{word.lower()}_x"), word
+
+
+@pytest.mark.parametrize("name", ["user", "amount", "carbon_footprint", "order_id", "text", "urls"])
+def test_other_names_are_shown(name: str) -> None:
+    assert not shown.is_secret(name)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("amqp://guest:hunter2@rabbit:5672/", "amqp://guest:[redacted]@rabbit:5672/"),
+        ("a postgres://u:hunter2@db/x and redis://:hunter2@r", "a postgres://u:[redacted]@db/x and redis://:[redacted]@r"),
+        ("https://example.com/a:b@c", "https://example.com/a:b@c"),
+    ],
+)  # fmt: skip
+def test_a_password_in_a_url_is_hidden_whatever_its_name(value: str, text: str) -> None:
+    assert shown.redacted({"broker": [value]}) == {"broker": [text]}
 
 
 @pytest.fixture

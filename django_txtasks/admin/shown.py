@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -40,10 +41,11 @@ class ShownAttempt(NamedTuple):
 
 EMPTY = "–"  # noqa: RUF001 -- a dash, as long as a gap in a table deserves
 REDACTED = "[redacted]"
-SECRET_WORDS = (
-    "authorization", "cookie", "credential", "key", "passphrase", "passw", "pwd", "secret",
-    "session", "signature", "token",
+_SECRET_NAME = re.compile(
+    "api|auth|cookie|credential|dsn|jwt|key|otp(?!r)|pass|pwd|secret|session|signature|token", re.IGNORECASE
 )  # fmt: skip
+"""All that Django's error reports hide, and more; "footprint" is no one-time password."""
+_PASSWORD_OF_URL = re.compile(r"(\w://[^\s/@:]*:)[^\s/@]+(?=@)")
 MAX_SHOWN_CHARACTERS = 20_000
 MAX_DEPTH_LEVELS = 50
 MAX_ERRORS = 20
@@ -108,7 +110,7 @@ def json_block(text: str | None) -> str:
 
 
 def redacted(value: Any, depth: int = 0) -> Any:
-    """Return a JSON value without what stands under keys that look secret.
+    """Return a JSON value without what stands under keys that look secret, and without passwords in URLs.
 
     What a hook or a notice is told, ``{"task_name": …, "args": […]}``, hides the arguments that the page of that
     task hides.
@@ -122,6 +124,8 @@ def redacted(value: Any, depth: int = 0) -> Any:
             key: REDACTED if is_secret(key) else redacted(item, depth + 1)
             for key, item in value.items()
         }
+    if isinstance(value, str):
+        return _PASSWORD_OF_URL.sub(rf"\1{REDACTED}", value)
     return [redacted(item, depth + 1) for item in value] if isinstance(value, list) else value
 
 
@@ -136,7 +140,7 @@ def names(text: str | None) -> str:
 
 def is_secret(name: str) -> bool:
     """Say whether a key or a parameter is named like something that must not be shown."""
-    return any(word in name.lower() for word in SECRET_WORDS)
+    return _SECRET_NAME.search(name) is not None
 
 
 def errors(text: str | None, steps: Sequence[Step] = ()) -> str:

@@ -23,6 +23,7 @@ from django_txtasks import checks, hints, logs, signals
 from django_txtasks.lifecycle import sessions
 from django_txtasks.lifecycle.database_errors import text_of
 from django_txtasks.models import Task
+from django_txtasks.tracebacks import printable
 
 CHECKS = ["txtasks"]
 """What a long-running command checks as it starts. Of the project's other checks some ask the database, and take
@@ -36,7 +37,25 @@ UNREACHABLE = 2
 LEVELS = {0: logging.WARNING, 1: logging.INFO}
 
 
-class DatabaseCommand(BaseCommand):
+class PrintingCommand(BaseCommand):
+    """A command that prints text which others may have written."""
+
+    def show(self, *lines: str) -> None:
+        """Print lines, with their control characters escaped."""
+        for line in lines:
+            self.stdout.write(printable(line))
+
+    def warn(self, line: str) -> None:
+        """Print a line to stderr, with its control characters escaped."""
+        self.stderr.write(printable(line))
+
+
+def in_one_line(error: BaseException) -> str:
+    """Return a database's error as one line for a terminal."""
+    return printable(" ".join(text_of(error).split()))
+
+
+class DatabaseCommand(PrintingCommand):
     """A command that asks one database, says what it has found, and ends."""
 
     requires_system_checks = CHECKS
@@ -55,7 +74,7 @@ class DatabaseCommand(BaseCommand):
             refuse_without_tables(alias)
             self.run(alias, options)
         except (DatabaseError, InterfaceError) as error:
-            text = f"Database {alias!r} cannot be asked, or not written: {text_of(error)}"
+            text = f"Database {alias!r} cannot be asked, or not written: {in_one_line(error)}"
             raise CommandError(text, returncode=UNREACHABLE) from None
 
     def run(self, alias: str, options: dict[str, Any]) -> None:

@@ -9,17 +9,16 @@ from argparse import ArgumentParser
 from datetime import timedelta
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import DatabaseError, InterfaceError
 
 from django_txtasks.conf import get_config
 from django_txtasks.inspection.audit import audit
 from django_txtasks.inspection.finding import Finding
-from django_txtasks.lifecycle.database_errors import text_of
-from django_txtasks.management.console import refuse_without_tables
+from django_txtasks.management.console import PrintingCommand, in_one_line, refuse_without_tables
 
 
-class Command(BaseCommand):
+class Command(PrintingCommand):
     """Exit codes: 0 nothing was found; 1 something was, or the command could not start; 2 wrong options."""
 
     help = "Looks for what should not be in the tables. Reads only, and may run in production at any time."
@@ -48,22 +47,25 @@ class Command(BaseCommand):
                 options["database"], get_config(), timedelta(seconds=options["long_running_after"])
             )
         except (DatabaseError, InterfaceError) as error:
-            raise CommandError(f"The database cannot be asked: {text_of(error)}") from error
+            raise CommandError(f"The database cannot be asked: {in_one_line(error)}") from error
         problems = [finding for finding in found if finding.is_problem]
         if options["json"]:
             ok = {"ok": not problems, "findings": [dataclasses.asdict(one) for one in found]}
-            self.stdout.write(json.dumps(ok))
+            self.show(json.dumps(ok))
         else:
-            self.stdout.write("\n".join(map(_shown, found)) or "Nothing was found.")
+            for finding in found:
+                self.show(*_shown(finding))
+            if not found:
+                self.show("Nothing was found.")
         if problems:
             sys.exit(1)
 
 
-def _shown(finding: Finding) -> str:
+def _shown(finding: Finding) -> tuple[str, ...]:
     such_as = f", such as {', '.join(finding.examples)}" if finding.examples else ""
     mark = "PROBLEM" if finding.is_problem else "NOTE   "
     return (
-        f"{mark} {finding.shown_count} {finding.title}{such_as}\n"
-        f"        means: {finding.meaning}\n"
-        f"        do:    {finding.action}"
+        f"{mark} {finding.shown_count} {finding.title}{such_as}",
+        f"        means: {finding.meaning}",
+        f"        do:    {finding.action}",
     )

@@ -33,8 +33,8 @@ class Command(DatabaseCommand):
             raise CommandError(f"{options['id']!r} is no id of a task, which is a UUID.") from None
         for reason in explain(alias, task_id):
             if options["json"]:
-                self.stdout.write(json.dumps(asdict(reason)))
+                self.show(json.dumps(asdict(reason)))
             else:
-                self.stdout.write(f"{reason.gate}: {reason.text}")
+                self.show(f"{reason.gate}: {reason.text}")
                 if reason.lift:
-                    self.stdout.write(f"    {reason.lift}")
+                    self.show(f"    {reason.lift}")

@@ -49,14 +49,14 @@ class Command(DatabaseCommand):
                 raise CommandError(f"{name!r} is no lane: {problem}.")
         if verb == "list":
             for one in status_of_lanes(alias, names or known_lanes(alias)):
-                self.stdout.write(line_of(one))
+                self.show(line_of(one))
             return
         if not names:
             raise CommandError(f"Say which lanes to {verb}.")
         for name in names:
-            self.stdout.write(f"{name}: {getattr(self, f'_{verb}')(alias, name, options)}")
+            self.show(f"{name}: {getattr(self, f'_{verb}')(alias, name, options)}")
         if old := lane_changes.workers_that_ignore_lanes(alias):
-            self.stderr.write(
+            self.warn(
                 "Workers of an older release take tasks of lanes whatever their limits, until they are replaced: "
                 f"{', '.join(old)}"
             )

@@ -42,9 +42,7 @@ class Command(DatabaseCommand):
     def _list(self, alias: str) -> None:
         for row in PausedQueue.objects.using(alias).order_by("pk"):
             by, why = row.paused_by or "?", f" ({row.reason})" if row.reason else ""
-            self.stdout.write(
-                f"{row.pk}: paused since {row.paused_at:%Y-%m-%d %H:%M:%S} by {by}{why}"
-            )
+            self.show(f"{row.pk}: paused since {row.paused_at:%Y-%m-%d %H:%M:%S} by {by}{why}")
 
     def _pause(self, alias: str, queues: list[str], reason: str) -> None:
         if unknown := sorted(set(queues) - set(get_config().queues)):
@@ -52,13 +50,13 @@ class Command(DatabaseCommand):
             raise CommandError(f"TXTASKS['queues'] has no {', '.join(unknown)}; it has: {known}.")
         for queue in queues:
             is_new = pausing.pause(alias, queue, by=user_of_process(), reason=reason)
-            self.stdout.write(f"{queue}: {'paused' if is_new else 'was paused already'}")
+            self.show(f"{queue}: {'paused' if is_new else 'was paused already'}")
         if old := pausing.workers_that_ignore_it(alias):
-            self.stderr.write(
+            self.warn(
                 f"Workers of an older release go on with it until they are replaced: {', '.join(old)}"
             )
 
     def _resume(self, alias: str, queues: list[str]) -> None:
         for queue in queues:
             was_paused = pausing.resume(alias, queue, by=user_of_process())
-            self.stdout.write(f"{queue}: {'resumed' if was_paused else 'was not paused'}")
+            self.show(f"{queue}: {'resumed' if was_paused else 'was not paused'}")

@@ -20,6 +20,7 @@ from django_txtasks.lifecycle.schedule_status import (
 )
 from django_txtasks.management.console import DatabaseCommand, user_of_process
 from django_txtasks.models import Schedule
+from django_txtasks.tracebacks import printable
 
 UNWELL = 1
 
@@ -52,7 +53,7 @@ class Command(DatabaseCommand):
             self._sync(alias, options["release"], dry=options["dry_run"])
         elif verb == "list":
             for status in status_of_schedules(alias, names or None):
-                self.stdout.write(line_of(status))
+                self.show(line_of(status))
         elif verb == "check":
             self._check(alias, names)
         elif not names:
@@ -74,7 +75,7 @@ class Command(DatabaseCommand):
         except TxTasksError as error:
             raise CommandError(str(error)) from None
         text = ", ".join(f"{count} {what}" for what, count in done.items()) or "nothing to do"
-        self.stdout.write(f"{len(declared)} schedules in the code: {text}.")
+        self.show(f"{len(declared)} schedules in the code: {text}.")
 
     def _check(self, alias: str, names: list[str]) -> None:
         seen = status_of_schedules(alias, names or None)
@@ -83,8 +84,8 @@ class Command(DatabaseCommand):
             rows = Schedule.objects.using(alias).all()
             found += differences(rows, scheduling.declared(alias))
         if found:
-            raise CommandError("\n".join(found), returncode=UNWELL)
-        self.stdout.write(f"{len(seen)} schedules are well.")
+            raise CommandError("\n".join(map(printable, found)), returncode=UNWELL)
+        self.show(f"{len(seen)} schedules are well.")
 
     def _change(self, alias: str, verb: str, name: str) -> None:
         if not Schedule.objects.using(alias).filter(pk=name).exists():
@@ -93,15 +94,13 @@ class Command(DatabaseCommand):
         try:
             if verb == "run":
                 task = scheduling.run_now(alias, name, by=by)
-                self.stdout.write(f"{name}: task {task} is enqueued")
+                self.show(f"{name}: task {task} is enqueued")
                 return
             change = schedule_changes.enable if verb == "on" else schedule_changes.disable
             is_new = change(alias, name, keep=keep, by=by)
         except TxTasksError as error:
             raise CommandError(f"{name}: {error}") from None
-        self.stdout.write(
-            f"{name}: {'is' if is_new else 'was'} {verb}{'' if is_new else ' already'}"
-        )
+        self.show(f"{name}: {'is' if is_new else 'was'} {verb}{'' if is_new else ' already'}")
 
 
 def line_of(status: ScheduleStatus) -> str:

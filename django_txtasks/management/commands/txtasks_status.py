@@ -8,18 +8,22 @@ from argparse import ArgumentParser
 from dataclasses import astuple, fields
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import DatabaseError, InterfaceError, connections
 
 from django_txtasks.inspection.status import CleanerStatus, QueueStatus, Snapshot, snapshot
 from django_txtasks.lifecycle import names
-from django_txtasks.lifecycle.database_errors import text_of
-from django_txtasks.management.console import CHECKS, refuse_without_tables
+from django_txtasks.management.console import (
+    CHECKS,
+    PrintingCommand,
+    in_one_line,
+    refuse_without_tables,
+)
 
 BEYOND_LIMITS, UNREACHABLE = 1, 2
 
 
-class Command(BaseCommand):
+class Command(PrintingCommand):
     """Exit codes: 0 within the limits; 1 beyond them, or wrong options; 2 the database cannot be reached."""
 
     requires_system_checks = CHECKS
@@ -63,12 +67,12 @@ class Command(BaseCommand):
                 now = snapshot(alias)
             except (DatabaseError, InterfaceError) as error:
                 connections[alias].close()
-                text = f"Database {alias!r} cannot be asked: {text_of(error)}"
+                text = f"Database {alias!r} cannot be asked: {in_one_line(error)}"
                 if pause is None:
                     raise CommandError(text, returncode=UNREACHABLE) from None
-                self.stderr.write(text)
+                self.warn(text)
             else:
-                self.stdout.write(json.dumps(now.as_json()) if options["json"] else _shown(now))
+                self.show(*([json.dumps(now.as_json())] if options["json"] else _shown(now)))
                 self.stdout.flush()
                 if pause is None:
                     _judge(now, options)
@@ -106,7 +110,7 @@ def _cleaners(now: CleanerStatus) -> str:
     return f"Cleaners: {now.at_work} at work; last whole pass: {passed}."
 
 
-def _shown(now: Snapshot) -> str:
+def _shown(now: Snapshot) -> list[str]:
     heads = ["queue", *(one.name.replace("_", " ") for one in fields(QueueStatus))]
     rows = [[name, *map(str, astuple(queue))] for name, queue in now.queues.items()]
     widths = [max(len(row[index]) for row in [heads, *rows]) for index in range(len(heads))]
@@ -127,4 +131,4 @@ def _shown(now: Snapshot) -> str:
         lines.append(names.sentence(now.undeclared))
     if now.finished is not None:
         lines.append(f"Succeeded in the last 5 minutes: {now.finished}.")
-    return "\n".join(lines)
+    return lines

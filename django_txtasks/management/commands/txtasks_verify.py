@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import connections
 
 from django_txtasks.conf import Config, get_config
@@ -22,6 +22,7 @@ from django_txtasks.contrib.verify.plan import slow_share
 from django_txtasks.contrib.verify.stage import Stage, open_stage
 from django_txtasks.contrib.verify.storm import Options, StormFailed, usual_kinds
 from django_txtasks.exceptions import ConfigError, ScratchRefused
+from django_txtasks.management.console import PrintingCommand
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 SENDERS = 3
@@ -29,7 +30,7 @@ SLOW_SHARE_ON_SQLITE = 0.01
 """Share of slow tasks: an atomic one holds the only write lock."""
 
 
-class Command(BaseCommand):
+class Command(PrintingCommand):
     """Exit codes: 0 every check holds; 1 one does not, or the storm could not begin; 2 wrong options."""
 
     help = (
@@ -63,7 +64,7 @@ class Command(BaseCommand):
 
     def say(self, text: str) -> None:
         """Tell how it goes on, apart from the report."""
-        self.stderr.write(text)
+        self.warn(text)
         self.stderr.flush()
 
     def _verify(self, config: Config, seed: int, options: dict[str, Any]) -> bool:
@@ -77,9 +78,9 @@ class Command(BaseCommand):
             verdict, log = stage.play(_storm_options(stage, seed, options), self.say)
             stage.keep = not report.passed(verdict, log)
         if options["json"]:
-            self.stdout.write(json.dumps({"seed": seed, **report.as_dict(verdict, log)}))
+            self.show(json.dumps({"seed": seed, **report.as_dict(verdict, log)}))
         else:
-            self.stdout.write("\n".join(report.lines(verdict, log)))
+            self.show(*report.lines(verdict, log))
         return report.passed(verdict, log)
 
 
