@@ -161,33 +161,44 @@ class HintSender(ABC):
 Sender = TypeVar("Sender", bound=HintSender)
 
 
+class _OfOneProcess(Generic[Sender]):
+    """The senders of one process, and the lock under which these are made."""
+
+    def __init__(self) -> None:
+        self.senders: dict[Hashable, Sender] = {}
+        self.lock = threading.Lock()
+
+
 class SendersOfProcess(Generic[Sender]):
     """The senders of this process, and of each forked child its own.
 
-    A child has no threads, and the connections are its parent's: the child must not end them.
+    A child has no threads, and the connections are its parent's: the child must not end them. The number of the
+    process is compared at each use, because ``os.register_at_fork`` hears nothing of a fork by C code, as uWSGI's.
     """
 
     def __init__(self) -> None:
-        self._of_parents: list[Any] = []
-        self._senders: dict[Hashable, Sender] = {}
-        self._lock = threading.Lock()
-        os.register_at_fork(after_in_child=self.start_afresh)
+        self._by_process: dict[int, _OfOneProcess[Sender]] = {}
         atexit.register(self.close_all)
+
+    @property
+    def _senders(self) -> dict[Hashable, Sender]:
+        return self._here().senders
+
+    def _here(self) -> _OfOneProcess[Sender]:
+        number = os.getpid()
+        found = self._by_process.get(number)
+        return found or self._by_process.setdefault(number, _OfOneProcess())
 
     def get(self, key: Hashable, make: Callable[[Any], Sender], argument: Any) -> Sender:
         """Return the sender of this key; the first call makes it, of the argument."""
-        sender = self._senders.get(key)
+        here = self._here()
+        sender = here.senders.get(key)
         if sender is None:
-            with self._lock:
-                sender = self._senders.get(key)
+            with here.lock:
+                sender = here.senders.get(key)
                 if sender is None:
-                    sender = self._senders[key] = make(argument)
+                    sender = here.senders[key] = make(argument)
         return sender
-
-    def start_afresh(self) -> None:
-        """Begin without any."""
-        self._of_parents.append(self._senders)
-        self._senders, self._lock = {}, threading.Lock()
 
     def close_all(self) -> None:
         """Send what waits, for at most FLUSH_SECONDS, and end."""

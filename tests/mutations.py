@@ -671,7 +671,7 @@ MUTANTS = [
     Mutant("database hints: a full worker remembers that it was told", "hints/delivery.py",
            {"        if not self.is_on:\n            self._has_missed = True\n": ""}, "test_database_hints.py"),
     Mutant("database hints: a forked child has a sender of its own", "hint_sender.py",
-           {"        self._senders, self._lock = {}, ": "        self._lock = "},
+           {"        number = os.getpid()\n": "        number = 0\n"},
            "test_database_hints.py"),
     Mutant("hints: a thread that is not the sender's ends", "hint_sender.py",
            {"if self._thread is not ours:": "if False:"}, "test_database_hints.py"),

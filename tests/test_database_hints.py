@@ -1,5 +1,6 @@
 """Hints without RabbitMQ: PostgreSQL's NOTIFY after the commit, trusted with nothing."""
 
+import ctypes
 import logging
 import os
 import signal
@@ -699,13 +700,19 @@ def test_a_listener_that_has_become_deaf_opens_another_session(hints_only, quick
 # -- processes --------------------------------------------------------------------------------------
 
 
-def test_a_forked_child_sends_by_a_session_of_its_own(hints_only):
+def fork_by_c_code():
+    """Fork as uWSGI does: Python's ``os.register_at_fork`` hears nothing of it."""
+    return ctypes.PyDLL(None).fork()
+
+
+@pytest.mark.parametrize("fork", [os.fork, fork_by_c_code])
+def test_a_forked_child_sends_by_a_session_of_its_own(hints_only, fork):
     with listening() as (_, heard):
         first = enqueue_task(tasks.note)
         helpers.wait_until(lambda: ids(heard) == [first.id])
         of_child, last = uuid.uuid4(), uuid.uuid4()
         of_parent = sender.of_process("default")
-        child = os.fork()
+        child = fork()
         if not child:
             ours = sender.of_process("default")
             ours.notify({"default": [of_child]})
