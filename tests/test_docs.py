@@ -460,7 +460,7 @@ from shop.tasks import send_receipt
 """
     code = [block.text for block in blocks(page) if "TestCase" in block.text]
     (project.directory / "shop/tests.py").write_text("\n".join([imports, *code]))
-    assert "Found 3 test(s)" in project.manage("test", "shop")
+    assert "Found 4 test(s)" in project.manage("test", "shop")
 
 
 # ---- what is named
