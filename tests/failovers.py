@@ -47,7 +47,8 @@ class Account:
         lost: tasks that are not there although their business row is.
         alone: tasks that are there although their business row is not.
         atomic_doubled, atomic_missing: finished atomic tasks with more or less than one effect.
-        default_doubled: default tasks that ran again although the promoted server had their claim.
+        default_doubled: default tasks that ran again although a worker held them as the promoted server began.
+        doubled: their names and the numbers of their attempts.
         default_reclaimed: default tasks that ran again because the promoted server had no claim of theirs.
         dead: default tasks that are dead, since the database lost their end.
         dead_others: other tasks that are dead.
@@ -73,6 +74,7 @@ class Account:
     undone: int = 0
     ended: int = 0
     failovers: list[str] = field(default_factory=list)
+    doubled: list[str] = field(default_factory=list)
 
     @property
     def passed(self) -> bool:
@@ -89,10 +91,14 @@ class Account:
 
 
 class Cluster:
-    """A primary behind one address, and a standby whose link can be cut."""
+    """A primary behind one address, and a standby whose link can be cut.
+
+    Attributes:
+        unclaimed: tasks that no worker held as a promoted server began, by what it knew.
+    """
 
     def __init__(self, stack: ExitStack) -> None:
-        self._stack = stack
+        self._stack, self.unclaimed = stack, set[str]()
         self.primary: Postgres = stack.enter_context(Postgres())
         self.proxy = stack.enter_context(Proxy(HOST, self.primary.port))
         self.url = f"postgres://postgres@{HOST}:{self.proxy.port}/postgres"
@@ -109,6 +115,9 @@ class Cluster:
         self.proxy.cut(away=3600)
         old, self.primary = self.primary, self._standby
         had = self._standby.promote()
+        with psycopg.connect(self.primary.url) as session:  # nobody else can reach it yet
+            rows = session.execute("SELECT args->>0 FROM txtasks_task WHERE status = 'pending'")
+            self.unclaimed.update(key for (key,) in rows)
         self.proxy.move(HOST, self.primary.port)
         self.proxy.cut(away=0)
         old.close()
@@ -204,7 +213,8 @@ def run(
             senders.wait()
             say("all is sent")
             account.undone = _drain(60 + tasks / 50)
-            _count(account, senders.promises, journal)
+            _count(account, senders.promises)
+            _count_runs(account, journal, cluster.unclaimed)
             account.false_rescues = crew.lost_workers()
         _close()
     return account
@@ -270,7 +280,7 @@ def _drain(seconds: float) -> int:
     return left
 
 
-def _count(account: Account, promises: dict[str, str], journal: Path) -> None:
+def _count(account: Account, promises: dict[str, str]) -> None:
     from orders.models import Order
     from probe.models import Run
 
@@ -293,25 +303,23 @@ def _count(account: Account, promises: dict[str, str], journal: Path) -> None:
     account.atomic_missing = sum(not effects[key] for key in atomic)
     account.dead = sum(key.endswith("default") for key in live)
     account.dead_others = len(live) - account.dead
-    _count_runs(account, journal, there)
 
 
-def _count_runs(account: Account, journal: Path, there: set[str]) -> None:
-    """Count runs of tasks that are there; the journal has those of tasks that the promoted server lacks, too."""
+def _count_runs(account: Account, journal: Path, unclaimed: set[str]) -> None:
+    """Count runs beyond the first one, by the journal."""
     attempts: dict[str, list[str]] = {}
     for line in journal.read_text().splitlines():
         key, _, attempt = line.rpartition(" ")
-        if key in there:
-            attempts.setdefault(key, []).append(attempt)
+        attempts.setdefault(key, []).append(attempt)
     for key, numbers in attempts.items():
         if key.endswith("idempotent"):
             account.reruns += len(numbers) - 1
         elif key.endswith("default") and len(numbers) > 1:
-            # a claim that the promoted server has is counted there: the next attempt has another number
-            if len(set(numbers)) > 1:
-                account.default_doubled += 1
-            else:
+            if key in unclaimed:
                 account.default_reclaimed += 1
+            else:
+                account.default_doubled += 1
+                account.doubled.append(f"{key}: attempts {', '.join(numbers)}")
 
 
 def _close() -> None:
