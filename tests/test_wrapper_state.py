@@ -141,6 +141,15 @@ def test_the_state_that_the_signal_sets_holds_for_each_attempt(at_start):
     assert first["tenant"] == last["tenant"] == "'public'"
 
 
+def test_a_value_that_is_a_list_now_and_nothing_then_ends_no_attempt(at_start):
+    """As the search path of django-tenants, which is forgotten when the session is closed."""
+    schemas = iter([["public"], None, ["public"], "", ["acme"]])
+    at_start(lambda **_: setattr(connections["default"], "schemas", next(schemas)))
+    ids = run_one_after_the_other(*[(tasks.note, "schemas")] * 5)
+    assert helpers.runs("schemas") == 5
+    assert {helpers.finished(one).outcome for one in ids} == {"succeeded"}
+
+
 def test_an_error_of_a_receiver_fails_the_attempt_and_its_task_does_not_run(at_start):
     def fail(**_):
         raise ValueError("no tenant")

@@ -45,7 +45,13 @@ class WrapperState:
         """Take the values of now for those before the attempt."""
         if len(self._vars) != self._count:
             self._index()
-        self._values, self._copies = self._get(self._vars), self._containers()
+        self._values = self._get(self._vars)
+        self._held = [
+            name
+            for name, value in zip(self._names, self._values, strict=True)
+            if type(value) in _CONTAINERS and name != "settings_dict"
+        ]
+        self._copies = self._containers()
         self.is_in_block = self.connection.in_atomic_block
 
     def is_changed(self) -> bool:
@@ -82,11 +88,6 @@ class WrapperState:
         self._count = len(self._vars)
         names = _watched(tuple(self._vars))
         self._names, self._get = names
-        self._held = [
-            name
-            for name in self._names
-            if type(self._vars[name]) in _CONTAINERS and name != "settings_dict"
-        ]
 
     def _containers(self) -> list[Any]:
         return [self._vars[name].copy() for name in self._held]
