@@ -62,6 +62,7 @@ def check_settings(**_: Any) -> list[CheckMessage]:
         )
     found += _check_events(config)
     found += _check_names()
+    found += _check_tenants()
     if not settings.USE_TZ:
         found.append(
             Error(
@@ -91,6 +92,27 @@ def _check_names() -> Iterator[CheckMessage]:
             hint=f"Use {meant}. If {name} is your own, silence this check.",
             id="txtasks.W027",
         )
+
+
+def _check_tenants() -> Iterator[CheckMessage]:
+    """Find task tables in each tenant's schema, where no worker looks. See django-tenants."""
+    types = getattr(settings, "TENANT_TYPES", None) or {}
+    public = getattr(settings, "PUBLIC_SCHEMA_NAME", "public")
+    lists = {
+        f"TENANT_TYPES[{name!r}]['APPS']": kind.get("APPS", ())
+        for name, kind in types.items()
+        if name != public
+    }
+    lists["TENANT_APPS"] = getattr(settings, "TENANT_APPS", None) or ()
+    for setting, names in lists.items():
+        if any(name.split(".")[0] == "django_txtasks" for name in names):
+            yield Error(
+                f"{setting} has django_txtasks: each tenant's schema gets task tables of its own, in which no "
+                "worker looks, so a tenant's tasks would wait for ever.",
+                hint="Move django_txtasks to SHARED_APPS, run migrate_schemas --shared, and give tasks the name "
+                "of the tenant as an argument. See the page on tenants of the documentation.",
+                id="txtasks.E035",
+            )
 
 
 def _check_events(config: Config) -> Iterator[CheckMessage]:

@@ -299,3 +299,28 @@ def test_a_server_that_is_down_is_no_finding(rows, entry):
 
 def test_no_migration_is_missing(rows):
     call_command("makemigrations", "txtasks", check=True, dry_run=True, verbosity=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "place"),
+    [
+        ("TENANT_APPS", ["shop", "django_txtasks"], "TENANT_APPS"),
+        ("TENANT_APPS", ("django_txtasks.apps.TxTasksConfig",), "TENANT_APPS"),
+        (
+            "TENANT_TYPES",
+            {"public": {"APPS": ["django_txtasks"]}, "shop": {"APPS": ["django_txtasks"]}},
+            "TENANT_TYPES['shop']",
+        ),
+    ],
+)
+def test_task_tables_in_the_schema_of_each_tenant_are_an_error(name, value, place, settings):
+    setattr(settings, name, value)
+    [found] = [one for one in checks.check_settings() if one.id == "txtasks.E035"]
+    assert place in found.msg and "SHARED_APPS" in found.hint
+
+
+def test_task_tables_in_the_shared_schema_are_no_error(settings):
+    settings.SHARED_APPS = ["django_tenants", "django_txtasks"]
+    settings.TENANT_APPS = ["shop", "django_txtasks_extras"]
+    settings.TENANT_TYPES = {"public": {"APPS": ["django_txtasks"]}}
+    assert "txtasks.E035" not in ids(checks.check_settings())

@@ -10,8 +10,8 @@ from probe import sessions, tasks
 from test_sessions_of_slots import MINE, has_sessions, results, run_one_after_the_other
 
 from django_txtasks import testing
+from django_txtasks.lifecycle import sessions as lifecycle_sessions
 from django_txtasks.signals import attempt_starting
-from django_txtasks.worker import connections as slot_connections
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
 
@@ -105,7 +105,7 @@ def test_instrumentation_from_before_the_attempt_survives(at_start):
 
 @has_sessions
 def test_an_execute_wrapper_that_comes_with_each_session_costs_no_session(monkeypatch):
-    monkeypatch.setattr(slot_connections, "LEAST_AGE_SECONDS", 600)
+    monkeypatch.setattr(lifecycle_sessions, "LEAST_AGE_SECONDS", 600)
 
     def watch(connection, **_):
         if sessions.pass_on not in connection.execute_wrappers:
