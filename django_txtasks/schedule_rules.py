@@ -25,6 +25,8 @@ ON_TIME = timedelta(seconds=10)
 """What is written so late is on time, as cleaners restart and databases stall: it was not missed."""
 MOST_CAUGHT_UP = 1000
 """Missed ticks of a schedule that are made up for, at most: the newest."""
+LONGEST_GRACE = 1e9
+"""Seconds."""
 LONGEST_SHIFT = timedelta(hours=3)
 """Clocks are set back or forward by less than that, at a time."""
 _LOOK_BACK = tuple(timedelta(hours=hours) for hours in (1, 25, 800, 9000, 100_000))
@@ -263,6 +265,24 @@ def _between(rule: Rule, begin: datetime, next_at: datetime, now: datetime) -> l
     first = [next_at] if begin <= next_at else []
     after = next_at if first else begin - timedelta(microseconds=1)
     return first + list(takewhile(lambda tick: tick <= now, ticks_after(rule, after)))
+
+
+def check_grace(grace: Any) -> timedelta | None:
+    """Return how late a tick may be written; None = however late.
+
+    Args:
+        grace: seconds, or None.
+
+    Raises:
+        InvalidSchedule: it is neither.
+    """
+    if grace is None:
+        return None
+    if type(grace) not in (int, float) or not 0 <= grace < LONGEST_GRACE:
+        raise InvalidSchedule(
+            f"grace is {grace!r}: use seconds, from 0 to less than {LONGEST_GRACE:,.0f}, or leave it empty."
+        )
+    return timedelta(seconds=grace)
 
 
 # -- ready by -----------------------------------------------------------------------------------------

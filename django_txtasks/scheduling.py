@@ -25,7 +25,13 @@ from django_txtasks.lifecycle.enqueueing import NewTask, RowDefaults
 from django_txtasks.lifecycle.schedules import ScheduleRow
 from django_txtasks.per_call import check_call, of_call
 from django_txtasks.registry import Options
-from django_txtasks.schedule_rules import CATCH_UP, check_ready_by, id_of_tick, parse_rule
+from django_txtasks.schedule_rules import (
+    CATCH_UP,
+    check_grace,
+    check_ready_by,
+    id_of_tick,
+    parse_rule,
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -163,6 +169,7 @@ def check(schedule: DeclaredSchedule) -> None:
         raise InvalidSchedule(f"catch_up is {schedule.catch_up!r}: use 'last', 'all' or 'none'.")
     if not isinstance(schedule.args, (list, tuple)) or not isinstance(schedule.kwargs, dict):
         raise InvalidArguments("args is a list, kwargs a dict.")
+    check_grace(schedule.grace)
     check_ready_by(parse_rule(schedule.cron, schedule.every, schedule.tz), schedule.ready_by)
     payload.encode(list(schedule.args), name="args")
     payload.encode(dict(schedule.kwargs), name="kwargs")

@@ -6,6 +6,7 @@ from datetime import timedelta
 import helpers
 import pytest
 from django.contrib.admin.models import LogEntry
+from django.db import connection
 from django.urls import reverse
 from probe import tasks
 
@@ -109,6 +110,10 @@ def test_what_was_changed_is_written_and_nothing_else(client, person, nightly):
         ({"args": "{}"}, b"args is a list"),
         ({"args": "["}, b"valid JSON"),
         ({"ready_by": "7"}, b"use an hour"),
+        ({"grace": "-5"}, b"use seconds, from 0"),
+        ({"grace": "1e300"}, b"use seconds, from 0"),
+        ({"grace": "1000000000"}, b"use seconds, from 0"),
+        ({"cron": "", "every": "1e300"}, b"use a timedelta or seconds"),
         ({"queue_name": "nowhere"}, b"not one of the available choices"),
         ({"task_name": "os.system"}, b"not one of the available choices"),
     ],
@@ -121,6 +126,52 @@ def test_what_cannot_be_is_refused(client, person, nightly, changes, text):
     assert text in page.content
     row = Schedule.objects.get()
     assert (row.cron, row.every, row.edited, row.args) == ("0 3 * * *", None, False, ["x"])
+
+
+def test_of_two_who_change_a_schedule_at_once_one_is_told_why_not(client, person, nightly):
+    person("view_schedule", "change_schedule")
+    url = reverse(f"{PAGE}change", args=["nightly"])
+    Schedule.objects.update(cron="", every=60)  # by somebody else meanwhile
+    page = client.post(url, form(nightly, cron="30 4 * * *"), follow=True)
+    assert b"somebody else has changed" in page.content
+    assert b"one of them" in page.content
+    row = Schedule.objects.get()
+    assert (row.cron, row.every, row.edited) == ("", 60, False)
+    assert not LogEntry.objects.exists()
+
+
+@pytest.mark.parametrize("does", ["adds it", "deletes it"])
+@pytest.mark.skipif(connection.vendor == "sqlite", reason="one writer at a time")
+def test_a_schedule_that_somebody_else_adds_or_deletes_between_check_and_save(
+    does, client, person, nightly
+):
+    person("view_schedule", "add_schedule", "change_schedule")
+
+    def meanwhile():
+        configuration = {**scheduling.declared()["nightly"].configuration}
+        if does == "adds it":
+            schedule_changes.add("default", "ours", configuration)
+        else:
+            Schedule.objects.filter(pk="nightly").delete()
+
+    def before(execute, sql, params, many, context):
+        if not done and ("INSERT INTO" in sql or "FOR UPDATE" in sql) and "txtasks_schedule" in sql:
+            done.append(sql)
+            with helpers.second_session(meanwhile):
+                pass
+        return execute(sql, params, many, context)
+
+    done = []
+    url = reverse(f"{PAGE}add") if does == "adds it" else reverse(f"{PAGE}change", args=["nightly"])
+    values = form(None if does == "adds it" else nightly, cron="30 4 * * *")
+    with connection.execute_wrapper(before):
+        page = client.post(
+            url, {**values, **({"name": "ours"} if does == "adds it" else {})}, follow=True
+        )
+    assert done
+    assert page.status_code == 200
+    assert b"Nothing was changed" in page.content
+    assert not LogEntry.objects.exists()
 
 
 def test_off_on_and_run_now(client, person, nightly):

@@ -558,6 +558,7 @@ def test_a_tick_that_a_worker_is_taking_is_not_written_again(code, every):
         ({"every": 5, "function": print}, InvalidDeclaration),
         ({"every": 5, "function": tasks.receive, "args": ["x"]}, InvalidDeclaration),
         ({"every": 5, "grace": -1}, InvalidDeclaration),
+        ({"every": 5, "grace": timedelta(days=12000)}, InvalidSchedule),
     ],
 )
 def test_what_cannot_be_declared(code, options, error):

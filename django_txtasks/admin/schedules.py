@@ -9,10 +9,10 @@ from typing import Any
 from django import forms
 from django.contrib import admin, messages
 from django.core.exceptions import ValidationError
-from django.db import router
+from django.db import IntegrityError, router
 from django.db.models import QuerySet
 from django.forms.fields import InvalidJSONInput
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _now
@@ -22,7 +22,7 @@ from django_txtasks import registry, scheduling
 from django_txtasks.admin import shown
 from django_txtasks.admin.pages import Pages
 from django_txtasks.conf import get_config
-from django_txtasks.exceptions import TxTasksError
+from django_txtasks.exceptions import InvalidSchedule, TxTasksError
 from django_txtasks.lifecycle import schedule_changes
 from django_txtasks.lifecycle.code_versions import CONFIGURATION
 from django_txtasks.lifecycle.schedule_status import (
@@ -147,6 +147,18 @@ class ScheduleAdmin(Pages):
         found.result_list = rows
         return found
 
+    def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        """Show the page anew, with the reason, if what somebody else wrote meanwhile forbids the change."""
+        try:
+            return super().changeform_view(request, *args, **kwargs)
+        except (InvalidSchedule, IntegrityError) as error:  # all is rolled back
+            why = _now("There is one of this name.") if isinstance(error, IntegrityError) else error
+            text = _now(
+                "Nothing was changed, because somebody else has changed schedules meanwhile: %s"
+            )
+            self.message_user(request, text % shown.line(str(why)), messages.ERROR)
+            return HttpResponseRedirect(request.get_full_path())
+
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         """Write what was changed, and nothing that cleaners write; Django's log says who did it."""
         alias, by = router.db_for_write(Schedule), request.user.get_username()
@@ -157,7 +169,8 @@ class ScheduleAdmin(Pages):
         values = {key: form.cleaned_data[key] for key in CONFIGURATION if key in form.changed_data}
         if values:
             keep = get_config().keeps_finished
-            schedule_changes.configure(alias, obj.pk, values, keep=keep, by=by)
+            if not schedule_changes.configure(alias, obj.pk, values, keep=keep, by=by):
+                raise InvalidSchedule("It is not there any more.")
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
         """Cancel what was written ahead, too."""

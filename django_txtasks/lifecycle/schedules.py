@@ -24,6 +24,7 @@ from django_txtasks.schedule_rules import (
     ON_TIME,
     Due,
     Rule,
+    check_grace,
     due_ticks,
     parse_rule,
     tick_after,
@@ -255,11 +256,8 @@ def _step(
 def _due(row: ScheduleRow, rule: Rule, next_at: datetime, now: datetime) -> Due:
     if row.catch_up not in CATCH_UP:
         raise InvalidSchedule(f"catch_up is {row.catch_up!r}: use 'last', 'all' or 'none'.")
-    grace = row.grace
-    if grace is not None and not (type(grace) in (int, float) and 0 <= grace < 1e9):
-        raise InvalidSchedule(f"grace is {grace!r}: use seconds, or NULL.")
-    span = None if grace is None else timedelta(seconds=grace)
-    return due_ticks(rule, next_at, now, catch_up=row.catch_up, grace=span)
+    grace = check_grace(row.grace)
+    return due_ticks(rule, next_at, now, catch_up=row.catch_up, grace=grace)
 
 
 def _move_on(alias: str, steps: Sequence[_Step]) -> None:
