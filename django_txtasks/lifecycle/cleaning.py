@@ -124,8 +124,15 @@ def living_workers(alias: str) -> list[LivingWorker]:
 
 
 def _signs(text: str) -> dict[str, Any]:
-    """Return a worker's sessions and the mark of its process, which are kept together."""
-    signs = [str(one) for one in json.loads(text) or ()]
+    """Return a worker's sessions and the mark of its process, which are kept together.
+
+    Somebody may have written something else, which must not stop the cleaner: then nothing is known of them.
+    """
+    try:
+        written = json.loads(text)
+    except ValueError:
+        written = None
+    signs = [one for one in written if isinstance(one, str)] if isinstance(written, list) else []
     marks = [one for one in signs if one.startswith(processes.PREFIX)]
     return {"sessions": [one for one in signs if one not in marks], "process": "".join(marks[:1])}
 

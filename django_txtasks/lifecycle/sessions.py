@@ -172,10 +172,11 @@ def are_gone(alias: str, sessions: Sequence[str]) -> bool | None:
 
     It cannot if the server was started since, or is another one of a cluster: that one has sessions of its own.
     """
-    parts = [one.split(" ", 2) for one in (session_of_thread(alias), *sessions)]
-    if not sessions or any(len(one) != len(_Session._fields) for one in parts):
+    parts = [_parts(one) for one in (session_of_thread(alias), *sessions)]
+    read = [one for one in parts if one is not None]
+    if not sessions or len(read) != len(parts):
         return None
-    ours, *told = [_Session(*one) for one in parts]
+    ours, *told = read
     if connections[alias].vendor == "postgresql":
         return _are_gone_from_postgres(alias, ours, told)
     return _are_gone_from_mysql(alias, ours, told)
@@ -193,6 +194,18 @@ class _Session(NamedTuple):
     number: str
     started: str
     server: str
+
+
+def _parts(text: str) -> _Session | None:
+    """Return a session's parts; None = it is not known, or somebody has written something else."""
+    parts = text.split(" ", 2)
+    if len(parts) != len(_Session._fields) or not (parts[0].isascii() and parts[0].isdigit()):
+        return None
+    try:
+        float(parts[1])
+    except ValueError:
+        return None
+    return _Session(*parts)
 
 
 def _are_gone_from_postgres(alias: str, ours: _Session, told: list[_Session]) -> bool | None:
@@ -228,7 +241,10 @@ def can_connect(alias: str) -> bool:
 
 
 def end(alias: str, sessions: Iterable[str]) -> None:
-    """End what is left of a lost worker's sessions: a frozen one may hold locks that others wait for."""
+    """End what is left of a lost worker's sessions: a frozen one may hold locks that others wait for.
+
+    Only sessions of this database and of this role are ended, whatever stands in the worker's row.
+    """
     ours = session_of_thread(alias)
     for session in sessions:
         if session != ours and is_gone(alias, session) is False:
@@ -236,19 +252,21 @@ def end(alias: str, sessions: Iterable[str]) -> None:
             with contextlib.suppress(DatabaseError):  # it ended by itself, or this role may not
                 if connections[alias].vendor == "postgresql":
                     execute(alias, statements.POSTGRES_TERMINATE, pid=int(number), started=started)
-                else:
+                elif fetch(alias, statements.MYSQL_MAY_KILL, id=int(number)):
                     execute(alias, statements.MYSQL_KILL, id=int(number))
 
 
 def _read(alias: str, wrapper: BaseDatabaseWrapper) -> str:
     raw: Any = wrapper.connection
     if wrapper.vendor == "postgresql":
-        ((pid, started, server),) = fetch(alias, statements.POSTGRES_OWN_SESSION)
-        return f"{pid} {started} {server}" if pid == raw.info.backend_pid else ""
+        for pid, started, server in fetch(alias, statements.POSTGRES_OWN_SESSION):
+            if pid == raw.info.backend_pid:
+                return f"{pid} {started} {server}"
+        return ""  # a pooler's session, or a server that does not show it
     if wrapper.vendor == "mysql":
         number = fetch_value(alias, statements.MYSQL_OWN_SESSION)
-        if number == raw.thread_id():
-            return f"{number} {_mysql_start(alias):.0f} {_mysql_user(alias)}"
+        if number == raw.thread_id() and (start := _mysql_start(alias)) is not None:
+            return f"{number} {start:.0f} {_mysql_user(alias)}"
     return ""
 
 
@@ -256,7 +274,11 @@ def _mysql_user(alias: str) -> str:
     return str(fetch_value(alias, statements.MYSQL_USER))
 
 
-def _mysql_start(alias: str) -> float:
-    """Return when the server was started, by its own clock: after that its session numbers begin anew."""
-    ((_, uptime),) = fetch(alias, statements.MYSQL_UPTIME)
-    return float(fetch_value(alias, statements.MYSQL_CLOCK)) - float(uptime)
+def _mysql_start(alias: str) -> float | None:
+    """Return when the server was started, by its own clock: after that its session numbers begin anew.
+
+    None = it does not say.
+    """
+    for _, uptime in fetch(alias, statements.MYSQL_UPTIME):
+        return float(fetch_value(alias, statements.MYSQL_CLOCK)) - float(uptime)
+    return None

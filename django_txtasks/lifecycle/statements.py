@@ -712,9 +712,12 @@ POSTGRES_SESSIONS = """
     SELECT CAST(pid AS text), CAST(EXTRACT(EPOCH FROM backend_start) AS text) FROM pg_stat_activity
      WHERE CAST(pid AS text) {in_numbers}
 """
+# Somebody who may write workers' rows, and nothing else, must not make C end sessions of other databases and
+# roles: only those of C's own role in this database are ended.
 POSTGRES_TERMINATE = """
     SELECT pg_terminate_backend(pid) FROM pg_stat_activity
      WHERE pid = %(pid)s AND CAST(EXTRACT(EPOCH FROM backend_start) AS text) = %(started)s
+       AND datname = current_database() AND usename = session_user AND backend_type = 'client backend'
 """
 MYSQL_OWN_SESSION = "SELECT CONNECTION_ID()"
 # Another server of a cluster has other sessions.
@@ -722,6 +725,11 @@ MYSQL_USER = "SELECT CONCAT(SUBSTRING_INDEX(USER(), '@', 1), '@', @@hostname, ':
 MYSQL_CLOCK = "SELECT UNIX_TIMESTAMP()"
 MYSQL_UPTIME = "SHOW GLOBAL STATUS LIKE 'Uptime'"
 MYSQL_SESSIONS = "SELECT id FROM information_schema.processlist WHERE id {in_numbers}"
+MYSQL_MAY_KILL = """
+    SELECT id FROM information_schema.processlist
+     WHERE id = %(id)s AND db = DATABASE()
+       AND CAST(user AS BINARY) = CAST(SUBSTRING_INDEX(USER(), '@', 1) AS BINARY)
+"""
 MYSQL_KILL = "KILL %(id)s"
 POSTGRES_VERSION = "SELECT version()"
 MYSQL_VERSION = "SELECT CONCAT(VERSION(), ' ', @@version_comment)"
