@@ -1,0 +1,11 @@
+"""The application of gunicorn and uWSGI. It enqueues while it is loaded, before they fork their processes."""
+
+from django.db import connections
+from shop import tasks
+from site_pages import wsgi
+
+__all__ = ["wsgi"]
+
+tasks.whose.enqueue()
+# a session that is open at the fork would be used by several processes at once
+connections.close_all()
