@@ -220,7 +220,8 @@ MUTANTS = [
            {"        workers.give_up(writer.alias, me)\n        recorded": "        recorded"},
            "test_orderly_ends.py"),
     Mutant("an outcome that is not recorded keeps its claim", "worker/leaving.py",
-           {"if (orphan.attempt.task_id, orphan.attempt.number) in unrecorded:": "if False:"}, "test_orderly_ends.py"),
+           {"if (orphan.attempt.task_id, orphan.attempt.number) in unrecorded:": "if False:"},
+           "test_orderly_ends.py"),
     Mutant("all that has ended is recorded before the rest is let go", "worker/worker.py",
            {"        self.turns.release(slots.release(stalled=False))\n        self.turns.record_all()\n":
             "        self.turns.release(slots.release(stalled=False))\n"},
@@ -553,8 +554,8 @@ MUTANTS = [
     Mutant("no age of a connection ends a slot", "worker/connections.py",
            {"min(next_one - now, LONGEST_REST_SECONDS)": "next_one - now"}, "test_sessions_of_slots.py"),
     Mutant("each attempt has a context of its own", "worker/runner.py",
-           {"context_of_attempt().run(self._run_alone, attempt, limit)":
-            "self._run_alone(attempt, limit)"}, "test_isolation.py"),
+           {"ended = context.run(self._run_alone, attempt, limit)": "ended = self._run_alone(attempt, limit)"},
+           "test_isolation.py"),
     Mutant("an error after the COMMIT is no failure", "worker/runner.py",
            {"if ended is None or not committed:": "if True:"},
            "test_isolation.py"),
