@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import django
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.models import CHANGE, DELETION, LogEntry
@@ -223,6 +224,7 @@ class TaskActions(Base):
             "title": act.button, "name": name, "act": act, "chosen": chosen, "opts": self.model._meta,
             "selected": request.POST.getlist(ACTION_CHECKBOX_NAME),
             "select_across": request.POST.get("select_across", "0"), "back": request.get_full_path(),
+            "breadcrumbs_are_a_list": django.VERSION >= (6, 1),
         }  # fmt: skip
         return TemplateResponse(request, "admin/txtasks/confirm.html", context)
 
