@@ -248,7 +248,7 @@ def test_without_hints_the_scan_finds_the_task(txtasks):
 
     call_command("runworkers", max_tasks=1, verbosity=0)
     assert helpers.runs("found") == 1
-    publisher._publishers.start_afresh()
+    publisher._publishers._senders.clear()
 
 
 @pytest.mark.once
@@ -506,7 +506,7 @@ def test_a_certificate_that_cannot_be_verified_is_told_of_and_tasks_run(
     tasks.note.enqueue("without RabbitMQ")
     helpers.wait_until(lambda: helpers.runs("without RabbitMQ"))
     helpers.wait_until(lambda: "CERTIFICATE_VERIFY_FAILED" in processes.log_of(worker))
-    publisher._publishers.start_afresh()
+    publisher._publishers._senders.clear()
 
 
 @pytest.mark.once
@@ -518,7 +518,7 @@ def test_the_password_of_the_broker_is_never_shown(txtasks, caplog):
         lambda: "no connection to RabbitMQ at amqp://127.0.0.1:1/vhost" in caplog.text
     )
     assert "hunter2" not in caplog.text
-    publisher._publishers.start_afresh()
+    publisher._publishers._senders.clear()
 
 
 @pytest.mark.once

@@ -395,5 +395,5 @@ def test_a_reused_id_of_a_finished_task_ends_dead_and_visible_and_stops_nothing(
     tasks.note.enqueue("other")
     work()
     assert helpers.row(task_id).status == Status.DEAD
-    assert "IntegrityError" in helpers.row(task_id).errors[0]["type"]
+    assert helpers.row(task_id).errors[0]["type"] == "AlreadyRun"
     assert helpers.runs("other") == 1
