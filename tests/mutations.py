@@ -556,8 +556,6 @@ MUTANTS = [
     Mutant("each attempt has a context of its own", "worker/runner.py",
            {"ended = context.run(self._run_alone, attempt, limit)": "ended = self._run_alone(attempt, limit)"},
            "test_isolation.py"),
-           {"ended = context.run(self._run_alone, attempt, limit)":
-            "ended = self._run_alone(attempt, limit)"}, "test_isolation.py"),
     Mutant("an error after the COMMIT is no failure", "worker/runner.py",
            {"if ended is None or not committed:": "if True:"},
            "test_isolation.py"),
