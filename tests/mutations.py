@@ -555,6 +555,7 @@ MUTANTS = [
            {"min(next_one - now, LONGEST_REST_SECONDS)": "next_one - now"}, "test_sessions_of_slots.py"),
     Mutant("each attempt has a context of its own", "worker/runner.py",
            {"ended = context.run(self._run_alone, attempt, limit)": "ended = self._run_alone(attempt, limit)"},
+           {"context.run(self._run_alone, attempt, limit)": "self._run_alone(attempt, limit)"},
            "test_isolation.py"),
     Mutant("an error after the COMMIT is no failure", "worker/runner.py",
            {"if ended is None or not committed:": "if True:"},
