@@ -9,7 +9,20 @@ from django.core.exceptions import ImproperlyConfigured
 
 
 class TxTasksError(Exception):
-    """The base of all errors of this package."""
+    """The base of all errors of this package. They survive ``pickle`` and ``copy``."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return text and attributes: ``__init__`` would make the text anew, or ask for other arguments."""
+        return _made_again, (type(self), self.args, self.__dict__)
+
+
+def _made_again(
+    kind: type[BaseException], args: tuple[Any, ...], attributes: dict[str, Any]
+) -> BaseException:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(attributes)
+    return error
 
 
 class ConfigError(TxTasksError, ImproperlyConfigured):
@@ -113,6 +126,10 @@ class Suspended(BaseException):
     def __init__(self, name: str) -> None:
         super().__init__(f"the task waits for {name!r}")
         self.name = name
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return the text and the attributes, as ``TxTasksError`` does."""
+        return _made_again, (type(self), self.args, self.__dict__)
 
 
 class WaitTimedOut(TxTasksError, TimeoutError):

@@ -7,8 +7,9 @@ import inspect
 import uuid
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
+from importlib import import_module
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -25,7 +26,7 @@ from asgiref.sync import sync_to_async
 
 from django_txtasks import batches, enqueueing, foreign, handles, registry
 from django_txtasks.batches import BatchHandle
-from django_txtasks.cancel_requests import CancelRequests
+from django_txtasks.cancel_requests import NOBODY, CancelRequests
 from django_txtasks.declaring import OF_USING, WithResult, declaration_of, refuse_unknown
 from django_txtasks.exceptions import ClaimLost, InvalidDeclaration, TaskCancelled
 from django_txtasks.lifecycle import claims
@@ -51,6 +52,9 @@ class TaskContext:
         failures: how many attempts have raised before this one.
         max_attempts: number of attempts that may raise; then the task is dead.
         snoozes: how often it has put itself off before.
+
+    One that was pickled for another process asks the database by ``check`` as ever. It hears of no cancel at
+    ``cancelled``, which is False there, and ``progress`` has no effect.
     """
 
     task_id: uuid.UUID
@@ -64,6 +68,17 @@ class TaskContext:
     _alias: str = field(repr=False, compare=False)
     _requests: CancelRequests = field(repr=False, compare=False)
     _notes: ProgressNotes = field(default_factory=ProgressNotes, repr=False, compare=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return all but what a worker's loop shares with its slots: another process does not share it."""
+        facts = [getattr(self, one.name) for one in fields(self)[:-2]]
+        return _context_elsewhere, (type(self), facts)
+
+    def __copy__(self) -> TaskContext:
+        return self  # it is frozen
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> TaskContext:
+        return self
 
     @property
     def scheduled_for(self) -> datetime | None:
@@ -240,6 +255,10 @@ class TaskContext:
         return Steps(self._alias, self._claim)
 
 
+def _context_elsewhere(kind: Callable[..., TaskContext], facts: list[Any]) -> TaskContext:
+    return kind(*facts, NOBODY)
+
+
 class TaskFunction(Generic[P, R]):
     """A function declared with ``@task``. Calling it runs it here and now, like any function."""
 
@@ -252,6 +271,10 @@ class TaskFunction(Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"<task function {self.declaration.name}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the name and the options, as Python pickles functions: the other process imports the module."""
+        return _found_again, (self.declaration.name, self.options)
 
     if not TYPE_CHECKING:  # to type checkers, it would have any attribute
 
@@ -334,6 +357,17 @@ class TaskFunction(Generic[P, R]):
         }
         changes = {name: value for name, value in given.items() if value is not None}
         return TaskFunction(self.function, self.declaration, replace(self.options, **changes))  # type: ignore[arg-type]
+
+
+def _found_again(name: str, options: Options) -> TaskFunction[..., Any]:
+    module, _, own_name = name.rpartition(".")
+    found = getattr(import_module(module), own_name, None)
+    if not isinstance(found, TaskFunction):  # its module calls it otherwise: other = task(function)
+        declaration = registry.get(name)
+        found = TaskFunction(declaration.function, declaration)
+    if found.options == options:
+        return found
+    return TaskFunction(found.function, found.declaration, options)
 
 
 @overload

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from functools import cached_property
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
@@ -100,6 +101,11 @@ class Task(compat.Task):
             object.__setattr__(task, one.name, changes.get(one.name, getattr(self, one.name)))
         return task
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the name and the options, as Python pickles functions: the other process imports the module."""
+        options = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "func"}
+        return _found_again, (type(self), self.module_path, options)
+
     def __getattr__(self, name: str) -> Any:
         raise foreign.no_attribute(self, name)
 
@@ -164,6 +170,15 @@ class Task(compat.Task):
                 gets_result=function is not hook,
             )
         return hook
+
+
+def _found_again(kind: type[Task], module_path: str, options: dict[str, Any]) -> Task:
+    module, _, name = module_path.rpartition(".")
+    found = getattr(import_module(module), name)
+    task = object.__new__(kind)
+    for option, value in {"func": getattr(found, "func", found), **options}.items():
+        object.__setattr__(task, option, value)
+    return task
 
 
 def with_our_options(task: compat.Task) -> Task:
