@@ -582,3 +582,17 @@ def test_results_are_kept_as_they_were_returned():
     with helpers.working(threads=1):
         helpers.wait_until(lambda: FinishedTask.objects.count() == len(odd))
     assert [helpers.finished(one.id).result for one in handles] == odd
+
+
+@pytest.mark.once
+def test_an_error_of_our_own_in_a_slot_keeps_its_text_and_traceback():
+    def run(attempt, limit):
+        raise AttributeError("what went wrong")
+
+    slots = slots_of(1, run)
+    slots.start([attempt()], good_until=time.monotonic() + 60)
+    [ended] = helpers.wait_until(slots.collect)
+    assert (ended.error["type"], ended.error["message"]) == ("AttributeError", "what went wrong")
+    assert "raise AttributeError" in ended.error["traceback"]
+    assert isinstance(ended.exception, AttributeError)
+    slots.close()

@@ -2,6 +2,7 @@
 
 import gc
 import re
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import helpers
@@ -81,3 +82,12 @@ def test_a_thread_that_closes_its_session_is_not_named(pool, caplog):
     )
     assert len({str(one) for one in results(ids)}) == 2
     assert "live on" not in caplog.text
+
+
+def test_threads_that_live_on_are_named_once_though_each_attempt_starts_one(monkeypatch, caplog):
+    stay_until = threading.Event()
+    monkeypatch.setattr(sessions, "STAY_UNTIL", stay_until)
+    ids = run_one_after_the_other(*[(sessions.see_in_thread_that_stays, MINE)] * 3)
+    assert caplog.text.count("(probe.sessions.see_in_thread_that_stays)") == 1
+    stay_until.set()
+    wait_until_closed([number for one in results(ids) for number in one])

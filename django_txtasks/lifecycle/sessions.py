@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, WeakSet
 
 from django.core.exceptions import ImproperlyConfigured
-from django.db import DatabaseError, Error, InterfaceError, OperationalError, connections
+from django.db import DatabaseError, InterfaceError, OperationalError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_txtasks.lifecycle import statements
@@ -134,7 +134,10 @@ def close(wrapper: BaseDatabaseWrapper) -> None:
     """End this thread's session, or give it back to its pool, also if the server is gone."""
     try:
         wrapper.close()
-    except Error:  # a server that is gone cannot be told
+    except Exception:  # a server that is gone cannot be told; or a task has broken the object
+        raw: Any = wrapper.connection
+        with contextlib.suppress(Exception):
+            raw.close()
         wrapper.connection = None
 
 

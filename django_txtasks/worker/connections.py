@@ -143,24 +143,31 @@ def after_attempt(*, failed: bool, error: BaseException | None = None) -> None:
     _thread.is_in_doubt = _is_of_database(error)
     now = time.monotonic()
     for connection in _all():
-        connection.queries_log.clear()
-        is_open = connection.connection is not None
-        state = _thread.states.get(connection.alias)
-        if state is not None and state.is_in_block:
-            continue
-        in_block = connection.in_atomic_block or (is_open and not connection.autocommit)
-        if state is None or state.connection is not connection or in_block or state.is_changed():
-            _renew(connection, state)
-        elif is_open and (failed or _is_bent(connection)):
-            _discard(connection)
-            state.note()
-        elif is_open and now >= _end_of(connection):
-            _close(connection)
-            state.note()
-        else:
-            _asked(connection, done=False)
+        try:
+            _leave(connection, failed=failed, now=now)
+        except Exception:  # an attribute that Django needs is gone, or is of another type
+            _renew(connection, _thread.states.get(connection.alias))
     _thread.touched.clear()
     _thread.fresh_until = 0.0 if failed or _thread.renewed else now + FRESH_SECONDS
+
+
+def _leave(connection: BaseDatabaseWrapper, *, failed: bool, now: float) -> None:
+    connection.queries_log.clear()
+    is_open = connection.connection is not None
+    state = _thread.states.get(connection.alias)
+    if state is not None and state.is_in_block:
+        return
+    in_block = connection.in_atomic_block or (is_open and not connection.autocommit)
+    if state is None or state.connection is not connection or in_block or state.is_changed():
+        _renew(connection, state)
+    elif is_open and (failed or _is_bent(connection)):
+        _discard(connection)
+        state.note()
+    elif is_open and now >= _end_of(connection):
+        _close(connection)
+        state.note()
+    else:
+        _asked(connection, done=False)
 
 
 def _renew(connection: BaseDatabaseWrapper, state: WrapperState | None) -> None:

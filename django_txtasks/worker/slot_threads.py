@@ -13,10 +13,12 @@ from typing import NamedTuple
 
 from django.db import connections
 
+from django_txtasks import tracebacks
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.worker import task_threads
 from django_txtasks.worker.connections import close_old
 from django_txtasks.worker.limits import TimeLimit
+from django_txtasks.worker.runner import describe
 
 
 class Running(NamedTuple):
@@ -125,5 +127,6 @@ class SlotThreads:
         try:
             return self._run(running.attempt, running.limit)
         except BaseException as error:  # a slot that died would keep its row claimed for ever
-            died = {"type": repr(type(error))}
-            return Ended(attempt=running.attempt, arrow=Arrow.BURY, error=died)
+            died = describe(error)
+            tracebacks.forget_locals(error)
+            return Ended(attempt=running.attempt, arrow=Arrow.BURY, error=died, exception=error)

@@ -203,6 +203,10 @@ BENT = {
     "settings": lambda one: setattr(one, "settings_dict", {**one.settings_dict, "HOST": "nowhere"}),
     "block": lambda one: transaction.atomic(using=one.alias).__enter__(),
     "object": lambda one: connections.__setitem__(one.alias, one.copy()),
+    "log": lambda one: setattr(one, "queries_log", None),
+    "gone": lambda one: delattr(one, "errors_occurred"),
+    "age": lambda one: setattr(one, "close_at", "soon"),
+    "close": lambda one: setattr(one, "close", refuse_statements),
 }
 """Ways to change the connection object of a thread."""
 
@@ -283,6 +287,24 @@ def see_in_threads(sql, threads=3):
     with ThreadPoolExecutor(threads) as pool:
         for one in [pool.submit(ask) for _ in range(threads)]:
             one.result()
+    return found
+
+
+STAY_UNTIL = threading.Event()
+
+
+@task
+def see_in_thread_that_stays(sql):
+    """Return what a statement finds in a new thread, which outlives the attempt."""
+    found, is_found = [], threading.Event()
+
+    def ask():
+        found.append(see_mine(sql))
+        is_found.set()
+        STAY_UNTIL.wait(60)
+
+    threading.Thread(target=ask, daemon=True).start()
+    assert is_found.wait(60)
     return found
 
 
