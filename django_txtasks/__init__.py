@@ -10,9 +10,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from django_txtasks.batches import BatchHandle, BatchStatus, batch, get_batch
+    from django_txtasks.batches import BatchHandle, BatchStatus, aget_batch, batch, get_batch
     from django_txtasks.enqueueing import (
         NotTransactionalWarning,
+        aenqueue_many,
         aenqueue_task,
         enqueue_many,
         enqueue_task,
@@ -37,7 +38,17 @@ if TYPE_CHECKING:
         WaitTimedOut,
     )
     from django_txtasks.functions import TaskContext, TaskFunction, task
-    from django_txtasks.handles import TaskHandle, cancel_task, cancel_tasks, get_handle, status_of
+    from django_txtasks.handles import (
+        TaskHandle,
+        acancel_task,
+        acancel_tasks,
+        aget_handle,
+        astatus_of,
+        cancel_task,
+        cancel_tasks,
+        get_handle,
+        status_of,
+    )
     from django_txtasks.lifecycle.cancelling import CancelResult
     from django_txtasks.resuming import aresume, resume, resume_url
     from django_txtasks.scheduling import periodic
@@ -67,9 +78,15 @@ __all__ = [
     "TimedOut",
     "TxTasksError",
     "WaitTimedOut",
+    "acancel_task",
+    "acancel_tasks",
+    "aenqueue_many",
     "aenqueue_task",
+    "aget_batch",
+    "aget_handle",
     "apublish",
     "aresume",
+    "astatus_of",
     "batch",
     "cancel_task",
     "cancel_tasks",
@@ -112,9 +129,15 @@ _ROOM_OF = {
     "TimedOut": "exceptions",
     "TxTasksError": "exceptions",
     "WaitTimedOut": "exceptions",
+    "acancel_task": "handles",
+    "acancel_tasks": "handles",
+    "aenqueue_many": "enqueueing",
     "aenqueue_task": "enqueueing",
+    "aget_batch": "batches",
+    "aget_handle": "handles",
     "apublish": "events",
     "aresume": "resuming",
+    "astatus_of": "handles",
     "batch": "batches",
     "cancel_task": "handles",
     "cancel_tasks": "handles",

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from asgiref.sync import sync_to_async
 from django.db import transaction
 
 from django_txtasks import open_batches
@@ -83,6 +84,10 @@ class BatchHandle:
             "has rolled back, or it ended longer ago than it is kept."
         )
 
+    async def astatus(self) -> BatchStatus:
+        """Like ``status``, from async code."""
+        return await sync_to_async(self.status, thread_sensitive=True)()
+
 
 def get_batch(batch_id: uuid.UUID | str, *, using: str = "default") -> BatchHandle:
     """Return the handle of a batch, in another process than that which made it.
@@ -109,6 +114,11 @@ def get_batch(batch_id: uuid.UUID | str, *, using: str = "default") -> BatchHand
         f"There is no batch {wanted} in the database {using!r}: it was rolled back, or ended longer ago than it "
         "is kept."
     )
+
+
+async def aget_batch(batch_id: uuid.UUID | str, *, using: str = "default") -> BatchHandle:
+    """Like ``get_batch``, from async code."""
+    return await sync_to_async(get_batch, thread_sensitive=True)(batch_id, using=using)
 
 
 @contextmanager

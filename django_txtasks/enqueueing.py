@@ -131,6 +131,11 @@ async def aenqueue_task(
     return await sync_to_async(enqueue_task, thread_sensitive=True)(function, *args, **kwargs)
 
 
+async def aenqueue_many(calls: Iterable[Sequence[Any]]) -> list[TaskHandle]:
+    """Like ``enqueue_many``, from async code."""
+    return await sync_to_async(enqueue_many, thread_sensitive=True)(calls)
+
+
 def _enqueue(
     function: Any,
     args: Sequence[Any],

@@ -82,6 +82,14 @@ class TaskHandle:
         """Like ``result``, from async code: any number of them at a time cost one statement."""
         return await waiting.aresult_of(self.using, self.id, _seconds(timeout))
 
+    async def astatus(self) -> str:
+        """Like ``status``, from async code."""
+        return await sync_to_async(self.status, thread_sensitive=True)()
+
+    async def aprogress(self) -> Progress | None:
+        """Like ``progress``, from async code."""
+        return await sync_to_async(self.progress, thread_sensitive=True)()
+
     async def acancel(self) -> CancelResult:
         """Like ``cancel``, from async code."""
         return await sync_to_async(self.cancel, thread_sensitive=True)()
@@ -106,6 +114,11 @@ def get_handle(task_id: uuid.UUID | str, *, using: str = "default") -> TaskHandl
         if found := rows.values_list("task_name", "queue_name").first():
             return TaskHandle(wanted, found[0], found[1], using)
     raise waiting.no_row(wanted)
+
+
+async def aget_handle(task_id: uuid.UUID | str, *, using: str = "default") -> TaskHandle:
+    """Like ``get_handle``, from async code."""
+    return await sync_to_async(get_handle, thread_sensitive=True)(task_id, using=using)
 
 
 def _seconds(timeout: Any) -> float | None:
@@ -137,6 +150,11 @@ def status_of(task_id: uuid.UUID | str, *, using: str = "default") -> str:
     from django_txtasks.lifecycle.standing import state_of
 
     return state_of(using, _id_of(task_id, "status_of()"))
+
+
+async def astatus_of(task_id: uuid.UUID | str, *, using: str = "default") -> str:
+    """Like ``status_of``, from async code."""
+    return await sync_to_async(status_of, thread_sensitive=True)(task_id, using=using)
 
 
 def _id_of(task_id: Any, where: str) -> uuid.UUID:
@@ -177,6 +195,11 @@ def cancel_task(task_id: uuid.UUID | str, *, using: str = "default") -> CancelRe
     return results[wanted]
 
 
+async def acancel_task(task_id: uuid.UUID | str, *, using: str = "default") -> CancelResult:
+    """Like ``cancel_task``, from async code."""
+    return await sync_to_async(cancel_task, thread_sensitive=True)(task_id, using=using)
+
+
 def cancel_tasks(
     function: Enqueueable[Any], /, *, unique_key: str
 ) -> dict[uuid.UUID, CancelResult]:
@@ -207,3 +230,10 @@ def cancel_tasks(
             results.update(those)
             notify_on_commit(bound.alias, follow_ups)
     return results
+
+
+async def acancel_tasks(
+    function: Enqueueable[Any], /, *, unique_key: str
+) -> dict[uuid.UUID, CancelResult]:
+    """Like ``cancel_tasks``, from async code."""
+    return await sync_to_async(cancel_tasks, thread_sensitive=True)(function, unique_key=unique_key)
