@@ -1,5 +1,6 @@
 """What a task sets on Django's connection object is not there for the next task, and instrumentation stays."""
 
+import itertools
 import threading
 
 import helpers
@@ -139,6 +140,15 @@ def test_the_state_that_the_signal_sets_holds_for_each_attempt(at_start):
     )
     first, last = results([ids[0], ids[2]])
     assert first["tenant"] == last["tenant"] == "'public'"
+
+
+@has_sessions
+def test_what_a_receiver_sets_before_each_attempt_costs_no_session(at_start, monkeypatch):
+    monkeypatch.setattr(lifecycle_sessions, "LEAST_AGE_SECONDS", 600)
+    numbers = itertools.count()
+    at_start(lambda **_: setattr(connections["default"], "tenant", next(numbers)))
+    ids = run_one_after_the_other(*[(sessions.see, MINE)] * 4)
+    assert len({str(one) for one in results(ids)}) == 1
 
 
 def test_a_value_that_is_a_list_now_and_nothing_then_ends_no_attempt(at_start):
