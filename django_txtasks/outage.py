@@ -63,6 +63,10 @@ class Outage:
         if self._count > 1:
             seconds = self._failed_at - self._began
             self._emit(
-                signals.database_recovered, who=self._who(), database=self._alias, seconds=seconds
+                signals.database_recovered,
+                who=self._who(),
+                database=self._alias,
+                count=self._count,
+                seconds=seconds,
             )
         self._began, self._reasons, self._count = None, set(), 0

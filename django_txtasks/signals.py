@@ -457,9 +457,10 @@ database_failed = Event(
 )  # fmt: skip
 database_recovered = Event(
     logging.INFO,
-    "%s: can use database '%s' again, which had failed for %.1f s.",
+    "%s: can use database '%s' again. Failures: %d, the last one %.1f s after the first.",
     "who",
     "database",
+    "count",
     "seconds",
 )
 outcome_refused = Event(
@@ -567,6 +568,12 @@ child_started = Event(logging.INFO, "Supervisor: started worker process %s.", "p
 child_died = Event(
     logging.ERROR, "Supervisor: worker process %s ended with %s; a new one starts in %.1f s.",
     "pid", "status", "delay",
+)  # fmt: skip
+child_died_at_stop = Event(
+    logging.ERROR,
+    "Supervisor: worker process %s ended with %s instead of stopping in good order. A cleaner recovers the tasks "
+    "that it was running.",
+    "pid", "status",
 )  # fmt: skip
 events_dropped = Event(
     logging.WARNING,

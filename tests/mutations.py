@@ -553,6 +553,10 @@ MUTANTS = [
            {"        _thread.base.run(_make_caches)\n": ""}, "test_sessions_of_slots.py"),
     Mutant("no age of a connection ends a slot", "worker/connections.py",
            {"min(next_one - now, LONGEST_REST_SECONDS)": "next_one - now"}, "test_sessions_of_slots.py"),
+    Mutant("a process killed just before a stop is no failed stop", "worker/supervisor.py",
+           {"if not ordered and _is_failure(code := child.ended()):":
+            "if False and _is_failure(code := child.ended()):"},
+           "test_crash.py"),
     Mutant("each attempt has a context of its own", "worker/runner.py",
            {"ended = context.run(self._run_alone, attempt, limit)": "ended = self._run_alone(attempt, limit)"},
            {"context.run(self._run_alone, attempt, limit)": "self._run_alone(attempt, limit)"},

@@ -146,6 +146,43 @@ def test_a_start_that_fails_is_tried_again(tmp_path):
     assert codes == [0]
 
 
+def supervised(tmp_path, script, act):
+    """Run a supervisor of one process with this script; return its exit code."""
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o700)
+    supervisor = Supervisor([Assignment([str(program)])], finite=False)
+    codes = []
+    with helpers.second_session(lambda: codes.append(supervisor.run())):
+        helpers.wait_until(lambda: supervisor.children[0].running)
+        act(supervisor.children[0].pid)
+        supervisor.stop.request()
+    return codes[0]
+
+
+def kill_and_see_it_dead(pid):
+    os.kill(pid, signal.SIGKILL)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+
+
+@pytest.mark.once
+def test_a_process_killed_just_before_a_stop_is_told_and_changes_no_exit_code(tmp_path, caplog):
+    assert supervised(tmp_path, "exec sleep 60", kill_and_see_it_dead) == 0
+    assert "ended with signal 9" in caplog.text
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [("kill -9 $$", "signal 9"), ("exit 3", "exit code 3")],
+    ids=["killed", "failed"],
+)
+def test_a_process_that_fails_in_a_stop_is_told_and_the_exit_code_is_1(tmp_path, caplog, end, said):
+    script = f'head -c 1 "/dev/fd/$TXTASKS_SUPERVISOR_FD" > /dev/null; {end}'
+    assert supervised(tmp_path, script, lambda pid: None) == 1
+    assert f"ended with {said} instead of stopping" in caplog.text
+
+
 @pytest.mark.once
 def test_workers_end_when_their_supervisor_is_killed(workers):
     supervisor = workers("--processes=2", count=2)

@@ -470,6 +470,16 @@ def test_a_single_failure_is_over_without_a_word(monkeypatch, caplog):
     assert told_of(caplog.records) == (["WARNING", "WARNING"], False)
 
 
+def test_the_end_of_an_outage_tells_failures_and_their_span(monkeypatch, caplog):
+    caplog.set_level("INFO", "django_txtasks")
+    one = outage.Outage("default", lambda: "Worker x")
+    one.failed("a deadlock", 0.0)
+    one.failed("a deadlock", 0.0)
+    monkeypatch.setattr(outage, "OVER_AFTER_SECONDS", 0)
+    one.succeeded()
+    assert "again. Failures: 2, the last one 0.0 s after the first." in caplog.messages[-1]
+
+
 def test_another_reason_is_another_warning(caplog):
     caplog.set_level("INFO", "django_txtasks")
     one = outage.Outage("default", lambda: "Worker x")

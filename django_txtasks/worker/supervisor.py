@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import TypeGuard
 
 from django.utils.autoreload import iter_all_python_module_files
 
@@ -242,17 +243,21 @@ class Supervisor:
         order = b"k" if self.stop.now else b"s" if self.stop.asked else b""
         if order != ordered:
             for child in self.children:
+                if not ordered and _is_failure(code := child.ended()):
+                    _tell_of_end(child, code)  # it died before the stop, which may still go well
                 child.order(order)
         return order
 
     def _look_after(self, child: Child) -> None:
         code = child.ended()
         if code is not None and self.stop.asked:
-            self._failed = self._failed or code not in (0, EXIT_CODE)
+            if _is_failure(code):
+                self._failed = True
+                _tell_of_end(child, code)
         elif code is not None and (child.restarts or code == EXIT_CODE):
             child.start_at = 0.0
         elif code or (code is not None and not self.finite):
-            child.start_later(f"signal {-code}" if code < 0 else f"exit code {code}")
+            child.start_later(_in_words(code))
         if self.stop.asked:
             child.start_at = None
         elif child.start_at is not None and time.monotonic() >= child.start_at:
@@ -274,6 +279,18 @@ class Supervisor:
             for child in self.children:
                 child.restarts = True
                 child.order(b"s")
+
+
+def _is_failure(code: int | None) -> TypeGuard[int]:
+    return code not in (None, 0, EXIT_CODE)
+
+
+def _tell_of_end(child: Child, code: int) -> None:
+    signals.child_died_at_stop.emit(pid=child.pid, status=_in_words(code))
+
+
+def _in_words(code: int) -> str:
+    return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
 def _modified() -> dict[Path, float]:
