@@ -28,6 +28,7 @@ from django_txtasks.commit_hints import notify_on_commit
 from django_txtasks.handles import Enqueueable, TaskHandle
 from django_txtasks.lifecycle import once
 from django_txtasks.lifecycle.enqueueing import (
+    Edge,
     NewTask,
     Times,
     insert,
@@ -262,7 +263,9 @@ def _handle(bound: BoundFunction, task: NewTask) -> TaskHandle:
     )
 
 
-def _is_near(run_after: datetime | timedelta) -> bool:
+def _is_near(run_after: datetime | timedelta | Edge) -> bool:
+    if isinstance(run_after, Edge):
+        run_after = run_after.after(datetime.now(timezone.utc))
     if isinstance(run_after, datetime):
         run_after = run_after - datetime.now(timezone.utc)
     return run_after <= NEAR

@@ -7,7 +7,7 @@ import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 from django_txtasks import foreign
@@ -26,11 +26,10 @@ from django_txtasks.exceptions import (
     InvalidOption,
     UnknownLane,
 )
-from django_txtasks.lifecycle.enqueueing import RowDefaults
+from django_txtasks.lifecycle.enqueueing import Edge, RowDefaults
 from django_txtasks.lifecycle.once import OnceKey
 from django_txtasks.registry import Declaration, TextOfCall
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _FIXED_BITS = 0xF << 76 | 0x3 << 62
 _VERSION_5 = 0x5 << 76 | 0x2 << 62
 REMEMBERED = 1000
@@ -88,7 +87,7 @@ def of_call(bound: BoundFunction, args: Sequence[Any], kwargs: Mapping[str, Any]
 
 
 def _with_texts_known(bound: BoundFunction, lane: str, key: str | None) -> BoundFunction:
-    if bound.known is None or bound.settle is not None:  # whose due time each call has for itself
+    if bound.known is None:
         return with_texts(bound, lane, key)
     known = bound.known
     found = known.get((lane, key))
@@ -135,7 +134,7 @@ def with_texts(bound: BoundFunction, lane: str, key: str | None) -> BoundFunctio
         digest = _digest(defaults.task_name, defaults.queue_name, lane, key)
         changes.update(unique_key=digest, unique_text=key)
         if bound.settle is not None:
-            changes["run_after"] = next_edge(digest, bound.settle, datetime.now(timezone.utc))
+            changes["run_after"] = _grid(digest, bound.settle)
     return bound._replace(defaults=defaults._replace(**changes), known=None)
 
 
@@ -206,18 +205,10 @@ def _digest_of(*parts: str) -> str:
     return uuid.UUID(int=int.from_bytes(digest[:16], "big") & ~_FIXED_BITS | _VERSION_5).hex
 
 
-def next_edge(digest: str, settle: timedelta, now: datetime) -> datetime:
-    """Return the next edge of a grid of this width, which is another one for each key.
-
-    All that comes until then is due together, however often the key is asked for.
-
-    Args:
-        now: by this host's clock: those of others may have the edge a moment sooner or later, which is a run more.
-    """
-    tick = timedelta(microseconds=1)
-    width = settle // tick
-    since = ((now - _EPOCH) // tick - int(digest[:12], 16)) % width
-    return now + (width - since) * tick
+def _grid(digest: str, settle: timedelta) -> Edge:
+    """Return the edges at which tasks of a key are due together; each key has its own."""
+    width = settle // timedelta(microseconds=1)
+    return Edge(width, int(digest[:12], 16) % width)
 
 
 def check_call(declaration: Declaration, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:

@@ -951,6 +951,9 @@ MUTANTS = [
            {"_subscribers.setdefault(event, {})[declaration.name] = function":
             "_subscribers.setdefault(event, {})[declaration.name + str(id(function))] = function"},
            "test_events.py"),
+    Mutant("settle: the edge is of the database's clock", "per_call.py",
+           {'_grid(digest, bound.settle)\n':
+            '_grid(digest, bound.settle).after(__import__("django").utils.timezone.now())\n'}, "test_unique.py"),
     Mutant("unique: no turn of one statement takes one", "lifecycle/engines/postgresql.py",
            {"AND merge_key IS NULL AND lane = '') AS found": "AND lane = '') AS found",
             "if one.merge_key is None and not one.lane]": "if not one.lane]"}, "test_unique.py"),

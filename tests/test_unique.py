@@ -1,6 +1,9 @@
 """Unique keys: the tasks of one key that are due and have not begun are one run, and nobody's request is lost."""
 
 import contextlib
+import itertools
+import subprocess
+import sys
 import threading
 import time
 from datetime import datetime, timedelta, timezone
@@ -17,9 +20,9 @@ from django_txtasks.conf import Pruned, get_config
 from django_txtasks.exceptions import InvalidArguments, InvalidDeclaration, InvalidOption
 from django_txtasks.lifecycle import cleaning, engines, merging, operators, outcomes, workers
 from django_txtasks.lifecycle.attempts import Arrow, Ended
+from django_txtasks.lifecycle.enqueueing import Edge
 from django_txtasks.lifecycle.turn import Capacity, Scan, TurnRequest
 from django_txtasks.models import FinishedTask, Outcome, Status, Task
-from django_txtasks.per_call import next_edge
 from django_txtasks.testing import run_due_tasks
 
 pytestmark = pytest.mark.usefixtures("rows")
@@ -437,13 +440,62 @@ def test_what_comes_within_the_span_runs_together(quick):
 
 
 def test_edges_are_the_same_for_all_of_a_span():
-    width, digest = timedelta(seconds=10), "8" * 64
-    now = datetime(2026, 1, 1, tzinfo=timezone.utc)
-    edges = {next_edge(digest, width, now + timedelta(seconds=n / 10)) for n in range(100)}
-    assert len({round(one.timestamp(), 3) for one in edges}) == 2
-    assert all(one > now for one in edges)
-    other = next_edge("0" * 64, width, now)
-    assert other.timestamp() % 10 == pytest.approx(0, abs=1e-3)
+    width, now = timedelta(seconds=10), datetime(2026, 1, 1, tzinfo=timezone.utc)
+    grid = Edge(width // timedelta(microseconds=1), 3_500_000)
+    edges = {grid.after(now + timedelta(seconds=n / 10)) for n in range(100)}
+    assert sorted(one - now for one in edges) == [timedelta(seconds=3.5), timedelta(seconds=13.5)]
+    assert grid.after(now + timedelta(seconds=3.5)) - now == timedelta(seconds=13.5)
+
+
+ON_A_WRONG_CLOCK = """
+import datetime, os, sys
+real, shift = datetime.datetime, int(sys.argv[1])
+class Type(type):
+    def __instancecheck__(cls, instance):
+        return isinstance(instance, real)
+class Shifted(real, metaclass=Type):
+    @classmethod
+    def now(cls, tz=None):
+        return real.now(tz) + datetime.timedelta(seconds=shift)
+datetime.datetime = Shifted
+import django
+django.setup()
+from probe import tasks
+from django.db import connection
+from django_txtasks import enqueue_many
+for width in map(float, sys.argv[2:]):
+    def settled(way):
+        return tasks.tidy_later.using(unique_key=f"{way} {width}", settle=datetime.timedelta(seconds=width))
+    for _ in range(2):
+        settled("alone").enqueue("key")
+    enqueue_many([(settled("copied"), ["key"])] * 30)
+    other = [(tasks.note, []), (tasks.note.using(run_after=5), [])]
+    enqueue_many([(settled("beside others"), ["key"])] + other)
+"""
+MS = timedelta(milliseconds=1)
+
+
+def test_tasks_settle_by_the_databases_clock_and_by_no_hosts(processes):
+    """A host whose clock is an hour fast, or slow, has its tasks wait no longer than others do."""
+    widths = {"0.01", "7.0", "86400.0", "3153600000.0"}
+    for shift in ("-3600", "3600"):
+        command = [sys.executable, "-c", ON_A_WRONG_CLOCK, shift, *widths]
+        subprocess.run(command, check=True, timeout=120, env=processes._environment())
+    rows = list(Task.objects.exclude(unique_text=None).order_by("run_after"))
+    assert len(rows) == 2 * 33 * len(widths)
+    for text in {one.unique_text for one in rows}:
+        span = timedelta(seconds=float(text.split()[-1]))
+        some = [one for one in rows if one.unique_text == text]
+        waits = [one.run_after - one.enqueued_at for one in some]
+        # PostgreSQL's COPY takes the time that was read a moment before it
+        least = timedelta(minutes=-2) if text.startswith("copied") else timedelta(0)
+        assert all(least < wait <= span + MS for wait in waits), text
+        due = sorted({one.run_after for one in some})
+        for one, other in itertools.pairwise(due):
+            rest = (other - one) % span  # whole spans apart; SQLite keeps milliseconds
+            assert min(rest, span - rest) <= MS, text
+        asked = [one.enqueued_at for one in some]
+        assert len(due) <= (max(asked) - min(asked)) // span + 2, text
 
 
 # -- what is refused --------------------------------------------------------------------------------

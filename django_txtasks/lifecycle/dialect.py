@@ -17,6 +17,7 @@ class Dialect:
         now: the database's clock, in UTC.
         later: the same plus ``%(delay)s`` seconds.
         ago: the same minus ``%(age)s`` seconds.
+        edge: the next edge of a grid after ``now``. {width} and {offset} are whole microseconds; see ``Edge``.
         wait: seconds until ``run_after``; zero or less = due.
         since_served, until_held: of a lane, seconds.
         insert_new, or_leave: start and end of an INSERT that leaves rows alone that are there.
@@ -51,6 +52,7 @@ class Dialect:
     now: str
     later: str
     ago: str
+    edge: str
     wait: str
     since_served: str
     until_held: str
@@ -106,6 +108,11 @@ DIALECTS = _Dialects(
         now="statement_timestamp()",
         later="statement_timestamp() + make_interval(secs => %(delay)s)",
         ago="statement_timestamp() - make_interval(secs => %(age)s)",
+        edge=(
+            "statement_timestamp() + ({width} - MOD("
+            "CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS bigint)"
+            " + {width} - {offset}, {width})) * INTERVAL '1 microsecond'"
+        ),
         # not of the difference: PostgreSQL cannot subtract from '-infinity', which somebody may write
         wait="EXTRACT(EPOCH FROM run_after) - EXTRACT(EPOCH FROM statement_timestamp())",
         since_served="EXTRACT(EPOCH FROM statement_timestamp()) - EXTRACT(EPOCH FROM served_at)",
@@ -126,6 +133,10 @@ DIALECTS = _Dialects(
         now="UTC_TIMESTAMP(6)",
         later=_MYSQL_SHIFT.format("+", "delay"),
         ago=_MYSQL_SHIFT.format("-", "age"),
+        edge=(
+            "UTC_TIMESTAMP(6) + INTERVAL ({width} - MOD(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
+            " + {width} - {offset}, {width})) MICROSECOND"
+        ),
         wait="TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), run_after) / 1000000",
         since_served="TIMESTAMPDIFF(MICROSECOND, served_at, UTC_TIMESTAMP(6)) / 1000000",
         until_held="TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), held_until) / 1000000",
@@ -155,6 +166,11 @@ DIALECTS = _Dialects(
         now=_SQLITE_NOW.format(""),
         later=_SQLITE_NOW.format(", %(delay)s || ' seconds'"),
         ago=_SQLITE_NOW.format(", -%(age)s || ' seconds'"),
+        edge=_SQLITE_NOW.format(
+            ", printf('%%.6f seconds', ({width} - ("
+            "CAST(ROUND((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000"
+            " + {width} - {offset}) %% {width}) / 1000000.0)"
+        ),
         wait="COALESCE((julianday(run_after) - julianday('now')) * 86400.0, 1e9)",
         since_served="(julianday('now') - julianday(served_at)) * 86400.0",
         until_held="(julianday(held_until) - julianday('now')) * 86400.0",

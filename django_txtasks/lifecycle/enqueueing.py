@@ -22,6 +22,28 @@ BYTES_PER_STATEMENT = 1_000_000
 """Bytes of arguments after which a statement ends. Quoting may double them; MariaDB takes 16 MB in a packet."""
 REMEMBERED = 500
 """Functions, with their options, of which it is remembered what their rows say."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class Edge(NamedTuple):
+    """A time to run at: the next edge of a grid, by the clock of the database that writes the row.
+
+    All rows of one grid that are written between two edges are due together. No other clock is asked: a host whose
+    clock is an hour fast would have its rows wait for an hour.
+
+    Attributes:
+        width: microseconds between two edges.
+        offset: microseconds from the start of 1970 to an edge; less than the width.
+    """
+
+    width: int
+    offset: int
+
+    def after(self, now: datetime) -> datetime:
+        """Return the next edge after this time."""
+        since = ((now - _EPOCH) // _MICROSECOND - self.offset) % self.width
+        return now + (self.width - since) * _MICROSECOND
 
 
 class RowDefaults(NamedTuple):
@@ -33,7 +55,7 @@ class RowDefaults(NamedTuple):
     task_name: str
     queue_name: str = "default"
     priority: int = 0
-    run_after: datetime | timedelta | None = None
+    run_after: datetime | timedelta | Edge | None = None
     expires_at: datetime | timedelta | None = None
     max_attempts: int = 5
     max_crashes: int = 3
@@ -255,8 +277,15 @@ def _shared_of(vendor: str, defaults: RowDefaults, said: tuple[str, ...]) -> tup
 def _shared(vendor: str, defaults: RowDefaults, said: tuple[str, ...]) -> tuple[str, list[Any]]:
     """Return the places that these columns take in a row's text, and the values for them."""
     values = _values(defaults, said)
-    later = DIALECTS[vendor].later.replace("%(delay)s", "%s")
-    places = [later if isinstance(value, timedelta) else "%s" for value in values]
+    dialect = DIALECTS[vendor]
+    later = dialect.later.replace("%(delay)s", "%s")
+    places = []
+    for value in values:
+        if isinstance(value, Edge):  # numbers of our own, and no parameters
+            places.append(dialect.edge.format(**value._asdict()))
+        else:
+            places.append(later if isinstance(value, timedelta) else "%s")
+    values = [value for value in values if not isinstance(value, Edge)]
     return "".join([f", {place}" for place in places]), values
 
 
@@ -269,8 +298,8 @@ def _values(defaults: RowDefaults, said: Sequence[str]) -> list[Any]:
 
 
 def _text(value: Any, now: datetime | None) -> str:
-    if isinstance(value, timedelta) and now is not None:
-        value = now + value
+    if now is not None and isinstance(value, timedelta | Edge):
+        value = now + value if isinstance(value, timedelta) else value.after(now)
     if isinstance(value, datetime):
         return value.isoformat()
     return "\x01" if value is None else str(value)  # as COPY_TASKS says
