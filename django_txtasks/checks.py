@@ -20,6 +20,7 @@ from django_txtasks.conf import Config, get_config
 from django_txtasks.exceptions import ConfigError
 from django_txtasks.lifecycle.server_kind import other_product
 from django_txtasks.models import Task
+from django_txtasks.wording import counted
 
 OLDEST = {"postgresql": (14,), "mariadb": (10, 6), "mysql": (8, 0, 17), "sqlite": (3, 35)}
 
@@ -274,9 +275,9 @@ def pool_is_too_small(alias: str, threads: int) -> str:
     if most >= threads:
         return ""
     return (
-        f"The pool of database {alias!r} has at most {most} connection{'s'[: most != 1]}, and a worker process "
-        f"runs {threads} tasks at a time, each of which may need one: some would wait until the pool gives up. "
-        f"Set DATABASES[{alias!r}]['OPTIONS']['pool'] = {{'max_size': {threads}}} or more."
+        f"The pool of database {alias!r} has at most {counted(most, 'connection')}, and a worker process "
+        f"runs {counted(threads, 'task')} at a time, each of which may need one: some would wait until "
+        f"the pool gives up. Set DATABASES[{alias!r}]['OPTIONS']['pool'] = {{'max_size': {threads}}} or more."
     )
 
 

@@ -14,6 +14,7 @@ from django_txtasks.conf import get_config
 from django_txtasks.functions import task
 from django_txtasks.lifecycle import follow_ups
 from django_txtasks.models import Status, Task
+from django_txtasks.wording import counted
 
 MAX_ATTEMPTS = 200
 """Attempts to send a notice: with waits of 45 minutes on average, about six days."""
@@ -79,7 +80,7 @@ def _number(event: dict[str, Any]) -> str:
 def _text_of_digest(event: dict[str, Any]) -> str:
     names = "".join(f"{number:>8}  {name}\n" for name, number in event["dead"].items())
     return (
-        f"{_number(event)} tasks are dead in database {event['database']!r}. So many died in a short time that "
+        f"Dead tasks in database {event['database']!r}: {_number(event)}. So many died in a short time that "
         f"most of them get no notice of their own:\n\n{names}\n"
         "Look at them in the admin: revive them once the cause is mended, or discard them.\n"
     )
@@ -89,8 +90,8 @@ def _text(event: dict[str, Any]) -> str:
     error = event["error"] or {}
     return (
         f"Task {event['task_id']} ({event['task_name']}, queue {event['queue_name']}) is dead\n"
-        f"after attempt {event['attempt']}, with {event['failures']} failures and "
-        f"{event['crashes']} crashes of its worker.\n\n"
+        f"after attempt {event['attempt']}, with {counted(event['failures'], 'failure')} and "
+        f"{counted(event['crashes'], 'crash', 'crashes')} of its worker.\n\n"
         f"{error.get('type')}: {error.get('message')}\n\n"
         "Look at it in the admin: revive it once the cause is mended, or discard it.\n"
     )

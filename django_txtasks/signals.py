@@ -336,7 +336,7 @@ claim_lost = Event(
 
 worker_started = Event(
     logging.INFO,
-    "Worker %s started: queues %s, %s threads, broker %s.",
+    "Worker %s started: queues %s, threads: %s, broker %s.",
     "worker",
     "queues",
     "threads",
@@ -393,7 +393,7 @@ worker_recycled = Event(
 )
 worker_stuck = Event(
     logging.ERROR,
-    "Worker %s: %s did not end after its timeout. The process is replaced when its %s other tasks "
+    "Worker %s: %s did not end after its timeout. The process is replaced when its other tasks (%s) "
     "have ended, or at the end of TXTASKS['grace']: then those that may run again go back, the others are dead.",
     "worker", "tasks", "others",
 )  # fmt: skip
@@ -441,8 +441,8 @@ worker_lost = Event(
 )
 unknown_claims = Event(
     logging.WARNING,
-    "Worker %s gave back %s claims that it did not know of: the answer to a COMMIT had been lost, or the database "
-    "has lost the ends of their attempts, as in a failover.",
+    "Worker %s gave back claims that it did not know of: %s. The answer to a COMMIT had been lost, or the "
+    "database has lost the ends of their attempts, as in a failover.",
     "worker", "count",
 )  # fmt: skip
 second_claim = Event(
@@ -577,8 +577,8 @@ child_died_at_stop = Event(
 )  # fmt: skip
 events_dropped = Event(
     logging.WARNING,
-    "%s events were neither logged nor sent as signals: a log handler or a receiver is too slow for so many. "
-    "Look at LOGGING and at the receivers, or raise the level of the logger 'django_txtasks'.",
+    "Events that were neither logged nor sent as signals: %s. A log handler or a receiver is too slow for so "
+    "many. Look at LOGGING and at the receivers, or raise the level of the logger 'django_txtasks'.",
     "count",
 )  # fmt: skip
 reloading = Event(logging.INFO, "Supervisor: %s changed, workers restart.", "path")

@@ -505,7 +505,9 @@ def test_a_problem_is_exit_code_1_with_what_it_means_and_what_to_do():
     code, text = command()
     assert code == 1
     first, means, do = text.splitlines()
-    assert first.startswith("PROBLEM 1 tasks that a living worker")
+    assert first.startswith(
+        "PROBLEM tasks that a living worker has held for very long: 1, such as "
+    )
     assert str(stuck.pk) in first
     assert means.strip().startswith("means:")
     assert do.strip().startswith("do:")

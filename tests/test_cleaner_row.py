@@ -161,11 +161,11 @@ AT_WORK = [
     {"interval": None, "seen": HOUR - 60, "passed": HOUR - 60},
 ]
 NOT = [
-    ({"seen": 180, "passed": 180}, "No cleaner is at work: the last one, on web1 (pid 7), was seen 3 min ago."),
+    ({"seen": 180, "passed": 180}, "No cleaner is running: the last one, on web1 (pid 7), was seen 3 min ago."),
     ({"seen": 7200, "passed": 7200}, "was seen 2 h ago."),
     ({"passed": 300}, "Cleaner on web1 (pid 7) beats, but has finished no pass for 5 min; its log says why"),
     ({"started": 300, "error": "remove: no"}, "beats, but has finished no pass for 5 min: remove: no"),
-    ({"interval": None, "seen": HOUR + 60, "passed": HOUR + 60}, "No cleaner is at work"),
+    ({"interval": None, "seen": HOUR + 60, "passed": HOUR + 60}, "No cleaner is running"),
 ]  # fmt: skip
 
 
@@ -188,7 +188,7 @@ def test_a_cleaner_that_is_gone_or_achieves_nothing_is_told_of(facts, text):
     row(**facts)
     assert text in trouble()
     assert text in status()
-    with pytest.raises(CommandError, match="0 cleaners are at work, fewer than 1"):
+    with pytest.raises(CommandError, match="Cleaners at work: 0, fewer than 1"):
         status(min_cleaners=1)
     (finding,) = audit("default", get_config())
     assert (finding.name, finding.is_problem) == ("no_cleaner", True)
@@ -197,7 +197,7 @@ def test_a_cleaner_that_is_gone_or_achieves_nothing_is_told_of(facts, text):
 
 def test_without_any_cleaner_it_says_what_to_start():
     assert status().splitlines()[-2] == (
-        "No cleaner is at work. Tasks of crashed workers stay claimed. "
+        "No cleaner is running. Tasks of crashed workers stay claimed. "
         "Start manage.py runcleaner, and keep it running."
     )
 
@@ -221,7 +221,7 @@ def test_a_worker_says_once_after_a_lease_that_nobody_cleans(txtasks, there):
             helpers.wait_until(lambda: worker.writer.reconciliation._next > first)
     finally:
         signals.nobody_cleans.disconnect(listen)
-    assert [text[:22] for text in told] == ([] if there else ["No cleaner is at work."])
+    assert [text[:22] for text in told] == ([] if there else ["No cleaner is running."])
 
 
 @contextmanager

@@ -177,8 +177,11 @@ def test_a_task_behind_others_and_no_slot_is_free(crew):
     handle = tasks.note.using(run_after=timedelta(seconds=-1)).enqueue()
     Worker.objects.filter(pk=crew).update(running=1)
     assert only_reason(handle).gate == "slots"
-    assert "All 1 slots of the 1 workers" in only_reason(handle).text
-    assert "and 3 due tasks of its queue come first" in only_reason(handle).text
+    assert (
+        "Of the 1 worker that could run it each slot is taken (slots: 1)"
+        in only_reason(handle).text
+    )
+    assert "Due tasks of its queue that come first: 3." in only_reason(handle).text
     Worker.objects.filter(pk=crew).update(running=0)
     assert gates(handle) == ["next"]
 

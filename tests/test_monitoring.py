@@ -72,7 +72,9 @@ def test_the_status_of_each_queue_and_of_workers(some_of_each):
     assert now["finished"] == 0
     text = status()
     assert re.search(r"^default +2 +1 +0 +0 +0 +\d", text, re.MULTILINE)
-    assert "Workers: 1 alive (1 listening for hints), 1 silent, 1 lost; 1 tasks in 4 slots." in text
+    assert (
+        "Workers: 1 alive (1 listening for hints), 1 silent, 1 lost. Slots in use: 1 of 4." in text
+    )
 
 
 def test_what_is_finished_is_counted_while_it_is_kept(rows, quick, txtasks):
@@ -93,9 +95,9 @@ def test_an_empty_table_has_all_queues(rows):
 @pytest.mark.parametrize(
     ("limits", "says"),
     [
-        ({"max_dead": 0}, "1 tasks are dead, more than 0"),
+        ({"max_dead": 0}, "Dead tasks: 1, more than 0"),
         ({"max_age": 0.0}, "A task has been due for"),
-        ({"min_workers": 2}, "1 workers are alive, fewer than 2"),
+        ({"min_workers": 2}, "Living workers: 1, fewer than 2"),
     ],
 )
 def test_beyond_a_limit_the_exit_code_is_1(some_of_each, limits, says):

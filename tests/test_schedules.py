@@ -396,7 +396,7 @@ def forget(name="probe.tasks.note"):
 def test_the_command_brings_schedules_into_the_database(code):
     code("0 3 * * *", tz="Europe/Vienna", ready_by="07:00", args=("x",))
     code(every=timedelta(minutes=5), name="often", queue_name="mail", catch_up="all", grace=60)
-    assert "2 schedules in the code: 2 added" in sync()
+    assert "Schedules in the code: 2; 2 added" in sync()
     assert "nothing to do" in sync()
     nightly, often = schedule("probe.tasks.note"), schedule("often")
     assert (nightly.cron, nightly.tz, nightly.ready_by) == ("0 3 * * *", "Europe/Vienna", "07:00")
@@ -410,7 +410,7 @@ def test_arguments_that_json_changes_are_no_difference(code):
     sync()
     assert "nothing to do" in sync()
     assert schedule("tuples").args == [[1, ["x"]]]
-    assert "1 schedules are well" in command("check")
+    assert "Schedules that are well: 1" in command("check")
 
 
 def test_a_dry_run_of_the_command_changes_nothing(code):
@@ -692,7 +692,7 @@ def test_the_command_lists_and_checks(code):
     assert command("list", "s").startswith("s: every 31536000 s, on, next 20")
     assert "cron: 0 3 * * * (Europe/Vienna), on" in command("list")
     Schedule.objects.update(from_code=False)
-    assert "2 schedules are well" in command("check")
+    assert "Schedules that are well: 2" in command("check")
     Schedule.objects.filter(pk="s").update(next_at=now() - HOUR)
     with pytest.raises(CommandError, match="late by 3600 s"):
         command("check")

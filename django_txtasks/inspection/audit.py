@@ -64,7 +64,7 @@ def _answer(question: Question, view: View) -> Finding | None:
 
 
 def _unanswered(question: Question, error: DatabaseError) -> Finding:
-    name, title = f"unanswered:{question.name}", f"questions not answered: {question.title}"
+    name, title = f"unanswered:{question.name}", f"question not answered: {question.title}"
     action = (
         "Ask again when it has less to do."
         if is_timeout(error)

@@ -17,6 +17,7 @@ from django_txtasks.inspection.finding import Finding
 from django_txtasks.lifecycle.execute import fetch
 from django_txtasks.lifecycle.transactions import own_transaction
 from django_txtasks.models import Task
+from django_txtasks.wording import counted
 
 DEAD_ROWS = 100_000
 """Dead rows; fewer of them slow nothing down."""
@@ -106,7 +107,7 @@ class Holder:
         else:
             who = f"{NOUNS[self.kind]} {self.name}"
         if self.seconds is None:
-            return f"{who} holds a snapshot that {self.transactions:,} transactions have followed"
+            return f"{who} holds a snapshot that was followed by {counted(self.transactions, 'transaction')}"
         return f"{who} holds a snapshot since {self.since} ({_span(self.seconds)})"
 
     @property
@@ -170,7 +171,7 @@ def _on_postgresql(alias: str) -> Iterator[Finding]:
         yield from _bloat(table)
         for holder in (Holder(*row) for row in fetch(alias, OLDEST_SNAPSHOT)):
             if table.dead >= DEAD_ROWS and holder.is_old:
-                text = f"{NAME} has {table.dead:,} dead rows. {holder}: {REASON}"
+                text = f"{NAME} has {counted(table.dead, 'dead row')}. {holder}: {REASON}"
                 yield Finding("snapshot", text, holder.action)
 
 
@@ -180,22 +181,23 @@ def _bloat(table: Table) -> Iterator[Finding]:
         last = "never" if table.vacuumed is None else f"last {_span(table.vacuumed)} ago"
         yield Finding(
             "bloat",
-            f"{NAME} has {table.dead:,} dead rows beside {table.live:,} live ones, and was {last} vacuumed.",
+            f"{NAME} has {counted(table.dead, 'dead row')} beside {counted(table.live, 'live row')}, "
+            f"and was {last} vacuumed.",
             f"Now: VACUUM {NAME}. Then find out why autovacuum does not come: SHOW autovacuum; is it off for this "
             "table; are all autovacuum_max_workers busy with huge tables (pg_stat_progress_vacuum)?",
         )
     if table.table_bytes >= max(BLOATED_BYTES, table.live * ROW_BYTES):
         yield Finding(
             "bloat",
-            f"{NAME} takes {_size(table.table_bytes)} for {table.live:,} rows. New rows fill it again; until then "
-            "it is disk space, and work for whoever reads the whole table.",
+            f"{NAME} takes {_size(table.table_bytes)} for {counted(table.live, 'row')}. New rows fill it again; "
+            "until then it is disk space, and work for whoever reads the whole table.",
             f"If it will not be as full again: VACUUM (TRUNCATE) {NAME} gives back what is empty at its end, and "
             f"stops workers for a moment. VACUUM FULL {NAME} gives back all, and stops them until it is done.",
         )
     if table.index_bytes >= max(BLOATED_BYTES, table.live * ENTRY_BYTES):
         yield Finding(
             "bloat",
-            f"The indexes of {NAME} take {_size(table.index_bytes)} for {table.live:,} rows.",
+            f"The indexes of {NAME} take {_size(table.index_bytes)} for {counted(table.live, 'row')}.",
             f"REINDEX TABLE CONCURRENTLY {NAME} makes them small while workers work.",
         )
 
@@ -214,7 +216,7 @@ def _on_mariadb(alias: str) -> Iterator[Finding]:
     for _, records in fetch(alias, UNDO):
         holder = _oldest_transaction(alias) if int(records) >= UNDO_RECORDS else None
         if holder is not None and holder.is_old:
-            text = f"InnoDB keeps old versions of {int(records):,} changes. {holder}: {REASON}"
+            text = f"InnoDB keeps old versions of {counted(int(records), 'change')}. {holder}: {REASON}"
             yield Finding("snapshot", text, holder.action)
 
 

@@ -38,6 +38,7 @@ from django_txtasks.models import (
     Wait,
     Worker,
 )
+from django_txtasks.wording import counted
 
 MAX_COUNT = 10_000
 """Tasks before this one that are counted; more are "10000 or more"."""
@@ -170,7 +171,9 @@ def _in_the_way(alias: str, task: Any) -> Iterator[Reason]:
         if waits := list(_waits(alias, task)):
             yield from waits
         elif task.failures:
-            failed = f"It has failed {task.failures} times ({_last_error(alias, task)[1]})"
+            failed = (
+                f"It has failed {counted(task.failures, 'time')} ({_last_error(alias, task)[1]})"
+            )
             yield Reason("backoff", f"{failed} and is tried again {wait}.", lift)
         else:
             yield Reason("later", f"It is due {wait}.", lift)
@@ -285,8 +288,8 @@ def _full_slots(alias: str, task: Any, able: Sequence[Any]) -> Reason:
         count = MAX_COUNT
     more = " or more" if count >= MAX_COUNT else ""
     text = (
-        f"All {slots} slots of the {len(able)} workers that could run it are taken, and {count}{more} due tasks "
-        "of its queue come first."
+        f"Of the {counted(len(able), 'worker')} that could run it each slot is taken (slots: {slots}). Due tasks "
+        f"of its queue that come first: {count}{more}."
     )
     return Reason("slots", text, "Wait, or start more workers.")
 

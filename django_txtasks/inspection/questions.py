@@ -164,7 +164,7 @@ def _nobody_cleans(view: View) -> list[str]:
 QUESTIONS = (
     Question(
         "no_cleaner",
-        "no cleaner is at work",
+        "no cleaner is running",
         "Tasks of crashed workers stay claimed, expired ones wait, and finished ones are never deleted.",
         "Start one: manage.py runcleaner. If one runs, what it says here, and its log, say why it gets nowhere.",
         _nobody_cleans,

@@ -154,7 +154,7 @@ def trouble(cleaners: list[Seen]) -> str:
     last = ""
     if cleaners:
         last = f": the last one, on {cleaners[0].where}, was seen {_span(cleaners[0].silence)} ago"
-    return f"No cleaner is at work{last}. Tasks of crashed workers stay claimed. {HOW}"
+    return f"No cleaner is running{last}. Tasks of crashed workers stay claimed. {HOW}"
 
 
 def _change(alias: str, cleaner: uuid.UUID, **changes: Any) -> bool:

@@ -22,6 +22,7 @@ from django_txtasks.lifecycle.turn import Capacity, Scan, Subscription, TurnRequ
 from django_txtasks.signals import attempt_starting
 from django_txtasks.testing.clock import clock_of
 from django_txtasks.testing.passing_time import PassingTime
+from django_txtasks.wording import counted
 from django_txtasks.worker.limits import TimeLimit
 from django_txtasks.worker.outcome_buffer import emit
 from django_txtasks.worker.runner import call_of, failed, finished
@@ -122,7 +123,8 @@ def _run_all(
         while attempt := _next_one(subscription, worker, time):
             if len(ran) >= limit:
                 raise AssertionError(
-                    f"More than {limit} attempts, and {attempt.task_name} is due: does a task enqueue itself?"
+                    f"More than {counted(limit, 'attempt')}, and {attempt.task_name} is due: "
+                    "does a task enqueue itself?"
                 )
             with nullcontext() if time is None else time.shown():
                 ran.append(one := _run(attempt, using))

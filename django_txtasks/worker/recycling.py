@@ -6,6 +6,8 @@ import os
 import sys
 from pathlib import Path
 
+from django_txtasks.wording import counted
+
 EXIT_CODE = 75
 """Exit code that tells the supervisor to start a new process at once (EX_TEMPFAIL of sysexits.h)."""
 
@@ -41,12 +43,12 @@ class RecyclePolicy:
                 dump, the database keeps all that it ever had; a new process has a new id, and so none.
         """
         if self.room(count) <= 0:
-            return f"it has run {count} tasks"
+            return f"it has run {counted(count, 'task')}"
         if count and self.max_rss is not None and (used := resident_megabytes()) > self.max_rss:
             return f"it uses {used:.0f} MB, more than {self.max_rss}"
         if count >= MANY_CLAIMS and check >= SLOW_CHECK_SECONDS:
             return (
-                f"its database took {check:.1f} s to look through the dead rows of its {count:,} claims, "
+                f"its database took {check:.1f} s to look through the dead rows of its {counted(count, 'claim')}, "
                 "which some old snapshot keeps"
             )
         return ""

@@ -40,6 +40,7 @@ from django_txtasks.progress import ProgressNotes
 from django_txtasks.registry import Declaration
 from django_txtasks.retry import backoff, is_last, seconds_from
 from django_txtasks.signals import attempt_starting
+from django_txtasks.wording import counted
 from django_txtasks.worker import task_threads
 from django_txtasks.worker.attempt_context import context_of_attempt
 from django_txtasks.worker.connections import (
@@ -331,7 +332,9 @@ def failed(attempt: Attempt, error: BaseException, config: Config) -> Ended:
         most = declaration.max_snoozes if declaration is not None else 0
         if attempt.snoozes < most:
             return Ended(attempt=attempt, arrow=Arrow.SNOOZE, delay=error.after)
-        error = _with_text(error, f"{error}, though it has done so {attempt.snoozes} times before")
+        error = _with_text(
+            error, f"{error}, though it has done so {counted(attempt.snoozes, 'time')} before"
+        )
     entry = describe(error)
     if isinstance(error, TaskCancelled):
         return Ended(attempt=attempt, arrow=Arrow.CANCEL, error=entry, exception=error)

@@ -16,6 +16,7 @@ from django_txtasks.contrib.verify.evidence import Evidence
 from django_txtasks.contrib.verify.keys import Keys
 from django_txtasks.contrib.verify.plan import END, NAP_SECONDS, STEPS, answer_to
 from django_txtasks.contrib.verify.verdict import Check, Verdict
+from django_txtasks.wording import counted
 
 ATOMIC = ("atomic", "increment")
 MAY_RUN_AGAIN = (
@@ -91,7 +92,7 @@ def _wrong_batches(evidence: Evidence, keys: Keys) -> Iterable[str]:
         if not key.endswith(END) or keys.there.isdisjoint(group):
             continue
         if keys.records[key] != 1:
-            yield f"{key} was told {keys.records[key]} times"
+            yield f"{key} was told {counted(keys.records[key], 'time')}"
             continue
         end, dead = ends[key], keys.dead.intersection(group[:-1])
         if end.last_at is not None and end.told_at < end.last_at:
@@ -165,7 +166,7 @@ def _duplicated(keys: Keys) -> Iterable[str]:
             crashes = row.crashes if row.kind in MAY_RUN_AGAIN else 0
             allowed = 1 + row.failures + crashes + SUSPENDED.get(row.kind, 0)
         if starts > allowed:
-            yield f"{key} started {starts} times, {allowed} allowed"
+            yield f"{key} started {counted(starts, 'time')}, {allowed} allowed"
 
 
 def _crashes_are_settled(evidence: Evidence, keys: Keys) -> Iterable[Check]:
@@ -188,7 +189,7 @@ def _crashes_are_settled(evidence: Evidence, keys: Keys) -> Iterable[Check]:
 
 
 def _nothing_is_left(evidence: Evidence) -> Iterable[Check]:
-    sessions = [f"{evidence.sessions} sessions"] if evidence.sessions else []
+    sessions = [counted(evidence.sessions, "session")] if evidence.sessions else []
     yield Check.of(0, "no session, and so no lock, is left in the database", sessions)
     yield Check.of(0, "no process ended, or hung, by itself", evidence.surprises)
     yield Check.of(0, "txtasks_audit finds nothing", evidence.audit)

@@ -8,6 +8,7 @@ from typing import Any
 
 from django_txtasks.contrib.verify.storm import Log
 from django_txtasks.contrib.verify.verdict import Check, Verdict
+from django_txtasks.wording import counted
 
 LOSING = ("cut off the broker", "delete the queue of hints", "purge the hints")
 REQUIREMENTS = {
@@ -99,28 +100,34 @@ def _figures(verdict: Verdict, log: Log) -> Iterator[str]:
     )
     yield from (f"            {count} dead: {reason}" for reason, count in verdict.dead.items())
     yield (
-        f"among them  {figures['ticks']} ticks of a schedule{_passed(figures)}, {figures['step effects']} steps, "
+        f"among them  {_of_figure(figures, 'ticks', 'tick')} of a schedule{_passed(figures)}, "
+        f"{_of_figure(figures, 'step effects', 'step')}, "
         f"{figures['slept'] + figures['waited']} that slept or waited, "
-        f"{figures['ended batches']} ends of batches ({figures['failed batches']} failed)"
+        f"{_of_figure(figures, 'ended batches', 'end')} of batches ({figures['failed batches']} failed)"
     )
     yield _line(figures, "total queue", ["lost", "unexpected", "duplicated", "recovered"])
-    yield f"counter     {figures['counter']}, and {figures['increments']} increments were made"
+    yield f"counter     {figures['counter']} after {_of_figure(figures, 'increments', 'increment')}"
     yield (
-        f"attempts    {figures['starts']} starts, {figures['failures']} failures, "
-        f"{figures['crashes']} crashes counted"
+        f"attempts    {_of_figure(figures, 'starts', 'start')}, {_of_figure(figures, 'failures', 'failure')}, "
+        f"{_of_figure(figures, 'crashes', 'crash', 'crashes')} counted"
     )
     yield (
-        f"recovery    {figures['second starts']} tasks cut short by a kill started again, after "
+        f"recovery    {_of_figure(figures, 'second starts', 'task')} cut short by a kill started again, after "
         f"{figures['median second start']:.1f} s (median), {figures['slowest second start']:.1f} s (slowest)"
     )
-    yield f"processes   {log.kills} workers killed, {log.restarts} processes restarted"
+    restarts = counted(log.restarts, "process", "processes")
+    yield f"processes   {counted(log.kills, 'worker')} killed, {restarts} restarted"
     state = "" if log.drained else " and NOT DONE: tasks still wait"
     yield f"drain       {log.drain:.1f} s after the storm{state}"
 
 
+def _of_figure(figures: dict[str, int | float], key: str, *nouns: str) -> str:
+    return counted(int(figures[key]), *nouns)
+
+
 def _passed(figures: dict[str, int | float]) -> str:
     passed = figures["passed ticks"]
-    return f" ({passed} more were passed, since a task of it had waited for 10 s)" if passed else ""
+    return f" (passed besides: {passed}, since a task of it had waited for 10 s)" if passed else ""
 
 
 def _line(figures: dict[str, int | float], name: str, keys: Iterable[str]) -> str:

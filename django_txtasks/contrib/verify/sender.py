@@ -17,6 +17,7 @@ from django.db import DatabaseError, InterfaceError, connections, transaction
 from django_txtasks.contrib.verify import journal, plan
 from django_txtasks.contrib.verify.answers import Answers, wait_for
 from django_txtasks.contrib.verify.project import Scene
+from django_txtasks.wording import counted
 
 
 class _RolledBack(Exception):
@@ -73,7 +74,9 @@ def main(name: str, *numbers: str) -> None:
         journal.note(directory, journal.SENT, outcome, planned.number)
         sent += len(planned.tasks)
         if (planned.commit and outcome != "committed") and not wait_for(alias):
-            sys.exit(f"The database did not come back; sender {name} ended after {sent} tasks.")
+            sys.exit(
+                f"The database did not come back; sender {name} ended after {counted(sent, 'task')}."
+            )
         answers.owe(planned, ids)
     answers.bring_rest()
 

@@ -62,10 +62,9 @@ class Command(PrintingCommand):
 
 
 def _shown(finding: Finding) -> tuple[str, ...]:
-    such_as = f", such as {', '.join(finding.examples)}" if finding.examples else ""
     mark = "PROBLEM" if finding.is_problem else "NOTE   "
     return (
-        f"{mark} {finding.shown_count} {finding.title}{such_as}",
+        f"{mark} {finding.line}",
         f"        means: {finding.meaning}",
         f"        do:    {finding.action}",
     )

@@ -75,7 +75,7 @@ class Command(DatabaseCommand):
         except TxTasksError as error:
             raise CommandError(str(error)) from None
         text = ", ".join(f"{count} {what}" for what, count in done.items()) or "nothing to do"
-        self.show(f"{len(declared)} schedules in the code: {text}.")
+        self.show(f"Schedules in the code: {len(declared)}; {text}.")
 
     def _check(self, alias: str, names: list[str]) -> None:
         seen = status_of_schedules(alias, names or None)
@@ -85,7 +85,7 @@ class Command(DatabaseCommand):
             found += differences(rows, scheduling.declared(alias))
         if found:
             raise CommandError("\n".join(map(printable, found)), returncode=UNWELL)
-        self.show(f"{len(seen)} schedules are well.")
+        self.show(f"Schedules that are well: {len(seen)}.")
 
     def _change(self, alias: str, verb: str, name: str) -> None:
         if not Schedule.objects.using(alias).filter(pk=name).exists():

@@ -87,18 +87,16 @@ def _judge(now: Snapshot, options: dict[str, Any]) -> None:
     """Raise CommandError if a limit is exceeded."""
     beyond = []
     if options["max_dead"] is not None and now.dead > options["max_dead"]:
-        beyond.append(f"{now.dead} tasks are dead, more than {options['max_dead']}.")
+        beyond.append(f"Dead tasks: {now.dead}, more than {options['max_dead']}.")
     if options["max_age"] is not None and now.oldest_due > options["max_age"]:
         beyond.append(
             f"A task has been due for {now.oldest_due:.1f} s, longer than {options['max_age']:.1f}."
         )
     if options["min_workers"] is not None and now.workers.alive < options["min_workers"]:
-        beyond.append(
-            f"{now.workers.alive} workers are alive, fewer than {options['min_workers']}."
-        )
+        beyond.append(f"Living workers: {now.workers.alive}, fewer than {options['min_workers']}.")
     at_work = now.cleaners.at_work
     if options["min_cleaners"] is not None and at_work < options["min_cleaners"]:
-        beyond.append(f"{at_work} cleaners are at work, fewer than {options['min_cleaners']}.")
+        beyond.append(f"Cleaners at work: {at_work}, fewer than {options['min_cleaners']}.")
     if beyond:
         raise CommandError(" ".join(beyond), returncode=BEYOND_LIMITS)
 
@@ -124,7 +122,7 @@ def _shown(now: Snapshot) -> list[str]:
     workers = now.workers
     lines.append(
         f"Workers: {workers.alive} alive ({workers.listening} listening for hints), {workers.silent} silent, "
-        f"{workers.lost} lost; {workers.running} tasks in {workers.threads} slots."
+        f"{workers.lost} lost. Slots in use: {workers.running} of {workers.threads}."
     )
     lines.append(now.cleaners.trouble or _cleaners(now.cleaners))
     if now.undeclared:
