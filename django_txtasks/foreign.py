@@ -10,6 +10,7 @@ _WITH_OPTIONS = "using(run_after=…, queue_name=…, priority=…).enqueue(…)
 _ATTEMPTS = "@task(max_attempts=…): what raises is tried again by itself, with growing waits"
 _WAITS = "@task(backoff=…), TXTASKS['retry_base'], or raise Retry(after=…) in the task"
 _UNIQUE = "@task(unique_key=…), text or a function of the arguments"
+_NEXT = "using(on_success=…) for what comes next, or batch() for what runs side by side"
 _PERIODIC = (
     "missing so far: django-crontask (Python 3.12 or newer) schedules tasks of Django's own @task"
 )
@@ -43,9 +44,22 @@ METHODS = {
     **dict.fromkeys(
         ["revoke", "abort"], "enqueue(…), and the cancel() of the handle that it returns"
     ),
+    **dict.fromkeys(["s", "si", "signature", "subtask"], _NEXT),
     "delay_on_commit": "enqueue(…), whose row is part of the transaction",
 }
 """Method of another task queue's task functions: what to write here."""
+
+OF_HANDLES = {
+    **dict.fromkeys(["get", "wait", "join", "get_result"], "result(timeout=…)"),
+    **dict.fromkeys(["aget", "await_result"], "aresult(timeout=…)"),
+    **dict.fromkeys(["revoke", "abort", "terminate"], "cancel()"),
+    **dict.fromkeys(
+        ["ready", "successful", "failed", "is_finished"],
+        "status(), which is 'succeeded' after success",
+    ),
+    **dict.fromkeys(["state", "get_status"], "status()"),
+}
+"""Method or attribute of another task queue's results: what to write here on a handle."""
 
 
 def about_option(name: str, known: Collection[str]) -> str:
@@ -67,4 +81,15 @@ def no_attribute(owner: object, name: str) -> AttributeError:
     if name in METHODS:
         shown = getattr(owner, "module_path", owner)
         return AttributeError(f"{shown} has no .{name}(…). Use .{METHODS[name]}.")
+    return _missing(owner, name)
+
+
+def no_attribute_of_handle(owner: object, name: str) -> AttributeError:
+    """Return what to raise for an attribute that the handle of a task does not have."""
+    if name in OF_HANDLES:
+        return AttributeError(f"A TaskHandle has no .{name}. Use .{OF_HANDLES[name]}.")
+    return _missing(owner, name)
+
+
+def _missing(owner: object, name: str) -> AttributeError:
     return AttributeError(f"{type(owner).__name__!r} object has no attribute {name!r}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol
 from asgiref.sync import sync_to_async
 from django.db import transaction
 
-from django_txtasks import waiting
+from django_txtasks import foreign, waiting
 from django_txtasks.calls import bind
 from django_txtasks.commit_hints import notify_on_commit
 from django_txtasks.conf import get_config
@@ -48,6 +48,11 @@ class TaskHandle:
     queue_name: str
     using: str
     is_new: bool = True
+
+    if not TYPE_CHECKING:  # to type checkers, it would have any attribute
+
+        def __getattr__(self, name: str) -> Any:
+            raise foreign.no_attribute_of_handle(self, name)
 
     def cancel(self) -> CancelResult:
         """Cancel the task, in the current transaction; see ``cancel_task``."""

@@ -1,5 +1,6 @@
 """Words of other queues, and words that are nearly right, are answered with ours, before any SQL."""
 
+import uuid
 from datetime import datetime, timedelta
 
 import helpers
@@ -15,6 +16,7 @@ from django_txtasks.exceptions import (
     TxTasksError,
     UnknownOption,
 )
+from django_txtasks.handles import TaskHandle
 from django_txtasks.models import Task
 
 pytestmark = pytest.mark.once
@@ -51,6 +53,24 @@ def test_delay_is_answered_with_enqueue():
         tasks.note.delay("a")
     said = "<task function probe.tasks.note> has no .delay(…). Use .enqueue(…)."
     assert str(caught.value) == said
+
+
+@pytest.mark.parametrize("name", foreign.OF_HANDLES)
+def test_a_method_of_another_queues_result_is_answered_with_ours(name):
+    handle = TaskHandle(uuid.uuid4(), "probe.tasks.note", "default", "default")
+    assert not hasattr(handle, name)
+    with pytest.raises(
+        AttributeError, match=rf"^A TaskHandle has no \.{name}\. Use \.(a?result|cancel|status)\("
+    ):
+        getattr(handle, name)
+
+
+def test_an_attribute_that_no_handle_has_is_missing_as_ever():
+    handle = TaskHandle(uuid.uuid4(), "probe.tasks.note", "default", "default")
+    with pytest.raises(AttributeError, match="'TaskHandle' object has no attribute 'nothing'"):
+        handle.nothing  # noqa: B018
+    with pytest.raises(AttributeError):  # made without __init__, as copy and pickle do
+        object.__new__(TaskHandle).id  # noqa: B018
 
 
 @pytest.mark.parametrize("function", [tasks.note, framework.add], ids=["ours", "Django's"])
