@@ -43,7 +43,7 @@ class WorkerStatus:
 
     Attributes:
         silent: their last beat is longer ago than their lease.
-        lost: declared lost; their rows stay until their claims are recovered.
+        lost: declared lost; their rows stay for a day, and until their claims are recovered.
         listening: alive, and hints reach them.
         threads, running: slots of those that are alive, and tasks in them.
     """
