@@ -310,6 +310,12 @@ task_recovered = Event(
     logging.WARNING, "Task %s (%s) was lost at attempt %s with its worker; it runs again.",
     *_TASK, "attempt",
 )  # fmt: skip
+task_not_run_again = Event(
+    logging.WARNING,
+    "Task %s (%s): attempt %s ended with its worker. The task was asked to stop, so it does not run again: a "
+    "cleaner cancels it.",
+    *_TASK, "attempt",
+)  # fmt: skip
 task_cut_short = Event(
     logging.WARNING,
     "Task %s (%s) was cut short at attempt %s, since its worker had to end. It runs again; that is no crash.",

@@ -553,6 +553,8 @@ MUTANTS = [
            {"        _thread.base.run(_make_caches)\n": ""}, "test_sessions_of_slots.py"),
     Mutant("no age of a connection ends a slot", "worker/connections.py",
            {"min(next_one - now, LONGEST_REST_SECONDS)": "next_one - now"}, "test_sessions_of_slots.py"),
+    Mutant("a task asked to stop is not told to run again", "lifecycle/cleaning.py",
+           {"        if orphan.was_asked:\n": "        if False:\n"}, "test_cancelling.py"),
     Mutant("a process killed just before a stop is no failed stop", "worker/supervisor.py",
            {"if not ordered and _is_failure(code := child.ended()):":
             "if False and _is_failure(code := child.ended()):"},

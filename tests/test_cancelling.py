@@ -288,6 +288,24 @@ def test_a_lost_worker_s_claim_does_not_run_again():
     nothing_starts(handle)
 
 
+@pytest.mark.parametrize("stopped", ["", "SIGTERM"], ids=["lost", "stopped"])
+@pytest.mark.parametrize("is_asked", [True, False], ids=["asked", "not asked"])
+def test_what_is_told_of_a_lost_claim_is_what_happens(stopped, is_asked):
+    handle = tasks.slow_once.enqueue("slow")
+    worker, _ = a_claim()
+    if is_asked:
+        assert handle.cancel() is CancelResult.ASKED
+    helpers.execute("UPDATE txtasks_worker SET lost = TRUE WHERE id = %s", worker.hex)
+    (orphan,) = helpers.orphans()
+    with transaction.atomic():
+        recovered = cleaning.recover(
+            "default", orphan, lambda _: timedelta(0), get_config(), stopped=stopped
+        )
+    [(event, _)] = cleaning.events_of(orphan, recovered.ended)
+    runs_again = signals.task_cut_short if stopped else signals.task_recovered
+    assert event is (signals.task_not_run_again if is_asked else runs_again)
+
+
 def test_what_is_revived_runs():
     handle, _, attempt = claimed_and_asked()
     recorded(Ended(attempt=attempt, arrow=Arrow.BURY, error={"type": "E"}))

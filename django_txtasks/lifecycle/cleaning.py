@@ -94,6 +94,7 @@ class Orphan:
 
     Attributes:
         beside: names of all tasks that its worker held, where there were several.
+        was_asked: its task was asked to stop, so no other attempt starts.
     """
 
     attempt: Attempt
@@ -101,6 +102,7 @@ class Orphan:
     on_crash: OnCrash
     whose: str
     beside: str = ""
+    was_asked: bool = False
 
 
 @dataclass(frozen=True)
@@ -347,6 +349,9 @@ def events_of(orphan: Orphan, ended: Ended) -> Iterator[tuple[signals.Event, dic
     """Yield the signals for a claim that was recovered, each with its facts."""
     facts = orphan.attempt.facts
     if ended.arrow is Arrow.RETRY:
+        if orphan.was_asked:
+            yield signals.task_not_run_again, facts
+            return
         is_free = ended.counted is Counted.NOTHING
         yield (signals.task_cut_short if is_free else signals.task_recovered), facts
         return
@@ -548,6 +553,7 @@ class _Claim(NamedTuple):
     errors: str
     hooks: str
     batch: Any
+    was_asked: Any
 
 
 def _orphan(claim: _Claim, whose: str) -> Orphan:
@@ -567,7 +573,7 @@ def _orphan(claim: _Claim, whose: str) -> Orphan:
     )
     known = claim.on_crash in OnCrash.values  # somebody may have written another by hand
     policy = OnCrash(claim.on_crash) if known else OnCrash.DEAD
-    return Orphan(attempt, claim.max_crashes, policy, whose)
+    return Orphan(attempt, claim.max_crashes, policy, whose, was_asked=bool(claim.was_asked))
 
 
 def _is_stopped_too_often(attempt: Attempt) -> bool:

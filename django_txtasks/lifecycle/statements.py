@@ -763,7 +763,7 @@ FINAL_CLAIM = """
 # see the locked row anew but the workers as they were, and reset a live claim.
 ORPHANS = """
     SELECT id, attempt, worker, task_name, queue_name, args, kwargs, failures, crashes,
-           max_crashes, on_crash, errors, hooks, batch
+           max_crashes, on_crash, errors, hooks, batch, cancel_asked_at IS NOT NULL
       FROM txtasks_task WHERE id {in_ids} AND TRIM(status) = 'claimed' AND worker = %(worker)s
 """
 # What has waited for longer than two intervals: a page of it, from a given place on.
