@@ -77,6 +77,14 @@ def test_the_status_of_each_queue_and_of_workers(some_of_each):
     )
 
 
+def test_lost_workers_are_counted_by_host_and_named_on_demand(some_of_each):
+    lost = Worker.objects.get(lost=True)
+    assert f"Lost workers by host: {lost.host} 1." in status()
+    assert f"(pid {lost.pid})" not in status()
+    assert f"{lost.host} (pid {lost.pid}), last seen {lost.seen_at:%Y-%m-%d}" in status(lost=True)
+    assert "by host" not in status(json=True)
+
+
 def test_what_is_finished_is_counted_while_it_is_kept(rows, quick, txtasks):
     tasks.note.enqueue()
     call_command("runworkers", batch=True)

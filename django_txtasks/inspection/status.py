@@ -127,6 +127,11 @@ def snapshot(database: str) -> Snapshot:
     )
 
 
+def lost_workers(database: str) -> list[Worker]:
+    """Return the workers that are declared lost and still have rows, by host, those seen last first."""
+    return list(Worker.objects.using(database).filter(lost=True).order_by("host", "-seen_at"))
+
+
 def _queues(database: str) -> dict[str, QueueStatus]:
     is_due = Q(status=Status.PENDING, run_after__lte=DatabaseNow())
     rows = (

@@ -5,13 +5,20 @@ from __future__ import annotations
 import json
 import time
 from argparse import ArgumentParser
+from collections import Counter
 from dataclasses import astuple, fields
 from typing import Any
 
 from django.core.management.base import CommandError
 from django.db import DatabaseError, InterfaceError, connections
 
-from django_txtasks.inspection.status import CleanerStatus, QueueStatus, Snapshot, snapshot
+from django_txtasks.inspection.status import (
+    CleanerStatus,
+    QueueStatus,
+    Snapshot,
+    lost_workers,
+    snapshot,
+)
 from django_txtasks.lifecycle import names
 from django_txtasks.management.console import (
     CHECKS,
@@ -19,6 +26,7 @@ from django_txtasks.management.console import (
     in_one_line,
     refuse_without_tables,
 )
+from django_txtasks.models import Worker
 
 BEYOND_LIMITS, UNREACHABLE = 1, 2
 
@@ -35,6 +43,7 @@ class Command(PrintingCommand):
             "--watch", type=float, nargs="?", const=2.0, metavar="S",
             help="Show it every S seconds (2), until Ctrl-C.",
         )  # fmt: skip
+        parser.add_argument("--lost", action="store_true", help="A line for each lost worker, too.")
         parser.add_argument(
             "--max-dead", type=int, metavar="N", help="Exit code 1 if more tasks are dead."
         )
@@ -65,6 +74,7 @@ class Command(PrintingCommand):
             try:
                 refuse_without_tables(alias)
                 now = snapshot(alias)
+                lost = [] if options["json"] else lost_workers(alias)
             except (DatabaseError, InterfaceError) as error:
                 connections[alias].close()
                 text = f"Database {alias!r} cannot be asked: {in_one_line(error)}"
@@ -73,6 +83,7 @@ class Command(PrintingCommand):
                 self.warn(text)
             else:
                 self.show(*([json.dumps(now.as_json())] if options["json"] else _shown(now)))
+                self.show(*_lost(lost, in_full=options["lost"]))
                 self.stdout.flush()
                 if pause is None:
                     _judge(now, options)
@@ -99,6 +110,21 @@ def _judge(now: Snapshot, options: dict[str, Any]) -> None:
         beyond.append(f"Cleaners at work: {at_work}, fewer than {options['min_cleaners']}.")
     if beyond:
         raise CommandError(" ".join(beyond), returncode=BEYOND_LIMITS)
+
+
+def _lost(workers: list[Worker], *, in_full: bool) -> list[str]:
+    if not workers:
+        return []
+    counts = Counter(one.host for one in workers)
+    lines = [
+        "Lost workers by host: " + ", ".join(f"{host} {n}" for host, n in counts.items()) + "."
+    ]
+    if in_full:
+        lines += [
+            f"  {w.host} (pid {w.pid}), last seen {w.seen_at:%Y-%m-%d %H:%M:%S} UTC"
+            for w in workers
+        ]
+    return lines
 
 
 def _cleaners(now: CleanerStatus) -> str:
