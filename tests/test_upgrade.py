@@ -141,7 +141,7 @@ def test_exact_names_keep_what_raw_sql_spelled_otherwise(old):
 def test_exact_names_can_be_repeated_after_half_of_them(old):
     """Such a server cannot roll back ALTER TABLE: a migration that was ended begins again."""
     old(BEFORE_EXACT_NAMES)
-    migrate()
+    migrate("0022_exact_names")
     second("DELETE FROM django_migrations WHERE app = 'txtasks' AND name = '0022_exact_names'")
     second(
         "ALTER TABLE txtasks_task MODIFY queue_name varchar(100) COLLATE utf8mb4_general_ci NOT NULL DEFAULT 'x'"
