@@ -6,6 +6,7 @@ import os
 import re
 import socket
 import weakref
+from collections import Counter
 from ssl import SSLError
 from urllib.parse import urlsplit
 
@@ -29,6 +30,7 @@ from django_txtasks.broker.consumer import HintConsumer
 from django_txtasks.broker.link import Link
 from django_txtasks.conf import Config, get_config, parse
 from django_txtasks.exceptions import ConfigError
+from django_txtasks.management.commands import runcleaner
 from django_txtasks.worker.hint_inbox import HintInbox
 from django_txtasks.worker.shutdown import Shutdown
 from django_txtasks.worker.worker import End, Worker
@@ -370,6 +372,24 @@ def test_a_worker_that_never_reached_its_database_says_so(rows, quick, log, monk
     assert Worker(get_config(), nobody, threads=1, inbox=inbox, stop=stop).run() is End.DONE
     assert "Worker (not registered yet) stopped. Tasks started: 0." in log.messages
     assert not any("None" in one for one in log.messages)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("counts", "level"),
+    [
+        ({"scheduled": 1, "pruned": 0}, logging.DEBUG),
+        ({"scheduled": 1, "pruned": 2}, logging.INFO),
+        ({"pruned": 2}, logging.INFO),
+    ],
+)
+def test_ticks_alone_write_no_line_at_info(counts, level, caplog):
+    """A schedule of every second would write 86,400 lines a day."""
+    caplog.set_level(logging.DEBUG, "django_txtasks")
+    cleaner = runcleaner.Command()
+    cleaner.as_json = False
+    cleaner._tell("default", Counter(counts))
+    assert [record.levelno for record in caplog.records] == [level]
 
 
 def test_a_cleaner_logs_its_first_and_its_last_line_and_what_it_does(rows, processes):

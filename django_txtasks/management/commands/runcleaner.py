@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import threading
 import time
 from argparse import ArgumentParser
@@ -175,7 +176,11 @@ class Command(BaseCommand):
         if self.as_json:
             self._report(alias, counts)
         else:
-            signals.cleaned.emit(database=alias, done=_text(+counts), counts=dict(counts))
+            # a schedule of every second would write a line each second, and its task has lines of its own
+            level = logging.DEBUG if set(+counts) == {"scheduled"} else None
+            signals.cleaned.emit(
+                level=level, database=alias, done=_text(+counts), counts=dict(counts)
+            )
 
     def _report(self, alias: str, counts: Counter[str]) -> None:
         if self.as_json:
