@@ -560,7 +560,6 @@ MUTANTS = [
             "if False and _is_failure(code := child.ended()):"},
            "test_crash.py"),
     Mutant("each attempt has a context of its own", "worker/runner.py",
-           {"ended = context.run(self._run_alone, attempt, limit)": "ended = self._run_alone(attempt, limit)"},
            {"context.run(self._run_alone, attempt, limit)": "self._run_alone(attempt, limit)"},
            "test_isolation.py"),
     Mutant("an error after the COMMIT is no failure", "worker/runner.py",
