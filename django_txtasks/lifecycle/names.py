@@ -13,13 +13,15 @@ from datetime import timedelta
 from itertools import islice
 
 from django.db import connections
+from django.db.models import TextField
+from django.db.models.functions import Cast
 
 from django_txtasks import signals
 from django_txtasks.lifecycle import lane_buckets
 from django_txtasks.lifecycle.execute import fetch
 from django_txtasks.lifecycle.priorities import pending_priorities
 from django_txtasks.lifecycle.transactions import own_transaction
-from django_txtasks.lifecycle.workers import texts
+from django_txtasks.lifecycle.workers import texts_in
 from django_txtasks.models import DatabaseNow, Worker
 
 ROWS_PER_PRIORITY = 200
@@ -51,13 +53,21 @@ def declared(alias: str) -> dict[str, set[str] | None]:
 
     A worker that does not say what it declares (an older release) may declare any name, in its own queues.
     """
-    workers = Worker.objects.using(alias).filter(lost=False).annotate(now=DatabaseNow())
+    workers = (
+        Worker.objects.using(alias)
+        .filter(lost=False)
+        .annotate(
+            now=DatabaseNow(),
+            their_queues=Cast("queues", TextField()),
+            their_names=Cast("task_names", TextField()),
+        )
+    )
     found: dict[str, set[str] | None] = {}
-    for worker in workers.only("queues", "task_names", "seen_at", "lease")[:MAX_WORKERS]:
+    for worker in workers.only("seen_at", "lease")[:MAX_WORKERS]:
         if worker.is_silent(worker.now):
             continue
-        names = texts(worker.task_names)
-        for queue in texts(worker.queues):
+        names = texts_in(worker.their_names)
+        for queue in texts_in(worker.their_queues):
             others = found.get(queue, set())
             found[queue] = others | names if names and others is not None else None
     return found

@@ -136,3 +136,11 @@ def give_up(alias: str, worker: uuid.UUID) -> None:
 def texts(value: Any) -> set[str]:
     """Return the texts of a list; somebody may have written something else into a worker's row."""
     return {one for one in value if isinstance(one, str)} if isinstance(value, list) else set()
+
+
+def texts_in(text: str | None) -> set[str]:
+    """Return the texts of a list, read as JSON text; none of what Python cannot parse, such as 5,000 levels."""
+    try:
+        return texts(json.loads(text or "null"))
+    except (ValueError, RecursionError):
+        return set()

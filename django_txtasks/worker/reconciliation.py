@@ -67,8 +67,10 @@ class Reconciliation:
         lately = self._buffer.lately
         if lately.keys().isdisjoint((one.task_id, one.number) for one in claimed):
             return claimed  # the usual case
-        self.is_unsure = True
-        return [one for one in claimed if (one.task_id, one.number) not in lately]
+        # where history has the end, somebody has written the row anew: the attempt says so, and does not run
+        left = [one for one in claimed if one.has_ended or (one.task_id, one.number) not in lately]
+        self.is_unsure |= len(left) < len(claimed)
+        return left
 
     def _give_back(self, worker: uuid.UUID, unknown: set[Key]) -> None:
         ended = unknown & self._buffer.lately.keys()
