@@ -90,7 +90,7 @@ def test_a_task_that_has_failed_backs_off(crew, txtasks):
     work()
     reason = only_reason(handle)
     assert reason.gate == "backoff"
-    assert "failed 1 times" in reason.text
+    assert "failed 1 time (ValueError" in reason.text
     assert "why it failed" in reason.text
     operators.run_now("default", [handle.id])
     assert gates(handle) == ["next"]
