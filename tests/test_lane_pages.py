@@ -129,7 +129,7 @@ def test_the_slots_of_a_lane_s_task(crew):
     handle = tasks.call_api.enqueue("x")
     reason = only_reason(handle)
     assert reason.gate == "slots"
-    assert "1 due tasks of its queue come first" in reason.text
+    assert "Due tasks of its queue that come first: 1." in reason.text
 
 
 def test_what_waits_in_a_lane_is_no_sign_of_slow_workers(txtasks):
