@@ -2,12 +2,13 @@
 
 import gc
 import re
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import helpers
 import pytest
-from django.db import connection
+from django.db import connection, connections
 from probe import sessions
 from probe.models import Run
 from test_sessions_of_slots import MINE, has_sessions, results, run_one_after_the_other
@@ -91,3 +92,45 @@ def test_threads_that_live_on_are_named_once_though_each_attempt_starts_one(monk
     assert caplog.text.count("(probe.sessions.see_in_thread_that_stays)") == 1
     stay_until.set()
     wait_until_closed([number for one in results(ids) for number in one])
+
+
+def test_a_thread_that_opens_session_after_session_keeps_nothing_of_them(pool):
+    """A pool of the module lives as long as its process."""
+
+    def references():
+        return pool.submit(lambda: sys.getrefcount(connections["default"])).result()
+
+    run_one_after_the_other(*[(sessions.see_in_pool, MINE, True)] * 2)
+    before = references()
+    run_one_after_the_other(*[(sessions.see_in_pool, MINE, True)] * 10)
+    assert references() == before
+
+
+def test_a_thread_that_makes_connection_objects_keeps_none_of_them(pool):
+    run_one_after_the_other((sessions.copy_in_pool, 1))
+    gc.collect()
+    before = objects()
+    run_one_after_the_other((sessions.copy_in_pool, 10))
+    gc.collect()
+    assert objects() <= before
+
+
+def objects():
+    return sum(isinstance(one, type(connection)) for one in gc.get_objects())
+
+
+def test_a_thread_that_starts_after_the_end_of_its_attempt_leaves_nothing(pool, monkeypatch):
+    """A context may outlive its attempt: pools of other packages copy that of their caller."""
+    is_later = threading.Event()
+    monkeypatch.setattr(sessions, "IS_LATER", is_later)
+    pool.submit(int).result()
+    run_one_after_the_other((sessions.start_thread_later,))
+    is_later.set()
+    pool.submit(int).result()
+    assert not task_threads._running
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_a_fork_in_a_thread_leaves_the_session_to_its_parent(rows):
+    [[before, after]] = results(run_one_after_the_other((sessions.fork_in_thread, MINE)))
+    assert after == before

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import threading
 from typing import Any
+from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
@@ -18,25 +20,35 @@ from django_txtasks import signals
 from django_txtasks.logs import current
 
 _ATTRIBUTE = "_txtasks_attempt"
-_running: dict[tuple[Any, Any], _OfAttempt] = {}
-"""Attempts that have started threads, by the id of their task and their number."""
+_running: WeakValueDictionary[tuple[Any, Any], _OfAttempt] = WeakValueDictionary()
+"""Attempts that have started threads, by the id of their task and their number.
+
+The threads alone keep them: a context that outlives its attempt may start another thread after the end.
+"""
 _told: set[str] = set()
 
 
 class _OfAttempt:
-    """Sessions of the threads that one attempt has started."""
+    """Sessions of the threads that one attempt has started, while it runs."""
 
     def __init__(self, facts: dict[str, Any]) -> None:
         self._facts = facts
-        self._sessions: list[tuple[threading.Thread, BaseDatabaseWrapper]] = []
+        self._threads: WeakKeyDictionary[BaseDatabaseWrapper, threading.Thread] = (
+            WeakKeyDictionary()
+        )
+        self._has_ended = False
 
     def opened(self, connection: BaseDatabaseWrapper) -> None:
         """Note a session of the calling thread."""
-        self._sessions.append((threading.current_thread(), connection))
+        if not self._has_ended:
+            self._threads[connection] = threading.current_thread()
 
     def end(self) -> None:
         """Tell of sessions whose threads outlive the attempt, once for each task function of a process."""
-        left = {thread for thread, one in self._sessions if thread.is_alive() and one.connection}
+        self._has_ended = True
+        threads = list(self._threads.items())
+        self._threads.clear()
+        left = {thread for one, thread in threads if thread.is_alive() and one.connection}
         name = self._facts["task"]
         if left and name not in _told:
             _told.add(name)
@@ -44,15 +56,22 @@ class _OfAttempt:
 
 
 class _Closer:
-    """Closes the connections of a thread when Python drops what belongs to the thread alone, at its end."""
+    """Closes the connections of a thread when Python drops what belongs to the thread alone, at its end.
+
+    It keeps none of them, because the thread may live as long as its process. A child that the thread has forked
+    closes none of them: the sockets are its parent's.
+    """
 
     def __init__(self) -> None:
-        self.connections: list[BaseDatabaseWrapper] = []
+        self.connections: WeakSet[BaseDatabaseWrapper] = WeakSet()
+        self._process = os.getpid()
 
     def __del__(self) -> None:
-        for one in self.connections:
-            with contextlib.suppress(Exception):
-                one.close()
+        with contextlib.suppress(Exception):  # modules may be gone at the end of Python
+            ours = list(self.connections) if self._process == os.getpid() else []
+            for one in ours:
+                with contextlib.suppress(Exception):
+                    one.close()
 
 
 class _OfThread(threading.local):
@@ -99,5 +118,5 @@ def _attempt_of_caller() -> _OfAttempt | None:
 def _opened(connection: BaseDatabaseWrapper, **_: Any) -> None:
     attempt: _OfAttempt | None = getattr(threading.current_thread(), _ATTRIBUTE, None)
     if attempt is not None and not connection.allow_thread_sharing:
-        _of_thread.closer.connections.append(connection)
+        _of_thread.closer.connections.add(connection)
         attempt.opened(connection)

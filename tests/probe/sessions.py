@@ -1,6 +1,7 @@
 """Task functions that do something to their session or their thread, and some that see what was left."""
 
 import asyncio
+import contextvars
 import os
 import threading
 import time
@@ -342,6 +343,52 @@ def see_in_pool(sql, closes=False):
                 connections.close_all()
 
     return [THREADS.submit(ask).result()]
+
+
+@task
+def copy_in_pool(times):
+    """Use new connection objects in a thread of this module, one after the other."""
+
+    def ask():
+        for _ in range(times):
+            one = connections["default"].copy()
+            one.ensure_connection()
+            one.close()
+
+    THREADS.submit(ask).result()
+
+
+IS_LATER = threading.Event()
+
+
+@task
+def start_thread_later():
+    """Start a thread in the context of this attempt, once ``IS_LATER`` is set, from a thread of this module."""
+
+    def start():
+        IS_LATER.wait(60)
+        thread = threading.Thread(target=int)
+        thread.start()
+        thread.join()
+
+    THREADS.submit(contextvars.copy_context().run, start)
+
+
+@task(max_attempts=1)
+def fork_in_thread(sql):
+    """Return what a statement finds in a new thread before and after that forks; the child has nothing to do."""
+    found = []
+
+    def ask():
+        found.append(see_mine(sql))
+        if child := os.fork():
+            os.waitpid(child, 0)
+            found.append(see_mine(sql))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    thread.join()
+    return found
 
 
 @task(max_attempts=1)
