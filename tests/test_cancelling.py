@@ -14,6 +14,7 @@ from probe import tasks
 
 from django_txtasks import CancelResult, cancel_task, signals
 from django_txtasks.cancel_requests import CancelRequests
+from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config
 from django_txtasks.exceptions import InvalidArguments, TaskCancelled
 from django_txtasks.inspection.explain import explain
@@ -267,10 +268,34 @@ def test_a_failure_is_not_followed_by_another_attempt(quick):
         tasks.released.set()
         helpers.wait_until(lambda: helpers.row(handle.id).status == Status.PENDING)
     (reason, *_) = explain("default", handle.id)
-    assert reason.gate == "expired"
+    assert reason.gate == "cancelled"
     assert "It was cancelled" in reason.text
     helpers.execute("UPDATE txtasks_task SET run_after = enqueued_at")
     nothing_starts(handle)
+
+
+@pytest.mark.parametrize("stays", [0, 1], ids=["gone", "kept"])
+def test_a_cleaner_counts_what_was_asked_to_stop_as_cancelled(stays, txtasks):
+    txtasks(keep_finished=timedelta(days=stays))
+    asked, _, attempt = claimed_and_asked()
+    recorded(Ended(attempt=attempt, arrow=Arrow.RELEASE))
+    expired = [tasks.note.using(expires=0.001).enqueue() for _ in range(2)]
+    helpers.wait_until(lambda: reasons(expired[-1]) == ["expired"])
+    assert reasons(asked) == ["cancelled"]
+    counts = Cleaner(get_config()).run_once()
+    assert (counts["expired"], counts["cancelled"]) == (2, 1)
+
+
+def test_a_cleaner_counts_no_lost_claim_as_retried_that_was_asked_to_stop():
+    handle, worker, _ = claimed_and_asked(tasks.slow_once, "slow")
+    helpers.execute("UPDATE txtasks_worker SET lost = TRUE WHERE id = %s", worker.hex)
+    counts = +Cleaner(get_config()).run_once()
+    assert counts == {"cancelled": 1}
+    assert cancelled(handle)
+
+
+def reasons(handle):
+    return [one.gate for one in explain("default", handle.id)][:1]
 
 
 def test_a_claim_that_is_given_back_does_not_start():

@@ -266,7 +266,7 @@ def test_the_oldest_rows_are_left_alone_for_a_while_once_they_are_dear():
     removal = Removal(remove, lambda: "recent", clock, lambda error: None)
     for _ in range(3):
         removal.begin()
-        assert removal.batch() == (0, False)
+        assert removal.batch() == ([], False)
     dear[0] = False
     clock.now += REST_SECONDS
     for _ in range(2):
@@ -288,9 +288,9 @@ def test_if_the_oldest_rows_cannot_be_looked_at_in_time_the_recent_ones_are():
     removal = Removal(remove, lambda: "recent", Clock(), told.append)
     removal.begin()
     assert [removal.batch(), removal.batch(), removal.batch()] == [
-        (0, True),
-        (1, False),
-        (1, False),
+        ((), True),
+        ([(1,)], False),
+        ([(1,)], False),
     ]
     assert asked == [None, "recent", "later"]
     assert "statement timeout" in str(*told)
@@ -393,7 +393,7 @@ def test_a_walk_past_many_rows_that_have_to_stay_goes_on_in_the_next_pass_and_th
 
     removal = Removal(remove, lambda: "recent", clock, lambda error: None)
     removal.begin()
-    assert [removal.batch(), removal.batch()] == [(0, True), (0, True)]
+    assert [removal.batch(), removal.batch()] == [([], True), ([], True)]
     removal.begin()  # the interval was over
     while removal.batch()[1]:
         pass

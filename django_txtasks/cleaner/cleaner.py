@@ -35,7 +35,9 @@ from django_txtasks.lifecycle.transactions import own_transaction, repeated
 from django_txtasks.outage import Outage
 from django_txtasks.retry import backoff
 
-NAMES = ("lost", "retried", "buried", "expired", "renotified", "pruned", "scheduled")
+NAMES = (
+    "lost", "retried", "buried", "expired", "cancelled", "renotified", "pruned", "scheduled",
+)  # fmt: skip
 PIECE_SECONDS = 0.25
 """Seconds of work on a pass until it looks at the workers again."""
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from django.db import DatabaseError
 
@@ -53,8 +54,8 @@ class Removal:
         if self._has_ended and self._clock() >= self._rests_until:
             self._place, self._is_whole, self._has_ended = None, True, False
 
-    def batch(self) -> tuple[int, bool]:
-        """Look at a batch; return how many rows were removed, and whether there may be more.
+    def batch(self) -> tuple[Sequence[Any], bool]:
+        """Look at a batch; return the rows that were removed, and say if there may be more.
 
         Raises:
             DatabaseError: it failed, and not because looking for the oldest rows took too long.
@@ -67,7 +68,7 @@ class Removal:
                 raise
             self._tell(error)
             self._rest_after(0.0)
-            return 0, True
+            return (), True
         seconds = self._clock() - began
         self._spent += seconds * (1 - len(removed.rows) / max(1, removed.looked))
         self._place = removed.place or place
@@ -78,7 +79,7 @@ class Removal:
             if self._is_whole and self._spent > SLOW_LOOK_SECONDS:
                 self._rest_after(self._spent)
             self._spent = 0.0
-        return len(removed.rows), not self._has_ended
+        return removed.rows, not self._has_ended
 
     def _rest_after(self, seconds: float) -> None:
         self._is_whole = False

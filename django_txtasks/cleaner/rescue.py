@@ -163,7 +163,8 @@ class Rescue:
         self._tried.discard(task_id)
         for event, facts in cleaning.events_of(orphan, recovered.ended):
             self._emit(event, **facts)
-        counts[COUNTED[recovered.ended.arrow]] += 1
+        if not (orphan.was_asked and recovered.ended.arrow is Arrow.RETRY):
+            counts[COUNTED[recovered.ended.arrow]] += 1  # else it is counted when it is cancelled
         if recovered.ended.arrow is Arrow.BURY:
             return recovered.follow_ups
         return [*recovered.follow_ups, (task_id, orphan.attempt.queue_name)]

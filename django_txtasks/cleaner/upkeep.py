@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -16,7 +16,7 @@ from django_txtasks.cleaner.removal import Removal
 from django_txtasks.cleaner.renotifier import Notify, Renotifier
 from django_txtasks.conf import Config, Pruned
 from django_txtasks.lifecycle import batches, cleaners, cleaning, lanes, names, once, steps, workers
-from django_txtasks.lifecycle.cleaning import Place, Removed
+from django_txtasks.lifecycle.cleaning import Expired, Place, Removed
 from django_txtasks.lifecycle.database_errors import is_repeatable, text_of, took_too_long
 from django_txtasks.lifecycle.transactions import own_transaction
 
@@ -28,6 +28,8 @@ KEEP_BATCHES = timedelta(days=1)
 """How long ended batches are kept where finished tasks are for less."""
 
 Emit = Callable[..., None]
+Count = Callable[[Iterable[Any]], Counter[str]]
+"""Counts removed rows by what became of them."""
 
 
 class Upkeep:
@@ -53,10 +55,10 @@ class Upkeep:
         self._config, self._alias, self._clock = config, alias, clock
         self._emit, self._skip, self._notify = emit, skip, notify
         self._renotifier = None if notify is None else Renotifier(config, alias, notify)
-        self._removals = [self._removal("expired", self._expire, self._lately)]
+        self._removals = [self._removal("expired", _unstarted, self._expire, self._lately)]
         for what in config.pruned:
             prune, lately = partial(self._prune, what), partial(self._lately, what.age)
-            self._removals.append(self._removal("pruned", prune, lately))
+            self._removals.append(self._removal("pruned", _pruned, prune, lately))
         self._running_long: set[tuple[uuid.UUID, int]] = set()
         self._last_with_steps = steps.FIRST_TASK  # looked at so far
         self._undeclared: dict[
@@ -80,11 +82,11 @@ class Upkeep:
         busy = self._removals
         while busy and self._clock() <= end:
             left = []
-            for name, removal in busy:
-                count, more = removal.batch()
+            for count, removal in busy:
+                rows, more = removal.batch()
                 if more:
-                    left.append((name, removal))
-                yield Counter({name: count})
+                    left.append((count, removal))
+                yield count(rows)
             busy = left
 
     def forget(self) -> Iterator[Counter[str]]:
@@ -179,14 +181,15 @@ class Upkeep:
     def _removal(
         self,
         name: str,
+        count: Count,
         remove: Callable[[Place | None], Removed],
         recent: Callable[[], Place],
-    ) -> tuple[str, Removal]:
+    ) -> tuple[Count, Removal]:
         def tell(error: DatabaseError) -> None:
             what = f"looking for the oldest rows ({name}): {text_of(error)}"
             self._emit(signals.step_put_off, database=self._alias, error=what)
 
-        return name, Removal(remove, recent, self._clock, tell)
+        return count, Removal(remove, recent, self._clock, tell)
 
     def _expire(self, since: Place | None) -> Removed:
         with self._transaction():
@@ -208,3 +211,11 @@ class Upkeep:
 
     def _transaction(self) -> Any:
         return own_transaction(self._alias, limit=self._config.lease / 2, in_order=True)
+
+
+def _unstarted(rows: Iterable[Expired]) -> Counter[str]:
+    return Counter("cancelled" if row.was_asked else "expired" for row in rows)
+
+
+def _pruned(rows: Iterable[Any]) -> Counter[str]:
+    return Counter(pruned=len(list(rows)))

@@ -159,10 +159,12 @@ def _in_the_way(alias: str, task: Any) -> Iterator[Reason]:
     """Yield each condition of a claim that this row does not meet, then what workers lack."""
     if task.expires_at is not None and task.expires_at <= task.now:
         if task.cancel_asked_at is not None:
+            gate = "cancelled"
             text = f"It was cancelled at {_time(task.cancel_asked_at)}; a cleaner removes it."
         else:
+            gate = "expired"
             text = f"It has expired at {_time(task.expires_at)}; a cleaner cancels it."
-        yield Reason("expired", text, "Enqueue it again.")
+        yield Reason(gate, text, "Enqueue it again.")
     if task.run_after is None:  # as on SQLite, of what nobody can read as a time
         yield Reason("unsound", "Its run_after is no time.", "Correct the row by hand.")
     elif task.run_after > task.now:
