@@ -187,7 +187,7 @@ def check_tables(*, databases: Sequence[str] | None = None, **_: Any) -> list[Ch
     """Tables and versions, where the server can be reached; a server that is down is no finding.
 
     Missing tables are a warning: any command that makes these checks may be the one that creates the tables,
-    whatever its name is.
+    whatever its name is. They are no finding where nothing was migrated yet.
     """
     return [
         Warning(found.msg, hint=f"{found.hint} {MAY_MIGRATE}", id="txtasks.W029")
@@ -195,7 +195,18 @@ def check_tables(*, databases: Sequence[str] | None = None, **_: Any) -> list[Ch
         else found
         for alias in databases or []
         for found in refusals(alias)
+        if found.id != MISSING or _was_migrated(alias)
     ]
+
+
+def _was_migrated(alias: str) -> bool:
+    """Say whether any app was migrated there."""
+    from django.db.migrations.recorder import MigrationRecorder  # not before somebody asks
+
+    try:
+        return MigrationRecorder(connections[alias]).has_table()
+    except OperationalError:  # the server has gone down
+        return False
 
 
 def refusals(alias: str) -> list[CheckMessage]:

@@ -30,6 +30,28 @@ def test_a_command_of_another_name_makes_the_tables_in_a_process_of_its_own(
     assert "txtasks_task" in helpers.tables_of("second")
 
 
+@pytest.fixture
+def site_without_our_tables(second_database):
+    """A site that has migrated other apps."""
+    call_command("migrate", "contenttypes", database="second", verbosity=0)
+
+
+def test_a_first_migrate_warns_of_no_missing_tables(capsys):
+    """Nothing was migrated yet, and each app lacks its tables."""
+    assert run_checks(databases=["second"]) == run_checks()
+    call_command("migrate", database="second", skip_checks=False, verbosity=0)
+    assert "no table" not in capsys.readouterr().err
+    assert "txtasks_task" in helpers.tables_of("second")
+
+
+@pytest.mark.once
+def test_a_first_migrate_in_a_process_of_its_own_warns_of_nothing(processes, second_database):
+    made = processes.start("migrate", "--database=second", env=second_database)
+    assert made.wait(helpers.PATIENCE) == 0
+    assert "no table" not in processes.log_of(made)
+
+
+@pytest.mark.usefixtures("site_without_our_tables")
 def test_a_deployment_that_asks_for_warnings_hears_of_missing_tables(capsys):
     call_command("check", databases=["second"])
     said = capsys.readouterr().err
@@ -44,6 +66,7 @@ def test_a_command_that_needs_the_tables_refuses_to_start_without_them(command):
         call_command(*command.split(), "--database=second")
 
 
+@pytest.mark.usefixtures("site_without_our_tables")
 @pytest.mark.parametrize("name", ["migrate", "migrate_everything", "check", ""])
 def test_no_check_asks_for_the_name_of_the_command(monkeypatch, name):
     """A name says nothing of what a command does."""
