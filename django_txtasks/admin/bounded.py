@@ -40,12 +40,12 @@ class ReadOrder:
 
     Attributes:
         index: its name; PRIMARY = that of the primary key.
-        order: its columns as ORDER BY names them, without those of one value (MariaDB would sort then); also the
-            order of the list.
+        order: its columns as ORDER BY names them, without those of one value (MariaDB would sort then).
         where: which rows are in it, as a condition in SQL, without parameters.
         queue: only rows of this queue, and of this lane: the index begins with ``(status, lane, queue_name)``.
         lane: only rows of this lane; empty = in none.
         note: which rows come first, for people.
+        list_order: order of the list, if it is not that of the index.
     """
 
     index: str
@@ -54,6 +54,7 @@ class ReadOrder:
     where: str = ""
     queue: str | None = None
     lane: str | None = None
+    list_order: tuple[str, ...] = ()
 
     def as_sql(self, connection: Any, table: str, columns: str) -> tuple[str, list[Any]]:
         """Return the SELECT of at most one row more than ``MAX_ROWS``."""
@@ -84,6 +85,13 @@ class ReadOrder:
 
 _PENDING: tuple[str, ...] = ("lane", "queue_name", "priority", "run_after", "id")
 NEWEST = ReadOrder("PRIMARY", ("-id",), _("the newest"))
+# No index has the time of the enqueue: PostgreSQL would write an entry with the insert of each task, its claim and
+# each retry.
+NEWEST_TASKS = ReadOrder(
+    "PRIMARY", ("-id",),
+    _("those with the highest ids, which are the newest ones unless raw SQL chose their ids at random"),
+    list_order=("-enqueued_at", "-id"),
+)  # fmt: skip
 LAST_FINISHED = ReadOrder("txtasks_finished_at", ("-finished_at",), _("the last to finish"))
 CLAIMED = ReadOrder(
     "txtasks_claimed", ("worker",), _("those of the first workers"),
@@ -107,7 +115,7 @@ def order_of_tasks(chosen: Mapping[str, Any]) -> ReadOrder:
         return CLAIMED
     if state == Status.PENDING or chosen.get("due"):
         return _order_of_pending(chosen)
-    return NEWEST
+    return NEWEST_TASKS
 
 
 def _order_of_pending(chosen: Mapping[str, Any]) -> ReadOrder:
@@ -139,7 +147,8 @@ class _Rows(BaseTable):
 # that filters and orders name; of another table its id
 COLUMNS = {
     "txtasks_task": (
-        "id, task_name, queue_name, lane, priority, status, run_after, started_at, timeout, worker"
+        "id, task_name, queue_name, lane, priority, status, enqueued_at, run_after, started_at, timeout, "
+        "worker"
     ),
     "txtasks_finishedtask": "id, task_name, queue_name, outcome, finished_at",
     "txtasks_worker": "id, host, pid",
@@ -149,7 +158,8 @@ COLUMNS = {
 
 def first_rows(queryset: QuerySet[Any], order: ReadOrder) -> QuerySet[Any]:
     """Return the ids of a queryset, as far as they are among the first rows in an order."""
-    keys = order.order if "id" in order.order[-1] else (*order.order, "-id")
+    keys = order.list_order or order.order
+    keys = keys if "id" in keys[-1] else (*keys, "-id")
     ids: QuerySet[Any] = queryset.order_by(*keys).values_list("pk", flat=True)
     table = ids.model._meta.db_table
     alias = ids.query.get_initial_alias()
