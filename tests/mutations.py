@@ -184,7 +184,8 @@ MUTANTS = [
            {"will = %(will)s\n     WHERE id = %(worker)s AND NOT lost":
             "will = %(will)s\n     WHERE id = %(worker)s"}, "test_lifecycle.py", BOTH),
     Mutant("a turn obeys the beat's answer", "worker/registration.py",
-           {"            raise DeclaredLost\n\n    def beat_alone": "            pass\n\n    def beat_alone"},
+           {"        if beat is None:\n            raise DeclaredLost\n":
+            "        beat = beat or workers.Beat()\n"},
            "test_turn_writer.py"),
     Mutant("the beat is in the claim's transaction", "worker/turn_writer.py",
            {"            self.registration.beat(slots.running, connected)\n":
@@ -467,6 +468,13 @@ MUTANTS = [
     Mutant("a beat under a new will clears the suspicion", "lifecycle/statements.py",
            {"suspected_at = CASE WHEN will = %(will)s THEN suspected_at END, ": ""},
            "test_two_signals.py"),
+    Mutant("a suspected worker writes a new will", "worker/turn_writer.py",
+           {"        self.registration.heed(is_suspected=result.is_suspected)\n": ""},
+           "test_forged_wills.py", BOTH),
+    Mutant("a suspected worker whose turns are several statements, too", "worker/registration.py",
+           {"        self.heed(is_suspected=beat.is_suspected)\n": ""}, "test_forged_wills.py", BOTH),
+    Mutant("new wills for suspicions are written seldom", "broker/will.py",
+           {"if now - self._renewed_at >= RENEW_PAUSE_SECONDS:": "if True:"}, "test_forged_wills.py"),
     Mutant("a lost worker's frozen sessions are ended", "cleaner/cleaner.py",
            {"sessions.end(self.alias, worker.sessions)": "pass"}, "test_two_signals.py"),
     Mutant("no session of another database or role is ended", "lifecycle/statements.py",

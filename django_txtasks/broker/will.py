@@ -25,6 +25,8 @@ from django_txtasks.conf import Config
 
 RENEW_AFTER_SECONDS = 300.0
 """Seconds after which a new will takes its place: RabbitMQ closes channels that do not acknowledge for 30 min."""
+RENEW_PAUSE_SECONDS = 1.0
+"""Least seconds between two wills that a suspicion asks for: each has a queue, which stays for a minute."""
 PREFETCH_WILLS = 100
 RETURN_TIMEOUT_SECONDS = 2.0
 """Seconds after which a will that RabbitMQ did not return is written again."""
@@ -49,6 +51,7 @@ class LastWillHolder(Listener):
         self._held: tuple[uuid.UUID, int] | None = None
         self._tag = 0
         self._written_at = 0.0
+        self._renewed_at = float("-inf")
 
     def number_for(self, worker: uuid.UUID) -> int:
         """Return the number of the will that RabbitMQ holds for this worker; 0 = none yet."""
@@ -57,6 +60,13 @@ class LastWillHolder(Listener):
             self.soon(self.channel, self.follow)
         held = self._held
         return held[1] if held is not None and held[0] == worker else 0
+
+    def renew(self) -> None:
+        """Have the thread write a new will in place of the one that is held, RENEW_PAUSE_SECONDS apart."""
+        now = time.monotonic()
+        if now - self._renewed_at >= RENEW_PAUSE_SECONDS:
+            self._renewed_at = now
+            self.soon(self.channel, self._renew)
 
     def prepare(self, channel: Any) -> Any:
         """Declare the cleaners' queue; without it a will would vanish."""
@@ -103,6 +113,10 @@ class LastWillHolder(Listener):
         self.channel.basic_consume(name, self._receive)
         transient = pika.BasicProperties(content_type="application/json", delivery_mode=1)
         self.channel.basic_publish("", name, topology.encode_will(*self._written), transient)
+
+    def _renew(self) -> None:
+        if self._held is not None:
+            self._write(self._held[0])
 
     def _receive(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
         """Keep it, un-acknowledged."""

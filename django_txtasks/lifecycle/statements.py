@@ -665,12 +665,16 @@ REGISTER = """
 # First in every transaction that claims: its row lock is what LOSE waits for, and 0 rows tell a
 # worker that was declared lost that it may not claim under this id. A beat under a new will clears
 # the suspicion that the old one raised; MariaDB reads the will after its assignment, so it comes last.
+# Each way of beating also tells a worker that it is suspected: it lives, so it writes a new will at once.
 BEAT = """
     UPDATE txtasks_worker SET beat = beat + 1, seen_at = {now}, running = %(running)s, listening = %(listening)s,
            sessions = %(sessions)s,
            suspected_at = CASE WHEN will = %(will)s THEN suspected_at END, will = %(will)s
      WHERE id = %(worker)s AND NOT lost
 """
+IS_SUSPECTED = "suspected_at IS NOT NULL"
+# The beat holds this lock already. A look without a lock would begin the transaction's snapshot on MariaDB.
+SUSPECTED_WORKER = f"SELECT {IS_SUSPECTED} FROM txtasks_worker WHERE id = %(worker)s {{lock}}"
 LIVING_WORKERS = """
     SELECT id, beat, lease, host, pid, sessions, suspected_at IS NOT NULL FROM txtasks_worker WHERE NOT lost
 """

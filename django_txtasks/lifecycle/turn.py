@@ -246,6 +246,7 @@ class TurnResult:
         leaves_keys: it has left them to the next turn.
         keys_wait: it has claimed nothing, and some rows, or the keys of some, are in other hands.
         lanes: what it has learned of lanes, if it has served them.
+        is_suspected: see ``workers.Beat``.
     """
 
     rest: Capacity
@@ -265,6 +266,7 @@ class TurnResult:
     leaves_keys: bool = False
     keys_wait: bool = False
     lanes: Any = None
+    is_suspected: bool = False
 
     @property
     def has_more(self) -> bool:

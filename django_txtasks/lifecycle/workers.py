@@ -8,7 +8,9 @@ import socket
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
+
+from django.db import connections
 
 from django_txtasks.lifecycle import processes, statements
 from django_txtasks.lifecycle.execute import execute, fetch
@@ -20,6 +22,16 @@ PAUSES, LANES = 1, 2
 """What workers may know of, each with what comes before it: paused queues; lanes."""
 PROTOCOL = LANES
 """What workers of this release know of, which stands in their rows."""
+
+
+class Beat(NamedTuple):
+    """A beat that was written.
+
+    Attributes:
+        is_suspected: a last will under the number of this beat was delivered to a cleaner.
+    """
+
+    is_suspected: bool = False
 
 
 def register(
@@ -67,8 +79,8 @@ def beat(
     listening: bool | None,
     will: int = 0,
     slot_sessions: Sequence[str] = (),
-) -> bool:
-    """Renew the lease. False = declared lost: roll back and claim nothing under this id.
+) -> Beat | None:
+    """Renew the lease. None = declared lost: roll back and claim nothing under this id.
 
     Args:
         will: number of the last will that RabbitMQ holds; 0 = none.
@@ -77,7 +89,14 @@ def beat(
     state = state_of(
         alias, running=running, listening=listening, will=will, slot_sessions=slot_sessions
     )
-    return execute(alias, statements.BEAT, worker=worker, **state) == 1
+    if connections[alias].vendor == "postgresql":
+        sql = f"{statements.BEAT} RETURNING {statements.IS_SUSPECTED}"
+        return next((Beat(row[0]) for row in fetch(alias, sql, worker=worker, **state)), None)
+    if not execute(alias, statements.BEAT, worker=worker, **state):
+        return None
+    # a worker without a last will is never suspected
+    rows = fetch(alias, statements.SUSPECTED_WORKER, worker=worker) if will else []
+    return Beat(any(bool(suspected) for (suspected,) in rows))
 
 
 def state_of(

@@ -25,6 +25,9 @@ class LastWillHolder(Protocol):
     def number_for(self, worker: uuid.UUID) -> int:
         """Return the number of the will that is held for this worker; 0 = none yet."""
 
+    def renew(self) -> None:
+        """Write a will of a new number in place of the one that is held."""
+
 
 class Registration:
     """This process as a worker. After it was declared lost it goes on under a new id.
@@ -94,8 +97,20 @@ class Registration:
         Raises:
             DeclaredLost: it must roll back.
         """
-        if not workers.beat(self._alias, self.me, **self._facts(running, connected)):
+        beat = workers.beat(self._alias, self.me, **self._facts(running, connected))
+        if beat is None:
             raise DeclaredLost
+        self.heed(is_suspected=beat.is_suspected)
+
+    def heed(self, *, is_suspected: bool) -> None:
+        """Have a new will written where a beat found this worker suspected.
+
+        The worker lives, so the suspicion is false: somebody forged the will, or its connection was cut. A new
+        number makes the old will void, and the beat under it clears the suspicion. Otherwise any later cut of the
+        database session would be taken for the worker's end, until the next regular renewal.
+        """
+        if is_suspected and self.last_will is not None:
+            self.last_will.renew()
 
     def beat_alone(self) -> bool:
         """A turn that fails again and again must not cost a living worker its lease. False = it cannot beat."""

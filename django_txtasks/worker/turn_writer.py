@@ -186,6 +186,7 @@ class TurnWriter:
         )
         if result is None:
             raise DeclaredLost
+        self.registration.heed(is_suspected=result.is_suspected)
         result = self._scanned(result)
         self._note_keys(result)
         self._has_unheld = bool(result.recorded.busy)

@@ -45,7 +45,7 @@ class Package:
         return workers.register(ALIAS, queues=["default"], threads=1, listening=None, lease=lease)
 
     def beat(self, worker):
-        return workers.beat(ALIAS, worker, running=0, listening=None)
+        return workers.beat(ALIAS, worker, running=0, listening=None) is not None
 
     def turn(self, worker, ended, queues, limit, *, keep):
         """As a worker's turn: beat, record, claim, commit. In one statement where it can be."""

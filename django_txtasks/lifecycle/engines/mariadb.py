@@ -11,6 +11,7 @@ import functools
 import operator
 import uuid
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -62,7 +63,7 @@ def turn(
     alias = subscription.alias
     sql, params = _looking(subscription, worker, state, request, ended)
     with rolled_back_on_error(alias):
-        ((is_alive,),), *results = fetch_results(alias, sql, **params)
+        ((is_alive, is_suspected),), *results = fetch_results(alias, sql, **params)
         if not is_alive:
             return None
         recorded = _recorded(ended, results.pop(0)) if ended else Recorded()
@@ -80,7 +81,8 @@ def turn(
             for rows in fetch_results(alias, sql, **params):
                 known |= {as_uuid(task_id) for (task_id,) in rows}
     filled = sum(map(len, results)) == request.capacity.width
-    return _result(request, seen, admission, recorded, known, filled=filled)
+    result = _result(request, seen, admission, recorded, known, filled=filled)
+    return replace(result, is_suspected=True) if is_suspected else result
 
 
 # -- what it asks ---------------------------------------------------------------------------------
@@ -90,13 +92,14 @@ _NO_PRIORITY = "-32769"
 
 # The beat comes first, as in each transaction that claims. What follows is what ``portable`` asks, in its order.
 _LOOKING = f"""BEGIN NOT ATOMIC
-    DECLARE is_alive, room, is_paused, head<heads> INT;
+    DECLARE is_alive, is_suspected, room, is_paused, head<heads> INT;
     DECLARE mark_time DATETIME(6);
     SET room = %(room)s;
     START TRANSACTION;
     {statements.BEAT};
     SET is_alive = ROW_COUNT();
-    SELECT is_alive;
+    IF is_alive THEN {statements.SUSPECTED_WORKER.replace("FROM", "INTO is_suspected FROM", 1)}; END IF;
+    SELECT is_alive, is_suspected;
     IF is_alive THEN <parts> ELSE ROLLBACK; END IF;
 END"""
 _CHOOSING = (

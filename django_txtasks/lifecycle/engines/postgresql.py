@@ -138,7 +138,7 @@ def _read(
     ended: Sequence[Ended],
 ) -> TurnResult:
     """Read the rows of ``statement_of_turn``."""
-    (finished, attempts, known, *_), *_ = rows
+    (finished, attempts, known, is_suspected, *_), *_ = rows
     rows_found = _found(rows)
     ready = [one.candidate for one in rows_found if one.candidate.wait <= 0]
     due = [one.attempt_of(worker) for one in ready if one.merge_key is None and not one.lane]
@@ -175,14 +175,15 @@ def _read(
         has_scanned=request.scan is not None,
         has_keys=has_keys,
         leaves_keys=has_keys,
+        is_suspected=bool(is_suspected),
     )
 
 
 def _found(rows: Iterable[tuple[Any, ...]]) -> list[found.Found]:
     return [
-        found.Found(is_taken=row[3], priority=row[5], candidate=Candidate._make(row[6:]))
+        found.Found(is_taken=row[4], priority=row[6], candidate=Candidate._make(row[7:]))
         for row in rows
-        if len(row) > 4 and row[4] is not None  # its place
+        if len(row) > 5 and row[5] is not None  # its place
     ]
 
 
@@ -264,7 +265,8 @@ _CLAIM = f""",
            AND TRIM(status) = 'pending'
         RETURNING id
     )"""
-_HAS_BEATEN = "SELECT id FROM txtasks_worker WHERE id = %(worker)s AND NOT lost"
+_OF_BEAT = f"id, {statements.IS_SUSPECTED} AS is_suspected"
+_HAS_BEATEN = f"SELECT {_OF_BEAT} FROM txtasks_worker WHERE id = %(worker)s AND NOT lost"
 
 
 @functools.cache
@@ -279,19 +281,20 @@ def statement_of_turn(
 ) -> str:
     """Return the statement of a turn.
 
-    Its first row begins with what it has finished, ids and attempts, and with those of the hinted ids that
-    have a row. Each row goes on with one that was looked at: if it was taken, its place, the priority that a
-    scan has found it by, and its columns. What a scan finds comes first, in its order.
+    Its first row begins with what it has finished, ids and attempts, with those of the hinted ids that have a
+    row, and with whether the worker is suspected. Each row goes on with one that was looked at: if it was taken,
+    its place, the priority that a scan has found it by, and its columns. What a scan finds comes first, in its
+    order.
 
     Args:
         beats: else a statement before it, in the same transaction, has beaten.
     """
-    beat = f"{statements.BEAT} RETURNING id" if beats else _HAS_BEATEN
+    beat = f"{statements.BEAT} RETURNING {_OF_BEAT}" if beats else _HAS_BEATEN
     with_ = [f"WITH beat AS ({beat})"]
     if finish:
         with_.append(_finishing(keep=keep))
     ids, attempts = (_GONE_IDS, _GONE_ATTEMPTS) if finish else ("NULL", "NULL")
-    once = [ids, attempts, _KNOWN if hints else "NULL"]
+    once = [ids, attempts, _KNOWN if hints else "NULL", "is_suspected"]
     if not (scan or hints):
         return " ".join([*with_, "SELECT", ", ".join(once), "FROM beat"])
     with_.append(_choosing(scan=scan, recent=recent, hints=hints))
