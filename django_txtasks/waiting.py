@@ -8,10 +8,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import functools
+import queue
+import threading
 import time
 import uuid
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 from weakref import WeakKeyDictionary
 
@@ -19,6 +21,7 @@ from asgiref.sync import sync_to_async
 from django.db import InterfaceError, OperationalError, connections
 
 from django_txtasks.conf import get_config
+from django_txtasks.event_queue import close_connections
 from django_txtasks.exceptions import ResultTimeout, ResultUnavailable, TaskFailed
 from django_txtasks.lifecycle import sessions, standing
 from django_txtasks.lifecycle.database_errors import text_of
@@ -176,7 +179,8 @@ class _Thread:
     """The thread of a lookout, with a session of its own: it ends with the lookout.
 
     No thread of Django's or asgiref's: those of requests end with these, and the session of the one that is left,
-    which serves all code outside of requests, is closed and checked by nobody.
+    which serves all code outside of requests, is closed and checked by nobody. No thread of an executor, because
+    Python waits for such threads at the end of a process, and this one may be stuck.
 
     Attributes:
         is_stuck: a look has taken too long; the thread ends when that does.
@@ -184,14 +188,17 @@ class _Thread:
 
     def __init__(self, alias: str, looks: _Looks) -> None:
         self._alias, self._looks = alias, looks
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix="txtasks-results")
+        self._loop = asyncio.get_running_loop()
+        self._asked: queue.SimpleQueue[_Question | None] = queue.SimpleQueue()
         self.is_stuck = False
+        threading.Thread(target=self._run, name="txtasks-results", daemon=True).start()
 
     async def ends_of(self, ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, End]:
         """Look in the thread; see ``_Looks.ends_of``."""
-        looking = asyncio.get_running_loop().run_in_executor(self._executor, self._look, ids)
+        answer: asyncio.Future[dict[uuid.UUID, End]] = self._loop.create_future()
+        self._asked.put((ids, answer))
         try:
-            return await asyncio.wait_for(looking, ANSWER_SECONDS)
+            return await asyncio.wait_for(answer, ANSWER_SECONDS)
         except asyncio.TimeoutError:
             self.is_stuck = True
             self.end()
@@ -200,9 +207,21 @@ class _Thread:
 
     def end(self) -> None:
         """Have the session closed and the thread end, and do not wait for that."""
-        with contextlib.suppress(RuntimeError):  # Python is ending, or it was told before
-            self._executor.submit(connections.close_all)
-        self._executor.shutdown(wait=False)
+        self._asked.put(None)
+
+    def _run(self) -> None:
+        while (asked := self._asked.get()) is not None:
+            with contextlib.suppress(RuntimeError):  # the event loop is closed
+                self._loop.call_soon_threadsafe(self._found(*asked))
+        close_connections()
+
+    def _found(self, ids: Sequence[uuid.UUID], answer: asyncio.Future[Any]) -> Callable[[], None]:
+        """Look, and return what gives the answer to the event loop."""
+        try:
+            ends = self._look(ids)
+        except Exception as error:
+            return functools.partial(_give, answer, answer.set_exception, error)
+        return functools.partial(_give, answer, answer.set_result, ends)
 
     def _look(self, ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, End]:
         session = connections[self._alias]
@@ -210,6 +229,15 @@ class _Thread:
         if session.connection is not None and time.monotonic() >= sessions.end_of_age(session):
             sessions.close(session)
         return self._looks.ends_of(ids)
+
+
+_Question = tuple[Sequence[uuid.UUID], "asyncio.Future[dict[uuid.UUID, End]]"]
+"""Tasks to look for, and where their ends go."""
+
+
+def _give(answer: asyncio.Future[Any], give: Callable[[Any], None], what: Any) -> None:
+    if not answer.done():  # the caller has given up
+        give(what)
 
 
 _of_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Lookout]] = WeakKeyDictionary()

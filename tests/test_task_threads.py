@@ -116,7 +116,7 @@ def test_a_thread_that_makes_connection_objects_keeps_none_of_them(pool):
 
 
 def objects():
-    return sum(isinstance(one, type(connection)) for one in gc.get_objects())
+    return sum(isinstance(one, type(connections["default"])) for one in gc.get_objects())
 
 
 def test_a_thread_that_starts_after_the_end_of_its_attempt_leaves_nothing(pool, monkeypatch):

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import subprocess
+import sys
 import threading
 from contextlib import contextmanager
 
@@ -194,7 +196,7 @@ def test_who_waits_in_vain_hears_that_the_database_was_away(kind):
     found, looked = [], threading.Event()
 
     async def look():
-        waiter = asyncio.create_task(handle.aresult(3))
+        waiter = asyncio.create_task(handle.aresult(8))
         while not looks():
             await asyncio.sleep(0.01)
         looked.set()
@@ -207,7 +209,7 @@ def test_who_waits_in_vain_hears_that_the_database_was_away(kind):
         try:
             connection.ensure_connection()
             looked.set() if kind == "sync" else None
-            handle.result(3) if kind == "sync" else asyncio.run(look())
+            handle.result(8) if kind == "sync" else asyncio.run(look())
         except Exception as error:
             found.append(error)
         finally:
@@ -244,3 +246,50 @@ def test_a_connection_that_was_dropped_without_a_word_keeps_nobody_waiting(
         finish(handle)
         waiter.join(60)
     assert found == [7]
+
+
+WAIT = """
+import asyncio, sys, uuid
+import django
+django.setup()
+from django.db import connections
+from django_txtasks import ResultTimeout, aget_handle, waiting
+waiting.ANSWER_SECONDS = 0.5
+connections.settings["default"].update(HOST="127.0.0.1", PORT=sys.argv[1])
+looked, ends_of = [], waiting.standing.ends_of
+def look(*args):
+    try:
+        return ends_of(*args)
+    finally:
+        looked.append(args)
+waiting.standing.ends_of = look
+async def wait():
+    waiter = asyncio.create_task((await aget_handle(uuid.UUID(sys.argv[2]))).aresult(timeout=3))
+    while not looked:
+        await asyncio.sleep(0.01)
+    print("looks", flush=True)
+    try:
+        await waiter
+    except ResultTimeout:
+        print("ends", flush=True)
+asyncio.run(wait())
+"""
+
+
+@has_server
+def test_a_connection_that_was_dropped_without_a_word_keeps_no_process_from_its_end(processes):
+    """A server that was stopped would otherwise stay until TCP gives the connection up."""
+    handle = enqueue_task(tasks.give, 7)
+    with through_proxy() as proxy:
+        command = [sys.executable, "-c", WAIT, str(proxy.port), str(handle.id)]
+        with subprocess.Popen(
+            command, env=processes._environment(), stdout=subprocess.PIPE, text=True
+        ) as process:
+            try:
+                assert process.stdout.readline() == "looks\n"
+                for pair in list(proxy._pairs):
+                    pair.up = lambda data: True  # and passes nothing on
+                assert process.stdout.readline() == "ends\n"
+                assert process.wait(60) == 0
+            finally:
+                process.kill()
