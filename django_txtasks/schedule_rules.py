@@ -225,6 +225,14 @@ def last_tick(rule: Rule, moment: datetime) -> datetime | None:
     return None
 
 
+def number_of_ticks(rule: Rule, begin: datetime, end: datetime) -> int:
+    """Count the ticks after ``begin`` and up to ``end``; with cron at most ``MOST_CAUGHT_UP``."""
+    if rule.every is not None:
+        return (end - EPOCH) // rule.every - (begin - EPOCH) // rule.every
+    ticks = islice(ticks_after(rule, begin), MOST_CAUGHT_UP)
+    return sum(1 for _ in takewhile(lambda tick: tick <= end, ticks))
+
+
 def due_ticks(
     rule: Rule, next_at: datetime, now: datetime, *, catch_up: str, grace: timedelta | None
 ) -> Due:

@@ -556,6 +556,22 @@ schedule_passed = Event(
     "queue paused, or are its workers busy?",
     "schedule",
 )  # fmt: skip
+_CLOCK_WAS_SET = (
+    "The clock of database '%s' went from %s to %s while %.1f s passed. Was the clock set, the server suspended, "
+    "or is this another server? Look at its time. Ticks of schedules between: %s. "
+)
+clock_set_forward = Event(
+    logging.WARNING,
+    _CLOCK_WAS_SET + "The catch_up and grace of each schedule decide which of them get a task now; the others get "
+    "none. If a schedule must not miss one, run it: manage.py txtasks_schedules run NAME.",
+    "database", "begin", "end", "seconds", "ticks",
+)  # fmt: skip
+clock_set_back = Event(
+    logging.WARNING,
+    _CLOCK_WAS_SET + "They had their tasks and get no second ones, so their schedules wait until the clock is "
+    "at %s again. If a schedule cannot wait, run it: manage.py txtasks_schedules run NAME.",
+    "database", "begin", "end", "seconds", "ticks", "right",
+)  # fmt: skip
 schedule_not_ready = Event(
     logging.ERROR,
     "Schedule %s was to be done by %s, and its task of %s is %s.", "schedule", "ready_by", "tick", "state",

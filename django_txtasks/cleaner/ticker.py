@@ -9,11 +9,12 @@ from typing import Any
 from django.db import DatabaseError
 
 from django_txtasks import registry, scheduling, signals
+from django_txtasks.cleaner.clock_steps import ClockStep, ClockSteps
 from django_txtasks.cleaner.renotifier import Notify
 from django_txtasks.conf import Config
 from django_txtasks.lifecycle import schedules, sessions
 from django_txtasks.lifecycle.database_errors import is_repeatable, text_of
-from django_txtasks.lifecycle.schedule_status import differences, status_of_rows
+from django_txtasks.lifecycle.schedule_status import differences, status_of_rows, ticks_between
 from django_txtasks.lifecycle.schedules import AHEAD, Scope, Written
 from django_txtasks.models import DatabaseNow, Schedule
 from django_txtasks.schedule_rules import has_cron
@@ -57,6 +58,7 @@ class Ticker:
         self._skipped: dict[str, float] = {}  # names of schedules, until when
         self._told: dict[str, float] = {}  # texts, until when
         self._may_bring = config.syncs_schedules
+        self._clock_steps = ClockSteps()
         self.error = ""
 
     def pause(self) -> float:
@@ -94,14 +96,15 @@ class Ticker:
         count, is_full = 0, True
         while is_full:
             scope = self._scope()
-            wait = schedules.next_tick(self._alias, scope)
+            wait = self._look(scope)
             if wait is None or wait > AHEAD.total_seconds():
                 until = LOOK_SECONDS if wait is None else wait - AHEAD.total_seconds()
                 self._look_in(min(LOOK_SECONDS, until))
                 return count
             written = schedules.write_ticks(
-                self._alias, scope, scheduling.tasks_of, limit=self._config.lease / 2
-            )
+                self._alias, scope, scheduling.tasks_of,
+                limit=self._config.lease / 2, stepped=self._clock_steps.forward,
+            )  # fmt: skip
             self._tell(written)
             count += len(written.tasks)
             is_full = written.moved > 0 and self._clock() < end
@@ -109,6 +112,27 @@ class Ticker:
             soon = min(LOOK_SECONDS, wait) if wait > 0 else LOCKED_SECONDS
             self._look_in(0.0 if written.moved else soon)
         return count
+
+    def _look(self, scope: Scope) -> float | None:
+        """Return the seconds until the next tick, and tell of a step of the database's clock."""
+        sent = self._clock_steps.sent()
+        wait, now = schedules.next_tick(self._alias, scope)
+        step = self._clock_steps.seen(now, sent)
+        if step is not None:
+            self._tell_step(scope, step)
+        return wait
+
+    def _tell_step(self, scope: Scope, step: ClockStep) -> None:
+        between = sorted([step.right, step.end])
+        self._emit(
+            signals.clock_set_forward if step.forward else signals.clock_set_back,
+            database=self._alias,
+            begin=f"{step.begin:%Y-%m-%d %H:%M:%S} UTC",
+            end=f"{step.end:%Y-%m-%d %H:%M:%S} UTC",
+            seconds=step.seconds,
+            ticks=ticks_between(self._alias, scope, *between),
+            right=f"{step.right:%Y-%m-%d %H:%M:%S} UTC",
+        )
 
     def _bring_new(self) -> None:
         """Add the schedules of this code that are not in the database, once, when the cleaner starts."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -10,10 +11,10 @@ from typing import Any
 
 from django_txtasks import registry
 from django_txtasks.exceptions import TxTasksError
-from django_txtasks.lifecycle.schedules import parse_known
+from django_txtasks.lifecycle.schedules import FOREIGN, Scope, parse_known
 from django_txtasks.lifecycle.standing import GONE, states_of
 from django_txtasks.models import DatabaseNow, Outcome, Schedule
-from django_txtasks.schedule_rules import ON_TIME, Rule, expected_by, ticks_after
+from django_txtasks.schedule_rules import ON_TIME, Rule, expected_by, number_of_ticks, ticks_after
 
 DONE = (Outcome.SUCCEEDED, GONE)
 """What a task that was done is: without ``keep_finished`` it has no row."""
@@ -116,3 +117,17 @@ def differences(rows: Iterable[Any], declared: Mapping[str, Any]) -> list[str]:
         for name, row in sorted(by_name.items())
         if row.from_code and name not in declared
     ]
+
+
+def ticks_between(alias: str, scope: Scope, begin: datetime, end: datetime) -> int:
+    """Count the ticks of enabled schedules after ``begin`` and up to ``end``; of one with cron 1,000 at most."""
+    rows = Schedule.objects.using(alias).filter(
+        enabled=True, task_name__in=scope.names, queue_name__in=scope.queues
+    )
+    count = 0
+    for cron, every, tz in rows.values_list("cron", "every", "tz"):
+        with suppress(
+            TxTasksError, *FOREIGN
+        ):  # a row that ticks no more, whatever is written there
+            count += number_of_ticks(parse_known(cron, every, tz), begin, end)
+    return count

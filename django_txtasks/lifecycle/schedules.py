@@ -114,24 +114,45 @@ class _Step(NamedTuple):
     waiting_since: datetime | None
 
 
-def next_tick(alias: str, scope: Scope) -> float | None:
-    """Return the seconds until the first tick of all; zero or less = now; None = there is none."""
+class NextTick(NamedTuple):
+    """The first tick of all schedules.
+
+    Attributes:
+        wait: seconds until then; zero or less = now; None = there is none.
+        now: the database's time; None = there is no schedule to ask it with.
+    """
+
+    wait: float | None
+    now: datetime | None
+
+
+def next_tick(alias: str, scope: Scope) -> NextTick:
+    """Look for the first tick of all."""
     if not scope.names:
-        return None
+        return NextTick(None, None)
     rows = fetch(alias, _of_scope(statements.NEXT_TICK, scope), **_params(scope))
-    for next_at, now in rows:
+    for next_at, now_text in rows:
+        now = moment_of(now_text)
         try:
-            return (moment_of(next_at) - moment_of(now)).total_seconds() if next_at else 0.0
+            return NextTick((moment_of(next_at) - now).total_seconds() if next_at else 0.0, now)
         except InvalidSchedule:
-            return 0.0
-    return None
+            return NextTick(0.0, now)
+    return NextTick(None, None)
 
 
-def write_ticks(alias: str, scope: Scope, make: Make, *, limit: timedelta | None) -> Written:
+def write_ticks(
+    alias: str,
+    scope: Scope,
+    make: Make,
+    *,
+    limit: timedelta | None,
+    stepped: timedelta = timedelta(0),
+) -> Written:
     """Write the tasks of the ticks that are due, or soon will be, of some schedules; in a transaction of its own.
 
     Args:
         limit: how long this process may freeze in it; None = in a test's transaction, which gets no limits.
+        stepped: by how much the database's clock went forward a moment ago. No task has waited for that long.
     """
     written = Written()
     free = not connections[alias].in_atomic_block
@@ -150,7 +171,8 @@ def write_ticks(alias: str, scope: Scope, make: Make, *, limit: timedelta | None
             if len(tasks) >= TASKS_PER_BATCH:
                 break
             try:
-                step, new = _step(row, row.last_task in unbegun, make, written)
+                waits = row.last_task in unbegun
+                step, new = _step(row, waits, make, written, stepped=stepped)
             except UnknownZone as error:  # this host's list of zones may be an old one
                 written.skipped.append((row.name, str(error)))
             except InvalidSchedule as error:
@@ -230,7 +252,7 @@ def parse_known(cron: Any, every: Any, tz: Any) -> Rule:
 
 
 def _step(
-    row: ScheduleRow, waits: bool, make: Make, written: Written
+    row: ScheduleRow, waits: bool, make: Make, written: Written, *, stepped: timedelta
 ) -> tuple[_Step | None, list[NewTask]]:
     rule, now = rule_of(row), moment_of(row.now)
     last_at = moment_of(row.last_at) if row.last_at else None
@@ -241,7 +263,7 @@ def _step(
     since = moment_of(row.waiting_since) if waits and row.waiting_since else last_at
     if waits and next_at > now:
         return None, []
-    if waits and since is not None and now - since > ON_TIME:
+    if waits and since is not None and now - since - stepped > ON_TIME:
         written.passed.append(row.name)
         return _Step(row, tick_after(rule, now), last_at, row.last_task, since), []
     due = _due(row, rule, next_at, now)

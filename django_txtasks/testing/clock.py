@@ -30,7 +30,7 @@ _CLOCKS = {
 _ADDED = {
     "postgresql": "({clock} + interval '{seconds:.6f} seconds')",
     "mysql": "({clock} + INTERVAL {microseconds} MICROSECOND)",
-    "sqlite": "{clock}, '+{seconds:.6f} seconds'",
+    "sqlite": "{clock}, '{seconds:+.6f} seconds'",
 }
 _shown: ContextVar[Clock | None] = ContextVar("shown", default=None)
 _patching = threading.Lock()

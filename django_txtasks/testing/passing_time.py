@@ -58,7 +58,7 @@ class PassingTime:
 
     def _until_tick(self, subscription: Subscription) -> Iterator[timedelta]:
         """Yield when its task is written, which is before the tick; or when the tick passes without a task."""
-        wait = schedules.next_tick(self._alias, _scope(subscription))
+        wait, _ = schedules.next_tick(self._alias, _scope(subscription))
         if wait is not None and wait > 0:
             yield timedelta(seconds=wait) - (
                 AHEAD if wait > AHEAD.total_seconds() else timedelta(0)
@@ -66,7 +66,7 @@ class PassingTime:
 
     def _write_ticks(self, subscription: Subscription) -> bool:
         scope = _scope(subscription)
-        wait = schedules.next_tick(self._alias, scope)
+        wait, _ = schedules.next_tick(self._alias, scope)
         if wait is None or wait > AHEAD.total_seconds():
             return False
         return bool(
