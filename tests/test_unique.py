@@ -22,7 +22,7 @@ from django_txtasks.lifecycle import cleaning, engines, merging, operators, outc
 from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.enqueueing import Edge
 from django_txtasks.lifecycle.turn import Capacity, Scan, TurnRequest
-from django_txtasks.models import FinishedTask, Outcome, Status, Task
+from django_txtasks.models import DatabaseNow, FinishedTask, Outcome, Status, Task
 from django_txtasks.testing import run_due_tasks
 
 pytestmark = pytest.mark.usefixtures("rows")
@@ -81,6 +81,48 @@ def test_the_oldest_arguments_where_that_is_said():
         tasks.tidy_oldest.enqueue(f"{n}")
     run_due_tasks()
     assert keys_run() == ["0"]
+
+
+def database_now(handle):
+    return Task.objects.annotate(now=DatabaseNow()).get(pk=handle.id).now
+
+
+def enqueued(function, key, ago):
+    """Enqueue at a time so long ago, by the database's clock; negative = before that clock was set back."""
+    handle = function.enqueue(key)
+    moment = database_now(handle) - ago
+    Task.objects.filter(pk=handle.id).update(enqueued_at=moment, run_after=moment)
+    return handle
+
+
+@pytest.mark.parametrize("hinted", [False, True])
+def test_the_newest_arguments_are_those_of_the_last_request_where_the_clock_was_set_back(hinted):
+    """The time of the first request is later than now. It neither wins nor runs alone when that time has come."""
+    first = enqueued(tasks.tidy, "first", -timedelta(hours=1))
+    second = enqueued(tasks.tidy, "second", timedelta(seconds=2))
+    third = enqueued(tasks.tidy, "third", timedelta(seconds=1))
+    _, result = a_claim(hinted=[third.id] if hinted else ())
+    assert [(one.task_id, one.args) for one in result.claimed] == [(second.id, '["third"]')]
+    assert set(merged().values_list("pk", flat=True)) == {first.id, third.id}
+
+
+def test_what_is_for_later_waits_also_where_the_clock_was_set_back():
+    """It was to run an hour after its request, whatever the clock said then."""
+    later = enqueued(tasks.tidy, "later", -timedelta(hours=1))
+    Task.objects.update(run_after=database_now(later) + timedelta(hours=2))
+    now = enqueued(tasks.tidy, "now", timedelta(seconds=1))
+    _, result = a_claim()
+    assert [one.task_id for one in result.claimed] == [now.id]
+    assert helpers.row(later.id).status == Status.PENDING
+
+
+def test_the_oldest_request_runs_by_itself_where_the_clock_was_set_back():
+    """Its arguments would be lost if a newer one stood for it."""
+    oldest = enqueued(tasks.tidy_oldest, "oldest", -timedelta(hours=1))
+    newer = enqueued(tasks.tidy_oldest, "newer", timedelta(seconds=1))
+    _, result = a_claim()
+    assert [one.task_id for one in result.claimed] == [newer.id]
+    assert helpers.row(oldest.id).status == Status.PENDING
 
 
 def test_other_keys_queues_and_functions_are_others():

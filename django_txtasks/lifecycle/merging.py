@@ -108,16 +108,20 @@ def absorb(
 
 def _absorb(alias: str, winner: Attempt, key: Any) -> tuple[Attempt, set[uuid.UUID]]:
     asked = {"winner": winner.task_id, "key": key, "most": MOST_MERGED}
-    ids = sorted(as_uuid(one) for one in fetch_column(alias, statements.TWINS, **asked))
+    declaration = registry.find(winner.task_name)
+    takes_newest = declaration is None or declaration.keep == "newest"
+    twins = statements.NEWEST_TWINS if takes_newest else statements.TWINS
+    ids = sorted(as_uuid(one) for one in fetch_column(alias, twins, **asked))
     if not ids:
         return winner, set()
-    declaration = registry.find(winner.task_name)
-    if declaration is None or declaration.keep == "newest":
+    if takes_newest:
         winner = _with_newest_arguments(alias, winner, ids)
     execute(alias, statements.COPY_MERGED, winner=winner.task_id, ids=ids)
     count = execute(alias, statements.DELETE_TASKS, ids=ids, status="pending")
     if count != len(ids):
-        raise ClaimLost(f"{count} of {len(ids)} locked rows were still there; nothing was merged")
+        raise ClaimLost(
+            f"rows that were locked: {len(ids)}, of which still there: {count}. Nothing was merged"
+        )
     execute(alias, statements.NOTE_ABSORBED, id=winner.task_id, count=count)
     return winner, set(ids)
 

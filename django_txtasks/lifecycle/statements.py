@@ -170,10 +170,17 @@ TWINS = (
      ORDER BY t.priority DESC, t.run_after, t.id LIMIT %(most)s {skip_locked}
 """
 )
+# A row that was enqueued later than now was committed before the database's clock was set back. So that row is
+# older than each one that was enqueued by now. If it was due when it was enqueued, it is merged before its time
+# comes again: alone it would run after the newer requests, with older arguments.
+NEWEST_TWINS = TWINS.replace(
+    "AND t.run_after <= {now}",
+    "AND (t.run_after <= {now} OR t.enqueued_at > {now} AND t.run_after <= t.enqueued_at)",
+)
 # It locks, since a plain read may be of an older snapshot than the one that has locked them.
 NEWEST_ARGUMENTS = """
     SELECT args, kwargs FROM txtasks_task
-     WHERE id {in_ids} ORDER BY enqueued_at DESC, id DESC LIMIT 1 {skip_locked}
+     WHERE id {in_ids} ORDER BY enqueued_at > {now}, enqueued_at DESC, id DESC LIMIT 1 {skip_locked}
 """
 SET_ARGUMENTS = """
     UPDATE txtasks_task SET args = {json}%(args)s{end_json}, kwargs = {json}%(kwargs)s{end_json} WHERE id = %(id)s
