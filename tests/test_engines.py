@@ -193,7 +193,7 @@ def test_claims_that_the_statement_and_python_count_differently_are_released(mon
     handle = tasks.note.enqueue()
     with monkeypatch.context() as patched:
         patched.setattr(Capacity, "admit", lambda self, attempts: Admission([], self, None))
-        with pytest.raises(OperationalError, match="1 rows were claimed where 0 fit") as caught:
+        with pytest.raises(OperationalError, match="rows claimed: 1, where 0 should be") as caught:
             writer.write(Plan(Capacity(1), scans=True), Running(), None)
     assert helpers.row(handle.id).status == Status.CLAIMED
     writer.failed(caught.value)

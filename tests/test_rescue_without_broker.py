@@ -481,10 +481,9 @@ def test_worker_and_cleaner_that_are_killed_together_cost_no_lease(processes, cl
     assert Worker.objects.get(lost=True).pk == victim.pk
 
 
-@on_server
-@pytest.mark.parametrize("elsewhere", [False, True])
-def test_a_new_cleaner_does_not_declare_a_living_worker_lost(elsewhere, processes, cleaner):
-    """Its sessions are cut, and the cleaner is killed and started again at the same moment."""
+@contextmanager
+def running_behind_a_proxy(processes, *, elsewhere):
+    """Give a proxy and the worker behind it, which runs a task; see that the task ends in its first attempt."""
     url = urlsplit(os.environ["TXTASKS_DATABASE_URL"])
     with Proxy(url.hostname, url.port) as proxy:
         through = url._replace(netloc=url.netloc.replace(f":{url.port}", f":{proxy.port}")).geturl()
@@ -493,41 +492,40 @@ def test_a_new_cleaner_does_not_declare_a_living_worker_lost(elsewhere, processe
             Worker.objects.update(host="elsewhere")
         handle = tasks.slow_once.enqueue("running", seconds=3)
         pid_of("running")
-        (newest, *_) = processes.started
-        for _ in range(3):
-            seen = Worker.objects.get(pk=worker.pk)
-            others = Cleaner.objects.exclude(
-                pk__in=list(Cleaner.objects.values_list("pk", flat=True))
-            )
-            newest.kill()
-            proxy.reset_all()
-            newest = processes.start("runcleaner")
-            helpers.wait_until(others.exists)
-            helpers.wait_until(Worker.objects.filter(pk=worker.pk, beat__gt=seen.beat + 2).exists)
+        yield proxy, worker
         assert helpers.wait_until(lambda: helpers.finished(handle.id)).attempt == 1
         assert not Worker.objects.filter(lost=True).exists()
         processes.end()
+
+
+def beats_again(worker, seen):
+    helpers.wait_until(Worker.objects.filter(pk=worker.pk, beat__gt=seen.beat + 2).exists)
+
+
+@on_server
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_new_cleaner_does_not_declare_a_living_worker_lost(elsewhere, processes, cleaner):
+    """Its sessions are cut, and the cleaner is killed and started again at the same moment."""
+    with running_behind_a_proxy(processes, elsewhere=elsewhere) as (proxy, worker):
+        (newest, *_) = processes.started
+        for _ in range(3):
+            seen = Worker.objects.get(pk=worker.pk)
+            known = list(Cleaner.objects.values_list("pk", flat=True))
+            newest.kill()
+            proxy.reset_all()
+            newest = processes.start("runcleaner")
+            helpers.wait_until(Cleaner.objects.exclude(pk__in=known).exists)
+            beats_again(worker, seen)
 
 
 @on_server
 @pytest.mark.parametrize("elsewhere", [False, True])
 def test_a_living_worker_whose_sessions_are_cut_is_not_declared_lost(elsewhere, processes, cleaner):
-    url = urlsplit(os.environ["TXTASKS_DATABASE_URL"])
-    with Proxy(url.hostname, url.port) as proxy:
-        through = url._replace(netloc=url.netloc.replace(f":{url.port}", f":{proxy.port}")).geturl()
-        worker = start_worker(processes, TXTASKS_DATABASE_URL=through)
-        if elsewhere:
-            Worker.objects.update(host="elsewhere")
-        handle = tasks.slow_once.enqueue("running", seconds=3)
-        pid_of("running")
+    with running_behind_a_proxy(processes, elsewhere=elsewhere) as (proxy, worker):
         for _ in range(3):
             seen = Worker.objects.get(pk=worker.pk)
             proxy.reset_all()
-            alive = Worker.objects.filter(pk=worker.pk, beat__gt=seen.beat + 2)
-            helpers.wait_until(alive.exists)
-        assert helpers.wait_until(lambda: helpers.finished(handle.id)).attempt == 1
-        assert not Worker.objects.filter(lost=True).exists()
-        processes.end()
+            beats_again(worker, seen)
 
 
 def test_a_frozen_worker_is_not_declared_lost_before_its_lease(processes, cleaner):

@@ -295,7 +295,9 @@ def finish_rows(
         execute(alias, sql, ids=ids, status=status.value, **params)
     count = execute(alias, statements.DELETE_TASKS, ids=ids, status=status.value)
     if count != len(ids):
-        raise ClaimLost(f"{count} of {len(ids)} locked rows were still there; nothing was recorded")
+        raise ClaimLost(
+            f"rows that were locked: {len(ids)}, of which still there: {count}. Nothing was recorded"
+        )
     return told
 
 

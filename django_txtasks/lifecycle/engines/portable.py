@@ -258,7 +258,7 @@ def _claim(alias: str, worker: uuid.UUID, attempts: Sequence[Attempt]) -> None:
     ids = sorted((attempt.task_id for attempt in attempts), key=_INT)
     count = execute(alias, statements.CLAIM, worker=worker, ids=ids)
     if count != len(ids):  # SQLite without BEGIN IMMEDIATE: somebody was faster
-        raise OperationalError(f"{count} rows were claimed instead of {len(ids)}: repeat the turn")
+        raise OperationalError(f"rows claimed: {count} instead of {len(ids)}: repeat the turn")
 
 
 def _buckets(subscription: Subscription, queues: Sequence[str], until: float) -> Iterator[Bucket]:

@@ -147,7 +147,7 @@ def _read(
     taken = [one.candidate.id for one in rows_found if one.is_taken]
     if taken != [attempt.task_id for attempt in claimed]:
         raise OperationalError(
-            f"{len(taken)} rows were claimed where {len(claimed)} fit: repeat the turn"
+            f"rows claimed: {len(taken)}, where {len(claimed)} should be: repeat the turn"
         )
     cursors: Cursors = {}
     backlog = False
