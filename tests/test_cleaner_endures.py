@@ -84,6 +84,9 @@ def test_many_lost_workers_have_their_turns(monkeypatch):
 def test_claims_of_a_worker_that_is_lost_no_more_are_left_alone(monkeypatch):
     """A replica that lacks the last commits was promoted: it lives."""
     monkeypatch.setattr(rescue, "CLAIMS_PER_WORKER", 2)
+    monkeypatch.setattr(
+        rescue, "TURN_SECONDS", 60.0
+    )  # a busy machine ends the turn after one claim
     claims = claims_of_a_lost_worker(5)
     cleaner = Cleaner(get_config())
     assert cleaner.find_lost()["retried"] == 2
