@@ -155,7 +155,8 @@ def batch(
     with transaction.atomic(using=using):
         with open_batches.opened(using, handle.id):
             yield handle
-        notify_on_commit(using, batches.create(using, handle.id, name, hooks))
+        opener = open_batches.opener_at(using)
+        notify_on_commit(using, batches.create(using, handle.id, name, hooks, opener))
 
 
 @contextmanager

@@ -580,11 +580,28 @@ class Batch(models.Model):
     failed = models.BooleanField(
         null=True, help_text=_("whether one of them has failed; empty = it has not ended")
     )
+    opened_by = TaskId(null=True, help_text=_("the task that opened it; empty = no task did"))
+    root_task = TaskId(
+        null=True,
+        help_text=_(
+            "the first task of the work that it belongs to: that which opened the batch of which opened_by is a "
+            "member, and so on; else opened_by"
+        ),
+    )
+    hook_tasks = models.JSONField(
+        null=True, help_text=_("ids of the tasks that its end has enqueued, by hook")
+    )
 
     class Meta:
         default_permissions = ("view",)
         verbose_name_plural = _("batches")
-        indexes = (models.Index(fields=["finished_at", "id"], name="txtasks_batch_end"),)
+        indexes = (
+            models.Index(fields=["finished_at", "id"], name="txtasks_batch_end"),
+            models.Index(
+                fields=["root_task"],
+                name="txtasks_batch_root", condition=Q(root_task__isnull=False),
+            ),
+        )  # fmt: skip
 
     def __str__(self) -> str:
         return str(self.name or self.id)

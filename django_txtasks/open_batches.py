@@ -5,6 +5,8 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from django.db import connections
@@ -14,6 +16,39 @@ from django_txtasks.exceptions import InvalidOption
 
 _open: WeakKeyDictionary[BaseDatabaseWrapper, uuid.UUID] = WeakKeyDictionary()
 """A connection belongs to one thread: another thread, whose tasks would not commit with the batch, adds none."""
+
+
+class Opener(NamedTuple):
+    """The task that runs here, which may open batches.
+
+    Attributes:
+        alias: of the database in which its row is.
+        batch: of which it is a member, as the database gives it; None = of none.
+    """
+
+    alias: str
+    task_id: uuid.UUID
+    batch: Any
+
+
+running: ContextVar[Opener | None] = ContextVar("txtasks_running", default=None)
+"""The task whose attempt this context belongs to; whoever runs an attempt sets it."""
+
+
+@contextmanager
+def run_by(opener: Opener) -> Iterator[None]:
+    """Make this task the one that runs, inside the block."""
+    token = running.set(opener)
+    try:
+        yield
+    finally:
+        running.reset(token)
+
+
+def opener_at(alias: str) -> Opener | None:
+    """Return the task that runs here, if its row is in this database, so that the two can be seen together."""
+    opener = running.get()
+    return opener if opener is not None and opener.alias == alias else None
 
 
 def is_any() -> bool:

@@ -1,7 +1,6 @@
 """Schedules in the database: each tick one task, what people change, what code changes, what cannot be written."""
 
 import threading
-import uuid
 from datetime import datetime, timedelta, timezone
 from io import StringIO
 from itertools import pairwise
@@ -25,7 +24,7 @@ from django_txtasks.exceptions import (
 from django_txtasks.lifecycle import schedule_changes, schedules
 from django_txtasks.lifecycle.schedule_status import next_ticks, status_of_schedules
 from django_txtasks.lifecycle.schedules import Scope
-from django_txtasks.models import DatabaseNow, FinishedTask, Schedule, Status, Task
+from django_txtasks.models import DatabaseNow, FinishedTask, Schedule, Task
 from django_txtasks.schedule_rules import tick_of_id
 from django_txtasks.testing import run_due_tasks
 
@@ -712,62 +711,3 @@ def test_the_next_ticks():
     ticks = next_ticks(row)
     assert len(ticks) == 5
     assert ticks[0] == row.next_at
-
-
-# -- ready by -------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def nightly():
-    """A daily schedule whose hour was a minute ago, and whose tick was an hour before that."""
-    add("x")
-    due = now() - timedelta(minutes=1)
-    at = (due - HOUR).replace(second=0, microsecond=0)
-    Schedule.objects.all().delete()
-    row = add(
-        cron=f"{at.minute} {at.hour} * * *", ready_by=f"{due:%H:%M}", last_at=at,
-        last_task=uuid.uuid4(), next_at=at + timedelta(days=1),
-    )  # fmt: skip
-    Schedule.objects.update(watched_from=at - HOUR)
-    return row
-
-
-def unready(told):
-    cleaner = Cleaner(get_config())
-    cleaner.run_once()
-    cleaner.run_once()
-    return [facts["state"] for signal, facts in told if signal is signals.schedule_not_ready]
-
-
-def test_a_task_that_is_not_done_by_its_hour_is_told_of_once(nightly, told):
-    handle = tasks.note.using(run_after=HOUR).enqueue("s")
-    Schedule.objects.update(last_task=handle.id)
-    assert unready(told) == ["pending"]
-    (status,) = status_of_schedules("default")
-    assert status.unready == nightly.last_at
-    with pytest.raises(CommandError, match="not done by"):
-        command("check", "s")
-
-
-def test_a_task_that_is_done_is_not_told_of(nightly, told):
-    handle = tasks.note.enqueue("s")
-    Schedule.objects.update(last_task=handle.id)
-    run_due_tasks()
-    assert unready(told) == []
-
-
-def test_a_task_that_is_dead_is_told_of(nightly, told):
-    handle = tasks.note.enqueue("s")
-    Schedule.objects.update(last_task=handle.id)
-    Task.objects.update(status=Status.DEAD)
-    assert unready(told) == ["dead"]
-
-
-def test_a_tick_without_a_task_is_told_of(nightly, told):
-    Schedule.objects.update(last_at=nightly.last_at - timedelta(days=1))
-    assert unready(told) == ["not there"]
-
-
-def test_a_tick_before_the_schedule_was_there_is_not_told_of(nightly, told):
-    Schedule.objects.update(watched_from=now(), last_at=None, last_task=None)
-    assert unready(told) == []

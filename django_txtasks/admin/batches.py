@@ -23,10 +23,10 @@ class BatchAdmin(ReadOnly):
     """Batches, the newest first."""
 
     ordering = ("-pk",)
-    json_columns = ("hooks",)
+    json_columns = ("hooks", "hook_tasks")
     list_display = ("title", "state", "created", "ended")
     fieldsets = (
-        (None, {"fields": ("id", "title", "state", "hook_names", "created", "ended")}),
+        (None, {"fields": ("id", "title", "state", "opener", "hook_names", "created", "ended")}),
         (_("Members"), {"fields": ("numbers", "failed_members", "live_members", "done_members")}),
     )
 
@@ -43,9 +43,26 @@ class BatchAdmin(ReadOnly):
             return shown.badge("dead", _("a member failed"))
         return shown.badge("succeeded", _("all succeeded"))
 
+    @admin.display(description=_("opened by the task"))
+    def opener(self, batch: Any) -> str:
+        """Show the task that opened the batch; without a link once that task has no row."""
+        if batch.opened_by is None:
+            return shown.EMPTY
+        return task_link(self.admin_site, batch._state.db, batch.opened_by)
+
     @admin.display(description=_("hooks"))
     def hook_names(self, batch: Any) -> str:
-        return shown.hooks(batch.texts.get("hooks"))
+        """Show the hooks and, once the batch has ended, the tasks that they have become."""
+        tasks = batches.hook_tasks_of(batch.texts.get("hook_tasks"))
+        links = format_html_join(
+            "",
+            "<div>{}: {}</div>",
+            (
+                (shown.line(hook), task_link(self.admin_site, batch._state.db, task_id))
+                for hook, task_id in tasks.items()
+            ),
+        )
+        return format_html("{}{}", shown.hooks(batch.texts.get("hooks")), links)
 
     @admin.display(description=_("created"))
     def created(self, batch: Any) -> str:

@@ -26,11 +26,11 @@ from django_txtasks.exceptions import InvalidSchedule, TxTasksError
 from django_txtasks.lifecycle import schedule_changes
 from django_txtasks.lifecycle.code_versions import CONFIGURATION
 from django_txtasks.lifecycle.schedule_status import (
-    DONE,
     ScheduleStatus,
     next_ticks,
     status_of_rows,
 )
+from django_txtasks.lifecycle.standing import DONE
 from django_txtasks.models import DatabaseNow, FinishedTask, Schedule, Status, Task
 from django_txtasks.scheduling import DeclaredSchedule
 
@@ -260,7 +260,7 @@ class ScheduleAdmin(Pages):
                 _now("late by %.0f s: is a cleaner of this code at work?") % status.late
             )
         if status.unready:
-            troubles.append(_now("not done by %s") % shown.line(row.ready_by))
+            troubles.append(_not_done(row, status))
         return badge + format_html_join(
             "", '<br><small class="txtasks-warning">{}</small>', [(one,) for one in troubles]
         )
@@ -303,3 +303,14 @@ class ScheduleAdmin(Pages):
             shown.arguments(json.dumps(row.args), row.task_name),
             shown.json_block(json.dumps(row.kwargs)),
         )
+
+
+def _not_done(row: Any, status: ScheduleStatus) -> str:
+    """Return what is to be said of a tick that is not done, with a link to the batch that is not."""
+    text = _now("not done by %s") % shown.line(row.ready_by)
+    left = status.unsettled
+    if left is None:
+        return text
+    url = reverse("admin:txtasks_batch_change", args=[left.batch])
+    link = format_html('<a href="{}">{}</a>', url, left.batch)
+    return format_html("{}: {} {} {}", text, _now("its batch"), link, left.text)

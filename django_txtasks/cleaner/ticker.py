@@ -183,6 +183,8 @@ class Ticker:
             row, tick = status.row, status.unready
             if tick is not None and schedules.tell_unready(self._alias, row.pk, tick):
                 state = status.state if row.last_at == tick else "not there"
+                if status.unsettled is not None:
+                    state = f"done, but {status.unsettled}"
                 facts: dict[str, Any] = {"schedule": row.pk, "ready_by": f"{row.ready_by} {row.tz}"}
                 self._emit(
                     signals.schedule_not_ready,

@@ -24,8 +24,12 @@ KEEP_LOST_WORKERS = timedelta(days=1)
 KEEP_UNUSED_LANES = timedelta(days=7)
 LOOKS_AT_STEPS = 20
 """Looks of a pass at tasks that have steps and are all still there: 10,000 tasks."""
-KEEP_BATCHES = timedelta(days=1)
-"""How long ended batches are kept where finished tasks are for less."""
+KEEP_BATCHES = timedelta(days=3)
+"""How long ended batches are kept where finished tasks are for less.
+
+A schedule asks for the batches of a tick until two days after the tick, because its ``ready_by`` may come almost a
+day after the tick, and counts until the same hour of the next day.
+"""
 
 Emit = Callable[..., None]
 Count = Callable[[Iterable[Any]], Counter[str]]

@@ -8,9 +8,10 @@ Where he dies before he has looked, a cleaner looks.
 from __future__ import annotations
 
 import contextlib
+import json
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -27,8 +28,10 @@ from django_txtasks.lifecycle.execute import as_uuid, execute, fetch, fetch_colu
 from django_txtasks.lifecycle.follow_ups import FollowUps, follow_up, read_hooks
 from django_txtasks.lifecycle.transactions import own_transaction
 from django_txtasks.models import Outcome, Status
+from django_txtasks.open_batches import Opener
 
 BATCHES_PER_LOOK = 500
+HOOKS = ("on_finish", "on_success", "on_failure")
 FIRST_ID = uuid.UUID(int=0)
 SUCCEEDED = (Outcome.SUCCEEDED.value,)
 FAILED = (Outcome.CANCELLED.value, Outcome.DISCARDED.value, Outcome.EXPIRED.value)
@@ -50,13 +53,25 @@ class Looked:
     follow_ups: FollowUps
 
 
-def create(alias: str, batch: uuid.UUID, name: str, hooks: str) -> FollowUps:
+def create(
+    alias: str, batch: uuid.UUID, name: str, hooks: str, opener: Opener | None = None
+) -> FollowUps:
     """Write a batch, in the transaction that has written its members; without a live one it ends at once.
+
+    Args:
+        opener: the task that opens it; None = no task does.
 
     Returns:
         The tasks that its end has enqueued.
     """
-    execute(alias, statements.INSERT_BATCH, batch=batch, name=name, hooks=hooks)
+    facts: dict[str, Any] = {"batch": batch, "name": name, "hooks": hooks}
+    if opener is None:
+        execute(alias, statements.INSERT_BATCH, **facts)
+    else:
+        parent = as_uuid(opener.batch) if is_uuid(opener.batch) else None
+        execute(
+            alias, statements.INSERT_OPENED_BATCH, opener=opener.task_id, parent=parent, **facts
+        )
     return [] if live_member(alias, batch) else end(alias, batch)
 
 
@@ -101,18 +116,32 @@ def end(alias: str, batch: uuid.UUID) -> FollowUps:
         if live is not None:
             break
         failed = dead is not None or failure is not None
-        if not execute(alias, statements.END_BATCH, batch=batch, failed=failed):
-            break
         specs = read_hooks(hooks)
         wanted = ("on_finish", "on_failure" if failed else "on_success")
-        tasks = [
-            follow_up(specs[hook], args=_event(hook, batch, name, failed=failed))
+        tasks = {
+            hook: follow_up(specs[hook], args=_event(hook, batch, name, failed=failed))
             for hook in wanted
             if hook in specs
-        ]
-        insert(connections[alias], tasks)
-        return [(task.task_id, task.defaults.queue_name) for task in tasks]
+        }
+        ids = _text_of_ids({hook: task.task_id for hook, task in tasks.items()})
+        if not execute(alias, statements.END_BATCH, batch=batch, failed=failed, ids=ids):
+            break
+        insert(connections[alias], list(tasks.values()))
+        return [(task.task_id, task.defaults.queue_name) for task in tasks.values()]
     return []
+
+
+def _text_of_ids(ids: Mapping[str, uuid.UUID]) -> str | None:
+    return json.dumps({hook: str(one) for hook, one in ids.items()}) if ids else None
+
+
+def hook_tasks_of(text: str | None) -> dict[str, uuid.UUID]:
+    """Return the ids of the tasks that the end of a batch has enqueued, by hook, as its row has them."""
+    try:
+        found = json.loads(text or "{}").items()
+    except (ValueError, AttributeError, RecursionError):  # somebody has written something else
+        return {}
+    return {hook: as_uuid(one) for hook, one in found if hook in HOOKS and is_uuid(one)}
 
 
 def _event(hook: str, batch: uuid.UUID, name: str, *, failed: bool) -> str:

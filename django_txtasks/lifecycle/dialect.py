@@ -37,8 +37,8 @@ class Dialect:
         utc: what ends the text of a time that is in UTC.
         at_utc: what reads a time in UTC, whatever the time zone of the session.
         sound_id: leave out rows whose id is none that can be read back: SQLite takes any text.
-        by_worker, by_queue, by_expiry, by_finish, by_lane, by_until, by_batch, by_ended, by_end: the index to
-            follow, whatever statistics say; PostgreSQL, which has no such words, is told by
+        by_worker, by_queue, by_expiry, by_finish, by_lane, by_until, by_batch, by_ended, by_end, by_root: the
+            index to follow, whatever statistics say; PostgreSQL, which has no such words, is told by
             ``own_transaction(in_order=True)``.
         by_running_member: the index to follow for members that are claimed.
         by_last_member: the order that follows the index of a batch from its end. PostgreSQL might take the primary
@@ -84,6 +84,7 @@ class Dialect:
     by_running_member: str = ""
     by_ended: str = ""
     by_end: str = ""
+    by_root: str = ""
     insert_new: str = "INSERT"
     or_leave: str = "ON CONFLICT DO NOTHING"
     json: str = ""
@@ -159,6 +160,7 @@ DIALECTS = _Dialects(
         by_batch="FORCE INDEX (txtasks_in_batch)",
         by_ended="FORCE INDEX (txtasks_of_batch)",
         by_end="FORCE INDEX (txtasks_batch_end)",
+        by_root="FORCE INDEX (txtasks_batch_root)",
         name="CAST(task_name AS BINARY)",
         key="`key`",
     ),
@@ -190,6 +192,7 @@ DIALECTS = _Dialects(
         by_running_member="INDEXED BY txtasks_claimed",
         by_ended="INDEXED BY txtasks_of_batch",
         by_end="INDEXED BY txtasks_batch_end",
+        by_root="INDEXED BY txtasks_batch_root",
     ),
 )
 

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from django_txtasks import registry
 from django_txtasks.exceptions import TxTasksError
+from django_txtasks.lifecycle.fan_out import Unsettled, unsettled
 from django_txtasks.lifecycle.schedules import FOREIGN, Scope, parse_known
-from django_txtasks.lifecycle.standing import GONE, states_of
-from django_txtasks.models import DatabaseNow, Outcome, Schedule
+from django_txtasks.lifecycle.standing import DONE, Run, runs_of
+from django_txtasks.models import DatabaseNow, Schedule
 from django_txtasks.schedule_rules import ON_TIME, Rule, expected_by, number_of_ticks, ticks_after
-
-DONE = (Outcome.SUCCEEDED, GONE)
-"""What a task that was done is: without ``keep_finished`` it has no row."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +27,7 @@ class ScheduleStatus:
         late: seconds since a tick that no cleaner has written; 0 = none.
         state: of its last task: a state, an outcome, ``gone``; empty = there was none.
         unready: the tick that was to be done by its hour, and is not.
+        unsettled: the batch because of which it is not; None = because of the tick's own task.
         problem: why it does not tick as it says; empty = it does.
     """
 
@@ -36,6 +36,7 @@ class ScheduleStatus:
     state: str
     unready: datetime | None
     problem: str
+    unsettled: Unsettled | None = None
 
     @property
     def is_well(self) -> bool:
@@ -56,17 +57,37 @@ def status_of_rows(alias: str, rows: Iterable[Any]) -> list[ScheduleStatus]:
         rows: with ``now``, the database's clock.
     """
     rows = list(rows)
-    states = states_of(alias, {row.last_task for row in rows if row.last_task is not None})
-    return [_status(row, states.get(row.last_task, "")) for row in rows]
+    runs = runs_of(alias, {row.last_task for row in rows if row.last_task is not None})
+    seen = [_Seen(row, runs.get(row.last_task), _due_tick(row)) for row in rows]
+    left = unsettled(alias, {one.run.task_id for one in seen if one.run and one.is_done_itself})
+    return [_status(one, left) for one in seen]
 
 
-def _status(row: Any, state: str) -> ScheduleStatus:
+class _Seen(NamedTuple):
+    """A schedule, its last task, and the tick that has to be done."""
+
+    row: Any
+    run: Run | None
+    tick: datetime | None
+
+    @property
+    def is_done_itself(self) -> bool:
+        """Whether the task of the tick was done, be it that its batches were not."""
+        return self.run is not None and self.run.state in DONE and self.row.last_at == self.tick
+
+
+def _status(seen: _Seen, unsettled: dict[uuid.UUID, Unsettled]) -> ScheduleStatus:
+    row, run, tick = seen
     problem, late = row.error, 0.0
     if row.enabled and not problem and registry.find(row.task_name) is None:
         problem = f"No task function {row.task_name} is declared in this code."
     if row.enabled and row.next_at is not None and row.now - row.next_at > ON_TIME:
         late = (row.now - row.next_at).total_seconds()
-    return ScheduleStatus(row, late, state, _unready(row, state), problem)
+    left = None
+    if run is not None and seen.is_done_itself:
+        left = unsettled.get(run.task_id)
+        tick = tick if left else None
+    return ScheduleStatus(row, late, run.state if run else "", tick, problem, left)
 
 
 def next_ticks(row: Any, count: int = 5) -> list[datetime]:
@@ -79,8 +100,8 @@ def next_ticks(row: Any, count: int = 5) -> list[datetime]:
     return [row.next_at, *islice(ticks_after(rule, max(row.next_at, row.now)), count - 1)]
 
 
-def _unready(row: Any, state: str) -> datetime | None:
-    """Return the tick that was to be done by its hour, and is not."""
+def _due_tick(row: Any) -> datetime | None:
+    """Return the tick that has to be done, as its hour was; None = there is none, or a later one has a task."""
     rule = _rule(row)
     if rule is None or not (row.ready_by and row.enabled):
         return None
@@ -90,9 +111,7 @@ def _unready(row: Any, state: str) -> datetime | None:
         return None
     if tick is None or row.watched_from is None or tick <= row.watched_from:
         return None
-    if row.last_at is None or row.last_at < tick:
-        return tick
-    return None if row.last_at > tick or state in DONE else tick
+    return None if row.last_at is not None and row.last_at > tick else tick
 
 
 def _rule(row: Any) -> Rule | None:

@@ -6,7 +6,7 @@ import json
 import uuid
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.attempts import read_entries
@@ -14,6 +14,15 @@ from django_txtasks.lifecycle.execute import as_uuid, fetch
 from django_txtasks.models import FinishedTask, Outcome, Status, Task
 
 GONE = "gone"
+DONE = (Outcome.SUCCEEDED.value, GONE)
+"""The states of a task that was done: without ``keep_finished`` it has no row."""
+
+
+class Run(NamedTuple):
+    """The task that has run, or runs, for a task: that task itself, or the one into which it was merged."""
+
+    state: str
+    task_id: uuid.UUID
 
 
 @dataclass(frozen=True)
@@ -38,18 +47,23 @@ def state_of(alias: str, task_id: uuid.UUID) -> str:
 
 def states_of(alias: str, ids: Collection[uuid.UUID]) -> dict[uuid.UUID, str]:
     """Return what ``state_of`` does, of each of these tasks."""
+    return {task_id: run.state for task_id, run in runs_of(alias, ids).items()}
+
+
+def runs_of(alias: str, ids: Collection[uuid.UUID]) -> dict[uuid.UUID, Run]:
+    """Return the state of each of these tasks, as ``state_of`` does, and the id of the task that it is of."""
     if not ids:
         return {}
-    found = dict.fromkeys(ids, GONE)
-    live = _live(alias, ids)
+    found = {task_id: Run(GONE, task_id) for task_id in ids}
+    live = {task_id: Run(state, task_id) for task_id, state in _live(alias, ids).items()}
     rest = [task_id for task_id in found if task_id not in live]
     winners = {}
     for row in fetch(alias, statements.OUTCOMES_OF, ids=rest) if rest else ():
         task_id, outcome, merged_into = as_uuid(row[0]), str(row[1]), row[2]
         if outcome == Outcome.MERGED and merged_into is not None:
             winners[task_id] = as_uuid(merged_into)  # which was never merged itself: it has begun
-        found[task_id] = outcome
-    of_winners = states_of(alias, list(winners.values()))
+        found[task_id] = Run(outcome, task_id)
+    of_winners = runs_of(alias, list(winners.values()))
     return {**found, **live, **{loser: of_winners[winner] for loser, winner in winners.items()}}
 
 

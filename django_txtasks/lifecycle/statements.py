@@ -356,6 +356,14 @@ TELL_UNREADY = """
 INSERT_BATCH = """
     INSERT INTO txtasks_batch (id, name, hooks) VALUES (%(batch)s, %(name)s, {json}%(hooks)s{end_json})
 """
+# A task opens the batch. If that task is a member of another batch, both batches have the same first task. It is
+# written down, because members that have ended may have no rows any more when somebody asks. (MySQL takes a
+# subquery about the same table in no other place of an INSERT than FROM.)
+INSERT_OPENED_BATCH = """
+    INSERT INTO txtasks_batch (id, name, hooks, opened_by, root_task)
+    SELECT %(batch)s, %(name)s, {json}%(hooks)s{end_json}, %(opener)s, COALESCE(p.root_task, %(opener)s)
+      FROM (SELECT 1 AS one) AS o LEFT JOIN txtasks_batch p ON p.id = %(parent)s
+"""
 ARE_LIVE = "SELECT id, TRIM(status) FROM txtasks_task WHERE id {in_ids} AND TRIM(status) <> 'dead'"
 # Claimed rows are not in the index of members, so that a claim need not write there: those of all workers are few.
 # One statement sees both at one moment; between two of them a member could move from one to the other.
@@ -388,7 +396,14 @@ STATE_OF_BATCH = f"""
              WHERE batch = %(batch)s AND outcome IN {_FAILED_OUTCOMES} LIMIT 1)
 """
 END_BATCH = """
-    UPDATE txtasks_batch SET finished_at = {now}, failed = %(failed)s WHERE id = %(batch)s AND finished_at IS NULL
+    UPDATE txtasks_batch SET finished_at = {now}, failed = %(failed)s, hook_tasks = {json}%(ids)s{end_json}
+     WHERE id = %(batch)s AND finished_at IS NULL
+"""
+# Batches of the work of these tasks that go on or have failed, and those that have hooks, which may go on. One
+# statement asks for all: between two statements a batch could end, and its hook would be missed.
+UNSETTLED_BATCHES = """
+    SELECT root_task, id, finished_at IS NULL, failed, hook_tasks FROM txtasks_batch {by_root}
+     WHERE root_task {in_ids} AND (finished_at IS NULL OR failed OR hook_tasks IS NOT NULL)
 """
 # W1 is slow, C has given its task to W2, which has ended it, and with it the batch: W1 may add no member.
 # Until W1 commits, nobody can move its row.

@@ -19,6 +19,7 @@ from django_txtasks.lifecycle import batches, engines, lanes, outcomes, workers
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.brake import brakes
 from django_txtasks.lifecycle.turn import Capacity, Scan, Subscription, TurnRequest
+from django_txtasks.open_batches import Opener, run_by
 from django_txtasks.signals import attempt_starting
 from django_txtasks.testing.clock import clock_of
 from django_txtasks.testing.passing_time import PassingTime
@@ -126,7 +127,8 @@ def _run_all(
                     f"More than {counted(limit, 'attempt')}, and {attempt.task_name} is due: "
                     "does a task enqueue itself?"
                 )
-            with nullcontext() if time is None else time.shown():
+            opener = Opener(using, attempt.task_id, attempt.batch)
+            with nullcontext() if time is None else time.shown(), run_by(opener):
                 ran.append(one := _run(attempt, using))
             if reraise and one.error is not None and not one.is_expected:
                 raise one.error

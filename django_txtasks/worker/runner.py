@@ -36,6 +36,7 @@ from django_txtasks.lifecycle.database_errors import text_of
 from django_txtasks.lifecycle.prepared import NotKept
 from django_txtasks.lifecycle.sessions import session_of_thread
 from django_txtasks.logs import current
+from django_txtasks.open_batches import Opener, running
 from django_txtasks.progress import ProgressNotes
 from django_txtasks.registry import Declaration
 from django_txtasks.retry import backoff, is_last, seconds_from
@@ -88,6 +89,7 @@ class Runner:
 
     def _run_alone(self, attempt: Attempt, limit: TimeLimit) -> Ended:
         current.set(attempt.facts)
+        running.set(Opener(self.alias, attempt.task_id, attempt.batch))
         try:
             before_attempt(self._note_session)
             if attempt_starting.receivers:

@@ -25,6 +25,7 @@ from django_txtasks import (
     TaskContext,
     TimedOut,
     WaitTimedOut,
+    batch,
     enqueue_many,
     signals,
     subscribe,
@@ -940,6 +941,53 @@ def grow_atomic(ctx: TaskContext, depth):
     if depth:
         with ctx.batch():
             grow_atomic.enqueue(depth - 1)
+
+
+@task(idempotent=True, max_crashes=50)
+def fan_out(levels=1, member="note"):
+    """Open a batch whose one member opens the next one, so many levels deep; the last member is another task."""
+    with batch(name=f"level {levels}"):
+        _last_member(member) if levels == 1 else fan_out.enqueue(levels - 1, member)
+
+
+@task(idempotent=True, max_crashes=50)
+def fan_out_in_stages(stages=1, member="note"):
+    """Open a batch whose hook opens the next one, so many stages long; the last hook is another task."""
+    hook = open_next_stage if stages > 1 else tell_of_batch
+    with batch(name=f"{stages} {member}", on_success=hook):
+        _last_member(member) if stages == 1 else note.enqueue(f"stage {stages}")
+
+
+@task(idempotent=True, max_crashes=50)
+def open_next_stage(event):
+    stages, member = event["name"].split()
+    fan_out_in_stages(int(stages) - 1, member)
+
+
+def _last_member(member):
+    {"note": note, "fail": fail_once}[member].enqueue()
+
+
+@task(max_attempts=1)
+def fail_once():
+    raise ValueError("a member fails")
+
+
+@task(atomic=True)
+def fan_out_atomic():
+    fan_out()
+
+
+@task(idempotent=True)
+async def fan_out_async():
+    await sync_to_async(fan_out)()
+
+
+@task(idempotent=True)
+def fan_out_elsewhere():
+    """Open a batch in another database than that of the task."""
+    with batch(using="second"):
+        note.using(using="second").enqueue()
 
 
 @task(idempotent=True, max_crashes=50)

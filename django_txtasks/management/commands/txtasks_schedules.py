@@ -116,6 +116,8 @@ def line_of(status: ScheduleStatus) -> str:
         parts.append(f"late by {status.late:.0f} s: is a cleaner of this code at work?")
     if status.unready:
         parts.append(f"not done by {row.ready_by}: {status.unready:%Y-%m-%d %H:%M} UTC")
+    if status.unsettled:
+        parts.append(str(status.unsettled))
     if row.edited:
         parts.append("changed by people")
     if status.problem:

@@ -1,0 +1,126 @@
+"""The work of a task beyond the task itself: batches that it has opened, and what these lead to. It only reads.
+
+A batch names the first task of the work that it belongs to. So one statement finds the batches that a task has
+opened, those that their members have opened, and so on, although members that have ended may have no rows any
+more. The hooks of a batch are tasks whose work is followed in the same way.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from django_txtasks.lifecycle import statements
+from django_txtasks.lifecycle.batches import hook_tasks_of
+from django_txtasks.lifecycle.execute import as_uuid, fetch, is_uuid
+from django_txtasks.lifecycle.standing import DONE, runs_of
+from django_txtasks.wording import counted
+
+TASKS_PER_LOOK = 500
+"""Tasks whose batches one statement finds."""
+
+
+@dataclass(frozen=True)
+class Unsettled:
+    """A batch because of which the work of a task is not done.
+
+    Attributes:
+        batch: its id.
+        why: words that follow those which name the batch.
+        others: how many other batches were found that go on or have failed.
+    """
+
+    batch: uuid.UUID
+    why: str
+    others: int = 0
+
+    def __str__(self) -> str:
+        return f"its batch {self.batch} {self.text}"
+
+    @property
+    def text(self) -> str:
+        """What is to be said after the name of the batch."""
+        if not self.others:
+            return self.why
+        others = counted(self.others, "other batch", "other batches")
+        return (
+            f"{self.why}, and {others} of its work {'is' if self.others == 1 else 'are'} not done"
+        )
+
+
+class _Row(NamedTuple):
+    """The columns of ``statements.UNSETTLED_BATCHES``."""
+
+    root_task: Any
+    id: Any
+    goes_on: Any
+    failed: Any
+    hook_tasks: str | None
+
+
+class _Hook(NamedTuple):
+    """The hook of an ended batch whose task is to be followed."""
+
+    batch: uuid.UUID
+    option: str
+    task_id: uuid.UUID
+    origins: frozenset[uuid.UUID]
+
+
+Origins = dict[uuid.UUID, frozenset[uuid.UUID]]
+"""By task: those to whose work it belongs. They are several where hooks were merged by a unique key."""
+
+
+def unsettled(alias: str, ids: Collection[uuid.UUID]) -> dict[uuid.UUID, Unsettled]:
+    """Return why the work of these tasks is not done, which are done themselves; without those whose work is."""
+    found: dict[uuid.UUID, Unsettled] = {}
+    origins: Origins = {task_id: frozenset([task_id]) for task_id in ids}
+    while origins:
+        hooks = []
+        for row in _rows(alias, origins):
+            of, batch = origins[as_uuid(row.root_task)], as_uuid(row.id)
+            if row.failed or row.goes_on:
+                why = "has failed" if row.failed else "has not ended"
+                _note(found, of, Unsettled(batch, why))
+                continue
+            for option, task_id in hook_tasks_of(row.hook_tasks).items():
+                hooks.append(_Hook(batch, option, task_id, of))
+        origins = _followed(alias, [one for one in hooks if one.origins - found.keys()], found)
+    return found
+
+
+def _rows(alias: str, ids: Iterable[uuid.UUID]) -> Iterator[_Row]:
+    wanted = sorted(ids)
+    for at in range(0, len(wanted), TASKS_PER_LOOK):
+        part = wanted[at : at + TASKS_PER_LOOK]
+        for row in fetch(alias, statements.UNSETTLED_BATCHES, ids=part):
+            if is_uuid(row[1]):
+                yield _Row(*row)
+
+
+def _note(found: dict[uuid.UUID, Unsettled], of: Iterable[uuid.UUID], new: Unsettled) -> None:
+    """Keep the first batch that has failed, else the first one at all, and count the others."""
+    for origin in of:
+        old = found.get(origin)
+        if old is None:
+            found[origin] = new
+        else:
+            shown = new if (old.why, new.why) == ("has not ended", "has failed") else old
+            found[origin] = replace(shown, others=old.others + 1)
+
+
+def _followed(alias: str, hooks: list[_Hook], found: dict[uuid.UUID, Unsettled]) -> Origins:
+    """Note hooks whose tasks are not done; return the other ones' tasks."""
+    runs = runs_of(alias, {one.task_id for one in hooks})
+    followed: Origins = {}
+    for hook in hooks:
+        state, task_id = runs[hook.task_id]
+        if state in DONE:
+            followed[task_id] = followed.get(task_id, frozenset()) | hook.origins
+        else:
+            why = f"has ended, and the task {hook.task_id} of its {hook.option} is {state}"
+            _note(found, hook.origins, Unsettled(hook.batch, why))
+    left = {task_id: of - found.keys() for task_id, of in followed.items()}
+    return {task_id: of for task_id, of in left.items() if of}
