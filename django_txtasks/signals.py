@@ -421,6 +421,12 @@ sessions_left = Event(
     "work (it closes sessions whose CONN_MAX_AGE is over). Further attempts of this function are not named.",
     *_TASK, "attempt", "count",
 )  # fmt: skip
+session_close_failed = Event(
+    logging.WARNING,
+    "A database session could not be closed: %s. Look at the ENGINE of the database, and at what tasks do to "
+    "connection objects: only errors of a database are usual there.",
+    "error",
+)  # fmt: skip
 session_unseen = Event(
     logging.WARNING,
     "This cleaner's database role may not see whether the session of worker %s is there, so a crash is noticed "

@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, WeakSet
 
 from django.core.exceptions import ImproperlyConfigured
-from django.db import DatabaseError, InterfaceError, OperationalError, connections
+from django.db import DatabaseError, Error, InterfaceError, OperationalError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from django_txtasks import signals
 from django_txtasks.lifecycle import statements
-from django_txtasks.lifecycle.database_errors import ends_session
+from django_txtasks.lifecycle.database_errors import ends_session, text_of
 from django_txtasks.lifecycle.execute import execute, fetch, fetch_value, is_dedicated
 from django_txtasks.lifecycle.transactions import dedicate_session
 
@@ -131,10 +132,16 @@ def end_of_age(wrapper: BaseDatabaseWrapper) -> float:
 
 
 def close(wrapper: BaseDatabaseWrapper) -> None:
-    """End this thread's session, or give it back to its pool, also if the server is gone."""
+    """End this thread's session, or give it back to its pool, also if the server is gone.
+
+    A server that is gone cannot be told. Any other error is logged: a task has broken the object, or the backend
+    is at fault. The connection is given up in any case, because the next task must not get it.
+    """
     try:
         wrapper.close()
-    except Exception:  # a server that is gone cannot be told; or a task has broken the object
+    except Exception as error:
+        if not isinstance(error, Error):
+            signals.session_close_failed.emit(error=text_of(error))
         raw: Any = wrapper.connection
         with contextlib.suppress(Exception):
             raw.close()

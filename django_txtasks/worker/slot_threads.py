@@ -13,12 +13,16 @@ from typing import NamedTuple
 
 from django.db import connections
 
-from django_txtasks import tracebacks
+from django_txtasks import signals, tracebacks
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
+from django_txtasks.lifecycle.database_errors import text_of
 from django_txtasks.worker import task_threads
 from django_txtasks.worker.connections import close_old
 from django_txtasks.worker.limits import TimeLimit
 from django_txtasks.worker.runner import describe
+
+CLOSE_AGAIN_SECONDS = 60.0
+"""Seconds until an idle thread looks again at a session that could not be closed."""
 
 
 class Running(NamedTuple):
@@ -47,6 +51,18 @@ class Batch:
     begun: bool = False
     since: float = field(default_factory=time.monotonic)
     running: Running | None = None
+
+
+def _close_old() -> float | None:
+    """Close connections whose age is over: see ``close_old``. Never raises, as the slot would end with its thread.
+
+    A backend that runs a loop of its own may raise ``CancelledError``, which is no Exception.
+    """
+    try:
+        return close_old()
+    except BaseException as error:
+        signals.session_close_failed.emit(error=text_of(error))
+        return CLOSE_AGAIN_SECONDS
 
 
 class SlotThreads:
@@ -109,7 +125,7 @@ class SlotThreads:
         """Wait for work; connections whose age is over end meanwhile."""
         while True:
             with contextlib.suppress(queue.Empty):
-                return self._work.get(timeout=close_old())
+                return self._work.get(timeout=_close_old())
 
     def _run_batch(self, batch: Batch) -> None:
         batch.since, batch.begun = time.monotonic(), True
