@@ -471,6 +471,8 @@ MUTANTS = [
     Mutant("a beat under a new will clears the suspicion", "lifecycle/statements.py",
            {"suspected_at = CASE WHEN will = %(will)s THEN suspected_at END, ": ""},
            "test_two_signals.py"),
+    Mutant("a child that knows no signal yet may end by the one that stops all", "worker/supervisor.py",
+           {"EXIT_CODE, -signal.SIGTERM, -signal.SIGINT)": "EXIT_CODE)"}, "test_signals_to_all.py"),
     Mutant("an idle slot outlives a backend that raises where it closes a session", "worker/slot_threads.py",
            {"timeout=_close_old()": "timeout=close_old()"}, "test_closing_sessions.py"),
     Mutant("a suspected worker writes a new will", "worker/turn_writer.py",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import threading
 import time
@@ -282,7 +283,12 @@ class Supervisor:
 
 
 def _is_failure(code: int | None) -> TypeGuard[int]:
-    return code not in (None, 0, EXIT_CODE)
+    """Say whether a child has failed that ended at a stop.
+
+    A service manager signals all processes at once. A child that still loads knows no signal and ends by it: it
+    has begun nothing. One that works handles both signals, and cannot end by them.
+    """
+    return code not in (None, 0, EXIT_CODE, -signal.SIGTERM, -signal.SIGINT)
 
 
 def _tell_of_end(child: Child, code: int) -> None:

@@ -83,7 +83,10 @@ class Command(BaseCommand):
             obey(child.pipe, stop)
             aliases, options["max_tasks"] = [child.assignment.alias], child.assignment.max_tasks
         subscription = Subscription(_only(aliases), tuple(queues), task_names)
-        with events_in_background(own_process=self._called_from_command_line):
+        with (
+            stop_signals(stop.request),  # before the first connection: a signal may come at once
+            events_in_background(own_process=self._called_from_command_line),
+        ):
             self._work(config, subscription, inbox, stop, options)
 
     def _work(
@@ -112,8 +115,7 @@ class Command(BaseCommand):
             liveness=liveness,
         )
         _say_what_nobody_declares(subscription)
-        with stop_signals(stop.request):
-            end = worker.run()
+        end = worker.run()
         if end in (End.CUT_SHORT, End.STUCK):
             self._cut_short(end)
         for listener in listeners:
