@@ -24,6 +24,15 @@ def second():
         DatabaseWrapper.errors.clear()
 
 
+def is_open(raw):
+    """Whether the driver's connection takes a statement."""
+    try:
+        raw.cursor().execute("SELECT 1")
+    except Exception:  # each driver raises another one
+        return False
+    return True
+
+
 @pytest.mark.parametrize("error", [asyncio.CancelledError(), SystemExit(1), TypeError("not yet")])
 def test_an_idle_slot_whose_session_is_closed_with_an_error_runs_the_next_task(
     error, second, monkeypatch
@@ -54,7 +63,9 @@ def test_the_log_says_what_a_backend_raises_that_is_no_error_of_a_database(
 ):
     connections["second"].ensure_connection()
     DatabaseWrapper.errors.append(error)
+    raw = connections["second"].connection
     with caplog.at_level(logging.WARNING):
         sessions.close(connections["second"])
     assert connections["second"].connection is None
+    assert not is_open(raw)
     assert ("TypeError: not yet" in caplog.text) is is_told

@@ -137,15 +137,17 @@ def close(wrapper: BaseDatabaseWrapper) -> None:
     A server that is gone cannot be told. Any other error is logged: a task has broken the object, or the backend
     is at fault. The connection is given up in any case, because the next task must not get it.
     """
+    raw: Any = wrapper.connection
     try:
         wrapper.close()
-    except Exception as error:
+    except BaseException as error:
+        with contextlib.suppress(Exception):
+            raw.close()  # Django's close() has forgotten the connection, which may still be open
+        wrapper.connection = None
+        if not isinstance(error, Exception):
+            raise
         if not isinstance(error, Error):
             signals.session_close_failed.emit(error=text_of(error))
-        raw: Any = wrapper.connection
-        with contextlib.suppress(Exception):
-            raw.close()
-        wrapper.connection = None
 
 
 def keeps_statements(alias: str) -> bool:
