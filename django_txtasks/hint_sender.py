@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import sys
 import threading
 import time
 import uuid
@@ -52,8 +53,11 @@ class HintSender(ABC):
         self._wake()
 
     def join(self, seconds: float) -> None:
-        """Wait for the thread's end, or for ``seconds``."""
-        if self._thread is not None:
+        """Wait for the thread's end, or for ``seconds``; in that thread itself return at once.
+
+        A process of uWSGI runs its exit handlers in the thread that a signal has come to.
+        """
+        if self._thread not in (None, threading.current_thread()):
             self._thread.join(seconds)
 
     @abstractmethod
@@ -85,8 +89,13 @@ class HintSender(ABC):
         self._more.add(queue)  # last: it has to outlive who empties the buffer meanwhile
 
     def _have_it_sent(self) -> None:
-        """Have the thread send what waits; the first call starts it."""
+        """Have the thread send what waits; the first call starts it.
+
+        Raises:
+            RuntimeError: this process must have no thread yet.
+        """
         if self._thread is None:
+            _refuse_before_a_blind_fork()
             self._start()
         if not self._woken:
             self._wake()
@@ -156,6 +165,29 @@ class HintSender(ABC):
             with self._in_use.held():
                 self._look_after()
             close_connections()
+
+
+_UWSGI_OPTION = "py-call-uwsgi-fork-hooks"
+
+
+def _refuse_before_a_blind_fork() -> None:
+    """Refuse a thread in a process of uWSGI that loads the application, and forks its workers then in C code.
+
+    A worker that is forked while another thread has or wants the interpreter's lock waits for it for ever, because
+    that thread is not there. ``os.fork()`` makes this lock anew; uWSGI does so with one option only.
+
+    Raises:
+        RuntimeError: this is such a process.
+    """
+    uwsgi: Any = sys.modules.get("uwsgi")  # only processes of uWSGI have it
+    if uwsgi is None or _UWSGI_OPTION in uwsgi.opt:
+        return
+    if not (uwsgi.worker_id() or uwsgi.mule_id() or uwsgi.i_am_the_spooler()):
+        raise RuntimeError(
+            "A task was enqueued while uWSGI loads the application, before it forks its workers. The thread that "
+            "sends hints is not started here, because a worker that is forked while it runs may hang for good. "
+            f"Set lazy-apps = true, or {_UWSGI_OPTION} = true (since uWSGI 2.0.21)."
+        )
 
 
 Sender = TypeVar("Sender", bound=HintSender)

@@ -10,6 +10,7 @@ import threading
 import time
 import uuid
 from contextlib import contextmanager
+from types import SimpleNamespace
 from urllib.parse import urlsplit
 
 import helpers
@@ -722,6 +723,57 @@ def test_a_forked_child_sends_by_a_session_of_its_own(hints_only, fork):
         helpers.wait_until(lambda: of_child in ids(heard))
         sender.of_process("default").notify({"default": [last]})
         helpers.wait_until(lambda: last in ids(heard))
+
+
+def uwsgi(worker, *options):
+    """Return the module that uWSGI gives to its processes: worker 0 = the process that forks the others."""
+    return SimpleNamespace(
+        opt=dict.fromkeys(options, True),
+        worker_id=lambda: worker,
+        mule_id=lambda: 0,
+        i_am_the_spooler=lambda: None,
+    )
+
+
+def test_no_thread_is_there_when_uwsgi_forks_its_workers(hints_only, monkeypatch, caplog):
+    """They may hang for good. The same process becomes a worker where uWSGI has no master: then it sends."""
+    monkeypatch.setitem(sys.modules, "uwsgi", uwsgi(0))
+    with listening() as (_, heard):
+        first = enqueue_task(tasks.note)
+        assert not any(one.name == "txtasks-hints" for one in threading.enumerate())
+        assert "py-call-uwsgi-fork-hooks = true" in caplog.text
+        monkeypatch.setitem(sys.modules, "uwsgi", uwsgi(1))
+        second = enqueue_task(tasks.note)
+        helpers.wait_until(lambda: {first.id, second.id} <= set(ids(heard)))
+
+
+def test_hints_are_sent_while_uwsgi_loads_if_it_tells_python_of_its_forks(hints_only, monkeypatch):
+    monkeypatch.setitem(sys.modules, "uwsgi", uwsgi(0, "master", "py-call-uwsgi-fork-hooks"))
+    with listening() as (_, heard):
+        first = enqueue_task(tasks.note)
+        helpers.wait_until(lambda: ids(heard) == [first.id])
+
+
+def test_a_sender_that_is_closed_in_its_own_thread_ends(hints_only, monkeypatch):
+    """As where uWSGI runs the exit handlers in the thread that a signal has come to."""
+    errors = []
+
+    def close(**_):
+        try:
+            sender.close_all()
+        except RuntimeError as error:
+            errors.append(error)
+        closed.set()
+
+    closed = threading.Event()
+    monkeypatch.setattr(sender, "open_session", None)
+    signals.hints_failed.connect(close)
+    try:
+        enqueue_task(tasks.note)
+        assert closed.wait(60)
+    finally:
+        signals.hints_failed.disconnect(close)
+    assert not errors
 
 
 SHORT = """
