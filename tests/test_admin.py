@@ -735,6 +735,8 @@ def test_other_names_are_shown(name: str) -> None:
     [
         ("amqp://guest:hunter2@rabbit:5672/", "amqp://guest:[redacted]@rabbit:5672/"),
         ("a postgres://u:hunter2@db/x and redis://:hunter2@r", "a postgres://u:[redacted]@db/x and redis://:[redacted]@r"),
+        ("postgres://u:hunt@r2@db/x", "postgres://u:[redacted]@db/x"),
+        ("amqp://u:hunter2@a,amqp://u:hunter2@b", "amqp://u:[redacted]@a,amqp://u:[redacted]@b"),
         ("https://example.com/a:b@c", "https://example.com/a:b@c"),
     ],
 )  # fmt: skip

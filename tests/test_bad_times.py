@@ -15,7 +15,7 @@ from django.db.models import Min
 from django.test import Client
 from django.utils import timezone
 
-from django_txtasks.models import FinishedTask, Outcome, Status, Task, Worker
+from django_txtasks.models import Cleaner, FinishedTask, Outcome, PausedQueue, Status, Task, Worker
 
 pytestmark = pytest.mark.django_db
 
@@ -75,6 +75,24 @@ def test_pages_and_commands_show_it(when: str, client: Client) -> None:
         call_command("txtasks_audit", stdout=StringIO())
     except SystemExit as found:
         assert found.code == 1  # it waits for ever, which is worth a finding
+
+
+@pytest.mark.parametrize("when", TIMES)
+def test_commands_list_it(when: str) -> None:
+    worker = Worker.objects.create(
+        id=uuid.uuid4(), host="h", pid=1, queues=[], threads=1, lease=15, lost=True
+    )
+    put(worker, when, "seen_at")
+    cleaner = Cleaner.objects.create(id=uuid.uuid4(), host="h", pid=2, interval=30, lease=15)
+    put(cleaner, when, "seen_at", "started_at")
+    PausedQueue.objects.create(queue_name="mail")
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE txtasks_pausedqueue SET paused_at = %s", [when])
+    output = StringIO()
+    call_command("txtasks_status", lost=True, stdout=output)
+    assert "h (pid 1), last seen " in output.getvalue()
+    call_command("txtasks_queue", "list", stdout=output)
+    assert "mail: paused since " in output.getvalue()
 
 
 @pytest.mark.parametrize("when", TIMES[:2])

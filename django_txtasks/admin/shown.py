@@ -45,7 +45,7 @@ _SECRET_NAME = re.compile(
     "api|auth|cookie|credential|dsn|jwt|key|otp(?!r)|pass|pwd|secret|session|signature|token", re.IGNORECASE
 )  # fmt: skip
 """All that Django's error reports hide, and more; "footprint" is no one-time password."""
-_PASSWORD_OF_URL = re.compile(r"(\w://[^\s/@:]*:)[^\s/@]+(?=@)")
+_PASSWORD_OF_URL = re.compile(r"(\w://[^\s/@:]*:)[^\s/]+(?=@)")
 MAX_SHOWN_CHARACTERS = 20_000
 MAX_DEPTH_LEVELS = 50
 MAX_ERRORS = 20

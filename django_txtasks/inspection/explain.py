@@ -38,7 +38,7 @@ from django_txtasks.models import (
     Wait,
     Worker,
 )
-from django_txtasks.wording import counted
+from django_txtasks.wording import counted, time_text
 
 MAX_COUNT = 10_000
 """Tasks before this one that are counted; more are "10000 or more"."""
@@ -90,7 +90,7 @@ def _without_row(alias: str, task_id: uuid.UUID) -> Reason:
     rows = FinishedTask.objects.using(alias).only("outcome", "finished_at")
     finished = rows.filter(pk=task_id).first()
     if finished is not None:
-        at = _time(finished.finished_at)
+        at = time_text(finished.finished_at)
         return Reason("finished", f"It has ended: {finished.get_outcome_display()}, at {at}.")
     elsewhere = [one for one in connections if one != alias and _is_in(one, task_id)]
     if elsewhere:
@@ -123,7 +123,7 @@ def _not_pending(alias: str, task: Any) -> Reason:
     since = _span(task.now - (task.claimed_at or task.now))
     if worker is not None and not worker.lost and not worker.is_silent(worker.now):
         if task.cancel_asked_at is not None:
-            text = f"It was asked to stop at {_time(task.cancel_asked_at)}, and still runs at {worker}."
+            text = f"It was asked to stop at {time_text(task.cancel_asked_at)}, and still runs at {worker}."
             return Reason(
                 "asked", text, "It stops when it looks: at ctx.check(), or by ctx.cancelled."
             )
@@ -160,15 +160,15 @@ def _in_the_way(alias: str, task: Any) -> Iterator[Reason]:
     if task.expires_at is not None and task.expires_at <= task.now:
         if task.cancel_asked_at is not None:
             gate = "cancelled"
-            text = f"It was cancelled at {_time(task.cancel_asked_at)}; a cleaner removes it."
+            text = f"It was cancelled at {time_text(task.cancel_asked_at)}; a cleaner removes it."
         else:
             gate = "expired"
-            text = f"It has expired at {_time(task.expires_at)}; a cleaner cancels it."
+            text = f"It has expired at {time_text(task.expires_at)}; a cleaner cancels it."
         yield Reason(gate, text, "Enqueue it again.")
     if task.run_after is None:  # as on SQLite, of what nobody can read as a time
         yield Reason("unsound", "Its run_after is no time.", "Correct the row by hand.")
     elif task.run_after > task.now:
-        wait = f"in {_span(task.run_after - task.now)}, at {_time(task.run_after)}"
+        wait = f"in {_span(task.run_after - task.now)}, at {time_text(task.run_after)}"
         lift = "Run it now, in the admin."
         if waits := list(_waits(alias, task)):
             yield from waits
@@ -187,7 +187,7 @@ def _in_the_way(alias: str, task: Any) -> Iterator[Reason]:
     if paused is not None:
         why = f" ({paused.reason})" if paused.reason else ""
         by = paused.paused_by or "somebody"
-        text = f"Queue {task.queue_name} was paused by {by} at {_time(paused.paused_at)}{why}."
+        text = f"Queue {task.queue_name} was paused by {by} at {time_text(paused.paused_at)}{why}."
         command = f"manage.py txtasks_queue resume {shlex.quote(task.queue_name)}{_of(alias)}"
         yield Reason("paused", text, command)
     if task.lane:
@@ -204,7 +204,7 @@ def _waits(alias: str, task: Any) -> Iterator[Reason]:
     for wait in rows.filter(Q(until=None) | Q(until__gt=DatabaseNow())).order_by("until")[
         :MAX_WAITS
     ]:
-        until = "" if wait.until is None else f" until {_time(wait.until)}"
+        until = "" if wait.until is None else f" until {time_text(wait.until)}"
         if wait.is_sleep:
             yield Reason("sleeps", f"It sleeps{until} ({wait.name!r}).")
         else:
@@ -237,7 +237,7 @@ def _closed_lane(alias: str, task: Any) -> Iterator[Reason]:
     if lane.paused_at is not None:
         why = f" ({lane.reason})" if lane.reason else ""
         by = lane.paused_by or "somebody"
-        text = f"Lane {task.lane} was paused by {by} at {_time(lane.paused_at)}{why}."
+        text = f"Lane {task.lane} was paused by {by} at {time_text(lane.paused_at)}{why}."
         yield Reason("lane", text, f"{command} resume {name}{_of(alias)}")
     elif lane.is_full:
         holders = Task.objects.using(alias).filter(
@@ -373,7 +373,3 @@ def _of(alias: str) -> str:
 def _span(duration: timedelta) -> str:
     seconds = max(0.0, duration.total_seconds())
     return f"{seconds:.1f} s" if seconds < 60 else str(timedelta(seconds=round(seconds)))
-
-
-def _time(moment: Any) -> str:
-    return "a time that cannot be read" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S} UTC"

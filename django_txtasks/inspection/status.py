@@ -165,8 +165,8 @@ def _workers(database: str) -> WorkerStatus:
     found = {"alive": 0, "silent": 0, "lost": 0, "listening": 0, "threads": 0, "running": 0}
     workers = Worker.objects.using(database).annotate(now=DatabaseNow())
     for worker in workers:
-        silence = _seconds(worker.now - worker.seen_at)
-        state = "lost" if worker.lost else "silent" if silence > worker.lease else "alive"
+        is_silent = worker.is_silent(worker.now)
+        state = "lost" if worker.lost else "silent" if is_silent else "alive"
         found[state] += 1
         if state == "alive":
             found["listening"] += bool(worker.listening)

@@ -6,6 +6,7 @@ import os
 import uuid
 from dataclasses import dataclass
 from datetime import timedelta
+from math import inf
 from typing import Any
 
 from django.db.models import F
@@ -30,8 +31,8 @@ class Seen:
 
     Attributes:
         interval: between two of its passes; None = it cleaned once.
-        silence: since its last beat.
-        age: since its start.
+        silence: since its last beat; infinite = that time cannot be read.
+        age: since its start; zero, too, if that time cannot be read.
         passed: since its last whole pass; None = there was none yet.
         error: why it failed since.
     """
@@ -50,8 +51,8 @@ class Seen:
         """Return what a row says, which has the database's time in ``now``."""
         return cls(
             row.host, row.pid, row.interval, row.lease,
-            silence=(row.now - row.seen_at).total_seconds(),
-            age=(row.now - row.started_at).total_seconds(),
+            silence=inf if row.seen_at is None else (row.now - row.seen_at).total_seconds(),
+            age=(row.now - (row.started_at or row.now)).total_seconds(),
             passed=None if row.passed_at is None else (row.now - row.passed_at).total_seconds(),
             error=row.error,
         )  # fmt: skip

@@ -11,6 +11,7 @@ from django_txtasks.conf import get_config
 from django_txtasks.lifecycle import pausing
 from django_txtasks.management.console import DatabaseCommand, user_of_process
 from django_txtasks.models import PausedQueue
+from django_txtasks.wording import time_text
 
 
 class Command(DatabaseCommand):
@@ -42,7 +43,7 @@ class Command(DatabaseCommand):
     def _list(self, alias: str) -> None:
         for row in PausedQueue.objects.using(alias).order_by("pk"):
             by, why = row.paused_by or "?", f" ({row.reason})" if row.reason else ""
-            self.show(f"{row.pk}: paused since {row.paused_at:%Y-%m-%d %H:%M:%S} by {by}{why}")
+            self.show(f"{row.pk}: paused since {time_text(row.paused_at)} by {by}{why}")
 
     def _pause(self, alias: str, queues: list[str], reason: str) -> None:
         if unknown := sorted(set(queues) - set(get_config().queues)):

@@ -27,6 +27,7 @@ from django_txtasks.management.console import (
     refuse_without_tables,
 )
 from django_txtasks.models import Worker
+from django_txtasks.wording import time_text
 
 BEYOND_LIMITS, UNREACHABLE = 1, 2
 
@@ -121,8 +122,7 @@ def _lost(workers: list[Worker], *, in_full: bool) -> list[str]:
     ]
     if in_full:
         lines += [
-            f"  {w.host} (pid {w.pid}), last seen {w.seen_at:%Y-%m-%d %H:%M:%S} UTC"
-            for w in workers
+            f"  {one.host} (pid {one.pid}), last seen {time_text(one.seen_at)}" for one in workers
         ]
     return lines
 
