@@ -52,6 +52,10 @@ SCENARIOS = {
         policy=COMPENSATE, cleaners=2, crashes=1, freezes=1, lost_answers=1, failovers=1
     ),
     "two tasks": Scenario(tasks=2, freezes=1, lost_answers=1),
+    "an id that has run": Scenario(crashes=1, lost_answers=1, releases=1, ahead=True, copies=1),
+    "an id that has run, in an atomic task": Scenario(
+        atomic=True, freezes=1, lost_answers=1, copies=1, revives=1
+    ),
 }
 
 
@@ -87,6 +91,7 @@ REACHED = {
     "failed over in a compensated task": lambda s: (
         s.past[0].compensated and s.past[0].runs == 1 and not s.left.failovers
     ),
+    "an id that has run": lambda s: is_dead(s) and s.past[0].runs == 1,
     "stopped": lambda s: s.past[0].finishes and s.past[0].runs == 3 and not s.rows[0],
     "stopped in an atomic task": lambda s: s.past[0].effects and s.past[0].runs == 3,
     "stopped in a compensated task": lambda s: is_dead(s) and s.past[0].compensated,
@@ -228,6 +233,12 @@ OTHERS = {
         Scenario(atomic=True, failovers=1),
         protocol.EFFECTS_ONCE,
         6,
+    ),
+    "a row runs whose id stands in history": (
+        ("history_decides",),
+        Scenario(copies=1),
+        protocol.RUNS_BOUNDED,
+        8,
     ),
     "a person revives what an old page shows": (
         ("revive_checks_status",),

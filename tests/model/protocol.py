@@ -85,6 +85,19 @@ def enqueue(case: Case, s: State) -> Steps:
         yield f"task {task} is enqueued", after
         if case.scenario.hints:
             yield f"task {task} is enqueued and hinted", hinted(after, slot, True)
+    if s.left.copies:
+        yield from copy_from_history(s)
+
+
+def copy_from_history(s: State) -> Steps:
+    """Somebody writes a row whose id stands in history: raw SQL, or a restored dump."""
+    for task, past in enumerate(s.past):
+        if past.finishes and s.rows[task] is None:
+            left = s.left.less("copies")
+            yield (
+                f"A ROW OF {task}'s id is written again",
+                set_row(s, task, Row(task))._replace(left=left),
+            )
 
 
 def hints(case: Case, s: State) -> Steps:

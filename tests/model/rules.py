@@ -34,6 +34,7 @@ class Rules:
     notice_in_the_transaction: bool = True
     compensated_is_final: bool = True
     revive_checks_status: bool = True
+    history_decides: bool = True
 
     def without(self, *names: str) -> Rules:
         return replace(self, **dict.fromkeys(names, False))
@@ -61,6 +62,7 @@ class Scenario:
     revives: int = 0
     cuts: int = 0
     failovers: int = 0
+    copies: int = 0
 
     @property
     def retries(self) -> bool:

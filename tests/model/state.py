@@ -19,6 +19,7 @@ SILENT, ORPHAN, TOLD, LIVING = "silent", "orphan", "told", "living"
 CUT_OFF, HARMLESS, LOOKED_FIRST = "cut off", "cut off, with no final claim", "no final claim"
 AHEAD, BACK, READY, INSIDE = "ahead", "taken back", "ready", "inside"
 SUCCEEDED, RAISED = "succeeded", "raised"
+RUN_BEFORE = "its id stands in history"
 
 
 class Row(NamedTuple):
@@ -95,6 +96,7 @@ class Left(NamedTuple):
     stops: int
     cuts: int
     failovers: int
+    copies: int
 
     def less(self, name: str) -> Left:
         return self._replace(**{name: getattr(self, name) - 1})
@@ -134,6 +136,7 @@ def first(scenario: Scenario) -> State:
         scenario.stops,
         scenario.cuts,
         scenario.failovers,
+        scenario.copies,
     )
     return State(
         rows=(None,) * scenario.tasks,

@@ -23,6 +23,7 @@ from model.state import (
     PENDING,
     RAISED,
     READY,
+    RUN_BEFORE,
     SUCCEEDED,
     Attempt,
     Process,
@@ -128,6 +129,9 @@ def slot_steps(case: Case, s: State, place: int) -> Steps:
             left = s.left.less("releases")
             after = set_process(s, place, me._replace(stage=BACK))
             yield f"W{me.id} takes {a.slot} back from its slot", after._replace(left=left)
+    elif me.stage == READY and case.rules.history_decides and s.past[a.instance].finishes:
+        after = set_process(s, place, me._replace(stage=RUN_BEFORE))
+        yield f"{a.slot} does not run: its id stands in history", after
     elif me.stage == READY:
         begun = run_begun(case, s, a)
         if case.scenario.poison:
@@ -179,6 +183,10 @@ def turn(case: Case, s: State, place: int) -> Steps:
         if s.left.failovers:
             yield f"{label}, and a FAILOVER LOSES it", loses_end(s, place, a)
         yield from commit(place, label, record(case, s, a, me.stage), idle, unsure)
+    elif me.stage == RUN_BEFORE:
+        row = s.rows[a.slot]
+        after = bury(case, s, a) if row is not None and holds(case, row, a) else s
+        yield from commit(place, f"W{me.id} buries {a.slot}", after, idle, unsure)
     elif me.stage == BACK:
         after = record(case, s, a, BACK)
         yield from commit(place, f"W{me.id} releases {a.slot}", after, idle, unsure)
