@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from probe import tasks
 
-from django_txtasks import batch, cancel_task, open_batches, signals
+from django_txtasks import batch, cancel_task, open_batches, scheduling, signals
 from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config
 from django_txtasks.lifecycle import operators, outcomes, workers
@@ -245,6 +245,16 @@ def test_a_batch_with_a_dead_member_is_not_done_and_stays_so(kept, nightly, txta
     work()
     assert not Task.objects.exists()
     assert why() == f"its batch {one.pk} has failed"
+
+
+def test_what_a_person_runs_now_counts_in_the_place_of_a_failed_tick(nightly):
+    of_tick(tasks.fan_out, 1, "fail")
+    work()
+    assert "has failed" in why()
+    scheduling.run_now("default", "s")
+    assert status().state == "pending"
+    work()
+    assert is_ready()
 
 
 def test_a_cancelled_member_counts_as_failed_also_without_history(nightly, txtasks):
