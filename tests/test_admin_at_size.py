@@ -289,9 +289,13 @@ def test_a_page_says_by_what_it_has_chosen_live_tasks(
 ) -> None:
     monkeypatch.setattr(bounded, "MAX_ROWS", 2)
     now = timezone.now()
-    ids = sorted(uuid.uuid4() for _ in range(3))
+    for _ in range(3):
+        task()
+    ids = list(
+        Task.objects.order_by("pk").values_list("pk", flat=True)
+    )  # as the database orders them
     for minutes, one in enumerate((ids[2], ids[0], ids[1])):
-        Task.objects.create(id=one, task_name=KNOWN, enqueued_at=now + timedelta(minutes=minutes))
+        Task.objects.filter(pk=one).update(enqueued_at=now + timedelta(minutes=minutes))
     page = client.get(TASKS)
     assert [one.pk for one in page.context["cl"].result_list] == [ids[1], ids[2]]
     assert "it has looked at 2, those with the highest ids" in page.content.decode()

@@ -126,7 +126,9 @@ def test_all_that_match_a_filter_are_counted_to_a_limit_and_all_are_taken(
     _user, client = user("discard_task")
     query = "?queue=default&state=dead"
     html = ask(client, "discard", tasks[:1], query, select_across="1")
-    assert "All tasks that match are chosen" in html and "5 of them match" in html
+    assert (
+        "All tasks that match are chosen" in html and "4 of them match" in html
+    )  # one of the 5 is elsewhere
     assert html.count("<li>orders.tasks.send_receipt") == 2
     assert f'href="{TASKS}{query.replace("&", "&amp;")}"' in html
     assert Task.objects.count() == 8

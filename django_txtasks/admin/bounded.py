@@ -56,14 +56,16 @@ class ReadOrder:
     lane: str | None = None
     list_order: tuple[str, ...] = ()
 
-    def as_sql(self, connection: Any, table: str, columns: str) -> tuple[str, list[Any]]:
-        """Return the SELECT of at most one row more than ``MAX_ROWS``."""
+    def as_sql(
+        self, connection: Any, table: str, columns: str, limit: int
+    ) -> tuple[str, list[Any]]:
+        """Return the SELECT of at most ``limit`` rows."""
         conditions, params = self._conditions(connection.vendor)
         order = ", ".join(
             f"{name.lstrip('-')} DESC" if name.startswith("-") else name for name in self.order
         )
         forced = f" FORCE INDEX ({self.index})" if connection.vendor == "mysql" else ""
-        sql = f"SELECT {columns} FROM {table}{forced}{conditions} ORDER BY {order} LIMIT {MAX_ROWS + 1}"  # noqa: S608
+        sql = f"SELECT {columns} FROM {table}{forced}{conditions} ORDER BY {order} LIMIT {limit}"  # noqa: S608
         return sql, params
 
     def _conditions(self, vendor: str) -> tuple[str, list[Any]]:
@@ -135,12 +137,14 @@ def _order_of_pending(chosen: Mapping[str, Any]) -> ReadOrder:
 class _Rows(BaseTable):
     """The first rows of a table in an order, in its place and under its name in a FROM."""
 
-    def __init__(self, table_name: str, alias: str, order: ReadOrder, columns: str) -> None:
+    def __init__(
+        self, table_name: str, alias: str, order: ReadOrder, columns: str, limit: int
+    ) -> None:
         super().__init__(table_name, alias)
-        self._order, self._columns = order, columns
+        self._order, self._columns, self._limit = order, columns, limit
 
     def as_sql(self, compiler: Any, connection: Any) -> tuple[str, tuple[Any, ...]]:
-        sql, params = self._order.as_sql(connection, self.table_name, self._columns)
+        sql, params = self._order.as_sql(connection, self.table_name, self._columns, self._limit)
         return f"({sql}) {connection.ops.quote_name(self.table_alias)}", tuple(params)
 
 
@@ -156,15 +160,23 @@ COLUMNS = {
 }
 
 
-def first_rows(queryset: QuerySet[Any], order: ReadOrder) -> QuerySet[Any]:
-    """Return the ids of a queryset, as far as they are among the first rows in an order."""
+def first_rows(
+    queryset: QuerySet[Any], order: ReadOrder, limit: int | None = None
+) -> QuerySet[Any]:
+    """Return the ids of a queryset that are among the first rows in an order: ``MAX_ROWS``, or ``limit``."""
     keys = order.list_order or order.order
     keys = keys if "id" in keys[-1] else (*keys, "-id")
     ids: QuerySet[Any] = queryset.order_by(*keys).values_list("pk", flat=True)
     table = ids.model._meta.db_table
     alias = ids.query.get_initial_alias()
-    ids.query.alias_map[alias] = _Rows(table, alias, order, COLUMNS.get(table, "id"))
+    columns = COLUMNS.get(table, "id")
+    ids.query.alias_map[alias] = _Rows(table, alias, order, columns, limit or MAX_ROWS)
     return ids
+
+
+def has_more_rows(queryset: QuerySet[Any], order: ReadOrder) -> bool:
+    """Say whether the queryset has rows beyond the first ``MAX_ROWS`` in an order."""
+    return first_rows(queryset, order, MAX_ROWS + 1).order_by().count() > MAX_ROWS
 
 
 @contextmanager
@@ -196,7 +208,7 @@ class BoundedPaginator(Paginator):  # type: ignore[type-arg]
     @cached_property
     def count(self) -> int:
         """The number of rows found, or "at least so many"."""
-        found = min(self.ids.count(), MAX_ROWS)
+        found = self.ids.count()
         return CappedCount(found) if self.is_cut else found
 
 
@@ -228,7 +240,7 @@ class BoundedList(ChangeList):
             ids = self.queryset.order_by("-pk").values_list("pk", flat=True)
             return BoundedPaginator(ids, self.list_per_page)
         order = pages.read_order(self._chosen())
-        is_cut = first_rows(self.root_queryset, order).order_by().count() > MAX_ROWS
+        is_cut = has_more_rows(self.root_queryset, order)
         self.note = order.note if is_cut else ""
         return BoundedPaginator(first_rows(self.queryset, order), self.list_per_page, is_cut=is_cut)
 

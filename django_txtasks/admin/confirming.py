@@ -12,6 +12,7 @@ from django_txtasks.admin import bounded
 from django_txtasks.admin.bounded import (
     first_rows,
     following_indexes,
+    has_more_rows,
     order_of_tasks,
 )
 from django_txtasks.models import Status, Task
@@ -51,8 +52,8 @@ class Chosen:
             if request.POST.get("select_across") == "1" and not is_id:
                 order = order_of_tasks({**request.GET.dict(), "state": state})
                 ids = first_rows(in_state, order)
-                found = min(ids.count(), bounded.MAX_ROWS)
-                if first_rows(rows, order).order_by().count() > bounded.MAX_ROWS:
+                found = ids.count()
+                if has_more_rows(rows, order):
                     looked_at = bounded.MAX_ROWS
             else:
                 ids = in_state.order_by("-pk").values_list("pk", flat=True)
