@@ -114,6 +114,7 @@ def test_a_cleaner_that_starts_adds_what_is_new_and_says_so(release):
     assert schedule("often").every == 3600
 
 
+@pytest.mark.once
 def test_an_older_release_that_starts_again_overwrites_nothing(release):
     old, new = release(60), release(3600)
     old.run("migrate")
@@ -123,6 +124,7 @@ def test_an_older_release_that_starts_again_overwrites_nothing(release):
     assert schedule("often").every == 3600
 
 
+@pytest.mark.once
 def test_nothing_comes_by_itself_where_that_is_turned_off(release):
     off = release(3600, on=False)
     off.run("migrate")

@@ -16,7 +16,6 @@ from django_txtasks.models import DatabaseNow, FinishedTask, Schedule, Task, Wor
 from django_txtasks.resuming import token_of
 from django_txtasks.testing import run_due_tasks
 
-pytestmark = pytest.mark.smoke
 DAY, HOUR, MINUTE = timedelta(days=1), timedelta(hours=1), timedelta(minutes=1)
 
 
@@ -42,6 +41,7 @@ def seen(start) -> list[tuple[str, timedelta]]:
     return [(key, (at - start) // MINUTE * MINUTE) for key, at, _ in times.SEEN]
 
 
+@pytest.mark.smoke
 def test_what_becomes_due_runs_in_order_and_sees_its_time(start):
     times.see_times.using(run_after=2 * DAY).enqueue("late")
     times.see_times.using(run_after=DAY).enqueue("early")
@@ -130,6 +130,7 @@ def test_what_has_expired_by_then_does_not_run(start):
     assert {one.outcome for one in FinishedTask.objects.all()} == {"expired", "succeeded"}
 
 
+@pytest.mark.smoke
 def test_schedules_tick(start):
     Schedule(
         name="s", task_name="probe.times.see_times", every=DAY.total_seconds(), args=["tick"], tz="UTC",
@@ -152,6 +153,7 @@ def test_a_call_in_a_task_shares_its_time(start):
     ]
 
 
+@pytest.mark.smoke
 def test_threads_and_other_databases_keep_the_real_time(start):
     with helpers.second_alias():
         times.see_in_a_thread.using(run_after=DAY).enqueue("k")

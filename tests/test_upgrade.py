@@ -16,8 +16,6 @@ from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.execute import bound
 from django_txtasks.models import FinishedTask, Task
 
-pytestmark = pytest.mark.smoke
-
 HISTORY = sorted(path.stem for path in Path(migrations.__path__[0]).glob("0*.py"))
 OLD_ROWS = """
     INSERT INTO txtasks_task (id, task_name, args) VALUES ('{pending}', 'probe.tasks.give', '[1]');
@@ -67,6 +65,7 @@ def test_what_is_in_the_tables_outlives_an_upgrade_and_goes_on(state, old):
     assert finished == {ids["pending"]: 1, ids["crashed"]: 3, ids["finished"]: None}
 
 
+@pytest.mark.smoke
 def test_all_of_the_history_can_be_taken_back(old):
     """Down to nothing and up again: no migration is a one-way street."""
     old(HISTORY[-1])
