@@ -33,8 +33,9 @@ def rules(txtasks):
 
 def run_and_written_anew(function, *arguments, **changes):
     """Run a task, write its row anew as it was, and return the id."""
-    task_id = function.enqueue(*arguments).id
-    row = helpers.row(task_id)
+    with transaction.atomic():  # before the commit no worker of the test can claim the row
+        task_id = function.enqueue(*arguments).id
+        row = helpers.row(task_id)
     run_due_tasks()
     helpers.wait_until(
         lambda: helpers.finished(task_id)
