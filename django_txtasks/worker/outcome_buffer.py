@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -46,7 +47,7 @@ class OutcomeBuffer:
         self.alias, self.config = alias, config
         self.waiting: list[Ended] = []
         self.batches: set[Any] = set()
-        self.lately: dict[Key, Arrow] = {}
+        self.lately: OrderedDict[Key, Arrow] = OrderedDict()
         self.one_by_one = self.held_up = False
         self.most = BATCH_OUTCOMES
         self._batch: list[Ended] = []
@@ -143,7 +144,9 @@ class OutcomeBuffer:
         if not one.attempt.may_share:
             self.lately[key(one)] = one.arrow
             if len(self.lately) > MAX_REMEMBERED:
-                del self.lately[next(iter(self.lately))]
+                self.lately.popitem(
+                    last=False
+                )  # a dict would step over each key that was deleted before
         if one.attempt.batch is not None and one.arrow in _LAST:
             self.batches.add(one.attempt.batch)
 
