@@ -1,8 +1,8 @@
 """A batch knows the task that opened it, the first task of that work, and the tasks that its end has enqueued.
 
 Columns without a default: processes of before go on to write batches, whose openers nobody knows. The table of batches
-is locked while its rows are read once for the index, which has no row yet: milliseconds for 100,000 batches. MariaDB
-writes the table anew, because a JSON column has a check.
+is locked while its rows are read once for the index, which has no row yet. MariaDB writes the table anew, because a
+JSON column has a check. With 100,000 batches that took 0.04 s on PostgreSQL and 0.18 s on MariaDB.
 """
 
 import django_txtasks.models
