@@ -18,6 +18,7 @@ from django_txtasks.lifecycle.schedule_status import differences, status_of_rows
 from django_txtasks.lifecycle.schedules import AHEAD, Scope, Written
 from django_txtasks.models import DatabaseNow, Schedule
 from django_txtasks.schedule_rules import has_cron
+from django_txtasks.wording import time_text
 
 LOOK_SECONDS = 1.0
 """Seconds after which a cleaner looks for schedules that somebody has just added."""
@@ -127,11 +128,11 @@ class Ticker:
         self._emit(
             signals.clock_set_forward if step.forward else signals.clock_set_back,
             database=self._alias,
-            begin=f"{step.begin:%Y-%m-%d %H:%M:%S} UTC",
-            end=f"{step.end:%Y-%m-%d %H:%M:%S} UTC",
+            begin=time_text(step.begin),
+            end=time_text(step.end),
             seconds=step.seconds,
             ticks=ticks_between(self._alias, scope, *between),
-            right=f"{step.right:%Y-%m-%d %H:%M:%S} UTC",
+            right=time_text(step.right),
         )
 
     def _bring_new(self) -> None:
