@@ -145,8 +145,6 @@ def ticks_between(alias: str, scope: Scope, begin: datetime, end: datetime) -> i
     )
     count = 0
     for cron, every, tz in rows.values_list("cron", "every", "tz"):
-        with suppress(
-            TxTasksError, *FOREIGN
-        ):  # a row that ticks no more, whatever is written there
+        with suppress(TxTasksError, *FOREIGN):  # a row that ticks no more
             count += number_of_ticks(parse_known(cron, every, tz), begin, end)
     return count

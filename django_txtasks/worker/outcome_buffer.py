@@ -144,9 +144,8 @@ class OutcomeBuffer:
         if not one.attempt.may_share:
             self.lately[key(one)] = one.arrow
             if len(self.lately) > MAX_REMEMBERED:
-                self.lately.popitem(
-                    last=False
-                )  # a dict would step over each key that was deleted before
+                # not a dict, which would step over each key that was deleted before
+                self.lately.popitem(last=False)
         if one.attempt.batch is not None and one.arrow in _LAST:
             self.batches.add(one.attempt.batch)
 
