@@ -1062,8 +1062,10 @@ MUTANTS = [
     Mutant("a task that has ended does not run again", "worker/runner.py",
            {"    if attempt.has_ended:\n": "    if False:\n"}, "test_already_run.py", BOTH),
     Mutant("a claim says whether its task has ended", "lifecycle/statements.py",
-           {'_HAS_ENDED = "(SELECT TRUE FROM txtasks_finishedtask f WHERE f.id = txtasks_task.id)"':
-            '_HAS_ENDED = "(SELECT FALSE)"'}, "test_already_run.py", BOTH),
+           {'HAS_ENDED = "(SELECT TRUE FROM txtasks_finishedtask f WHERE f.id = txtasks_task.id)"':
+            'HAS_ENDED = "(SELECT FALSE)"'}, "test_already_run.py", BOTH),
+    Mutant("a claim by a hint says whether its task has ended", "lifecycle/engines/postgresql.py",
+           {"    if not past:  # the usual case\n": "    if True:\n"}, "test_already_run.py"),
     Mutant("what has ended absorbs no other request", "lifecycle/merging.py",
            {"if key is None or attempt.has_ended:": "if key is None:"}, "test_already_run.py"),
     Mutant("what has ended can be discarded", "lifecycle/outcomes.py",

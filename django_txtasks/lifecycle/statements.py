@@ -47,7 +47,7 @@ NEXT_PRIORITY = f"{HIGHEST_PRIORITY} AND priority < %(priority)s"
 
 # Somebody has written the row of an ended task anew: the task must not run again. A subquery for one value,
 # because a planner could read all of the history for EXISTS.
-_HAS_ENDED = "(SELECT TRUE FROM txtasks_finishedtask f WHERE f.id = txtasks_task.id)"
+HAS_ENDED = "(SELECT TRUE FROM txtasks_finishedtask f WHERE f.id = txtasks_task.id)"
 # A row written by hand whose counters are full could not be moved on: the statement that tried would fail
 # with all other rows in it, turn after turn. It stays pending, where it is seen.
 _CLAIMABLE = """
@@ -60,7 +60,7 @@ _CLAIMABLE = """
      WHERE {name} {in_names} {sound_id}
        AND (expires_at IS NULL OR expires_at > {now})
        AND attempt < 2147483647 AND failures < 2147483647 AND crashes < 2147483647
-""".replace("<has_ended>", _HAS_ENDED)
+""".replace("<has_ended>", HAS_ENDED)
 DUE = "AND run_after <= {now} {after}"
 # A row that W2 is about to claim is locked and left out. The time is compared in the WHERE, so
 # that rows due later are not read at all. The index is named: behind rows that were deleted a moment ago MariaDB
@@ -456,10 +456,9 @@ FORGET_BATCHES = "DELETE FROM txtasks_batch WHERE id {in_ids}"
 STATES_OF = "SELECT id, TRIM(status) FROM txtasks_task WHERE id {in_ids}"
 OUTCOMES_OF = "SELECT id, outcome, merged_into FROM txtasks_finishedtask WHERE id {in_ids}"
 
-KNOWN_IDS = """
-    SELECT id FROM txtasks_task WHERE id {in_ids}
-    UNION ALL SELECT id FROM txtasks_finishedtask WHERE id {in_ids}
-"""
+LIVE_IDS = "SELECT id FROM txtasks_task WHERE id {in_ids}"
+PAST_IDS = "SELECT id FROM txtasks_finishedtask WHERE id {in_ids}"
+KNOWN_IDS = f"{LIVE_IDS} UNION ALL {PAST_IDS}"
 CLAIMS_OF_WORKER = (
     "SELECT id, attempt FROM txtasks_task WHERE status = 'claimed' AND worker = %(worker)s"
 )
