@@ -65,8 +65,9 @@ def main(arguments: list[str], reports: Path | None = None) -> int:
                 [run], [*(f"tests/{name}" for name in PROOF), *arguments[1:]], reports
             )
         else:
-            proof = [f"--ignore=tests/{name}" for name in PROOF]
-            statuses = together(runs(urls), [*proof, *arguments], reports)
+            names_tests = any(Path(one.partition("::")[0]).exists() for one in arguments)
+            files = [] if names_tests else files_of_this_environment()
+            statuses = together(runs(urls), [*files, *arguments], reports)
     return next((status for status in statuses if status), PASSED)
 
 
@@ -91,6 +92,21 @@ def runs(urls: dict[str, str]) -> list[Run]:
         else Run(name, url, "not once", workers=2)
         for name, url in urls.items()
     ]
+
+
+def files_of_this_environment() -> list[str]:
+    """Return the files of tests to read: all but the proof's, or those with tests marked `smoke`.
+
+    The files have been compiled then, once: each of the processes that start together would compile them all.
+    """
+    found = sorted(Path("tests").glob("test_*.py"))
+    if not is_newest(os.environ.get("TOX_ENV_NAME", "")):
+        return [str(one) for one in found if "mark.smoke" in one.read_text()]
+    files = [str(one) for one in found if one.name not in PROOF]
+    subprocess.run(
+        [PYTEST, "--collect-only", "-qq", *files], check=False, stdout=subprocess.DEVNULL
+    )
+    return files
 
 
 def is_newest(environment: str) -> bool:

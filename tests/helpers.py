@@ -49,6 +49,16 @@ def empty_tables() -> None:
             cursor.execute(f"DELETE FROM {table}")
 
 
+def isolation_levels(*, of_long_form: bool) -> list[str]:
+    """Return the isolation levels under which a storm runs; the empty one is the default.
+
+    The short form leaves REPEATABLE READ out: what PostgreSQL refuses there it refuses under SERIALIZABLE, too.
+    """
+    if connection.vendor != "postgresql":
+        return [""]
+    return ["", "REPEATABLE_READ", "SERIALIZABLE"] if of_long_form else ["", "SERIALIZABLE"]
+
+
 def execute(sql: str, *params: Any) -> list[tuple[Any, ...]]:
     """Run a statement as a person would by hand."""
     with connection.cursor() as cursor:

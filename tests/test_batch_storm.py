@@ -30,7 +30,7 @@ KILL_EVERY = 0.7 if MEMBERS < 1000 else 2.0
 KILLS = 15 if MEMBERS < 1000 else 50
 """No more: where workers die young, the supervisor starts the next one half a minute later, to be killed, too."""
 PATIENCE = max(helpers.PATIENCE, MEMBERS / 10)
-ISOLATION = [""] + ["REPEATABLE_READ", "SERIALIZABLE"] * (connection.vendor == "postgresql")
+ISOLATION = helpers.isolation_levels(of_long_form="TXTASKS_TEST_BATCH_MEMBERS" in os.environ)
 
 
 @pytest.fixture(params=ISOLATION)

@@ -14,7 +14,6 @@ from datetime import timedelta
 
 import helpers
 import pytest
-from django.db import connection
 
 from django_txtasks.models import Cleaner, FinishedTask, Schedule, Task
 from django_txtasks.schedule_rules import tick_of_id
@@ -22,7 +21,7 @@ from django_txtasks.schedule_rules import tick_of_id
 pytestmark = pytest.mark.usefixtures("rows")
 
 TICKS = int(os.environ.get("TXTASKS_TEST_TICKS", "8"))
-ISOLATION = [""] + ["REPEATABLE_READ", "SERIALIZABLE"] * (connection.vendor == "postgresql")
+ISOLATION = helpers.isolation_levels(of_long_form="TXTASKS_TEST_TICKS" in os.environ)
 
 
 @pytest.mark.parametrize("isolation", ISOLATION)

@@ -29,7 +29,7 @@ KILL_EVERY = 0.8 if REQUESTS < 10_000 else 3.0
 PATIENCE = max(helpers.PATIENCE, REQUESTS / 50)
 
 
-ISOLATION = [""] + ["REPEATABLE_READ", "SERIALIZABLE"] * (connection.vendor == "postgresql")
+ISOLATION = helpers.isolation_levels(of_long_form="TXTASKS_TEST_REQUESTS" in os.environ)
 
 
 @pytest.fixture(params=ISOLATION)
