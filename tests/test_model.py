@@ -51,6 +51,15 @@ SCENARIOS = {
     "failed over in a compensated task": Scenario(
         policy=COMPENSATE, cleaners=2, crashes=1, freezes=1, lost_answers=1, failovers=1
     ),
+    "hung": Scenario(hangs=True, freezes=1),
+    "hung in a default task": Scenario(policy=BURY, hangs=True, crashes=1, cuts=1),
+    "hung in an atomic task": Scenario(atomic=True, hangs=True, freezes=1),
+    "hung in a compensated task": Scenario(
+        policy=COMPENSATE, hangs=True, cleaners=2, crashes=1, freezes=1, revives=1
+    ),
+    "hung, retried, then compensated": Scenario(
+        policy=RETRY_UNDO, hangs=True, freezes=1, revives=1
+    ),
     "two tasks": Scenario(tasks=2, freezes=1, lost_answers=1),
     "an id that has run": Scenario(crashes=1, lost_answers=1, releases=1, ahead=True, copies=1),
     "an id that has run, in an atomic task": Scenario(
@@ -92,6 +101,15 @@ REACHED = {
         s.past[0].compensated and s.past[0].runs == 1 and not s.left.failovers
     ),
     "an id that has run": lambda s: is_dead(s) and s.past[0].runs == 1,
+    "hung": lambda s: is_dead(s) and s.past[0].runs == 2 and s.past[0].abandoned,
+    "hung in a default task": lambda s: s.past[0].finishes and s.past[0].runs == 2,
+    "hung in an atomic task": lambda s: s.past[0].effects and s.past[0].runs == 2,
+    "hung in a compensated task": lambda s: (
+        s.past[0].compensated and s.past[0].runs == 1 and s.past[0].abandoned
+    ),
+    "hung, retried, then compensated": lambda s: (
+        s.past[0].compensated and s.past[0].runs == 2 and s.past[0].abandoned
+    ),
     "stopped": lambda s: s.past[0].finishes and s.past[0].runs == 3 and not s.rows[0],
     "stopped in an atomic task": lambda s: s.past[0].effects and s.past[0].runs == 3,
     "stopped in a compensated task": lambda s: is_dead(s) and s.past[0].compensated,
@@ -189,6 +207,24 @@ OTHERS = {
     "a worker that stops lets go what runs, and is believed": (
         ("lost_before_it_lets_go",),
         Scenario(stops=1),
+        arrows.LET_GO_BY_A_BELIEVED_WORKER,
+        5,
+    ),
+    "what hangs is given back, and that counts as nothing": (
+        ("a_hang_is_a_failure",),
+        Scenario(hangs=True),
+        protocol.RUNS_BOUNDED,
+        13,
+    ),
+    "what hangs at its last attempt is dead like any failure": (
+        ("a_last_hang_is_undone",),
+        Scenario(policy=RETRY_UNDO, hangs=True),
+        protocol.UNDONE,
+        9,
+    ),
+    "a worker lets go what hangs, and is believed": (
+        ("lost_before_it_lets_go",),
+        Scenario(hangs=True),
         arrows.LET_GO_BY_A_BELIEVED_WORKER,
         5,
     ),

@@ -8,22 +8,25 @@ from model import waits
 from model.checker import SETTLES, check
 
 
-def wait_verdict(crashes=2, values=2, has_limit=False, **rules):
+def wait_verdict(crashes=2, values=2, has_limit=False, twins=0, **rules):
     """One task that waits, some who bring values, a frozen worker, crashes and a cancel."""
     names = [f"value {number}" for number in range(1, values + 1)]
     bringers = tuple(waits.Bringer(name) for name in names)
     faults = {"crashes": crashes, "freezes": 1, "cancels": 1}
     return check(
-        waits.WaitState(bringers=bringers, has_limit=has_limit, **faults),
+        waits.WaitState(
+            bringers=bringers, has_limit=has_limit, has_key=twins > 0, twins=twins, **faults
+        ),
         lambda s: waits.steps(waits.WaitRules(**rules), s),
         waits.PROPERTIES,
         settled=waits.settled,
     )
 
 
+@pytest.mark.parametrize("twins", [0, 2])
 @pytest.mark.parametrize("has_limit", [False, True])
-def test_nobody_waits_whose_value_is_there(has_limit):
-    verdict = wait_verdict(has_limit=has_limit)
+def test_nobody_waits_whose_value_is_there(has_limit, twins):
+    verdict = wait_verdict(has_limit=has_limit, twins=twins)
     assert not verdict.traces, str(verdict)
     assert verdict.states > 2000
 
@@ -35,13 +38,20 @@ WAITS_REACH = {
     "a time that passes": lambda s: waits.TOO_LATE in s.answers,
     "a value in time, though it was over": lambda s: s.is_over and s.counted & s.answers,
     "a stop": lambda s: s.asked and s.status == waits.ENDED,
+    "a merge before the value": lambda s: not s.twins and s.number == 2 and s.answers,
+    "a value before a merge": lambda s: s.twins and not s.has_key and s.answers,
 }
 
 
 @pytest.mark.parametrize("name", WAITS_REACH)
 def test_waits_do_not_hold_by_doing_nothing(name):
     start = waits.WaitState(
-        bringers=(waits.Bringer("value"),), has_limit=True, cancels=1, crashes=1
+        bringers=(waits.Bringer("value"),),
+        has_limit=True,
+        has_key=True,
+        twins=1,
+        cancels=1,
+        crashes=1,
     )
     verdict = check(
         start,
@@ -66,6 +76,11 @@ WAITS_FAIL = {
         waits.WHAT_COUNTS,
         6,
     ),
+    "a task with an early value keeps its key": (
+        {"alone_with_value": False, "twins": 1},
+        waits.FOR_THIS_TASK,
+        3,
+    ),
     "a frozen worker gives the row back": ({"is_fenced": False}, waits.OTHERS_ROW, 4),
     "a frozen worker's attempt gets the value": (
         {"asks_fenced": False},
@@ -85,7 +100,7 @@ def test_each_rule_of_a_wait_is_needed(name):
 
 def test_each_rule_of_a_wait_is_known_to_be_needed():
     left_out = {rule for changes, *_ in WAITS_FAIL.values() for rule in changes}
-    assert left_out - {"has_limit"} == {*waits.WaitRules._fields} - {"sweeps"}
+    assert left_out - {"has_limit", "twins"} == {*waits.WaitRules._fields} - {"sweeps"}
 
 
 def test_who_commits_first_and_then_looks_needs_a_sweep_once_there_are_crashes():

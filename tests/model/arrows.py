@@ -40,11 +40,28 @@ def record(case: Case, s: State, a: Attempt, how: str) -> State:
         return note(set_row(s, a.slot, None), a.instance, finishes=finishes + 1)
     if how == BACK:
         return set_row(s, a.slot, unclaimed(row))
+    return fail(case, s, a, row)
+
+
+def fail(case: Case, s: State, a: Attempt, row: Row) -> State:
+    """Try it again; dead if this was its last attempt."""
     failures = row.failures + 1
     if failures < case.scenario.max_attempts:
         return set_row(s, a.slot, unclaimed(row, failures=failures))
     s = set_row(s, a.slot, unclaimed(row, status=DEAD, failures=failures))
     return note(s, a.instance, dead=True)
+
+
+def abandon(case: Case, s: State, a: Attempt, row: Row) -> State:
+    """What no exception could end: a failure. If it was the last attempt, it is undone as after a crash."""
+    rules, scenario = case.rules, case.scenario
+    s = note(s, a.instance, abandoned=True)
+    if not rules.a_hang_is_a_failure:
+        return set_row(s, a.slot, unclaimed(row))
+    is_last = row.failures + 1 >= scenario.max_attempts or not scenario.retries
+    if scenario.compensates and is_last and rules.a_last_hang_is_undone:
+        return announce(case, bury(case, s, a), a)
+    return fail(case, s, a, row)
 
 
 def bury(case: Case, s: State, a: Attempt) -> State:

@@ -39,6 +39,7 @@ NO_LOSS = "no committed task is lost"
 ONE_FINISH = "a task finishes at most once"
 NOT_DONE_AND_DEAD = "no task is recorded both done and dead"
 NOT_DONE_AND_COMPENSATED = "no task is recorded both done and compensated"
+UNDONE = "what was abandoned at its last attempt is compensated, if it can be"
 EFFECTS_ONCE = "an atomic task's effects are committed once, with its finish"
 RUNS_BOUNDED = "a task runs once, and once more at most for each thing that goes wrong"
 SEEN_IN_STEPS = (
@@ -136,12 +137,14 @@ def revive(case: Case, s: State, slot: int) -> tuple[str, State]:
 def _properties(case: Case) -> dict[str, Callable[[State], bool]]:
     """The ghosts know what happened, whatever the rows say."""
     most, atomic = case.scenario.most_runs, case.scenario.atomic
+    undoes = case.scenario.compensates
     of_each_task = {
         ONE_FINISH: lambda past: past.finishes <= 1,
         NOT_DONE_AND_DEAD: lambda past: not (past.finishes and past.dead),
         NOT_DONE_AND_COMPENSATED: lambda past: not (past.finishes and past.compensated),
         EFFECTS_ONCE: lambda past: not atomic or past.effects == bool(past.finishes),
         RUNS_BOUNDED: lambda past: past.runs <= most,
+        UNDONE: lambda past: past.compensated or not (past.dead and past.abandoned and undoes),
     }
     return {
         NO_LOSS: _nothing_is_lost,

@@ -28,6 +28,8 @@ class Rules:
     claims_read_after_beat: bool = True
     new_id_when_lost: bool = True
     lost_before_it_lets_go: bool = True
+    a_hang_is_a_failure: bool = True
+    a_last_hang_is_undone: bool = True
     recovers_in_two_steps: bool = True
     recover_is_fenced: bool = True
     crashes_are_counted: bool = True
@@ -47,6 +49,7 @@ class Scenario:
     policy: str = RETRY
     atomic: bool = False
     raises: bool = False
+    hangs: bool = False
     poison: bool = False
     ahead: bool = False
     hints: bool = False
@@ -82,7 +85,8 @@ class Scenario:
             self.retries
         ):  # what may not run again runs once, whatever link is cut and whatever commit is lost
             faults += self.cuts + self.failovers
-        return 1 + faults + (self.max_attempts - 1) * self.raises
+        may_fail = self.raises or self.hangs
+        return 1 + faults + (self.max_attempts - 1) * may_fail
 
 
 @dataclass(frozen=True)

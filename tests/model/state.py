@@ -18,7 +18,7 @@ PENDING, CLAIMED, DEAD = "pending", "claimed", "dead"
 SILENT, ORPHAN, TOLD, LIVING = "silent", "orphan", "told", "living"
 CUT_OFF, HARMLESS, LOOKED_FIRST = "cut off", "cut off, with no final claim", "no final claim"
 AHEAD, BACK, READY, INSIDE = "ahead", "taken back", "ready", "inside"
-SUCCEEDED, RAISED = "succeeded", "raised"
+SUCCEEDED, RAISED, HUNG = "succeeded", "raised", "hung"
 RUN_BEFORE = "its id stands in history"
 
 
@@ -37,7 +37,10 @@ class Row(NamedTuple):
 
 
 class Past(NamedTuple):
-    """All ghosts: what happened to one task, whatever its row says."""
+    """All ghosts: what happened to one task, whatever its row says.
+
+    ``abandoned``: its process was replaced during its last attempt, so nobody knows how far that attempt came.
+    """
 
     committed: bool = False
     runs: int = 0
@@ -45,6 +48,7 @@ class Past(NamedTuple):
     finishes: int = 0
     dead: bool = False
     compensated: bool = False
+    abandoned: bool = False
 
 
 class WorkerRow(NamedTuple):

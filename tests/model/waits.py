@@ -3,7 +3,8 @@
 T asks: it writes its wait down and looks, in one transaction; if there is nothing, its worker gives the row back
 later, in another one, which looks once more. R brings a value: it locks the task's row, writes the value, and
 makes the row due if it waits. A crash may come between any two steps, and a cleaner gives the rows of lost workers
-back.
+back. T may have a unique key: then, until it begins, another task of the key may take it in, or T takes in another
+one, whose arguments may be newer.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ ONE_ANSWER = "each attempt gets the same answer"
 WHAT_COUNTS = "a value counts if it is the answer, and only then"
 FIRST_COUNTS = "the first value counts, also before T asks"
 OTHERS_ROW = "an attempt moves no row that another one holds"
+FOR_THIS_TASK = (
+    "a value that counts reaches the task for which it was brought, and no other request"
+)
 FOR_ITS_HOLDER = "who gets an answer holds the row"
 OPEN, TOO_LATE = "open", "too late"
 PENDING, CLAIMED, ENDED = "pending", "claimed", "ended"
@@ -34,6 +38,7 @@ class WaitRules(NamedTuple):
         asks_fenced: only the attempt that holds the row gets an answer, or gives up.
         recovers: a cleaner gives the rows of lost workers back.
         ends_asked: a row that is given back and was asked to stop still ends.
+        alone_with_value: R's early value and the end of T's unique key are one transaction.
         sweeps: a cleaner makes rows due whose value is there. Ours does not: it would find none.
     """
 
@@ -47,6 +52,7 @@ class WaitRules(NamedTuple):
     asks_fenced: bool = True
     recovers: bool = True
     ends_asked: bool = True
+    alone_with_value: bool = True
     sweeps: bool = False
 
 
@@ -75,6 +81,8 @@ class WaitState(NamedTuple):
     Attributes:
         status, number, due, asked: the task's row; its last attempt; and whether it was asked to stop.
         lives: whether such a row would still end by itself.
+        has_key: T has a unique key, and was not said to run alone.
+        twins: other tasks of the key that wait.
         wait: empty = T has never asked; ``OPEN``, ``TOO_LATE``, or a value.
         attempts: those that go on, also after they have lost their row.
         has_limit, is_over: whether T waits for so long only, and whether that time has passed.
@@ -83,6 +91,7 @@ class WaitState(NamedTuple):
         refused: a ghost: R was told that his value does not count, and it was the first one, and T had not ended.
         broken: a ghost: an attempt has moved a row of another one.
         leaked: a ghost: an attempt that holds no row has got an answer.
+        strayed: a ghost: T was merged although its value is there.
     """
 
     status: str = PENDING
@@ -90,6 +99,8 @@ class WaitState(NamedTuple):
     due: bool = True
     asked: bool = False
     lives: bool = True
+    has_key: bool = False
+    twins: int = 0
     wait: str = ""
     attempts: tuple[Attempt, ...] = ()
     bringers: tuple[Bringer, ...] = ()
@@ -103,6 +114,7 @@ class WaitState(NamedTuple):
     refused: bool = False
     broken: bool = False
     leaked: bool = False
+    strayed: bool = False
 
     @property
     def is_locked(self) -> bool:
@@ -121,6 +133,7 @@ PROPERTIES = {
     FIRST_COUNTS: lambda s: not s.refused,
     OTHERS_ROW: lambda s: not s.broken,
     FOR_ITS_HOLDER: lambda s: not s.leaked,
+    FOR_THIS_TASK: lambda s: not s.strayed,
 }
 
 
@@ -145,6 +158,7 @@ def steps(rules: WaitRules, s: WaitState) -> Steps:
         one = Attempt(s.number + 1)
         claimed = s._replace(status=CLAIMED, number=one.number, attempts=(*s.attempts, one))
         yield f"attempt {one.number} begins", claimed
+        yield from _merges(s, claimed)
     if s.has_limit and not s.is_over:
         yield "the time passes", s._replace(is_over=True, due=s.due or s.status == PENDING)
     yield from _of_cleaner(rules, s)
@@ -153,6 +167,17 @@ def steps(rules: WaitRules, s: WaitState) -> Steps:
         waits = s.status == PENDING
         yield "T is cancelled", left._replace(status=ENDED) if waits else left._replace(asked=True)
         yield "nobody cancels T", left
+
+
+def _merges(s: WaitState, claimed: WaitState) -> Steps:
+    """Who claims a task of a key takes in the others that wait, and leaves out what is locked."""
+    if s.twins and s.has_key and not s.number and not s.is_locked:
+        merged = {"twins": s.twins - 1, "strayed": s.strayed or s.has_value}
+        yield (
+            f"attempt {claimed.number} begins, and takes another one in",
+            claimed._replace(**merged),
+        )
+        yield "another one begins, and takes T in", s._replace(status=ENDED, **merged)
 
 
 def _of_attempt(rules: WaitRules, s: WaitState, a: Attempt, rest: tuple[Attempt, ...]) -> Steps:
@@ -232,7 +257,10 @@ def _brought(rules: WaitRules, s: WaitState, one: Bringer) -> WaitState:
     is_taken = s.wait == OPEN or (rules.keeps_early if not s.wait else not rules.first_stays)
     if s.status == ENDED or not is_taken:
         return s._replace(refused=s.refused or (is_first and s.status != ENDED))
-    return s._replace(wait=one.value, counted=s.counted | {one.value})
+    alone = rules.alone_with_value and not s.wait
+    return s._replace(
+        wait=one.value, counted=s.counted | {one.value}, has_key=s.has_key and not alone
+    )
 
 
 def _woken(s: WaitState) -> WaitState:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from model.arrows import (
     LET_GO_BY_A_BELIEVED_WORKER,
+    abandon,
     announce,
     blame,
     bury,
@@ -18,6 +19,7 @@ from model.state import (
     AHEAD,
     BACK,
     CLAIMED,
+    HUNG,
     INSIDE,
     NOTHING,
     PENDING,
@@ -69,6 +71,8 @@ def process(case: Case, s: State, place: int) -> Steps:
         yield f"W{me.id} exits", set_process(s, place, Process())
         return
     if s.left.stops and me.attempt != NOTHING and me.id:
+        yield let_go(case, s._replace(left=s.left.less("stops")), place)
+    if me.stage == HUNG and me.id:
         yield let_go(case, s, place)
     if not me.id:
         worker = new_worker_id(s)
@@ -103,11 +107,11 @@ def declared_lost(case: Case, s: State, place: int) -> State:
 
 
 def let_go(case: Case, s: State, place: int) -> tuple[str, State]:
-    """Its last transaction; the slot goes on until the process exits."""
+    """Its last transaction, as it has to stop or its slot hangs; the slot goes on until the process exits."""
     me, a = s.processes[place], s.processes[place].attempt
-    label = f"W{me.id} stops and lets {a.slot} go"
+    is_hung = me.stage == HUNG
+    label = f"W{me.id} {'gives up its slot' if is_hung else 'stops'} and lets {a.slot} go"
     worker, row = worker_row(s, me.id), s.rows[a.slot]
-    s = s._replace(left=s.left.less("stops"))
     s = set_process(s, place, me._replace(leaving=True, unsure=False))
     if worker is not None and case.rules.lost_before_it_lets_go:
         s = set_worker(s, worker._replace(lost=True))
@@ -115,6 +119,8 @@ def let_go(case: Case, s: State, place: int) -> tuple[str, State]:
         return f"{label}: 0 rows", s
     is_believed = is_living(s, a.worker)
     s = blame(s, LET_GO_BY_A_BELIEVED_WORKER, unless=not (row.ran and is_believed))
+    if is_hung:
+        return label, abandon(case, s, a, row)
     if case.scenario.retries:
         return label, set_row(s, a.slot, unclaimed(row))
     return f"{label}: dead", announce(case, bury(case, s, a), a)
@@ -142,6 +148,12 @@ def slot_steps(case: Case, s: State, place: int) -> Steps:
         if case.scenario.raises:
             raised = me._replace(stage=RAISED)
             yield f"{a.slot} raises in W{a.worker}", set_process(begun, place, raised)
+        if case.scenario.hangs:
+            hung = me._replace(stage=HUNG)
+            yield f"{a.slot} HANGS in W{a.worker}", set_process(begun, place, hung)
+    elif me.stage == HUNG:
+        stage = INSIDE if case.scenario.atomic else SUCCEEDED
+        yield f"{a.slot} goes on in W{a.worker}", set_process(s, place, me._replace(stage=stage))
     elif me.stage == INSIDE:
         yield from end_atomic(case, s, place)
 
@@ -150,7 +162,8 @@ def run_begun(case: Case, s: State, a: Attempt) -> State:
     row, past = s.rows[a.slot], s.past[a.instance]
     if row and row.claim == a.claim:
         s = set_row(s, a.slot, row._replace(ran=True))
-    return note(s, a.instance, runs=min(past.runs, case.scenario.most_runs) + 1)
+    runs = min(past.runs, case.scenario.most_runs) + 1
+    return note(s, a.instance, runs=runs, abandoned=False)
 
 
 def end_atomic(case: Case, s: State, place: int) -> Steps:
