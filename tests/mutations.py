@@ -202,11 +202,11 @@ MUTANTS = [
     Mutant("what runs is not given back", "worker/reconciliation.py",
            {"unknown = there - running - ": "unknown = there - "}, "test_turn_writer.py"),
     Mutant("recover is fenced by what was seen", "lifecycle/cleaning.py",
-           {"    if not fetch(alias, statements.LOCK_CLAIMED, ids=[attempt.task_id]):\n":
-            "    held = fetch(alias, statements.LOCK_CLAIMED, ids=[attempt.task_id])\n"
-            "    for _, number, worker in held:\n"
-            "        attempt = attempt._replace(number=number, worker=as_uuid(worker))\n"
-            "    if not held:\n"}, "test_lifecycle.py", BOTH),
+           {"    _lock(alias, attempt)\n    free = ":
+            "    _lock(alias, attempt)\n"
+            "    for _, number, worker in claims.locked(alias, [attempt.task_id]):\n"
+            "        attempt = attempt._replace(number=number, worker=worker)\n"
+            "    free = "}, "test_lifecycle.py", BOTH),
     Mutant("recover takes lost workers' claims only", "lifecycle/statements.py",
            {"SELECT id, host, pid FROM txtasks_worker WHERE lost":
             "SELECT id, host, pid FROM txtasks_worker"}, "test_lifecycle.py"),
@@ -412,6 +412,12 @@ MUTANTS = [
            "test_lost_ends.py"),
     Mutant("what is remembered is bounded", "worker/outcome_buffer.py",
            {"if len(self.lately) > MAX_REMEMBERED:": "if False:"}, "test_lost_ends.py"),
+    Mutant("a turn waits for nobody who has locked what it never began", "lifecycle/claims.py",
+           {"statements.LOCK_CLAIMED": "statements.SEE_CLAIMED"}, "test_lost_ends.py", BOTH),
+    Mutant("nor for who has locked what it has ended", "lifecycle/cleaning.py",
+           {"        _lock(alias, orphan.attempt)\n": ""}, "test_lost_ends.py", BOTH),
+    Mutant("a claim that somebody has locked is looked at soon again", "worker/reconciliation.py",
+           {"self._next = min(self._next, time.monotonic() + LOCKED_SECONDS)": "pass"}, "test_lost_ends.py"),
     Mutant("seen to beat since the cleaner's links are there", "cleaner/failure_detector.py",
            {"if signal is None or is_unproven:": "if signal is None:"}, "test_two_signals.py"),
     Mutant("a new cleaner takes nothing but the end of a process for proof", "cleaner/failure_detector.py",

@@ -8,14 +8,18 @@ import pytest
 from django.db import connection, transaction
 from probe import tasks
 from probe.models import Run
-from test_orderly_ends import claim, new_writer
+from test_orderly_ends import Running, claim, new_writer
 
 from django_txtasks import batch, signals
+from django_txtasks.cleaner import Cleaner
+from django_txtasks.conf import get_config
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
+from django_txtasks.lifecycle.turn import Capacity
 from django_txtasks.models import Batch, FinishedTask, Status, Task
-from django_txtasks.worker import outcome_buffer
+from django_txtasks.worker import outcome_buffer, reconciliation
 from django_txtasks.worker.leaving import let_go
 from django_txtasks.worker.outcome_buffer import OutcomeBuffer
+from django_txtasks.worker.schedule import Plan
 
 pytestmark = pytest.mark.usefixtures("rows", "often")
 
@@ -190,6 +194,61 @@ def test_a_worker_that_must_end_follows_the_same_rule():
     row = helpers.row(once.id)
     assert (row.status, row.errors[0]["type"]) == (Status.DEAD, "EndLost")
     assert helpers.row(again.id).status == Status.PENDING
+
+
+KINDS = {
+    "never begun": (tasks.note.enqueue, False),
+    "ended, runs again": (tasks.slow_once.enqueue, True),
+    "ended, runs once": (tasks.note.enqueue, True),
+}
+"""Claims that a worker does not hold: how each is enqueued, and whether its end was recorded."""
+
+
+def claim_without_holder(kind):
+    """A worker that has claimed a task and does not hold it; return the task's id as well."""
+    enqueue, has_ended = KINDS[kind]
+    handle, writer = enqueue(), new_writer()
+    claim(writer)
+    if has_ended:
+        attempt = Attempt(handle.id, 1, writer.id)
+        writer.buffer.moved(Ended(attempt=attempt, arrow=Arrow.FINISH))
+    return writer, handle.id
+
+
+def locked_by_somebody(task_id):
+    key = task_id if connection.vendor == "postgresql" else task_id.hex
+    return helpers.locked("UPDATE txtasks_task SET notified_at = NULL WHERE id = %s", key)
+
+
+@pytest.mark.skipif(connection.vendor == "sqlite", reason="one writer at a time")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_turn_waits_for_nobody_who_has_locked_a_claim_that_is_to_be_given_back(kind, monkeypatch):
+    """Such as a transaction that has cancelled the task, and goes on for minutes."""
+    monkeypatch.setattr(reconciliation, "LOCKED_SECONDS", 0.0)
+    writer, task_id = claim_without_holder(kind)
+    other = tasks.note.enqueue("other")
+    writer.reconciliation.is_unsure = True
+    with locked_by_somebody(task_id):
+        held = claim(writer)
+    assert held == {(other.id, 1)}
+    assert helpers.row(task_id).status == Status.CLAIMED
+    writer.write(Plan(Capacity(0)), Running(held), None)  # the next turn compares again
+    assert helpers.row(task_id).status != Status.CLAIMED
+
+
+@pytest.mark.skipif(connection.vendor == "sqlite", reason="one writer at a time")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_worker_that_must_end_waits_for_nobody_either(kind):
+    """Its other tasks are let go in good order."""
+    writer, task_id = claim_without_holder(kind)
+    other = tasks.slow_once.enqueue()
+    held = claim(writer)
+    with locked_by_somebody(task_id):
+        let_go(writer, held, "a second stop signal")
+    row = helpers.row(other.id)
+    assert (row.status, row.errors[0]["type"]) == (Status.PENDING, "WorkerStopped")
+    Cleaner(get_config()).run_once()
+    assert helpers.row(task_id).status != Status.CLAIMED
 
 
 def test_it_is_told_after_the_commit_once():

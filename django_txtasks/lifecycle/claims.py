@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import uuid
+from collections.abc import Collection
 
 from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.attempts import Attempt
@@ -26,6 +27,15 @@ def standing_of(alias: str, attempt: Attempt) -> Standing:
         return Standing.LOST
     ((is_asked,),) = rows
     return Standing.ASKED_TO_STOP if is_asked else Standing.HELD
+
+
+def locked(alias: str, ids: Collection[uuid.UUID]) -> set[tuple[uuid.UUID, int, uuid.UUID]]:
+    """Lock the claimed rows of these tasks in the open transaction; return the fence of each.
+
+    A row that another transaction has locked is left out.
+    """
+    rows = fetch(alias, statements.LOCK_CLAIMED, ids=sorted(ids)) if ids else []
+    return {(as_uuid(task_id), number, as_uuid(worker)) for task_id, number, worker in rows}
 
 
 def claims_of(alias: str, worker: uuid.UUID) -> set[tuple[uuid.UUID, int]]:

@@ -24,7 +24,7 @@ from django_txtasks.exceptions import (
     WorkerStopped,
     class_path,
 )
-from django_txtasks.lifecycle import batches, processes, statements
+from django_txtasks.lifecycle import batches, claims, processes, statements
 from django_txtasks.lifecycle.attempts import (
     MAX_ERRORS,
     Arrow,
@@ -268,8 +268,7 @@ def recover(
         ClaimLost: the row has moved on by itself, or somebody else has locked it.
     """
     attempt, policy = orphan.attempt, orphan.on_crash
-    if not fetch(alias, statements.LOCK_CLAIMED, ids=[attempt.task_id]):
-        raise ClaimLost(f"task {attempt.task_id} is locked or no longer claimed")
+    _lock(alias, attempt)
     free = bool(stopped) and policy.retries and not _is_stopped_too_often(attempt)
     crashes = attempt.crashes + (not free)
     again = policy.retries and crashes < orphan.max_crashes
@@ -306,9 +305,7 @@ def abandon(alias: str, orphan: Orphan, failed: Ended, config: Config) -> Recove
         ClaimLost: the row has moved on by itself, or somebody else has locked it.
     """
     attempt, policy = orphan.attempt, orphan.on_crash
-    held = fetch(alias, statements.LOCK_CLAIMED, ids=[attempt.task_id])
-    if not held:
-        raise ClaimLost(f"task {attempt.task_id} is locked or no longer claimed")
+    _lock(alias, attempt)
     is_last = failed.arrow is Arrow.BURY or not policy.retries
     ended, crashes = failed, 1
     if policy.compensates and is_last:
@@ -340,9 +337,20 @@ def give_back(
     """
     # an atomic task has lost its effects in this database together with its end
     if lost_end is None or orphan.on_crash.retries:
+        _lock(alias, orphan.attempt)
         move(alias, Ended(attempt=orphan.attempt, arrow=Arrow.RELEASE))
         return None
     return recover(alias, orphan, lambda crashes: timedelta(0), config, lost_end=lost_end)
+
+
+def _lock(alias: str, attempt: Attempt) -> None:
+    """Lock the row of an attempt in the open transaction, and wait for nobody.
+
+    Raises:
+        ClaimLost: somebody else has locked the row, or the row is not claimed any more.
+    """
+    if not claims.locked(alias, [attempt.task_id]):
+        raise ClaimLost(f"task {attempt.task_id} is locked or no longer claimed")
 
 
 def events_of(orphan: Orphan, ended: Ended) -> Iterator[tuple[signals.Event, dict[str, Any]]]:

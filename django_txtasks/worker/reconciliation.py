@@ -19,6 +19,9 @@ from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.cleaning import Holder, Orphan, Recovered
 from django_txtasks.worker.outcome_buffer import Key, OutcomeBuffer, key
 
+LOCKED_SECONDS = 1.0
+"""Seconds until the next comparison, where somebody has locked a claim that is to be given back."""
+
 
 class Reconciliation:
     """Due after each failed turn, and once a lease.
@@ -73,21 +76,34 @@ class Reconciliation:
         return left
 
     def _give_back(self, worker: uuid.UUID, unknown: set[Key]) -> None:
+        """Give back what nobody has locked: a turn that waited for the rest would keep all others waiting."""
         ended = unknown & self._buffer.lately.keys()
-        for task_id, number in sorted(unknown - ended):
-            attempt = Attempt(task_id, number, worker)
-            outcomes.move(self._alias, Ended(attempt=attempt, arrow=Arrow.RELEASE))
-        count = len(unknown - ended)
+        count = self._release(worker, unknown - ended)
         for orphan in orphans_of(self._alias, worker, ended):
             try:
                 with transaction.atomic(using=self._alias):
                     count += give_back(self._alias, orphan, self._buffer) is None
             except (OperationalError, InterfaceError):
                 raise
-            except (ClaimLost, DatabaseError):
-                continue  # somebody has it locked, or has changed it by hand: it is looked at again
+            except ClaimLost:
+                self._compare_soon()  # somebody has it locked
+            except DatabaseError:
+                continue  # somebody has changed it by hand: it is looked at again
         if count:
             signals.unknown_claims.emit(worker=worker, count=count)
+
+    def _release(self, worker: uuid.UUID, unknown: set[Key]) -> int:
+        """Release claims that this worker has never begun; return how many."""
+        locked = claims.locked(self._alias, [task_id for task_id, _ in unknown])
+        mine = sorted(one for one in locked if one[:2] in unknown and one[2] == worker)
+        for fence in mine:
+            outcomes.move(self._alias, Ended(attempt=Attempt(*fence), arrow=Arrow.RELEASE))
+        if len(mine) < len(unknown):
+            self._compare_soon()
+        return len(mine)
+
+    def _compare_soon(self) -> None:
+        self._next = min(self._next, time.monotonic() + LOCKED_SECONDS)
 
 
 def holder_of(worker: uuid.UUID) -> Holder:
