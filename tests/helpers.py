@@ -346,6 +346,7 @@ def claim(
     room: int = 1,
     *queues: str,
     hinted: Sequence[uuid.UUID] = (),
+    with_keys: bool = False,
     **scan: Any,
 ) -> Any:
     """Claim what is due, or what is hinted, in the open transaction; give the result of the turn."""
@@ -354,7 +355,8 @@ def claim(
 
     wanted = subscription(*queues)
     look = None if hinted else Scan(wanted.queues, **scan)
-    return engines.claim(wanted, worker, TurnRequest(Capacity(room), hinted, look))
+    request = TurnRequest(Capacity(room), hinted, look)
+    return engines.claim(wanted, worker, request, with_keys=with_keys)
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """A tick that is to be done by its hour: its task, the batches that it opens, and what these lead to."""
 
 import uuid
+from contextlib import contextmanager
 from datetime import timedelta
 from io import StringIO
 
@@ -10,15 +11,24 @@ from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
+from django.utils import timezone
 from probe import tasks
 
-from django_txtasks import batch, cancel_task, open_batches, scheduling, signals
+from django_txtasks import batch, cancel_task, get_handle, open_batches, scheduling, signals
 from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config
-from django_txtasks.lifecycle import operators, outcomes, workers
+from django_txtasks.lifecycle import operators, outcomes, standing, workers
 from django_txtasks.lifecycle.fan_out import unsettled
 from django_txtasks.lifecycle.schedule_status import status_of_schedules
-from django_txtasks.models import Batch, DatabaseNow, FinishedTask, Schedule, Status, Task
+from django_txtasks.models import (
+    Batch,
+    DatabaseNow,
+    FinishedTask,
+    Outcome,
+    Schedule,
+    Status,
+    Task,
+)
 from django_txtasks.open_batches import Opener
 from django_txtasks.testing import run_due_tasks
 from django_txtasks.testing.threads import worker as real_worker
@@ -31,6 +41,24 @@ HOUR = timedelta(hours=1)
 
 def now():
     return Schedule.objects.annotate(now=DatabaseNow()).values_list("now", flat=True).first()
+
+
+class TooManyStatements(Exception):
+    pass
+
+
+@contextmanager
+def at_most(count):
+    """Fail after so many statements."""
+    left = iter(range(count))
+
+    def counted(execute, *statement):
+        if next(left, None) is None:
+            raise TooManyStatements
+        return execute(*statement)
+
+    with connection.execute_wrapper(counted):
+        yield
 
 
 def add(name, **columns):
@@ -103,7 +131,7 @@ def run_one():
         "default", queues=["default"], threads=1, listening=None, lease=config.lease
     )
     with transaction.atomic():
-        (attempt,) = helpers.claim(worker, 1).claimed
+        (attempt,) = helpers.claim(worker, 1, with_keys=True).claimed
     ended = Runner("default", config, note_session=lambda session: None).run(
         attempt, TimeLimit(None)
     )
@@ -119,6 +147,9 @@ def run_one():
 def test_a_task_that_is_not_done_by_its_hour_is_told_of_once(nightly, told):
     of_tick(tasks.note, "s", run_after=HOUR)
     assert unready(told) == ["pending"]
+    with CaptureQueriesContext(connection) as asked:
+        clean()
+    assert not [one for one in asked if "UPDATE txtasks_schedule" in one["sql"]]  # each pass
     assert status().unready == nightly.last_at
     with pytest.raises(CommandError, match="not done by"):
         command("check", "s")
@@ -402,6 +433,59 @@ def test_a_tick_that_was_merged_follows_the_batches_of_the_row_in_its_place(nigh
     assert "has failed" in why()
 
 
+def merge_a_tick():
+    """Have the tick's task merged into another task, which runs and opens a batch; no history is kept."""
+    other = tasks.fan_out.using(unique_key="k").enqueue()
+    merged = of_tick(tasks.fan_out.using(unique_key="k"))
+    Task.objects.filter(pk=other.id).update(priority=5)
+    run_one()
+    assert FinishedTask.objects.get().pk == merged.id
+    return other
+
+
+@pytest.mark.parametrize("what", ["goes on", "has failed", "has a hook"])
+def test_a_tick_that_was_merged_is_known_as_long_as_the_batches_of_the_row_in_its_place_count(
+    nightly, txtasks, what
+):
+    """Although no history is kept, and the row in its place is gone."""
+    txtasks(keep_finished=0)
+    merge_a_tick()
+    if what == "has a hook":
+        Batch.objects.update(hook_tasks={"on_finish": str(tasks.note.enqueue("h").id)})
+    if what != "goes on":
+        Batch.objects.update(finished_at=DatabaseNow(), failed=what == "has failed")
+    clean()
+    assert FinishedTask.objects.exists()
+    says = {
+        "goes on": "has not ended",
+        "has failed": "has failed",
+        "has a hook": "of its on_finish",
+    }
+    assert says[what] in why()
+
+
+def test_a_tick_that_was_merged_is_forgotten_once_the_work_is_done(nightly, txtasks):
+    txtasks(keep_finished=0)
+    merge_a_tick()
+    work()
+    assert is_ready()
+    clean()
+    assert not FinishedTask.objects.exists()
+    assert is_ready()
+
+
+def test_other_rows_that_were_merged_are_not_kept_for_batches(nightly, txtasks):
+    """The row in their place has opened none."""
+    txtasks(keep_finished=0)
+    for _ in range(3):
+        tasks.note.using(unique_key="k").enqueue()
+    work()
+    Batch(id=uuid.uuid4(), root_task=uuid.uuid4()).save(force_insert=True)
+    assert FinishedTask.objects.count() == 2
+    clean()
+    assert not FinishedTask.objects.exists()
+
+
 def test_hooks_that_were_merged_belong_to_the_work_of_each(nightly):
     first, second, merged, other = (uuid.uuid4() for _ in range(4))
     for root, hook in ((first, other), (second, merged)):
@@ -452,3 +536,50 @@ def test_one_statement_asks_for_the_batches_of_all_schedules(nightly):
     Schedule.objects.update(watched_from=nightly.last_at - HOUR)
     assert statements_of_status() == one
     assert all("has not ended" in str(each.unsettled) for each in status_of_schedules("default"))
+
+
+# -- rows that somebody has written by hand ---------------------------------------------------------
+
+
+def write_ended_batch(root, hook_task):
+    """Write a batch of the work of one task, whose hook is another task, as its row says."""
+    row = Batch(id=uuid.uuid4(), hooks={}, opened_by=root, root_task=root, failed=False)
+    row.hook_tasks = {"on_finish": str(hook_task)}
+    row.save(force_insert=True)
+    Batch.objects.filter(pk=row.pk).update(finished_at=DatabaseNow())
+
+
+@pytest.mark.parametrize("length", [1, 2, 3])
+def test_batches_that_lead_back_to_their_task_are_followed_once(nightly, told, length):
+    handle = of_tick(tasks.note)
+    work()
+    ring = [handle.id, *(uuid.uuid4() for _ in range(length - 1))]
+    for root, hook_task in zip(ring, [*ring[1:], ring[0]], strict=True):
+        write_ended_batch(root, hook_task)
+    with at_most(2000):
+        assert unready(told) == []
+        assert is_ready()
+    Batch.objects.filter(root_task=ring[-1]).update(failed=True)
+    assert why().endswith("has failed")
+
+
+def test_tasks_that_share_the_task_of_a_hook_are_each_followed_through_it():
+    """One of them comes to that task later than the other."""
+    first, second, step, shared = (uuid.uuid4() for _ in range(4))
+    write_ended_batch(first, shared)
+    write_ended_batch(second, step)
+    write_ended_batch(step, shared)
+    Batch(id=uuid.uuid4(), hooks={}, opened_by=shared, root_task=shared).save(force_insert=True)
+    assert unsettled("default", [first, second]).keys() == {first, second}
+
+
+def test_rows_that_were_merged_into_each_other_are_looked_at_once():
+    one, other = uuid.uuid4(), uuid.uuid4()
+    for task_id, merged_into in ((one, other), (other, one)):
+        times = dict.fromkeys(("enqueued_at", "run_after"), timezone.now())
+        row = FinishedTask(id=task_id, task_name="probe.tasks.note", **times)
+        row.outcome, row.merged_into = Outcome.MERGED, merged_into
+        row.save(force_insert=True)
+    with at_most(20):
+        assert get_handle(one).status() == "merged"
+        assert standing.ends_of("default", [one])[one].state == "merged"

@@ -182,7 +182,9 @@ class Ticker:
         rows = Schedule.objects.using(self._alias).filter(enabled=True).exclude(ready_by="")
         for status in status_of_rows(self._alias, rows.annotate(now=DatabaseNow())):
             row, tick = status.row, status.unready
-            if tick is not None and schedules.tell_unready(self._alias, row.pk, tick):
+            if tick is None or (row.told_at is not None and row.told_at >= tick):
+                continue
+            if schedules.tell_unready(self._alias, row.pk, tick):
                 state = status.state if row.last_at == tick else "not there"
                 if status.unsettled is not None:
                     state = f"done, but {status.unsettled}"

@@ -77,6 +77,9 @@ def unsettled(alias: str, ids: Collection[uuid.UUID]) -> dict[uuid.UUID, Unsettl
     """Return why the work of these tasks is not done, which are done themselves; without those whose work is."""
     found: dict[uuid.UUID, Unsettled] = {}
     origins: Origins = {task_id: frozenset([task_id]) for task_id in ids}
+    asked = dict(
+        origins
+    )  # somebody may have written batches that lead back to where they come from
     while origins:
         hooks = []
         for row in _rows(alias, origins):
@@ -87,7 +90,14 @@ def unsettled(alias: str, ids: Collection[uuid.UUID]) -> dict[uuid.UUID, Unsettl
                 continue
             for option, task_id in hook_tasks_of(row.hook_tasks).items():
                 hooks.append(_Hook(batch, option, task_id, of))
-        origins = _followed(alias, [one for one in hooks if one.origins - found.keys()], found)
+        followed = _followed(alias, [one for one in hooks if one.origins - found.keys()], found)
+        origins = {
+            task_id: new
+            for task_id, of in followed.items()
+            if (new := of - asked.get(task_id, frozenset()))
+        }
+        for task_id, new in origins.items():
+            asked[task_id] = asked.get(task_id, frozenset()) | new
     return found
 
 

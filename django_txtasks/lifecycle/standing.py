@@ -52,8 +52,19 @@ def states_of(alias: str, ids: Collection[uuid.UUID]) -> dict[uuid.UUID, str]:
 
 def runs_of(alias: str, ids: Collection[uuid.UUID]) -> dict[uuid.UUID, Run]:
     """Return the state of each of these tasks, as ``state_of`` does, and the id of the task that it is of."""
+    found, winners = _own_runs(alias, ids)
+    of_winners, _ = _own_runs(
+        alias, set(winners.values())
+    )  # which were never merged: they have begun
+    return {**found, **{loser: of_winners[winner] for loser, winner in winners.items()}}
+
+
+def _own_runs(
+    alias: str, ids: Collection[uuid.UUID]
+) -> tuple[dict[uuid.UUID, Run], dict[uuid.UUID, uuid.UUID]]:
+    """Return the own states of these tasks; and into which task each one was merged that was merged."""
     if not ids:
-        return {}
+        return {}, {}
     found = {task_id: Run(GONE, task_id) for task_id in ids}
     live = {task_id: Run(state, task_id) for task_id, state in _live(alias, ids).items()}
     rest = [task_id for task_id in found if task_id not in live]
@@ -61,14 +72,20 @@ def runs_of(alias: str, ids: Collection[uuid.UUID]) -> dict[uuid.UUID, Run]:
     for row in fetch(alias, statements.OUTCOMES_OF, ids=rest) if rest else ():
         task_id, outcome, merged_into = as_uuid(row[0]), str(row[1]), row[2]
         if outcome == Outcome.MERGED and merged_into is not None:
-            winners[task_id] = as_uuid(merged_into)  # which was never merged itself: it has begun
+            winners[task_id] = as_uuid(merged_into)
         found[task_id] = Run(outcome, task_id)
-    of_winners = runs_of(alias, list(winners.values()))
-    return {**found, **live, **{loser: of_winners[winner] for loser, winner in winners.items()}}
+    return {**found, **live}, winners
 
 
-def ends_of(alias: str, ids: Collection[uuid.UUID]) -> dict[uuid.UUID, End]:
-    """Return the ends of those of these tasks that have one; of what was merged, that of the row in its place."""
+def ends_of(
+    alias: str, ids: Collection[uuid.UUID], *, follows: bool = True
+) -> dict[uuid.UUID, End]:
+    """Return the ends of those of these tasks that have one; of what was merged, that of the row in its place.
+
+    Args:
+        follows: False = of what was merged, its own end. The row in its place was never merged, but somebody may
+            have written rows by hand that lead back to each other.
+    """
     states = _live(alias, ids) if ids else {}
     ends = {}
     dead = [task_id for task_id, state in states.items() if state == Status.DEAD]
@@ -77,7 +94,7 @@ def ends_of(alias: str, ids: Collection[uuid.UUID]) -> dict[uuid.UUID, End]:
         ends = {row.pk: End(Status.DEAD.value, errors=_errors(row)) for row in rows}
     ended = [task_id for task_id in ids if task_id not in states]
     if ended:
-        ends |= _finished(alias, ended)
+        ends |= _finished(alias, ended, follows=follows)
     return ends
 
 
@@ -87,10 +104,12 @@ def _live(alias: str, ids: Collection[uuid.UUID]) -> dict[uuid.UUID, str]:
     return {as_uuid(task_id): str(status) for task_id, status in rows}
 
 
-def _finished(alias: str, ids: Collection[uuid.UUID]) -> dict[uuid.UUID, End]:
+def _finished(alias: str, ids: Collection[uuid.UUID], *, follows: bool) -> dict[uuid.UUID, End]:
     rows = {row.pk: row for row in FinishedTask.objects.using(alias).filter(pk__in=ids)}
-    merged = {row.pk: row.merged_into for row in rows.values() if row.merged_into is not None}
-    winners = ends_of(alias, set(merged.values())) if merged else {}
+    merged = {
+        row.pk: row.merged_into for row in rows.values() if follows and row.merged_into is not None
+    }
+    winners = ends_of(alias, set(merged.values()), follows=False) if merged else {}
     ends = {}
     for task_id in ids:
         row = rows.get(task_id)

@@ -401,9 +401,10 @@ END_BATCH = """
 """
 # Batches of the work of these tasks that go on or have failed, and those that have hooks, which may go on. One
 # statement asks for all: between two statements a batch could end, and its hook would be missed.
-UNSETTLED_BATCHES = """
-    SELECT root_task, id, finished_at IS NULL, failed, hook_tasks FROM txtasks_batch {by_root}
-     WHERE root_task {in_ids} AND (finished_at IS NULL OR failed OR hook_tasks IS NOT NULL)
+_IS_UNSETTLED = "(finished_at IS NULL OR failed OR hook_tasks IS NOT NULL)"
+UNSETTLED_BATCHES = f"""
+    SELECT root_task, id, finished_at IS NULL, failed, hook_tasks FROM txtasks_batch {{by_root}}
+     WHERE root_task {{in_ids}} AND {_IS_UNSETTLED}
 """
 # W1 is slow, C has given its task to W2, which has ended it, and with it the batch: W1 may add no member.
 # Until W1 commits, nobody can move its row.
@@ -823,14 +824,19 @@ LONG_CLAIMED = """
      WHERE status = 'claimed' AND worker {in_workers} AND timeout IS NULL AND started_at < {ago}
      LIMIT %(limit)s
 """
-OLD_FINISHED = """
-    SELECT id, CAST(finished_at AS {text}) AS until,
+# The row of a tick that was merged tells in whose place the batches count that the other task has opened: it stays
+# while one of them would be found by UNSETTLED_BATCHES.
+OLD_FINISHED = f"""
+    SELECT id, CAST(finished_at AS {{text}}) AS until,
            COALESCE((SELECT FALSE FROM txtasks_task t WHERE t.id = merged_into), TRUE)
+       AND (merged_into IS NULL
+            OR COALESCE((SELECT FALSE FROM txtasks_batch {{by_root}}
+                          WHERE root_task = merged_into AND {_IS_UNSETTLED} LIMIT 1), TRUE))
        AND (batch IS NULL OR outcome IN ('succeeded', 'merged')
             OR COALESCE((SELECT FALSE FROM txtasks_batch b WHERE b.id = batch AND b.finished_at IS NULL), TRUE))
-           {of_queues}
-      FROM (SELECT id, finished_at, merged_into, batch, outcome, queue_name FROM txtasks_finishedtask {by_finish}
-             WHERE finished_at < {ago} {since} {sound_id}
+           {{of_queues}}
+      FROM (SELECT id, finished_at, merged_into, batch, outcome, queue_name FROM txtasks_finishedtask {{by_finish}}
+             WHERE finished_at < {{ago}} {{since}} {{sound_id}}
              ORDER BY finished_at LIMIT %(limit)s OFFSET %(left)s) old
      ORDER BY finished_at
 """
