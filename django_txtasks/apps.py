@@ -1,4 +1,4 @@
-"""Django's entry: finds every app's task functions, and brings schedules into the database after ``migrate``.
+"""Django's entry: finds every app's task functions; what is done before and after ``migrate``.
 
 No query and no connection at start-up.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.apps import AppConfig
-from django.db.models.signals import post_migrate
+from django.db.models.signals import post_migrate, pre_migrate
 from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy as _
 
@@ -27,7 +27,23 @@ class TxTasksConfig(AppConfig):
 
         batches.tell_workers = notify_on_commit
         autodiscover_modules("tasks")
+        pre_migrate.connect(refuse_unreleased_tables, sender=self)
         post_migrate.connect(bring_schedules, sender=self)
+
+
+def refuse_unreleased_tables(*, using: str, **_: Any) -> None:
+    """Refuse to migrate tables of a development version, also where ``migrate`` makes no checks.
+
+    Raises:
+        CommandError: the tables are those of a development version; the text says what to do.
+    """
+    from django.core.management import CommandError  # not in each web process
+
+    from django_txtasks import checks
+
+    for found in checks.refusals(using):
+        if found.id == checks.UNRELEASED:
+            raise CommandError(f"{found.msg} {found.hint} ({found.id})")
 
 
 def bring_schedules(
@@ -36,7 +52,7 @@ def bring_schedules(
     """Bring the schedules of this code into a database that was just migrated, and say so.
 
     Not after ``flush``, which sends the same signal without a plan; not in test databases; and not where the table
-    is not the one of this release, as after ``migrate txtasks 0014``.
+    is missing, as after ``migrate txtasks zero``.
     """
     from django_txtasks import scheduling, signals
     from django_txtasks.conf import get_config

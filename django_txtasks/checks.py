@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import pkgutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Any
 
 from django.apps import apps
@@ -15,11 +15,11 @@ from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.db import DatabaseError, InterfaceError, OperationalError, connections, router
 from django.db.models import Model
 
-from django_txtasks import events, registry
+from django_txtasks import events, migrations, registry
 from django_txtasks.conf import Config, get_config
 from django_txtasks.exceptions import ConfigError
 from django_txtasks.lifecycle.server_kind import other_product
-from django_txtasks.models import Task
+from django_txtasks.models import Batch, Task
 from django_txtasks.wording import counted
 
 OLDEST = {"postgresql": (14,), "mariadb": (10, 6), "mysql": (8, 0, 17), "sqlite": (3, 35)}
@@ -28,6 +28,11 @@ OLDEST = {"postgresql": (14,), "mariadb": (10, 6), "mysql": (8, 0, 17), "sqlite"
 SIMILAR = 0.85
 """How similar to TXTASKS a setting's name has to be, to count as a misspelling of it; see ``difflib``."""
 MISSING = "txtasks.E008"
+UNRELEASED = "txtasks.E036"
+"""Tables of a development version from before release 0.1.0. Remove this check after that release."""
+COMMIT_WITH_ALL_MIGRATIONS = "8d5018a"
+LAST_INDEX = "txtasks_batch_root"
+"""The last index that the last one of the former migrations made."""
 MAY_MIGRATE = "(Ignore this where the present command does so.)"
 DEFAULT_THREADS = 4
 """Threads of a worker process without ``--threads``."""
@@ -253,8 +258,7 @@ def _missing_migrations(alias: str) -> list[str]:
     if label in settings.MIGRATION_MODULES:  # a project's own
         return []
     applied = MigrationRecorder(connections[alias]).applied_migrations()
-    files = (Path(__file__).parent / "migrations").glob("[0-9]*.py")
-    names = sorted(file.stem for file in files)
+    names = sorted(module.name for module in pkgutil.iter_modules(migrations.__path__))
     missing = [name for name in names if (label, name) not in applied]
     return missing if len(missing) < len(names) else []
 
@@ -345,6 +349,33 @@ def _check_server(alias: str) -> Iterable[CheckMessage]:
             hint=f"Run: manage.py migrate --database {alias}",
             id=MISSING,
         )
+    elif _is_unreleased(alias, tables):
+        yield Error(
+            f"Database {alias!r} has the task tables of a development version from before release 0.1.0. "
+            "No migration leads from them to this version.",
+            hint=f"Check out commit {COMMIT_WITH_ALL_MIGRATIONS}, run manage.py migrate --database {alias} "
+            "with it, and return to this version.",
+            id=UNRELEASED,
+        )
+
+
+def _is_unreleased(alias: str, tables: Sequence[str]) -> bool:
+    """Say whether a database has some of the former migrations, but not all of them.
+
+    The first one has the name of the present one, so the tables have to tell.
+    """
+    from django.db.migrations.recorder import MigrationRecorder  # not before somebody asks
+
+    connection, table, label = connections[alias], Batch._meta.db_table, Task._meta.app_label
+    if label in settings.MIGRATION_MODULES:  # a project's own
+        return False
+    if table in tables:
+        with connection.cursor() as cursor:
+            if LAST_INDEX in connection.introspection.get_constraints(cursor, table):
+                return False
+    with contextlib.suppress(DatabaseError):  # it may not be read
+        return (label, "0001_initial") in MigrationRecorder(connection).applied_migrations()
+    return False
 
 
 def _check_sqlite(alias: str, entry: dict[str, Any]) -> Iterable[CheckMessage]:

@@ -222,7 +222,7 @@ class Task(TaskColumns):
     cancel_asked_at = Moment(
         null=True, help_text=_("when the attempt that runs was asked to stop; no other one starts")
     )
-    snoozes = models.IntegerField(  # whose CHECK a migration would have to try on each row
+    snoozes = models.IntegerField(
         db_default=0, help_text=_("attempts that gave it back to be run later")
     )
     unique_key = TaskId(

@@ -94,12 +94,12 @@ def test_every_column_that_decides_has_an_exact_collation():
     ]  # fmt: skip
 
 
-# -- a table whose migration is still to come ---------------------------------------------------------
+# -- tables that somebody has converted to another collation ------------------------------------------
 
 
 @pytest.fixture
 def inexact():
-    """Give the names of queues the collation that a server takes by default, as before the migration."""
+    """Give the names of queues the collation that a server takes by default, as CONVERT TO does."""
     change = "ALTER TABLE txtasks_{} MODIFY queue_name varchar(100) CHARACTER SET utf8mb4 COLLATE {} NOT NULL"
     for table in ("task", "pausedqueue"):
         helpers.execute(change.format(table, "utf8mb4_general_ci"))

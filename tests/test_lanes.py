@@ -4,12 +4,10 @@ import threading
 import time
 from collections import Counter
 from datetime import timedelta
-from importlib import import_module
 
 import helpers
 import pytest
 from django.db import connection, transaction
-from django.db.migrations.executor import MigrationExecutor
 from django.utils import timezone
 from probe import tasks
 from probe.models import Run
@@ -502,37 +500,6 @@ def test_of_many_priorities_the_highest_comes_first():
     for n in range(-30, 31):
         tasks.call_api.using(priority=n).enqueue(f"{n}")
     assert keys_of(served(["api"], 2)[0]) == ['["30"]', '["29"]']
-
-
-def test_the_swap_of_the_index_can_be_repeated():
-    swap = import_module("django_txtasks.migrations.0012_swap_pending_index").SwapIndex()
-    executor = MigrationExecutor(connection)
-    before = executor.loader.project_state([("txtasks", "0011_lane_index")])
-    after = executor.loader.project_state([("txtasks", "0012_swap_pending_index")])
-
-    def columns():
-        with connection.cursor() as cursor:
-            found = connection.introspection.get_constraints(cursor, "txtasks_task")
-        return {
-            name: one["columns"] for name, one in found.items() if "ing" in name and one["index"]
-        }
-
-    whole = columns()
-    assert list(whole) == ["txtasks_pending"]
-    for _ in range(2):
-        with connection.schema_editor(atomic=False) as editor:
-            swap.database_forwards("txtasks", editor, before, after)
-        assert columns() == whole
-    with connection.schema_editor(atomic=False) as editor:
-        swap.database_backwards("txtasks", editor, after, before)
-    assert set(columns()) == {"txtasks_pending", "txtasks_waiting"}
-    model = before.apps.get_model("txtasks", "task")
-    old = before.models["txtasks", "task"].get_index_by_name("txtasks_pending")
-    with connection.schema_editor(atomic=False) as editor:  # it was cut off between its two steps
-        editor.remove_index(model, old)
-    with connection.schema_editor(atomic=False) as editor:
-        swap.database_forwards("txtasks", editor, before, after)
-    assert columns() == whole
 
 
 def test_a_batch_ends_when_lanes_are_done(processes):

@@ -47,18 +47,6 @@ def parameters():
     return {table: set(options or ()) for table, options in rows}
 
 
-def migrate(*target):
-    call_command("migrate", "txtasks", *target, verbosity=0, skip_checks=True)
-
-
-@pytest.fixture
-def first_tables(rows):
-    """The tables as the migrations before this one leave them; put back at the end."""
-    migrate("0002")
-    yield
-    migrate()
-
-
 @on_postgres
 def test_after_migrate_the_tables_are_vacuumed_as_queues(rows):
     assert parameters() == {
@@ -69,38 +57,6 @@ def test_after_migrate_the_tables_are_vacuumed_as_queues(rows):
     }
 
 
-@on_postgres
-def test_a_migration_back_leaves_the_servers_own_parameters(first_tables):
-    assert not any(parameters().values())
-
-
-def test_the_migration_of_parameters_goes_back_and_forth_with_rows_in_the_tables(first_tables):
-    task_id = tasks.note.enqueue("kept").id
-    migrate()
-    migrate("0002")
-    assert helpers.execute("SELECT id FROM txtasks_task WHERE id = %s", task_id.hex)
-
-
-@on_postgres
-def test_the_parameters_are_set_while_somebody_enqueues(first_tables):
-    helpers.execute("SET lock_timeout = '10s'")  # longer than a lock that nobody holds takes
-    with helpers.locked("INSERT INTO txtasks_task (id, task_name) VALUES (%s, 'x')", uuid.uuid4()):
-        migrate("0005")  # the next one adds columns
-    helpers.execute("RESET lock_timeout")
-    assert parameters()["txtasks_task"] == QUEUE
-
-
-@on_postgres
-def test_a_router_keeps_the_parameters_away_from_a_database_without_our_tables(
-    first_tables, settings
-):
-    settings.DATABASE_ROUTERS = [Elsewhere()]
-    migrate("0003")
-    settings.DATABASE_ROUTERS = []
-    assert not any(parameters().values())
-    migrate("0002")
-
-
 class Elsewhere:
     """A router that knows our models by their names alone."""
 
@@ -108,13 +64,11 @@ class Elsewhere:
         return False if model_name in ("task", "worker", "finishedtask") else None
 
 
-@on_postgres
-def test_the_migration_back_to_exact_names_sets_the_former_thresholds(rows):
-    try:
-        migrate("0022")
-        assert parameters()["txtasks_worker"] == QUEUE
-    finally:
-        migrate()
+def test_a_router_keeps_single_tables_away_and_what_belongs_to_them(second_database, settings):
+    settings.DATABASE_ROUTERS = [Elsewhere()]
+    call_command("migrate", "txtasks", database="second", verbosity=0)
+    names = helpers.tables_of("second")
+    assert "txtasks_lane" in names and not set(names) & set(TABLES)
 
 
 def times_vacuumed(table):

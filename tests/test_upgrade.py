@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 import uuid
 from pathlib import Path
 
 import helpers
 import pytest
-from django.core.management import call_command
+from django.apps import apps
+from django.core.management import CommandError, call_command
 from django.db import connection, connections
+from django.db.migrations.recorder import MigrationRecorder
 
-from django_txtasks import migrations, registry
-from django_txtasks.lifecycle import statements
-from django_txtasks.lifecycle.execute import bound
-from django_txtasks.models import FinishedTask, Task
+from django_txtasks import checks, migrations
+from django_txtasks.models import Batch, FinishedTask, Task
 
 HISTORY = sorted(path.stem for path in Path(migrations.__path__[0]).glob("0*.py"))
 OLD_ROWS = """
@@ -51,7 +50,7 @@ def old(second_database):
     return write
 
 
-@pytest.mark.parametrize("state", HISTORY[:-1])
+@pytest.mark.parametrize("state", HISTORY)
 def test_what_is_in_the_tables_outlives_an_upgrade_and_goes_on(state, old):
     ids = old(state)
     migrate()
@@ -75,125 +74,103 @@ def test_all_of_the_history_can_be_taken_back(old):
     assert len(helpers.tables_of("second")) == 12
 
 
-# -- names become exact on MariaDB and MySQL ----------------------------------------------------------
-
-on_mariadb = pytest.mark.skipif(connection.vendor != "mysql", reason="others have no collations")
-BEFORE_EXACT_NAMES = "0021"
-
-
-def second(sql):
+def test_the_tables_have_the_indexes_of_the_models_and_no_others(second_database):
+    """MariaDB and MySQL know no index of a part of a table: there the index of tasks in lanes is left out."""
+    migrate()
+    declared = {
+        index.name: [name for name, _ in index.fields_orders]
+        for model in apps.get_app_config("txtasks").get_models()
+        for index in model._meta.indexes
+        if index.name != "txtasks_in_lane" or connection.vendor != "mysql"
+    }
+    found = {}
     with connections["second"].cursor() as cursor:
-        cursor.execute(sql)
-        return cursor.fetchall() if cursor.description else []
+        for table in helpers.tables_of("second"):
+            made = connections["second"].introspection.get_constraints(cursor, table)
+            found |= {
+                name: one["columns"]
+                for name, one in made.items()
+                if one["index"] and not one["unique"] and not name.endswith("_like")  # Django's own
+            }
+    assert found == declared
 
 
-def plans_of_claims():
-    """Return what EXPLAIN says of the statements that claim, and of those that look for priorities."""
-    texts = [statements.CHOOSE_DUE.replace("{after}", ""), statements.CHOOSE_BY_ID]
-    texts += [statements.CHOOSE_IN_LANE.replace("{after}", ""), statements.HIGHEST_PRIORITY]
-    texts += [statements.FIRST_OF_KEY, statements.HELD_BY]
-    params = {"queue": "default", "priority": 0, "limit": 10, "names": registry.names(), "lane": "a",
-              "ids": [uuid.uuid4()], "queues": ["default"], "key": uuid.uuid4(), "worker": uuid.uuid4(),
-              "task_name": "probe.tasks.give", "queue_name": "default"}  # fmt: skip
-    found = []
-    for text in texts:
-        sql, values = bound(connections["second"], text, params)
-        with connections["second"].cursor() as cursor:
-            cursor.execute(f"EXPLAIN {sql}", values)
-            columns = [name for name, *_ in cursor.description]
-            rows = [dict(zip(columns, row, strict=True)) for row in cursor.fetchall()]
-        found += [
-            [row[name] for name in ("table", "type", "key", "key_len", "Extra")] for row in rows
-        ]
-    return found
+# -- databases that have followed development, before release 0.1.0 -----------------------------------
+
+FORMER = ["0001_initial", "0002_failure_and_recovery", "0025_code_versions", "0026_batch_opener"]
+COMMANDS = [["migrate", "txtasks"], ["migrate", "txtasks", "zero"], ["runworkers", "--batch"],
+            ["runcleaner", "--once"], ["txtasks_status"]]  # fmt: skip
 
 
-@on_mariadb
-def test_exact_names_change_no_plan_of_a_claim(second_database):
-    migrate(BEFORE_EXACT_NAMES)
-    rows = ", ".join(f"(UUID(), 'probe.tasks.give', '[{n}]')" for n in range(2000))
-    second(f"INSERT INTO txtasks_task (id, task_name, args) VALUES {rows}")
-    second("ANALYZE TABLE txtasks_task")
-    before = plans_of_claims()
+def applied():
+    return sorted(
+        name for app, name in MigrationRecorder(connections["second"]).applied_migrations()
+        if app == "txtasks"
+    )  # fmt: skip
+
+
+@pytest.fixture
+def former(old):
+    """Tables as the former migrations leave them, with rows, up to the last one or to one before it."""
+
+    def make(*, last):
+        old(HISTORY[-1])
+        recorder = MigrationRecorder(connections["second"])
+        for name in FORMER[1 : FORMER.index(last) + 1]:
+            recorder.record_applied("txtasks", name)
+        with connections["second"].schema_editor() as editor:
+            if last == "0025_code_versions":  # the next one makes the index
+                (index,) = (one for one in Batch._meta.indexes if one.name == checks.LAST_INDEX)
+                editor.remove_index(Batch, index)
+            if last == "0001_initial":
+                editor.delete_model(Batch)
+
+    return make
+
+
+def test_after_all_of_the_former_migrations_a_database_is_up_to_date(former):
+    former(last="0026_batch_opener")
     migrate()
-    second("ANALYZE TABLE txtasks_task")
-    assert plans_of_claims() == before
+    assert Task.objects.using("second").count() == 4
+    assert applied() == FORMER
+    assert not checks.check_migrations(databases=["second"])
+    assert not checks.check_tables(databases=["second"])
+    call_command("migrate", "txtasks", database="second", prune=True, verbosity=0)
+    assert applied() == HISTORY
 
 
-@on_mariadb
-def test_exact_names_keep_what_raw_sql_spelled_otherwise(old):
-    """The old collation takes Pending for pending; the CHECK of the table would refuse that row afterwards."""
-    ids = old(BEFORE_EXACT_NAMES)
-    second("UPDATE txtasks_task SET status = 'Pending' WHERE status = 'pending'")
-    second("UPDATE txtasks_task SET status = 'héld' WHERE status = 'held'")
-    second("UPDATE txtasks_task SET on_crash = 'RETRY' WHERE on_crash = 'retry'")
-    second("UPDATE txtasks_finishedtask SET outcome = 'Succeeded'")
+def test_after_all_of_the_former_migrations_tables_can_be_taken_back(former):
+    former(last="0026_batch_opener")
+    migrate("zero")
+    assert not helpers.tables_of("second")
     migrate()
-    states = dict(Task.objects.using("second").values_list("pk", "status"))
-    assert states == {ids[name]: state for name, state in (
-        ("pending", "pending"), ("held", "held"), ("dead", "dead"), ("crashed", "claimed"))}  # fmt: skip
-    assert Task.objects.using("second").get(pk=ids["crashed"]).on_crash == "retry"
-    assert FinishedTask.objects.using("second").get().outcome == "succeeded"
+    assert len(helpers.tables_of("second")) == 12
 
 
-@on_mariadb
-def test_exact_names_can_be_repeated_after_half_of_them(old):
-    """Such a server cannot roll back ALTER TABLE: a migration that was ended begins again."""
-    old(BEFORE_EXACT_NAMES)
-    migrate("0022_exact_names")
-    second("DELETE FROM django_migrations WHERE app = 'txtasks' AND name = '0022_exact_names'")
-    second(
-        "ALTER TABLE txtasks_task MODIFY queue_name varchar(100) COLLATE utf8mb4_general_ci NOT NULL DEFAULT 'x'"
-    )
+@pytest.mark.parametrize("last", ["0001_initial", "0025_code_versions"])
+def test_tables_of_a_development_version_are_refused_before_anything_changes(former, last):
+    former(last=last)
+    tables, names = helpers.tables_of("second"), applied()
+    (found,) = checks.check_tables(databases=["second"])
+    assert found.id == checks.UNRELEASED
+    assert checks.COMMIT_WITH_ALL_MIGRATIONS in found.hint
+    for command in COMMANDS:
+        with pytest.raises(CommandError, match="tables of a development version"):
+            call_command(*command, database="second")
+    assert (helpers.tables_of("second"), applied()) == (tables, names)
+    assert Task.objects.using("second").count() == 4
+
+
+@pytest.mark.once
+def test_a_migrate_of_its_own_process_is_refused_by_the_check(former, second_database, processes):
+    former(last="0025_code_versions")
+    started = processes.start("migrate", "--database=second", env=second_database)
+    assert started.wait(helpers.PATIENCE) == 1
+    assert checks.UNRELEASED in processes.log_of(started)
+
+
+def test_a_project_with_migrations_of_its_own_is_not_asked_for_ours(former, settings):
+    former(last="0025_code_versions")
+    settings.MIGRATION_MODULES = {"txtasks": "django_txtasks.migrations"}
+    assert not checks.check_tables(databases=["second"])
     migrate()
-    second("INSERT INTO txtasks_task (id, task_name) VALUES (UUID(), 'probe.tasks.give')")
-    assert Task.objects.using("second").filter(queue_name="default").count() == 5
-    assert not Task.objects.using("second").filter(queue_name="Default").exists()
-
-
-@on_mariadb
-def test_exact_names_beside_writers_leave_sound_indexes(second_database):
-    """Where MariaDB 10.11 built them beside writers, it called them corrupted afterwards (1712)."""
-    migrate(BEFORE_EXACT_NAMES)
-    values = "UUID(), 'probe.tasks.give', '2100-01-01'"
-    second(
-        f"INSERT INTO txtasks_task (id, task_name, run_after) SELECT {values} FROM seq_1_to_50000"
-    )
-    is_over = threading.Event()
-
-    def write():
-        n = 0
-        while not is_over.is_set():
-            n += 1
-            second(
-                f"INSERT INTO txtasks_task (id, task_name, queue_name) VALUES (UUID(), 'k', 'q{n % 7}')"
-            )
-            second(
-                "UPDATE txtasks_task SET status = 'held' WHERE task_name = 'k' AND status = 'pending'"
-            )
-            second("DELETE FROM txtasks_task WHERE task_name = 'k' LIMIT 1")
-        connections["second"].close()
-
-    with helpers.second_session(write):
-        try:
-            migrate()
-        finally:
-            is_over.set()
-    assert second("CHECK TABLE txtasks_task")[-1][-1] == "OK"
-    assert Task.objects.using("second").filter(status="pending").count() == 50000
-
-
-def test_exact_names_change_nothing_in_the_schema_of_other_databases(second_database):
-    if connection.vendor == "mysql":
-        pytest.skip("there they do")
-    sql = (
-        "SELECT name, sql FROM sqlite_master ORDER BY 1"
-        if connection.vendor == "sqlite"
-        else "SELECT c.relname, c.relfilenode, a.attname, a.atttypid, a.atttypmod, a.attcollation"
-        " FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid WHERE c.relname LIKE 'txtasks_%'"
-        " ORDER BY 1, 3"
-    )
-    migrate(BEFORE_EXACT_NAMES)
-    before = second(sql)
-    migrate("0022")
-    assert second(sql) == before

@@ -274,8 +274,8 @@ def _recorded(ended: Sequence[Ended], rows: Rows) -> Recorded:
 def _seen(results: Sequence[Rows], hinted: Rows) -> Iterator[Seen]:
     """Yield what was looked at, what a scan has found first.
 
-    Each row once: a hint may name a row that the scan has found, and the collation of a table that has not been
-    migrated may take two queues of a scan for one.
+    Each row once: a hint may name a row that the scan has found; and if somebody has converted the table to
+    another collation (ALTER TABLE … CONVERT TO), MariaDB may take two queues of a scan for one.
     """
     rows = [(priority, Candidate._make(columns)) for one in results for priority, *columns in one]
     rows += [(None, Candidate._make(columns)) for columns in hinted]

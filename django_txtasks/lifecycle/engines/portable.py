@@ -119,7 +119,7 @@ def _by_age(
         found += reversed(of_bucket)
     if not found:
         return [], False
-    # each row once: in a table that has not been migrated MariaDB may take two queues for one
+    # each row once: see ``engines.mariadb`` for tables that somebody has converted to another collation
     first = {one[-1]: one for one in sorted(found, key=lambda one: one[0])}
     chosen = sorted(first.values(), key=lambda one: -one[0])[:limit]
     candidates = fetch_as(
