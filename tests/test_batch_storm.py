@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("rows")
 
 MEMBERS = int(os.environ.get("TXTASKS_TEST_BATCH_MEMBERS", "120"))
 BATCHES = 4
-KILL_EVERY = 0.7 if MEMBERS < 1000 else 2.0
+KILL_EVERY = 1.2 if MEMBERS < 1000 else 2.0
 KILLS = 15 if MEMBERS < 1000 else 50
 """No more: where workers die young, the supervisor starts the next one half a minute later, to be killed, too."""
 PATIENCE = max(helpers.PATIENCE, MEMBERS / 10)

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("rows")
 
 TASKS = int(os.environ.get("TXTASKS_TEST_LANE_TASKS", "90"))
 SECONDS, AT_MOST = 0.05, 3
-KILL_EVERY = 0.7 if TASKS < 1000 else 3.0
+KILL_EVERY = 1.2 if TASKS < 1000 else 3.0
 RATE_SECONDS = float(os.environ.get("TXTASKS_TEST_RATE_SECONDS", "5"))
 CLAIM_SECONDS = 0.2
 """Seconds that a claim may come after the look at the lane that has counted for it, on a busy machine."""

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("rows")
 REQUESTS = int(os.environ.get("TXTASKS_TEST_REQUESTS", "600"))
 SENDERS, KEYS = 4, 5
 PAUSE = 0.02 if REQUESTS < 10_000 else 0.002
-KILL_EVERY = 0.8 if REQUESTS < 10_000 else 3.0
+KILL_EVERY = 1.2 if REQUESTS < 10_000 else 3.0
 PATIENCE = max(helpers.PATIENCE, REQUESTS / 50)
 
 

@@ -651,7 +651,7 @@ def test_no_other_database_than_a_scratch_one_can_be_named():
 def storm_of(processes, *arguments, env=None):
     """Start a storm of two or three leases; its seed is fixed, so that a failure can be replayed."""
     env = {"TMPDIR": processes.directory.name, **(env or {})}
-    short = ["--every=0.4", "--lease=3", "--seed=7", "--workers=3", "--json"]
+    short = ["--every=0.8", "--lease=3", "--seed=7", "--workers=3", "--json"]
     return processes.start("txtasks_verify", *short, *arguments, env=env)
 
 
