@@ -10,6 +10,7 @@ import threading
 import time
 import uuid
 from contextlib import contextmanager
+from functools import partial
 from types import SimpleNamespace
 from urllib.parse import urlsplit
 
@@ -34,13 +35,14 @@ from django_txtasks.commit_hints import notify_on_commit
 from django_txtasks.conf import get_config
 from django_txtasks.exceptions import TimedOut
 from django_txtasks.hint_sender import BUFFER_IDS
-from django_txtasks.hints.delivery import Delivery
+from django_txtasks.hints.delivery import Delivery, Hint
 from django_txtasks.lifecycle import operators
 from django_txtasks.models import Task
 from django_txtasks.wakeup import WakeEvent
+from django_txtasks.worker.hint_inbox import HintInbox
 
 if connection.vendor == "postgresql":
-    from django_txtasks.broker import publisher
+    from django_txtasks.broker import consumer, publisher
     from django_txtasks.hints import channel, listener, reserve, sender
     from django_txtasks.hints.listener import HintListener
     from django_txtasks.hints.session import session
@@ -898,6 +900,27 @@ def test_a_sender_that_comes_back_later_is_heard_meanwhile(cut_off):
         for number in range(30):  # more than RabbitMQ gives to a consumer that acknowledges none
             runs_by_hint(f"{number}")
             sender.of_process("default").notify({"default": [uuid.uuid4()]})
+
+
+@pytest.mark.parametrize("end", ["settled", "released"])
+def test_hints_of_both_that_come_together_are_both_ended(end):
+    """RabbitMQ gives no more hints to a consumer that never acknowledges the first ten."""
+    inbox, ended, ids = HintInbox(), [], [uuid.uuid4(), uuid.uuid4()]
+
+    def hint_of(kind, name, task_id):
+        ways = {"settle": f"{name} settled", "release": f"{name} released"}
+        return kind(
+            [task_id], False, **{way: partial(ended.append, text) for way, text in ways.items()}
+        )
+
+    inbox.deliver(hint_of(consumer.Hint, "RabbitMQ's", ids[0]))
+    inbox.deliver(hint_of(Hint, "PostgreSQL's", ids[1]))
+    inbox.wait(0)
+    if end == "settled":
+        inbox.looked_up(ids)
+    else:
+        inbox.release()
+    assert sorted(ended) == [f"PostgreSQL's {end}", f"RabbitMQ's {end}"]
 
 
 def test_a_site_that_wants_no_hints_of_the_database_scans_while_rabbitmq_is_away(cut_off, txtasks):
