@@ -30,7 +30,7 @@ SIMILAR = 0.85
 MISSING = "txtasks.E008"
 UNRELEASED = "txtasks.E036"
 """Tables of a development version from before release 0.1.0. Remove this check after that release."""
-COMMIT_WITH_ALL_MIGRATIONS = "8d5018a"
+COMMIT_WITH_ALL_MIGRATIONS = "5e0591f"
 LAST_INDEX = "txtasks_batch_root"
 """The last index that the last one of the former migrations made."""
 MAY_MIGRATE = "(Ignore this where the present command does so.)"
