@@ -217,6 +217,32 @@ def tasks_of(row: ScheduleRow, ticks: Sequence[datetime]) -> list[NewTask]:
     ]
 
 
+def configure(
+    alias: str, name: str, configuration: Mapping[str, Any], *, keep: bool, by: str = ""
+) -> bool:
+    """Write what a person says of a schedule, if it fits what others have said of it since that person looked.
+
+    Args:
+        configuration: columns that the person has changed; see ``schedule_changes.configure`` for the others.
+
+    Returns:
+        False = there is no such row.
+
+    Raises:
+        TxTasksError: ``@periodic`` would refuse the whole, and nothing is changed.
+    """
+    from django_txtasks.lifecycle import schedule_changes
+    from django_txtasks.models import Schedule
+
+    with transaction.atomic(using=alias):
+        row = Schedule.objects.using(alias).select_for_update().filter(pk=name).first()
+        if row is None:
+            return False
+        said = {one: configuration.get(one, getattr(row, one)) for one in CONFIGURATION}
+        check(DeclaredSchedule(name=name, using=alias, **said))
+        return schedule_changes.configure(alias, name, configuration, keep=keep, by=by)
+
+
 def run_now(alias: str, name: str, *, by: str = "") -> uuid.UUID:
     """Enqueue a task of a schedule that runs at once, whatever its ticks; return its id.
 

@@ -11,7 +11,7 @@ from django.test import TestCase
 from django.utils import timezone
 from probe import tasks, times
 
-from django_txtasks import exceptions, resume
+from django_txtasks import exceptions, resume, signals
 from django_txtasks.models import DatabaseNow, FinishedTask, Schedule, Task, Worker
 from django_txtasks.resuming import token_of
 from django_txtasks.testing import run_due_tasks
@@ -139,6 +139,35 @@ def test_schedules_tick(start):
     run_due_tasks(until=3 * DAY)
     first, second, *later = [at for _, at in seen(start)]  # from the second on at midnight
     assert first == HOUR and later[0] == second + DAY
+
+
+UNWRITABLE = {
+    "wrong arguments": {"kwargs": {"nowhere": 1}},
+    "a zone that this host does not know": {"cron": "* * * * *", "every": None, "tz": "Mars/Base"},
+    "a rule that nobody can read": {"catch_up": "x"},
+}
+
+
+@pytest.mark.parametrize("columns", UNWRITABLE.values(), ids=UNWRITABLE)
+def test_a_schedule_whose_ticks_cannot_be_written_is_told_of_and_stops_nothing(
+    columns, start, told
+):
+    """What is enqueued in the test runs all the same, and the call ends."""
+    row = {"task_name": "probe.times.see_times", "args": ["tick"], "every": 60, **columns}
+    Schedule(name="s", next_at=start + timedelta(seconds=2), **row).save()
+    times.see_times.using(run_after=HOUR).enqueue("task")
+    left = iter(range(500))
+
+    def counted(execute, *statement):
+        next(left)  # StopIteration: it asks for ever
+        return execute(*statement)
+
+    with connection.execute_wrapper(counted):
+        run_due_tasks(until=DAY)
+    assert [key for key, _ in seen(start)] == ["task"]
+    assert [
+        signal in (signals.schedule_not_written, signals.schedule_disabled) for signal, _ in told
+    ] == [True]
 
 
 def test_a_call_in_a_task_shares_its_time(start):

@@ -140,6 +140,30 @@ def test_of_two_who_change_a_schedule_at_once_one_is_told_why_not(client, person
     assert not LogEntry.objects.exists()
 
 
+OF_TWO = {
+    "an hour by which no such tick is ready": ({"cron": "", "every": 60}, {"ready_by": "07:00"}),
+    "arguments that the function does not take": (
+        {"task_name": "probe.tasks.give", "args": ["x"]},
+        {"args": "[]"},
+    ),
+}
+"""What somebody else has written meanwhile, and what a person changes on a page of before."""
+
+
+@pytest.mark.parametrize(("before", "changes"), OF_TWO.values(), ids=OF_TWO)
+def test_what_two_have_changed_is_checked_together(client, person, nightly, before, changes):
+    """Each change alone is sound."""
+    person("view_schedule", "change_schedule")
+    url = reverse(f"{PAGE}change", args=["nightly"])
+    Schedule.objects.update(**before)
+    page = client.post(url, form(nightly, **changes), follow=True)
+    assert b"somebody else has changed" in page.content
+    row = Schedule.objects.get()
+    assert {name: getattr(row, name) for name in before} == before
+    assert not row.edited
+    assert not LogEntry.objects.exists()
+
+
 @pytest.mark.parametrize("does", ["adds it", "deletes it"])
 @pytest.mark.skipif(connection.vendor == "sqlite", reason="one writer at a time")
 def test_a_schedule_that_somebody_else_adds_or_deletes_between_check_and_save(

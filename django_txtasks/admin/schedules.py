@@ -151,7 +151,7 @@ class ScheduleAdmin(Pages):
         """Show the page anew, with the reason, if what somebody else wrote meanwhile forbids the change."""
         try:
             return super().changeform_view(request, *args, **kwargs)
-        except (InvalidSchedule, IntegrityError) as error:  # all is rolled back
+        except (TxTasksError, IntegrityError) as error:  # all is rolled back
             why = _now("There is one of this name.") if isinstance(error, IntegrityError) else error
             text = _now(
                 "Nothing was changed, because somebody else has changed schedules meanwhile: %s"
@@ -169,7 +169,7 @@ class ScheduleAdmin(Pages):
         values = {key: form.cleaned_data[key] for key in CONFIGURATION if key in form.changed_data}
         if values:
             keep = get_config().keeps_finished
-            if not schedule_changes.configure(alias, obj.pk, values, keep=keep, by=by):
+            if not scheduling.configure(alias, obj.pk, values, keep=keep, by=by):
                 raise InvalidSchedule("It is not there any more.")
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:

@@ -31,6 +31,7 @@ class PassingTime:
     def __init__(self, alias: str, clock: Clock, span: timedelta) -> None:
         self._alias, self._clock = alias, clock
         self._end = clock.skipped + span
+        self._skipped: set[str] = set()  # names of schedules whose ticks this code cannot write
 
     def shown(self) -> AbstractContextManager[None]:
         """Let ``timezone.now()`` say this time."""
@@ -58,20 +59,24 @@ class PassingTime:
 
     def _until_tick(self, subscription: Subscription) -> Iterator[timedelta]:
         """Yield when its task is written, which is before the tick; or when the tick passes without a task."""
-        wait, _ = schedules.next_tick(self._alias, _scope(subscription))
+        wait, _ = schedules.next_tick(self._alias, self._scope(subscription))
         if wait is not None and wait > 0:
             yield timedelta(seconds=wait) - (
                 AHEAD if wait > AHEAD.total_seconds() else timedelta(0)
             )
 
     def _write_ticks(self, subscription: Subscription) -> bool:
-        scope = _scope(subscription)
+        scope = self._scope(subscription)
         wait, _ = schedules.next_tick(self._alias, scope)
         if wait is None or wait > AHEAD.total_seconds():
             return False
-        return bool(
-            schedules.write_ticks(self._alias, scope, scheduling.tasks_of, limit=None).moved
-        )
+        written = schedules.write_ticks(self._alias, scope, scheduling.tasks_of, limit=None)
+        for name, error in written.skipped:
+            self._skipped.add(name)
+            signals.schedule_not_written.emit(schedule=name, error=error)
+        for name, error in written.broken:
+            signals.schedule_disabled.emit(schedule=name, error=error)
+        return bool(written.moved)
 
     def _expire(self) -> bool:
         with transaction.atomic(using=self._alias):
@@ -81,6 +86,6 @@ class PassingTime:
             event.emit(task_id=one.id, task=one.name, queue=one.queue)
         return bool(removed.rows)
 
-
-def _scope(subscription: Subscription) -> Scope:
-    return Scope(tuple(registry.names()), subscription.queues, has_cron())
+    def _scope(self, subscription: Subscription) -> Scope:
+        names = tuple(registry.names())
+        return Scope(names, subscription.queues, has_cron(), sorted(self._skipped))
