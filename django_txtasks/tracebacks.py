@@ -21,6 +21,7 @@ _BETWEEN = ("asgiref.", "asyncio.", "concurrent.", "contextlib")
 _GROUP: tuple[type[BaseException], ...] = tuple(
     filter(None, [getattr(builtins, "BaseExceptionGroup", None)])  # from Python 3.11 on
 )
+_HEAD = "Traceback (most recent call last):\n"
 _MAY_GO_ON = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
@@ -31,9 +32,17 @@ def trim(error: BaseException) -> None:
 
 
 def text_of(error: BaseException) -> str:
-    """Return the traceback of a trimmed error, with what it was caused by."""
+    """Return the traceback of a trimmed error, with what it was caused by.
+
+    Python cannot format each error: a SyntaxError whose position is no number raises TypeError there.
+    """
     trim(error)
-    return "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    try:
+        return "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    except Exception as problem:
+        frames = "".join(traceback.format_tb(error.__traceback__))
+        name = type(error).__qualname__
+        return f"{_HEAD}{frames}{name}: (Python cannot format it: {type(problem).__name__})\n"
 
 
 def for_log(error: BaseException) -> str:

@@ -91,19 +91,11 @@ class Runner:
         current.set(attempt.facts)
         running.set(Opener(self.alias, attempt.task_id, attempt.batch))
         try:
-            before_attempt(self._note_session)
-            if attempt_starting.receivers:
-                attempt_starting.send(sender=None, **attempt.facts)
-                note_states()
-            ended = self._attempted(attempt, limit)
-        except BaseException as error:
-            if type(error) is TimedOut:  # as it was raised from outside, it has no text
-                error = limit.error().with_traceback(error.__traceback__)
-            said = meant(error)
-            ended = failed(attempt, said, self.config)
-            if attempt.lane and isinstance(said, Retry) and said.lane:
-                self._hold_lane(attempt, said.after)
+            ended = self._outcome(attempt, limit)
+        except BaseException as error:  # raised where the error of the task was looked at
+            ended = Ended(attempt=attempt, arrow=Arrow.BURY, error=describe(error), exception=error)
             tracebacks.forget_locals(error)
+        # in any case: the next task must not find an open transaction
         self.notes.forget(attempt.task_id)
         is_asked = (
             ended.arrow is not Arrow.FINISH and ended.exception is None
@@ -113,6 +105,24 @@ class Runner:
         if ended.recorded and ended.error:
             self._keep_error(ended)
         return ended
+
+    def _outcome(self, attempt: Attempt, limit: TimeLimit) -> Ended:
+        """Run the task function, and choose the arrow."""
+        try:
+            before_attempt(self._note_session)
+            if attempt_starting.receivers:
+                attempt_starting.send(sender=None, **attempt.facts)
+                note_states()
+            return self._attempted(attempt, limit)
+        except BaseException as error:
+            if type(error) is TimedOut:  # as it was raised from outside, it has no text
+                error = limit.error().with_traceback(error.__traceback__)
+            said = meant(error)
+            ended = failed(attempt, said, self.config)
+            if attempt.lane and isinstance(said, Retry) and said.lane:
+                self._hold_lane(attempt, said.after)
+            tracebacks.forget_locals(error)
+            return ended
 
     def _attempted(self, attempt: Attempt, limit: TimeLimit) -> Ended:
         declaration = registry.get(attempt.task_name)
@@ -153,7 +163,7 @@ class Runner:
         """Hold the lane, before its place is free; where that fails, the task alone waits."""
         try:
             lanes.hold(self.alias, attempt.lane, delay or timedelta(0))
-        except (DatabaseError, InterfaceError) as problem:
+        except Exception as problem:  # also what a backend raises that gets no session
             after_attempt(failed=True)
             error = text_of(problem)
             signals.lane_not_held.emit(lane=attempt.lane, error=error, **attempt.facts)
@@ -360,7 +370,7 @@ def _delay(
     if own is not None:
         try:
             return seconds_from(own(failures, error))
-        except Exception as problem:
+        except BaseException as problem:  # such as SystemExit: the task fails as usual
             text = describe(problem)
             signals.backoff_failed.emit(
                 **attempt.facts, error=f"{text['type']}: {text['message']}", exception=problem
@@ -386,5 +396,5 @@ def describe(error: BaseException) -> dict[str, Any]:
 def _text(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception:
+    except BaseException:  # a SystemExit here would end the thread of the slot
         return "(its text cannot be read)"
