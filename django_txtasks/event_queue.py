@@ -10,9 +10,10 @@ import logging
 import queue
 import threading
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 MAX_EVENTS = 10_000
 """Events that may wait; of those at WARNING and above twice as many."""
@@ -122,6 +123,28 @@ class EventQueue:
 
 
 def close_connections() -> None:
-    """Give back the database sessions that receivers have opened, in whatever state these are."""
-    with contextlib.suppress(Exception):
-        connections.close_all()
+    """Give back the database sessions of this thread, in whatever state these are. Never raises.
+
+    An object in which a receiver has left a block open could never connect again: the thread forgets it.
+    """
+    for one in connections.all(initialized_only=True):
+        close_session(one)
+        if one.in_atomic_block:
+            del connections[one.alias]
+
+
+def close_session(wrapper: BaseDatabaseWrapper) -> BaseException | None:
+    """End one session of this thread, or give it back to its pool, and return what its backend raises.
+
+    A backend that has an event loop may raise CancelledError, which is no Exception. The connection is given up in
+    any case.
+    """
+    raw: Any = wrapper.connection
+    try:
+        wrapper.close()
+    except BaseException as error:
+        with contextlib.suppress(Exception):
+            raw.close()  # Django's close() has forgotten the connection, which may still be open
+        wrapper.connection = None
+        return error
+    return None

@@ -120,8 +120,7 @@ class _Emission(NamedTuple):
         if self.context is None:
             self._deliver()
         else:
-            own = {alias: caches[alias] for alias in caches}
-            self.context.copy().run(self._deliver, own)
+            self.context.copy().run(self._deliver, _caches_of_thread())
 
     def _deliver(self, own_caches: Mapping[str, Any] = _NONE) -> None:
         """Deliver in the current context.
@@ -171,6 +170,15 @@ class _Emission(NamedTuple):
             for _, answer in self.event.send_robust(sender=None, **self.facts):
                 if isinstance(answer, INTERRUPTIONS):
                     raise answer
+
+
+def _caches_of_thread() -> dict[str, Any]:
+    """Return Django's caches of this thread, but for those that cannot be made: who uses one gets the error."""
+    found = {}
+    for alias in caches:
+        with contextlib.suppress(Exception):
+            found[alias] = caches[alias]
+    return found
 
 
 _LINE = Event.emit.__code__.co_firstlineno

@@ -6,9 +6,10 @@ from collections import deque
 
 import helpers
 import pytest
-from django.db import OperationalError, connections
+from django.db import OperationalError, connections, transaction
 from probe.closing.base import DatabaseWrapper
 
+from django_txtasks import signals
 from django_txtasks.lifecycle import sessions
 from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.worker.slot_threads import Batch, Running, SlotThreads
@@ -53,6 +54,46 @@ def test_an_idle_slot_whose_session_is_closed_with_an_error_runs_the_next_task(
     put()
     helpers.wait_until(lambda: len(slots.ended) == 2, 20)
     slots.close()
+
+
+@pytest.fixture
+def heard():
+    """What a receiver has heard that uses the database."""
+    found = []
+
+    def hear(task, **facts):
+        with connections["second"].cursor() as cursor:
+            cursor.execute("SELECT 1")
+        found.append(task)
+        if task == "block":
+            transaction.atomic(using="second").__enter__()
+
+    signals.task_died.connect(hear)
+    yield found
+    signals.task_died.disconnect(hear)
+
+
+def tell(name):
+    signals.task_died.emit(task_id=1, task=name, queue="mail", attempt=1, worker="w", error="x")
+    signals.flush(10)
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError(), SystemExit(1), TypeError("not yet")])
+def test_events_are_told_after_a_session_of_a_receiver_was_closed_with_an_error(
+    error, second, heard
+):
+    with signals.in_background(1):
+        DatabaseWrapper.errors.append(error)
+        tell("first")
+        tell("second")
+    assert heard == ["first", "second"]
+
+
+def test_a_block_that_a_receiver_leaves_open_is_not_the_next_ones(second, heard):
+    with signals.in_background(1):
+        tell("block")
+        tell("second")
+    assert heard == ["block", "second"]
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,35 @@ def test_receivers_run_in_the_context_of_the_attempt():
 
 
 @pytest.fixture
+def broken_cache():
+    """One of the caches cannot be made."""
+    caches.settings["broken"] = {"BACKEND": "no.such.Cache"}
+    yield
+    del caches.settings["broken"]
+
+
+def test_a_cache_that_cannot_be_made_keeps_no_event_from_the_log(broken_cache):
+    with attached(Tenants()) as handler:
+        run_one_after_the_other((sessions.set_tenant_and_fail, "a"))
+    assert handler.seen == [("txtasks-events", "ValueError: a", "a")]
+
+
+def test_a_cache_that_cannot_be_made_keeps_no_task_from_enqueueing_others(broken_cache):
+    seen = []
+
+    def hear(task, **facts):
+        seen.append(task)
+
+    signals.task_enqueued.connect(hear)
+    try:
+        [task_id] = run_one_after_the_other((sessions.enqueue_another,))
+    finally:
+        signals.task_enqueued.disconnect(hear)
+    assert helpers.finished(task_id), helpers.row(task_id).errors
+    assert seen == ["probe.sessions.enqueue_another", "probe.sessions.hear_of_success"]
+
+
+@pytest.fixture
 def told_to_sentry(processes, tmp_path):
     """Run tasks in a worker whose site uses Sentry; return the events."""
     pytest.importorskip("sentry_sdk")

@@ -79,6 +79,15 @@ def test_what_a_task_leaves_in_its_session_is_not_there_for_the_next(sql, asked)
     assert after == before
 
 
+def test_the_session_of_a_copy_says_nothing_of_the_threads_own():
+    sql, asked = LEFT[0]
+    ids = run_one_after_the_other(
+        (sessions.see, asked), (sessions.do_and_copy, sql), (sessions.see, asked)
+    )
+    before, _, after = results(ids)
+    assert after == before
+
+
 def test_the_same_holds_for_a_connection_to_another_database(second_database):
     sql, asked = LEFT[0]
     handles = [
@@ -218,6 +227,13 @@ def test_what_a_task_leaves_in_its_session_does_not_come_back_out_of_the_pool(po
     )
     before, _, after = results(ids)
     assert after == before
+
+
+@on_postgres
+def test_a_copy_of_the_connection_takes_one_connection_of_the_pool(pool):
+    pool["timeout"] = 2
+    [task_id] = run_one_after_the_other((sessions.copy_connection,))
+    assert helpers.finished(task_id), helpers.row(task_id).errors
 
 
 @on_postgres

@@ -8,10 +8,17 @@ from concurrent.futures import ThreadPoolExecutor
 
 import helpers
 import pytest
+from django.core.management import call_command
 from django.db import connection, connections
 from probe import sessions
 from probe.models import Run
-from test_sessions_of_slots import MINE, has_sessions, results, run_one_after_the_other
+from test_sessions_of_slots import (
+    MINE,
+    has_sessions,
+    on_postgres,
+    results,
+    run_one_after_the_other,
+)
 
 from django_txtasks.worker import task_threads
 
@@ -82,6 +89,19 @@ def test_a_thread_that_closes_its_session_is_not_named(pool, caplog):
         (sessions.see_in_pool, MINE, True), (sessions.see_in_pool, MINE, True)
     )
     assert len({str(one) for one in results(ids)}) == 2
+    assert "live on" not in caplog.text
+
+
+@on_postgres
+def test_the_sender_of_hints_is_no_thread_of_the_task_that_is_first_to_enqueue(txtasks, caplog):
+    from django_txtasks.hints import sender
+
+    txtasks(database_hints=True)
+    sessions.enqueue_and_wait_for_sender.enqueue()
+    sender.close_all()  # else that of this process would be there already
+    connection.close()
+    call_command("runworkers", batch=True, threads=1)
+    assert helpers.runs("by a task ") == 1
     assert "live on" not in caplog.text
 
 

@@ -17,6 +17,7 @@ from django.db import DatabaseError, Error, InterfaceError, OperationalError, co
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_txtasks import signals
+from django_txtasks.event_queue import close_session
 from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.database_errors import ends_session, text_of
 from django_txtasks.lifecycle.execute import execute, fetch, fetch_value, is_dedicated
@@ -137,17 +138,11 @@ def close(wrapper: BaseDatabaseWrapper) -> None:
     A server that is gone cannot be told. Any other error is logged: a task has broken the object, or the backend
     is at fault. The connection is given up in any case, because the next task must not get it.
     """
-    raw: Any = wrapper.connection
-    try:
-        wrapper.close()
-    except BaseException as error:
-        with contextlib.suppress(Exception):
-            raw.close()  # Django's close() has forgotten the connection, which may still be open
-        wrapper.connection = None
-        if not isinstance(error, Exception):
-            raise
-        if not isinstance(error, Error):
-            signals.session_close_failed.emit(error=text_of(error))
+    error = close_session(wrapper)
+    if error is not None and not isinstance(error, Exception):
+        raise error
+    if error is not None and not isinstance(error, Error):
+        signals.session_close_failed.emit(error=text_of(error))
 
 
 def keeps_statements(alias: str) -> bool:

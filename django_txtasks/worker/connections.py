@@ -267,9 +267,18 @@ def _watch_statements(connection: BaseDatabaseWrapper) -> None:
         connection.execute_wrappers.insert(0, _watch)  # later ones are removed from the end
 
 
+def _is_of_thread(connection: BaseDatabaseWrapper) -> bool:
+    """Say whether the thread's tasks get this object from ``connections``."""
+    return any(one is connection for one in connections.all(initialized_only=True))
+
+
 def _opened(connection: BaseDatabaseWrapper, **_: Any) -> None:
-    """Watch a new connection; what was set in it so far, by Django or the project, is not the task's doing."""
-    if _thread.note is None:
+    """Watch a new connection; what was set in it so far, by Django or the project, is not the task's doing.
+
+    A copy that a task has made of the thread's connection object has a session of its own, which says nothing of
+    the thread's session.
+    """
+    if _thread.note is None or not _is_of_thread(connection):
         return
     _watch_statements(connection)
     _thread.touched.discard(connection.alias)

@@ -11,9 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from django.db import connections
-
 from django_txtasks import signals, tracebacks
+from django_txtasks.event_queue import close_connections
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.database_errors import text_of
 from django_txtasks.worker import task_threads
@@ -119,7 +118,7 @@ class SlotThreads:
     def _slot(self) -> None:
         while (batch := self._next()) is not None:
             self._run_batch(batch)
-        connections.close_all()
+        close_connections()
 
     def _next(self) -> Batch | None:
         """Wait for work; connections whose age is over end meanwhile."""

@@ -26,6 +26,9 @@ _running: WeakValueDictionary[tuple[Any, Any], _OfAttempt] = WeakValueDictionary
 The threads alone keep them: a context that outlives its attempt may start another thread after the end.
 """
 _told: set[str] = set()
+_OURS = "txtasks-"
+"""Begin of the names of this package's threads. They serve the process, whichever attempt starts them: the first
+one that enqueues a task starts the sender of hints."""
 
 
 class _OfAttempt:
@@ -92,7 +95,7 @@ def watch() -> None:
 
     @functools.wraps(start)
     def noting(self: threading.Thread) -> None:
-        attempt = _attempt_of_caller()
+        attempt = None if self.name.startswith(_OURS) else _attempt_of_caller()
         if attempt is not None:
             setattr(self, _ATTRIBUTE, attempt)
         start(self)

@@ -152,6 +152,24 @@ def lose_session():
         other.close()
 
 
+@task(max_attempts=1)
+def do_and_copy(sql):
+    """Run a statement, then open and close the session of a copy of the thread's connection object."""
+    do.function(sql)
+    copy_connection.function()
+
+
+@task(max_attempts=1)
+def copy_connection():
+    """Ask through a copy of the thread's connection object, which nobody has used."""
+    other = connections["default"].copy()
+    try:
+        with other.cursor() as cursor:
+            cursor.execute("SELECT 1")
+    finally:
+        other.close()
+
+
 @task(atomic=True, max_attempts=1)
 def break_at_commit(key):
     Run.objects.create(key=key)
@@ -410,6 +428,21 @@ async def tag_for_sentry_async(name, *, fails=False, captures=False):
     await sync_to_async(tag_for_sentry.function)(name, captures=captures)
     if fails:
         raise ValueError(f"failure of {name}")
+
+
+@task(max_attempts=1)
+def enqueue_another():
+    hear_of_success.enqueue({"event": "by a task", "args": [""]})
+
+
+@task(max_attempts=1)
+def enqueue_and_wait_for_sender():
+    """Enqueue a task, and wait until the sender of hints, which the first one starts, has its session."""
+    from django_txtasks.hints import sender
+
+    enqueue_another.function()
+    while sender.of_process("default")._session is None:
+        time.sleep(0.01)
 
 
 @task(max_attempts=1)
