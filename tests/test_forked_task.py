@@ -2,7 +2,8 @@
 
 import helpers
 import pytest
-from probe import tasks
+from probe import sessions, tasks
+from test_sessions_of_slots import MINE, has_sessions
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
 ENDS = {"return": 0, "raise": 1, "exit": 7}
@@ -22,3 +23,37 @@ def test_a_child_ends_with_the_function_and_commits_nothing(processes, function,
     assert done.result == ["parent", ENDS[end]]
     assert (helpers.runs("key parent"), helpers.runs("key child")) == (1, 0)
     assert ("ZeroDivisionError" in processes.log_of(worker)) is (end == "raise")
+
+
+def run_beside_others(function, processes):
+    """Run a task in a worker whose other threads have sessions, too; return what it returns."""
+    others = [sessions.see.enqueue(MINE) for _ in range(3)]
+    handle = function.enqueue(MINE)
+    worker = processes.start("runworkers", "--threads=4", "--batch")
+    assert worker.wait(helpers.PATIENCE) == 0
+    assert all(helpers.finished(one.id) for one in others)
+    assert helpers.finished(handle.id), helpers.row(handle.id).errors
+    return helpers.finished(handle.id).result
+
+
+@has_sessions
+@pytest.mark.parametrize(
+    "function",
+    [
+        sessions.start_processes,
+        sessions.start_processes_in_transaction,
+        sessions.start_processes_in_thread,
+    ],
+    ids=lambda one: one.function.__name__,
+)
+def test_processes_that_a_task_forks_have_sessions_of_their_own(processes, function):
+    [before, after], codes = run_beside_others(function, processes)
+    assert (before, codes) == (after, [0, 0, 0])
+    assert helpers.runs() == 30
+
+
+@has_sessions
+def test_a_forked_child_that_leaves_its_parents_blocks_touches_no_transaction(processes):
+    [before, after], codes = run_beside_others(sessions.fork_and_leave_block, processes)
+    assert (before, codes) == (after, [0])
+    assert (helpers.runs("parent"), helpers.runs("child")) == (1, 2)

@@ -1,13 +1,54 @@
-"""A task function that forks: its child ends where the function ends, and touches nothing that is its parent's."""
+"""A task function that forks: its child ends where the function ends, and touches nothing that is its parent's.
+
+``multiprocessing`` forks, too: up to Python 3.13 it does so on Linux if it is told nothing.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
 import traceback
 from collections.abc import Callable, Coroutine
 from typing import Any
+
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+_of_parent: list[Any] = []
+"""Sessions and pools of the parent, in a child. To drop one could end it in the parent as well."""
+
+
+@functools.cache
+def watch_forks() -> None:
+    """Have each process that a thread of this one forks from now on open sessions of its own."""
+    os.register_at_fork(after_in_child=_leave_sessions_to_parent)
+
+
+def _leave_sessions_to_parent() -> None:
+    """Take the sessions of the thread that has forked from its connection objects, and do not end them.
+
+    Two processes that speak through one socket read each other's answers, and one that closes it ends the session
+    of both. The next statement opens a session, outside of the parent's transaction. Not on SQLite, whose library
+    keeps the locks of the parent in the memory that the child has copied.
+    """
+    for one in connections.all(initialized_only=True):
+        if one.vendor == "sqlite":
+            continue
+        pools = getattr(
+            one, "_connection_pools", {}
+        )  # Django's, of PostgreSQL: its threads are not here
+        _of_parent.extend([one.connection, dict(pools)])
+        pools.clear()
+        _make_unconnected(one)
+
+
+def _make_unconnected(connection: BaseDatabaseWrapper) -> None:
+    """Make an object what it is before its first statement, but for what was set on it."""
+    connection.connection = None
+    connection.in_atomic_block = connection.closed_in_transaction = False
+    connection.savepoint_ids, connection.atomic_blocks, connection.run_on_commit = [], [], []
 
 
 def call_in_this_process(call: Callable[[], Any]) -> Any:

@@ -17,6 +17,7 @@ from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.database_errors import text_of
 from django_txtasks.worker import task_threads
 from django_txtasks.worker.connections import close_old
+from django_txtasks.worker.forked_task import watch_forks
 from django_txtasks.worker.limits import TimeLimit
 from django_txtasks.worker.runner import describe
 
@@ -83,6 +84,7 @@ class SlotThreads:
         wake: Callable[[], None],
     ) -> None:
         task_threads.watch()
+        watch_forks()
         self._run, self._wake = run, wake
         self._wake_after = 1
         self._work: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()

@@ -2,7 +2,9 @@
 
 import asyncio
 import contextvars
+import multiprocessing
 import os
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -428,6 +430,65 @@ async def tag_for_sentry_async(name, *, fails=False, captures=False):
     await sync_to_async(tag_for_sentry.function)(name, captures=captures)
     if fails:
         raise ValueError(f"failure of {name}")
+
+
+def write_often(key):
+    """Write rows in a process of its own, in transactions and outside of them."""
+    for number in range(5):
+        Run.objects.create(key=f"{key} {number}", pid=os.getpid())
+        with transaction.atomic():
+            Run.objects.create(key=f"{key} {number}", pid=os.getpid())
+
+
+def start_writers(sql):
+    """Have three forked processes write at the same time; return what a statement finds before and after that."""
+    found = [see_mine(sql)]
+    context = multiprocessing.get_context("fork")
+    writers = [context.Process(target=write_often, args=[f"writer {one}"]) for one in range(3)]
+    for one in writers:
+        one.start()
+    for one in writers:
+        one.join(60)
+    found.append(see_mine(sql))
+    return [found, [one.exitcode for one in writers]]
+
+
+@task(max_attempts=1)
+def start_processes(sql):
+    return start_writers(sql)
+
+
+@task(max_attempts=1, atomic=True)
+def start_processes_in_transaction(sql):
+    with transaction.atomic():
+        return start_writers(sql)
+
+
+@task(max_attempts=1)
+def start_processes_in_thread(sql):
+    found = []
+    thread = threading.Thread(target=lambda: found.append(start_writers(sql)))
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+@task(max_attempts=1)
+def fork_and_leave_block(sql):
+    """Return what a statement finds before and after a child has left the parent's blocks, and its exit code."""
+    found = [see_mine(sql)]
+    with transaction.atomic(), transaction.atomic():
+        Run.objects.create(key="parent")
+        child = os.fork()
+        if not child:
+            Run.objects.create(key="child")
+    if not child:
+        with transaction.atomic(durable=True):
+            Run.objects.create(key="child")
+        sys.exit(0)
+    status = os.waitpid(child, 0)[1]
+    found.append(see_mine(sql))
+    return [found, [os.waitstatus_to_exitcode(status)]]
 
 
 @task(max_attempts=1)
