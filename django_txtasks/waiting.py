@@ -224,8 +224,9 @@ class _Thread:
         return functools.partial(_give, answer, answer.set_result, ends)
 
     def _look(self, ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, End]:
+        # the pool's connections may all be held by requests that wait for this look
+        sessions.leave_pool(self._alias)
         session = connections[self._alias]
-        sessions.wait_for_any_backend(self._alias)
         if session.connection is not None and time.monotonic() >= sessions.end_of_age(session):
             sessions.close(session)
         return self._looks.ends_of(ids)

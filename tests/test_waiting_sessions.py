@@ -17,6 +17,7 @@ from django.http import JsonResponse
 from django.urls import path
 from probe import tasks
 from proxy import Proxy
+from test_sessions_of_slots import on_postgres, pool  # noqa: F401 -- a fixture
 
 from django_txtasks import ResultTimeout, enqueue_task, get_handle, waiting
 
@@ -174,6 +175,19 @@ async def closing(coroutine):
         return await coroutine
     finally:
         await sync_to_async(connections.close_all)()
+
+
+@on_postgres
+@pytest.mark.usefixtures("pool")
+def test_a_request_that_holds_the_last_connection_of_the_pool_gets_its_result():
+    handle = succeeded()
+    connection.close()
+
+    async def visit():
+        await sync_to_async(handle.status)()
+        return await closing(handle.aresult(timeout=10))
+
+    assert asyncio.run(visit()) == 7
 
 
 @contextmanager
