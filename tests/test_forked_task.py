@@ -36,6 +36,13 @@ def run_beside_others(function, processes):
     return helpers.finished(handle.id).result
 
 
+def test_a_child_of_a_commit_hook_ends_with_the_attempt(processes):
+    sessions.fork_at_commit.enqueue()
+    worker = processes.start("runworkers", "--threads=1", "--batch")
+    assert worker.wait(helpers.PATIENCE) == 0
+    assert helpers.runs("exit code 0") == 1
+
+
 @has_sessions
 @pytest.mark.parametrize(
     "function",
@@ -56,4 +63,4 @@ def test_processes_that_a_task_forks_have_sessions_of_their_own(processes, funct
 def test_a_forked_child_that_leaves_its_parents_blocks_touches_no_transaction(processes):
     [before, after], codes = run_beside_others(sessions.fork_and_leave_block, processes)
     assert (before, codes) == (after, [0])
-    assert (helpers.runs("parent"), helpers.runs("child")) == (1, 2)
+    assert (helpers.runs("parent"), helpers.runs("child")) == (1, 1)

@@ -51,7 +51,12 @@ from django_txtasks.worker.connections import (
     have_session,
     note_states,
 )
-from django_txtasks.worker.forked_task import await_in_this_process, call_in_this_process
+from django_txtasks.worker.forked_task import (
+    await_in_this_process,
+    call_in_this_process,
+    end_child,
+    forks_of_process,
+)
 from django_txtasks.worker.limits import Interruption, TimeLimit
 
 NOT_COMMITTED = (
@@ -82,7 +87,12 @@ class Runner:
         In a context of its own: language, time zone and context variables that it sets end with it.
         """
         context = context_of_attempt()
+        forks = forks_of_process()
         ended = context.run(self._run_alone, attempt, limit)
+        if (
+            forks_of_process() != forks
+        ):  # in a commit hook, say: the child would go on as this thread
+            end_child()
         if ended.arrow is Arrow.FINISH and not signals.task_finished.has_observers:
             return ended
         return ended._replace(context=context)

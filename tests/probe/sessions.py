@@ -480,8 +480,6 @@ def fork_and_leave_block(sql):
     with transaction.atomic(), transaction.atomic():
         Run.objects.create(key="parent")
         child = os.fork()
-        if not child:
-            Run.objects.create(key="child")
     if not child:
         with transaction.atomic(durable=True):
             Run.objects.create(key="child")
@@ -489,6 +487,18 @@ def fork_and_leave_block(sql):
     status = os.waitpid(child, 0)[1]
     found.append(see_mine(sql))
     return [found, [os.waitstatus_to_exitcode(status)]]
+
+
+@task(max_attempts=1, atomic=True)
+def fork_at_commit():
+    """Give the transaction a hook that forks, and whose child has nothing more to do."""
+
+    def fork():
+        if child := os.fork():
+            status = os.waitpid(child, 0)[1]
+            Run.objects.create(key=f"exit code {os.waitstatus_to_exitcode(status)}")
+
+    transaction.on_commit(fork)
 
 
 @task(max_attempts=1)
