@@ -17,8 +17,9 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 MAX_EVENTS = 10_000
 """Events that may wait; of those at WARNING and above twice as many."""
-MAX_EVENTS_WITH_TRACEBACK = 1_000
-"""Events that may wait with tracebacks, which take about 10 kB each; further exceptions come without one."""
+MAX_LARGE_EVENTS = 1_000
+"""Events that may wait with all that they have. Further ones come without traceback, which takes about 10 kB, and
+without the context of their attempt, which keeps whatever the task has put there."""
 
 
 class QueuedEvent(Protocol):
@@ -31,8 +32,8 @@ class QueuedEvent(Protocol):
     def deliver(self) -> None:
         """Write the log line and call the receivers."""
 
-    def without_exception(self) -> QueuedEvent:
-        """Return the same without the exception."""
+    def made_small(self) -> QueuedEvent:
+        """Return the same without the exception and the context."""
 
 
 class EventQueue:
@@ -60,8 +61,8 @@ class EventQueue:
     def put(self, event: QueuedEvent) -> None:
         """Have it delivered later."""
         waiting = self._waiting.qsize()
-        if waiting >= MAX_EVENTS_WITH_TRACEBACK:
-            event = event.without_exception()
+        if waiting >= MAX_LARGE_EVENTS:
+            event = event.made_small()
             if waiting >= (MAX_EVENTS if event.level < logging.WARNING else 2 * MAX_EVENTS):
                 with self._lock:
                     self._dropped += 1

@@ -112,8 +112,8 @@ class _Emission(NamedTuple):
     thread_name: str
     context: Context | None = None
 
-    def without_exception(self) -> _Emission:
-        return self if self.exception is None else self._replace(exception=None)
+    def made_small(self) -> _Emission:
+        return self._replace(exception=None, context=None)
 
     def deliver(self) -> None:
         """Write the log line, then call the receivers, whatever came of the line."""

@@ -582,6 +582,8 @@ MUTANTS = [
     Mutant("a block that a receiver leaves open is not the next one's", "event_queue.py",
            {"        if one.in_atomic_block:\n            del": "        if False:\n            del"},
            "test_closing_sessions.py"),
+    Mutant("contexts of few attempts wait for a log that is stuck", "signals.py",
+           {"exception=None, context=None)": "exception=None)"}, "test_event_contexts.py"),
     Mutant("the queue of events is bounded", "event_queue.py",
            {"if waiting >= (MAX_EVENTS if": "if waiting < 0 * (MAX_EVENTS if"}, "test_log_isolation.py"),
     Mutant("what was let go ends in a moment", "management/commands/runworkers.py",

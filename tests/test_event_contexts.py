@@ -1,17 +1,20 @@
 """What an attempt has put into its context is there when its own events are told, and in no other attempt."""
 
+import contextvars
+import gc
 import json
 import logging
 import threading
+import weakref
 
 import helpers
 import pytest
 from django.core.cache import caches
 from probe import sessions
-from test_log_isolation import attached
+from test_log_isolation import attached, held  # noqa: F401 -- a fixture
 from test_sessions_of_slots import run_one_after_the_other
 
-from django_txtasks import enqueue_many, signals
+from django_txtasks import enqueue_many, event_queue, signals
 
 pytestmark = [pytest.mark.usefixtures("rows", "quick"), pytest.mark.once]
 
@@ -54,6 +57,34 @@ def test_receivers_run_in_the_context_of_the_attempt():
     finally:
         signals.task_died.disconnect(hear)
     assert seen == ["a", "nobody"]
+
+
+def test_contexts_of_few_attempts_are_kept_for_a_handler_that_is_stuck(held, monkeypatch):  # noqa: F811
+    """A task may have put anything there, such as a request with its body."""
+    monkeypatch.setattr(event_queue, "MAX_LARGE_EVENTS", 2)
+
+    def tell(name):
+        context, kept = contextvars.Context(), Value()
+        context.run(sessions.tenant.set, kept)
+        facts = {"task_id": 1, "task": name, "queue": "mail", "attempt": 1, "worker": "w"}
+        signals.task_died.emit(context=context, error="x", **facts)
+        return weakref.ref(kept)
+
+    with signals.in_background(10):
+        found = [tell("stuck")]
+        assert held.reached.wait(60)
+        found += [tell(f"task {number}") for number in range(5)]
+        gc.collect()
+        assert [one() is not None for one in found] == [True] * 3 + [False] * 3
+        held.release.set()
+    assert [one.task for one in held.records] == [
+        "stuck",
+        *[f"task {number}" for number in range(5)],
+    ]
+
+
+class Value:
+    """What a task has put into its context."""
 
 
 @pytest.fixture

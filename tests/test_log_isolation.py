@@ -262,7 +262,7 @@ class Said:
         if self.text == "wait":
             assert go_on.wait(30)
 
-    def without_exception(self):
+    def made_small(self):
         return Said(self.text, self.level, has_exception=False)
 
 
@@ -274,7 +274,7 @@ def test_a_full_queue_keeps_the_order_counts_what_it_drops_and_never_waits(monke
     said.clear()
     go_on.clear()
     monkeypatch.setattr(event_queue, "MAX_EVENTS", 4)
-    monkeypatch.setattr(event_queue, "MAX_EVENTS_WITH_TRACEBACK", 2)
+    monkeypatch.setattr(event_queue, "MAX_LARGE_EVENTS", 2)
     dropped = []
     events = event_queue.EventQueue(dropped.append)
     events.put(Said("wait"))
