@@ -1221,7 +1221,7 @@ MUTANTS = [
     Mutant("a replaced file is noticed by slots", "worker/connections.py",
            {" and not is_replaced(connection):": ":"}, "test_database_file.py", ("SQLITE",)),
     Mutant("a forked task commits nothing", "worker/forked_task.py",
-           {"if os.getpid() == pid:": "if True:"}, "test_forked_task.py"),
+           {"if os.getpid() != pid:": "if False:"}, "test_forked_task.py"),
     Mutant("an outage becomes an error", "outage.py",
            {">= ERROR_EVERY_SECONDS": ">= 1e9"}, "test_turn_failures.py"),
     Mutant("an outage is not over with the first success", "outage.py",
