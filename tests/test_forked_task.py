@@ -63,4 +63,4 @@ def test_processes_that_a_task_forks_have_sessions_of_their_own(processes, funct
 def test_a_forked_child_that_leaves_its_parents_blocks_touches_no_transaction(processes):
     [before, after], codes = run_beside_others(sessions.fork_and_leave_block, processes)
     assert (before, codes) == (after, [0])
-    assert (helpers.runs("parent"), helpers.runs("child")) == (1, 1)
+    assert (helpers.runs("parent"), helpers.runs("child"), helpers.runs("undone")) == (1, 1, 0)

@@ -1,6 +1,7 @@
 """Task functions that do something to their session or their thread, and some that see what was left."""
 
 import asyncio
+import contextlib
 import contextvars
 import multiprocessing
 import os
@@ -480,6 +481,10 @@ def fork_and_leave_block(sql):
     with transaction.atomic(), transaction.atomic():
         Run.objects.create(key="parent")
         child = os.fork()
+        if not child:
+            with contextlib.suppress(ZeroDivisionError), transaction.atomic(durable=True):
+                Run.objects.create(key="undone")
+                raise ZeroDivisionError
     if not child:
         with transaction.atomic(durable=True):
             Run.objects.create(key="child")
