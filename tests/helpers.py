@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import fork_server
 import pika
 from django.db import OperationalError, connection, connections, transaction
 
@@ -23,6 +24,7 @@ HERE = Path(__file__).parent
 PATIENCE = (
     120.0  # seconds, which only a broken run takes: a busy machine needs ten to start a process
 )
+Started = subprocess.Popen[bytes] | fork_server.Command
 NAMES_OF_TABLES = [
     "txtasks_task",
     "txtasks_finishedtask",
@@ -240,26 +242,32 @@ class Processes:
 
     def __init__(self, read_settings: Callable[[], dict[str, Any]]) -> None:
         self._settings = read_settings
-        self.started: list[subprocess.Popen[bytes]] = []
+        self.started: list[Started] = []
         self._logs: dict[int, Path] = {}
         self.directory = tempfile.TemporaryDirectory()
 
-    def start(self, *arguments: str, env: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
+    def start(self, *arguments: str, env: dict[str, str] | None = None) -> Started:
         """Start a command and return at once."""
         log = Path(self.directory.name) / f"{len(self._logs)}.log"
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "django", *arguments],
-                env={**self._environment(), **(env or {})},
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        usual = self._environment()
+        environment, server = {**usual, **(env or {})}, fork_server.server(usual)
+        process: Started
+        if server.may_start(environment):
+            process = server.start(arguments, environment, log)
+        else:
+            with log.open("wb") as output:
+                process = subprocess.Popen(
+                    [sys.executable, "-m", "django", *arguments],
+                    env=environment,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
         self.started.append(process)
         self._logs[process.pid] = log
         return process
 
-    def log_of(self, process: subprocess.Popen[bytes]) -> str:
+    def log_of(self, process: Started) -> str:
         """Return what a process has printed so far."""
         return self._logs[process.pid].read_text(errors="replace")
 
