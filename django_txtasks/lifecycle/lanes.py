@@ -393,9 +393,7 @@ class _Offer:
 
 def _in_fair_order(offers: Sequence[_Offer], room: int) -> list[Candidate]:
     """Choose the rows for which there is room: higher priorities first, then lanes that were served less."""
-    chosen: dict[
-        Any, Candidate
-    ] = {}  # by id: see ``engines.mariadb`` for queues that are one to a collation
+    chosen: list[Candidate] = []
     share = -(-room // len(offers)) if offers else 0
     order = [_place(offer) for offer in offers if offer.priority is not None]
     heapq.heapify(order)
@@ -403,10 +401,10 @@ def _in_fair_order(offers: Sequence[_Offer], room: int) -> list[Candidate]:
         *_, offer = heapq.heappop(order)
         row = offer.take(share)
         if row is not None:
-            chosen.setdefault(row.id, row)
+            chosen.append(row)
         if offer.allowed and offer.priority is not None:
             heapq.heappush(order, _place(offer))
-    return list(chosen.values())
+    return chosen
 
 
 def _place(offer: _Offer) -> tuple[int, float, float, str, _Offer]:
