@@ -34,7 +34,7 @@ SOON_SECONDS = 30.0  # half of the poll_interval: only a hint starts a task with
 SERVERS = {
     "gunicorn": "-m gunicorn site_wsgi:wsgi --preload --workers 2 --threads 2 --bind 127.0.0.1:{port}",
     "uwsgi": "uwsgi --http-socket 127.0.0.1:{port} --module site_wsgi:wsgi --master --processes 2"
-    " --enable-threads --die-on-term --need-app",
+    " --enable-threads --die-on-term --need-app --py-call-uwsgi-fork-hooks",  # see docs/how-to/deployment.md
     "uvicorn": "-m uvicorn site_pages:asgi --lifespan off --workers 2 --port {port}",
 }
 

@@ -1,8 +1,10 @@
 """The application of gunicorn and uWSGI. It enqueues while it is loaded, before they fork their processes."""
 
+from site_pages import wsgi  # sets Django up
+
+# isort: split
 from django.db import connections
 from shop import tasks
-from site_pages import wsgi
 
 __all__ = ["wsgi"]
 
