@@ -21,9 +21,8 @@ import pika
 from django.db import OperationalError, connection, connections, transaction
 
 HERE = Path(__file__).parent
-PATIENCE = (
-    120.0  # seconds, which only a broken run takes: a busy machine needs ten to start a process
-)
+PATIENCE = float(os.environ.get("TXTASKS_TEST_PATIENCE", "120"))
+"""Seconds, which only a broken run takes: a busy machine needs ten to start a process."""
 Started = subprocess.Popen[bytes] | fork_server.Command
 NAMES_OF_TABLES = [
     "txtasks_task",

@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "dist", "build", "_build", "*.sqlite3")
 PASSED, FAILED = 0, 1  # what pytest ends with; anything else says that it could not do its work
 PATIENCE = 240  # seconds; a test that never ends has noticed, too
+WAIT = 30  # seconds until a test gives up what a mutant keeps from happening
 
 
 @dataclass(frozen=True)
@@ -1259,7 +1260,8 @@ def run_tests(
     sqlite = f"sqlite:///{tree}.sqlite3?timeout=1"
     url = sqlite if database == "SQLITE" else os.environ[f"TXTASKS_TEST_{database}_URL"]
     path = os.pathsep.join(filter(None, [str(tree), os.environ.get("PYTHONPATH")]))
-    env = {**os.environ, "TXTASKS_DATABASE_URL": url, "PYTHONPATH": path}
+    waits = {"TXTASKS_TEST_PATIENCE": str(WAIT)}
+    env = {**os.environ, **waits, "TXTASKS_DATABASE_URL": url, "PYTHONPATH": path}
     try:
         done = subprocess.run(
             command,
