@@ -539,7 +539,7 @@ MUTANTS = [
             "self.registration.beat_alone()\n        return self"},
            "test_big_outcomes.py"),
     Mutant("a bad outcome stops no other", "worker/turn_writer.py",
-           {"            self.buffer.one_by_one = True\n": "            pass\n"}, "test_worker.py"),
+           {"            self.buffer.one_by_one = True\n": "            pass\n"}, "test_bad_input.py"),
     Mutant("a URL of the admin asks the filters of its page only", "admin/pages.py",
            {"return any(_asks(lookup, chosen) for chosen in self.list_filter)": "return True"},
            "test_admin_questions.py"),
