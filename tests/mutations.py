@@ -629,8 +629,6 @@ MUTANTS = [
            {"_of_parent.extend([one.connection, dict(pools)])": "one.close()"}, "test_forked_task.py"),
     Mutant("a session of a task's thread ends with the thread", "worker/task_threads.py",
            {"                    one.close()\n": "                    pass\n"}, "test_task_threads.py"),
-    Mutant("a child that a task's thread forks closes no session of its parent", "worker/task_threads.py",
-           {"if self._process == os.getpid() else []": "if True else []"}, "test_task_threads.py"),
     Mutant("a thread keeps none of its connections", "worker/task_threads.py",
            {"WeakSet[BaseDatabaseWrapper] = WeakSet()": "set[BaseDatabaseWrapper] = set()"},
            "test_task_threads.py"),

@@ -151,6 +151,7 @@ def test_a_thread_that_starts_after_the_end_of_its_attempt_leaves_nothing(pool, 
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
-def test_a_fork_in_a_thread_leaves_the_session_to_its_parent(rows):
-    [[before, after]] = results(run_one_after_the_other((sessions.fork_in_thread, MINE)))
+@pytest.mark.parametrize("fork", [sessions.fork_in_thread, sessions.fork_beside_thread])
+def test_a_fork_leaves_the_session_of_a_thread_to_its_parent(rows, fork):
+    [[before, after]] = results(run_one_after_the_other((fork, MINE)))
     assert after == before

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import threading
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
@@ -61,18 +60,17 @@ class _OfAttempt:
 class _Closer:
     """Closes the connections of a thread when Python drops what belongs to the thread alone, at its end.
 
-    It keeps none of them, because the thread may live as long as its process. A child that the thread has forked
-    closes none of them: the sockets are its parent's.
+    It keeps none of them, because the thread may live as long as its process. In a forked child it closes nothing
+    of the parent: the connections of the thread that forks have no session there (see ``forked_task``), and Django
+    lets no other thread close those of the rest.
     """
 
     def __init__(self) -> None:
         self.connections: WeakSet[BaseDatabaseWrapper] = WeakSet()
-        self._process = os.getpid()
 
     def __del__(self) -> None:
         with contextlib.suppress(Exception):  # modules may be gone at the end of Python
-            ours = list(self.connections) if self._process == os.getpid() else []
-            for one in ours:
+            for one in list(self.connections):
                 with contextlib.suppress(Exception):
                     one.close()
 

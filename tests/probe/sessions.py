@@ -413,6 +413,28 @@ def fork_in_thread(sql):
 
 
 @task(max_attempts=1)
+def fork_beside_thread(sql):
+    """Return what a statement finds in a thread before and after another one forks a child that ends at once."""
+    found, asked, forked = [], threading.Event(), threading.Event()
+
+    def ask():
+        found.append(see_mine(sql))
+        asked.set()
+        forked.wait(60)
+        found.append(see_mine(sql))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    asked.wait(60)
+    if not (child := os.fork()):
+        os._exit(0)
+    os.waitpid(child, 0)
+    forked.set()
+    thread.join()
+    return found
+
+
+@task(max_attempts=1)
 def tag_for_sentry(name, *, fails=False, captures=False):
     """Tag what Sentry hears of from here on, as a site does for its tenants."""
     import sentry_sdk
