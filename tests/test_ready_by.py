@@ -17,7 +17,7 @@ from probe import tasks
 from django_txtasks import batch, cancel_task, get_handle, open_batches, scheduling, signals
 from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config
-from django_txtasks.lifecycle import operators, outcomes, standing, workers
+from django_txtasks.lifecycle import operators, outcomes, schedules, standing, workers
 from django_txtasks.lifecycle.fan_out import unsettled
 from django_txtasks.lifecycle.schedule_status import status_of_schedules
 from django_txtasks.models import (
@@ -153,6 +153,13 @@ def test_a_task_that_is_not_done_by_its_hour_is_told_of_once(nightly, told):
     assert status().unready == nightly.last_at
     with pytest.raises(CommandError, match="not done by"):
         command("check", "s")
+
+
+def test_of_two_cleaners_that_look_at_the_same_time_one_tells(nightly):
+    assert [schedules.tell_unready("default", "s", nightly.last_at) for _ in range(2)] == [
+        True,
+        False,
+    ]
 
 
 def test_a_task_that_is_done_is_not_told_of(nightly, told):
