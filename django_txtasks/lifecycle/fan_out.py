@@ -77,9 +77,8 @@ def unsettled(alias: str, ids: Collection[uuid.UUID]) -> dict[uuid.UUID, Unsettl
     """Return why the work of these tasks is not done, which are done themselves; without those whose work is."""
     found: dict[uuid.UUID, Unsettled] = {}
     origins: Origins = {task_id: frozenset([task_id]) for task_id in ids}
-    asked = dict(
-        origins
-    )  # somebody may have written batches that lead back to where they come from
+    # somebody may have written batches that lead back to where they come from
+    asked = dict(origins)
     while origins:
         hooks = []
         for row in _rows(alias, origins):

@@ -53,9 +53,8 @@ def states_of(alias: str, ids: Collection[uuid.UUID]) -> dict[uuid.UUID, str]:
 def runs_of(alias: str, ids: Collection[uuid.UUID]) -> dict[uuid.UUID, Run]:
     """Return the state of each of these tasks, as ``state_of`` does, and the id of the task that it is of."""
     found, winners = _own_runs(alias, ids)
-    of_winners, _ = _own_runs(
-        alias, set(winners.values())
-    )  # which were never merged: they have begun
+    # these were never merged themselves, because they have begun
+    of_winners, _ = _own_runs(alias, set(winners.values()))
     return {**found, **{loser: of_winners[winner] for loser, winner in winners.items()}}
 
 

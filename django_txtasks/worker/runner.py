@@ -89,9 +89,8 @@ class Runner:
         context = context_of_attempt()
         forks = forks_of_process()
         ended = context.run(self._run_alone, attempt, limit)
-        if (
-            forks_of_process() != forks
-        ):  # in a commit hook, say: the child would go on as this thread
+        # a child, such as one that a commit hook has forked: it would go on as this thread
+        if forks_of_process() != forks:
             end_child()
         if ended.arrow is Arrow.FINISH and not signals.task_finished.has_observers:
             return ended

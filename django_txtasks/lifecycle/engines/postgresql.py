@@ -252,12 +252,11 @@ _DUE = f""",
          LIMIT %(width)s
     )"""
 # Which of the hinted ids stand in history is asked once, by ``_PAST``: to plan the question again takes 30 us.
+_CHOOSE_HINTED = statements.CHOOSE_BY_ID.replace("{in_ids}", "{in_hinted}").replace(
+    statements.HAS_ENDED, "CAST(NULL AS boolean)"
+)
 _HINTED = f""",
-    hinted AS ({
-    statements.CHOOSE_BY_ID.replace("{in_ids}", "{in_hinted}").replace(
-        statements.HAS_ENDED, "CAST(NULL AS boolean)"
-    )
-})"""
+    hinted AS ({_CHOOSE_HINTED})"""
 # As in ``Capacity.admit``: what is short may wait for a slot, each other one has to find one, and none overtakes
 # one that finds none. Rows with a unique key are left to ``portable``, which merges them, and those of lanes to
 # ``lifecycle.lanes``.
