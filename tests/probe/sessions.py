@@ -259,6 +259,9 @@ def seen_of(connection):
     known = ("tenant", "force_debug_cursor", "savepoint", "in_atomic_block", "counted")
     seen = {name: repr(vars(connection).get(name)) for name in known}
     seen["wrappers"] = [one.__name__ for one in vars(connection).get("execute_wrappers", ())]
+    seen["log"] = type(connection.queries_log).__name__
+    seen["errors"] = type(vars(connection).get("errors_occurred")).__name__
+    seen["age is a number"] = not isinstance(connection.close_at, str)
     return {**seen, "host": connection.settings_dict["HOST"]}
 
 
