@@ -9,7 +9,7 @@ How a fenced block is played depends on its language:
   prints must be what the comments behind its ``print(…)`` say.
 * ``sql`` runs on the project's database.
 * ``console``: each line after ``$ `` runs in a shell in the project's directory.
-* ``sh``, ``text``, ``ini``, ``json`` and what is ``{in braces}`` are for people only.
+* ``sh``, ``text``, ``ini``, ``json``, ``mermaid`` and what is ``{in braces}`` are for people only.
 
 The tutorial begins in an empty directory and is played from top to bottom. Elsewhere there is a
 shop, and files are written before anything is run. The addresses of servers are replaced by those
@@ -53,7 +53,7 @@ pytestmark = pytest.mark.once
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-FOR_PEOPLE = {"sh", "text", "ini", "json"}
+FOR_PEOPLE = {"sh", "text", "ini", "json", "mermaid"}
 PLAYED = {"python", "sql", "console"}
 PRINTED_BROKER = "amqp://guest:guest@localhost:5672/"
 ON_POSTGRES = {"hints.md"}  # its SQL is PostgreSQL's
