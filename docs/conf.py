@@ -17,12 +17,20 @@ copyright = "django-txtasks contributors"
 author = "django-txtasks contributors"
 release = version = django_txtasks.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinxcontrib.mermaid"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx_copybutton",
+    "sphinxcontrib.mermaid",
+]
 myst_heading_anchors = 4
 myst_fence_as_directive = ["mermaid"]
 exclude_patterns = ["_build"]
 nitpicky = True
 nitpick_ignore_regex = [("py:.*", ".*")]  # types of other libraries; links of pages are all checked
+
+copybutton_prompt_text = "$ "  # the button copies commands without their prompt and output
 
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"

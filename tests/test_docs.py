@@ -47,6 +47,7 @@ from django_txtasks import checks, signals, task
 from django_txtasks.backends import backend
 from django_txtasks.broker.topology import hint_queue
 from django_txtasks.conf import Config, DeadNotices
+from django_txtasks.declaring import OF_USING
 from django_txtasks.lane_rules import parse_rules
 
 pytestmark = pytest.mark.once
@@ -566,9 +567,11 @@ def test_every_option_of_a_task_is_documented_with_its_default():
         for name, parameter in inspect.signature(task).parameters.items()
         if parameter.kind is parameter.KEYWORD_ONLY
     }
-    for page in (ROOT / "README.md", ROOT / "docs/how-to/writing-tasks.md"):
-        rows = re.findall(r"^\| `(\w+)` \| `([^`]+)` \|", page.read_text(), re.MULTILINE)
-        assert dict(rows) == real, page.name
+    page = (ROOT / "docs/reference/options.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| `([^`]+)` \| .+ \| (yes|no) \|$", page, re.MULTILINE)
+    assert {name: default for name, default, _ in rows} == real
+    only_once = re.findall(r"^\| `(\w+)` \| [^|]+ \|$", page, re.MULTILINE)
+    assert {name for name, _, using in rows if using == "yes"} | set(only_once) == set(OF_USING)
 
 
 def test_every_row_of_what_happens_when_names_a_test_that_is_there():
