@@ -574,6 +574,32 @@ def test_every_option_of_a_task_is_documented_with_its_default():
     assert {name for name, _, using in rows if using == "yes"} | set(only_once) == set(OF_USING)
 
 
+FEATURES_OF_README = re.findall(
+    r"^\* \*\*(\[.+?\))\*\*:", (ROOT / "README.md").read_text(), re.MULTILINE
+)
+
+
+def test_the_readme_is_short_and_names_eight_features():
+    assert len((ROOT / "README.md").read_text().split()) <= 1300
+    assert len(FEATURES_OF_README) == 8
+
+
+def test_the_comparison_calls_no_feature_of_the_readme_missing():
+    page = (ROOT / "docs/explanation/comparison.md").read_text()
+    has = page.split("| Feature | Other names for it |\n|---|---|\n")[1].split("\n\n")[0]
+    rows = [row.strip("| ").split(" | ") for row in has.splitlines()]
+    assert [name.replace("(../", "(docs/") for name, _ in rows] == FEATURES_OF_README
+    words = [word for _, others in rows for word in others.split(", ")]
+    words += [name for cell, _ in rows for name in re.findall(r"\[(.+?)\]", cell)]
+    peers = page.split("\n|---|---|---|---|---|\n")[1].split("\n\n")[0]
+    lacks = [row.split("|")[-2] for row in peers.splitlines()]
+    assert len(lacks) > 10
+    lacks += page.split("\n## When to take something else\n")[1].split("\n\n")[1].split("\n* ")
+    for text in lacks:
+        found = [word for word in words if re.search(rf"\b{word}", text, re.IGNORECASE)]
+        assert not found, f"this exists: {found} in {text!r}"
+
+
 def test_every_row_of_what_happens_when_names_a_test_that_is_there():
     page = ROOT / "docs/explanation/guarantees.md"
     rows = page.read_text().split("\n|---|---|---|\n")[1].splitlines()
