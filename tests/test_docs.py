@@ -9,7 +9,7 @@ How a fenced block is played depends on its language:
   prints must be what the comments behind its ``print(…)`` say.
 * ``sql`` runs on the project's database.
 * ``console``: each line after ``$ `` runs in a shell in the project's directory.
-* ``sh``, ``text``, ``ini``, ``json``, ``mermaid`` and what is ``{in braces}`` are for people only.
+* ``sh``, ``text``, ``ini``, ``json``, ``html``, ``mermaid`` and what is ``{in braces}`` are for people only.
 
 The tutorial begins in an empty directory and is played from top to bottom. Elsewhere there is a
 shop, and files are written before anything is run. The addresses of servers are replaced by those
@@ -28,6 +28,7 @@ import os
 import re
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import uuid
@@ -54,7 +55,7 @@ pytestmark = pytest.mark.once
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-FOR_PEOPLE = {"sh", "text", "ini", "json", "mermaid"}
+FOR_PEOPLE = {"sh", "text", "ini", "json", "html", "mermaid"}
 PLAYED = {"python", "sql", "console"}
 PRINTED_BROKER = "amqp://guest:guest@localhost:5672/"
 ON_POSTGRES = {"hints.md"}  # its SQL is PostgreSQL's
@@ -105,6 +106,15 @@ def cancel(*, key):
 
 def price_list():
     return []
+""",
+    "shop/celery.py": """
+sent = []
+
+
+class app:
+    @staticmethod
+    def send_task(name, *, args, task_id):
+        sent.append((name, args, task_id))
 """,
 }
 SHOP_SETTINGS = """
@@ -462,6 +472,158 @@ from shop.tasks import send_receipt
     code = [block.text for block in blocks(page) if "TestCase" in block.text]
     (project.directory / "shop/tests.py").write_text("\n".join([imports, *code]))
     assert "Found 4 test(s)" in project.manage("test", "shop")
+
+
+RECIPES = ROOT / "docs/how-to/recipes.md"
+TESTS_OF_RECIPES = """
+import re
+from datetime import datetime, timedelta
+from types import SimpleNamespace
+from zoneinfo import ZoneInfo
+
+from django.core import mail
+from django.core.management import call_command
+from django.test import Client, TestCase, TransactionTestCase
+
+from django_txtasks.models import FinishedTask, Schedule
+from django_txtasks.testing import run_due_tasks, worker
+from shop import beat, celery
+from shop.models import Order
+from shop.tasks import approve, send_to_celery
+
+
+class ViewsTest(TransactionTestCase):
+    def test_the_browser_that_started_a_task_gets_its_result_and_no_other(self):
+        Order.objects.create(customer="Ada")
+        browser = Client()
+        self.assertEqual(browser.get("/count").status_code, 404)
+        self.assertEqual(browser.post("/count/start").status_code, 202)
+        self.assertEqual(browser.get("/count").json(), {"state": "running"})
+        with worker() as running:
+            running.wait_until_idle()
+        self.assertEqual(browser.get("/count").json(), {"state": "done", "count": 1})
+        self.assertEqual(Client().get("/count").status_code, 404)
+
+    def test_the_browser_that_started_an_import_sees_how_far_it_is(self):
+        browser = Client()
+        self.assertContains(browser.post("/import/start"), "/import/progress")
+        waits = {"state": "pending", "share": None, "note": ""}
+        self.assertEqual(browser.get("/import/progress").json(), waits)
+        with worker() as running:
+            running.wait_until_idle()
+        self.assertEqual(browser.get("/import/progress").json()["state"], "succeeded")
+        self.assertEqual(Order.objects.count(), 2)
+
+
+class TasksTest(TestCase):
+    def test_the_button_behind_the_link_approves(self):
+        handle = approve.enqueue(1)
+        run_due_tasks()
+        (sent,) = mail.outbox
+        yes = re.search("Approve: https://shop.example.com(.*)", sent.body)[1]
+        self.assertContains(Client().get(yes), "<button")
+        self.assertEqual(run_due_tasks(), [])
+        Client().post(yes)
+        run_due_tasks()
+        self.assertEqual(FinishedTask.objects.get(pk=handle.id).result, "yes")
+
+    def test_nobody_approves(self):
+        handle = approve.enqueue(1)
+        run_due_tasks(until=timedelta(days=4))
+        self.assertEqual(FinishedTask.objects.get(pk=handle.id).result, "no answer")
+
+    def test_the_report_of_a_tick_is_that_of_the_day_before(self):
+        call_command("txtasks_schedules", "sync", verbosity=0)
+        (ran,) = run_due_tasks(until=timedelta(days=1))
+        self.assertEqual(ran.task_name, "shop.tasks.nightly_report")
+        today = datetime.now(ZoneInfo("Europe/Vienna")).date()
+        self.assertIn(ran.result, [str(today), str(today - timedelta(days=1))])
+
+    def test_the_message_for_celery_has_the_id_of_the_task(self):
+        handle = send_to_celery.enqueue("pack", [1])
+        run_due_tasks()
+        self.assertEqual(celery.sent, [("pack", [1], str(handle.id))])
+
+    def test_rows_of_beat_become_schedules(self):
+        common = dict(task="shop.tasks.remind", queue=None, args="[1]", kwargs="{}", enabled=True)
+        at = SimpleNamespace(minute="0", hour="3", day_of_month="*", month_of_year="*",
+                             day_of_week="mon-fri", timezone="Europe/Vienna")
+        hours = SimpleNamespace(period="hours", every=2)
+        for name, crontab, interval in [("cron", at, None), ("grid", None, hours), ("sun", None, None)]:
+            row = SimpleNamespace(name=name, crontab=crontab, interval=interval, **common)
+            self.assertEqual(beat.copy(row), name != "sun")
+        cron, grid = Schedule.objects.order_by("name")
+        self.assertEqual((cron.cron, cron.tz, cron.args), ("0 3 * * mon-fri", "Europe/Vienna", [1]))
+        self.assertEqual((grid.cron, grid.every, grid.tz), ("", 7200, "UTC"))
+        ran = run_due_tasks(until=timedelta(hours=2), reraise=False)
+        self.assertIn("shop.tasks.remind", [one.task_name for one in ran])
+"""
+
+
+def test_the_recipes_do_what_they_say(shop):
+    project = shop(RECIPES)
+    html, *more = [block.text for block in blocks(RECIPES) if block.language == "html"]
+    assert not more
+    template = project.directory / "shop/templates/shop/progress.html"
+    template.parent.mkdir(parents=True)
+    template.write_text(html)
+    for block in blocks(RECIPES):
+        if block.file:
+            project.write(block)
+    (project.directory / "shop/test_recipes.py").write_text(TESTS_OF_RECIPES)
+    settings = project.directory / "mysite/settings.py"
+    settings.write_text(
+        settings.read_text().replace(
+            FOOTER, f'\nDATABASES["default"]["TEST"] = {{"NAME": "test.sqlite3"}}\n{FOOTER}'
+        )
+    )
+    assert "Found 8 test(s)" in project.manage("test", "shop")
+
+
+@pytest.mark.parametrize("ended", ["the container", "runcleaner"])
+def test_the_script_of_one_container_ends_both_commands(shop, ended):
+    project = shop(RECIPES)
+    project.commands(*UP_TO_DATE)
+    (script,) = [block.text for block in blocks(RECIPES) if "start.sh" in block.text]
+    path = project.directory / "start.sh"
+    path.write_text(script)
+    with (project.directory / "start.log").open("wb") as log:
+        container = subprocess.Popen(
+            ["bash", str(path)],
+            cwd=project.directory,
+            env=project.environment,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+    database = sqlite3.connect(project.directory / "db.sqlite3", timeout=10)
+
+    def rows(table: str) -> int:
+        return database.execute(f"SELECT count(*) FROM txtasks_{table}").fetchone()[0]
+
+    try:
+        helpers.wait_until(lambda: rows("worker") and rows("cleaner"), 60, "both to beat")
+        if ended == "the container":
+            container.terminate()
+        else:
+            os.kill(process_of(project, "runcleaner"), signal.SIGKILL)
+        container.wait(30)
+        assert not process_of(project, "manage.py")
+        assert not rows("worker")  # it has ended in good order
+    finally:
+        container.kill()
+        container.wait()
+        database.close()
+
+
+def process_of(project: Project, word: str) -> int | None:
+    """Return a process of the project whose command line has this word."""
+    mark = f"PREFIX_OF_THE_TESTS={project.prefix}".encode()
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has just ended, or belongs to somebody else
+            words = (process / "cmdline").read_bytes().split(b"\0")
+            if word.encode() in words and mark in (process / "environ").read_bytes():
+                return int(process.name)
+    return None
 
 
 # ---- what is named
