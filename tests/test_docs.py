@@ -35,6 +35,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from importlib import import_module
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -43,6 +44,7 @@ import psycopg
 import pymysql
 import pytest
 from django.core.management import get_commands, load_command_class
+from django.dispatch import Signal
 
 from django_txtasks import checks, signals, task
 from django_txtasks.backends import backend
@@ -734,6 +736,22 @@ def test_every_option_of_a_task_is_documented_with_its_default():
     assert {name: default for name, default, _ in rows} == real
     only_once = re.findall(r"^\| `(\w+)` \| [^|]+ \|$", page, re.MULTILINE)
     assert {name for name, _, using in rows if using == "yes"} | set(only_once) == set(OF_USING)
+
+
+def test_what_is_called_public_exists_and_the_pages_import_nothing_else():
+    page = (ROOT / "docs/reference/public.md").read_text()
+    for name in re.findall(r"`(\w+)`", page.split("\n## Signals\n")[1].split("\n## ")[0]):
+        assert isinstance(getattr(signals, name), Signal), name
+    public = {}
+    for module, what in re.findall(r"^\| `(django_txtasks[\w.]*)` \| (.+) \|$", page, re.MULTILINE):
+        public[module] = import_module(module)
+        named = re.findall(r"`([A-Z]\w*[a-z]|task)`", what)
+        assert all(hasattr(public[module], name) for name in named), module
+    for block in itertools.chain.from_iterable(map(blocks, PAGES)):
+        for module in re.findall(
+            r"^\s*from (django_txtasks[\w.]*) import", block.text, re.MULTILINE
+        ):
+            assert module in public, f"{block.place} imports {module}"
 
 
 FEATURES_OF_README = re.findall(
