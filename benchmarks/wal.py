@@ -129,8 +129,8 @@ class Steps:
     def __init__(self, tasks: int) -> None:
         from probe.tasks import give
 
-        from django_txtasks import registry
         from django_txtasks.conf import get_config
+        from django_txtasks.declarations import registry
         from django_txtasks.lifecycle import workers
         from django_txtasks.lifecycle.turn import Subscription
 
@@ -200,8 +200,8 @@ class Steps:
             cursor.execute("VACUUM txtasks_task")
 
     def beat(self) -> None:
+        from django_txtasks.database.transactions import own_transaction
         from django_txtasks.lifecycle import workers
-        from django_txtasks.lifecycle.transactions import own_transaction
 
         for _ in range(self.tasks):
             with own_transaction("default", limit=timedelta(seconds=7)):

@@ -8,9 +8,8 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from django_txtasks import payload
 from django_txtasks.conf import get_config
-from django_txtasks.declaring import (
+from django_txtasks.declarations.declaring import (
     HOOKS,
     ONCE_FOR,
     by_name,
@@ -25,6 +24,7 @@ from django_txtasks.declaring import (
     span_of,
     spec_of_hook,
 )
+from django_txtasks.declarations.registry import Declaration, Options, TextOfCall, text_of_hooks
 from django_txtasks.exceptions import (
     InvalidArguments,
     InvalidOption,
@@ -33,7 +33,7 @@ from django_txtasks.exceptions import (
 )
 from django_txtasks.lifecycle.enqueueing import NewTask, RowDefaults, new_id, new_ids
 from django_txtasks.per_call import BoundFunction, as_option, check_call, of_call
-from django_txtasks.registry import Declaration, Options, TextOfCall, text_of_hooks
+from django_txtasks.rules import payload
 
 TASKS_PER_ENCODING = 250
 """Tasks whose arguments are encoded in one go."""

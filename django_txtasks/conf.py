@@ -16,7 +16,7 @@ from django.conf import settings
 from django.core.signals import setting_changed
 
 from django_txtasks.exceptions import ConfigError
-from django_txtasks.lane_rules import NO_LANES, LaneRules, parse_rules
+from django_txtasks.rules.lanes import NO_LANES, LaneRules, parse_rules
 
 LONGEST_DURATION = timedelta(days=36525)
 """The longest duration of a setting: databases add it to the time of day, or take it from that."""

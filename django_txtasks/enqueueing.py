@@ -25,6 +25,7 @@ from django_txtasks.calls import (
     to_rows,
 )
 from django_txtasks.commit_hints import notify_on_commit
+from django_txtasks.database.transactions import repeated
 from django_txtasks.handles import Enqueueable, TaskHandle
 from django_txtasks.lifecycle import once
 from django_txtasks.lifecycle.enqueueing import (
@@ -36,7 +37,6 @@ from django_txtasks.lifecycle.enqueueing import (
     insert_as_made,
 )
 from django_txtasks.lifecycle.once import OnceKey
-from django_txtasks.lifecycle.transactions import repeated
 from django_txtasks.per_call import BoundFunction, of_call
 
 P = ParamSpec("P")

@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 from asgiref.sync import sync_to_async
 
 from django_txtasks.conf import get_config
+from django_txtasks.declarations.registry import Declaration
 from django_txtasks.enqueueing import enqueue_many, warn_caller
 from django_txtasks.exceptions import InvalidDeclaration, UnknownEvent
 from django_txtasks.handles import Enqueueable, TaskHandle
-from django_txtasks.registry import Declaration
 
 F = TypeVar("F", bound=Enqueueable[Any])
 

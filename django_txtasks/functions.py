@@ -24,16 +24,22 @@ from typing import (
 
 from asgiref.sync import sync_to_async
 
-from django_txtasks import batches, enqueueing, foreign, handles, registry
+from django_txtasks import batches, enqueueing, handles
 from django_txtasks.batches import BatchHandle
 from django_txtasks.cancel_requests import NOBODY, CancelRequests
-from django_txtasks.declaring import OF_USING, WithResult, declaration_of, refuse_unknown
+from django_txtasks.declarations import foreign, registry
+from django_txtasks.declarations.declaring import (
+    OF_USING,
+    WithResult,
+    declaration_of,
+    refuse_unknown,
+)
+from django_txtasks.declarations.registry import Declaration, Options, TextOfCall
 from django_txtasks.exceptions import ClaimLost, InvalidDeclaration, TaskCancelled
 from django_txtasks.lifecycle import claims
 from django_txtasks.lifecycle.attempts import Attempt
 from django_txtasks.per_call import BoundFunction
 from django_txtasks.progress import ProgressNotes, checked
-from django_txtasks.registry import Declaration, Options, TextOfCall
 
 if TYPE_CHECKING:
     from django_txtasks.steps import Steps
@@ -83,7 +89,7 @@ class TaskContext:
     @property
     def scheduled_for(self) -> datetime | None:
         """The instant of its tick, in UTC, if a schedule has enqueued it, at every attempt; else None."""
-        from django_txtasks.schedule_rules import tick_of_id
+        from django_txtasks.rules.schedules import tick_of_id
 
         return tick_of_id(self.task_id)
 

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol
 from asgiref.sync import sync_to_async
 from django.db import transaction
 
-from django_txtasks import foreign, waiting
+from django_txtasks import waiting
 from django_txtasks.calls import bind
 from django_txtasks.commit_hints import notify_on_commit
 from django_txtasks.conf import get_config
+from django_txtasks.declarations import foreign
 from django_txtasks.exceptions import InvalidArguments, InvalidOption
 from django_txtasks.per_call import static_lane, with_texts
 

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from django_txtasks import foreign
 from django_txtasks.conf import get_config
-from django_txtasks.declaring import (
+from django_txtasks.declarations import foreign
+from django_txtasks.declarations.declaring import (
     OF_TASK,
     OF_USING,
     ONCE_FOR,
@@ -20,6 +20,7 @@ from django_txtasks.declaring import (
     check_text_of_call,
     check_unique_key,
 )
+from django_txtasks.declarations.registry import Declaration, TextOfCall
 from django_txtasks.exceptions import (
     InvalidArguments,
     InvalidDeclaration,
@@ -28,7 +29,6 @@ from django_txtasks.exceptions import (
 )
 from django_txtasks.lifecycle.enqueueing import Edge, RowDefaults
 from django_txtasks.lifecycle.once import OnceKey
-from django_txtasks.registry import Declaration, TextOfCall
 
 _FIXED_BITS = 0xF << 76 | 0x3 << 62
 _VERSION_5 = 0x5 << 76 | 0x2 << 62

@@ -12,20 +12,22 @@ from typing import Any, Literal, ParamSpec, TypeVar
 
 from django.db import connections, transaction
 
-from django_txtasks import payload, registry, signals
+from django_txtasks import signals
 from django_txtasks.calls import bind, to_row
 from django_txtasks.commit_hints import notify_on_commit
 from django_txtasks.conf import get_config
-from django_txtasks.declaring import span_of
+from django_txtasks.declarations import registry
+from django_txtasks.declarations.declaring import span_of
+from django_txtasks.declarations.registry import Options
 from django_txtasks.exceptions import InvalidArguments, InvalidDeclaration, InvalidSchedule
 from django_txtasks.functions import TaskFunction
-from django_txtasks.lane_rules import problem_of_name
 from django_txtasks.lifecycle.code_versions import CONFIGURATION
 from django_txtasks.lifecycle.enqueueing import NewTask, RowDefaults
 from django_txtasks.lifecycle.schedules import ScheduleRow
 from django_txtasks.per_call import check_call, of_call
-from django_txtasks.registry import Options
-from django_txtasks.schedule_rules import (
+from django_txtasks.rules import payload
+from django_txtasks.rules.lanes import problem_of_name
+from django_txtasks.rules.schedules import (
     CATCH_UP,
     check_grace,
     check_ready_by,

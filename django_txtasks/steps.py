@@ -13,13 +13,14 @@ from typing import Any
 
 from django.db import connections, transaction
 
-from django_txtasks import payload, registry
-from django_txtasks.declaring import LONGEST_SPAN, from_now
+from django_txtasks.database.transactions import repeated
+from django_txtasks.declarations import registry
+from django_txtasks.declarations.declaring import LONGEST_SPAN, from_now
 from django_txtasks.exceptions import InvalidOption, StepRefused, Suspended, WaitTimedOut
 from django_txtasks.lifecycle import steps, waits
 from django_txtasks.lifecycle.attempts import Attempt
-from django_txtasks.lifecycle.transactions import repeated
 from django_txtasks.lifecycle.waits import WaitRow
+from django_txtasks.rules import payload
 
 MOST_NAME_CHARACTERS = 100
 

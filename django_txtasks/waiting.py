@@ -21,14 +21,14 @@ from asgiref.sync import sync_to_async
 from django.db import InterfaceError, OperationalError, connections
 
 from django_txtasks.conf import get_config
-from django_txtasks.event_queue import close_connections
+from django_txtasks.database.errors import text_of
 from django_txtasks.exceptions import ResultTimeout, ResultUnavailable, TaskFailed
 from django_txtasks.lifecycle import sessions, standing
-from django_txtasks.lifecycle.database_errors import text_of
 from django_txtasks.lifecycle.standing import End
-from django_txtasks.logs import current
 from django_txtasks.models import Outcome
-from django_txtasks.outage import Outage
+from django_txtasks.signals.logs import current
+from django_txtasks.signals.outage import Outage
+from django_txtasks.signals.queue import close_connections
 
 FIRST_SECONDS = 0.002
 LONGEST_SECONDS = 0.25

@@ -166,7 +166,8 @@ def second_session(work: Callable[[], None]) -> Iterator[threading.Thread]:
 
 def is_run_by(pid: int, mark: str | None = None) -> None:
     """Make a process of this machine the one of all workers, though they beat in this one."""
-    from django_txtasks.lifecycle import processes, workers
+    from django_txtasks.database import processes
+    from django_txtasks.lifecycle import workers
     from django_txtasks.models import Worker
 
     mark = processes.mark_of(pid) if mark is None else mark
@@ -179,7 +180,7 @@ def is_run_by(pid: int, mark: str | None = None) -> None:
 
 def end_process_of_worker() -> None:
     """Make an ended process of this machine the one of all workers."""
-    from django_txtasks.lifecycle import processes
+    from django_txtasks.database import processes
 
     process = subprocess.Popen(["sleep", "600"])
     mark = processes.mark_of(process.pid)
@@ -328,7 +329,7 @@ def somebody_waits():
 
 def patiently(work: Callable[[], Any]) -> Any:
     """Run a transaction again when the database asks for it, or SQLite was locked for long, as workers do."""
-    from django_txtasks.lifecycle.database_errors import is_repeatable, took_too_long
+    from django_txtasks.database.errors import is_repeatable, took_too_long
 
     while True:
         try:
@@ -341,7 +342,7 @@ def patiently(work: Callable[[], Any]) -> Any:
 
 def subscription(*queues: str, names: Sequence[str] | None = None) -> Any:
     """What a worker takes: tasks of these queues, or of "default"; names = all that are declared here."""
-    from django_txtasks import registry
+    from django_txtasks.declarations import registry
     from django_txtasks.lifecycle.turn import Subscription
 
     declared = registry.names() if names is None else names

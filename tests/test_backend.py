@@ -24,7 +24,7 @@ from django.db import connection, transaction
 from django.test import override_settings
 from probe import framework, tasks
 
-from django_txtasks import backends, enqueue_task, exceptions, registry
+from django_txtasks import backends, enqueue_task, exceptions
 from django_txtasks.admin import shown
 from django_txtasks.backends import compat
 from django_txtasks.backends.compat import (
@@ -37,6 +37,7 @@ from django_txtasks.backends.compat import (
     task_started,
 )
 from django_txtasks.conf import get_config
+from django_txtasks.declarations import registry
 from django_txtasks.models import FinishedTask, Status, Task, Worker
 
 pytestmark = [pytest.mark.usefixtures("rows", "quick"), pytest.mark.smoke]

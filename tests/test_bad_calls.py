@@ -15,7 +15,6 @@ from probe import tasks
 from django_txtasks import enqueue_many, enqueue_task
 from django_txtasks.commit_hints import hooks_in
 from django_txtasks.enqueueing import NotTransactionalWarning
-from django_txtasks.hint_sender import BUFFER_IDS
 from django_txtasks.lifecycle.enqueueing import (
     BYTES_PER_STATEMENT,
     NewTask,
@@ -24,6 +23,7 @@ from django_txtasks.lifecycle.enqueueing import (
     insert,
 )
 from django_txtasks.models import Task
+from django_txtasks.sending.sender import BUFFER_IDS
 
 pytestmark = pytest.mark.usefixtures("rows")
 

@@ -20,14 +20,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from probe import tasks
 
-from django_txtasks import enqueue_many, hint_message, signals
+from django_txtasks import enqueue_many, signals
 from django_txtasks.broker import topology
 from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config
 from django_txtasks.exceptions import InvalidArguments
 from django_txtasks.lifecycle.attempts import read_entries
 from django_txtasks.models import Status, Task, Worker
-from django_txtasks.payload import clean_text, encode, encode_each
+from django_txtasks.rules.payload import clean_text, encode, encode_each
+from django_txtasks.sending import message as hint_message
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
 

@@ -23,12 +23,14 @@ from proxy import Proxy
 from servers import free_port
 
 from django_txtasks import broker as broker_room
-from django_txtasks import enqueue_many, enqueue_task, hint_message, hint_sender
+from django_txtasks import enqueue_many, enqueue_task
 from django_txtasks.broker import hint_queues, publisher, topology
 from django_txtasks.broker.consumer import HintConsumer
 from django_txtasks.broker.link import Link
 from django_txtasks.conf import MAX_NAME_BYTES, get_config
 from django_txtasks.models import Task
+from django_txtasks.sending import message as hint_message
+from django_txtasks.sending import sender as hint_sender
 
 pytestmark = pytest.mark.usefixtures("rows")
 

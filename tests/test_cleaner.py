@@ -16,8 +16,8 @@ from probe import tasks
 from django_txtasks import signals
 from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config
+from django_txtasks.database.execute import execute
 from django_txtasks.lifecycle import cleaning, workers
-from django_txtasks.lifecycle.execute import execute
 from django_txtasks.models import FinishedTask, Status, Worker
 
 pytestmark = pytest.mark.usefixtures("rows")

@@ -13,11 +13,11 @@ from probe import tasks
 from django_txtasks.cleaner import Cleaner
 from django_txtasks.cleaner.removal import REST_SECONDS, SLOW_LOOK_SECONDS, Removal
 from django_txtasks.conf import get_config
+from django_txtasks.database.errors import TookTooLong
+from django_txtasks.database.execute import execute
+from django_txtasks.database.transactions import own_transaction
 from django_txtasks.lifecycle import cleaning, overdue, workers
 from django_txtasks.lifecycle.cleaning import Removed
-from django_txtasks.lifecycle.database_errors import TookTooLong
-from django_txtasks.lifecycle.execute import execute
-from django_txtasks.lifecycle.transactions import own_transaction
 from django_txtasks.models import FinishedTask, Lane, Status, Task, Worker
 
 pytestmark = pytest.mark.usefixtures("rows")

@@ -16,8 +16,9 @@ from django.utils import timezone
 from servers import free_port
 
 from django_txtasks import cleaner as cleaner_room
-from django_txtasks import registry, signals
+from django_txtasks import signals
 from django_txtasks.conf import get_config
+from django_txtasks.declarations import registry
 from django_txtasks.inspection.audit import audit
 from django_txtasks.lifecycle import cleaners, statements
 from django_txtasks.models import Cleaner, Worker

@@ -14,7 +14,7 @@ from django_txtasks.cleaner.clock_steps import ClockStep, ClockSteps
 from django_txtasks.cleaner.ticker import Ticker
 from django_txtasks.conf import get_config
 from django_txtasks.models import DatabaseNow, Schedule, Task
-from django_txtasks.schedule_rules import Rule, number_of_ticks, tick_of_id
+from django_txtasks.rules.schedules import Rule, number_of_ticks, tick_of_id
 from django_txtasks.testing.clock import Clock
 
 HOUR, CELL = timedelta(hours=1), timedelta(minutes=10)

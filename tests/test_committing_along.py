@@ -17,8 +17,9 @@ from probe.models import Run
 from servers import PgBouncer
 
 from django_txtasks.conf import get_config
+from django_txtasks.database import prepared, transactions
 from django_txtasks.exceptions import ClaimLost
-from django_txtasks.lifecycle import outcomes, prepared, transactions
+from django_txtasks.lifecycle import outcomes
 from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.sessions import (
     close_dedicated,

@@ -8,7 +8,7 @@ import pytest
 from django.db import connection, connections
 from probe import tasks
 
-from django_txtasks.lifecycle.database_file import is_replaced
+from django_txtasks.database.file import is_replaced
 from django_txtasks.models import Cleaner, Worker
 from django_txtasks.worker import connections as slot_connections
 

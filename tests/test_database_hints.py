@@ -22,22 +22,16 @@ from probe import tasks
 from proxy import Proxy
 from servers import PgBouncer, Postgres
 
-from django_txtasks import (
-    batch,
-    enqueue_many,
-    enqueue_task,
-    hint_message,
-    hints,
-    resting,
-    signals,
-)
+from django_txtasks import batch, enqueue_many, enqueue_task, hints, signals
 from django_txtasks.commit_hints import notify_on_commit
 from django_txtasks.conf import get_config
 from django_txtasks.exceptions import TimedOut
-from django_txtasks.hint_sender import BUFFER_IDS
 from django_txtasks.hints.delivery import Delivery, Hint
 from django_txtasks.lifecycle import operators
 from django_txtasks.models import Task
+from django_txtasks.sending import message as hint_message
+from django_txtasks.sending import rest as resting
+from django_txtasks.sending.sender import BUFFER_IDS
 from django_txtasks.wakeup import WakeEvent
 from django_txtasks.worker.hint_inbox import HintInbox
 

@@ -12,10 +12,11 @@ from django.test import override_settings
 from probe import tasks
 
 import django_txtasks
-from django_txtasks import checks, exceptions, registry, task
+from django_txtasks import checks, exceptions, task
 from django_txtasks.conf import Config, get_config, parse
+from django_txtasks.declarations import registry
 from django_txtasks.exceptions import ConfigError, InvalidDeclaration, TxTasksError, UnknownTask
-from django_txtasks.retry import backoff
+from django_txtasks.rules.retry import backoff
 
 pytestmark = pytest.mark.smoke
 

@@ -11,8 +11,9 @@ from django.utils.timezone import now
 from orders.models import Order
 from probe import tasks
 
-from django_txtasks import enqueue_many, enqueue_task, payload
+from django_txtasks import enqueue_many, enqueue_task
 from django_txtasks.exceptions import InvalidOption, UnknownQueue
+from django_txtasks.rules import payload
 
 pytestmark = [pytest.mark.usefixtures("rows"), pytest.mark.smoke]
 

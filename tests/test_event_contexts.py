@@ -14,7 +14,8 @@ from probe import sessions
 from test_log_isolation import attached, held  # noqa: F401 -- a fixture
 from test_sessions_of_slots import run_one_after_the_other
 
-from django_txtasks import enqueue_many, event_queue, signals
+from django_txtasks import enqueue_many, signals
+from django_txtasks.signals import queue as event_queue
 
 pytestmark = [pytest.mark.usefixtures("rows", "quick"), pytest.mark.once]
 

@@ -16,9 +16,9 @@ from probe import tasks
 from django_txtasks import signals
 from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config
+from django_txtasks.database.errors import ends_session, is_refusal
+from django_txtasks.database.transactions import own_transaction
 from django_txtasks.lifecycle import sessions, workers
-from django_txtasks.lifecycle.database_errors import ends_session, is_refusal
-from django_txtasks.lifecycle.transactions import own_transaction
 from django_txtasks.models import Status, Worker
 from django_txtasks.worker import probes
 from django_txtasks.worker.hint_inbox import HintInbox

@@ -11,9 +11,9 @@ from django.core.management import call_command
 from django.db import connection
 from probe import tasks
 
-from django_txtasks import registry
 from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config
+from django_txtasks.declarations import registry
 from django_txtasks.lifecycle import workers
 from django_txtasks.models import FinishedTask, OnCrash, Status, Task
 

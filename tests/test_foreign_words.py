@@ -7,8 +7,9 @@ import helpers
 import pytest
 from probe import framework, tasks
 
-from django_txtasks import foreign, registry, task
+from django_txtasks import task
 from django_txtasks.backends.compat import InvalidTask
+from django_txtasks.declarations import foreign, registry
 from django_txtasks.exceptions import (
     InvalidArguments,
     InvalidDeclaration,

@@ -13,11 +13,11 @@ from probe import tasks
 
 from django_txtasks import signals
 from django_txtasks.conf import get_config
+from django_txtasks.database.transactions import own_transaction
 from django_txtasks.inspection.audit import audit
 from django_txtasks.inspection.explain import explain
 from django_txtasks.inspection.lanes import rate_text, status_of_lanes
 from django_txtasks.lifecycle import cleaners, lane_changes, lanes, workers
-from django_txtasks.lifecycle.transactions import own_transaction
 from django_txtasks.models import Lane, Status, Task, Worker
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")

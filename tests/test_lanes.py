@@ -15,13 +15,13 @@ from probe.models import Run
 from django_txtasks import cancel_tasks, enqueue_many, task
 from django_txtasks.cleaner.cleaner import Cleaner
 from django_txtasks.conf import get_config
+from django_txtasks.database.transactions import own_transaction
 from django_txtasks.exceptions import ConfigError, InvalidDeclaration, InvalidOption, UnknownLane
-from django_txtasks.lane_rules import NO_LANES, LaneRule, parse_rules
 from django_txtasks.lifecycle import lane_buckets, lanes, operators, outcomes, workers
 from django_txtasks.lifecycle.attempts import Arrow, Ended
-from django_txtasks.lifecycle.transactions import own_transaction
 from django_txtasks.lifecycle.turn import Capacity, TurnResult
 from django_txtasks.models import DatabaseNow, FinishedTask, Lane, Outcome, Status, Task
+from django_txtasks.rules.lanes import NO_LANES, LaneRule, parse_rules
 from django_txtasks.testing import run_due_tasks
 from django_txtasks.worker.lane_book import LaneBook
 from django_txtasks.worker.schedule import Schedule

@@ -12,12 +12,12 @@ from probe import tasks
 from django_txtasks import enqueue_many, enqueue_task
 from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config
+from django_txtasks.database.execute import fetch
+from django_txtasks.database.transactions import own_transaction
 from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import cleaning, operators, outcomes, statements, workers
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended, capped
-from django_txtasks.lifecycle.execute import fetch
 from django_txtasks.lifecycle.priorities import pending_priorities
-from django_txtasks.lifecycle.transactions import own_transaction
 from django_txtasks.models import Outcome, Status, Task, Worker
 
 pytestmark = pytest.mark.usefixtures("rows")

@@ -13,8 +13,9 @@ from django.core.management import call_command
 from django.db import connections
 from probe import tasks
 
-from django_txtasks import event_queue, signals
+from django_txtasks import signals
 from django_txtasks.models import Status, Worker
+from django_txtasks.signals import queue as event_queue
 
 pytestmark = pytest.mark.once
 LOG = logging.getLogger("django_txtasks")

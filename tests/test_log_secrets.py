@@ -15,8 +15,8 @@ from test_lifecycle import clean, declare_lost, new_worker
 from test_waits import token_for
 
 from django_txtasks import batch, periodic, publish, resume, resume_url, scheduling
+from django_txtasks.database.errors import message_of, text_of
 from django_txtasks.lifecycle import lane_changes, operators, schedule_changes
-from django_txtasks.lifecycle.database_errors import message_of, text_of
 from django_txtasks.models import Schedule, Status, Task
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")

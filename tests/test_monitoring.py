@@ -20,9 +20,9 @@ from django.db import connection
 from probe import tasks
 from servers import free_port
 
-from django_txtasks import logs
 from django_txtasks.inspection.status import snapshot
 from django_txtasks.models import Worker
+from django_txtasks.signals import logs
 from django_txtasks.worker.probes import Liveness, Probes
 
 # ---- txtasks_status

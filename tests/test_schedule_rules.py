@@ -10,7 +10,7 @@ import pytest
 
 from django_txtasks.exceptions import InvalidSchedule, LibraryMissing
 from django_txtasks.lifecycle.enqueueing import new_id, new_ids
-from django_txtasks.schedule_rules import (
+from django_txtasks.rules.schedules import (
     MOST_CAUGHT_UP,
     check_ready_by,
     due_ticks,

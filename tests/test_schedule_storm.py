@@ -16,7 +16,7 @@ import helpers
 import pytest
 
 from django_txtasks.models import Cleaner, FinishedTask, Schedule, Task
-from django_txtasks.schedule_rules import tick_of_id
+from django_txtasks.rules.schedules import tick_of_id
 
 pytestmark = pytest.mark.usefixtures("rows")
 

@@ -11,10 +11,11 @@ from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 from probe import tasks
 
-from django_txtasks import periodic, registry, scheduling, signals
+from django_txtasks import periodic, scheduling, signals
 from django_txtasks.cleaner import Cleaner
 from django_txtasks.cleaner.ticker import Ticker
 from django_txtasks.conf import get_config
+from django_txtasks.declarations import registry
 from django_txtasks.exceptions import (
     InvalidArguments,
     InvalidDeclaration,
@@ -25,7 +26,7 @@ from django_txtasks.lifecycle import schedule_changes, schedules
 from django_txtasks.lifecycle.schedule_status import next_ticks, status_of_schedules
 from django_txtasks.lifecycle.schedules import Scope
 from django_txtasks.models import DatabaseNow, FinishedTask, Schedule, Task
-from django_txtasks.schedule_rules import tick_of_id
+from django_txtasks.rules.schedules import tick_of_id
 from django_txtasks.testing import run_due_tasks
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")

@@ -11,9 +11,11 @@ from probe import tasks
 from proxy import Proxy
 from test_broker import queue_name, received, waiting
 
-from django_txtasks import brief_lock, enqueue_many, enqueue_task, resting, signals
+from django_txtasks import enqueue_many, enqueue_task, signals
 from django_txtasks.broker import publisher
 from django_txtasks.conf import get_config
+from django_txtasks.sending import lock as brief_lock
+from django_txtasks.sending import rest as resting
 
 pytestmark = [pytest.mark.usefixtures("rows"), pytest.mark.once]
 

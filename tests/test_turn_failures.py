@@ -15,16 +15,17 @@ import pytest
 from django.db import DatabaseError, OperationalError, connection, transaction
 from probe import tasks
 
-from django_txtasks import outage, signals
+from django_txtasks import signals
 from django_txtasks.cleaner.cleaner import Cleaner
 from django_txtasks.conf import get_config
+from django_txtasks.database.time_limits import fetch_within, try_within
+from django_txtasks.database.transactions import own_transaction
 from django_txtasks.lifecycle import ranges, workers
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.engines import portable
-from django_txtasks.lifecycle.time_limits import fetch_within, try_within
-from django_txtasks.lifecycle.transactions import own_transaction
 from django_txtasks.lifecycle.turn import Bucket, Capacity, Scan, TurnRequest, TurnResult
 from django_txtasks.models import FinishedTask, Status, Task, Worker
+from django_txtasks.signals import outage
 from django_txtasks.worker.schedule import Plan, Schedule
 from django_txtasks.worker.slots import Slots
 from django_txtasks.worker.sweep import PART_LIMIT_SECONDS, Size, Sweep

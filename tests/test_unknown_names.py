@@ -17,9 +17,9 @@ from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
-from django_txtasks import registry
 from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config
+from django_txtasks.declarations import registry
 from django_txtasks.lifecycle import names
 from django_txtasks.models import Status, Task, Worker
 

@@ -14,9 +14,9 @@ from probe import tasks
 
 from django_txtasks import enqueue_many, enqueue_task
 from django_txtasks.conf import get_config
+from django_txtasks.database.execute import fetch
+from django_txtasks.database.transactions import own_transaction
 from django_txtasks.lifecycle import statements, upcoming
-from django_txtasks.lifecycle.execute import fetch
-from django_txtasks.lifecycle.transactions import own_transaction
 from django_txtasks.models import FinishedTask, PausedQueue, Task
 from django_txtasks.worker import scan_cursor
 from django_txtasks.worker import upcoming as looks

@@ -23,7 +23,7 @@ from django.db.models.sql.datastructures import BaseTable
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
-from django_txtasks.lifecycle.transactions import own_transaction
+from django_txtasks.database.transactions import own_transaction
 from django_txtasks.models import Status
 
 if TYPE_CHECKING:

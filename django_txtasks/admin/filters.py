@@ -11,8 +11,8 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
-from django_txtasks import registry
 from django_txtasks.conf import get_config
+from django_txtasks.declarations import registry
 from django_txtasks.models import DatabaseNow, Lane, Outcome, Status, TaskQuerySet
 
 if TYPE_CHECKING:

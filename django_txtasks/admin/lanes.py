@@ -16,9 +16,9 @@ from django_txtasks.admin import shown
 from django_txtasks.admin.pages import Pages
 from django_txtasks.exceptions import ConfigError
 from django_txtasks.inspection.lanes import MOST_WAITING, LaneStatus, status_of_lanes
-from django_txtasks.lane_rules import KEYS, parse_value
 from django_txtasks.lifecycle import lane_changes
 from django_txtasks.models import DatabaseNow, Lane
+from django_txtasks.rules.lanes import KEYS, parse_value
 
 
 class LaneForm(forms.ModelForm):  # type: ignore[type-arg]

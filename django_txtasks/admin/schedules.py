@@ -18,10 +18,11 @@ from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _now
 from django.utils.translation import gettext_lazy as _
 
-from django_txtasks import registry, scheduling
+from django_txtasks import scheduling
 from django_txtasks.admin import shown
 from django_txtasks.admin.pages import Pages
 from django_txtasks.conf import get_config
+from django_txtasks.declarations import registry
 from django_txtasks.exceptions import InvalidSchedule, TxTasksError
 from django_txtasks.lifecycle import schedule_changes
 from django_txtasks.lifecycle.code_versions import CONFIGURATION

@@ -16,12 +16,12 @@ from django.utils.safestring import SafeString
 from django.utils.timezone import is_aware, localtime
 from django.utils.translation import gettext as _
 
-from django_txtasks import registry
 from django_txtasks.admin.columns import parse
+from django_txtasks.declarations import registry
 from django_txtasks.exceptions import UnknownTask
 from django_txtasks.models import Step
-from django_txtasks.payload import clean_text
 from django_txtasks.progress import Progress
+from django_txtasks.rules.payload import clean_text
 
 
 class ShownAttempt(NamedTuple):

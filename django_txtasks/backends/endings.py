@@ -13,9 +13,10 @@ from typing import Any
 
 from django.db import close_old_connections
 
-from django_txtasks import registry, signals
+from django_txtasks import signals
 from django_txtasks.backends import compat
 from django_txtasks.backends.running import EntryPoint, was_announced
+from django_txtasks.declarations import registry
 from django_txtasks.signals import Event
 
 ENDS = (

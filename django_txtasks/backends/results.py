@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from django.utils.dateparse import parse_datetime
 
-from django_txtasks import registry
 from django_txtasks.backends import compat
 from django_txtasks.backends.running import EntryPoint, task_error, workers_of
+from django_txtasks.declarations import registry
 
 if TYPE_CHECKING:
     from django_txtasks.models import FinishedTask

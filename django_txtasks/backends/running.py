@@ -17,7 +17,6 @@ from django.db import DatabaseError, InterfaceError, transaction
 from django.dispatch import Signal
 from django.utils import timezone
 
-from django_txtasks import payload, tracebacks
 from django_txtasks.backends import compat
 from django_txtasks.exceptions import (
     ClaimLost,
@@ -30,7 +29,9 @@ from django_txtasks.exceptions import (
     class_path,
     meant,
 )
-from django_txtasks.retry import is_last
+from django_txtasks.rules import payload
+from django_txtasks.rules.retry import is_last
+from django_txtasks.signals import tracebacks
 
 if TYPE_CHECKING:
     from django_txtasks.backends.tasks import Task

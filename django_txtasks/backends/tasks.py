@@ -9,12 +9,12 @@ from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
-from django_txtasks import foreign, registry
 from django_txtasks.backends import compat
 from django_txtasks.backends.running import EntryPoint, TaskContext
-from django_txtasks.declaring import HOOKS, WithResult, declaration_of, refuse_unknown
+from django_txtasks.declarations import foreign, registry
+from django_txtasks.declarations.declaring import HOOKS, WithResult, declaration_of, refuse_unknown
+from django_txtasks.declarations.registry import Declaration, Options
 from django_txtasks.exceptions import TxTasksError, UnknownOption
-from django_txtasks.registry import Declaration, Options
 
 _OF_DECLARATION = {"atomic", "keep", "backoff", "max_snoozes", "interruptible"}
 """Options that workers read from the declaration, and not from a row."""

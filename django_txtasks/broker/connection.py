@@ -22,7 +22,7 @@ from pika.adapters.utils.nbio_interface import AbstractIOReference
 from pika.adapters.utils.selector_ioloop_adapter import SelectorIOServicesAdapter
 from pika.channel import ContentFrameAssembler
 
-from django_txtasks.hint_message import MAX_BYTES
+from django_txtasks.sending.message import MAX_BYTES
 
 FRAME_END = bytes([spec.FRAME_END])
 TRANSIENT = spec.BasicProperties(content_type="application/json", delivery_mode=1)

@@ -8,11 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from django_txtasks import hint_message, signals
+from django_txtasks import signals
 from django_txtasks.broker import topology
 from django_txtasks.broker.hint_queues import HintQueues
 from django_txtasks.broker.link import Listener, refuse_silence
 from django_txtasks.conf import Config
+from django_txtasks.sending import message as hint_message
 
 PREFETCH_HINTS = 10
 

@@ -16,7 +16,7 @@ import pika
 from django_txtasks import signals
 from django_txtasks.broker import failures, quiet, topology
 from django_txtasks.conf import Config
-from django_txtasks.retry import backoff
+from django_txtasks.rules.retry import backoff
 
 STABLE_AFTER_SECONDS = 3.0
 """Seconds after which a connection counts as good: if it ends later, that is a new failure."""

@@ -3,7 +3,7 @@
 A thread connects, looks after the connection, and sends what waits. Where nothing is in the way, a hint does
 not wait for it: the thread that has committed gives it to the socket, which takes it at once or not at all. Waking
 another thread costs both of them more, as they share the GIL. Where hints come quickly after one another, the
-thread packs them together: see ``resting``.
+thread packs them together: see ``sending.rest``.
 
 Hints are transient and unconfirmed: losing one costs latency until the next scan, no more.
 """
@@ -15,13 +15,13 @@ import uuid
 from collections import deque
 from collections.abc import Mapping, Sequence
 
-from django_txtasks import hint_message
 from django_txtasks.broker import quiet, topology
 from django_txtasks.broker.hint_queues import HintQueues
 from django_txtasks.broker.link import Link
 from django_txtasks.conf import Config
 from django_txtasks.exceptions import INTERRUPTIONS
-from django_txtasks.hint_sender import HintSender, SendersOfProcess
+from django_txtasks.sending import message as hint_message
+from django_txtasks.sending.sender import HintSender, SendersOfProcess
 
 QUIET_LOOK_SECONDS = 5.0
 """Seconds between two looks at a quiet connection: well within its heartbeat."""

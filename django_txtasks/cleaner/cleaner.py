@@ -21,19 +21,19 @@ from django_txtasks.cleaner.rescue import Rescue
 from django_txtasks.cleaner.ticker import Ticker
 from django_txtasks.cleaner.upkeep import Upkeep
 from django_txtasks.conf import Config
-from django_txtasks.lifecycle import cleaning, sessions
-from django_txtasks.lifecycle.cleaning import LivingWorker
-from django_txtasks.lifecycle.database_errors import (
+from django_txtasks.database.errors import (
     is_refusal,
     is_repeatable,
     message_of,
     text_of,
     took_too_long,
 )
-from django_txtasks.lifecycle.database_file import refuse_replaced
-from django_txtasks.lifecycle.transactions import own_transaction, repeated
-from django_txtasks.outage import Outage
-from django_txtasks.retry import backoff
+from django_txtasks.database.file import refuse_replaced
+from django_txtasks.database.transactions import own_transaction, repeated
+from django_txtasks.lifecycle import cleaning, sessions
+from django_txtasks.lifecycle.cleaning import LivingWorker
+from django_txtasks.rules.retry import backoff
+from django_txtasks.signals.outage import Outage
 
 NAMES = (
     "lost", "retried", "buried", "expired", "cancelled", "renotified", "pruned", "scheduled",

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from django_txtasks.schedule_rules import ON_TIME
+from django_txtasks.rules.schedules import ON_TIME
 
 DRIFT = 0.001
 """Share by which two clocks may differ, because time servers speed clocks up and slow them down."""

@@ -9,9 +9,9 @@ from django.db import DatabaseError
 
 from django_txtasks import signals
 from django_txtasks.conf import Config
+from django_txtasks.database.errors import is_in_the_way, is_repeatable, text_of
 from django_txtasks.lifecycle import sessions
-from django_txtasks.lifecycle.database_errors import is_in_the_way, is_repeatable, text_of
-from django_txtasks.retry import jitter
+from django_txtasks.rules.retry import jitter
 
 Step = Callable[[], Iterator[Counter[str]]]
 REPEATS = 3

@@ -9,9 +9,9 @@ from functools import partial
 from django.db import DatabaseError
 
 from django_txtasks.conf import Config
+from django_txtasks.database.errors import text_of
+from django_txtasks.database.transactions import own_transaction, repeated
 from django_txtasks.lifecycle import cleaners, sessions
-from django_txtasks.lifecycle.database_errors import text_of
-from django_txtasks.lifecycle.transactions import own_transaction, repeated
 
 
 class Record:

@@ -7,9 +7,9 @@ from typing import Any
 
 from django.db import DatabaseError
 
+from django_txtasks.database.errors import took_too_long
 from django_txtasks.lifecycle import cleaning
 from django_txtasks.lifecycle.cleaning import Place, Removed
-from django_txtasks.lifecycle.database_errors import took_too_long
 
 SLOW_LOOK_SECONDS = 0.5
 """Seconds. If a walk spends more on rows that it does not remove, or on its first look, it rests."""

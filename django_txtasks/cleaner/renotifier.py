@@ -8,11 +8,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from django_txtasks.conf import Config
+from django_txtasks.database.transactions import own_transaction
 from django_txtasks.lifecycle import overdue
 from django_txtasks.lifecycle.cleaning import abilities
 from django_txtasks.lifecycle.overdue import Overdue
 from django_txtasks.lifecycle.pausing import paused_queues
-from django_txtasks.lifecycle.transactions import own_transaction
 
 Notify = Callable[[Iterable[tuple[uuid.UUID, str]]], None]
 

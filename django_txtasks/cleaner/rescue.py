@@ -15,13 +15,13 @@ from django.db import DatabaseError, InterfaceError
 from django_txtasks import signals
 from django_txtasks.cleaner.renotifier import Notify
 from django_txtasks.conf import Config
+from django_txtasks.database.errors import message_of
+from django_txtasks.database.transactions import own_transaction, repeated
 from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import cleaning, sessions
 from django_txtasks.lifecycle.attempts import Arrow
 from django_txtasks.lifecycle.cleaning import Holder, Orphan, Recovered
-from django_txtasks.lifecycle.database_errors import message_of
-from django_txtasks.lifecycle.transactions import own_transaction, repeated
-from django_txtasks.retry import backoff
+from django_txtasks.rules.retry import backoff
 
 COUNTED = {Arrow.RETRY: "retried", Arrow.BURY: "buried"}
 CLAIMS_PER_WORKER = 100

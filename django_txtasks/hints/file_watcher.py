@@ -19,10 +19,10 @@ from typing import Any
 
 from django.db import connections
 
+from django_txtasks.database.file import refuse_replaced
 from django_txtasks.hints.delivery import Delivery, Hint
 from django_txtasks.hints.failures import Failures
 from django_txtasks.hints.file_events import FileEvents
-from django_txtasks.lifecycle.database_file import refuse_replaced
 from django_txtasks.lifecycle.heads import Heads
 from django_txtasks.lifecycle.turn import Subscription
 from django_txtasks.models import Worker

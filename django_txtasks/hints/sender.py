@@ -3,7 +3,7 @@
 Never in the transaction that enqueues: transactions that notify commit one after the other. Where nothing is in
 the way, the thread that has committed gives the hint to the socket, and does not wait for the answer: by another
 thread, which has to be woken first, the task starts later. That thread opens the session, reads
-the answers, and sends what waits. After each hint there is a rest, longer the more tasks come (see ``resting``):
+the answers, and sends what waits. After each hint there is a rest, longer the more tasks come (see ``sending.rest``):
 what comes meanwhile is packed together, and the process and the database keep nearly all of their time for other
 work.
 """
@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 
 import psycopg  # this module is imported where there is PostgreSQL
 
-from django_txtasks import hint_message
-from django_txtasks.hint_sender import HintSender, SendersOfProcess
 from django_txtasks.hints import channel
 from django_txtasks.hints.failures import Failures
 from django_txtasks.hints.session import close, open_session
+from django_txtasks.sending import message as hint_message
+from django_txtasks.sending.sender import HintSender, SendersOfProcess
 
 IDLE_SECONDS = 60.0
 """Seconds without a hint after which the session is closed."""

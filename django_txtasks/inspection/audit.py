@@ -10,11 +10,11 @@ from typing import Any
 from django.db import DatabaseError, connections, models, transaction
 
 from django_txtasks.conf import Config
+from django_txtasks.database.errors import is_timeout, text_of
+from django_txtasks.database.execute import fetch_value
 from django_txtasks.inspection.finding import MAX_COUNTED_ROWS, Finding
 from django_txtasks.inspection.questions import QUESTIONS, Question, View
 from django_txtasks.lifecycle import statements
-from django_txtasks.lifecycle.database_errors import is_timeout, text_of
-from django_txtasks.lifecycle.execute import fetch_value
 from django_txtasks.models import Worker
 
 MAX_EXAMPLES = 3

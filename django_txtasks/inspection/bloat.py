@@ -13,9 +13,9 @@ from typing import Any
 
 from django.db import DatabaseError, connections
 
+from django_txtasks.database.execute import fetch
+from django_txtasks.database.transactions import own_transaction
 from django_txtasks.inspection.finding import Finding
-from django_txtasks.lifecycle.execute import fetch
-from django_txtasks.lifecycle.transactions import own_transaction
 from django_txtasks.models import Task
 from django_txtasks.wording import counted
 

@@ -19,15 +19,15 @@ from django.db import DatabaseError, InterfaceError, connections, router, transa
 from django.db.models import Q, Subquery
 
 from django_txtasks.conf import get_config
+from django_txtasks.database.execute import fetch
+from django_txtasks.database.transactions import own_transaction
 from django_txtasks.exceptions import EndLost, WorkerLost, WorkerStopped
 from django_txtasks.inspection.lanes import rate_text, status_of_lanes
 from django_txtasks.lifecycle import cleaners
 from django_txtasks.lifecycle.attempts import read_entries
-from django_txtasks.lifecycle.execute import fetch
 from django_txtasks.lifecycle.lane_buckets import buckets_of
 from django_txtasks.lifecycle.merging import first_of_key
 from django_txtasks.lifecycle.priorities import pending_priorities
-from django_txtasks.lifecycle.transactions import own_transaction
 from django_txtasks.lifecycle.workers import texts
 from django_txtasks.models import (
     DatabaseNow,

@@ -13,9 +13,9 @@ from typing import Any
 from django.db import connections
 
 from django_txtasks.conf import Config
+from django_txtasks.database.transactions import own_transaction
 from django_txtasks.inspection.finding import MAX_COUNTED_ROWS
 from django_txtasks.lifecycle import batches
-from django_txtasks.lifecycle.transactions import own_transaction
 from django_txtasks.models import Batch, FinishedTask, Status, Task, Wait
 
 MOST = MAX_COUNTED_ROWS + 1

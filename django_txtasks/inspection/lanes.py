@@ -10,12 +10,12 @@ from typing import Any
 from django.db.models import Count
 
 from django_txtasks.conf import get_config
-from django_txtasks.lane_rules import LaneRule
+from django_txtasks.database.execute import fetch, fetch_as
 from django_txtasks.lifecycle import lanes, statements
-from django_txtasks.lifecycle.execute import fetch, fetch_as
 from django_txtasks.lifecycle.lane_buckets import look
 from django_txtasks.lifecycle.lanes import LaneRow
 from django_txtasks.models import Lane, Status, Task
+from django_txtasks.rules.lanes import LaneRule
 
 MOST_LANES = 200
 """Lanes that are shown together."""

@@ -18,17 +18,17 @@ from typing import Any
 
 from django.db import DatabaseError, InterfaceError, connections, transaction
 
-from django_txtasks import payload
 from django_txtasks.conf import get_config
+from django_txtasks.database.execute import as_uuid, execute, fetch, fetch_column, is_uuid
+from django_txtasks.database.transactions import own_transaction
 from django_txtasks.exceptions import BatchEnded, ClaimLost, NotInBatch
 from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.attempts import Attempt
 from django_txtasks.lifecycle.enqueueing import insert
-from django_txtasks.lifecycle.execute import as_uuid, execute, fetch, fetch_column, is_uuid
 from django_txtasks.lifecycle.follow_ups import FollowUps, follow_up, read_hooks
-from django_txtasks.lifecycle.transactions import own_transaction
 from django_txtasks.models import Outcome, Status
 from django_txtasks.open_batches import Opener
+from django_txtasks.rules import payload
 
 BATCHES_PER_LOOK = 500
 HOOKS = ("on_finish", "on_success", "on_failure")

@@ -6,9 +6,9 @@ import enum
 import uuid
 from collections.abc import Collection
 
+from django_txtasks.database.execute import as_uuid, fetch
 from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.attempts import Attempt
-from django_txtasks.lifecycle.execute import as_uuid, fetch
 
 
 class Standing(enum.Enum):

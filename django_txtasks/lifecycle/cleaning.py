@@ -17,23 +17,8 @@ from django.db import IntegrityError, transaction
 
 from django_txtasks import signals
 from django_txtasks.conf import OTHERS, Config, Pruned
-from django_txtasks.exceptions import (
-    ClaimLost,
-    EndLost,
-    WorkerLost,
-    WorkerStopped,
-    class_path,
-)
-from django_txtasks.lifecycle import batches, claims, processes, statements
-from django_txtasks.lifecycle.attempts import (
-    MAX_ERRORS,
-    Arrow,
-    Attempt,
-    Counted,
-    Ended,
-    read_entries,
-)
-from django_txtasks.lifecycle.execute import (
+from django_txtasks.database import processes
+from django_txtasks.database.execute import (
     as_uuid,
     execute,
     fetch,
@@ -41,6 +26,22 @@ from django_txtasks.lifecycle.execute import (
     fetch_column,
     fetch_value,
     is_uuid,
+)
+from django_txtasks.exceptions import (
+    ClaimLost,
+    EndLost,
+    WorkerLost,
+    WorkerStopped,
+    class_path,
+)
+from django_txtasks.lifecycle import batches, claims, statements
+from django_txtasks.lifecycle.attempts import (
+    MAX_ERRORS,
+    Arrow,
+    Attempt,
+    Counted,
+    Ended,
+    read_entries,
 )
 from django_txtasks.lifecycle.follow_ups import FollowUps, follow
 from django_txtasks.lifecycle.outcomes import finish_rows, move

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from django_txtasks.database.dialect import DIALECTS
 from django_txtasks.lifecycle import statements
-from django_txtasks.lifecycle.dialect import DIALECTS
 
 ROWS_PER_STATEMENT = 500
 LEAST_ROWS_FOR_COPY = 20

@@ -16,14 +16,15 @@ from typing import Any, NamedTuple
 
 from django.db import connections, transaction
 
-from django_txtasks import payload, registry
 from django_txtasks.conf import Config
+from django_txtasks.database.execute import as_uuid, fetch_as
+from django_txtasks.declarations import registry
 from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Counted, Ended
 from django_txtasks.lifecycle.brake import brakes, digest_delay
 from django_txtasks.lifecycle.enqueueing import NewTask, RowDefaults, insert, new_id
-from django_txtasks.lifecycle.execute import as_uuid, fetch_as
 from django_txtasks.models import OnCrash
+from django_txtasks.rules import payload
 
 FollowUps = list[tuple[uuid.UUID, str]]
 """(id, queue name) of each task that was enqueued."""

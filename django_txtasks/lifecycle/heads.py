@@ -9,12 +9,12 @@ from itertools import islice
 from django.db import connections
 
 from django_txtasks.conf import get_config
+from django_txtasks.database.execute import as_uuid
+from django_txtasks.database.time_limits import within_together
+from django_txtasks.database.transactions import own_transaction
 from django_txtasks.lifecycle import lane_buckets, statements
-from django_txtasks.lifecycle.execute import as_uuid
 from django_txtasks.lifecycle.pausing import paused_queues
 from django_txtasks.lifecycle.priorities import pending_priorities
-from django_txtasks.lifecycle.time_limits import within_together
-from django_txtasks.lifecycle.transactions import own_transaction
 from django_txtasks.lifecycle.turn import Subscription
 
 ROWS_PER_PRIORITY = 100
@@ -47,7 +47,7 @@ def due(subscription: Subscription) -> tuple[list[uuid.UUID], bool]:
     """Return the tasks of a worker that have been due for longest, and whether there may be more.
 
     Raises:
-        DatabaseError: among others, it took too long: see ``database_errors.is_timeout``, ``TookTooLong``.
+        DatabaseError: among others, it took too long: see ``database.errors.is_timeout``, ``TookTooLong``.
     """
     if connections[subscription.alias].vendor != "postgresql":
         return _due(subscription)  # there a transaction that reads may keep others waiting

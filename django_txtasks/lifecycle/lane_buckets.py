@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from django.db import connections
 
+from django_txtasks.database.execute import fetch, fetch_as
 from django_txtasks.lifecycle import statements
-from django_txtasks.lifecycle.execute import fetch, fetch_as
 
 LOOK_SECONDS = 0.025
 """Seconds that one turn gives to looking for lanes in which something is due."""

@@ -11,11 +11,11 @@ from typing import Any
 from django.db import transaction
 
 from django_txtasks import signals
-from django_txtasks.lane_rules import KEYS, parse_value
 from django_txtasks.lifecycle import lanes
 from django_txtasks.lifecycle.pausing import who_and_why, workers_before
 from django_txtasks.lifecycle.workers import LANES
 from django_txtasks.models import DatabaseNow, Lane
+from django_txtasks.rules.lanes import KEYS, parse_value
 
 
 def limit(alias: str, name: str, values: Mapping[str, Any], *, by: str = "") -> None:

@@ -19,16 +19,16 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, NamedTuple
 
+from django_txtasks.database.execute import execute, fetch, fetch_as, fetch_column, fetch_value
+from django_txtasks.database.time_limits import fetch_within
 from django_txtasks.exceptions import ConfigError
-from django_txtasks.lane_rules import MOST_AT_ONCE, LaneRule, LaneRules, parse_value
 from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.attempts import Attempt
 from django_txtasks.lifecycle.engines.portable import KEY_SECONDS, choosing, claim_rows
-from django_txtasks.lifecycle.execute import execute, fetch, fetch_as, fetch_column, fetch_value
 from django_txtasks.lifecycle.lane_buckets import LaneBucket, buckets_of, look
 from django_txtasks.lifecycle.pausing import paused_queues
-from django_txtasks.lifecycle.time_limits import fetch_within
 from django_txtasks.lifecycle.turn import Bucket, Candidate, Capacity, Subscription
+from django_txtasks.rules.lanes import MOST_AT_ONCE, LaneRule, LaneRules, parse_value
 
 AT_ONCE = 20
 """Lanes that one turn locks at most."""

@@ -11,11 +11,11 @@ import uuid
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from django_txtasks import registry
+from django_txtasks.database.execute import as_uuid, execute, fetch, fetch_as, fetch_column
+from django_txtasks.declarations import registry
 from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.attempts import Attempt
-from django_txtasks.lifecycle.execute import as_uuid, execute, fetch, fetch_as, fetch_column
 from django_txtasks.lifecycle.turn import Candidate, Subscription
 
 MOST_KEYS = 20

@@ -17,10 +17,10 @@ from django.db.models import TextField
 from django.db.models.functions import Cast
 
 from django_txtasks import signals
+from django_txtasks.database.execute import fetch
+from django_txtasks.database.transactions import own_transaction
 from django_txtasks.lifecycle import lane_buckets
-from django_txtasks.lifecycle.execute import fetch
 from django_txtasks.lifecycle.priorities import pending_priorities
-from django_txtasks.lifecycle.transactions import own_transaction
 from django_txtasks.lifecycle.workers import texts_in
 from django_txtasks.models import DatabaseNow, Worker
 

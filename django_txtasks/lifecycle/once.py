@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 from django.db import OperationalError, connections
 
+from django_txtasks.database.dialect import dialect_of
+from django_txtasks.database.errors import is_lock_timeout
+from django_txtasks.database.execute import as_uuid, execute, fetch, fetch_column, fetch_value
 from django_txtasks.lifecycle import statements
-from django_txtasks.lifecycle.database_errors import is_lock_timeout
-from django_txtasks.lifecycle.dialect import dialect_of
-from django_txtasks.lifecycle.execute import as_uuid, execute, fetch, fetch_column, fetch_value
 
 KEYS_PER_STATEMENT = 100
 KEYS_PER_BATCH = 500

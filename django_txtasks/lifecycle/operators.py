@@ -6,10 +6,10 @@ import uuid
 from collections.abc import Iterable
 
 from django_txtasks import signals
+from django_txtasks.database.execute import as_uuid, execute, fetch
+from django_txtasks.database.transactions import own_transaction
 from django_txtasks.lifecycle import statements
-from django_txtasks.lifecycle.execute import as_uuid, execute, fetch
 from django_txtasks.lifecycle.outcomes import finish_rows
-from django_txtasks.lifecycle.transactions import own_transaction
 from django_txtasks.models import Outcome, Status
 from django_txtasks.signals import Event
 

@@ -6,8 +6,8 @@ import uuid
 from datetime import timedelta
 from typing import NamedTuple
 
+from django_txtasks.database.execute import as_uuid, execute, fetch, fetch_as
 from django_txtasks.lifecycle import statements
-from django_txtasks.lifecycle.execute import as_uuid, execute, fetch, fetch_as
 from django_txtasks.lifecycle.priorities import pending_priorities
 from django_txtasks.models import Status
 

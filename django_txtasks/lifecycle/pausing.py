@@ -7,8 +7,8 @@ from its commit on, whoever works, and nothing has to be told or remembered.
 from __future__ import annotations
 
 from django_txtasks import signals
+from django_txtasks.database.execute import fetch_column
 from django_txtasks.lifecycle import statements
-from django_txtasks.lifecycle.execute import fetch_column
 from django_txtasks.lifecycle.workers import PAUSES
 from django_txtasks.models import DatabaseNow, Lane, PausedQueue, Worker
 

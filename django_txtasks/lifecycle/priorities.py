@@ -7,8 +7,8 @@ from typing import Any
 
 from django.db import connections
 
+from django_txtasks.database.execute import fetch
 from django_txtasks.lifecycle import statements
-from django_txtasks.lifecycle.execute import fetch
 
 
 def pending_priorities(

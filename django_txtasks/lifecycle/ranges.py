@@ -14,11 +14,11 @@ from typing import Any
 
 from django.db import connections
 
+from django_txtasks.database.dialect import dialect_of
+from django_txtasks.database.execute import fetch_value
+from django_txtasks.database.time_limits import Tried, try_within
 from django_txtasks.lifecycle import statements
-from django_txtasks.lifecycle.dialect import dialect_of
 from django_txtasks.lifecycle.engines.portable import choosing
-from django_txtasks.lifecycle.execute import fetch_value
-from django_txtasks.lifecycle.time_limits import Tried, try_within
 from django_txtasks.lifecycle.turn import Bucket, Cursor, Subscription
 
 Position = int

@@ -10,13 +10,13 @@ from datetime import datetime
 from itertools import islice
 from typing import Any, NamedTuple
 
-from django_txtasks import registry
+from django_txtasks.declarations import registry
 from django_txtasks.exceptions import TxTasksError
 from django_txtasks.lifecycle.fan_out import Unsettled, unsettled
 from django_txtasks.lifecycle.schedules import FOREIGN, Scope, parse_known
 from django_txtasks.lifecycle.standing import DONE, Run, runs_of
 from django_txtasks.models import DatabaseNow, Schedule
-from django_txtasks.schedule_rules import ON_TIME, Rule, expected_by, number_of_ticks, ticks_after
+from django_txtasks.rules.schedules import ON_TIME, Rule, expected_by, number_of_ticks, ticks_after
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 
 from django.db import connections
 
+from django_txtasks.database.execute import as_uuid, execute, fetch, fetch_column, is_uuid
+from django_txtasks.database.transactions import own_transaction
 from django_txtasks.exceptions import InvalidSchedule, TxTasksError, UnknownZone
 from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.enqueueing import NewTask, insert
-from django_txtasks.lifecycle.execute import as_uuid, execute, fetch, fetch_column, is_uuid
-from django_txtasks.lifecycle.transactions import own_transaction
-from django_txtasks.schedule_rules import (
+from django_txtasks.rules.schedules import (
     CATCH_UP,
     ON_TIME,
     Due,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from django.db import connections
 
+from django_txtasks.database.execute import fetch_value
 from django_txtasks.lifecycle import statements
-from django_txtasks.lifecycle.execute import fetch_value
 
 OTHERS = {
     "CockroachDB": "CockroachDB",

@@ -17,11 +17,11 @@ from django.db import DatabaseError, Error, InterfaceError, OperationalError, co
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_txtasks import signals
-from django_txtasks.event_queue import close_session
+from django_txtasks.database.errors import ends_session, text_of
+from django_txtasks.database.execute import execute, fetch, fetch_value, is_dedicated
+from django_txtasks.database.transactions import dedicate_session
 from django_txtasks.lifecycle import statements
-from django_txtasks.lifecycle.database_errors import ends_session, text_of
-from django_txtasks.lifecycle.execute import execute, fetch, fetch_value, is_dedicated
-from django_txtasks.lifecycle.transactions import dedicate_session
+from django_txtasks.signals.queue import close_session
 
 _known: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 """The session of each of the driver's connections: a pool hands the same ones out again."""

@@ -8,9 +8,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from django_txtasks.database.execute import as_uuid, fetch
 from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.attempts import read_entries
-from django_txtasks.lifecycle.execute import as_uuid, fetch
 from django_txtasks.models import FinishedTask, Outcome, Status, Task
 
 GONE = "gone"

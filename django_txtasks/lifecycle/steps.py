@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import uuid
 
+from django_txtasks.database.execute import as_uuid, execute, fetch, fetch_column
 from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.attempts import Attempt
-from django_txtasks.lifecycle.execute import as_uuid, execute, fetch, fetch_column
 
 TASKS_PER_LOOK = 500
 FIRST_TASK = uuid.UUID(int=0)

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from django_txtasks import registry
+from django_txtasks.database.execute import as_uuid
+from django_txtasks.declarations import registry
 from django_txtasks.lifecycle.attempts import Attempt, read_entries
-from django_txtasks.lifecycle.execute import as_uuid
 from django_txtasks.lifecycle.outcomes import Recorded
 
 

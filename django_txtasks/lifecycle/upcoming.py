@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 from django.db import connections
 
-from django_txtasks.lifecycle import statements
-from django_txtasks.lifecycle.priorities import pending_priorities
-from django_txtasks.lifecycle.time_limits import fetch_within, within_together
-from django_txtasks.lifecycle.transactions import (
+from django_txtasks.database.time_limits import fetch_within, within_together
+from django_txtasks.database.transactions import (
     can_use_one_statement,
     fetch_in_one_statement,
     own_transaction,
 )
+from django_txtasks.lifecycle import statements
+from django_txtasks.lifecycle.priorities import pending_priorities
 from django_txtasks.lifecycle.turn import Bucket, Subscription
 
 ROWS_PER_PRIORITY = 200
@@ -44,7 +44,7 @@ def upcoming(subscription: Subscription, seconds: float) -> Upcoming:
     """Return when tasks become due within so many seconds, but for those in lanes.
 
     Raises:
-        DatabaseError: among others, it took too long: see ``database_errors.is_timeout``, ``TookTooLong``.
+        DatabaseError: among others, it took too long: see ``database.errors.is_timeout``, ``TookTooLong``.
     """
     found: list[float] = []
     buckets: set[Bucket] = set()

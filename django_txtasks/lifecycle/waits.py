@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from django.db import connections, transaction
 
+from django_txtasks.database.execute import execute, fetch
 from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.attempts import Attempt
-from django_txtasks.lifecycle.execute import execute, fetch
 from django_txtasks.models import Status
 
 

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 from django.db import connections
 
-from django_txtasks.lifecycle import processes, statements
-from django_txtasks.lifecycle.execute import execute, fetch
+from django_txtasks.database import processes
+from django_txtasks.database.execute import execute, fetch
+from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.sessions import session_of_thread
 from django_txtasks.models import Task, Worker
 from django_txtasks.progress import Progress, read_progress

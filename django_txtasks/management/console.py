@@ -19,11 +19,12 @@ from django.core.checks import CheckMessage
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, InterfaceError, connections, router
 
-from django_txtasks import checks, hints, logs, signals
+from django_txtasks import checks, hints, signals
+from django_txtasks.database.errors import text_of
 from django_txtasks.lifecycle import sessions
-from django_txtasks.lifecycle.database_errors import text_of
 from django_txtasks.models import Task
-from django_txtasks.tracebacks import printable
+from django_txtasks.signals import logs
+from django_txtasks.signals.tracebacks import printable
 
 CHECKS = ["txtasks"]
 """What a long-running command checks as it starts. Of the project's other checks some ask the database, and take

@@ -11,9 +11,9 @@ from typing import Any
 
 from django.db import DatabaseError, connections, transaction
 
-from django_txtasks import registry
 from django_txtasks.commit_hints import notify_on_commit
 from django_txtasks.conf import get_config
+from django_txtasks.declarations import registry
 from django_txtasks.exceptions import Retry, Snooze, Suspended, TaskCancelled, leaves_of, meant
 from django_txtasks.lifecycle import batches, engines, lanes, outcomes, workers
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended

@@ -12,8 +12,8 @@ from typing import Any
 
 from django.db import connections
 
-from django_txtasks import registry
 from django_txtasks.conf import Config, get_config
+from django_txtasks.declarations import registry
 from django_txtasks.lifecycle import batches
 from django_txtasks.lifecycle.brake import brakes
 from django_txtasks.lifecycle.turn import Subscription

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django_txtasks import signals
-from django_txtasks.logs import current
+from django_txtasks.signals.logs import current
 
 LONG_SECONDS = 5.0
 """Seconds that an attempt waits for its session before the log says so."""

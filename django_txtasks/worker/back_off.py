@@ -5,8 +5,8 @@ from __future__ import annotations
 import enum
 from datetime import timedelta
 
-from django_txtasks.lifecycle.database_errors import is_repeatable
-from django_txtasks.retry import backoff
+from django_txtasks.database.errors import is_repeatable
+from django_txtasks.rules.retry import backoff
 
 MAX_IMMEDIATE_REPEATS = 10
 """Failed turns in a row that are repeated at once if the database asks for that; then something is wrong."""

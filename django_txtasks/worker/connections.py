@@ -23,13 +23,13 @@ from django.db import (
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 
-from django_txtasks.lifecycle import prepared
-from django_txtasks.lifecycle.database_errors import text_of
-from django_txtasks.lifecycle.database_file import is_replaced, number_replaced
+from django_txtasks.database import prepared
+from django_txtasks.database.errors import text_of
+from django_txtasks.database.file import is_replaced, number_replaced
+from django_txtasks.database.transactions import begin_along
 from django_txtasks.lifecycle.sessions import close as _close
 from django_txtasks.lifecycle.sessions import end_of_age as _end_of
 from django_txtasks.lifecycle.sessions import is_pooled
-from django_txtasks.lifecycle.transactions import begin_along
 from django_txtasks.worker.awaited_sessions import awaiting
 from django_txtasks.worker.session_statements import outlives_the_task, text_of_statement
 from django_txtasks.worker.wrapper_state import WrapperState

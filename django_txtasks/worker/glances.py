@@ -9,7 +9,7 @@ import time
 
 from django.db import DatabaseError
 
-from django_txtasks.lifecycle.database_errors import TookTooLong, is_timeout
+from django_txtasks.database.errors import TookTooLong, is_timeout
 from django_txtasks.lifecycle.heads import Heads
 from django_txtasks.lifecycle.turn import Subscription
 from django_txtasks.worker.limits import NEVER

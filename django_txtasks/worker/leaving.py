@@ -10,12 +10,12 @@ from types import MappingProxyType
 
 from django.db import DatabaseError, InterfaceError, OperationalError, connections, transaction
 
+from django_txtasks.database.transactions import own_transaction
 from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import cleaning, sessions, workers
 from django_txtasks.lifecycle.attempts import Counted, Ended
 from django_txtasks.lifecycle.cleaning import Orphan
-from django_txtasks.lifecycle.transactions import own_transaction
-from django_txtasks.retry import backoff
+from django_txtasks.rules.retry import backoff
 from django_txtasks.worker.outcome_buffer import Key, emit
 from django_txtasks.worker.reconciliation import give_back, holder_of
 from django_txtasks.worker.turn_writer import TurnWriter

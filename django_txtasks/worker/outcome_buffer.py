@@ -10,9 +10,9 @@ from typing import Any
 
 from django_txtasks import signals
 from django_txtasks.conf import Config
+from django_txtasks.database.errors import message_of
 from django_txtasks.lifecycle import outcomes
 from django_txtasks.lifecycle.attempts import Arrow, Ended
-from django_txtasks.lifecycle.database_errors import message_of
 from django_txtasks.worker import recording
 
 Key = tuple[uuid.UUID, int]

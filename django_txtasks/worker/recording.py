@@ -8,10 +8,10 @@ from django.db import DatabaseError, InterfaceError, OperationalError, transacti
 
 from django_txtasks import signals
 from django_txtasks.conf import Config
+from django_txtasks.database.errors import message_of
 from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import outcomes
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
-from django_txtasks.lifecycle.database_errors import message_of
 from django_txtasks.worker.runner import describe
 
 

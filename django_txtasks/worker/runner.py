@@ -14,10 +14,14 @@ from typing import Any, NamedTuple
 from asgiref.sync import async_to_sync
 from django.db import DatabaseError, InterfaceError, transaction
 
-from django_txtasks import payload, registry, signals, tracebacks
+from django_txtasks import signals
 from django_txtasks.cancel_requests import NOBODY, CancelRequests
 from django_txtasks.commit_hints import notify_on_commit
 from django_txtasks.conf import Config
+from django_txtasks.database.errors import text_of
+from django_txtasks.database.prepared import NotKept
+from django_txtasks.declarations import registry
+from django_txtasks.declarations.registry import Declaration
 from django_txtasks.exceptions import (
     AlreadyRun,
     InvalidArguments,
@@ -32,15 +36,13 @@ from django_txtasks.exceptions import (
 from django_txtasks.functions import TaskContext
 from django_txtasks.lifecycle import lanes, outcomes
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
-from django_txtasks.lifecycle.database_errors import text_of
-from django_txtasks.lifecycle.prepared import NotKept
 from django_txtasks.lifecycle.sessions import session_of_thread
-from django_txtasks.logs import current
 from django_txtasks.open_batches import Opener, running
 from django_txtasks.progress import ProgressNotes
-from django_txtasks.registry import Declaration
-from django_txtasks.retry import backoff, is_last, seconds_from
-from django_txtasks.signals import attempt_starting
+from django_txtasks.rules import payload
+from django_txtasks.rules.retry import backoff, is_last, seconds_from
+from django_txtasks.signals import attempt_starting, tracebacks
+from django_txtasks.signals.logs import current
 from django_txtasks.wording import counted
 from django_txtasks.worker import task_threads
 from django_txtasks.worker.attempt_context import context_of_attempt

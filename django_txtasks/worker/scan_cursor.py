@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 from datetime import timedelta
 
-from django_txtasks import registry
+from django_txtasks.declarations import registry
 from django_txtasks.lifecycle.turn import (
     Bucket,
     Cursors,

@@ -8,8 +8,8 @@ from datetime import timedelta
 
 from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.turn import Capacity
-from django_txtasks.outage import Outage
-from django_txtasks.retry import backoff
+from django_txtasks.rules.retry import backoff
+from django_txtasks.signals.outage import Outage
 from django_txtasks.worker.connections import NoSession
 from django_txtasks.worker.limits import NEVER
 

@@ -11,10 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from django_txtasks import signals, tracebacks
-from django_txtasks.event_queue import close_connections
+from django_txtasks import signals
+from django_txtasks.database.errors import text_of
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
-from django_txtasks.lifecycle.database_errors import text_of
+from django_txtasks.signals import tracebacks
+from django_txtasks.signals.queue import close_connections
 from django_txtasks.worker import task_threads
 from django_txtasks.worker.connections import close_old
 from django_txtasks.worker.forked_task import watch_forks

@@ -22,7 +22,7 @@ from typing import TypeGuard
 from django.utils.autoreload import iter_all_python_module_files
 
 from django_txtasks import signals
-from django_txtasks.retry import backoff
+from django_txtasks.rules.retry import backoff
 from django_txtasks.wakeup import WakeEvent
 from django_txtasks.worker.forking import ForkedProcess, can_fork, fork
 from django_txtasks.worker.recycling import EXIT_CODE

@@ -16,7 +16,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 
 from django_txtasks import signals
-from django_txtasks.logs import current
+from django_txtasks.signals.logs import current
 
 _ATTRIBUTE = "_txtasks_attempt"
 _running: WeakValueDictionary[tuple[Any, Any], _OfAttempt] = WeakValueDictionary()

@@ -9,17 +9,17 @@ from django.db import DatabaseError, InterfaceError, connections, reset_queries
 
 from django_txtasks import signals
 from django_txtasks.conf import Config
-from django_txtasks.exceptions import ClaimLost
-from django_txtasks.lifecycle.attempts import Attempt
-from django_txtasks.lifecycle.database_errors import (
+from django_txtasks.database.errors import (
     TookTooLong,
     is_refusal,
     is_repeatable,
     is_timeout,
     text_of,
 )
+from django_txtasks.exceptions import ClaimLost
+from django_txtasks.lifecycle.attempts import Attempt
 from django_txtasks.lifecycle.turn import Capacity, Subscription
-from django_txtasks.outage import Outage
+from django_txtasks.signals.outage import Outage
 from django_txtasks.worker.batch_look import BatchLook
 from django_txtasks.worker.cancelling import CancelLook
 from django_txtasks.worker.glances import Glances

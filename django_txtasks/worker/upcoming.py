@@ -11,7 +11,7 @@ import time
 from django.db import DatabaseError
 
 from django_txtasks.conf import Config
-from django_txtasks.lifecycle.database_errors import TookTooLong, is_timeout
+from django_txtasks.database.errors import TookTooLong, is_timeout
 from django_txtasks.lifecycle.turn import Bucket, Subscription
 from django_txtasks.lifecycle.upcoming import upcoming
 

@@ -185,8 +185,8 @@ def publishing(fault: Fault) -> None:
 
 def receiving(fault: Fault) -> None:
     """Strike in the consumer's thread, before a hint is read."""
-    from django_txtasks import hint_message
     from django_txtasks.broker import topology
+    from django_txtasks.sending import message as hint_message
 
     connect, decode = topology.connect, hint_message.decode
     opened: list[Any] = []

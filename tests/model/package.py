@@ -9,8 +9,8 @@ from datetime import timedelta
 from django.db import transaction
 from probe import tasks as functions
 
-from django_txtasks import registry
 from django_txtasks.conf import get_config
+from django_txtasks.declarations import registry
 from django_txtasks.lifecycle import (
     cancelling,
     cleaning,

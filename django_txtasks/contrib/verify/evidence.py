@@ -15,8 +15,8 @@ from django_txtasks.contrib.verify.crew import Kill
 from django_txtasks.contrib.verify.journal import Promises, Runs
 from django_txtasks.contrib.verify.project import key_of
 from django_txtasks.contrib.verify.scratch import Scratch
-from django_txtasks.lifecycle.execute import as_uuid
-from django_txtasks.schedule_rules import tick_of_id
+from django_txtasks.database.execute import as_uuid
+from django_txtasks.rules.schedules import tick_of_id
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from typing import Any
 
 from django.db import DatabaseError, InterfaceError, OperationalError, connections
 
+from django_txtasks.database.dialect import DIALECTS
 from django_txtasks.exceptions import ScratchRefused
-from django_txtasks.lifecycle.dialect import DIALECTS
 
 ALIAS = "txtasks_verify"
 """Alias of the scratch database in this process. The user's settings have no such name."""

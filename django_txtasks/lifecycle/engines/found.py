@@ -6,8 +6,8 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
+from django_txtasks.database.execute import as_uuid
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
-from django_txtasks.lifecycle.execute import as_uuid
 from django_txtasks.lifecycle.turn import Bucket, Candidate, Cursor, waits_of
 
 NO_HOOKS = "{}"

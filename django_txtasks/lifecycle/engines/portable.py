@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 from django.db import OperationalError
 
+from django_txtasks.database.errors import TookTooLong
+from django_txtasks.database.execute import as_uuid, execute, fetch_as, fetch_column
+from django_txtasks.database.time_limits import fetch_within
 from django_txtasks.lifecycle import merging, statements
 from django_txtasks.lifecycle.attempts import Attempt
-from django_txtasks.lifecycle.database_errors import TookTooLong
-from django_txtasks.lifecycle.execute import as_uuid, execute, fetch_as, fetch_column
 from django_txtasks.lifecycle.pausing import paused_queues
 from django_txtasks.lifecycle.priorities import pending_priorities
-from django_txtasks.lifecycle.time_limits import fetch_within
 from django_txtasks.lifecycle.turn import (
     Bucket,
     Candidate,

@@ -15,13 +15,13 @@ from typing import Any
 
 from django.db import OperationalError
 
+from django_txtasks.database.dialect import DIALECTS
+from django_txtasks.database.execute import fetch
+from django_txtasks.database.transactions import can_use_one_statement, fetch_in_one_statement
 from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.attempts import Ended
-from django_txtasks.lifecycle.dialect import DIALECTS
 from django_txtasks.lifecycle.engines import found
-from django_txtasks.lifecycle.execute import fetch
 from django_txtasks.lifecycle.outcomes import Recorded, finishing
-from django_txtasks.lifecycle.transactions import can_use_one_statement, fetch_in_one_statement
 from django_txtasks.lifecycle.turn import (
     Candidate,
     Cursors,

@@ -14,8 +14,9 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import Error, connections
 from django.utils.autoreload import get_child_arguments
 
-from django_txtasks import checks, hints, registry, signals
+from django_txtasks import checks, hints, signals
 from django_txtasks.conf import Config, get_config
+from django_txtasks.declarations import registry
 from django_txtasks.lifecycle import names, sessions
 from django_txtasks.lifecycle.turn import Subscription
 from django_txtasks.management.console import (

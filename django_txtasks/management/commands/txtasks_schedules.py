@@ -20,7 +20,7 @@ from django_txtasks.lifecycle.schedule_status import (
 )
 from django_txtasks.management.console import DatabaseCommand, user_of_process
 from django_txtasks.models import Schedule
-from django_txtasks.tracebacks import printable
+from django_txtasks.signals.tracebacks import printable
 
 UNWELL = 1
 

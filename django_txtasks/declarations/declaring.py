@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from typing import Any
 
-from django_txtasks import foreign, registry
+from django_txtasks.declarations import foreign, registry
+from django_txtasks.declarations.key_functions import KeyFunction
+from django_txtasks.declarations.registry import Declaration, Options
 from django_txtasks.exceptions import InvalidDeclaration, InvalidOption, UnknownOption
-from django_txtasks.key_functions import KeyFunction
-from django_txtasks.lane_rules import problem_of_name
-from django_txtasks.registry import Declaration, Options
+from django_txtasks.rules.lanes import problem_of_name
 
 MOST_SNOOZES = 1_000_000
 MOST_KEY_CHARACTERS = 200

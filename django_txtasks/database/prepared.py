@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from django_txtasks.lifecycle.execute import numbered
+from django_txtasks.database.execute import numbered
 
 # A plan is kept: made while few tasks wait, it would read the whole table when there are many. What the COMMIT may
 # still look at, such as deferred foreign keys, is planned as ever.

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from django_txtasks.lifecycle.dialect import DIALECTS, dialect_of
+from django_txtasks.database.dialect import DIALECTS, dialect_of
 
 R = TypeVar("R")
 

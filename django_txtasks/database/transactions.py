@@ -13,9 +13,9 @@ from weakref import WeakKeyDictionary
 from django.db import DatabaseError, InterfaceError, ProgrammingError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from django_txtasks.lifecycle import prepared
-from django_txtasks.lifecycle.database_errors import is_lock_timeout, is_repeatable
-from django_txtasks.lifecycle.execute import (
+from django_txtasks.database import prepared
+from django_txtasks.database.errors import is_lock_timeout, is_repeatable
+from django_txtasks.database.execute import (
     bound,
     cursor_of,
     execute,

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from django.db import DatabaseError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from django_txtasks.lifecycle.database_errors import TookTooLong, is_timeout
-from django_txtasks.lifecycle.execute import execute, fetch
+from django_txtasks.database.errors import TookTooLong, is_timeout
+from django_txtasks.database.execute import execute, fetch
 
 STEPS_PER_LOOK = 10_000
 """Steps of SQLite's virtual machine between two looks at the clock: less than a millisecond."""

@@ -8,11 +8,12 @@ import traceback
 from collections.abc import Iterator
 from types import FrameType, TracebackType
 
-from django_txtasks import payload
+from django_txtasks.rules import payload
 
 _OURS = (
     "django_txtasks.worker.",
     "django_txtasks.lifecycle.",
+    "django_txtasks.database.",
     "django_txtasks.backends.running",
     "django_txtasks.testing.",
 )

@@ -22,10 +22,10 @@ from typing import Any, ClassVar, NamedTuple
 from django.core.cache import caches
 from django.dispatch import Signal
 
-from django_txtasks import tracebacks
-from django_txtasks.event_queue import EventQueue
 from django_txtasks.exceptions import INTERRUPTIONS
-from django_txtasks.logs import current
+from django_txtasks.signals import tracebacks
+from django_txtasks.signals.logs import current
+from django_txtasks.signals.queue import EventQueue
 
 logger = logging.getLogger("django_txtasks")
 

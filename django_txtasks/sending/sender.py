@@ -14,9 +14,9 @@ from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Generic, TypeVar
 
-from django_txtasks.brief_lock import BriefLock
-from django_txtasks.event_queue import close_connections
-from django_txtasks.resting import Rest
+from django_txtasks.sending.lock import BriefLock
+from django_txtasks.sending.rest import Rest
+from django_txtasks.signals.queue import close_connections
 from django_txtasks.wakeup import WakeEvent
 
 FLUSH_SECONDS = 2.0

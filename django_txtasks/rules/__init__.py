@@ -1,0 +1,1 @@
+"""Pure rules without a database: lanes, schedules, retries, payloads."""
