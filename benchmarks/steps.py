@@ -43,7 +43,7 @@ def _one(number: int) -> tuple[float, float, float, float]:
 
     from django_txtasks.lifecycle.attempts import Attempt
     from django_txtasks.models import DatabaseNow, Task
-    from django_txtasks.steps import Steps
+    from django_txtasks.steps.context import Steps
 
     handle, worker = note.enqueue("steps"), uuid.uuid4()
     Task.objects.filter(pk=handle.id).update(

@@ -10,7 +10,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from django_txtasks.batches import BatchHandle, BatchStatus, aget_batch, batch, get_batch
     from django_txtasks.enqueueing import (
         NotTransactionalWarning,
         aenqueue_many,
@@ -18,7 +17,25 @@ if TYPE_CHECKING:
         enqueue_many,
         enqueue_task,
     )
-    from django_txtasks.events import NoSubscribersWarning, apublish, publish, subscribe
+    from django_txtasks.enqueueing.batches import (
+        BatchHandle,
+        BatchStatus,
+        aget_batch,
+        batch,
+        get_batch,
+    )
+    from django_txtasks.enqueueing.events import NoSubscribersWarning, apublish, publish, subscribe
+    from django_txtasks.enqueueing.handles import (
+        TaskHandle,
+        acancel_task,
+        acancel_tasks,
+        aget_handle,
+        astatus_of,
+        cancel_task,
+        cancel_tasks,
+        get_handle,
+        status_of,
+    )
     from django_txtasks.exceptions import (
         BatchEnded,
         ClaimLost,
@@ -38,20 +55,9 @@ if TYPE_CHECKING:
         WaitTimedOut,
     )
     from django_txtasks.functions import TaskContext, TaskFunction, task
-    from django_txtasks.handles import (
-        TaskHandle,
-        acancel_task,
-        acancel_tasks,
-        aget_handle,
-        astatus_of,
-        cancel_task,
-        cancel_tasks,
-        get_handle,
-        status_of,
-    )
-    from django_txtasks.lifecycle.cancelling import CancelResult
-    from django_txtasks.resuming import aresume, resume, resume_url
-    from django_txtasks.scheduling import periodic
+    from django_txtasks.results.cancelling import CancelResult
+    from django_txtasks.schedules.periodic import periodic
+    from django_txtasks.steps.resuming import aresume, resume, resume_url
 
 __all__ = [
     "BatchEnded",
@@ -106,12 +112,12 @@ __version__ = "0.1.0"
 
 _ROOM_OF = {
     "BatchEnded": "exceptions",
-    "BatchHandle": "batches",
-    "BatchStatus": "batches",
-    "CancelResult": "lifecycle.cancelling",
+    "BatchHandle": "enqueueing.batches",
+    "BatchStatus": "enqueueing.batches",
+    "CancelResult": "results.cancelling",
     "ClaimLost": "exceptions",
     "InvalidToken": "exceptions",
-    "NoSubscribersWarning": "events",
+    "NoSubscribersWarning": "enqueueing.events",
     "NotInBatch": "exceptions",
     "NotTransactionalWarning": "enqueueing",
     "Reject": "exceptions",
@@ -125,32 +131,32 @@ _ROOM_OF = {
     "TaskContext": "functions",
     "TaskFailed": "exceptions",
     "TaskFunction": "functions",
-    "TaskHandle": "handles",
+    "TaskHandle": "enqueueing.handles",
     "TimedOut": "exceptions",
     "TxTasksError": "exceptions",
     "WaitTimedOut": "exceptions",
-    "acancel_task": "handles",
-    "acancel_tasks": "handles",
+    "acancel_task": "enqueueing.handles",
+    "acancel_tasks": "enqueueing.handles",
     "aenqueue_many": "enqueueing",
     "aenqueue_task": "enqueueing",
-    "aget_batch": "batches",
-    "aget_handle": "handles",
-    "apublish": "events",
-    "aresume": "resuming",
-    "astatus_of": "handles",
-    "batch": "batches",
-    "cancel_task": "handles",
-    "cancel_tasks": "handles",
+    "aget_batch": "enqueueing.batches",
+    "aget_handle": "enqueueing.handles",
+    "apublish": "enqueueing.events",
+    "aresume": "steps.resuming",
+    "astatus_of": "enqueueing.handles",
+    "batch": "enqueueing.batches",
+    "cancel_task": "enqueueing.handles",
+    "cancel_tasks": "enqueueing.handles",
     "enqueue_many": "enqueueing",
     "enqueue_task": "enqueueing",
-    "get_batch": "batches",
-    "get_handle": "handles",
-    "periodic": "scheduling",
-    "publish": "events",
-    "resume": "resuming",
-    "resume_url": "resuming",
-    "status_of": "handles",
-    "subscribe": "events",
+    "get_batch": "enqueueing.batches",
+    "get_handle": "enqueueing.handles",
+    "periodic": "schedules.periodic",
+    "publish": "enqueueing.events",
+    "resume": "steps.resuming",
+    "resume_url": "steps.resuming",
+    "status_of": "enqueueing.handles",
+    "subscribe": "enqueueing.events",
     "task": "functions",
 }
 

@@ -22,7 +22,7 @@ class TxTasksConfig(AppConfig):
 
     def ready(self) -> None:
         from django_txtasks import checks, notices  # noqa: F401 -- register themselves; need models
-        from django_txtasks.commit_hints import notify_on_commit
+        from django_txtasks.enqueueing.commit_hints import notify_on_commit
         from django_txtasks.lifecycle import batches
 
         batches.tell_workers = notify_on_commit
@@ -54,9 +54,10 @@ def bring_schedules(
     Not after ``flush``, which sends the same signal without a plan; not in test databases; and not where the table
     is missing, as after ``migrate txtasks zero``.
     """
-    from django_txtasks import scheduling, signals
+    from django_txtasks import signals
     from django_txtasks.conf import get_config
     from django_txtasks.lifecycle.code_versions import has_table
+    from django_txtasks.schedules import periodic as scheduling
 
     if "plan" not in other_facts or not scheduling.declared(using):
         return

@@ -24,8 +24,7 @@ from typing import (
 
 from asgiref.sync import sync_to_async
 
-from django_txtasks import batches, enqueueing, handles
-from django_txtasks.batches import BatchHandle
+from django_txtasks import enqueueing
 from django_txtasks.cancel_requests import NOBODY, CancelRequests
 from django_txtasks.declarations import foreign, registry
 from django_txtasks.declarations.declaring import (
@@ -35,14 +34,16 @@ from django_txtasks.declarations.declaring import (
     refuse_unknown,
 )
 from django_txtasks.declarations.registry import Declaration, Options, TextOfCall
+from django_txtasks.enqueueing import batches, handles
+from django_txtasks.enqueueing.batches import BatchHandle
+from django_txtasks.enqueueing.per_call import BoundFunction
 from django_txtasks.exceptions import ClaimLost, InvalidDeclaration, TaskCancelled
 from django_txtasks.lifecycle import claims
 from django_txtasks.lifecycle.attempts import Attempt
-from django_txtasks.per_call import BoundFunction
 from django_txtasks.progress import ProgressNotes, checked
 
 if TYPE_CHECKING:
-    from django_txtasks.steps import Steps
+    from django_txtasks.steps.context import Steps
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -191,7 +192,7 @@ class TaskContext:
         Raises:
             StepRefused: that is no name.
         """
-        from django_txtasks.steps import key_of
+        from django_txtasks.steps.context import key_of
 
         return key_of(self.task_id, name)
 
@@ -250,13 +251,13 @@ class TaskContext:
         Raises:
             StepRefused: that is no name.
         """
-        from django_txtasks.resuming import token_of
+        from django_txtasks.steps.resuming import token_of
 
         return token_of(self._alias, self.task_id, name)
 
     @functools.cached_property
     def _steps(self) -> Steps:
-        from django_txtasks.steps import Steps  # by tasks with steps alone
+        from django_txtasks.steps.context import Steps  # by tasks with steps alone
 
         return Steps(self._alias, self._claim)
 

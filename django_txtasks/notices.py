@@ -9,8 +9,8 @@ from typing import Any
 from django.core.mail import send_mail
 from django.db import transaction
 
-from django_txtasks.commit_hints import notify_on_commit
 from django_txtasks.conf import get_config
+from django_txtasks.enqueueing.commit_hints import notify_on_commit
 from django_txtasks.functions import task
 from django_txtasks.lifecycle import follow_ups
 from django_txtasks.models import Status, Task

@@ -157,7 +157,8 @@ def code(monkeypatch):
     """Nothing is declared; ``code(note, every=5)`` declares."""
     from probe import tasks
 
-    from django_txtasks import periodic, scheduling
+    from django_txtasks import periodic
+    from django_txtasks.schedules import periodic as scheduling
 
     monkeypatch.setattr(scheduling, "_declared", {})
 

@@ -8,8 +8,9 @@ from probe import tasks
 
 from django_txtasks import enqueue_many
 from django_txtasks.conf import get_config
-from django_txtasks.lifecycle import lanes, operators, workers
-from django_txtasks.lifecycle.lanes import LanesRequest
+from django_txtasks.lanes import claiming as lanes
+from django_txtasks.lanes.claiming import LanesRequest
+from django_txtasks.lifecycle import operators, workers
 from django_txtasks.lifecycle.turn import Bucket, Capacity, RecentWindow
 from django_txtasks.models import FinishedTask, Status, Task
 from django_txtasks.testing import run_due_tasks

@@ -13,8 +13,8 @@ from django.test.utils import CaptureQueriesContext
 from probe import tasks
 
 from django_txtasks import enqueue_many, enqueue_task
-from django_txtasks.commit_hints import hooks_in
 from django_txtasks.enqueueing import NotTransactionalWarning
+from django_txtasks.enqueueing.commit_hints import hooks_in
 from django_txtasks.lifecycle.enqueueing import (
     BYTES_PER_STATEMENT,
     NewTask,

@@ -13,9 +13,10 @@ from django.db import connection
 from probe import tasks
 from test_schedules import forget, schedule, sync
 
-from django_txtasks import scheduling, signals
-from django_txtasks.lifecycle import schedule_changes
+from django_txtasks import signals
 from django_txtasks.models import Schedule, Task
+from django_txtasks.schedules import changes as schedule_changes
+from django_txtasks.schedules import periodic as scheduling
 
 pytestmark = pytest.mark.usefixtures("rows")
 HOUR = timedelta(hours=1)

@@ -20,8 +20,8 @@ from django_txtasks.exceptions import InvalidArguments, TaskCancelled
 from django_txtasks.inspection.explain import explain
 from django_txtasks.lifecycle import cleaning, operators, outcomes, workers
 from django_txtasks.lifecycle.attempts import Arrow, Ended
-from django_txtasks.lifecycle.cancelling import cancel
 from django_txtasks.models import FinishedTask, Outcome, Status
+from django_txtasks.results.cancelling import cancel
 from django_txtasks.testing import run_due_tasks
 
 pytestmark = pytest.mark.usefixtures("rows")

@@ -23,8 +23,8 @@ from proxy import Proxy
 from servers import PgBouncer, Postgres
 
 from django_txtasks import batch, enqueue_many, enqueue_task, hints, signals
-from django_txtasks.commit_hints import notify_on_commit
 from django_txtasks.conf import get_config
+from django_txtasks.enqueueing.commit_hints import notify_on_commit
 from django_txtasks.exceptions import TimedOut
 from django_txtasks.hints.delivery import Delivery, Hint
 from django_txtasks.lifecycle import operators

@@ -18,8 +18,8 @@ from probe import tasks
 from probe.models import Run
 
 from django_txtasks import aenqueue_task, enqueue_many, enqueue_task, signals
-from django_txtasks.commit_hints import hooks_in
 from django_txtasks.enqueueing import NotTransactionalWarning
+from django_txtasks.enqueueing.commit_hints import hooks_in
 from django_txtasks.exceptions import (
     InvalidArguments,
     InvalidOption,

@@ -8,8 +8,9 @@ from asgiref.sync import async_to_sync
 from django.db import transaction
 from probe import framework, tasks
 
-from django_txtasks import NoSubscribersWarning, apublish, checks, events, publish, subscribe, task
+from django_txtasks import NoSubscribersWarning, apublish, checks, publish, subscribe, task
 from django_txtasks.conf import parse
+from django_txtasks.enqueueing import events
 from django_txtasks.exceptions import (
     ConfigError,
     InvalidArguments,

@@ -8,7 +8,8 @@ from django.core.management import call_command
 from django.db import connection
 from probe import tasks
 
-from django_txtasks.lifecycle import lanes, pausing
+from django_txtasks.lanes import claiming as lanes
+from django_txtasks.lifecycle import pausing
 from django_txtasks.models import PausedQueue, Schedule, Task
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")

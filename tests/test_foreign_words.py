@@ -10,6 +10,7 @@ from probe import framework, tasks
 from django_txtasks import task
 from django_txtasks.backends.compat import InvalidTask
 from django_txtasks.declarations import foreign, registry
+from django_txtasks.enqueueing.handles import TaskHandle
 from django_txtasks.exceptions import (
     InvalidArguments,
     InvalidDeclaration,
@@ -17,7 +18,6 @@ from django_txtasks.exceptions import (
     TxTasksError,
     UnknownOption,
 )
-from django_txtasks.handles import TaskHandle
 from django_txtasks.models import Task
 
 pytestmark = pytest.mark.once

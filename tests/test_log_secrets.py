@@ -14,10 +14,13 @@ from probe import tasks
 from test_lifecycle import clean, declare_lost, new_worker
 from test_waits import token_for
 
-from django_txtasks import batch, periodic, publish, resume, resume_url, scheduling
+from django_txtasks import batch, periodic, publish, resume, resume_url
 from django_txtasks.database.errors import message_of, text_of
-from django_txtasks.lifecycle import lane_changes, operators, schedule_changes
+from django_txtasks.lanes import changes as lane_changes
+from django_txtasks.lifecycle import operators
 from django_txtasks.models import Schedule, Status, Task
+from django_txtasks.schedules import changes as schedule_changes
+from django_txtasks.schedules import periodic as scheduling
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
 

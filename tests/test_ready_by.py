@@ -14,12 +14,11 @@ from django.urls import reverse
 from django.utils import timezone
 from probe import tasks
 
-from django_txtasks import batch, cancel_task, get_handle, open_batches, scheduling, signals
+from django_txtasks import batch, cancel_task, get_handle, signals
 from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config
-from django_txtasks.lifecycle import operators, outcomes, schedules, standing, workers
-from django_txtasks.lifecycle.fan_out import unsettled
-from django_txtasks.lifecycle.schedule_status import status_of_schedules
+from django_txtasks.lifecycle import open_batches, operators, outcomes, workers
+from django_txtasks.lifecycle.open_batches import Opener
 from django_txtasks.models import (
     Batch,
     DatabaseNow,
@@ -29,7 +28,11 @@ from django_txtasks.models import (
     Status,
     Task,
 )
-from django_txtasks.open_batches import Opener
+from django_txtasks.results import standing
+from django_txtasks.schedules import periodic as scheduling
+from django_txtasks.schedules import ticks as schedules
+from django_txtasks.schedules.fan_out import unsettled
+from django_txtasks.schedules.status import status_of_schedules
 from django_txtasks.testing import run_due_tasks
 from django_txtasks.testing.threads import worker as real_worker
 from django_txtasks.worker.limits import TimeLimit

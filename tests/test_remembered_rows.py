@@ -8,7 +8,7 @@ import pytest
 from probe import tasks, times
 
 from django_txtasks import batch, enqueue_many
-from django_txtasks.calls import bind
+from django_txtasks.enqueueing.calls import bind
 from django_txtasks.lifecycle import enqueueing
 
 pytestmark = pytest.mark.usefixtures("rows")

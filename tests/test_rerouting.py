@@ -7,9 +7,9 @@ import pytest
 from django.db import connection, transaction
 from probe import tasks
 
-from django_txtasks.commit_hints import hooks_in
 from django_txtasks.conf import get_config
 from django_txtasks.declarations import registry
+from django_txtasks.enqueueing.commit_hints import hooks_in
 from django_txtasks.lifecycle import workers
 from django_txtasks.models import Task, Worker
 from django_txtasks.worker.rerouting import Rerouting

@@ -11,7 +11,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 from probe import tasks
 
-from django_txtasks import periodic, scheduling, signals
+from django_txtasks import periodic, signals
 from django_txtasks.cleaner import Cleaner
 from django_txtasks.cleaner.ticker import Ticker
 from django_txtasks.conf import get_config
@@ -22,11 +22,13 @@ from django_txtasks.exceptions import (
     InvalidSchedule,
     UnknownTask,
 )
-from django_txtasks.lifecycle import schedule_changes, schedules
-from django_txtasks.lifecycle.schedule_status import next_ticks, status_of_schedules
-from django_txtasks.lifecycle.schedules import Scope
 from django_txtasks.models import DatabaseNow, FinishedTask, Schedule, Task
 from django_txtasks.rules.schedules import tick_of_id
+from django_txtasks.schedules import changes as schedule_changes
+from django_txtasks.schedules import periodic as scheduling
+from django_txtasks.schedules import ticks as schedules
+from django_txtasks.schedules.status import next_ticks, status_of_schedules
+from django_txtasks.schedules.ticks import Scope
 from django_txtasks.testing import run_due_tasks
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")

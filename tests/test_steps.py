@@ -16,7 +16,7 @@ from django_txtasks.conf import Pruned, get_config
 from django_txtasks.exceptions import ClaimLost, StepRefused
 from django_txtasks.lifecycle import cleaning, operators
 from django_txtasks.models import FinishedTask, Status, Step, Task
-from django_txtasks.steps import Steps
+from django_txtasks.steps.context import Steps
 from django_txtasks.testing import run_due_tasks
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
@@ -150,7 +150,7 @@ def test_until_a_step_has_committed_its_task_cannot_be_given_to_another():
     def slow_commit():
         with transaction.atomic():
             tasks.ran("one")
-            from django_txtasks.lifecycle import steps
+            from django_txtasks.steps import rows as steps
 
             steps.keep("default", attempt, "one", "1")
             kept.set()
@@ -210,7 +210,7 @@ def test_steps_go_with_their_finished_task(txtasks):
 
 
 def test_steps_of_tasks_that_are_not_kept_are_purged_in_time(txtasks, monkeypatch):
-    monkeypatch.setattr("django_txtasks.lifecycle.steps.TASKS_PER_LOOK", 3)
+    monkeypatch.setattr("django_txtasks.steps.rows.TASKS_PER_LOOK", 3)
     txtasks(keep_finished=0)
     kept = [tasks.two_steps.using(max_attempts=1).enqueue(f"dead {n}") for n in range(4)]
     run_due_tasks(reraise=False)
@@ -225,7 +225,7 @@ def test_steps_of_tasks_that_are_not_kept_are_purged_in_time(txtasks, monkeypatc
 def test_a_pass_looks_at_some_tasks_and_the_next_one_goes_on(monkeypatch):
     from django_txtasks.cleaner import Cleaner, upkeep
 
-    monkeypatch.setattr("django_txtasks.lifecycle.steps.TASKS_PER_LOOK", 2)
+    monkeypatch.setattr("django_txtasks.steps.rows.TASKS_PER_LOOK", 2)
     monkeypatch.setattr(upkeep, "LOOKS_AT_STEPS", 1)
     for n in range(5):
         tasks.two_steps.using(max_attempts=1).enqueue(f"dead {n}")

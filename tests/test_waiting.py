@@ -19,10 +19,10 @@ from django_txtasks import (
     enqueue_many,
     enqueue_task,
     get_handle,
-    waiting,
 )
 from django_txtasks.exceptions import InvalidArguments, InvalidOption
 from django_txtasks.models import FinishedTask, Status, Task
+from django_txtasks.results import waiting
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
 

@@ -19,7 +19,8 @@ from probe import tasks
 from proxy import Proxy
 from test_sessions_of_slots import on_postgres, pool  # noqa: F401 -- a fixture
 
-from django_txtasks import ResultTimeout, enqueue_task, get_handle, waiting
+from django_txtasks import ResultTimeout, enqueue_task, get_handle
+from django_txtasks.results import waiting
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
 has_server = pytest.mark.skipif(connection.vendor == "sqlite", reason="what a server has")

@@ -17,11 +17,12 @@ from django_txtasks import InvalidToken, Suspended, WaitTimedOut, aresume, resum
 from django_txtasks.conf import Pruned
 from django_txtasks.exceptions import ClaimLost, InvalidArguments
 from django_txtasks.inspection.explain import explain
-from django_txtasks.lifecycle import cleaning, operators, waits
+from django_txtasks.lifecycle import cleaning, operators
 from django_txtasks.lifecycle.attempts import Arrow
 from django_txtasks.models import FinishedTask, Status, Step, Task, Wait
-from django_txtasks.resuming import token_of
-from django_txtasks.steps import Steps
+from django_txtasks.steps import waits
+from django_txtasks.steps.context import Steps
+from django_txtasks.steps.resuming import token_of
 from django_txtasks.testing import run_due_tasks
 from django_txtasks.worker.runner import failed
 

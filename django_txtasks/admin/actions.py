@@ -20,9 +20,9 @@ from django.utils.translation import ngettext_lazy
 
 from django_txtasks.admin.bounded import following_indexes
 from django_txtasks.admin.confirming import Chosen
-from django_txtasks.commit_hints import notify_on_commit
 from django_txtasks.conf import get_config
 from django_txtasks.database.execute import as_uuid
+from django_txtasks.enqueueing.commit_hints import notify_on_commit
 from django_txtasks.lifecycle import operators
 from django_txtasks.models import FinishedTask, Status, Task
 

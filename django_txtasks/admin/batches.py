@@ -10,7 +10,7 @@ from django.utils.translation import gettext_lazy as _
 
 from django_txtasks.admin import shown
 from django_txtasks.admin.pages import ReadOnly, task_link
-from django_txtasks.batches import MOST_COUNTED, BatchHandle, BatchStatus
+from django_txtasks.enqueueing.batches import MOST_COUNTED, BatchHandle, BatchStatus
 from django_txtasks.lifecycle import batches
 from django_txtasks.models import Batch, FinishedTask, Task
 

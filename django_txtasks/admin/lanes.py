@@ -15,8 +15,8 @@ from django.utils.translation import gettext_lazy as _
 from django_txtasks.admin import shown
 from django_txtasks.admin.pages import Pages
 from django_txtasks.exceptions import ConfigError
-from django_txtasks.inspection.lanes import MOST_WAITING, LaneStatus, status_of_lanes
-from django_txtasks.lifecycle import lane_changes
+from django_txtasks.lanes import changes as lane_changes
+from django_txtasks.lanes.status import MOST_WAITING, LaneStatus, status_of_lanes
 from django_txtasks.models import DatabaseNow, Lane
 from django_txtasks.rules.lanes import KEYS, parse_value
 

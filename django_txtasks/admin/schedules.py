@@ -18,22 +18,22 @@ from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _now
 from django.utils.translation import gettext_lazy as _
 
-from django_txtasks import scheduling
 from django_txtasks.admin import shown
 from django_txtasks.admin.pages import Pages
 from django_txtasks.conf import get_config
 from django_txtasks.declarations import registry
 from django_txtasks.exceptions import InvalidSchedule, TxTasksError
-from django_txtasks.lifecycle import schedule_changes
 from django_txtasks.lifecycle.code_versions import CONFIGURATION
-from django_txtasks.lifecycle.schedule_status import (
+from django_txtasks.models import DatabaseNow, FinishedTask, Schedule, Status, Task
+from django_txtasks.results.standing import DONE
+from django_txtasks.schedules import changes as schedule_changes
+from django_txtasks.schedules import periodic as scheduling
+from django_txtasks.schedules.periodic import DeclaredSchedule
+from django_txtasks.schedules.status import (
     ScheduleStatus,
     next_ticks,
     status_of_rows,
 )
-from django_txtasks.lifecycle.standing import DONE
-from django_txtasks.models import DatabaseNow, FinishedTask, Schedule, Status, Task
-from django_txtasks.scheduling import DeclaredSchedule
 
 READ_ONLY = ("state", "next_times", "last", "origin")
 

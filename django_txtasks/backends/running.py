@@ -35,7 +35,7 @@ from django_txtasks.signals import tracebacks
 
 if TYPE_CHECKING:
     from django_txtasks.backends.tasks import Task
-    from django_txtasks.batches import BatchHandle
+    from django_txtasks.enqueueing.batches import BatchHandle
     from django_txtasks.functions import TaskContext as OurContext
 
 MAX_ANNOUNCED = 10_000
@@ -100,7 +100,7 @@ class TaskContext(compat.TaskContext):  # type: ignore[misc]  # the stubs say it
 
     def step(self, name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call a function whose effects happen once; see ``django_txtasks.TaskContext``."""
-        from django_txtasks.steps import text_of_value
+        from django_txtasks.steps.context import text_of_value
 
         if self.ours is not None:
             return self.ours.step(name, function, *args, **kwargs)
@@ -115,7 +115,7 @@ class TaskContext(compat.TaskContext):  # type: ignore[misc]  # the stubs say it
 
     def key(self, name: str) -> str:
         """Return a key for what this task asks another system for; see ``django_txtasks.TaskContext``."""
-        from django_txtasks.steps import key_of
+        from django_txtasks.steps.context import key_of
 
         return key_of(self.task_result.id, name)
 

@@ -8,17 +8,19 @@ from typing import Any
 
 from django.db import DatabaseError
 
-from django_txtasks import scheduling, signals
+from django_txtasks import signals
 from django_txtasks.cleaner.clock_steps import ClockStep, ClockSteps
 from django_txtasks.cleaner.renotifier import Notify
 from django_txtasks.conf import Config
 from django_txtasks.database.errors import is_repeatable, text_of
 from django_txtasks.declarations import registry
-from django_txtasks.lifecycle import schedules, sessions
-from django_txtasks.lifecycle.schedule_status import differences, status_of_rows, ticks_between
-from django_txtasks.lifecycle.schedules import AHEAD, Scope, Written
+from django_txtasks.lifecycle import sessions
 from django_txtasks.models import DatabaseNow, Schedule
 from django_txtasks.rules.schedules import has_cron
+from django_txtasks.schedules import periodic as scheduling
+from django_txtasks.schedules import ticks as schedules
+from django_txtasks.schedules.status import differences, status_of_rows, ticks_between
+from django_txtasks.schedules.ticks import AHEAD, Scope, Written
 from django_txtasks.wording import time_text
 
 LOOK_SECONDS = 1.0

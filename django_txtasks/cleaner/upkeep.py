@@ -17,8 +17,11 @@ from django_txtasks.cleaner.renotifier import Notify, Renotifier
 from django_txtasks.conf import Config, Pruned
 from django_txtasks.database.errors import is_repeatable, text_of, took_too_long
 from django_txtasks.database.transactions import own_transaction
-from django_txtasks.lifecycle import batches, cleaners, cleaning, lanes, names, once, steps, workers
+from django_txtasks.enqueueing import once
+from django_txtasks.lanes import claiming as lanes
+from django_txtasks.lifecycle import batches, cleaners, cleaning, names, workers
 from django_txtasks.lifecycle.cleaning import Expired, Place, Removed
+from django_txtasks.steps import rows as steps
 
 KEEP_LOST_WORKERS = timedelta(days=1)
 KEEP_UNUSED_LANES = timedelta(days=7)

@@ -3,7 +3,8 @@
 Never in the transaction that enqueues: transactions that notify commit one after the other. Where nothing is in
 the way, the thread that has committed gives the hint to the socket, and does not wait for the answer: by another
 thread, which has to be woken first, the task starts later. That thread opens the session, reads
-the answers, and sends what waits. After each hint there is a rest, longer the more tasks come (see ``sending.rest``):
+the answers, and sends what waits. After each hint there is a rest, longer the more tasks come
+(see ``sending.rest``):
 what comes meanwhile is packed together, and the process and the database keep nearly all of their time for other
 work.
 """

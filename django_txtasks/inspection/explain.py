@@ -22,7 +22,7 @@ from django_txtasks.conf import get_config
 from django_txtasks.database.execute import fetch
 from django_txtasks.database.transactions import own_transaction
 from django_txtasks.exceptions import EndLost, WorkerLost, WorkerStopped
-from django_txtasks.inspection.lanes import rate_text, status_of_lanes
+from django_txtasks.lanes.status import rate_text, status_of_lanes
 from django_txtasks.lifecycle import cleaners
 from django_txtasks.lifecycle.attempts import read_entries
 from django_txtasks.lifecycle.lane_buckets import buckets_of

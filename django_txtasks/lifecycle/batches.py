@@ -26,8 +26,8 @@ from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.attempts import Attempt
 from django_txtasks.lifecycle.enqueueing import insert
 from django_txtasks.lifecycle.follow_ups import FollowUps, follow_up, read_hooks
+from django_txtasks.lifecycle.open_batches import Opener
 from django_txtasks.models import Outcome, Status
-from django_txtasks.open_batches import Opener
 from django_txtasks.rules import payload
 
 BATCHES_PER_LOOK = 500

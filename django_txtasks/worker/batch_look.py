@@ -6,7 +6,7 @@ import time
 import uuid
 from bisect import bisect_right
 
-from django_txtasks.commit_hints import notify_on_commit
+from django_txtasks.enqueueing.commit_hints import notify_on_commit
 from django_txtasks.lifecycle import batches
 from django_txtasks.lifecycle.follow_ups import FollowUps
 from django_txtasks.models import Status

@@ -6,7 +6,7 @@ import time
 import uuid
 
 from django_txtasks.cancel_requests import CancelRequests
-from django_txtasks.lifecycle.cancelling import asked_to_stop
+from django_txtasks.results.cancelling import asked_to_stop
 from django_txtasks.worker.limits import NEVER
 from django_txtasks.worker.slots import Slots
 

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from django.db import connections
 
 from django_txtasks.conf import Config
-from django_txtasks.lifecycle.lane_buckets import LOOK_SECONDS
-from django_txtasks.lifecycle.lanes import (
+from django_txtasks.lanes.claiming import (
     AT_ONCE,
     BUSY_SECONDS,
     FULL,
@@ -23,6 +22,7 @@ from django_txtasks.lifecycle.lanes import (
     LanesRequest,
     LanesResult,
 )
+from django_txtasks.lifecycle.lane_buckets import LOOK_SECONDS
 from django_txtasks.lifecycle.turn import Subscription, TurnResult
 from django_txtasks.worker.limits import NEVER
 

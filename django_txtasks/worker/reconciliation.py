@@ -12,7 +12,7 @@ from functools import partial
 from django.db import DatabaseError, InterfaceError, OperationalError, transaction
 
 from django_txtasks import signals
-from django_txtasks.commit_hints import notify_on_commit
+from django_txtasks.enqueueing.commit_hints import notify_on_commit
 from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import claims, cleaning, outcomes, workers
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended

@@ -10,8 +10,8 @@ import time
 import uuid
 from collections.abc import Collection, Iterable
 
-from django_txtasks.commit_hints import notify_on_commit
 from django_txtasks.conf import Config
+from django_txtasks.enqueueing.commit_hints import notify_on_commit
 from django_txtasks.lifecycle.turn import Subscription
 from django_txtasks.lifecycle.workers import texts
 from django_txtasks.models import Status, Task, Worker

@@ -16,12 +16,12 @@ from django.db import DatabaseError, InterfaceError, transaction
 
 from django_txtasks import signals
 from django_txtasks.cancel_requests import NOBODY, CancelRequests
-from django_txtasks.commit_hints import notify_on_commit
 from django_txtasks.conf import Config
 from django_txtasks.database.errors import text_of
 from django_txtasks.database.prepared import NotKept
 from django_txtasks.declarations import registry
 from django_txtasks.declarations.registry import Declaration
+from django_txtasks.enqueueing.commit_hints import notify_on_commit
 from django_txtasks.exceptions import (
     AlreadyRun,
     InvalidArguments,
@@ -34,10 +34,11 @@ from django_txtasks.exceptions import (
     meant,
 )
 from django_txtasks.functions import TaskContext
-from django_txtasks.lifecycle import lanes, outcomes
+from django_txtasks.lanes import claiming as lanes
+from django_txtasks.lifecycle import outcomes
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
+from django_txtasks.lifecycle.open_batches import Opener, running
 from django_txtasks.lifecycle.sessions import session_of_thread
-from django_txtasks.open_batches import Opener, running
 from django_txtasks.progress import ProgressNotes
 from django_txtasks.rules import payload
 from django_txtasks.rules.retry import backoff, is_last, seconds_from

@@ -49,7 +49,7 @@ class Answers:
     def _try(self, task_id: uuid.UUID, value: str, *, commit: bool) -> bool:
         """Bring a value in a transaction; say whether the database has answered all of it."""
         from django_txtasks import resume
-        from django_txtasks.resuming import token_of
+        from django_txtasks.steps.resuming import token_of
 
         try:
             with transaction.atomic(using=self._alias):

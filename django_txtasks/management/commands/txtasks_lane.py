@@ -8,8 +8,8 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from django_txtasks.exceptions import ConfigError
-from django_txtasks.inspection.lanes import MOST_WAITING, LaneStatus, known_lanes, status_of_lanes
-from django_txtasks.lifecycle import lane_changes
+from django_txtasks.lanes import changes as lane_changes
+from django_txtasks.lanes.status import MOST_WAITING, LaneStatus, known_lanes, status_of_lanes
 from django_txtasks.management.console import DatabaseCommand, user_of_process
 from django_txtasks.rules.lanes import KEYS, problem_of_name
 

@@ -13,18 +13,17 @@ from typing import Any, Literal, ParamSpec, TypeVar
 from django.db import connections, transaction
 
 from django_txtasks import signals
-from django_txtasks.calls import bind, to_row
-from django_txtasks.commit_hints import notify_on_commit
 from django_txtasks.conf import get_config
 from django_txtasks.declarations import registry
 from django_txtasks.declarations.declaring import span_of
 from django_txtasks.declarations.registry import Options
+from django_txtasks.enqueueing.calls import bind, to_row
+from django_txtasks.enqueueing.commit_hints import notify_on_commit
+from django_txtasks.enqueueing.per_call import check_call, of_call
 from django_txtasks.exceptions import InvalidArguments, InvalidDeclaration, InvalidSchedule
 from django_txtasks.functions import TaskFunction
 from django_txtasks.lifecycle.code_versions import CONFIGURATION
 from django_txtasks.lifecycle.enqueueing import NewTask, RowDefaults
-from django_txtasks.lifecycle.schedules import ScheduleRow
-from django_txtasks.per_call import check_call, of_call
 from django_txtasks.rules import payload
 from django_txtasks.rules.lanes import problem_of_name
 from django_txtasks.rules.schedules import (
@@ -34,6 +33,7 @@ from django_txtasks.rules.schedules import (
     id_of_tick,
     parse_rule,
 )
+from django_txtasks.schedules.ticks import ScheduleRow
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -186,7 +186,7 @@ def bring(alias: str, *, only_new: bool = False) -> str:
     Args:
         only_new: add what is missing, and leave all else.
     """
-    from django_txtasks.lifecycle import schedule_changes
+    from django_txtasks.schedules import changes as schedule_changes
 
     config, sound = get_config(), {}
     for name, one in declared(alias).items():
@@ -233,8 +233,8 @@ def configure(
     Raises:
         TxTasksError: ``@periodic`` would refuse the whole, and nothing is changed.
     """
-    from django_txtasks.lifecycle import schedule_changes
     from django_txtasks.models import Schedule
+    from django_txtasks.schedules import changes as schedule_changes
 
     with transaction.atomic(using=alias):
         row = Schedule.objects.using(alias).select_for_update().filter(pk=name).first()
@@ -252,8 +252,8 @@ def run_now(alias: str, name: str, *, by: str = "") -> uuid.UUID:
         TxTasksError: this code cannot make it.
         Schedule.DoesNotExist: there is no such schedule.
     """
-    from django_txtasks.lifecycle import schedule_changes
     from django_txtasks.models import Schedule
+    from django_txtasks.schedules import changes as schedule_changes
 
     row = Schedule.objects.using(alias).get(pk=name)
     if not isinstance(row.args, list) or not isinstance(row.kwargs, dict):

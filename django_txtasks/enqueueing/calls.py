@@ -25,6 +25,7 @@ from django_txtasks.declarations.declaring import (
     spec_of_hook,
 )
 from django_txtasks.declarations.registry import Declaration, Options, TextOfCall, text_of_hooks
+from django_txtasks.enqueueing.per_call import BoundFunction, as_option, check_call, of_call
 from django_txtasks.exceptions import (
     InvalidArguments,
     InvalidOption,
@@ -32,7 +33,6 @@ from django_txtasks.exceptions import (
     UnknownQueue,
 )
 from django_txtasks.lifecycle.enqueueing import NewTask, RowDefaults, new_id, new_ids
-from django_txtasks.per_call import BoundFunction, as_option, check_call, of_call
 from django_txtasks.rules import payload
 
 TASKS_PER_ENCODING = 250

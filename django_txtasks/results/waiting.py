@@ -23,9 +23,10 @@ from django.db import InterfaceError, OperationalError, connections
 from django_txtasks.conf import get_config
 from django_txtasks.database.errors import text_of
 from django_txtasks.exceptions import ResultTimeout, ResultUnavailable, TaskFailed
-from django_txtasks.lifecycle import sessions, standing
-from django_txtasks.lifecycle.standing import End
+from django_txtasks.lifecycle import sessions
 from django_txtasks.models import Outcome
+from django_txtasks.results import standing
+from django_txtasks.results.standing import End
 from django_txtasks.signals.logs import current
 from django_txtasks.signals.outage import Outage
 from django_txtasks.signals.queue import close_connections

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from django_txtasks.database.execute import as_uuid, fetch, is_uuid
 from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.batches import hook_tasks_of
-from django_txtasks.lifecycle.standing import DONE, runs_of
+from django_txtasks.results.standing import DONE, runs_of
 from django_txtasks.wording import counted
 
 TASKS_PER_LOOK = 500

@@ -11,7 +11,7 @@ from typing import Any
 from django.db import transaction
 
 from django_txtasks import signals
-from django_txtasks.lifecycle import lanes
+from django_txtasks.lanes import claiming as lanes
 from django_txtasks.lifecycle.pausing import who_and_why, workers_before
 from django_txtasks.lifecycle.workers import LANES
 from django_txtasks.models import DatabaseNow, Lane

@@ -12,14 +12,14 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.db import transaction
 
-from django_txtasks import open_batches
-from django_txtasks.commit_hints import notify_on_commit
 from django_txtasks.conf import get_config
 from django_txtasks.declarations.declaring import spec_of_hook
 from django_txtasks.declarations.registry import text_of_hooks
 from django_txtasks.enqueueing import warn_if_apart
+from django_txtasks.enqueueing.commit_hints import notify_on_commit
+from django_txtasks.enqueueing.handles import Enqueueable
 from django_txtasks.exceptions import InvalidArguments, InvalidDeclaration, InvalidOption
-from django_txtasks.handles import Enqueueable
+from django_txtasks.lifecycle import open_batches
 from django_txtasks.lifecycle.attempts import Attempt
 from django_txtasks.lifecycle.enqueueing import new_id
 

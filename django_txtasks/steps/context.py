@@ -17,10 +17,11 @@ from django_txtasks.database.transactions import repeated
 from django_txtasks.declarations import registry
 from django_txtasks.declarations.declaring import LONGEST_SPAN, from_now
 from django_txtasks.exceptions import InvalidOption, StepRefused, Suspended, WaitTimedOut
-from django_txtasks.lifecycle import steps, waits
 from django_txtasks.lifecycle.attempts import Attempt
-from django_txtasks.lifecycle.waits import WaitRow
 from django_txtasks.rules import payload
+from django_txtasks.steps import rows as steps
+from django_txtasks.steps import waits
+from django_txtasks.steps.waits import WaitRow
 
 MOST_NAME_CHARACTERS = 100
 

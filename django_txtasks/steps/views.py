@@ -9,7 +9,7 @@ from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods
 
 from django_txtasks.exceptions import InvalidToken
-from django_txtasks.resuming import bring, of_url
+from django_txtasks.steps.resuming import bring, of_url
 
 
 @csrf_exempt  # what allows it is the URL, which nobody else has, and no cookie

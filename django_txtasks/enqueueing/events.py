@@ -11,8 +11,8 @@ from asgiref.sync import sync_to_async
 from django_txtasks.conf import get_config
 from django_txtasks.declarations.registry import Declaration
 from django_txtasks.enqueueing import enqueue_many, warn_caller
+from django_txtasks.enqueueing.handles import Enqueueable, TaskHandle
 from django_txtasks.exceptions import InvalidDeclaration, UnknownEvent
-from django_txtasks.handles import Enqueueable, TaskHandle
 
 F = TypeVar("F", bound=Enqueueable[Any])
 

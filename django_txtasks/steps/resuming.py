@@ -12,12 +12,12 @@ from django.conf import settings
 from django.core.signing import BadSignature, Signer
 from django.urls import reverse
 
-from django_txtasks.commit_hints import notify_on_commit
 from django_txtasks.database.transactions import repeated
+from django_txtasks.enqueueing.commit_hints import notify_on_commit
 from django_txtasks.exceptions import InvalidArguments, InvalidToken
-from django_txtasks.lifecycle import waits
 from django_txtasks.rules import payload
-from django_txtasks.steps import check_name
+from django_txtasks.steps import waits
+from django_txtasks.steps.context import check_name
 
 MOST_URL_BYTES = 500
 """JSON of a value in a URL."""

@@ -21,6 +21,7 @@ from django_txtasks.declarations.declaring import (
     check_unique_key,
 )
 from django_txtasks.declarations.registry import Declaration, TextOfCall
+from django_txtasks.enqueueing.once import OnceKey
 from django_txtasks.exceptions import (
     InvalidArguments,
     InvalidDeclaration,
@@ -28,7 +29,6 @@ from django_txtasks.exceptions import (
     UnknownLane,
 )
 from django_txtasks.lifecycle.enqueueing import Edge, RowDefaults
-from django_txtasks.lifecycle.once import OnceKey
 
 _FIXED_BITS = 0xF << 76 | 0x3 << 62
 _VERSION_5 = 0x5 << 76 | 0x2 << 62

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 from django_txtasks.declarations import registry
 from django_txtasks.exceptions import TxTasksError
-from django_txtasks.lifecycle.fan_out import Unsettled, unsettled
-from django_txtasks.lifecycle.schedules import FOREIGN, Scope, parse_known
-from django_txtasks.lifecycle.standing import DONE, Run, runs_of
 from django_txtasks.models import DatabaseNow, Schedule
+from django_txtasks.results.standing import DONE, Run, runs_of
 from django_txtasks.rules.schedules import ON_TIME, Rule, expected_by, number_of_ticks, ticks_after
+from django_txtasks.schedules.fan_out import Unsettled, unsettled
+from django_txtasks.schedules.ticks import FOREIGN, Scope, parse_known
 
 
 @dataclass(frozen=True)

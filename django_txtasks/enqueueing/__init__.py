@@ -16,18 +16,21 @@ from asgiref.sync import sync_to_async
 from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from django_txtasks import open_batches, signals
-from django_txtasks.calls import (
+from django_txtasks import signals
+from django_txtasks.database.transactions import repeated
+from django_txtasks.enqueueing import once
+from django_txtasks.enqueueing.calls import (
     Call,
     bind,
     read_call,
     to_row,
     to_rows,
 )
-from django_txtasks.commit_hints import notify_on_commit
-from django_txtasks.database.transactions import repeated
-from django_txtasks.handles import Enqueueable, TaskHandle
-from django_txtasks.lifecycle import once
+from django_txtasks.enqueueing.commit_hints import notify_on_commit
+from django_txtasks.enqueueing.handles import Enqueueable, TaskHandle
+from django_txtasks.enqueueing.once import OnceKey
+from django_txtasks.enqueueing.per_call import BoundFunction, of_call
+from django_txtasks.lifecycle import open_batches
 from django_txtasks.lifecycle.enqueueing import (
     Edge,
     NewTask,
@@ -36,8 +39,6 @@ from django_txtasks.lifecycle.enqueueing import (
     insert_and_read,
     insert_as_made,
 )
-from django_txtasks.lifecycle.once import OnceKey
-from django_txtasks.per_call import BoundFunction, of_call
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol
 from asgiref.sync import sync_to_async
 from django.db import transaction
 
-from django_txtasks import waiting
-from django_txtasks.calls import bind
-from django_txtasks.commit_hints import notify_on_commit
 from django_txtasks.conf import get_config
 from django_txtasks.declarations import foreign
+from django_txtasks.enqueueing.calls import bind
+from django_txtasks.enqueueing.commit_hints import notify_on_commit
+from django_txtasks.enqueueing.per_call import static_lane, with_texts
 from django_txtasks.exceptions import InvalidArguments, InvalidOption
-from django_txtasks.per_call import static_lane, with_texts
+from django_txtasks.results import waiting
 
 if TYPE_CHECKING:
-    from django_txtasks.lifecycle.cancelling import CancelResult
     from django_txtasks.progress import Progress
+    from django_txtasks.results.cancelling import CancelResult
 
 P = ParamSpec("P")
 
@@ -153,7 +153,7 @@ def status_of(task_id: uuid.UUID | str, *, using: str = "default") -> str:
     Raises:
         InvalidArguments: that is no id.
     """
-    from django_txtasks.lifecycle.standing import state_of
+    from django_txtasks.results.standing import state_of
 
     return state_of(using, _id_of(task_id, "status_of()"))
 
@@ -193,7 +193,7 @@ def cancel_task(task_id: uuid.UUID | str, *, using: str = "default") -> CancelRe
     Raises:
         InvalidArguments: that is no id.
     """
-    from django_txtasks.lifecycle.cancelling import cancel
+    from django_txtasks.results.cancelling import cancel
 
     wanted = _id_of(task_id, "cancel_task()")
     results, follow_ups = cancel(using, [wanted], keep=get_config().keeps_finished)
@@ -221,7 +221,7 @@ def cancel_tasks(
     Raises:
         NotATask, InvalidOption: before any SQL.
     """
-    from django_txtasks.lifecycle.cancelling import cancel, of_key
+    from django_txtasks.results.cancelling import cancel, of_key
 
     bound = bind(function)
     if not isinstance(unique_key, str):

@@ -1,0 +1,1 @@
+"""Results of tasks: their state, waiting for their end, and their cancelling."""

@@ -1,0 +1,1 @@
+"""Durable steps of a task, and waits for an answer from outside."""
