@@ -382,7 +382,7 @@ def working(
     from django_txtasks.broker.will import LastWillHolder
     from django_txtasks.conf import get_config
     from django_txtasks.worker.hint_inbox import HintInbox
-    from django_txtasks.worker.shutdown import Shutdown
+    from django_txtasks.worker.process.shutdown import Shutdown
     from django_txtasks.worker.worker import Worker
 
     config, inbox, last_will = get_config(), HintInbox(), None

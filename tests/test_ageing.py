@@ -12,8 +12,8 @@ from django_txtasks.exceptions import ConfigError
 from django_txtasks.lifecycle import engines, workers
 from django_txtasks.lifecycle.turn import Capacity, Scan, TurnRequest
 from django_txtasks.models import Task
+from django_txtasks.worker.running.slots import Slots
 from django_txtasks.worker.schedule import Plan
-from django_txtasks.worker.slots import Slots
 from django_txtasks.worker.turn_writer import TurnWriter
 
 pytestmark = pytest.mark.usefixtures("rows")

@@ -33,9 +33,9 @@ from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.models import Batch, FinishedTask, Status, Task
 from django_txtasks.testing import run_due_tasks
 from django_txtasks.testing.threads import worker as real_worker
-from django_txtasks.worker import batch_look
-from django_txtasks.worker.batch_look import BatchLook
-from django_txtasks.worker.outcome_buffer import OutcomeBuffer
+from django_txtasks.worker.looks import batch_look
+from django_txtasks.worker.looks.batch_look import BatchLook
+from django_txtasks.worker.recording.outcome_buffer import OutcomeBuffer
 
 pytestmark = pytest.mark.usefixtures("rows")
 

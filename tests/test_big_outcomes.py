@@ -15,8 +15,8 @@ from django_txtasks.lifecycle import outcomes
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.turn import Capacity
 from django_txtasks.models import FinishedTask, Status, Worker
-from django_txtasks.worker.outcome_buffer import BATCH_BYTES, MAX_FAILED_TURNS
-from django_txtasks.worker.prefetch import CLAIM_TASKS, PrefetchPolicy
+from django_txtasks.worker.recording.outcome_buffer import BATCH_BYTES, MAX_FAILED_TURNS
+from django_txtasks.worker.running.prefetch import CLAIM_TASKS, PrefetchPolicy
 from django_txtasks.worker.schedule import Plan
 from django_txtasks.worker.turn_writer import TurnWriter
 

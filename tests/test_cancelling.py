@@ -399,7 +399,7 @@ def test_what_has_ended_is_forgotten():
 
 
 def test_an_exception_that_comes_when_the_task_has_just_ended_hits_nothing_else():
-    from django_txtasks.worker.limits import Interruption
+    from django_txtasks.worker.running.limits import Interruption
 
     for _ in range(50):
         interruption, ended = Interruption(TaskCancelled), []
@@ -420,7 +420,7 @@ def _interrupted(interruption, ended):
 
 
 def test_nobody_waits_for_a_closed_loop():
-    from django_txtasks.worker.runner import _cancel_in
+    from django_txtasks.worker.running.runner import _cancel_in
 
     loop = asyncio.new_event_loop()
     task = loop.create_future()

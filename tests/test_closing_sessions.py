@@ -12,7 +12,7 @@ from probe.closing.base import DatabaseWrapper
 from django_txtasks import signals
 from django_txtasks.lifecycle import sessions
 from django_txtasks.lifecycle.attempts import Arrow, Ended
-from django_txtasks.worker.slot_threads import Batch, Running, SlotThreads
+from django_txtasks.worker.running.slot_threads import Batch, Running, SlotThreads
 
 pytestmark = pytest.mark.usefixtures("rows")
 

@@ -29,8 +29,8 @@ from django_txtasks.lifecycle.sessions import (
 )
 from django_txtasks.lifecycle.workers import register
 from django_txtasks.models import Status, Task
-from django_txtasks.worker import connections as worker_connections
-from django_txtasks.worker.connections import outlives_the_task
+from django_txtasks.worker.running import connections as worker_connections
+from django_txtasks.worker.running.connections import outlives_the_task
 
 pytestmark = [
     pytest.mark.usefixtures("rows", "quick"),

@@ -17,7 +17,7 @@ from proxy import Proxy
 
 from django_txtasks import enqueue_many
 from django_txtasks.models import Status, Worker
-from django_txtasks.worker.supervisor import Assignment, Supervisor
+from django_txtasks.worker.process.supervisor import Assignment, Supervisor
 
 pytestmark = pytest.mark.usefixtures("rows")
 

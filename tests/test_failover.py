@@ -20,10 +20,10 @@ from django_txtasks.database.errors import ends_session, is_refusal
 from django_txtasks.database.transactions import own_transaction
 from django_txtasks.lifecycle import sessions, workers
 from django_txtasks.models import Status, Worker
-from django_txtasks.worker import probes
 from django_txtasks.worker.hint_inbox import HintInbox
-from django_txtasks.worker.probes import Liveness
-from django_txtasks.worker.shutdown import Shutdown
+from django_txtasks.worker.process import probes
+from django_txtasks.worker.process.probes import Liveness
+from django_txtasks.worker.process.shutdown import Shutdown
 from django_txtasks.worker.worker import Worker as RealWorker
 
 pytestmark = [

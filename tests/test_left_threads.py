@@ -23,7 +23,7 @@ def test_a_thread_that_a_task_has_left_keeps_no_worker_that_is_told_to_stop(proc
 HANGS = """
 import os, time
 from django_txtasks.worker import supervisor
-from django_txtasks.worker.shutdown import Shutdown
+from django_txtasks.worker.process.shutdown import Shutdown
 
 supervisor.PATIENCE_WITH_LOOP = 0.1
 orders, ours = os.pipe()

@@ -21,9 +21,9 @@ from django_txtasks.exceptions import ClaimLost, InvalidDeclaration, InvalidOpti
 from django_txtasks.functions import task
 from django_txtasks.lifecycle import operators, workers
 from django_txtasks.models import FinishedTask, Outcome, Status, Worker
-from django_txtasks.worker import recycling
-from django_txtasks.worker.limits import TimeLimit
-from django_txtasks.worker.recycling import RecyclePolicy, resident_megabytes
+from django_txtasks.worker.process import recycling
+from django_txtasks.worker.process.recycling import RecyclePolicy, resident_megabytes
+from django_txtasks.worker.running.limits import TimeLimit
 
 pytestmark = pytest.mark.usefixtures("rows")
 
@@ -77,7 +77,7 @@ TRACED = """
 import sys, threading, time
 from django_txtasks.exceptions import TimedOut
 from django_txtasks.worker import recycling
-from django_txtasks.worker.limits import TimeLimit
+from django_txtasks.worker.running.limits import TimeLimit
 
 def traced():
     pass
@@ -305,7 +305,7 @@ def test_a_task_can_ask_whether_it_still_holds_its_row(quick):
 
 def test_an_attempt_has_an_id_of_its_own():
     from django_txtasks.lifecycle.attempts import Attempt
-    from django_txtasks.worker.runner import _context
+    from django_txtasks.worker.running.runner import _context
 
     task_id, worker = helpers.uuid.uuid4(), helpers.uuid.uuid4()
     first = _context(Attempt(task_id, 1, worker), "default")

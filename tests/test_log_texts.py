@@ -33,7 +33,7 @@ from django_txtasks.exceptions import ConfigError
 from django_txtasks.management.commands import runcleaner
 from django_txtasks.signals import tracebacks
 from django_txtasks.worker.hint_inbox import HintInbox
-from django_txtasks.worker.shutdown import Shutdown
+from django_txtasks.worker.process.shutdown import Shutdown
 from django_txtasks.worker.worker import End, Worker
 
 pytestmark = pytest.mark.once

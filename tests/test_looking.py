@@ -20,7 +20,7 @@ from django_txtasks.hints.file_events import FileEvents
 from django_txtasks.lifecycle import heads
 from django_txtasks.lifecycle.turn import Capacity, TurnResult
 from django_txtasks.models import Task
-from django_txtasks.worker import glances
+from django_txtasks.worker.looks import glances
 from django_txtasks.worker.schedule import Schedule
 
 pytestmark = pytest.mark.usefixtures("rows")

@@ -16,9 +16,9 @@ from django_txtasks.conf import get_config
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.turn import Capacity
 from django_txtasks.models import Batch, FinishedTask, Status, Task
-from django_txtasks.worker import outcome_buffer, reconciliation
 from django_txtasks.worker.leaving import let_go
-from django_txtasks.worker.outcome_buffer import OutcomeBuffer
+from django_txtasks.worker.recording import outcome_buffer, reconciliation
+from django_txtasks.worker.recording.outcome_buffer import OutcomeBuffer
 from django_txtasks.worker.schedule import Plan
 
 pytestmark = pytest.mark.usefixtures("rows", "often")

@@ -23,7 +23,7 @@ from servers import free_port
 from django_txtasks.inspection.status import snapshot
 from django_txtasks.models import Worker
 from django_txtasks.signals import logs
-from django_txtasks.worker.probes import Liveness, Probes
+from django_txtasks.worker.process.probes import Liveness, Probes
 
 # ---- txtasks_status
 
@@ -271,7 +271,9 @@ def test_what_is_live_and_what_is_ready(monkeypatch):
     liveness = Liveness(timedelta(seconds=15))
     with probed(liveness) as ask:
         assert ask("/live") == (200, "ok")  # it has just begun
-        monkeypatch.setattr("django_txtasks.worker.probes.TURN_TIMEOUT", timedelta(seconds=-1000))
+        monkeypatch.setattr(
+            "django_txtasks.worker.process.probes.TURN_TIMEOUT", timedelta(seconds=-1000)
+        )
         monkeypatch.setattr(liveness, "_lease", -1.0)
         assert ask("/live")[0] == 503
         monkeypatch.undo()

@@ -21,9 +21,9 @@ from django_txtasks.models import Worker as WorkerRow
 from django_txtasks.worker import worker as worker_module
 from django_txtasks.worker.hint_inbox import HintInbox
 from django_txtasks.worker.leaving import let_go
-from django_txtasks.worker.outcome_buffer import BATCH_BYTES
+from django_txtasks.worker.process.shutdown import Shutdown
+from django_txtasks.worker.recording.outcome_buffer import BATCH_BYTES
 from django_txtasks.worker.schedule import Plan
-from django_txtasks.worker.shutdown import Shutdown
 from django_txtasks.worker.turn_writer import TurnWriter
 from django_txtasks.worker.worker import End, Worker
 

@@ -18,8 +18,8 @@ from django.core.management import CommandError, call_command
 from probe import tasks
 from servers import free_port
 
-from django_txtasks.worker import probe_server
-from django_txtasks.worker.probes import Liveness, Probes
+from django_txtasks.worker.process import probe_server
+from django_txtasks.worker.process.probes import Liveness, Probes
 
 LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks /proc")
 

@@ -35,8 +35,8 @@ from django_txtasks.schedules.fan_out import unsettled
 from django_txtasks.schedules.status import status_of_schedules
 from django_txtasks.testing import run_due_tasks
 from django_txtasks.testing.threads import worker as real_worker
-from django_txtasks.worker.limits import TimeLimit
-from django_txtasks.worker.runner import Runner
+from django_txtasks.worker.running.limits import TimeLimit
+from django_txtasks.worker.running.runner import Runner
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
 HOUR = timedelta(hours=1)

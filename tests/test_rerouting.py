@@ -12,7 +12,7 @@ from django_txtasks.declarations import registry
 from django_txtasks.enqueueing.commit_hints import hooks_in
 from django_txtasks.lifecycle import workers
 from django_txtasks.models import Task, Worker
-from django_txtasks.worker.rerouting import Rerouting
+from django_txtasks.worker.looks.rerouting import Rerouting
 
 pytestmark = pytest.mark.usefixtures("rows")
 NEVER = 600  # a poll interval that no test lives to see: what runs was told by a hint

@@ -30,7 +30,8 @@ from django_txtasks.lifecycle.turn import (
 )
 from django_txtasks.models import FinishedTask, Status, Task
 from django_txtasks.worker.hint_inbox import HintInbox
-from django_txtasks.worker.prefetch import (
+from django_txtasks.worker.process.shutdown import Shutdown
+from django_txtasks.worker.running.prefetch import (
     AHEAD_SECONDS,
     BATCH_SECONDS,
     CLAIM_TASKS,
@@ -39,9 +40,8 @@ from django_txtasks.worker.prefetch import (
     TINY_SECONDS,
     PrefetchPolicy,
 )
+from django_txtasks.worker.running.slots import LONGEST_WAIT_SECONDS, STALL_SECONDS, Slots
 from django_txtasks.worker.schedule import Plan, Schedule
-from django_txtasks.worker.shutdown import Shutdown
-from django_txtasks.worker.slots import LONGEST_WAIT_SECONDS, STALL_SECONDS, Slots
 from django_txtasks.worker.turn_writer import TurnWriter
 from django_txtasks.worker.worker import Worker as Loop
 
@@ -122,7 +122,7 @@ def behind(door, one):
 def slow_is_short(monkeypatch):
     """A task that writes one row is short on a machine without time for it, too."""
     for name in ("TINY_SECONDS", "SHORT_SECONDS", "AHEAD_SECONDS"):
-        monkeypatch.setattr(f"django_txtasks.worker.prefetch.{name}", 60)
+        monkeypatch.setattr(f"django_txtasks.worker.running.prefetch.{name}", 60)
 
 
 def ids(attempts):
@@ -255,7 +255,7 @@ def test_a_run_is_no_longer_than_a_moment_and_what_is_not_tiny_is_alone():
 
 @pytest.mark.usefixtures("slow_is_short")
 def test_short_tasks_are_claimed_by_the_hundred_and_each_runs_once(monkeypatch):
-    monkeypatch.setattr("django_txtasks.worker.slots.STALL_SECONDS", 60)
+    monkeypatch.setattr("django_txtasks.worker.running.slots.STALL_SECONDS", 60)
     enqueue_many((tasks.quick, (f"{number}",)) for number in range(900))
     claimed = []
 

@@ -11,7 +11,7 @@ from probe.models import Run
 
 from django_txtasks import checks
 from django_txtasks.lifecycle import sessions as lifecycle_sessions
-from django_txtasks.worker import connections as slot_connections
+from django_txtasks.worker.running import connections as slot_connections
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
 on_postgres = pytest.mark.skipif(connection.vendor != "postgresql", reason="what PostgreSQL has")

@@ -10,7 +10,7 @@ import helpers
 import pytest
 
 from django_txtasks.models import Worker
-from django_txtasks.worker.supervisor import PIPE, Assignment, Supervisor
+from django_txtasks.worker.process.supervisor import PIPE, Assignment, Supervisor
 
 
 def children(pid):

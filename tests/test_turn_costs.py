@@ -17,8 +17,8 @@ from django_txtasks.lifecycle import engines, workers
 from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.turn import Capacity, Scan, TurnRequest
 from django_txtasks.models import Status, Worker
-from django_txtasks.worker.limits import NO_LIMIT
-from django_txtasks.worker.runner import Runner
+from django_txtasks.worker.running.limits import NO_LIMIT
+from django_txtasks.worker.running.runner import Runner
 from django_txtasks.worker.schedule import Plan
 from django_txtasks.worker.turn_writer import TurnWriter
 

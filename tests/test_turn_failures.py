@@ -26,8 +26,8 @@ from django_txtasks.lifecycle.engines import portable
 from django_txtasks.lifecycle.turn import Bucket, Capacity, Scan, TurnRequest, TurnResult
 from django_txtasks.models import FinishedTask, Status, Task, Worker
 from django_txtasks.signals import outage
+from django_txtasks.worker.running.slots import Slots
 from django_txtasks.worker.schedule import Plan, Schedule
-from django_txtasks.worker.slots import Slots
 from django_txtasks.worker.sweep import PART_LIMIT_SECONDS, Size, Sweep
 from django_txtasks.worker.turn_writer import TurnWriter
 

@@ -19,8 +19,8 @@ from django_txtasks.database.transactions import own_transaction
 from django_txtasks.lifecycle import statements, upcoming
 from django_txtasks.models import FinishedTask, PausedQueue, Task
 from django_txtasks.worker import scan_cursor
-from django_txtasks.worker import upcoming as looks
-from django_txtasks.worker.upcoming import UpcomingLook
+from django_txtasks.worker.looks import upcoming as looks
+from django_txtasks.worker.looks.upcoming import UpcomingLook
 
 pytestmark = pytest.mark.usefixtures("rows")
 

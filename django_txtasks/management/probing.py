@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from django.core.management.base import CommandError
 
-from django_txtasks.worker.probes import Liveness, LivenessOfAll, Probes
+from django_txtasks.worker.process.probes import Liveness, LivenessOfAll, Probes
 
 MAX_DIGITS = 10
 """Digits of an option. Python refuses to read a number of more than 4,300 digits."""

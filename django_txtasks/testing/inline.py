@@ -25,9 +25,9 @@ from django_txtasks.signals import attempt_starting
 from django_txtasks.testing.clock import clock_of
 from django_txtasks.testing.passing_time import PassingTime
 from django_txtasks.wording import counted
-from django_txtasks.worker.limits import TimeLimit
-from django_txtasks.worker.outcome_buffer import emit
-from django_txtasks.worker.runner import call_of, failed, finished
+from django_txtasks.worker.recording.outcome_buffer import emit
+from django_txtasks.worker.running.limits import TimeLimit
+from django_txtasks.worker.running.runner import call_of, failed, finished
 
 MAX_SECONDS = 1e9
 

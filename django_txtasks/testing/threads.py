@@ -19,7 +19,7 @@ from django_txtasks.lifecycle.brake import brakes
 from django_txtasks.lifecycle.turn import Subscription
 from django_txtasks.models import Status, Task
 from django_txtasks.worker.hint_inbox import HintInbox
-from django_txtasks.worker.shutdown import Shutdown
+from django_txtasks.worker.process.shutdown import Shutdown
 from django_txtasks.worker.worker import Worker
 
 POLL = timedelta(milliseconds=50)

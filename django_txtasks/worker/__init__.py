@@ -1,9 +1,8 @@
 """One worker process.
 
-* ``worker``: the loop; each turn is one transaction
-* ``slots``: the threads that run tasks
-* ``runner``: one attempt
-* ``inbox``: what an idle worker waits on
-* ``timers``: the near future
-* ``supervisor``: the process that starts workers and starts them again
+* ``worker``: the loop; ``turns``: each turn is one transaction
+* ``running``: the threads that run tasks, and what an attempt may leave there
+* ``recording``: what becomes of attempts, on its way into the database
+* ``looks``: what the loop looks for besides claims
+* ``process``: the supervisor, which starts worker processes and starts them again
 """

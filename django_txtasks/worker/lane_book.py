@@ -24,7 +24,7 @@ from django_txtasks.lanes.claiming import (
 )
 from django_txtasks.lifecycle.lane_buckets import LOOK_SECONDS
 from django_txtasks.lifecycle.turn import Subscription, TurnResult
-from django_txtasks.worker.limits import NEVER
+from django_txtasks.worker.running.limits import NEVER
 
 MOST_KNOWN = 100_000
 """Lanes that are kept in mind; where there are more, looking finds them again."""

@@ -16,8 +16,8 @@ from django_txtasks.lifecycle import cleaning, sessions, workers
 from django_txtasks.lifecycle.attempts import Counted, Ended
 from django_txtasks.lifecycle.cleaning import Orphan
 from django_txtasks.rules.retry import backoff
-from django_txtasks.worker.outcome_buffer import Key, emit
-from django_txtasks.worker.reconciliation import give_back, holder_of
+from django_txtasks.worker.recording.outcome_buffer import Key, emit
+from django_txtasks.worker.recording.reconciliation import give_back, holder_of
 from django_txtasks.worker.turn_writer import TurnWriter
 
 Left = list[tuple[Orphan, Ended]]

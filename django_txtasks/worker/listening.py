@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from django_txtasks.worker.hint_inbox import HintInbox
-from django_txtasks.worker.limits import NEVER
+from django_txtasks.worker.running.limits import NEVER
 
 LISTEN_WHEN_FULL_SECONDS = 0.05
 """Seconds that a full worker in which nothing ends goes on listening; then others get the hints."""

@@ -12,7 +12,7 @@ from django_txtasks.lifecycle.engines.portable import KEY_SECONDS
 from django_txtasks.lifecycle.turn import Capacity, TurnResult
 from django_txtasks.rules.retry import jitter
 from django_txtasks.worker.back_off import BackOff, Kind
-from django_txtasks.worker.limits import NEVER
+from django_txtasks.worker.running.limits import NEVER
 from django_txtasks.worker.sweep import TURN_SECONDS
 from django_txtasks.worker.timers import Timers
 

@@ -29,9 +29,9 @@ from django_txtasks.lanes.claiming import LanesRequest
 from django_txtasks.lifecycle import engines, sessions
 from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.turn import Capacity, Scan, Subscription, TurnRequest, TurnResult
-from django_txtasks.worker.cleaner_check import CleanerCheck
-from django_txtasks.worker.outcome_buffer import Key, OutcomeBuffer
-from django_txtasks.worker.reconciliation import Reconciliation
+from django_txtasks.worker.looks.cleaner_check import CleanerCheck
+from django_txtasks.worker.recording.outcome_buffer import Key, OutcomeBuffer
+from django_txtasks.worker.recording.reconciliation import Reconciliation
 from django_txtasks.worker.registration import DeclaredLost, LastWillHolder, Registration
 from django_txtasks.worker.scan_cursor import ScanCursor
 from django_txtasks.worker.schedule import Plan

@@ -20,20 +20,20 @@ from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle.attempts import Attempt
 from django_txtasks.lifecycle.turn import Capacity, Subscription
 from django_txtasks.signals.outage import Outage
-from django_txtasks.worker.batch_look import BatchLook
-from django_txtasks.worker.cancelling import CancelLook
-from django_txtasks.worker.glances import Glances
 from django_txtasks.worker.hint_inbox import HintInbox
 from django_txtasks.worker.lane_book import LaneBook
-from django_txtasks.worker.limits import NEVER
-from django_txtasks.worker.probes import Liveness
-from django_txtasks.worker.progress import ProgressWriter
+from django_txtasks.worker.looks.batch_look import BatchLook
+from django_txtasks.worker.looks.cancelling import CancelLook
+from django_txtasks.worker.looks.glances import Glances
+from django_txtasks.worker.looks.progress import ProgressWriter
+from django_txtasks.worker.looks.rerouting import Rerouting
+from django_txtasks.worker.looks.upcoming import UpcomingLook
+from django_txtasks.worker.process.probes import Liveness
+from django_txtasks.worker.process.shutdown import Shutdown
 from django_txtasks.worker.registration import DeclaredLost
-from django_txtasks.worker.rerouting import Rerouting
+from django_txtasks.worker.running.limits import NEVER
 from django_txtasks.worker.schedule import Schedule
-from django_txtasks.worker.shutdown import Shutdown
 from django_txtasks.worker.turn_writer import TurnWriter
-from django_txtasks.worker.upcoming import UpcomingLook
 from django_txtasks.worker.workload import Workload
 
 HAND_OVER_SECONDS = 0.0001

@@ -17,21 +17,21 @@ from django_txtasks.cancel_requests import CancelRequests
 from django_txtasks.conf import Config
 from django_txtasks.lifecycle.turn import Subscription
 from django_txtasks.progress import ProgressNotes
-from django_txtasks.worker.awaited_sessions import tell_long_waits
-from django_txtasks.worker.cancelling import CancelLook
 from django_txtasks.worker.hint_inbox import HintInbox
 from django_txtasks.worker.leaving import let_go
-from django_txtasks.worker.limits import NEVER
 from django_txtasks.worker.listening import Listening
-from django_txtasks.worker.outcome_buffer import key
-from django_txtasks.worker.probes import Liveness
-from django_txtasks.worker.progress import ProgressWriter
-from django_txtasks.worker.recycling import RecyclePolicy
+from django_txtasks.worker.looks.cancelling import CancelLook
+from django_txtasks.worker.looks.progress import ProgressWriter
+from django_txtasks.worker.process.probes import Liveness
+from django_txtasks.worker.process.recycling import RecyclePolicy
+from django_txtasks.worker.process.shutdown import Shutdown
+from django_txtasks.worker.recording.outcome_buffer import key
 from django_txtasks.worker.registration import LastWillHolder
-from django_txtasks.worker.runner import Runner, failed
-from django_txtasks.worker.shutdown import Shutdown
-from django_txtasks.worker.slot_sessions import SlotSessions
-from django_txtasks.worker.stuck import StuckTasks
+from django_txtasks.worker.running.awaited_sessions import tell_long_waits
+from django_txtasks.worker.running.limits import NEVER
+from django_txtasks.worker.running.runner import Runner, failed
+from django_txtasks.worker.running.slot_sessions import SlotSessions
+from django_txtasks.worker.running.stuck import StuckTasks
 from django_txtasks.worker.turn_writer import TurnWriter
 from django_txtasks.worker.turns import Turns
 from django_txtasks.worker.workload import Workload

@@ -18,7 +18,7 @@ from django.db import DatabaseError, connections, transaction
 from django.utils import timezone, translation
 
 from django_txtasks import Retry, task
-from django_txtasks.worker import supervisor
+from django_txtasks.worker.process import supervisor
 from probe.models import Run
 
 tenant = ContextVar("tenant", default="nobody")

@@ -34,8 +34,8 @@ from django_txtasks.management.console import (
 )
 from django_txtasks.management.probing import liveness_at, probe_options, probes_at
 from django_txtasks.wakeup import WakeEvent
-from django_txtasks.worker.probes import Liveness, LivenessOfAll
-from django_txtasks.worker.shutdown import Shutdown
+from django_txtasks.worker.process.probes import Liveness, LivenessOfAll
+from django_txtasks.worker.process.shutdown import Shutdown
 
 STOP_TIMEOUT_SECONDS = 10.0
 """Seconds that a pass has for its end when the command is told to stop."""

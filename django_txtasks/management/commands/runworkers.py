@@ -31,10 +31,10 @@ from django_txtasks.management.console import (
 )
 from django_txtasks.management.probing import liveness_at, positive, probe_options, probes_at
 from django_txtasks.worker.hint_inbox import HintInbox
-from django_txtasks.worker.probes import Liveness
-from django_txtasks.worker.recycling import EXIT_CODE, RecyclePolicy
-from django_txtasks.worker.shutdown import Shutdown
-from django_txtasks.worker.supervisor import (
+from django_txtasks.worker.process.probes import Liveness
+from django_txtasks.worker.process.recycling import EXIT_CODE, RecyclePolicy
+from django_txtasks.worker.process.shutdown import Shutdown
+from django_txtasks.worker.process.supervisor import (
     Assignment,
     Forked,
     Supervisor,

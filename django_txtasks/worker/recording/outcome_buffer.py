@@ -13,7 +13,7 @@ from django_txtasks.conf import Config
 from django_txtasks.database.errors import message_of
 from django_txtasks.lifecycle import outcomes
 from django_txtasks.lifecycle.attempts import Arrow, Ended
-from django_txtasks.worker import recording
+from django_txtasks.worker.recording import recording
 
 Key = tuple[uuid.UUID, int]
 

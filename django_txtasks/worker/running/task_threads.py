@@ -99,7 +99,7 @@ def watch() -> None:
         start(self)
 
     threading.Thread.start = noting  # type: ignore[method-assign]
-    connection_created.connect(_opened, dispatch_uid="django_txtasks.worker.task_threads")
+    connection_created.connect(_opened, dispatch_uid="django_txtasks.worker.running.task_threads")
 
 
 def end_of(task_id: Any, number: int) -> None:

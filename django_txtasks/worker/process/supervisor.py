@@ -24,9 +24,9 @@ from django.utils.autoreload import iter_all_python_module_files
 from django_txtasks import signals
 from django_txtasks.rules.retry import backoff
 from django_txtasks.wakeup import WakeEvent
-from django_txtasks.worker.forking import ForkedProcess, can_fork, fork
-from django_txtasks.worker.recycling import EXIT_CODE
-from django_txtasks.worker.shutdown import Shutdown
+from django_txtasks.worker.process.forking import ForkedProcess, can_fork, fork
+from django_txtasks.worker.process.recycling import EXIT_CODE
+from django_txtasks.worker.process.shutdown import Shutdown
 
 PIPE = "TXTASKS_SUPERVISOR_FD"
 LOOP_END_SECONDS = 10.0

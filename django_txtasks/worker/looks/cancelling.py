@@ -7,8 +7,8 @@ import uuid
 
 from django_txtasks.cancel_requests import CancelRequests
 from django_txtasks.results.cancelling import asked_to_stop
-from django_txtasks.worker.limits import NEVER
-from django_txtasks.worker.slots import Slots
+from django_txtasks.worker.running.limits import NEVER
+from django_txtasks.worker.running.slots import Slots
 
 LOOK_SECONDS = 1.0
 """Seconds between two looks. What takes less than that is not looked for at all."""

@@ -45,22 +45,22 @@ from django_txtasks.rules.retry import backoff, is_last, seconds_from
 from django_txtasks.signals import attempt_starting, tracebacks
 from django_txtasks.signals.logs import current
 from django_txtasks.wording import counted
-from django_txtasks.worker import task_threads
-from django_txtasks.worker.attempt_context import context_of_attempt
-from django_txtasks.worker.connections import (
+from django_txtasks.worker.running import task_threads
+from django_txtasks.worker.running.attempt_context import context_of_attempt
+from django_txtasks.worker.running.connections import (
     NoSession,
     after_attempt,
     before_attempt,
     have_session,
     note_states,
 )
-from django_txtasks.worker.forked_task import (
+from django_txtasks.worker.running.forked_task import (
     await_in_this_process,
     call_in_this_process,
     end_child,
     forks_of_process,
 )
-from django_txtasks.worker.limits import Interruption, TimeLimit
+from django_txtasks.worker.running.limits import Interruption, TimeLimit
 
 NOT_COMMITTED = (
     "The task function had returned, and the transaction could not be committed, so all of it is undone. Look for "

@@ -10,9 +10,9 @@ from collections.abc import Set as AbstractSet
 from itertools import islice
 
 from django_txtasks.lifecycle.attempts import Attempt, Ended
-from django_txtasks.worker.in_hand import InHand, Key
-from django_txtasks.worker.limits import NEVER, NO_LIMIT, TimeLimit
-from django_txtasks.worker.slot_threads import Batch, Running, SlotThreads
+from django_txtasks.worker.running.in_hand import InHand, Key
+from django_txtasks.worker.running.limits import NEVER, NO_LIMIT, TimeLimit
+from django_txtasks.worker.running.slot_threads import Batch, Running, SlotThreads
 
 STALL_SECONDS = 0.15
 """Seconds that the tasks of a batch wait for one of them, or for any slot, before they are released."""

@@ -16,11 +16,11 @@ from django_txtasks.database.errors import text_of
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.signals import tracebacks
 from django_txtasks.signals.queue import close_connections
-from django_txtasks.worker import task_threads
-from django_txtasks.worker.connections import close_old
-from django_txtasks.worker.forked_task import watch_forks
-from django_txtasks.worker.limits import TimeLimit
-from django_txtasks.worker.runner import describe
+from django_txtasks.worker.running import task_threads
+from django_txtasks.worker.running.connections import close_old
+from django_txtasks.worker.running.forked_task import watch_forks
+from django_txtasks.worker.running.limits import TimeLimit
+from django_txtasks.worker.running.runner import describe
 
 CLOSE_AGAIN_SECONDS = 60.0
 """Seconds until an idle thread looks again at a session that could not be closed."""

@@ -10,8 +10,8 @@ from django_txtasks.enqueueing.commit_hints import notify_on_commit
 from django_txtasks.lifecycle import batches
 from django_txtasks.lifecycle.follow_ups import FollowUps
 from django_txtasks.models import Status
-from django_txtasks.worker.limits import NEVER
-from django_txtasks.worker.outcome_buffer import OutcomeBuffer
+from django_txtasks.worker.recording.outcome_buffer import OutcomeBuffer
+from django_txtasks.worker.running.limits import NEVER
 
 PAUSE_SECONDS = 0.02
 """Seconds between two looks, however many members end."""

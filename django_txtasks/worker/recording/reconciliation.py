@@ -17,7 +17,7 @@ from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import claims, cleaning, outcomes, workers
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.cleaning import Holder, Orphan, Recovered
-from django_txtasks.worker.outcome_buffer import Key, OutcomeBuffer, key
+from django_txtasks.worker.recording.outcome_buffer import Key, OutcomeBuffer, key
 
 LOCKED_SECONDS = 1.0
 """Seconds until the next comparison, where somebody has locked a claim that is to be given back."""

@@ -6,9 +6,9 @@ import time
 import uuid
 
 from django_txtasks import signals
-from django_txtasks.worker.limits import NEVER
-from django_txtasks.worker.slot_threads import Running
-from django_txtasks.worker.slots import Slots
+from django_txtasks.worker.running.limits import NEVER
+from django_txtasks.worker.running.slot_threads import Running
+from django_txtasks.worker.running.slots import Slots
 
 
 class StuckTasks:

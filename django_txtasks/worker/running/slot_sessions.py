@@ -10,8 +10,8 @@ from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.turn import Capacity
 from django_txtasks.rules.retry import backoff
 from django_txtasks.signals.outage import Outage
-from django_txtasks.worker.connections import NoSession
-from django_txtasks.worker.limits import NEVER
+from django_txtasks.worker.running.connections import NoSession
+from django_txtasks.worker.running.limits import NEVER
 
 SHORTEST_PAUSE = timedelta(seconds=0.25)
 LONGEST_PAUSE = timedelta(seconds=5)

@@ -7,7 +7,7 @@ import uuid
 
 from django_txtasks.lifecycle import workers
 from django_txtasks.progress import ProgressNotes
-from django_txtasks.worker.limits import NEVER
+from django_txtasks.worker.running.limits import NEVER
 
 WRITE_SECONDS = 1.0
 

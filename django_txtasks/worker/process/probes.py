@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
-from django_txtasks.worker.probe_server import ProbeServer
+from django_txtasks.worker.process.probe_server import ProbeServer
 
 TOUCH_SECONDS = 1.0
 """Seconds between two touches of the file."""

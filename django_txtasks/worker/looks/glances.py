@@ -12,7 +12,7 @@ from django.db import DatabaseError
 from django_txtasks.database.errors import TookTooLong, is_timeout
 from django_txtasks.lifecycle.heads import Heads
 from django_txtasks.lifecycle.turn import Subscription
-from django_txtasks.worker.limits import NEVER
+from django_txtasks.worker.running.limits import NEVER
 
 EVERY_SECONDS = 0.04
 FOR_SECONDS = 5.0

@@ -12,7 +12,7 @@ from django_txtasks.database.errors import message_of
 from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import outcomes
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
-from django_txtasks.worker.runner import describe
+from django_txtasks.worker.running.runner import describe
 
 
 def record_one(alias: str, one: Ended, config: Config) -> outcomes.Recorded | None:

@@ -30,9 +30,9 @@ from django_txtasks.database.transactions import begin_along
 from django_txtasks.lifecycle.sessions import close as _close
 from django_txtasks.lifecycle.sessions import end_of_age as _end_of
 from django_txtasks.lifecycle.sessions import is_pooled
-from django_txtasks.worker.awaited_sessions import awaiting
-from django_txtasks.worker.session_statements import outlives_the_task, text_of_statement
-from django_txtasks.worker.wrapper_state import WrapperState
+from django_txtasks.worker.running.awaited_sessions import awaiting
+from django_txtasks.worker.running.session_statements import outlives_the_task, text_of_statement
+from django_txtasks.worker.running.wrapper_state import WrapperState
 
 FRESH_SECONDS = 0.1
 """Seconds for which a connection counts as usable after a task that ended well."""
@@ -286,4 +286,4 @@ def _opened(connection: BaseDatabaseWrapper, **_: Any) -> None:
     _thread.note(connection.alias)
 
 
-connection_created.connect(_opened, dispatch_uid="django_txtasks.worker.connections")
+connection_created.connect(_opened, dispatch_uid="django_txtasks.worker.running.connections")

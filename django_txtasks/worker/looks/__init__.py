@@ -1,0 +1,1 @@
+"""Looks of the worker's loop besides claiming: cancels, batches, progress, what comes next."""

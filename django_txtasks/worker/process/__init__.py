@@ -1,0 +1,1 @@
+"""The processes of ``runworkers``: supervisor, forks, recycling, shutdown and probes."""

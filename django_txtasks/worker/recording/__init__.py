@@ -1,0 +1,1 @@
+"""What becomes of attempts on its way into the database."""
