@@ -50,8 +50,8 @@ from django_txtasks import checks, signals, task
 from django_txtasks.backends import backend
 from django_txtasks.broker.topology import hint_queue
 from django_txtasks.conf import Config, DeadNotices
-from django_txtasks.declaring import OF_USING
-from django_txtasks.lane_rules import parse_rules
+from django_txtasks.declarations.declaring import OF_USING
+from django_txtasks.rules.lanes import parse_rules
 
 pytestmark = pytest.mark.once
 

@@ -259,7 +259,7 @@ _HINTED = f""",
     hinted AS ({_CHOOSE_HINTED})"""
 # As in ``Capacity.admit``: what is short may wait for a slot, each other one has to find one, and none overtakes
 # one that finds none. Rows with a unique key are left to ``portable``, which merges them, and those of lanes to
-# ``lifecycle.lanes``.
+# ``lanes.claiming``.
 _CLAIM = f""",
     fitting AS (
         SELECT id, place,
