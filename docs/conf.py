@@ -3,12 +3,14 @@
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import django
 
 import django_txtasks
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "testproject"))
+DOCS = Path(__file__).parent
+sys.path[:0] = [str(DOCS), str(DOCS.parent / "testproject")]
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "settings")
 django.setup()  # the reference reads docstrings of modules that have models
 
@@ -37,3 +39,16 @@ autodoc_typehints_format = "short"
 
 html_theme = "furo"
 html_title = f"django-txtasks {release}"
+
+
+def write_llms_txt(app: Any, exception: Exception | None) -> None:
+    """Write ``llms.txt`` beside the pages, when all of them are there."""
+    from llms import llms_txt
+
+    if exception is None and app.builder.format == "html":
+        (Path(app.outdir) / "llms.txt").write_text(llms_txt(DOCS))
+
+
+def setup(app: Any) -> None:
+    """Called by Sphinx."""
+    app.connect("build-finished", write_llms_txt)

@@ -18,11 +18,13 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "django_txtasks"
 SDIST = {
+    ".github",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "LICENSE",
     "PKG-INFO",
     "README.md",
+    "SECURITY.md",
     "benchmarks",
     "compose.yaml",
     "deploy",

@@ -21,6 +21,7 @@ from __future__ import annotations
 import argparse
 import ast
 import dataclasses
+import importlib.util
 import inspect
 import itertools
 import json
@@ -793,12 +794,52 @@ def test_every_row_of_what_happens_when_names_a_test_that_is_there():
             assert f"\ndef {name}(" in code, f"{name} is not in {path}: {row}"
 
 
+# ---- for the forge and for assistants
+
+
+def test_llms_txt_has_a_line_for_every_page():
+    spec = importlib.util.spec_from_file_location("llms", ROOT / "docs/llms.py")
+    llms = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(llms)
+    lines = llms.llms_txt(ROOT / "docs").splitlines()
+    said = {}
+    for line in lines:
+        if line.startswith("- "):
+            title, link, summary = re.fullmatch(r"- \[(.+?)\]\((.+?)\): (.+)", line).groups()
+            said[re.sub(r"^_sources/|\.md\.txt$|\.html$", "", link)] = title, summary
+    pages = {str(page.relative_to(ROOT / "docs").with_suffix("")) for page in PAGES[1:]}
+    assert set(said) == pages - {"index"}
+    assert all(len(summary) > 20 for _, summary in said.values())
+    assert "](" not in "".join(summary for _, summary in said.values())
+
+
+def test_the_forge_runs_the_environments_of_tox():
+    listed = (ROOT / "tox.ini").read_text().split("env_list =\n")[1].split("\nskip")[0].split("\n")
+    wanted = set()
+    for line in map(str.strip, listed):
+        pythons = re.fullmatch(r"py\{([\d, ]+)\}(-\w+)", line)
+        wanted |= {f"py{one}{pythons[2]}" for one in pythons[1].split(", ")} if pythons else {line}
+    jobs = (ROOT / ".github/workflows/ci.yml").read_text()
+    assert set(re.findall(r"\{ env: ([\w-]+),", jobs)) == wanted
+
+
+@pytest.mark.parametrize(
+    "command", ["txtasks_status --json", "txtasks_audit", "txtasks_explain ID"]
+)
+def test_the_issue_template_asks_for_commands_that_are_there(command):
+    assert f"python manage.py {command}`" in (ROOT / ".github/ISSUE_TEMPLATE/bug.yml").read_text()
+    name, *arguments = command.replace("ID", str(uuid.uuid4())).split()
+    load_command_class("django_txtasks", name).create_parser("manage.py", name).parse_args(
+        arguments
+    )
+
+
 # ---- links
 
 
 @pytest.mark.parametrize(
     "page",
-    [*PAGES, ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"],
+    [*PAGES, *(ROOT / f"{name}.md" for name in ("CHANGELOG", "CONTRIBUTING", "SECURITY"))],
     ids=lambda page: page.name,
 )
 def test_links_lead_somewhere(page):
