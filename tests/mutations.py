@@ -80,7 +80,7 @@ MUTANTS = [
            "test_committing_along.py"),
     Mutant("what a session was told to forget is not asked of it", "worker/running/connections.py",
            {"prepared.forget(connection.connection)": "pass"}, "test_committing_along.py"),
-    Mutant("a turn waits for no task that takes long", "worker/gathering.py",
+    Mutant("a turn waits for no task that takes long", "worker/running/prefetch.py",
            {"return now - SOON_TASKS * task_seconds, latest": "return 0.0, latest"}, "test_loop_cost.py"),
     Mutant("fence of a batch of outcomes", "lifecycle/outcomes.py",
            {"recorded.done if fence in held": "recorded.done if fence[0] in {one[0] for one in held}"},

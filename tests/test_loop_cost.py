@@ -13,9 +13,8 @@ from test_runs import attempt, slots_of
 
 from django_txtasks import enqueue_many, worker
 from django_txtasks.models import Status
-from django_txtasks.worker import gathering
-from django_txtasks.worker.gathering import LONGEST_SECONDS, GatherPolicy
 from django_txtasks.worker.running import prefetch
+from django_txtasks.worker.running.prefetch import LONGEST_GATHER_SECONDS, GatherPolicy
 from django_txtasks.worker.running.slots import Slots
 from django_txtasks.worker.turn_writer import TurnWriter
 
@@ -175,7 +174,7 @@ def claims(monkeypatch):
 def test_in_a_backlog_a_turn_waits_for_all_slots_whose_tasks_are_short(monkeypatch, claims):
     """However long that is here."""
     monkeypatch.setattr(GatherPolicy, "seconds", _ten_minutes)
-    monkeypatch.setattr(gathering, "SOON_TASKS", 1e6)
+    monkeypatch.setattr(prefetch, "SOON_TASKS", 1e6)
     monkeypatch.setattr(prefetch, "SHORT_SECONDS", 60.0)  # also where a busy machine is slow
     enqueue_many([(tasks.note, (f"n{number}",)) for number in range(80)])
     call_command("runworkers", batch=True, threads=8)
@@ -212,7 +211,7 @@ def test_a_free_slot_waits_no_longer_than_a_turn_takes_or_a_task_or_four_millise
     assert [policy.seconds(one) for one in (0.0, 0.001, 0.05)] == [0, 0.001, 0.002]
     for _ in range(100):
         policy.turn_took(1.0)
-    assert policy.seconds(0.05) == LONGEST_SECONDS
+    assert policy.seconds(0.05) == LONGEST_GATHER_SECONDS
 
 
 @pytest.mark.once

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection
 from typing import Protocol
 
 from django_txtasks.wakeup import WakeEvent
+from django_txtasks.worker.running.limits import NEVER
 
 
 class Hint(Protocol):
@@ -39,6 +40,8 @@ class HintSource(Protocol):
 
 SCANS_PER_OVERFLOW = 2
 """Scans that follow an overflow hint. Before the last one it can be released: the first may fill the worker."""
+LISTEN_WHEN_FULL_SECONDS = 0.05
+"""Seconds that a full worker in which nothing ends goes on listening; then others get the hints."""
 
 
 class HintInbox:
@@ -114,3 +117,29 @@ class HintInbox:
         last, self._last = self._last, {}
         for hint in last.values():
             how(hint)
+
+
+class Listening:
+    """Times are those of ``time.monotonic()``."""
+
+    def __init__(self, inbox: HintInbox) -> None:
+        self._inbox = inbox
+        self._full_since: float | None = None
+
+    def moved(self) -> None:
+        """Note that a task has ended: the hinted tasks begin in a moment."""
+        self._full_since = None
+
+    def update(self, now: float, *, has_room: bool) -> float:
+        """Listen, or leave hints to others; return when to decide again."""
+        if has_room:
+            self._full_since = None
+            self._inbox.listen(True)
+            return NEVER
+        self._full_since = self._full_since or now
+        end = self._full_since + LISTEN_WHEN_FULL_SECONDS
+        if now < end:
+            return end
+        self._inbox.listen(False)
+        self._inbox.release()
+        return NEVER

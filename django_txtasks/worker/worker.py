@@ -17,9 +17,8 @@ from django_txtasks.cancel_requests import CancelRequests
 from django_txtasks.conf import Config
 from django_txtasks.lifecycle.turn import Subscription
 from django_txtasks.progress import ProgressNotes
-from django_txtasks.worker.hint_inbox import HintInbox
+from django_txtasks.worker.hint_inbox import HintInbox, Listening
 from django_txtasks.worker.leaving import let_go
-from django_txtasks.worker.listening import Listening
 from django_txtasks.worker.looks.cancelling import CancelLook
 from django_txtasks.worker.looks.progress import ProgressWriter
 from django_txtasks.worker.process.probes import Liveness

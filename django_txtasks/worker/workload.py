@@ -8,11 +8,10 @@ from collections.abc import Callable
 
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.turn import Capacity, TurnResult
-from django_txtasks.worker.gathering import GatherPolicy
 from django_txtasks.worker.process.recycling import RecyclePolicy
 from django_txtasks.worker.recording.outcome_buffer import OutcomeBuffer
 from django_txtasks.worker.running.limits import TimeLimit
-from django_txtasks.worker.running.prefetch import PrefetchPolicy
+from django_txtasks.worker.running.prefetch import GatherPolicy, PrefetchPolicy
 from django_txtasks.worker.running.slot_sessions import SlotSessions
 from django_txtasks.worker.running.slots import Slots
 

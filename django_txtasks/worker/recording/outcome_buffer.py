@@ -8,12 +8,15 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from django.db import DatabaseError, InterfaceError, OperationalError, transaction
+
 from django_txtasks import signals
 from django_txtasks.conf import Config
 from django_txtasks.database.errors import message_of
+from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import outcomes
-from django_txtasks.lifecycle.attempts import Arrow, Ended
-from django_txtasks.worker.recording import recording
+from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
+from django_txtasks.worker.running.runner import describe
 
 Key = tuple[uuid.UUID, int]
 
@@ -101,14 +104,14 @@ class OutcomeBuffer:
         recorded = outcomes.Recorded()
         if self.one_by_one:
             for one in waiting:
-                written = recording.record_one(self.alias, one, self.config)
+                written = _record_one(self.alias, one, self.config)
                 if written is None:
                     self._refused_now.append(one)
                 else:
                     recorded += written
         else:
             recorded += outcomes.record(self.alias, waiting, config=self.config)
-        recording.look_again(self.alias, recorded, me)
+        _look_again(self.alias, recorded, me)
         return recorded
 
     def committed(
@@ -175,7 +178,7 @@ class OutcomeBuffer:
         self._failures, self.most = 0, 1
         signals.outcome_refused.emit(**one.attempt.facts, error=message_of(error))
         if too_much and one.arrow is not Arrow.BURY:
-            self.waiting.insert(0, recording.unrecorded(one, error))
+            self.waiting.insert(0, _unrecorded(one, error))
         else:
             self._put_aside([one])
         return True
@@ -215,3 +218,58 @@ def emit(one: Ended) -> None:
 def key(one: Ended) -> Key:
     """Return what a row says of the attempt that holds it, beside its worker."""
     return one.attempt.task_id, one.attempt.number
+
+
+def _record_one(alias: str, one: Ended, config: Config) -> outcomes.Recorded | None:
+    """Record one outcome, in the open transaction: what the database refuses leaves the task dead.
+
+    Returns:
+        None: it has refused even that.
+    """
+    refused = one
+    for _ in range(2):
+        try:
+            with transaction.atomic(using=alias):
+                return outcomes.record(alias, [refused], config=config)
+        except (OperationalError, InterfaceError):
+            raise
+        except ClaimLost:
+            return outcomes.Recorded(lost=[one])
+        except DatabaseError as error:
+            signals.outcome_refused.emit(**one.attempt.facts, error=message_of(error))
+            refused = _unrecorded(one, error)
+    return None
+
+
+def _look_again(alias: str, recorded: outcomes.Recorded, me: uuid.UUID) -> None:
+    """Tell those that finished by a COMMIT whose answer was lost from those that finished too late."""
+    for one in list(recorded.lost):
+        if outcomes.finished_by(alias, one.attempt):
+            recorded.lost.remove(one)
+            recorded.done.append(one._replace(arrow=Arrow.FINISH))
+        elif one.arrow is Arrow.FINISH and one.attempt.worker != me:
+            _note_late_finish(alias, one.attempt)
+
+
+def _note_late_finish(alias: str, attempt: Attempt) -> None:
+    """Note a late finish beside the task, unless the database refuses: that must not cost the turn."""
+    try:
+        with transaction.atomic(using=alias):
+            outcomes.note_late_finish(alias, attempt)
+    except (OperationalError, InterfaceError):
+        raise
+    except DatabaseError as error:
+        signals.outcome_refused.emit(**attempt.facts, error=message_of(error))
+
+
+def _unrecorded(one: Ended, error: Exception) -> Ended:
+    """Return what is recorded instead of an outcome that the database refuses: the task is dead, and why."""
+    if one.arrow is Arrow.FINISH:
+        what = f"The task has ended well, but its result ({len(one.result or ''):,} bytes of JSON)"
+    else:
+        what = f"This attempt's {one.arrow.value} ({one.error.get('type')})"
+    entry = describe(error)
+    entry["message"] = (
+        f"{what} could not be recorded: {message_of(error)}. Reviving the task runs it again."
+    )
+    return Ended(attempt=one.attempt, arrow=Arrow.BURY, error=entry)

@@ -1,4 +1,4 @@
-"""The number of tasks that are worth claiming ahead, by how long they have been taking here."""
+"""Two decisions from how long tasks have been taking here: how many to claim ahead, and how long to gather."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from django_txtasks.lifecycle.attempts import Attempt
 SHORT_SECONDS = 0.1
 """Seconds: what usually takes less may be claimed before a slot is free for it."""
 AHEAD_SECONDS = 0.15
+"""Seconds of work that may be claimed ahead: long enough for a turn, too short to be missed elsewhere."""
 BESIDE_LANES_SECONDS = 0.01
 """Seconds of work that a slot may have before it while tasks of lanes wait for one, too."""
-"""Seconds of work that may be claimed ahead: long enough for a turn, too short to be missed elsewhere."""
 BATCH_SECONDS = 0.02
 """Seconds of work that one slot is handed at once."""
 TINY_SECONDS = 0.005
@@ -22,6 +22,12 @@ CLAIM_BYTES = 4 * 1024 * 1024
 """Bytes of arguments that are claimed ahead at once, about: 500 tasks may have 250 MB of them."""
 FIRST_TASKS = 16
 """Tasks that are claimed ahead at first; then twice as many as the last claim has shown to be short."""
+LONGEST_GATHER_SECONDS = 0.004
+"""Seconds that a free slot waits for others, at most."""
+NEAR_WAITS = 3
+"""A task whose usual end is farther away than so many waits is not waited for."""
+SOON_TASKS = 2.0
+"""Slots whose tasks have taken longer than so many short ones are not waited for: who knows when they end."""
 
 
 class PrefetchPolicy:
@@ -106,3 +112,27 @@ class PrefetchPolicy:
         is_big = size > CLAIM_BYTES // CLAIM_TASKS
         fit = CLAIM_BYTES * len(claimed) // size if is_big else CLAIM_TASKS
         self._width = max(1, min(CLAIM_TASKS, fit, max(FIRST_TASKS, 2 * short))) if short else 1
+
+
+class GatherPolicy:
+    """Decides how long a free slot waits for others, by how long turns and short tasks have been taking here.
+
+    No longer than a turn takes: a slot that becomes free after a turn has begun waits as long for its end.
+    """
+
+    def __init__(self) -> None:
+        self._turn_seconds = 0.0  # a moving average; zero = there was none
+
+    def turn_took(self, seconds: float) -> None:
+        """Update the average: a turn that claimed something took so long."""
+        before = self._turn_seconds or seconds
+        self._turn_seconds = before + (seconds - before) * 0.1
+
+    def seconds(self, task_seconds: float) -> float:
+        """Return how long a free slot may wait, where a short task takes so long; zero = none is known."""
+        return min(task_seconds, self._turn_seconds, LONGEST_GATHER_SECONDS)
+
+    def begun_between(self, task_seconds: float, now: float) -> tuple[float, float]:
+        """Return when the tasks have begun that are waited for, by the clock of ``now``."""
+        latest = now - task_seconds + NEAR_WAITS * self.seconds(task_seconds)
+        return now - SOON_TASKS * task_seconds, latest
