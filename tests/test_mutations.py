@@ -1,4 +1,7 @@
-"""The list of guards follows the code: what it takes out is there, once."""
+"""The list of guards follows the code: what it takes out is there, once, and so are the tests that notice."""
+
+import ast
+import functools
 
 import mutations
 import pytest
@@ -6,8 +9,18 @@ import pytest
 pytestmark = pytest.mark.once
 
 
+@functools.cache
+def functions(file):
+    """Return the names of the functions of a test file."""
+    tree = ast.parse((mutations.ROOT / file).read_text())
+    return {one.name for one in ast.walk(tree) if isinstance(one, ast.FunctionDef)}
+
+
 @pytest.mark.parametrize("mutant", mutations.MUTANTS, ids=lambda mutant: mutant.guard)
 def test_a_guard_is_found_once_and_its_tests_are_there(mutant):
     source = (mutations.ROOT / "django_txtasks" / mutant.file).read_text()
     assert mutations.mutated(source, mutant) != source
-    assert all((mutations.ROOT / file).exists() for file in mutations.files(mutant))
+    for test in mutations.tests_of(mutant):
+        file, _, name = test.partition("::")
+        assert functions(file)
+        assert not name or name in functions(file), test
