@@ -38,7 +38,7 @@ from django_txtasks.enqueueing import batches, handles
 from django_txtasks.enqueueing.batches import BatchHandle
 from django_txtasks.enqueueing.per_call import BoundFunction
 from django_txtasks.exceptions import ClaimLost, InvalidDeclaration, TaskCancelled
-from django_txtasks.lifecycle import claims
+from django_txtasks.lifecycle import attempts
 from django_txtasks.lifecycle.attempts import Attempt
 from django_txtasks.progress import ProgressNotes, checked
 
@@ -129,12 +129,12 @@ class TaskContext:
             ClaimLost: the worker was declared lost, and the task may be running elsewhere. Let it pass.
             TaskCancelled: somebody has cancelled the task. Let it pass, too.
         """
-        standing = claims.standing_of(self._alias, self._claim)
-        if standing is claims.Standing.LOST:
+        standing = attempts.standing_of(self._alias, self._claim)
+        if standing is attempts.Standing.LOST:
             raise ClaimLost(
                 f"attempt {self.attempt} no longer holds task {self.task_id}: its worker was declared lost"
             )
-        if standing is claims.Standing.ASKED_TO_STOP:
+        if standing is attempts.Standing.ASKED_TO_STOP:
             raise TaskCancelled(f"attempt {self.attempt} of task {self.task_id} was asked to stop")
 
     def batch(self) -> AbstractContextManager[BatchHandle]:

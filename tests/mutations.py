@@ -206,7 +206,7 @@ MUTANTS = [
     Mutant("recover is fenced by what was seen", "lifecycle/cleaning.py",
            {"    _lock(alias, attempt)\n    free = ":
             "    _lock(alias, attempt)\n"
-            "    for _, number, worker in claims.locked(alias, [attempt.task_id]):\n"
+            "    for _, number, worker in attempts.locked(alias, [attempt.task_id]):\n"
             "        attempt = attempt._replace(number=number, worker=worker)\n"
             "    free = "}, "test_lifecycle.py", BOTH),
     Mutant("recover takes lost workers' claims only", "lifecycle/statements.py",
@@ -424,7 +424,7 @@ MUTANTS = [
            "test_lost_ends.py"),
     Mutant("what is remembered is bounded", "worker/recording/outcome_buffer.py",
            {"if len(self.lately) > MAX_REMEMBERED:": "if False:"}, "test_lost_ends.py"),
-    Mutant("a turn waits for nobody who has locked what it never began", "lifecycle/claims.py",
+    Mutant("a turn waits for nobody who has locked what it never began", "lifecycle/attempts.py",
            {"statements.LOCK_CLAIMED": "statements.SEE_CLAIMED"}, "test_lost_ends.py", BOTH),
     Mutant("nor for who has locked what it has ended", "lifecycle/cleaning.py",
            {"        _lock(alias, orphan.attempt)\n": ""}, "test_lost_ends.py", BOTH),

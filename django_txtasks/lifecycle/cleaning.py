@@ -34,7 +34,7 @@ from django_txtasks.exceptions import (
     WorkerStopped,
     class_path,
 )
-from django_txtasks.lifecycle import batches, claims, statements
+from django_txtasks.lifecycle import attempts, batches, statements
 from django_txtasks.lifecycle.attempts import (
     MAX_ERRORS,
     Arrow,
@@ -350,7 +350,7 @@ def _lock(alias: str, attempt: Attempt) -> None:
     Raises:
         ClaimLost: somebody else has locked the row, or the row is not claimed any more.
     """
-    if not claims.locked(alias, [attempt.task_id]):
+    if not attempts.locked(alias, [attempt.task_id]):
         raise ClaimLost(f"task {attempt.task_id} is locked or no longer claimed")
 
 

@@ -1,20 +1,24 @@
-"""The heads of what is due: the tasks that have waited longest, a few of each priority. Reads no backlog."""
+"""The heads of what is due: the priorities of a queue, and in each the tasks that have waited longest.
+
+Reads no backlog: one probe of an index for each priority, and the first rows behind it.
+"""
 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from itertools import islice
+from typing import Any
 
 from django.db import connections
 
 from django_txtasks.conf import get_config
-from django_txtasks.database.execute import as_uuid
+from django_txtasks.database.execute import as_uuid, fetch
 from django_txtasks.database.time_limits import within_together
 from django_txtasks.database.transactions import own_transaction
 from django_txtasks.lifecycle import lane_buckets, statements
 from django_txtasks.lifecycle.pausing import paused_queues
-from django_txtasks.lifecycle.priorities import pending_priorities
 from django_txtasks.lifecycle.turn import Subscription
 
 ROWS_PER_PRIORITY = 100
@@ -74,3 +78,32 @@ def _due(subscription: Subscription) -> tuple[list[uuid.UUID], bool]:
         ours = [one for one in buckets if one.wait <= 0 and one.queue_name in queues]
         found += [as_uuid(one.first_id) for one in ours[:MAX_LANES]]
     return found, is_full
+
+
+def pending_priorities(
+    alias: str, queue: str, look: Callable[..., list[tuple[Any, ...]]] = fetch
+) -> Iterator[int]:
+    """Yield the priorities of a queue's pending tasks, highest first.
+
+    On MariaDB it looks for the next one when that is asked for, elsewhere for all of them at once.
+
+    Args:
+        look: runs a statement, called as ``execute.fetch`` is.
+    """
+    found = _one_by_one if connections[alias].vendor == "mysql" else _at_once
+    return found(alias, queue, look)
+
+
+def _at_once(alias: str, queue: str, look: Callable[..., list[tuple[Any, ...]]]) -> Iterator[int]:
+    rows = look(alias, statements.PENDING_PRIORITIES, queue=queue)
+    return (priority for (priority,) in rows if isinstance(priority, int))  # SQLite takes any text
+
+
+def _one_by_one(
+    alias: str, queue: str, look: Callable[..., list[tuple[Any, ...]]]
+) -> Iterator[int]:
+    ((priority,),) = look(alias, statements.HIGHEST_PRIORITY, queue=queue)
+    while priority is not None:
+        yield priority
+        sql = statements.NEXT_PRIORITY
+        ((priority,),) = look(alias, sql, queue=queue, priority=priority)

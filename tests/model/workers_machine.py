@@ -22,8 +22,8 @@ from hypothesis.stateful import (
 from probe import tasks as functions
 
 from django_txtasks.exceptions import ClaimLost
-from django_txtasks.lifecycle import claims, workers
-from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
+from django_txtasks.lifecycle import workers
+from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended, claims_of
 from model.package import ALIAS, LATER, Package, RolledBack
 from model.tables import Row, Tables, WorkerRow
 
@@ -238,7 +238,7 @@ class CallersAndWorkers(RuleBasedStateMachine):
     @rule(place=places)
     def reconcile(self, place):
         worker = self.processes[place]
-        there = claims.claims_of(ALIAS, worker)
+        there = claims_of(ALIAS, worker)
         assert there == self.tables.claims_of(worker)
         for task_id, number in there - self.known:
             attempt = Attempt(task_id, number, worker, "", "", "", "", 0, 0, 0, [])

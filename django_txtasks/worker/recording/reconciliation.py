@@ -14,7 +14,7 @@ from django.db import DatabaseError, InterfaceError, OperationalError, transacti
 from django_txtasks import signals
 from django_txtasks.enqueueing.commit_hints import notify_on_commit
 from django_txtasks.exceptions import ClaimLost
-from django_txtasks.lifecycle import claims, cleaning, outcomes, workers
+from django_txtasks.lifecycle import attempts, cleaning, outcomes, workers
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.cleaning import Holder, Orphan, Recovered
 from django_txtasks.worker.recording.outcome_buffer import Key, OutcomeBuffer, key
@@ -54,7 +54,7 @@ class Reconciliation:
         self._buffer.try_refused_again()
         began = time.monotonic()
         self._next = began + self._interval
-        there = claims.claims_of(self._alias, worker)
+        there = attempts.claims_of(self._alias, worker)
         self.seconds = time.monotonic() - began
         unknown = there - running - self._buffer.keys()
         if unknown:
@@ -94,7 +94,7 @@ class Reconciliation:
 
     def _release(self, worker: uuid.UUID, unknown: set[Key]) -> int:
         """Release claims that this worker has never begun; return how many."""
-        locked = claims.locked(self._alias, [task_id for task_id, _ in unknown])
+        locked = attempts.locked(self._alias, [task_id for task_id, _ in unknown])
         mine = sorted(one for one in locked if one[:2] in unknown and one[2] == worker)
         for fence in mine:
             outcomes.move(self._alias, Ended(attempt=Attempt(*fence), arrow=Arrow.RELEASE))
