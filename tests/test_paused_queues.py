@@ -251,9 +251,9 @@ def test_the_audit_says_that_it_is_paused_and_not_that_workers_are_slow(txtasks)
 def test_workers_of_this_release_say_that_they_know_of_it():
     worker = register("mail")
     assert Worker.objects.get(pk=worker).protocol == workers.PROTOCOL
-    assert not pausing.workers_that_ignore_it("default")
+    assert not workers.workers_that_ignore_pauses("default")
     Worker.objects.update(protocol=0)
-    assert len(pausing.workers_that_ignore_it("default")) == 1
+    assert len(workers.workers_that_ignore_pauses("default")) == 1
 
 
 def test_the_command_pauses_lists_and_resumes(capsys):

@@ -15,7 +15,7 @@ from django.utils.translation import gettext_lazy as _
 from django_txtasks.admin import shown
 from django_txtasks.admin.pages import Pages
 from django_txtasks.conf import get_config
-from django_txtasks.lifecycle import pausing
+from django_txtasks.lifecycle import pausing, workers
 from django_txtasks.models import DatabaseNow, PausedQueue
 
 
@@ -66,7 +66,7 @@ class PausedQueueAdmin(Pages):
         """Pause it, and tell of workers that will not obey."""
         alias = router.db_for_write(PausedQueue)
         pausing.pause(alias, obj.pk, by=request.user.get_username(), reason=obj.reason)
-        if old := pausing.workers_that_ignore_it(alias):
+        if old := workers.workers_that_ignore_pauses(alias):
             text = _("Workers of an older release go on with it until they are replaced: %s")
             self.message_user(request, text % ", ".join(old), messages.WARNING)
 

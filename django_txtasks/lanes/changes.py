@@ -12,8 +12,8 @@ from django.db import transaction
 
 from django_txtasks import signals
 from django_txtasks.lanes import claiming as lanes
-from django_txtasks.lifecycle.pausing import who_and_why, workers_before
-from django_txtasks.lifecycle.workers import LANES
+from django_txtasks.lifecycle.pausing import who_and_why
+from django_txtasks.lifecycle.workers import LANES, workers_before
 from django_txtasks.models import DatabaseNow, Lane
 from django_txtasks.rules.lanes import KEYS, parse_value
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 from django_txtasks import signals
 from django_txtasks.database.execute import fetch_column
 from django_txtasks.lifecycle import statements
-from django_txtasks.lifecycle.workers import PAUSES
-from django_txtasks.models import DatabaseNow, Lane, PausedQueue, Worker
+from django_txtasks.models import Lane, PausedQueue
 
 
 def paused_queues(alias: str) -> set[str]:
@@ -46,15 +45,3 @@ def who_and_why(model: type[PausedQueue | Lane], by: str, reason: str) -> dict[s
         "paused_by": by[: columns.get_field("paused_by").max_length],
         "reason": reason[: columns.get_field("reason").max_length],
     }
-
-
-def workers_that_ignore_it(alias: str) -> list[str]:
-    """Return living workers of an older release, which claim from paused queues, as people call them."""
-    return workers_before(alias, PAUSES)
-
-
-def workers_before(alias: str, protocol: int) -> list[str]:
-    """Return living workers of releases that do not know this yet: see ``workers.PROTOCOL``."""
-    living = Worker.objects.using(alias).filter(lost=False, protocol__lt=protocol)
-    seen = living.annotate(now=DatabaseNow())
-    return [str(one) for one in seen if not one.is_silent(one.now)]

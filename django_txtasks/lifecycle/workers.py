@@ -16,7 +16,7 @@ from django_txtasks.database import processes
 from django_txtasks.database.execute import execute, fetch
 from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.sessions import session_of_thread
-from django_txtasks.models import Task, Worker
+from django_txtasks.models import DatabaseNow, Task, Worker
 from django_txtasks.progress import Progress, read_progress
 
 PAUSES, LANES = 1, 2
@@ -151,6 +151,18 @@ def forget_ended(alias: str, age: timedelta) -> int:
 def give_up(alias: str, worker: uuid.UUID) -> None:
     """Declare oneself lost: a worker that must stop now leaves its claims to the cleaner."""
     execute(alias, statements.MARK_LOST, worker=worker)
+
+
+def workers_that_ignore_pauses(alias: str) -> list[str]:
+    """Return the living workers of an older release that claims from paused queues, as text for people."""
+    return workers_before(alias, PAUSES)
+
+
+def workers_before(alias: str, protocol: int) -> list[str]:
+    """Return the living workers whose protocol is older than this one (see ``PROTOCOL``), as text for people."""
+    living = Worker.objects.using(alias).filter(lost=False, protocol__lt=protocol)
+    seen = living.annotate(now=DatabaseNow())
+    return [str(one) for one in seen if not one.is_silent(one.now)]
 
 
 def texts(value: Any) -> set[str]:

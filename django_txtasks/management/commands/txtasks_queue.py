@@ -8,7 +8,7 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from django_txtasks.conf import get_config
-from django_txtasks.lifecycle import pausing
+from django_txtasks.lifecycle import pausing, workers
 from django_txtasks.management.console import DatabaseCommand, user_of_process
 from django_txtasks.models import PausedQueue
 from django_txtasks.wording import time_text
@@ -52,7 +52,7 @@ class Command(DatabaseCommand):
         for queue in queues:
             is_new = pausing.pause(alias, queue, by=user_of_process(), reason=reason)
             self.show(f"{queue}: {'paused' if is_new else 'was paused already'}")
-        if old := pausing.workers_that_ignore_it(alias):
+        if old := workers.workers_that_ignore_pauses(alias):
             self.warn(
                 f"Workers of an older release go on with it until they are replaced: {', '.join(old)}"
             )
