@@ -1,13 +1,13 @@
-"""The admin's pages: tasks, finished tasks and workers to look at, and a person's arrows to take.
+"""Admin pages: lists of tasks, finished tasks, workers and their settings, and the actions of a person.
 
-Nothing here writes a task: each action calls ``lifecycle.operators``, which checks under a lock what
-state the row is in.
+Nothing here writes a task. Each action calls ``lifecycle.operators``, which locks the row and checks its
+state.
 
-* ``lists``, ``cleaners``, ``queues``, ``lanes``, ``schedules``, ``batches``: the models' pages
-* ``pages``: what they have in common
+* ``lists``, ``cleaners``, ``queues``, ``lanes``, ``schedules``, ``batches``: one module for each model
+* ``pages``: base classes of the pages
 * ``actions``: revive, discard, hold, resume, cancel, run now
-* ``filters``, ``columns``: what is asked of the database
-* ``shown``: how foreign values look on a page
+* ``filters``, ``columns``: filters of the lists, and JSON columns
+* ``shown``: formatting of foreign values
 """
 
 from django_txtasks.admin import batches, cleaners, lanes, lists, queues, schedules

@@ -1,4 +1,4 @@
-"""A person's arrows as admin actions, each with its own permission; ``operators`` takes them."""
+"""Admin actions that change a task's state, each with its own permission; ``operators`` makes the change."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ ROWS_PER_CHUNK = 500
 
 @dataclass(frozen=True, kw_only=True)
 class Act:
-    """One arrow as a person sees it.
+    """One state change as a person sees it.
 
     Attributes:
-        take: moves the rows of these ids that are in the state, and says which.
-        state: from which the arrow starts.
+        take: moves the tasks with these ids if they are in ``state``; returns those it moved.
+        state: the state in which a task must be.
         button: its name on the page of one task.
-        log: what the admin's history says.
-        done, left: messages for ``n`` tasks.
-        barred: the same for tasks that were compensated, if the arrow is not for them.
-        asks: what a person confirms first, where nothing takes the arrow back.
-        hint: whether workers should get a hint for the moved rows.
-        ends: whether the rows leave the live table.
+        log: the line in the admin's history.
+        done, left: messages about ``n`` tasks that moved, or did not.
+        barred: message about ``n`` compensated tasks; None if the action is allowed for them.
+        asks: question to confirm, for an action that cannot be undone.
+        hint: True if workers get a hint for the moved tasks.
+        ends: True if the tasks leave the live table.
     """
 
     take: Callable[[str, list[uuid.UUID]], operators.Moved]
@@ -142,7 +142,7 @@ ACTS = {
 
 
 class TaskActions(Base):
-    """The actions of the task list. A user sees and may send those he has the permission for."""
+    """The actions of the task list. A user sees and may use those for which they have the permission."""
 
     actions = tuple(ACTS)
     is_id: Callable[[str], bool]
@@ -154,37 +154,37 @@ class TaskActions(Base):
 
     @admin.action(permissions=["hold"], description=_("Hold selected tasks (pending)"))
     def hold(self, request: HttpRequest, queryset: Tasks) -> None:
-        """Move PENDING -> HELD."""
+        """Hold pending tasks: PENDING -> HELD."""
         self._act(request, queryset, ACTS["hold"])
 
     @admin.action(permissions=["resume"], description=_("Resume selected tasks (held)"))
     def resume(self, request: HttpRequest, queryset: Tasks) -> None:
-        """HELD -> PENDING."""
+        """Let held tasks run again: HELD -> PENDING."""
         self._act(request, queryset, ACTS["resume"])
 
     @admin.action(permissions=["cancel"], description=_("Cancel selected tasks (pending)"))
     def cancel(self, request: HttpRequest, queryset: Tasks) -> HttpResponse | None:
-        """Move PENDING -> finished as cancelled."""
+        """Cancel pending tasks: PENDING -> finished as cancelled."""
         return self._act_if_confirmed(request, queryset, "cancel")
 
     @admin.action(
         permissions=["ask_to_stop"], description=_("Ask selected tasks to stop (claimed)")
     )
     def ask_to_stop(self, request: HttpRequest, queryset: Tasks) -> HttpResponse | None:
-        """Ask what is CLAIMED to stop."""
+        """Ask claimed tasks to stop."""
         return self._act_if_confirmed(request, queryset, "ask_to_stop")
 
     @admin.action(permissions=["revive"], description=_("Revive selected tasks (dead)"))
     def revive(self, request: HttpRequest, queryset: Tasks) -> None:
-        """DEAD -> PENDING."""
+        """Let dead tasks run again: DEAD -> PENDING."""
         self._act(request, queryset, ACTS["revive"])
 
     @admin.action(permissions=["discard"], description=_("Discard selected tasks (dead)"))
     def discard(self, request: HttpRequest, queryset: Tasks) -> HttpResponse | None:
-        """DEAD -> finished as discarded."""
+        """Discard dead tasks: DEAD -> finished as discarded."""
         return self._act_if_confirmed(request, queryset, "discard")
 
-    # Django asks these for the permissions that the actions name.
+    # Django calls these methods for the permissions that the actions name.
     def has_run_now_permission(self, request: HttpRequest) -> bool:
         return may(request, "run_now")
 
@@ -209,7 +209,7 @@ class TaskActions(Base):
     def _act_if_confirmed(
         self, request: HttpRequest, queryset: Tasks, name: str
     ) -> HttpResponse | None:
-        """Ask first, on a page whose form sends the same action once more; then permissions are asked anew."""
+        """Ask for confirmation on a page that sends the same action again; permissions are checked again then."""
         act = ACTS[name]
         if "confirmed" in request.POST:
             self._act(request, queryset, act)
@@ -239,13 +239,13 @@ class TaskActions(Base):
 
 
 def may(request: HttpRequest, name: str) -> bool:
-    """Say whether the user has the permission of this action."""
+    """Return True if the user has the permission for this action."""
     return request.user.has_perm(f"txtasks.{name}_task")
 
 
 @dataclass
 class Taken:
-    """Counts of an action: tasks that were chosen, that have moved, and that never can."""
+    """Counts of one action: tasks chosen, tasks moved, and compensated tasks that may not be moved."""
 
     chosen: int = 0
     moved: int = 0
@@ -253,15 +253,15 @@ class Taken:
 
 
 def take(request: HttpRequest, queryset: Tasks, act: Act) -> Taken:
-    """Take the arrow. Each chunk commits by itself, together with its lines of history."""
-    alias = queryset.select_for_update().db  # where rows are written, even if pages read a replica
+    """Change the state of the chosen tasks. Each chunk commits separately, together with its history entries."""
+    alias = queryset.select_for_update().db  # the primary, even if pages read a replica
     taken = Taken()
     for names in _chunks(queryset.using(alias)):
         taken.chosen += len(names)
         taken.moved += _take_chunk(request, alias, act, names)
         if act.barred:
             taken.barred += Task.objects.using(alias).compensated().filter(pk__in=names).count()
-    # A task that has left the list since the page was made was chosen all the same.
+    # Count also the chosen tasks that have left the list since the page was loaded.
     taken.chosen = max(taken.chosen, len(set(request.POST.getlist(ACTION_CHECKBOX_NAME))))
     return taken
 
@@ -276,7 +276,9 @@ def _take_chunk(request: HttpRequest, alias: str, act: Act, names: dict[uuid.UUI
 
 
 def _chunks(queryset: Tasks) -> Iterator[dict[uuid.UUID, str]]:
-    """Read the chosen tasks' names by key, so that rows that leave the set shift nothing."""
+    """Read the chosen tasks in pages, in the order of their keys, so that rows that leave the set shift
+    nothing.
+    """
     rows = _first(queryset)
     while rows:
         yield {as_uuid(task_id): name for task_id, name in rows}
@@ -290,7 +292,7 @@ def _first(queryset: Tasks) -> list[tuple[Any, str]]:
 
 
 def _log(request: HttpRequest, act: Act, names: dict[uuid.UUID, str]) -> None:
-    """Write a line of the admin's history for each task, under the model that has its page."""
+    """Write an entry of the admin's history for each task, under the model whose page shows the task now."""
     model = FinishedTask if act.ends and _keeps() else Task
     flag = DELETION if act.ends and not _keeps() else CHANGE
     tasks = [model(id=task_id, task_name=name) for task_id, name in names.items()]

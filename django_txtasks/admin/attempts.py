@@ -1,4 +1,4 @@
-"""The attempts of a task: what its row has of them, and where their workers were."""
+"""The attempts of a task, from its row, and the hosts of their workers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django_txtasks.models import EndedWorker, Worker
 
 
 def attempts_of(task: Any, errors: str | None) -> list[ShownAttempt]:
-    """Return the attempts of a row that left an error, and its last one, the newest first.
+    """Return the attempts that left an error, and the last attempt, newest first.
 
     Args:
         errors: the row's JSON, as text.
@@ -45,7 +45,7 @@ def _entries(errors: str | None) -> list[Any]:
 
 
 def _names(alias: str, ids: set[uuid.UUID | None]) -> dict[uuid.UUID | None, str]:
-    """Return host and process of these workers, dead or alive, as far as they are known."""
+    """Return host and process of these workers, living or ended; workers without a row are left out."""
     wanted = [one for one in ids if one is not None][: 2 * MAX_ERRORS]
     names: dict[uuid.UUID | None, str] = {}
     for model in (EndedWorker, Worker):

@@ -1,4 +1,4 @@
-"""The page of batches: what has become of their members."""
+"""The admin page of batches and their members."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from django_txtasks.lifecycle import batches
 from django_txtasks.models import Batch, FinishedTask, Task
 
 MOST_MEMBERS = 50
-"""Members of a kind that the page of a batch names."""
+"""Highest number of members of one kind that a batch's page lists."""
 
 
 @admin.register(Batch)
 class BatchAdmin(ReadOnly):
-    """Batches, the newest first."""
+    """Batches, newest first."""
 
     ordering = ("-pk",)
     json_columns = ("hooks", "hook_tasks")
@@ -36,7 +36,7 @@ class BatchAdmin(ReadOnly):
 
     @admin.display(description=_("state"))
     def state(self, batch: Any) -> str:
-        """Show whether it goes on, and how it has ended."""
+        """Show whether the batch is still open, and whether a member failed."""
         if batch.finished_at is None:
             return shown.badge("claimed", _("goes on"))
         if batch.failed:
@@ -45,14 +45,14 @@ class BatchAdmin(ReadOnly):
 
     @admin.display(description=_("opened by the task"))
     def opener(self, batch: Any) -> str:
-        """Show the task that opened the batch; without a link once that task has no row."""
+        """Show the task that opened the batch; without a link if it has no row."""
         if batch.opened_by is None:
             return shown.EMPTY
         return task_link(self.admin_site, batch._state.db, batch.opened_by)
 
     @admin.display(description=_("hooks"))
     def hook_names(self, batch: Any) -> str:
-        """Show the hooks and, once the batch has ended, the tasks that they have become."""
+        """Show the hooks and, once the batch has ended, the tasks that they enqueued."""
         tasks = batches.hook_tasks_of(batch.texts.get("hook_tasks"))
         links = format_html_join(
             "",
@@ -80,7 +80,7 @@ class BatchAdmin(ReadOnly):
 
     @admin.display(description=_("failed"))
     def failed_members(self, batch: Any) -> str:
-        """Show those that are dead, and those that ended in another way without success."""
+        """Show members that are dead, or that ended without success."""
         alias = batch._state.db
         dead = _waiting(batch).filter(status="dead")
         ended = FinishedTask.objects.using(alias).filter(batch=batch.pk, outcome__in=batches.FAILED)
@@ -113,13 +113,13 @@ class BatchAdmin(ReadOnly):
 
 
 def _waiting(batch: Any) -> Any:
-    """Return the live members that are not claimed, as an index has them."""
+    """Return the live members that are not claimed; an index covers them."""
     rows = Task.objects.using(batch._state.db).filter(batch=batch.pk)
     return rows.exclude(status="claimed")
 
 
 def _some(rows: Any) -> list[tuple[Any, str]]:
-    """Return id and name of some of them, as an index finds them."""
+    """Return id and name of some rows, in the order of the index."""
     return list(rows.order_by().values_list("pk", "task_name")[: MOST_MEMBERS + 1])
 
 

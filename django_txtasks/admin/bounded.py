@@ -1,7 +1,8 @@
-"""Lists that read at most ``MAX_ROWS`` rows, whatever the table holds and whatever is filtered or searched.
+"""Lists that read at most ``MAX_ROWS`` rows, whatever the table's size, filters or search text.
 
-Each list chooses an index to follow, takes the first rows of it, and filters, counts and sorts these alone. That
-holds by the shape of the statement, ``FROM (SELECT … ORDER BY <index> LIMIT n)``, not by a planner's statistics.
+Each list takes the first rows of one index, and filters, counts and sorts only these. The shape of the
+statement guarantees this (``FROM (SELECT … ORDER BY <index> LIMIT n)``); it does not depend on the
+planner's statistics.
 """
 
 from __future__ import annotations
@@ -30,22 +31,22 @@ if TYPE_CHECKING:
     from django.utils.functional import _StrOrPromise
 
 MAX_ROWS = 10_000
-"""Rows that one list looks at."""
+"""Highest number of rows that one list reads."""
 STATEMENT_TIMEOUT = timedelta(seconds=20)
 
 
 @dataclass(frozen=True)
 class ReadOrder:
-    """The entries of one index, from one end of it.
+    """An index, and the direction in which a list reads it.
 
     Attributes:
-        index: its name; PRIMARY = that of the primary key.
-        order: its columns as ORDER BY names them, without those of one value (MariaDB would sort then).
-        where: which rows are in it, as a condition in SQL, without parameters.
-        queue: only rows of this queue, and of this lane: the index begins with ``(status, lane, queue_name)``.
-        lane: only rows of this lane; empty = in none.
-        note: which rows come first, for people.
-        list_order: order of the list, if it is not that of the index.
+        index: its name; PRIMARY is the primary key's.
+        order: its columns for ORDER BY, without columns that have one value (MariaDB would sort otherwise).
+        where: the index's condition in SQL, without parameters.
+        queue: only rows of this queue and lane: the index begins with ``(status, lane, queue_name)``.
+        lane: only rows of this lane; empty = rows without a lane.
+        note: which rows are read first, for people.
+        list_order: order of the list, if it differs from the index.
     """
 
     index: str
@@ -76,8 +77,9 @@ class ReadOrder:
         parts += [f"{name} = %s" for name in prefix]
         params += prefix.values()
         if prefix and vendor == "postgresql":
-            # It leaves ``status = 'pending'`` out of the look-up in an index whose condition says the same, and
-            # would then walk all of it; where whole rows compare, it reads the first entry of these to their last.
+            # PostgreSQL drops ``status = 'pending'`` from the index condition if the partial index says the
+            # same. It would then walk the whole index. With a comparison of whole rows it reads only from
+            # the first to the last entry.
             values = ", %s" * len(prefix)
             pair = f"(status, {', '.join(prefix)}) {{}} ('pending'{values})"
             parts += [pair.format(">="), pair.format("<=")]
@@ -87,8 +89,8 @@ class ReadOrder:
 
 _PENDING: tuple[str, ...] = ("lane", "queue_name", "priority", "run_after", "id")
 NEWEST = ReadOrder("PRIMARY", ("-id",), _("the newest"))
-# No index has the time of the enqueue: PostgreSQL would write an entry with the insert of each task, its claim and
-# each retry.
+# No index has the time of the enqueue: PostgreSQL would write an index entry at each insert, claim and
+# retry.
 NEWEST_TASKS = ReadOrder(
     "PRIMARY", ("-id",),
     _("those with the highest ids, which are the newest ones unless raw SQL chose their ids at random"),
@@ -109,7 +111,7 @@ STOPPED = {
 
 
 def order_of_tasks(chosen: Mapping[str, Any]) -> ReadOrder:
-    """Return in which order live tasks are read, by the filters *state*, *due*, *running* and *queue*."""
+    """Return the order in which live tasks are read, by the filters *state*, *due*, *running* and *queue*."""
     state = chosen.get("state")
     if state in STOPPED:
         return STOPPED[state]
@@ -135,7 +137,7 @@ def _order_of_pending(chosen: Mapping[str, Any]) -> ReadOrder:
 
 
 class _Rows(BaseTable):
-    """The first rows of a table in an order, in its place and under its name in a FROM."""
+    """The first rows of a table in an order, which replaces the table in FROM under its name."""
 
     def __init__(
         self, table_name: str, alias: str, order: ReadOrder, columns: str, limit: int
@@ -148,7 +150,7 @@ class _Rows(BaseTable):
         return f"({sql}) {connection.ops.quote_name(self.table_alias)}", tuple(params)
 
 
-# that filters and orders name; of another table its id
+# columns that filters and orders name; for other tables the id
 COLUMNS = {
     "txtasks_task": (
         "id, task_name, queue_name, lane, priority, status, enqueued_at, run_after, started_at, timeout, "
@@ -163,7 +165,7 @@ COLUMNS = {
 def first_rows(
     queryset: QuerySet[Any], order: ReadOrder, limit: int | None = None
 ) -> QuerySet[Any]:
-    """Return the ids of a queryset that are among the first rows in an order: ``MAX_ROWS``, or ``limit``."""
+    """Return the ids of a queryset's rows among the first ``limit`` rows in an order (``MAX_ROWS`` by default)."""
     keys = order.list_order or order.order
     keys = keys if "id" in keys[-1] else (*keys, "-id")
     ids: QuerySet[Any] = queryset.order_by(*keys).values_list("pk", flat=True)
@@ -175,31 +177,31 @@ def first_rows(
 
 
 def has_more_rows(queryset: QuerySet[Any], order: ReadOrder) -> bool:
-    """Say whether the queryset has rows beyond the first ``MAX_ROWS`` in an order."""
+    """Return True if the queryset has rows beyond the first ``MAX_ROWS`` in an order."""
     return first_rows(queryset, order, MAX_ROWS + 1).order_by().count() > MAX_ROWS
 
 
 @contextmanager
 def following_indexes(alias: str) -> Iterator[None]:
-    """Read in the order of indexes on PostgreSQL, whatever its statistics say; leave no setting behind."""
+    """Make PostgreSQL read in index order, whatever its statistics; the setting ends with the block."""
     if connections[alias].vendor != "postgresql":
         yield
         return
     with own_transaction(alias, limit=STATEMENT_TIMEOUT, in_order=True):
         yield
-        transaction.set_rollback(True, using=alias)  # a savepoint's settings end with it
+        transaction.set_rollback(True, using=alias)  # the settings of a savepoint end with it
 
 
 class CappedCount(int):
-    """A number of rows of which only "at least this many" is known."""
+    """A number of rows that means "at least this many"."""
 
     def __str__(self) -> str:
-        # With thousand separators, Django would count the plus as a digit and write 100,00+.
+        # Django's thousand separators would count the plus as a digit: 100,00+.
         return f"{int(self)}" if settings.USE_THOUSAND_SEPARATOR else f"{int(self)}+"
 
 
 class BoundedPaginator(Paginator):  # type: ignore[type-arg]
-    """Pages of ids; there may be more rows than were looked at."""
+    """Pages of ids, of the rows that were read; the table may have more."""
 
     def __init__(self, ids: QuerySet[Any], per_page: int, *, is_cut: bool = False) -> None:
         super().__init__(ids, per_page)
@@ -207,23 +209,23 @@ class BoundedPaginator(Paginator):  # type: ignore[type-arg]
 
     @cached_property
     def count(self) -> int:
-        """The number of rows found, or "at least so many"."""
+        """Number of rows found; a CappedCount if not all rows were read."""
         found = self.ids.count()
         return CappedCount(found) if self.is_cut else found
 
 
 class BoundedList(ChangeList):
-    """A list in the admin that looks at ``MAX_ROWS`` rows."""
+    """A list in the admin that reads at most ``MAX_ROWS`` rows."""
 
     note: _StrOrPromise = ""
 
     @property
     def most(self) -> int:
-        """Rows that were looked at, if there are more."""
+        """Number of rows that were read, for the note."""
         return MAX_ROWS
 
     def get_results(self, request: HttpRequest) -> None:
-        """Find, count and read one page; says in ``note`` if there are rows that were not looked at."""
+        """Read and count one page; set ``note`` if the table has rows that were not read."""
         with following_indexes(self.queryset.db):
             paginator = self._paginator()
             self.result_count = paginator.count
@@ -245,7 +247,7 @@ class BoundedList(ChangeList):
         return BoundedPaginator(first_rows(self.queryset, order), self.list_per_page, is_cut=is_cut)
 
     def _chosen(self) -> dict[str, Any]:
-        """Return the filters' values, by their names in the URL."""
+        """Return the filters' values by their URL parameters."""
         specs: list[Any] = [spec for spec in self.filter_specs if hasattr(spec, "parameter_name")]
         return {spec.parameter_name: spec.value() for spec in specs}
 
@@ -258,6 +260,6 @@ class BoundedList(ChangeList):
             raise IncorrectLookupParameters from None
 
     def _rows(self, ids: list[Any]) -> list[Any]:
-        """Read whole rows by key: in an order of the database's it would follow that one's index."""
+        """Read whole rows by key, without ORDER BY, so that the database does not choose that order's index."""
         rows = {row.pk: row for row in self.root_queryset.filter(pk__in=ids).order_by()}
         return [rows[one] for one in ids if one in rows]

@@ -1,4 +1,4 @@
-"""The page of cleaners: whether somebody cleans, and whether it achieves anything."""
+"""The admin page of cleaners: which cleaners run, and when each last finished a pass."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class CleanerAdmin(ProcessPages):
 
     @admin.display(description=_("health"))
     def health(self, cleaner: Any) -> str:
-        """Say whether it is at work, there but without a pass for long, or gone."""
+        """Show the cleaner's state: at work, alive without a recent pass, or gone."""
         state = Seen.of(cleaner)
         if not state.is_there:
             return shown.badge("lost", _("gone"))
@@ -48,7 +48,7 @@ class CleanerAdmin(ProcessPages):
 
     @admin.display(description=_("interval"))
     def every(self, cleaner: Any) -> str:
-        """Show how often it passes."""
+        """Show the interval between passes."""
         return str(_("once")) if cleaner.interval is None else f"{cleaner.interval:g} s"
 
     @admin.display(description=_("started"))
@@ -57,5 +57,5 @@ class CleanerAdmin(ProcessPages):
 
     @admin.display(description=_("error"))
     def last_error(self, cleaner: Any) -> str:
-        """Why it failed since its last whole pass."""
+        """Show the error since its last whole pass."""
         return shown.line(cleaner.error) if cleaner.error else shown.EMPTY

@@ -1,7 +1,7 @@
-"""JSON columns as the pages read them: as text.
+"""JSON columns, which the pages read as text.
 
-Any sender may write rows by plain SQL. A JSON value that Python cannot parse (nested thousands of
-levels deep, say) must not take a whole list down, so JSON leaves the database as text.
+Any program may write rows by plain SQL. A JSON value that Python cannot parse, such as one nested thousands
+of levels deep, must not break a whole list; so the database returns JSON as text.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from django.db.models import CharField, F, Func, TextField
 from django.db.models.functions import Cast, Left
 
 MAX_JSON_CHARACTERS = 1_000_000
-"""Longer values are not parsed, and hence not shown: what is not parsed cannot be redacted."""
+"""Longer values are not parsed. They are not shown either, because a value must be parsed to be redacted."""
 
 
 class LastError(Func):
-    """The newest error of a row as JSON text, ``[type, message]``; nulls where there is none."""
+    """The newest error of a row as JSON text, ``[type, message]``; nulls if there is none."""
 
     output_field = TextField()
 
@@ -39,7 +39,7 @@ class LastError(Func):
 
 
 def json_text(column: str) -> Left:
-    """Return a JSON column as text, cut just above what is shown at all."""
+    """Return a JSON column as text, cut one character above the limit of ``parse``."""
     return Left(Cast(F(column), TextField()), MAX_JSON_CHARACTERS + 1, output_field=CharField())
 
 
@@ -47,7 +47,7 @@ def parse(text: str | None) -> Any:
     """Return the value of a JSON text.
 
     Raises:
-        ValueError: why it is not shown.
+        ValueError: the value cannot be shown; the message says why.
     """
     if text is None:
         return None

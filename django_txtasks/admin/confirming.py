@@ -1,4 +1,4 @@
-"""The page before an action that cannot be taken back."""
+"""The confirmation page of an action that cannot be undone."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from django_txtasks.admin.bounded import (
 from django_txtasks.models import Status, Task
 
 MAX_LISTED_TASKS = 20
-"""Tasks that are listed."""
+"""Highest number of tasks that the page lists."""
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """The effect of an action: how many tasks it would move, a few of them, and how many it would leave alone.
+    """The tasks that an action would move, with some examples, and the number that it would leave unchanged.
 
     Attributes:
-        moves: how many; of the rows that were looked at, where there are more.
-        leaves: selected ones in another state; None = those of all pages are not counted.
-        looked_at: so many rows were looked at, and there are more; None = all were.
+        moves: number of tasks; counts only the rows that were read, if there are more.
+        leaves: selected tasks in another state; None if all pages are selected, because these are not counted.
+        looked_at: number of rows that were read; None if all rows were read.
     """
 
     moves: int
@@ -40,10 +40,10 @@ class Chosen:
     def of(
         cls, request: HttpRequest, queryset: QuerySet[Task], state: Status, *, is_id: bool
     ) -> Chosen:
-        """Look at the tasks that were selected, or at the first of all that match.
+        """Count the selected tasks; if all pages are selected, the first rows of the list.
 
         Args:
-            is_id: the list is the result of a search for one id.
+            is_id: True if the list is the result of a search for one id.
         """
         in_state = queryset.filter(status=state)
         rows = queryset.model._default_manager.using(queryset.db).order_by()

@@ -1,5 +1,7 @@
-"""The filters beside the lists. Their choices come from code and settings, never from the table:
-a SELECT DISTINCT over a million rows would cost more than the page."""
+"""Filters of the lists. Their choices come from code and settings, not from the table.
+
+SELECT DISTINCT over a million rows would cost more than the page.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +21,13 @@ if TYPE_CHECKING:
     from django.utils.functional import _StrOrPromise
 
 MOST_LANES = 50
-"""Lanes that the filter offers."""
+"""Highest number of lanes in the filter."""
 UNKNOWN = "@unknown"
-"""The filter's choice for names that are in no setting and no installed app. No queue's name has an "@"."""
+"""Choice for names that no setting and no installed app has. A queue name never contains "@"."""
 
 
 class ChoiceFilter(admin.SimpleListFilter):
-    """One column, compared with one of the choices; any other value in the URL finds nothing."""
+    """Filter on one column. A value that is not among the choices finds nothing."""
 
     column: str
 
@@ -39,7 +41,7 @@ class ChoiceFilter(admin.SimpleListFilter):
         return self.narrow(queryset, value)
 
     def narrow(self, queryset: QuerySet[Any], value: str) -> QuerySet[Any]:
-        """Return the rows of a value that is one of the choices."""
+        """Return the rows for one of the choices."""
         return queryset.filter(**{self.column: value})
 
 
@@ -55,7 +57,7 @@ class StateFilter(ChoiceFilter):
 
 
 class OutcomeFilter(ChoiceFilter):
-    """Finished tasks by how they ended."""
+    """Finished tasks by outcome."""
 
     title, parameter_name, column = _("outcome"), "outcome", "outcome"
 
@@ -66,7 +68,7 @@ class OutcomeFilter(ChoiceFilter):
 
 
 class _NamedFilter(ChoiceFilter):
-    """A column of names, and one choice for all names that are unknown here."""
+    """Filter on a column of names, with one more choice for all unknown names."""
 
     unknown: _StrOrPromise
 
@@ -95,7 +97,7 @@ class QueueFilter(_NamedFilter):
 
 
 class LaneFilter(ChoiceFilter):
-    """Tasks by lane: the first of those that workers know. Any lane's name may stand in the URL."""
+    """Tasks by lane. The choices are the first lanes by name; the URL may name any lane."""
 
     title, parameter_name, column = _("lane"), "lane", "lane"
 
@@ -122,7 +124,7 @@ class TaskFilter(_NamedFilter):
 
 
 class RunningFilter(ChoiceFilter):
-    """Claimed tasks that nothing will end: they have no time limit, and have been running for long."""
+    """Claimed tasks without a time limit that have been running for long."""
 
     title, parameter_name = _("running"), "running"
 
@@ -137,7 +139,7 @@ class RunningFilter(ChoiceFilter):
 
 
 class DueFilter(ChoiceFilter):
-    """Pending tasks by whether their time has come."""
+    """Pending tasks by due time."""
 
     title, parameter_name = _("due"), "due"
 
@@ -152,6 +154,6 @@ class DueFilter(ChoiceFilter):
             return queryset.in_state(Status.PENDING).filter(run_after__gt=DatabaseNow())
         if value == "due":
             return queryset.due()
-        # Two rounds of the cleaner have not helped: nobody serves the queue, or too few do.
+        # The cleaner has sent hints in two passes without effect: the queue has no worker, or too few.
         patience = 2 * get_config().clean_interval
         return queryset.in_state(Status.PENDING).filter(run_after__lt=DatabaseNow() - patience)

@@ -1,4 +1,4 @@
-"""The page of lanes: what runs and waits in each, and limits that take the place of the settings'."""
+"""The admin page of lanes: running and waiting tasks, and limits that override the settings."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from django_txtasks.rules.lanes import KEYS, parse_value
 
 
 class LaneForm(forms.ModelForm):  # type: ignore[type-arg]
-    """Limits, each empty where the settings count; and a pause."""
+    """The limits of a lane, where empty means as in the settings, and its pause."""
 
     paused = forms.BooleanField(
         label=_("paused"),
         required=False,
         help_text=_(
-            "None of its tasks starts until it is resumed; those that run go on. Also ticked while a task "
-            "of it has asked it to wait."
+            "Its waiting tasks do not start until it is resumed. Running tasks continue. Also ticked while "
+            "a task has asked the lane to wait."
         ),
     )
 
@@ -39,8 +39,8 @@ class LaneForm(forms.ModelForm):  # type: ignore[type-arg]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        for name, one in self.fields.items():  # none where somebody may only look
-            # what somebody else changes meanwhile is not changed back
+        for name, one in self.fields.items():  # empty if the user may only view
+            # so that saving does not revert a change that another user made in the meantime
             one.show_hidden_initial = True
             if name in KEYS:
                 one.help_text = _("Empty: as in the settings.")
@@ -49,7 +49,7 @@ class LaneForm(forms.ModelForm):  # type: ignore[type-arg]
                 one.initial = any(lane.paused_at is not None or lane.held_for for lane in waits)
 
     def clean(self) -> dict[str, Any]:
-        """Refuse what is no limit, as the settings do."""
+        """Refuse invalid limits, as the settings do."""
         cleaned: dict[str, Any] = super().clean() or {}
         for key in KEYS:
             if cleaned.get(key) not in (None, ""):
@@ -62,7 +62,7 @@ class LaneForm(forms.ModelForm):  # type: ignore[type-arg]
 
 @admin.register(Lane)
 class LaneAdmin(Pages):
-    """Lanes. Workers write the rows; who may change one changes its limits, and pauses and resumes it."""
+    """Lanes. Workers write the rows. A user with the change permission sets limits, pauses and resumes."""
 
     form = LaneForm
     list_display = ("lane", "limits", "running", "waiting", "now")
@@ -84,12 +84,12 @@ class LaneAdmin(Pages):
         return False
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """Rows with the database's clock."""
+        """Return rows with the database's clock."""
         rows: QuerySet[Any] = super().get_queryset(request).annotate(now=DatabaseNow())
         return rows
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
-        """Ask how things are in all lanes of a page at once."""
+        """Read the status of all lanes of a page with one query."""
         found: Any = super().get_changelist_instance(request)
         rows = list(found.result_list)
         states = status_of_lanes(found.queryset.db, [row.pk for row in rows])
@@ -100,7 +100,7 @@ class LaneAdmin(Pages):
         return found
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
-        """Write what was changed, and nothing that workers write; Django's log says who did it."""
+        """Write only the changed fields, no column that workers write. Django's log keeps the user's name."""
         alias, user = router.db_for_write(Lane), request.user.get_username()
         values = {key: form.cleaned_data[key] for key in KEYS if key in form.changed_data}
         if values:
@@ -127,7 +127,7 @@ class LaneAdmin(Pages):
 
     @admin.display(description=_("limits"))
     def limits(self, row: Any) -> str:
-        """Show the limits that hold, whoever has said them."""
+        """Show the limits in force, from the settings or a person."""
         status = self._status(row)
         if status.is_known:
             return status.limits
@@ -148,7 +148,7 @@ class LaneAdmin(Pages):
 
     @admin.display(description=_("now"))
     def now(self, row: Any) -> str:
-        """Show whether its next task may start."""
+        """Show whether the next task of the lane may start."""
         status = self._status(row)
         if status.paused_at is not None:
             since = shown.age(status.paused_at, row.now)

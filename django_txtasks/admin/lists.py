@@ -1,4 +1,4 @@
-"""The pages of tasks, finished tasks and workers."""
+"""The admin pages of live tasks, finished tasks and workers."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from django_txtasks.models import FinishedTask, Outcome, Status, Task, Worker
 
 @admin.register(Task)
 class TaskAdmin(TaskActions, TaskPages):
-    """Live tasks, the newest first."""
+    """Live tasks, newest first."""
 
-    ordering = ("-pk",)  # ids of ours begin with the time, and any page is read from one index
+    ordering = ("-pk",)  # ids begin with the time, so one index serves every page
     list_display = ("name", "state", "last_error", "attempts", "queue", "due", "enqueued")
     json_columns = (*TaskPages.json_columns, "hooks")
     list_filter = (
@@ -79,7 +79,7 @@ class TaskAdmin(TaskActions, TaskPages):
 
     @admin.display(description=_("state"))
     def state(self, task: Any) -> str:
-        """Show the state; for a claimed task also for how long it has been running, and where."""
+        """Show the state; for a claimed task also its running time and its host."""
         badge = shown.badge(task.status, task.get_status_display())
         if task.is_compensated:
             return format_html('{}<br><small class="quiet">{}</small>', badge, _("compensated"))
@@ -92,27 +92,27 @@ class TaskAdmin(TaskActions, TaskPages):
 
     @admin.display(description=_("why it is not running"))
     def reasons(self, task: Any) -> str:
-        """Show what is in its way, and what would lift it: as ``txtasks_explain`` does."""
+        """Show the reasons why the task does not run, and the remedies, as ``txtasks_explain`` does."""
         try:
             reasons = explain(task._state.db, task.pk)
-        except Exception as error:  # the rest of the page is worth more
+        except Exception as error:  # the rest of the page is still useful
             return shown.line(f"{type(error).__name__}: {error}")
         lines = ((one.text, one.lift) for one in reasons)
         return format_html_join("", '<div>{} <span class="quiet">{}</span></div>', lines)
 
     @admin.display(description=_("due"))
     def due(self, task: Any) -> str:
-        """Show when a pending task may start; nothing for those that wait for something else."""
+        """Show when a pending task may start; empty in other states."""
         return shown.age(task.run_after if task.status == Status.PENDING else None, task.now)
 
     @admin.display(description=_("attempts"))
     def attempts(self, task: Any) -> str:
-        """Show the attempts so far, and how many of its allowed failures and crashes it has had."""
+        """Show the number of attempts, and failures and crashes with their limits."""
         return render_to_string("admin/txtasks/attempts.html", {"task": task})
 
     @admin.display(description=_("progress"))
     def progress(self, task: Any) -> str:
-        """Show what the attempt that runs has said last."""
+        """Show the latest progress of the running attempt."""
         return shown.progress(progress_of(task._state.db, task.pk))
 
     @admin.display(description=_("time limit"))
@@ -146,18 +146,20 @@ class TaskAdmin(TaskActions, TaskPages):
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Say above the list which names wait that no living worker of their queue declares."""
+        """Warn above the list about waiting tasks whose name no living worker of their queue declares."""
         found = names.undeclared(self.get_queryset(request).db, get_config().queues)
         warning = names.sentence(found) if found else ""
         waits = request.GET.get("state") == Status.PENDING or "due" in request.GET
         if get_config().lanes and waits and "queue" in request.GET and "lane" not in request.GET:
-            warning += gettext(" What waits in a lane is not in this list: choose the lane.")
+            warning += gettext(" Tasks of lanes are not in this list: choose the lane.")
         return super().changelist_view(request, {**(extra_context or {}), "warning": warning})
 
     def get_object(
         self, request: HttpRequest, object_id: str, from_field: str | None = None
     ) -> Any:
-        """Return the row; ``is_undeclared`` = it waits, and no living worker of its queue declares its name."""
+        """Return the row. Set ``is_undeclared`` if it is pending and no living worker of its queue declares
+        its name.
+        """
         found = super().get_object(request, object_id, from_field)
         if found is not None and found.status == Status.PENDING:
             declared = names.declared(found._state.db).get(found.queue_name)
@@ -167,7 +169,7 @@ class TaskAdmin(TaskActions, TaskPages):
     def render_change_form(
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
     ) -> HttpResponse:
-        """Add a button for each arrow from the task's state that the user may take."""
+        """Add a button for each action that the task's state and the user's permissions allow."""
         task = context["original"]
         acts = [
             (name, act.button)
@@ -180,7 +182,7 @@ class TaskAdmin(TaskActions, TaskPages):
 
 
 def _runs_for_long(task: Any) -> bool:
-    """Say whether it is one of those that the filter *running* finds."""
+    """Return True if the filter *running* would find this task."""
     if task.status != Status.CLAIMED or task.timeout is not None or task.started_at is None:
         return False
     return bool(task.now - task.started_at > get_config().long_running_after)
@@ -188,7 +190,7 @@ def _runs_for_long(task: Any) -> bool:
 
 @admin.register(FinishedTask)
 class FinishedTaskAdmin(TaskPages):
-    """Finished tasks, the last one first."""
+    """Finished tasks, the last to finish first."""
 
     json_columns = (*TaskPages.json_columns, "result")
     ordering = ("-finished_at", "-pk")
@@ -243,13 +245,13 @@ class FinishedTaskAdmin(TaskPages):
 
     @admin.display(description=_("took"))
     def took(self, task: Any) -> str:
-        """Show how long the last attempt ran, if the task ran at all."""
+        """Show the duration of the last attempt, if the task has succeeded."""
         ran = task.started_at is not None and task.outcome == Outcome.SUCCEEDED
         return shown.short_span(task.finished_at - task.started_at) if ran else shown.EMPTY
 
     @admin.display(description=_("merged into"))
     def merged_into_link(self, task: Any) -> str:
-        """Show the task that ran instead, in whichever table it is."""
+        """Show the task that ran instead, live or finished."""
         return self.task_link(task._state.db, task.merged_into)
 
     @admin.display(description=_("result"))
@@ -269,7 +271,7 @@ class WorkerAdmin(ProcessPages):
     fieldsets = ((None, {"fields": ("id", *list_display, "lease", "beat")}),)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """Add the queues as text: they are few and short."""
+        """Add the queues as text; they are few and short."""
         rows: QuerySet[Any] = super().get_queryset(request)
         rows = rows.annotate(queues_text=json_text("queues"))
         return rows
@@ -280,7 +282,7 @@ class WorkerAdmin(ProcessPages):
 
     @admin.display(description=_("health"))
     def health(self, worker: Any) -> str:
-        """Say whether it is alive, suspected, silent for longer than its lease, or declared lost."""
+        """Show the worker's state: alive, suspected, silent for longer than its lease, or declared lost."""
         if worker.lost:
             return shown.badge("lost", _("lost"))
         if worker.suspected_at is not None:
@@ -305,18 +307,18 @@ class WorkerAdmin(ProcessPages):
 
     @admin.display(description=_("running"))
     def load(self, worker: Any) -> str:
-        """Show its tasks and its slots; the tasks of a lost worker are no longer its own."""
+        """Show running tasks and slots. A lost worker has none, because its tasks are no longer its own."""
         return shown.EMPTY if worker.lost else f"{worker.running} / {worker.threads}"
 
     @admin.display(description=_("listening"), boolean=True)
     def hints(self, worker: Any) -> bool | None:
-        """Say whether hints reach it; unknown = there are none, or it is lost."""
+        """Show whether hints reach the worker; unknown if there are no hints, or if it is lost."""
         listening: bool | None = None if worker.lost else worker.listening
         return listening
 
     @admin.display(description=_("last will"), boolean=True)
     def last_will(self, worker: Any) -> bool | None:
-        """Say whether RabbitMQ would tell the cleaners of its end; unknown = no broker, or it is lost."""
+        """Show whether RabbitMQ holds a last will of the worker; unknown without a broker, or if it is lost."""
         if worker.lost or worker.listening is None or get_config().has_database_hints:
             return None
         return bool(worker.will)

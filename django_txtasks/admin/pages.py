@@ -1,4 +1,4 @@
-"""Base classes of the pages: they show rows, write nothing, and read no large table whole."""
+"""Base classes of the admin pages. They show rows, write nothing, and never read a whole large table."""
 
 from __future__ import annotations
 
@@ -33,26 +33,26 @@ else:
 
 
 MAX_DIGITS = 10
-"""Digits of the longest process id. Python refuses to read a number of more than 4,300 digits."""
+"""Digits of the longest process id. Python refuses to parse a number of more than 4,300 digits."""
 MAX_MERGED = 20
 MAX_STEPS = 100
 
 
 class Pages(ModelAdmin):
-    """Common base of all pages: no URL and no form asks what the page hides, or causes a server error."""
+    """Base of all pages: no URL or form can query hidden values or cause a server error."""
 
     show_full_result_count = False
     show_facets = admin.ShowFacets.NEVER  # facets count the table once for each choice
     sortable_by = ()
 
     def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest | None = None) -> bool:
-        """Allow the filters of the page only: ``?kwargs__password__startswith=a`` would tell what is redacted."""
+        """Allow only the page's own filters: ``?kwargs__password__startswith=a`` would reveal redacted values."""
         return any(_asks(lookup, chosen) for chosen in self.list_filter)
 
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Answer 400 if a selected row has a key that no row can have."""
+        """Answer 400 if a selected row has an impossible key."""
         if not all(self._is_key(key) for key in request.POST.getlist(ACTION_CHECKBOX_NAME)):
             raise BadRequest("A selected row has a key that no row can have.")
         return super().changelist_view(request, extra_context)
@@ -60,7 +60,7 @@ class Pages(ModelAdmin):
     def get_object(
         self, request: HttpRequest, object_id: str, from_field: str | None = None
     ) -> Any:
-        """Return the row; None if there is none, also for a key that no row can have."""
+        """Return the row; None if there is none, or if the key is impossible."""
         if not self._is_key(object_id):
             return None
         return super().get_object(request, object_id, from_field)
@@ -76,7 +76,7 @@ class Pages(ModelAdmin):
 
 
 class ReadOnly(Pages):
-    """Pages that show rows, read them in the order of an index, and write nothing."""
+    """Pages that only show rows, and read them in the order of an index."""
 
     actions: Any = ()
     change_list_template = "admin/txtasks/change_list.html"  # also for a proxy in another app
@@ -87,7 +87,7 @@ class ReadOnly(Pages):
     json_columns: tuple[str, ...] = ()
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
-        """Return all fields: nothing can be typed in."""
+        """Return all fields, so that none can be edited."""
         return flatten_fieldsets(self.get_fieldsets(request, obj))
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
@@ -100,7 +100,7 @@ class ReadOnly(Pages):
         return False
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """Rows without their JSON, which may be large, and with the database's clock."""
+        """Return rows with the database's clock, but without their JSON columns, which may be large."""
         rows = super().get_queryset(request).defer(*self.json_columns)
         clocked: QuerySet[Any] = rows.annotate(now=DatabaseNow())
         return clocked
@@ -109,17 +109,17 @@ class ReadOnly(Pages):
         return BoundedList
 
     def read_order(self, chosen: Mapping[str, Any]) -> ReadOrder:
-        """Return which rows a list looks at for the values of its filters."""
+        """Return the index and the order in which a list reads rows, for these filter values."""
         return NEWEST
 
     def is_id(self, text: str) -> bool:
-        """Say whether a search asks for one row, which is found wherever it stands."""
+        """Return True if the search text is an id; such a row is found wherever it is."""
         return _as_id(text) is not None
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
-        """Find the row of an id."""
+        """Find the row with this id."""
         wanted = _as_id(search_term)
         if wanted is not None:
             return queryset.filter(pk=wanted), False
@@ -143,7 +143,7 @@ class ProcessPages(ReadOnly):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
-        """Find the row of an id, or processes by what the list and the log show of them."""
+        """Find the row with this id, or processes by host name or process id."""
         if self.is_id(search_term) or not (text := search_term.replace("\0", "").strip()):
             return super().get_search_results(request, queryset, search_term)
         wanted = Q(host__icontains=text)
@@ -159,7 +159,7 @@ class TaskPages(ReadOnly):
     search_help_text = _("Search by full task id, or by a part of a task's name")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """Add the host of the worker and the last error, which the list shows."""
+        """Add the worker's host and the last error for the list."""
         host = Worker.objects.filter(pk=OuterRef("worker")).values("host")[:1]
         rows: QuerySet[Any] = super().get_queryset(request)
         rows = rows.annotate(worker_host=Subquery(host), error=LastError("errors"))
@@ -168,14 +168,14 @@ class TaskPages(ReadOnly):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
-        """Find the row of an id, or rows whose task's name has the text in it."""
+        """Find the row with this id, or rows whose task name contains the text."""
         if self.is_id(search_term) or not (text := search_term.replace("\0", "").strip()):
             return super().get_search_results(request, queryset, search_term)
         return queryset.filter(task_name__icontains=text), False
 
     @admin.display(description=_("task"))
     def name(self, task: Any) -> str:
-        """Show the function's name and the id below it."""
+        """Show the function's name, with the id below it."""
         note: Any = ""
         if getattr(task, "is_undeclared", False):
             note = _(
@@ -191,7 +191,7 @@ class TaskPages(ReadOnly):
 
     @admin.display(description=_("worker"))
     def worker_link(self, task: Any) -> str:
-        """Show the worker that has or had the task; without a link once its row is gone."""
+        """Show the worker of the last attempt; without a link if its row is gone."""
         if task.worker is None:
             return shown.EMPTY
         if task.worker_host is None:
@@ -205,7 +205,7 @@ class TaskPages(ReadOnly):
 
     @admin.display(description=_("attempts, by worker"))
     def timeline(self, task: Any) -> str:
-        """Show each attempt of which something is known: where it ran, when it ended, and how."""
+        """Show each known attempt: where it ran, when it ended, and its outcome."""
         return shown.timeline(attempts_of(task, task.texts.get("errors")))
 
     @admin.display(description=_("last error"))
@@ -242,7 +242,7 @@ class TaskPages(ReadOnly):
 
     @admin.display(description=_("steps done"))
     def steps(self, task: Any) -> str:
-        """Show which steps are done, by which attempt, and when. Their values may be secrets."""
+        """Show which steps are done, when, and by which attempt. Values may be secret, so they are left out."""
         lines = (
             (shown.line(one.name), shown.moment(one.done_at, task.now), _("attempt"), one.attempt)
             for one in self._steps_of(task)
@@ -250,7 +250,7 @@ class TaskPages(ReadOnly):
         return format_html_join("", "<div>{}: {}, {} {}</div>", lines) or shown.EMPTY
 
     def _steps_of(self, task: Any) -> list[Step]:
-        """Return the latest steps of a task, in their order; they are read once for a page."""
+        """Return the latest steps of a task in their order; they are read once per page."""
         if not hasattr(task, "steps_done"):
             rows = Step.objects.using(task._state.db).filter(task_id=task.pk).defer("value")
             task.steps_done = list(rows.order_by("-attempt", "-done_at")[:MAX_STEPS])[::-1]
@@ -262,7 +262,7 @@ class TaskPages(ReadOnly):
 
     @admin.display(description=_("merged into it"))
     def merged(self, task: Any) -> str:
-        """Show the tasks of its unique key for which it stands: the newest ones, with links."""
+        """Show the newest tasks that were merged into this one, with links."""
         rows = FinishedTask.objects.using(task._state.db).filter(merged_into=task.pk)
         ids = list(rows.order_by("-pk").values_list("pk", flat=True)[: MAX_MERGED + 1])
         links = format_html_join(
@@ -274,19 +274,19 @@ class TaskPages(ReadOnly):
         return format_html("{}{}", links, more) or shown.EMPTY
 
     def task_link(self, alias: str, task_id: uuid.UUID | None) -> str:
-        """Return a link to the page of a task, live or finished; its id alone if it has none (any more)."""
+        """Return a link to the page of a live or finished task; only its id if it has no row."""
         return shown.EMPTY if task_id is None else task_link(self.admin_site, alias, task_id)
 
     @admin.display(description=_("batch"))
     def batch_link(self, task: Any) -> str:
-        """Show the batch of which it is a member; without a link once its row is gone."""
+        """Show the task's batch; without a link if its row is gone."""
         if task.batch is None:
             return shown.EMPTY
         return _link(self.admin_site, task._state.db, task.batch, [(Batch, "batch")])
 
     @admin.display(description=_("admin actions"))
     def history(self, task: Any) -> str:
-        """Show which users revived, held or cancelled it, in whichever table it was then."""
+        """Show which users changed the task, while it was live and after it finished."""
         kinds = ContentType.objects.get_for_models(Task, FinishedTask).values()
         entries = LogEntry.objects.filter(content_type__in=kinds, object_id=str(task.pk))
         lines = (
@@ -297,7 +297,7 @@ class TaskPages(ReadOnly):
 
 
 def task_link(site: admin.AdminSite, alias: str, task_id: uuid.UUID) -> str:
-    """Return a link to the page of a task, live or finished; its id alone if it has none (any more)."""
+    """Return a link to the page of a live or finished task; only its id if it has no row."""
     return _link(site, alias, task_id, [(Task, "task"), (FinishedTask, "finishedtask")])
 
 
@@ -312,10 +312,10 @@ def _link(
 
 
 def _asks(lookup: str, chosen: Any) -> bool:
-    """Say whether a parameter of a URL belongs to this entry of ``list_filter``."""
+    """Return True if a URL parameter belongs to this entry of ``list_filter``."""
     if hasattr(chosen, "parameter_name"):
         return bool(lookup == chosen.parameter_name)
-    field = chosen if isinstance(chosen, str) else chosen[0]  # of a site's own subclass
+    field = chosen if isinstance(chosen, str) else chosen[0]  # from a site's own subclass
     return lookup == field or lookup.startswith(f"{field}__")
 
 
@@ -327,7 +327,7 @@ def _as_id(text: str) -> uuid.UUID | None:
 
 
 def _texts(row: Model, columns: tuple[str, ...]) -> dict[str, str | None]:
-    """Read JSON columns as text; nothing if the row has gone meanwhile."""
+    """Read JSON columns as text; empty if the row has been deleted since."""
     rows = type(row)._default_manager.using(row._state.db).filter(pk=row.pk)
     texts = rows.values_list(*(json_text(column) for column in columns)).first() or ()
     return dict(zip(columns, texts, strict=False))

@@ -1,4 +1,4 @@
-"""The page of paused queues: to pause a queue is to add it, to resume it is to delete it."""
+"""The admin page of paused queues: add a queue to pause it, delete it to resume."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from django_txtasks.models import DatabaseNow, PausedQueue
 
 
 class PauseForm(forms.ModelForm):  # type: ignore[type-arg]
-    """Which of the queues in the settings, and why."""
+    """A queue of the settings, and the reason for the pause."""
 
     queue_name = forms.ChoiceField(
         label=_("queue"),
-        help_text=_("None of its tasks starts until it is resumed; those that run go on."),
+        help_text=_("Its waiting tasks do not start until it is resumed. Running tasks continue."),
     )
 
     class Meta:
@@ -39,7 +39,7 @@ class PauseForm(forms.ModelForm):  # type: ignore[type-arg]
 
 @admin.register(PausedQueue)
 class PausedQueueAdmin(Pages):
-    """Queues that are paused. Who may add one may pause, who may delete one may resume."""
+    """Paused queues. The add permission allows to pause, the delete permission to resume."""
 
     form = PauseForm
     list_display = ("queue", "since", "by", "why")
@@ -50,28 +50,28 @@ class PausedQueueAdmin(Pages):
         return False
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """Rows with the database's clock."""
+        """Return rows with the database's clock."""
         rows: QuerySet[Any] = super().get_queryset(request).annotate(now=DatabaseNow())
         return rows
 
     @admin.action(description=_("Resume the selected queues"), permissions=["delete"])
     def delete_selected(self, request: HttpRequest, chosen: QuerySet[Any]) -> None:
-        """Have workers claim their tasks again. By its name it takes the place of Django's action to delete."""
+        """Resume the queues. The method's name makes it replace Django's delete action."""
         for row in chosen:
             self.log_deletions(request, chosen.filter(pk=row.pk))
             self.delete_model(request, row)
         self.message_user(request, gettext("Their tasks start again with the next scan."))
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
-        """Pause it, and tell of workers that will not obey."""
+        """Pause the queue, and warn about workers that are too old to obey."""
         alias = router.db_for_write(PausedQueue)
         pausing.pause(alias, obj.pk, by=request.user.get_username(), reason=obj.reason)
         if old := workers.workers_that_ignore_pauses(alias):
-            text = _("Workers of an older release go on with it until they are replaced: %s")
+            text = _("Workers of an older release ignore the pause until they are replaced: %s")
             self.message_user(request, text % ", ".join(old), messages.WARNING)
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
-        """Resume it."""
+        """Resume the queue."""
         pausing.resume(router.db_for_write(PausedQueue), obj.pk, by=request.user.get_username())
 
     @admin.display(description=_("queue"))

@@ -1,4 +1,4 @@
-"""The page of schedules: what ticks, what came of it, what comes next; to turn on and off, run now, and change."""
+"""The admin page of schedules: their ticks and last tasks; turn on and off, run now, change."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ READ_ONLY = ("state", "next_times", "last", "origin")
 
 
 class Arguments(forms.JSONField):
-    """JSON that a person has typed: refused in words if Python cannot read it, and shown again as it was typed."""
+    """A JSON field that reports unreadable JSON in words, and shows the user's text again unchanged."""
 
     def to_python(self, value: Any) -> Any:
-        """Return the value. ValidationError also for too many digits or levels."""
+        """Return the value. Raise ValidationError also for too many digits or too deep nesting."""
         try:
             return super().to_python(value)
         except RecursionError:
             raise ValidationError(_("It is nested too deeply.")) from None
-        except ValueError as error:  # Python reads no number of more than 4,300 digits
+        except ValueError as error:  # Python refuses numbers of more than 4,300 digits
             raise ValidationError(str(error)) from None
 
     def bound_data(self, data: Any, initial: Any) -> Any:
@@ -55,7 +55,7 @@ class Arguments(forms.JSONField):
 
 
 class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
-    """What code may say with ``@periodic``, checked in the same way."""
+    """The options of ``@periodic``, with the same checks."""
 
     task_name = forms.ChoiceField(label=_("task"))
     queue_name = forms.ChoiceField(label=_("queue"))
@@ -85,11 +85,11 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
                 own = [] if row._state.adding else [getattr(row, name)]
                 names = sorted({*known, *own})
                 self.fields[name].choices = [(one, one) for one in names]  # type: ignore[attr-defined]
-        for one in self.fields.values():  # none where somebody may only look
-            one.show_hidden_initial = not row._state.adding  # what others change meanwhile stays
+        for one in self.fields.values():  # empty if the user may only view
+            one.show_hidden_initial = not row._state.adding  # keeps other users' changes
 
     def clean(self) -> dict[str, Any]:
-        """Refuse what ``@periodic`` would."""
+        """Refuse what ``@periodic`` would refuse."""
         cleaned: dict[str, Any] = super().clean() or {}
         for name, empty in (("args", list), ("kwargs", dict)):
             if name in cleaned and cleaned[name] is None:
@@ -107,9 +107,9 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
 
 @admin.register(Schedule)
 class ScheduleAdmin(Pages):
-    """Schedules. Who may change one may turn it on and off, and have it run now.
+    """Schedules. The change permission allows to turn them on and off, and to run them now.
 
-    Who may add one has any task function run with any arguments.
+    The add permission allows to run any task function with any arguments.
     """
 
     form = ScheduleForm
@@ -121,7 +121,7 @@ class ScheduleAdmin(Pages):
     readonly_fields = (*READ_ONLY, "arguments")
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        """Show arguments that look secret to nobody who cannot change them."""
+        """Hide secret-looking arguments from users without the change permission."""
         if obj is None:
             return [(None, {"fields": ("name", *CONFIGURATION)})]
         fields: tuple[str, ...] = CONFIGURATION
@@ -130,17 +130,17 @@ class ScheduleAdmin(Pages):
         return [(None, {"fields": READ_ONLY}), (_("What is said of it"), {"fields": fields})]
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """What the code declares would come back: it can be turned off."""
+        """Return False for schedules that the code declares: they would come back. They can be turned off."""
         allowed = super().has_delete_permission(request, obj)
         return allowed and not (obj is not None and obj.from_code)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """Rows with the database's clock."""
+        """Return rows with the database's clock."""
         rows: QuerySet[Any] = super().get_queryset(request).annotate(now=DatabaseNow())
         return rows
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
-        """Ask what came of the tasks of all schedules of a page at once."""
+        """Read the status of all schedules of a page with one query."""
         found: Any = super().get_changelist_instance(request)
         rows = list(found.result_list)
         for row, status in zip(rows, status_of_rows(found.queryset.db, rows), strict=True):
@@ -149,19 +149,19 @@ class ScheduleAdmin(Pages):
         return found
 
     def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        """Show the page anew, with the reason, if what somebody else wrote meanwhile forbids the change."""
+        """Show the form again, with the reason, if another user's change has made this one invalid."""
         try:
             return super().changeform_view(request, *args, **kwargs)
-        except (TxTasksError, IntegrityError) as error:  # all is rolled back
+        except (TxTasksError, IntegrityError) as error:  # everything is rolled back
             why = _now("There is one of this name.") if isinstance(error, IntegrityError) else error
             text = _now(
-                "Nothing was changed, because somebody else has changed schedules meanwhile: %s"
+                "Nothing was changed, because somebody else has changed schedules in the meantime: %s"
             )
             self.message_user(request, text % shown.line(str(why)), messages.ERROR)
             return HttpResponseRedirect(request.get_full_path())
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
-        """Write what was changed, and nothing that cleaners write; Django's log says who did it."""
+        """Write only the changed fields, no column that cleaners write. Django's log keeps the user's name."""
         alias, by = router.db_for_write(Schedule), request.user.get_username()
         if not change:
             values = {key: form.cleaned_data[key] for key in CONFIGURATION}
@@ -171,10 +171,10 @@ class ScheduleAdmin(Pages):
         if values:
             keep = get_config().keeps_finished
             if not scheduling.configure(alias, obj.pk, values, keep=keep, by=by):
-                raise InvalidSchedule("It is not there any more.")
+                raise InvalidSchedule("It was deleted in the meantime.")
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
-        """Cancel what was written ahead, too."""
+        """Delete the schedule, and cancel its task that was written ahead."""
         alias, by = router.db_for_write(Schedule), request.user.get_username()
         schedule_changes.disable(alias, obj.pk, keep=get_config().keeps_finished, by=by)
         Schedule.objects.using(alias).filter(pk=obj.pk).delete()
@@ -189,13 +189,13 @@ class ScheduleAdmin(Pages):
 
     @admin.action(description=_("Run now"), permissions=["change"])
     def run_now(self, request: HttpRequest, chosen: QuerySet[Any]) -> None:
-        """Enqueue a task of each, whatever its ticks."""
+        """Enqueue a task of each chosen schedule, regardless of its ticks."""
         self._do(request, chosen, lambda alias, name, *, keep, by: scheduling.run_now(alias, name, by=by),
                  _now("runs now"))  # fmt: skip
 
     @admin.action(description=_("As in the code again"), permissions=["change"])
     def follow_code(self, request: HttpRequest, chosen: QuerySet[Any]) -> None:
-        """Undo what people have changed."""
+        """Undo the changes that people made to schedules of the code."""
 
         def follow(alias: str, name: str, *, keep: bool, by: str) -> bool:
             declared = scheduling.declared(alias).get(name)
@@ -210,7 +210,7 @@ class ScheduleAdmin(Pages):
         description=_("Delete the selected ones that no code declares"), permissions=["delete"]
     )
     def delete_selected(self, request: HttpRequest, chosen: QuerySet[Any]) -> None:
-        """Delete what people have added. By its name it takes the place of Django's action."""
+        """Delete schedules that people added. The method's name makes it replace Django's delete action."""
         for row in chosen.filter(from_code=False):
             self.log_deletions(request, chosen.filter(pk=row.pk))
             self.delete_model(request, row)
@@ -252,13 +252,13 @@ class ScheduleAdmin(Pages):
 
     @admin.display(description=_("state"))
     def state(self, row: Any) -> str:
-        """Show whether it ticks, and what is wrong with it."""
+        """Show whether the schedule is on, and its problems."""
         status = self._status(row)
         badge = shown.badge("claimed", _("on")) if row.enabled else shown.badge("held", _("off"))
         troubles = [shown.line(status.problem)] if status.problem else []
         if status.late:
             troubles.append(
-                _now("late by %.0f s: is a cleaner of this code at work?") % status.late
+                _now("late by %.0f s: is a cleaner of this code running?") % status.late
             )
         if status.unready:
             troubles.append(_not_done(row, status))
@@ -279,7 +279,7 @@ class ScheduleAdmin(Pages):
 
     @admin.display(description=_("last task"))
     def last(self, row: Any) -> str:
-        """Show the last tick, and what came of its task."""
+        """Show the last tick, and the state of its task."""
         if row.last_task is None:
             return shown.EMPTY
         state = self._status(row).state
@@ -307,7 +307,7 @@ class ScheduleAdmin(Pages):
 
 
 def _not_done(row: Any, status: ScheduleStatus) -> str:
-    """Return what is to be said of a tick that is not done, with a link to the batch that is not."""
+    """Return the warning about a tick that is not done in time, with a link to its unfinished batch."""
     text = _now("not done by %s") % shown.line(row.ready_by)
     left = status.unsettled
     if left is None:
