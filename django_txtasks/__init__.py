@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from django_txtasks.context import TaskContext
     from django_txtasks.enqueueing import (
         NotTransactionalWarning,
         aenqueue_many,
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
         TxTasksError,
         WaitTimedOut,
     )
-    from django_txtasks.functions import TaskContext, TaskFunction, task
+    from django_txtasks.functions import TaskFunction, task
     from django_txtasks.results.cancelling import CancelResult
     from django_txtasks.schedules.periodic import periodic
     from django_txtasks.steps.resuming import aresume, resume, resume_url
@@ -128,7 +129,7 @@ _ROOM_OF = {
     "StepRefused": "exceptions",
     "Suspended": "exceptions",
     "TaskCancelled": "exceptions",
-    "TaskContext": "functions",
+    "TaskContext": "context",
     "TaskFailed": "exceptions",
     "TaskFunction": "functions",
     "TaskHandle": "enqueueing.handles",

@@ -35,8 +35,8 @@ from django_txtasks.signals import tracebacks
 
 if TYPE_CHECKING:
     from django_txtasks.backends.tasks import Task
+    from django_txtasks.context import TaskContext as OurContext
     from django_txtasks.enqueueing.batches import BatchHandle
-    from django_txtasks.functions import TaskContext as OurContext
 
 MAX_ANNOUNCED = 10_000
 """Attempts whose failure is remembered as announced; a worker forgets each when its row has moved."""

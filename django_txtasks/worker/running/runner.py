@@ -17,6 +17,7 @@ from django.db import DatabaseError, InterfaceError, transaction
 from django_txtasks import signals
 from django_txtasks.cancel_requests import NOBODY, CancelRequests
 from django_txtasks.conf import Config
+from django_txtasks.context import TaskContext
 from django_txtasks.database.errors import text_of
 from django_txtasks.database.prepared import NotKept
 from django_txtasks.declarations import registry
@@ -33,7 +34,6 @@ from django_txtasks.exceptions import (
     class_path,
     meant,
 )
-from django_txtasks.functions import TaskContext
 from django_txtasks.lanes import claiming as lanes
 from django_txtasks.lifecycle import outcomes
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
