@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from pathlib import Path
 
@@ -59,7 +58,7 @@ def broker(txtasks):
     """The real RabbitMQ, with queues of this test alone; gives the broker's URL."""
     from django_txtasks.broker import publisher
 
-    url, prefix = os.environ["TXTASKS_TEST_AMQP_URL"], f"test-{uuid.uuid4().hex[:8]}"
+    url, prefix = helpers.url_of("AMQP"), f"test-{uuid.uuid4().hex[:8]}"
     txtasks(broker_url=url, queue_prefix=prefix)
     yield url
     publisher.close_all()

@@ -18,6 +18,7 @@ from typing import Any
 
 import fork_server
 import pika
+import pytest
 from django.db import OperationalError, connection, connections, transaction
 
 HERE = Path(__file__).parent
@@ -41,6 +42,14 @@ NAMES_OF_TABLES = [
     "orders_receipt",
     "orders_order",
 ]
+
+
+def url_of(server: str) -> str:
+    """Return the URL of a server: POSTGRES, MARIADB or AMQP. Skip the test if the environment names none."""
+    url = os.environ.get(f"TXTASKS_TEST_{server}_URL")
+    if not url:
+        pytest.skip("needs a server: python tests/services.py -- pytest …")
+    return url
 
 
 def empty_tables() -> None:

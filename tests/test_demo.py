@@ -43,8 +43,8 @@ class Demo:
             name: value,
             "DJANGO_SETTINGS_MODULE": "settings",
             "TMPDIR": str(self.room),
-            "TXTASKS_DATABASE_URL": os.environ["TXTASKS_TEST_POSTGRES_URL"],
-            "TXTASKS_BROKER_URL": os.environ["TXTASKS_TEST_AMQP_URL"],
+            "TXTASKS_DATABASE_URL": helpers.url_of("POSTGRES"),
+            "TXTASKS_BROKER_URL": helpers.url_of("AMQP"),
         }
         return subprocess.Popen(
             [sys.executable, MANAGE, "demo", *options],

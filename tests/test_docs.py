@@ -292,7 +292,7 @@ class Project:
 
     def as_tested(self, text: str) -> str:
         """Return a block with the addresses of the tests' servers."""
-        text = text.replace(PRINTED_BROKER, os.environ["TXTASKS_TEST_AMQP_URL"])
+        text = text.replace(PRINTED_BROKER, helpers.url_of("AMQP"))
         return text.replace('"txtasks.default"', f'"{self.prefix}.default"')
 
     def end(self) -> None:
@@ -300,7 +300,7 @@ class Project:
         mark = f"PREFIX_OF_THE_TESTS={self.prefix}".encode()
         helpers.wait_until(lambda: not signal_processes(mark), 20, "the project's processes to end")
         queues = [f"{self.prefix}.{queue}" for queue in ("default", "mail")]
-        helpers.delete_queues(os.environ["TXTASKS_TEST_AMQP_URL"], queues)
+        helpers.delete_queues(helpers.url_of("AMQP"), queues)
 
 
 def signal_processes(mark: bytes) -> list[int]:
@@ -316,10 +316,10 @@ def signal_processes(mark: bytes) -> list[int]:
 
 def json_of_servers(database: str) -> str:
     """Return what DATABASES says about the tests' PostgreSQL and MariaDB, as JSON."""
-    urls = {"postgresql": "TXTASKS_TEST_POSTGRES_URL", "mysql": "TXTASKS_TEST_MARIADB_URL"}
+    urls = {"postgresql": "POSTGRES", "mysql": "MARIADB"}
     found = {}
-    for kind, variable in urls.items():
-        parts = urlsplit(os.environ[variable])
+    for kind, server in urls.items():
+        parts = urlsplit(helpers.url_of(server))
         found[kind] = {
             "NAME": database,
             "HOST": parts.hostname,
@@ -333,8 +333,8 @@ def json_of_servers(database: str) -> str:
 @contextmanager
 def databases(name: str) -> Iterator[None]:
     """A database of this name on each server."""
-    postgres = os.environ["TXTASKS_TEST_POSTGRES_URL"]
-    parts = urlsplit(os.environ["TXTASKS_TEST_MARIADB_URL"])
+    postgres = helpers.url_of("POSTGRES")
+    parts = urlsplit(helpers.url_of("MARIADB"))
     mariadb = {"host": parts.hostname, "port": parts.port, "user": parts.username}
     patience = "-c statement_timeout=60s"  # whoever keeps a database from being dropped is an error
     with (

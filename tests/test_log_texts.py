@@ -2,7 +2,6 @@
 
 import gc
 import logging
-import os
 import re
 import socket
 import weakref
@@ -256,7 +255,7 @@ def fail_to_open(link):
 
 
 def server(**parts):
-    url = urlsplit(os.environ["TXTASKS_TEST_AMQP_URL"])
+    url = urlsplit(helpers.url_of("AMQP"))
     parts = {"user": url.username, "password": url.password, "port": url.port, "path": "/", **parts}
     return "amqp://{user}:{password}@127.0.0.1:{port}{path}".format(**parts)
 

@@ -306,7 +306,7 @@ def _other_in_transaction(alias: str) -> str | None:
 def warn_caller(message: str, category: type[UserWarning] = NotTransactionalWarning) -> None:
     """Warn whoever called this package, be it through ``enqueue()`` or not."""
     frame, level = sys._getframe(), 1
-    while frame.f_back and frame.f_globals["__name__"].startswith(f"{__package__}."):
+    while frame.f_back and frame.f_globals["__name__"].startswith("django_txtasks."):
         frame, level = frame.f_back, level + 1
     warnings.warn(message, category, stacklevel=level)
 
