@@ -492,7 +492,7 @@ from django_txtasks.models import FinishedTask, Schedule
 from django_txtasks.testing import run_due_tasks, worker
 from shop import beat, celery
 from shop.models import Order
-from shop.tasks import approve, send_to_celery
+from shop.tasks import approve, nightly_report, send_to_celery
 
 
 class ViewsTest(TransactionTestCase):
@@ -541,6 +541,9 @@ class TasksTest(TestCase):
         self.assertEqual(ran.task_name, "shop.tasks.nightly_report")
         today = datetime.now(ZoneInfo("Europe/Vienna")).date()
         self.assertIn(ran.result, [str(today), str(today - timedelta(days=1))])
+        nightly_report.enqueue()
+        (ran,) = run_due_tasks()
+        self.assertEqual(ran.status, "succeeded")
 
     def test_the_message_for_celery_has_the_id_of_the_task(self):
         handle = send_to_celery.enqueue("pack", [1])
