@@ -17,10 +17,10 @@ from django.db.models import Model
 
 from django_txtasks import migrations
 from django_txtasks.conf import Config, get_config
+from django_txtasks.database.server_kind import other_product
 from django_txtasks.declarations import registry
 from django_txtasks.enqueueing import events
 from django_txtasks.exceptions import ConfigError
-from django_txtasks.lifecycle.server_kind import other_product
 from django_txtasks.models import Batch, Task
 from django_txtasks.wording import counted
 

@@ -10,7 +10,7 @@ from django.db import OperationalError, connections, transaction
 from probe.closing.base import DatabaseWrapper
 
 from django_txtasks import signals
-from django_txtasks.lifecycle import sessions
+from django_txtasks.database import sessions
 from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.worker.running.slot_threads import Batch, Running, SlotThreads
 

@@ -18,15 +18,15 @@ from servers import PgBouncer
 
 from django_txtasks.conf import get_config
 from django_txtasks.database import prepared, transactions
-from django_txtasks.exceptions import ClaimLost
-from django_txtasks.lifecycle import outcomes
-from django_txtasks.lifecycle.attempts import Arrow, Ended
-from django_txtasks.lifecycle.sessions import (
+from django_txtasks.database.sessions import (
     close_dedicated,
     dedicate,
     keeps_statements,
     session_of_thread,
 )
+from django_txtasks.exceptions import ClaimLost
+from django_txtasks.lifecycle import outcomes
+from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.workers import register
 from django_txtasks.models import Status, Task
 from django_txtasks.worker.running import connections as worker_connections

@@ -11,9 +11,10 @@ from django.db import OperationalError, connection, connections, transaction
 from probe import tasks
 
 from django_txtasks.conf import get_config
+from django_txtasks.database import sessions
 from django_txtasks.database.execute import bound
 from django_txtasks.declarations import registry
-from django_txtasks.lifecycle import pausing, sessions, statements, workers
+from django_txtasks.lifecycle import pausing, statements, workers
 from django_txtasks.lifecycle.engines import mariadb, portable, postgresql
 from django_txtasks.lifecycle.turn import (
     Admission,

@@ -16,9 +16,10 @@ from probe import tasks
 from django_txtasks import signals
 from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config
+from django_txtasks.database import sessions
 from django_txtasks.database.errors import ends_session, is_refusal
 from django_txtasks.database.transactions import own_transaction
-from django_txtasks.lifecycle import sessions, workers
+from django_txtasks.lifecycle import workers
 from django_txtasks.models import Status, Worker
 from django_txtasks.worker.hint_inbox import HintInbox
 from django_txtasks.worker.process import probes
@@ -228,8 +229,8 @@ def test_a_session_that_has_just_ended_takes_no_writes():
         helpers.execute("SELECT pg_terminate_backend(pg_backend_pid())")
     with pytest.raises(DatabaseError) as met:
         helpers.execute("SELECT 1 / 0")
-    assert not sessions.can_write("default", cut.value)
-    assert sessions.can_write("default", met.value)
+    assert not workers.can_write("default", cut.value)
+    assert workers.can_write("default", met.value)
 
 
 class FromMySQL(Exception):

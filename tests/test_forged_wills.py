@@ -15,7 +15,8 @@ from test_two_signals import Clock, lost
 from django_txtasks.broker.will import LastWillConsumer, LastWillHolder
 from django_txtasks.cleaner.failure_detector import FailureDetector
 from django_txtasks.conf import get_config
-from django_txtasks.lifecycle import cleaning, sessions
+from django_txtasks.database import sessions
+from django_txtasks.lifecycle import cleaning
 from django_txtasks.models import Worker
 
 pytestmark = pytest.mark.usefixtures("rows")

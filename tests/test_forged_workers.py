@@ -12,7 +12,8 @@ from test_two_signals import register
 from django_txtasks.cleaner import Cleaner
 from django_txtasks.cleaner.failure_detector import FailureDetector
 from django_txtasks.conf import get_config
-from django_txtasks.lifecycle import sessions, workers
+from django_txtasks.database import sessions
+from django_txtasks.lifecycle import workers
 from django_txtasks.models import Worker
 
 pytestmark = pytest.mark.usefixtures("rows")
@@ -125,7 +126,7 @@ def test_a_server_that_shows_a_worker_no_session_ends_no_worker(monkeypatch):
         "postgresql": "SELECT 1, '', '' WHERE 1 = 0",
         "mysql": "SHOW GLOBAL STATUS LIKE 'txtasks has none'",
     }
-    monkeypatch.setattr(f"django_txtasks.lifecycle.statements.{name}", nothing[connection.vendor])
+    monkeypatch.setattr(f"django_txtasks.database.sessions.{name}", nothing[connection.vendor])
     connection.close()
     worker = workers.register(
         "default", queues=["default"], threads=1, listening=None, lease=timedelta(seconds=15)

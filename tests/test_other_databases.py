@@ -8,8 +8,8 @@ from django.db import connection, connections, transaction
 from probe import tasks
 
 from django_txtasks import checks, enqueue_many
+from django_txtasks.database.server_kind import product_of
 from django_txtasks.exceptions import UnsupportedDatabase
-from django_txtasks.lifecycle.server_kind import product_of
 from django_txtasks.models import Task
 
 pytestmark = pytest.mark.usefixtures("rows")

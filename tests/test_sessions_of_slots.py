@@ -10,7 +10,7 @@ from probe import sessions, tasks
 from probe.models import Run
 
 from django_txtasks import checks
-from django_txtasks.lifecycle import sessions as lifecycle_sessions
+from django_txtasks.database import sessions as database_sessions
 from django_txtasks.worker.running import connections as slot_connections
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
@@ -108,7 +108,7 @@ def test_a_transaction_that_a_task_begins_by_hand_is_not_the_next_ones():
 
 @has_sessions
 def test_tasks_that_leave_nothing_share_a_session(monkeypatch):
-    monkeypatch.setattr(lifecycle_sessions, "LEAST_AGE_SECONDS", 600)
+    monkeypatch.setattr(database_sessions, "LEAST_AGE_SECONDS", 600)
     local = {"postgresql": "SET LOCAL work_mem = '8MB'", "mysql": "SELECT 1"}[connection.vendor]
     ids = run_one_after_the_other(
         (sessions.see, MINE), (tasks.note, "x"), (sessions.do_in_transaction, local),
@@ -156,7 +156,7 @@ def test_a_connection_lives_as_long_as_conn_max_age_says(age, kept, monkeypatch)
 @pytest.mark.parametrize("age", [0.05, 0])
 def test_an_idle_thread_closes_a_connection_whose_age_is_over(age, monkeypatch):
     monkeypatch.setitem(connection.settings_dict, "CONN_MAX_AGE", age)
-    monkeypatch.setattr(lifecycle_sessions, "LEAST_AGE_SECONDS", 0.05)
+    monkeypatch.setattr(database_sessions, "LEAST_AGE_SECONDS", 0.05)
     listed = {
         "postgresql": "SELECT 1 FROM pg_stat_activity WHERE pid = %s",
         "mysql": "SELECT 1 FROM information_schema.processlist WHERE id = %s",
@@ -276,7 +276,7 @@ def test_an_age_that_no_thread_can_wait_for_stops_no_thread(monkeypatch):
 
 @has_sessions
 def test_a_retry_that_a_task_asks_for_keeps_its_session(monkeypatch):
-    monkeypatch.setattr(lifecycle_sessions, "LEAST_AGE_SECONDS", 600)
+    monkeypatch.setattr(database_sessions, "LEAST_AGE_SECONDS", 600)
     run_one_after_the_other((sessions.retry_after_query, MINE))
     assert Run.objects.count() == 2
     assert Run.objects.values("key").distinct().count() == 1

@@ -23,7 +23,8 @@ from django_txtasks.cleaner import Cleaner
 from django_txtasks.cleaner.failure_detector import FailureDetector
 from django_txtasks.cleaner.suspicion import GRACE_AT_HOME_SECONDS, GRACE_SECONDS
 from django_txtasks.conf import get_config
-from django_txtasks.lifecycle import cleaning, sessions, workers
+from django_txtasks.database import sessions
+from django_txtasks.lifecycle import cleaning, workers
 from django_txtasks.models import Status, Worker
 
 pytestmark = pytest.mark.usefixtures("rows")

@@ -11,7 +11,7 @@ from probe import sessions, tasks
 from test_sessions_of_slots import MINE, has_sessions, results, run_one_after_the_other
 
 from django_txtasks import testing
-from django_txtasks.lifecycle import sessions as lifecycle_sessions
+from django_txtasks.database import sessions as database_sessions
 from django_txtasks.signals import attempt_starting
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
@@ -106,7 +106,7 @@ def test_instrumentation_from_before_the_attempt_survives(at_start):
 
 @has_sessions
 def test_an_execute_wrapper_that_comes_with_each_session_costs_no_session(monkeypatch):
-    monkeypatch.setattr(lifecycle_sessions, "LEAST_AGE_SECONDS", 600)
+    monkeypatch.setattr(database_sessions, "LEAST_AGE_SECONDS", 600)
 
     def watch(connection, **_):
         if sessions.pass_on not in connection.execute_wrappers:
@@ -144,7 +144,7 @@ def test_the_state_that_the_signal_sets_holds_for_each_attempt(at_start):
 
 @has_sessions
 def test_what_a_receiver_sets_before_each_attempt_costs_no_session(at_start, monkeypatch):
-    monkeypatch.setattr(lifecycle_sessions, "LEAST_AGE_SECONDS", 600)
+    monkeypatch.setattr(database_sessions, "LEAST_AGE_SECONDS", 600)
     numbers = itertools.count()
     at_start(lambda **_: setattr(connections["default"], "tenant", next(numbers)))
     ids = run_one_after_the_other(*[(sessions.see, MINE)] * 4)

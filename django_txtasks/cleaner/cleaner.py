@@ -21,6 +21,7 @@ from django_txtasks.cleaner.rescue import Rescue
 from django_txtasks.cleaner.ticker import Ticker
 from django_txtasks.cleaner.upkeep import Upkeep
 from django_txtasks.conf import Config
+from django_txtasks.database import sessions
 from django_txtasks.database.errors import (
     is_refusal,
     is_repeatable,
@@ -30,7 +31,7 @@ from django_txtasks.database.errors import (
 )
 from django_txtasks.database.file import refuse_replaced
 from django_txtasks.database.transactions import own_transaction, repeated
-from django_txtasks.lifecycle import cleaning, sessions
+from django_txtasks.lifecycle import cleaning
 from django_txtasks.lifecycle.cleaning import LivingWorker
 from django_txtasks.rules.retry import backoff
 from django_txtasks.signals.outage import Outage

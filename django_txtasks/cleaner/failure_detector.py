@@ -31,9 +31,9 @@ from django_txtasks.cleaner.suspicion import (
     Suspicion,
 )
 from django_txtasks.conf import Config
-from django_txtasks.database import processes
+from django_txtasks.database import processes, sessions
 from django_txtasks.database.transactions import own_transaction
-from django_txtasks.lifecycle import cleaning, sessions
+from django_txtasks.lifecycle import cleaning
 from django_txtasks.lifecycle.cleaning import LivingWorker
 from django_txtasks.lifecycle.workers import host_name
 

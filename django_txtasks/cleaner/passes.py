@@ -10,7 +10,7 @@ from django.db import DatabaseError
 from django_txtasks import signals
 from django_txtasks.conf import Config
 from django_txtasks.database.errors import is_in_the_way, is_repeatable, text_of
-from django_txtasks.lifecycle import sessions
+from django_txtasks.lifecycle import workers
 from django_txtasks.rules.retry import jitter
 
 Step = Callable[[], Iterator[Counter[str]]]
@@ -77,7 +77,7 @@ class Passes:
             try:
                 yield from self._repeated(step)
             except DatabaseError as error:
-                if not sessions.can_write(self._alias, error):
+                if not workers.can_write(self._alias, error):
                     raise
                 what = step.__name__.strip("_").replace("_", " ")
                 text = f"{what}: {text_of(error)}"

@@ -11,7 +11,7 @@ from django.db import DatabaseError
 from django_txtasks.conf import Config
 from django_txtasks.database.errors import text_of
 from django_txtasks.database.transactions import own_transaction, repeated
-from django_txtasks.lifecycle import cleaners, sessions
+from django_txtasks.lifecycle import cleaners, workers
 
 
 class Record:
@@ -70,7 +70,7 @@ class Record:
             repeated(self._alias, partial(self._change, change))
             why = ""
         except DatabaseError as error:
-            if not sessions.can_write(self._alias, error):
+            if not workers.can_write(self._alias, error):
                 raise
             why = text_of(error)
         if why not in ("", self._why):

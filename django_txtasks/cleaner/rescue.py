@@ -18,7 +18,7 @@ from django_txtasks.conf import Config
 from django_txtasks.database.errors import message_of
 from django_txtasks.database.transactions import own_transaction, repeated
 from django_txtasks.exceptions import ClaimLost
-from django_txtasks.lifecycle import cleaning, sessions
+from django_txtasks.lifecycle import cleaning, workers
 from django_txtasks.lifecycle.attempts import Arrow
 from django_txtasks.lifecycle.cleaning import Holder, Orphan, Recovered
 from django_txtasks.rules.retry import backoff
@@ -67,10 +67,10 @@ class Rescue:
     def recover_lost(self) -> Counter[str]:
         """Recover claims of lost workers for a moment; the next call goes on with the next worker."""
         counts: Counter[str] = Counter()
-        workers = [one for one in cleaning.lost_workers(self._alias) if one.id not in self._empty]
-        workers.sort(key=lambda one: (one.id <= self._last, one.id))
+        lost = [one for one in cleaning.lost_workers(self._alias) if one.id not in self._empty]
+        lost.sort(key=lambda one: (one.id <= self._last, one.id))
         end, self.is_unfinished = self._clock() + TURN_SECONDS, False
-        for worker in workers:
+        for worker in lost:
             if self._clock() >= end:
                 self.is_unfinished = True
                 break
@@ -156,7 +156,7 @@ class Rescue:
         except InterfaceError:
             raise
         except Exception as error:  # a row changed by hand: it must not stop the others
-            if isinstance(error, DatabaseError) and not sessions.can_write(self._alias, error):
+            if isinstance(error, DatabaseError) and not workers.can_write(self._alias, error):
                 raise
             self.skip(task_id, error)
             return []

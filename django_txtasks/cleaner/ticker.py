@@ -14,7 +14,7 @@ from django_txtasks.cleaner.renotifier import Notify
 from django_txtasks.conf import Config
 from django_txtasks.database.errors import is_repeatable, text_of
 from django_txtasks.declarations import registry
-from django_txtasks.lifecycle import sessions
+from django_txtasks.lifecycle import workers
 from django_txtasks.models import DatabaseNow, Schedule
 from django_txtasks.rules.schedules import has_cron
 from django_txtasks.schedules import periodic as scheduling
@@ -85,7 +85,7 @@ class Ticker:
             if is_repeatable(error):
                 self._look_in(SOON_SECONDS)
                 return counts
-            if not sessions.can_write(self._alias, error):
+            if not workers.can_write(self._alias, error):
                 raise
             why = f"schedules: {text_of(error)}"
             if why != self.error:

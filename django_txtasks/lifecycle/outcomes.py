@@ -13,12 +13,12 @@ from django.db import DatabaseError, DataError, InterfaceError, OperationalError
 
 from django_txtasks.conf import Config
 from django_txtasks.database.execute import as_uuid, execute, fetch, fetch_value
+from django_txtasks.database.sessions import keeps_statements
 from django_txtasks.database.transactions import can_commit_along, execute_and_commit
 from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import batches, statements
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Counted, Ended, capped, read_entries
 from django_txtasks.lifecycle.follow_ups import FollowUps, fail_absorbers, follow
-from django_txtasks.lifecycle.sessions import keeps_statements
 from django_txtasks.models import Outcome, Status
 
 FOR_EVER = timedelta(days=36525)

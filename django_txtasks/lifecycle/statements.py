@@ -729,36 +729,6 @@ FORGET_ENDED_WORKERS = "DELETE FROM txtasks_endedworker WHERE ended_at < {ago}"
 UNREGISTER = "DELETE FROM txtasks_worker WHERE id = %(worker)s"
 
 # -- sessions: what a database knows of a worker by itself -------------------------------------------
-POSTGRES_OWN_SESSION = """
-    SELECT pid, CAST(EXTRACT(EPOCH FROM backend_start) AS text),
-           CAST(EXTRACT(EPOCH FROM pg_postmaster_start_time()) AS text)
-      FROM pg_stat_activity WHERE pid = pg_backend_pid()
-"""
-POSTGRES_SESSIONS = """
-    SELECT CAST(pid AS text), CAST(EXTRACT(EPOCH FROM backend_start) AS text) FROM pg_stat_activity
-     WHERE CAST(pid AS text) {in_numbers}
-"""
-# Somebody who may write workers' rows, and nothing else, must not make C end sessions of other databases and
-# roles: only those of C's own role in this database are ended.
-POSTGRES_TERMINATE = """
-    SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-     WHERE pid = %(pid)s AND CAST(EXTRACT(EPOCH FROM backend_start) AS text) = %(started)s
-       AND datname = current_database() AND usename = session_user AND backend_type = 'client backend'
-"""
-MYSQL_OWN_SESSION = "SELECT CONNECTION_ID()"
-# Another server of a cluster has other sessions.
-MYSQL_USER = "SELECT CONCAT(SUBSTRING_INDEX(USER(), '@', 1), '@', @@hostname, ':', @@port)"
-MYSQL_CLOCK = "SELECT UNIX_TIMESTAMP()"
-MYSQL_UPTIME = "SHOW GLOBAL STATUS LIKE 'Uptime'"
-MYSQL_SESSIONS = "SELECT id FROM information_schema.processlist WHERE id {in_numbers}"
-MYSQL_MAY_KILL = """
-    SELECT id FROM information_schema.processlist
-     WHERE id = %(id)s AND db = DATABASE()
-       AND CAST(user AS BINARY) = CAST(SUBSTRING_INDEX(USER(), '@', 1) AS BINARY)
-"""
-MYSQL_KILL = "KILL %(id)s"
-POSTGRES_VERSION = "SELECT version()"
-MYSQL_VERSION = "SELECT CONCAT(VERSION(), ' ', @@version_comment)"
 MYSQL_PACKET = "SELECT @@max_allowed_packet"
 
 # -- cleaner --------------------------------------------------------------------------------------

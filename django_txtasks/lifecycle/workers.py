@@ -10,12 +10,13 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from django.db import connections
+from django.db import DatabaseError, InterfaceError, connections
 
 from django_txtasks.database import processes
+from django_txtasks.database.errors import ends_session
 from django_txtasks.database.execute import execute, fetch
+from django_txtasks.database.sessions import session_of_thread
 from django_txtasks.lifecycle import statements
-from django_txtasks.lifecycle.sessions import session_of_thread
 from django_txtasks.models import DatabaseNow, Task, Worker
 from django_txtasks.progress import Progress, read_progress
 
@@ -163,6 +164,20 @@ def workers_before(alias: str, protocol: int) -> list[str]:
     living = Worker.objects.using(alias).filter(lost=False, protocol__lt=protocol)
     seen = living.annotate(now=DatabaseNow())
     return [str(one) for one in seen if not one.is_silent(one.now)]
+
+
+def can_write(alias: str, error: DatabaseError) -> bool:
+    """Say whether the session in which this error came takes writes: after a failover an old one may only read.
+
+    One that the error has ended takes none, though the next statement would open another one.
+    """
+    if connections[alias].vendor != "sqlite" and ends_session(error):
+        return False
+    try:
+        execute(alias, statements.TRY_TO_WRITE)
+    except (DatabaseError, InterfaceError):
+        return False
+    return True
 
 
 def texts(value: Any) -> set[str]:

@@ -20,8 +20,8 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, InterfaceError, connections, router
 
 from django_txtasks import checks, hints, signals
+from django_txtasks.database import sessions
 from django_txtasks.database.errors import text_of
-from django_txtasks.lifecycle import sessions
 from django_txtasks.models import Task
 from django_txtasks.signals import logs
 from django_txtasks.signals.tracebacks import printable

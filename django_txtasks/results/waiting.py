@@ -21,9 +21,9 @@ from asgiref.sync import sync_to_async
 from django.db import InterfaceError, OperationalError, connections
 
 from django_txtasks.conf import get_config
+from django_txtasks.database import sessions
 from django_txtasks.database.errors import text_of
 from django_txtasks.exceptions import ResultTimeout, ResultUnavailable, TaskFailed
-from django_txtasks.lifecycle import sessions
 from django_txtasks.models import Outcome
 from django_txtasks.results import standing
 from django_txtasks.results.standing import End

@@ -22,7 +22,6 @@ from django_txtasks.enqueueing.commit_hints import notify_on_commit
 from django_txtasks.enqueueing.per_call import check_call, of_call
 from django_txtasks.exceptions import InvalidArguments, InvalidDeclaration, InvalidSchedule
 from django_txtasks.functions import TaskFunction
-from django_txtasks.lifecycle.code_versions import CONFIGURATION
 from django_txtasks.lifecycle.enqueueing import NewTask, RowDefaults
 from django_txtasks.rules import payload
 from django_txtasks.rules.lanes import problem_of_name
@@ -33,6 +32,7 @@ from django_txtasks.rules.schedules import (
     id_of_tick,
     parse_rule,
 )
+from django_txtasks.schedules.code_versions import CONFIGURATION
 from django_txtasks.schedules.ticks import ScheduleRow
 
 P = ParamSpec("P")

@@ -10,9 +10,10 @@ from types import MappingProxyType
 
 from django.db import DatabaseError, InterfaceError, OperationalError, connections, transaction
 
+from django_txtasks.database import sessions
 from django_txtasks.database.transactions import own_transaction
 from django_txtasks.exceptions import ClaimLost
-from django_txtasks.lifecycle import cleaning, sessions, workers
+from django_txtasks.lifecycle import cleaning, workers
 from django_txtasks.lifecycle.attempts import Counted, Ended
 from django_txtasks.lifecycle.cleaning import Orphan
 from django_txtasks.rules.retry import backoff

@@ -10,8 +10,9 @@ from django.db import DatabaseError, InterfaceError, connections
 
 from django_txtasks import signals
 from django_txtasks.conf import Config
+from django_txtasks.database import sessions
 from django_txtasks.database.transactions import own_transaction
-from django_txtasks.lifecycle import sessions, workers
+from django_txtasks.lifecycle import workers
 from django_txtasks.lifecycle.turn import Subscription
 
 

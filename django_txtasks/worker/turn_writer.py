@@ -19,6 +19,7 @@ from django.db import (
 )
 
 from django_txtasks.conf import Config
+from django_txtasks.database import sessions
 from django_txtasks.database.errors import is_repeatable, is_timeout
 from django_txtasks.database.file import refuse_replaced
 from django_txtasks.database.transactions import own_transaction
@@ -26,7 +27,7 @@ from django_txtasks.enqueueing.commit_hints import notify_on_commit
 from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lanes import claiming as lanes
 from django_txtasks.lanes.claiming import LanesRequest
-from django_txtasks.lifecycle import engines, sessions
+from django_txtasks.lifecycle import engines
 from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.turn import Capacity, Scan, Subscription, TurnRequest, TurnResult
 from django_txtasks.worker.looks.cleaner_check import CleanerCheck

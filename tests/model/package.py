@@ -10,8 +10,9 @@ from django.db import transaction
 from probe import tasks as functions
 
 from django_txtasks.conf import get_config
+from django_txtasks.database import sessions
 from django_txtasks.declarations import registry
-from django_txtasks.lifecycle import cleaning, engines, operators, outcomes, sessions, workers
+from django_txtasks.lifecycle import cleaning, engines, operators, outcomes, workers
 from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.turn import Capacity, Scan, Subscription, TurnRequest
 from django_txtasks.models import FinishedTask, Task, Worker

@@ -19,10 +19,11 @@ from django_txtasks import hints, signals
 from django_txtasks.cleaner import Cleaner
 from django_txtasks.cleaner.renotifier import Notify
 from django_txtasks.conf import Config, get_config
+from django_txtasks.database import sessions
 from django_txtasks.database.errors import text_of
 from django_txtasks.database.transactions import own_transaction
 from django_txtasks.enqueueing.commit_hints import notify_now
-from django_txtasks.lifecycle import cleaners, cleaning, sessions
+from django_txtasks.lifecycle import cleaners, cleaning
 from django_txtasks.management.console import (
     CHECKS,
     database_option,

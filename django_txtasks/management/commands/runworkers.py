@@ -16,8 +16,9 @@ from django.utils.autoreload import get_child_arguments
 
 from django_txtasks import checks, hints, signals
 from django_txtasks.conf import Config, get_config
+from django_txtasks.database import sessions
 from django_txtasks.declarations import registry
-from django_txtasks.lifecycle import names, sessions
+from django_txtasks.lifecycle import names
 from django_txtasks.lifecycle.turn import Subscription
 from django_txtasks.management.console import (
     CHECKS,

@@ -1,7 +1,7 @@
 """Connections of the threads that run tasks: what one task may leave in those to databases to the next one.
 
 They live as long as Django lets those of a request live, and never longer than what a task did to their session.
-The loop's own session is none of them: see ``lifecycle.sessions``.
+The loop's own session is none of them: see ``database.sessions``.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from django.db.backends.signals import connection_created
 from django_txtasks.database import prepared
 from django_txtasks.database.errors import text_of
 from django_txtasks.database.file import is_replaced, number_replaced
+from django_txtasks.database.sessions import close as _close
+from django_txtasks.database.sessions import end_of_age as _end_of
+from django_txtasks.database.sessions import is_pooled
 from django_txtasks.database.transactions import begin_along
-from django_txtasks.lifecycle.sessions import close as _close
-from django_txtasks.lifecycle.sessions import end_of_age as _end_of
-from django_txtasks.lifecycle.sessions import is_pooled
 from django_txtasks.worker.running.awaited_sessions import awaiting
 from django_txtasks.worker.running.session_statements import outlives_the_task, text_of_statement
 from django_txtasks.worker.running.wrapper_state import WrapperState

@@ -20,6 +20,7 @@ from django_txtasks.conf import Config
 from django_txtasks.context import TaskContext
 from django_txtasks.database.errors import text_of
 from django_txtasks.database.prepared import NotKept
+from django_txtasks.database.sessions import session_of_thread
 from django_txtasks.declarations import registry
 from django_txtasks.declarations.registry import Declaration
 from django_txtasks.enqueueing.commit_hints import notify_on_commit
@@ -38,7 +39,6 @@ from django_txtasks.lanes import claiming as lanes
 from django_txtasks.lifecycle import outcomes
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.open_batches import Opener, running
-from django_txtasks.lifecycle.sessions import session_of_thread
 from django_txtasks.progress import ProgressNotes
 from django_txtasks.rules import payload
 from django_txtasks.rules.retry import backoff, is_last, seconds_from

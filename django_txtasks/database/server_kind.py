@@ -5,7 +5,6 @@ from __future__ import annotations
 from django.db import connections
 
 from django_txtasks.database.execute import fetch_value
-from django_txtasks.lifecycle import statements
 
 OTHERS = {
     "CockroachDB": "CockroachDB",
@@ -19,6 +18,9 @@ OTHERS = {
 }
 """Words of a server's version, and the product that says so."""
 
+POSTGRES_VERSION = "SELECT version()"
+MYSQL_VERSION = "SELECT CONCAT(VERSION(), ' ', @@version_comment)"
+
 
 def other_product(alias: str) -> str | None:
     """Return the name of the product where it is another one than PostgreSQL, MariaDB, MySQL or SQLite; else None.
@@ -28,9 +30,9 @@ def other_product(alias: str) -> str | None:
     """
     vendor = connections[alias].vendor
     if vendor == "postgresql":
-        return product_of(vendor, str(fetch_value(alias, statements.POSTGRES_VERSION)))
+        return product_of(vendor, str(fetch_value(alias, POSTGRES_VERSION)))
     if vendor == "mysql":
-        return product_of(vendor, str(fetch_value(alias, statements.MYSQL_VERSION)))
+        return product_of(vendor, str(fetch_value(alias, MYSQL_VERSION)))
     return None
 
 

@@ -17,10 +17,9 @@ from django.db import DatabaseError, Error, InterfaceError, OperationalError, co
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_txtasks import signals
-from django_txtasks.database.errors import ends_session, text_of
+from django_txtasks.database.errors import text_of
 from django_txtasks.database.execute import execute, fetch, fetch_value, is_dedicated
 from django_txtasks.database.transactions import dedicate_session
-from django_txtasks.lifecycle import statements
 from django_txtasks.signals.queue import close_session
 
 _known: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
@@ -34,6 +33,35 @@ LEAST_AGE_SECONDS = 5.0
 
 CONNECT_SECONDS = 2
 """Seconds that a session may take to be there, when one is opened to see whether it can be."""
+
+POSTGRES_OWN_SESSION = """
+    SELECT pid, CAST(EXTRACT(EPOCH FROM backend_start) AS text),
+           CAST(EXTRACT(EPOCH FROM pg_postmaster_start_time()) AS text)
+      FROM pg_stat_activity WHERE pid = pg_backend_pid()
+"""
+POSTGRES_SESSIONS = """
+    SELECT CAST(pid AS text), CAST(EXTRACT(EPOCH FROM backend_start) AS text) FROM pg_stat_activity
+     WHERE CAST(pid AS text) {in_numbers}
+"""
+# Somebody who may write workers' rows, and nothing else, must not make C end sessions of other databases and
+# roles: only those of C's own role in this database are ended.
+POSTGRES_TERMINATE = """
+    SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+     WHERE pid = %(pid)s AND CAST(EXTRACT(EPOCH FROM backend_start) AS text) = %(started)s
+       AND datname = current_database() AND usename = session_user AND backend_type = 'client backend'
+"""
+MYSQL_OWN_SESSION = "SELECT CONNECTION_ID()"
+# Another server of a cluster has other sessions.
+MYSQL_USER = "SELECT CONCAT(SUBSTRING_INDEX(USER(), '@', 1), '@', @@hostname, ':', @@port)"
+MYSQL_CLOCK = "SELECT UNIX_TIMESTAMP()"
+MYSQL_UPTIME = "SHOW GLOBAL STATUS LIKE 'Uptime'"
+MYSQL_SESSIONS = "SELECT id FROM information_schema.processlist WHERE id {in_numbers}"
+MYSQL_MAY_KILL = """
+    SELECT id FROM information_schema.processlist
+     WHERE id = %(id)s AND db = DATABASE()
+       AND CAST(user AS BINARY) = CAST(SUBSTRING_INDEX(USER(), '@', 1) AS BINARY)
+"""
+MYSQL_KILL = "KILL %(id)s"
 
 
 def session_of_thread(alias: str) -> str:
@@ -155,20 +183,6 @@ def keeps_statements(alias: str) -> bool:
     return session is not None and bool(_known.get(session)) and not is_pooled(wrapper)
 
 
-def can_write(alias: str, error: DatabaseError) -> bool:
-    """Say whether the session in which this error came takes writes: after a failover an old one may only read.
-
-    One that the error has ended takes none, though the next statement would open another one.
-    """
-    if connections[alias].vendor != "sqlite" and ends_session(error):
-        return False
-    try:
-        execute(alias, statements.TRY_TO_WRITE)
-    except (DatabaseError, InterfaceError):
-        return False
-    return True
-
-
 def is_gone(alias: str, session: str) -> bool | None:
     """Say whether a session has ended; None = this role, this session or this database cannot tell."""
     return are_gone(alias, [session])
@@ -216,7 +230,7 @@ def _parts(text: str) -> _Session | None:
 
 
 def _are_gone_from_postgres(alias: str, ours: _Session, told: list[_Session]) -> bool | None:
-    there = fetch(alias, statements.POSTGRES_SESSIONS, numbers=[one.number for one in told])
+    there = fetch(alias, POSTGRES_SESSIONS, numbers=[one.number for one in told])
     if any((one.number, one.started) in there for one in told):
         return False
     is_hidden = any(started is None for _, started in there)  # it is of a role that we may not see
@@ -228,7 +242,7 @@ def _are_gone_from_mysql(alias: str, ours: _Session, told: list[_Session]) -> bo
         distance = abs(float(one.started) - float(ours.started))
         if one.server != ours.server or distance > CLOCK_TOLERANCE_SECONDS:
             return None
-    return not fetch(alias, statements.MYSQL_SESSIONS, numbers=[one.number for one in told])
+    return not fetch(alias, MYSQL_SESSIONS, numbers=[one.number for one in told])
 
 
 def can_connect(alias: str) -> bool:
@@ -258,27 +272,27 @@ def end(alias: str, sessions: Iterable[str]) -> None:
             number, started, _ = session.split(" ", 2)
             with contextlib.suppress(DatabaseError):  # it ended by itself, or this role may not
                 if connections[alias].vendor == "postgresql":
-                    execute(alias, statements.POSTGRES_TERMINATE, pid=int(number), started=started)
-                elif fetch(alias, statements.MYSQL_MAY_KILL, id=int(number)):
-                    execute(alias, statements.MYSQL_KILL, id=int(number))
+                    execute(alias, POSTGRES_TERMINATE, pid=int(number), started=started)
+                elif fetch(alias, MYSQL_MAY_KILL, id=int(number)):
+                    execute(alias, MYSQL_KILL, id=int(number))
 
 
 def _read(alias: str, wrapper: BaseDatabaseWrapper) -> str:
     raw: Any = wrapper.connection
     if wrapper.vendor == "postgresql":
-        for pid, started, server in fetch(alias, statements.POSTGRES_OWN_SESSION):
+        for pid, started, server in fetch(alias, POSTGRES_OWN_SESSION):
             if pid == raw.info.backend_pid:
                 return f"{pid} {started} {server}"
         return ""  # a pooler's session, or a server that does not show it
     if wrapper.vendor == "mysql":
-        number = fetch_value(alias, statements.MYSQL_OWN_SESSION)
+        number = fetch_value(alias, MYSQL_OWN_SESSION)
         if number == raw.thread_id() and (start := _mysql_start(alias)) is not None:
             return f"{number} {start:.0f} {_mysql_user(alias)}"
     return ""
 
 
 def _mysql_user(alias: str) -> str:
-    return str(fetch_value(alias, statements.MYSQL_USER))
+    return str(fetch_value(alias, MYSQL_USER))
 
 
 def _mysql_start(alias: str) -> float | None:
@@ -286,6 +300,6 @@ def _mysql_start(alias: str) -> float | None:
 
     None = it does not say.
     """
-    for _, uptime in fetch(alias, statements.MYSQL_UPTIME):
-        return float(fetch_value(alias, statements.MYSQL_CLOCK)) - float(uptime)
+    for _, uptime in fetch(alias, MYSQL_UPTIME):
+        return float(fetch_value(alias, MYSQL_CLOCK)) - float(uptime)
     return None
