@@ -317,8 +317,8 @@ MUTANTS = [
            {"    if connection.in_atomic_block or not": "    if False and not"}, "test_waiting.py"),
     Mutant("the progress of a task that has ended is forgotten", "worker/running/runner.py",
            {"        self.notes.forget(attempt.task_id)\n": ""}, "test_progress.py"),
-    Mutant("a scan is made when a task becomes due", "worker/turns.py",
-           {"        if self._upcoming.pop_due(now):\n": "        if self._upcoming.pop_due(now) and False:\n"},
+    Mutant("a scan is made when a task becomes due", "worker/looks/upcoming.py",
+           {"        if self.pop_due(now):\n": "        if self.pop_due(now) and False:\n"},
            "test_upcoming.py"),
     Mutant("what has become due during a look ahead is not forgotten", "worker/looks/upcoming.py",
            {"self._due = due_by_now + [": "self._due = ["}, "test_upcoming.py"),
@@ -879,8 +879,8 @@ MUTANTS = [
     Mutant("lanes: a hold holds", "lanes/claiming.py",
            {"if held := held_for(row):": "if (held := held_for(row)) < 0:"}, "test_lanes.py"),
     Mutant("lanes: a pause pauses", "lanes/claiming.py", {"if row.is_paused:": "if False:"}, "test_lanes.py"),
-    Mutant("lanes: one of its tasks has ended here", "worker/turns.py",
-           {"self.lanes.ended(self._workload.ended_in)": "pass"}, "test_lanes.py"),
+    Mutant("lanes: one of its tasks has ended here", "worker/worker.py",
+           {"        self.turns.lanes.ended(lanes)\n": ""}, "test_lanes.py"),
     Mutant("lanes: by turns with the others", "worker/schedule.py",
            {"may_serve and not (self._served_lanes and (scan or look_up))": "may_serve"}, "test_lanes.py"),
     Mutant("lanes: the order does not pass one that was not served", "lanes/claiming.py",
@@ -1234,8 +1234,8 @@ MUTANTS = [
            {" or time.monotonic() - self._failed_at < OVER_AFTER_SECONDS": ""}, "test_turn_failures.py"),
     Mutant("database hints: glances end", "worker/looks/glances.py",
            {" if now < self._until else NEVER": ""}, "test_looking.py", ("MARIADB",)),
-    Mutant("database hints: no glances without the setting", "worker/turns.py",
-           {"may = self._may_glance and not": "may = not"}, "test_looking.py", ("MARIADB",)),
+    Mutant("database hints: no glances without the setting", "worker/looks/glances.py",
+           {"if self._is_on and not": "if not"}, "test_looking.py", ("MARIADB",)),
 ]  # fmt: skip
 
 

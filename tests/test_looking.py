@@ -20,6 +20,8 @@ from django_txtasks.hints.file_events import FileEvents
 from django_txtasks.lifecycle import heads
 from django_txtasks.lifecycle.turn import Capacity, TurnResult
 from django_txtasks.models import Task
+from django_txtasks.worker.hint_inbox import HintInbox
+from django_txtasks.worker.lane_book import LaneBook
 from django_txtasks.worker.looks import glances
 from django_txtasks.worker.schedule import Schedule
 
@@ -245,14 +247,21 @@ def test_while_there_is_work_more_of_it_is_found_without_a_scan(hints_only):
         helpers.wait_until(lambda: helpers.counts()["finished"] == 6)
 
 
+def glancing():
+    """The glances of a worker that no hint reaches, whatever the settings of the tests say."""
+    config = dataclasses.replace(get_config(), database_hints=True)
+    subscription = helpers.subscription()
+    return glances.Glances(config, subscription, HintInbox(), LaneBook(config, subscription))
+
+
 def test_glances_end_a_while_after_the_last_task(monkeypatch):
     monkeypatch.setattr(glances, "FOR_SECONDS", 600)
-    mine = glances.Glances(helpers.subscription())
+    mine = glancing()
     mine.claimed(time.monotonic())
-    assert not mine.finds()
+    assert not mine.look()
     assert mine.next < glances.NEVER
     mine.claimed(time.monotonic() - glances.FOR_SECONDS)
-    assert not mine.finds()
+    assert not mine.look()
     assert mine.next == glances.NEVER
 
 
@@ -279,7 +288,7 @@ def test_without_the_setting_there_are_no_glances(txtasks):
     tasks.note.enqueue("first")
     with helpers.working() as worker:
         helpers.wait_until(lambda: helpers.runs("first"))
-        assert worker.turns._next_glance(worker.turns.capacity()) == float("inf")
+        assert worker.turns.looks.glances.next == float("inf")
 
 
 def test_the_heads_name_what_is_due_for_this_worker():
@@ -310,7 +319,7 @@ def test_the_heads_tell_of_each_row_once():
 
 def test_after_a_glance_that_failed_turns_look_which_wait_longer_each_time(rows, monkeypatch):
     """A database that is away would be asked without a pause."""
-    mine = glances.Glances(helpers.subscription())
+    mine = glancing()
     mine.claimed(time.monotonic())
 
     def refused(*_):
@@ -318,21 +327,21 @@ def test_after_a_glance_that_failed_turns_look_which_wait_longer_each_time(rows,
 
     monkeypatch.setattr(mine._heads, "news", refused)
     with pytest.raises(OperationalError):
-        mine.finds()
+        mine.look()
     assert mine.next == glances.NEVER
 
 
 def test_after_a_glance_that_took_too_long_there_is_none_for_a_while(rows, monkeypatch):
     """Dead rows are for scans, which know how to go past them."""
     monkeypatch.setattr(heads, "LONGEST_SECONDS", -1.0)
-    mine = glances.Glances(helpers.subscription())
+    mine = glancing()
     mine.claimed(time.monotonic())
     tasks.note.enqueue()
-    assert not mine.finds()
+    assert not mine.look()
     mine.claimed(time.monotonic())
     assert mine.next > time.monotonic() + glances.REST_SECONDS / 2
     monkeypatch.setattr(heads, "LONGEST_SECONDS", 60.0)
-    assert mine.finds()
+    assert mine.look()
 
 
 @pytest.mark.once

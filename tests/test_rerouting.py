@@ -12,6 +12,7 @@ from django_txtasks.declarations import registry
 from django_txtasks.enqueueing.commit_hints import hooks_in
 from django_txtasks.lifecycle import workers
 from django_txtasks.models import Task, Worker
+from django_txtasks.worker.hint_inbox import HintInbox
 from django_txtasks.worker.looks.rerouting import Rerouting
 
 pytestmark = pytest.mark.usefixtures("rows")
@@ -47,7 +48,8 @@ def sent_by(txtasks):
     def look_at(ours, ids):
         txtasks(broker_url="amqp://127.0.0.1:1")
         with transaction.atomic():
-            ours.look_at(ids)
+            ours.note(ids)
+            ours.look()
             hooks = [hook for _, hook in hooks_in(connection.run_on_commit)]
             transaction.set_rollback(True)
         txtasks(broker_url=None)
@@ -65,7 +67,8 @@ def sent_by(txtasks):
 def ours():
     """The rerouting of a worker that declares ``give`` alone."""
     registered(["default"], [GIVE])
-    return Rerouting(get_config(), helpers.subscription("default", "mail", names=[GIVE]))
+    subscription = helpers.subscription("default", "mail", names=[GIVE])
+    return Rerouting(get_config(), subscription, HintInbox())
 
 
 @pytest.mark.once
@@ -90,7 +93,8 @@ def test_workers_of_the_same_code_send_nothing_on_and_ask_seldom(
     ids = [tasks.note.enqueue().id]
     with django_assert_num_queries(1):
         for _ in range(10):
-            ours.look_at(ids)
+            ours.note(ids)
+            ours.look()
     assert sent_by(ours, ids) == []
 
 

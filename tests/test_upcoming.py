@@ -21,6 +21,8 @@ from django_txtasks.models import FinishedTask, PausedQueue, Task
 from django_txtasks.worker import scan_cursor
 from django_txtasks.worker.looks import upcoming as looks
 from django_txtasks.worker.looks.upcoming import UpcomingLook
+from django_txtasks.worker.scan_cursor import ScanCursor
+from django_txtasks.worker.schedule import Schedule
 
 pytestmark = pytest.mark.usefixtures("rows")
 
@@ -32,6 +34,12 @@ def no_scans(txtasks, monkeypatch):
     """Workers scan once when they start, and nobody tells them anything. Looks may take their time."""
     monkeypatch.setattr(upcoming, "LONGEST_SECONDS", 60)
     txtasks(database_hints=False, poll_interval=NEVER, clean_interval=NEVER)
+
+
+def look_ahead():
+    config, subscription = get_config(), helpers.subscription()
+    scans = ScanCursor(subscription, config.poll_interval, longest=1.0)
+    return UpcomingLook(config, subscription, Schedule(config), scans)
 
 
 def all_are_done(count):
@@ -66,8 +74,8 @@ def test_a_look_that_has_read_all_it_may_is_followed_by_one_when_the_last_of_the
     monkeypatch.setattr(upcoming, "ROWS_PER_PRIORITY", 1)
     for wait in (5, 8):
         enqueue_task(tasks.nothing.using(run_after=wait))
-    look = UpcomingLook(get_config(), helpers.subscription())
-    look.look(time.monotonic())
+    look = look_ahead()
+    look.look_ahead(time.monotonic())
     now = time.monotonic()
     assert len([at for at in look._due if at > now]) == 1
     assert look._next_look <= now + 5
@@ -137,15 +145,15 @@ def test_what_is_paused_is_not_told():
 def test_a_look_that_takes_too_long_rests(monkeypatch):
     monkeypatch.setattr(upcoming, "LONGEST_SECONDS", 0)
     monkeypatch.setattr(upcoming, "STATEMENT_TIMEOUT", timedelta(seconds=0.2))
-    look = UpcomingLook(get_config(), helpers.subscription())
+    look = look_ahead()
     lock = "LOCK TABLE txtasks_task" if connection.vendor == "postgresql" else "SELECT 1"
     with helpers.locked(lock):
-        look.look(1000.0)
+        look.look_ahead(1000.0)
     assert look.next == 1000.0 + looks.REST_SECONDS
 
 
 def test_a_worker_that_comes_too_late_for_others_asks_less_often():
-    look = UpcomingLook(get_config(), helpers.subscription())
+    look = look_ahead()
     look._next_look = 2000.0
     look._due = [1000.0, 1000.001, 1000.5, 1000.6]
     assert look.next == 1000.0

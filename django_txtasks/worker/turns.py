@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-import uuid
 
 from django.db import DatabaseError, InterfaceError, connections, reset_queries
 
 from django_txtasks import signals
+from django_txtasks.cancel_requests import CancelRequests
 from django_txtasks.conf import Config
 from django_txtasks.database.errors import (
     TookTooLong,
@@ -19,15 +19,11 @@ from django_txtasks.database.errors import (
 from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle.attempts import Attempt
 from django_txtasks.lifecycle.turn import Capacity, Subscription
+from django_txtasks.progress import ProgressNotes
 from django_txtasks.signals.outage import Outage
 from django_txtasks.worker.hint_inbox import HintInbox
 from django_txtasks.worker.lane_book import LaneBook
-from django_txtasks.worker.looks.batch_look import BatchLook
-from django_txtasks.worker.looks.cancelling import CancelLook
-from django_txtasks.worker.looks.glances import Glances
-from django_txtasks.worker.looks.progress import ProgressWriter
-from django_txtasks.worker.looks.rerouting import Rerouting
-from django_txtasks.worker.looks.upcoming import UpcomingLook
+from django_txtasks.worker.looks import Look, Looks
 from django_txtasks.worker.process.probes import Liveness
 from django_txtasks.worker.process.shutdown import Shutdown
 from django_txtasks.worker.registration import DeclaredLost
@@ -57,21 +53,28 @@ class Turns:
         inbox: HintInbox,
         stop: Shutdown,
         liveness: Liveness,
-        cancel_look: CancelLook,
-        progress: ProgressWriter,
+        requests: CancelRequests,
+        notes: ProgressNotes,
     ) -> None:
         self._config, self._workload, self._writer = config, workload, writer
         self._inbox, self._stop, self._liveness = inbox, stop, liveness
-        self._cancel_look, self._progress = cancel_look, progress
-        self._rerouting = Rerouting(config, subscription)
-        self._glances = Glances(subscription)
-        self._upcoming = UpcomingLook(config, subscription)
-        self._may_glance = config.may_hint_by_database
-        self.batch_look = BatchLook(subscription.alias, workload.buffer)
         self._logs_queries = connections[subscription.alias].queries_logged  # as where DEBUG is set
         self._outage = Outage(subscription.alias, lambda: f"Worker {writer.name}")
         self.schedule = Schedule(config)
         self.lanes = LaneBook(config, subscription)
+        self.looks = Looks(
+            config,
+            subscription,
+            schedule=self.schedule,
+            lanes=self.lanes,
+            scans=writer.scans,
+            registration=writer.registration,
+            inbox=inbox,
+            slots=workload.slots,
+            buffer=workload.buffer,
+            requests=requests,
+            notes=notes,
+        )
         self.is_closed = False
 
     def capacity(self) -> Capacity:
@@ -86,21 +89,17 @@ class Turns:
         return capacity
 
     def next_one(self) -> float:
-        """Return when the next turn is due, by ``time.monotonic()``; 0 = now."""
+        """Return when the next turn or look is due, by ``time.monotonic()``; 0 = now."""
         capacity = self.capacity()
-        return min(
-            self._next_turn(capacity),
-            self._next_upcoming(capacity),
-            self._next_glance(capacity),
-            self._cancel_look.next,
-            self._progress.next,
-            self.batch_look.next,
-        )
+        looks_at = self.looks.next(has_room=self._has_room(capacity))
+        return min(self._next_turn(capacity), looks_at)
+
+    def _has_room(self, capacity: Capacity) -> bool:
+        """Say whether a look may look for work. It registers first: that prepares its session."""
+        registered = self._writer.id is not None
+        return registered and bool(capacity.width) and self._workload.may_scan
 
     def _next_turn(self, capacity: Capacity) -> float:
-        if self._workload.ended_in:
-            self.lanes.ended(self._workload.ended_in)
-            self._workload.ended_in.clear()
         due = self.schedule.next_turn(
             capacity,
             hinted=bool(self._inbox.ids),
@@ -114,75 +113,38 @@ class Turns:
     def take(self) -> None:
         """Beat, record what ended, claim what fits; then start it. Never raises for the database.
 
-        Between two turns it only glances.
+        Between two turns it only looks.
         """
         now, capacity = time.monotonic(), self.capacity()
-        if self._next_upcoming(capacity) <= now:
-            self._look_ahead(now)
+        has_room = self._has_room(capacity)
+        if has_room:
+            self._look(now, self.looks.upcoming)
         if self._next_turn(capacity) <= now:
             self._turn()
-        elif self._next_glance(capacity) <= now:
-            self._glance()
-        if self._cancel_look.next <= now:
-            self._look_for_cancelled()
-        if self._progress.next <= now:
-            self._write_progress()
-        if self.batch_look.next <= time.monotonic():
-            self.look_at_batches()
+        elif has_room:
+            self._look(now, self.looks.glances)
+        self._look(time.monotonic(), *self.looks.others)
         if self._logs_queries:
             reset_queries()
+
+    def _look(self, now: float, *looks: Look) -> None:
+        """Look, where it is time. What fails is treated as a turn that fails."""
+        for look in looks:
+            if look.next <= now:
+                try:
+                    if look.look():
+                        self.schedule.look_again()
+                except (DatabaseError, InterfaceError) as error:
+                    self._heal(error)
 
     def _turn(self) -> None:
         self.schedule.expect_again(self._workload.buffer.waiting, time.monotonic())
         self._take()
 
-    def _next_upcoming(self, capacity: Capacity) -> float:
-        may = capacity.width and self._workload.may_scan and not self.schedule.has_backlog
-        may = may and self._writer.id is not None  # it registers first: that prepares its session
-        return self._upcoming.next if may else NEVER
-
-    def _look_ahead(self, now: float) -> None:
-        """Have the next turn scan if something has become due, and look for what comes next."""
-        if self._upcoming.pop_due(now):
-            self.schedule.look_again()
-        try:
-            self._writer.scans.expect(self._upcoming.look(now))
-        except (DatabaseError, InterfaceError) as error:
-            self._heal(error)
-
-    def _next_glance(self, capacity: Capacity) -> float:
-        may = self._may_glance and not self._inbox.connected and self._workload.may_scan
-        return self._glances.next if may and capacity.width else NEVER
-
-    def _glance(self) -> None:
-        """Have the next turn scan if something is due."""
-        try:
-            if self._glances.finds():
-                self.schedule.look_again()
-                self.lanes.look_again()
-        except (DatabaseError, InterfaceError) as error:
-            self._heal(error)
-
-    def _look_for_cancelled(self) -> None:
-        try:
-            self._cancel_look.look(self._writer.id)
-        except (DatabaseError, InterfaceError) as error:
-            self._heal(error)
-
-    def _write_progress(self) -> None:
-        try:
-            self._progress.write(self._writer.id)
-        except (DatabaseError, InterfaceError) as error:
-            self._heal(error)
-
     def look_at_batches(self) -> None:
-        """Look whether members that have ended were the last ones. Never raises for the database."""
-        try:
-            if self.batch_look.look():
-                self.schedule.look_again()
-        except (DatabaseError, InterfaceError) as error:
-            self.batch_look.failed()
-            self._heal(error)
+        """Look whether members that have ended were the last ones, if any has ended."""
+        if self.looks.batches.next < NEVER:
+            self._look(self.looks.batches.next, self.looks.batches)
 
     def _take(self) -> None:
         now, hinted = time.monotonic(), list(self._inbox.ids)
@@ -217,10 +179,9 @@ class Turns:
         self._outage.succeeded()
         self._inbox.looked_up(result.settled)
         if result.has_scanned:
-            self._upcoming.scanned(time.monotonic(), claimed=bool(result.claimed))
+            self.looks.upcoming.scanned(time.monotonic(), claimed=bool(result.claimed))
             self._inbox.scanned(filled=result.has_more)
-        if elsewhere := result.not_ours:
-            self._reroute(elsewhere)
+        self.looks.rerouting.note(result.not_ours)
 
     def _start(self, claimed: list[Attempt], now: float) -> None:
         """Hand claims of this moment to slots, at once or not at all."""
@@ -230,7 +191,7 @@ class Turns:
             return
         self._workload.start(claimed, now + self._config.lease.total_seconds() / 2)
         if claimed:
-            self._glances.claimed(now)
+            self.looks.glances.claimed(now)
             time.sleep(HAND_OVER_SECONDS)
         if signals.task_claimed.has_observers:
             for attempt in claimed:
@@ -254,14 +215,6 @@ class Turns:
     def tell_failure(self, error: Exception, delay: float = 0.0) -> None:
         """Say in the log what the database has failed at, and when it is tried again."""
         self._outage.failed(text_of(error), delay)
-
-    def _reroute(self, ids: set[uuid.UUID]) -> None:
-        if self._inbox.follows_commits:  # and all workers have heard of them
-            return
-        try:
-            self._rerouting.look_at(ids)
-        except (DatabaseError, InterfaceError) as error:
-            self._heal(error)
 
     def _heal(self, error: Exception) -> None:
         delay = self.schedule.failed(error, time.monotonic())

@@ -19,8 +19,6 @@ from django_txtasks.lifecycle.turn import Subscription
 from django_txtasks.progress import ProgressNotes
 from django_txtasks.worker.hint_inbox import HintInbox, Listening
 from django_txtasks.worker.leaving import let_go
-from django_txtasks.worker.looks.cancelling import CancelLook
-from django_txtasks.worker.looks.progress import ProgressWriter
 from django_txtasks.worker.process.probes import Liveness
 from django_txtasks.worker.process.recycling import RecyclePolicy
 from django_txtasks.worker.process.shutdown import Shutdown
@@ -112,8 +110,8 @@ class Worker:
             inbox=inbox,
             stop=stop,
             liveness=self.liveness,
-            cancel_look=CancelLook(subscription.alias, self.workload.slots, requests),
-            progress=ProgressWriter(subscription.alias, notes),
+            requests=requests,
+            notes=notes,
         )
         self._stuck = StuckTasks(self.workload.slots, patience)
         self._listening = Listening(inbox)
@@ -136,8 +134,7 @@ class Worker:
             self._collect()
         self.turns.record_all()
         self.workload.slots.close()
-        if self.workload.buffer.batches:
-            self.turns.look_at_batches()
+        self.turns.look_at_batches()
         self._leave(self.writer.registration.leave)
         signals.worker_stopped.emit(worker=self.writer.name, count=self.workload.count)
         return End.RECYCLE if self._recycle and not self.stop.asked else End.DONE
@@ -154,7 +151,8 @@ class Worker:
 
     def _collect(self) -> None:
         tell_long_waits()
-        ended, released = self.workload.collect()
+        ended, released, lanes = self.workload.collect()
+        self.turns.lanes.ended(lanes)
         if ended and len(self.inbox.ids) <= self.workload.prefetch.most:  # they begin in a moment
             self._listening.moved()
         if released or (ended and self._batch):  # what ended may have enqueued others

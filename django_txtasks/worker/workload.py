@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.turn import Capacity, TurnResult
@@ -14,6 +15,20 @@ from django_txtasks.worker.running.limits import TimeLimit
 from django_txtasks.worker.running.prefetch import GatherPolicy, PrefetchPolicy
 from django_txtasks.worker.running.slot_sessions import SlotSessions
 from django_txtasks.worker.running.slots import Slots
+
+
+class Collected(NamedTuple):
+    """The result of ``Workload.collect``.
+
+    Attributes:
+        ended: whether an attempt has ended.
+        released: whether an attempt that had not begun was released.
+        lanes: lanes of which a task has ended here, or was released.
+    """
+
+    ended: bool
+    released: bool
+    lanes: set[str]
 
 
 class Workload:
@@ -30,7 +45,6 @@ class Workload:
 
     Attributes:
         count: tasks that were started.
-        ended_in: lanes of which a task has ended; whoever reads it empties it.
     """
 
     def __init__(
@@ -51,7 +65,7 @@ class Workload:
         self.slots = Slots(threads, run=run, wake=wake, patience=patience, took=self.prefetch.took)
         self.buffer, self.sessions, self._recycling = buffer, sessions, recycling
         self.count = 0
-        self.ended_in: set[str] = set()
+        self._ended_in: set[str] = set()  # lanes, since the last call of ``collect``
         self._left = sys.maxsize if max_tasks is None else max_tasks
         self._blocked = False
         self._free_since: float | None = None  # when a slot has become free after the last turn
@@ -135,18 +149,14 @@ class Workload:
         if result.claimed and capacity.prefetch:
             self.prefetch.learn(result.claimed)
 
-    def collect(self) -> tuple[bool, bool]:
-        """Take what slots have ended into the buffer, and release what waits too long for one.
-
-        Returns:
-            Whether something has ended, and whether something was released.
-        """
+    def collect(self) -> Collected:
+        """Take what slots have ended into the buffer, and release what waits too long for one."""
         ended = self.slots.collect()
         self.sessions.note(ended)
         self._counted(-sum([one.arrow is Arrow.RELEASE for one in ended]))  # these have not begun
         self.buffer.add(ended)
         if self._has_lanes:
-            self.ended_in.update([one.attempt.lane for one in ended if one.attempt.lane])
+            self._ended_in.update([one.attempt.lane for one in ended if one.attempt.lane])
         if self.slots.free:  # a moment after its last task has ended, perhaps
             self._free_since = self._free_since or time.monotonic()
         if ended:
@@ -158,13 +168,14 @@ class Workload:
         again = in_hand.release_kept_back(self.buffer.keys()) if in_hand.kept_back else []
         self._counted(len(again))  # they were not when they were kept back
         self.release(stalled + again)
-        return bool(ended), bool(stalled or again)
+        lanes, self._ended_in = self._ended_in, set()
+        return Collected(bool(ended), bool(stalled or again), lanes)
 
     def release(self, attempts: list[Attempt]) -> None:
         """Release attempts that have not begun: another slot, or another worker, may begin them at once."""
         self._counted(-len(attempts))
         if self._has_lanes:
-            self.ended_in.update([one.lane for one in attempts if one.lane])
+            self._ended_in.update([one.lane for one in attempts if one.lane])
         self.buffer.add(Ended(attempt=one, arrow=Arrow.RELEASE) for one in attempts)
 
     def _counted(self, number: int) -> None:

@@ -1,1 +1,116 @@
-"""Looks of the worker's loop besides claiming: cancels, batches, progress, what comes next."""
+"""The looks of a worker's loop: everything that it looks for besides what its turns claim.
+
+The table has all ways by which a worker finds work or news: those of a turn (T) and those of a look (L).
+A statement is named by the constant that holds its SQL.
+
+==  ==============  ==================================  ====================  ===================================
+..  Looked for      When                                Statement             Turned off by
+==  ==============  ==================================  ====================  ===================================
+T   hinted tasks    a hint has come                     CHOOSE_BY_ID          no RabbitMQ and no database hints
+T   timed tasks     a retry, snooze or release within   CHOOSE_BY_ID          nothing
+                    60 s is due; a row that a hint
+                    named was absent
+T   due tasks       scan: every poll_interval; at once  CHOOSE_DUE            nothing; it waits while enough tasks
+                    in a backlog, after an overflow                           are prefetched
+                    hint, or if a look finds work
+T   due tasks       sweep: instead of a scan, where     CHOOSE_DUE in a       nothing
+                    scans take more than 0.1 s          range of times, ids
+T   lanes           every poll_interval; 0.025 s later  POSTGRES_BUCKETS,     TXTASKS["lanes"] is empty
+                    if lanes are left to look at        FIRST_BUCKET
+T   tasks in lanes  a lane may have a due task and a    LOCK_LANES,           TXTASKS["lanes"] is empty
+                    free place                          CHOOSE_IN_LANE
+L   upcoming tasks  every 2 poll_intervals, at most     POSTGRES_UPCOMING,    a backlog
+                    10 s; a scan follows when one of    UPCOMING
+                    them is due
+L   due tasks       glance: every 0.04 s, until 5 s     DUE_HEAD              a connected source of hints, or
+                    after the last claim                                      TXTASKS["database_hints"] = False
+L   hinted tasks    rerouting: after a turn with hints  Task by primary key,  hints without RabbitMQ, because they
+                    that this worker may not claim      after all Workers     reach all workers
+L   cancels         every second, while an attempt      ASKED_TO_STOP         nothing
+                    runs for more than a second
+L   progress        a second after the last write, if   WRITE_PROGRESS        nothing
+                    a task has said something new
+L   ended batches   0.02 s after the last look, if a    ARE_LIVE,             nothing
+                    member has ended                    LIVE_MEMBER
+L   a cleaner       once, a lease after the start       all rows of cleaners  nothing
+==  ==============  ==================================  ====================  ===================================
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from django_txtasks.cancel_requests import CancelRequests
+from django_txtasks.conf import Config
+from django_txtasks.lifecycle.turn import Subscription
+from django_txtasks.progress import ProgressNotes
+from django_txtasks.worker.hint_inbox import HintInbox
+from django_txtasks.worker.lane_book import LaneBook
+from django_txtasks.worker.looks.batch_look import BatchLook
+from django_txtasks.worker.looks.cancelling import CancelLook
+from django_txtasks.worker.looks.glances import Glances
+from django_txtasks.worker.looks.progress import ProgressWriter
+from django_txtasks.worker.looks.rerouting import Rerouting
+from django_txtasks.worker.looks.upcoming import UpcomingLook
+from django_txtasks.worker.recording.outcome_buffer import OutcomeBuffer
+from django_txtasks.worker.registration import Registration
+from django_txtasks.worker.running.slots import Slots
+from django_txtasks.worker.scan_cursor import ScanCursor
+from django_txtasks.worker.schedule import Schedule
+
+
+class Look(Protocol):
+    """Something that the loop looks for between two turns."""
+
+    @property
+    def next(self) -> float:
+        """When to look, by ``time.monotonic()``; NEVER = there is nothing to look for."""
+
+    def look(self) -> bool:
+        """Look. Return whether a task may be due, so that the next turn scans.
+
+        Raises:
+            DatabaseError, InterfaceError: the loop pauses as after a failed turn.
+        """
+
+
+class Looks:
+    """The looks of one worker.
+
+    Attributes:
+        upcoming: before each turn, which then scans; only while there is room for what is found.
+        glances: instead of a turn; only while there is room for what is found.
+        others: after each turn, however full the worker is.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        subscription: Subscription,
+        *,
+        schedule: Schedule,
+        lanes: LaneBook,
+        scans: ScanCursor,
+        registration: Registration,
+        inbox: HintInbox,
+        slots: Slots,
+        buffer: OutcomeBuffer,
+        requests: CancelRequests,
+        notes: ProgressNotes,
+    ) -> None:
+        alias = subscription.alias
+        self.upcoming = UpcomingLook(config, subscription, schedule, scans)
+        self.glances = Glances(config, subscription, inbox, lanes)
+        self.rerouting = Rerouting(config, subscription, inbox)
+        self.batches = BatchLook(alias, buffer)
+        self.others: tuple[Look, ...] = (
+            self.rerouting,
+            CancelLook(alias, registration, slots, requests),
+            ProgressWriter(alias, registration, notes),
+            self.batches,
+        )
+
+    def next(self, *, has_room: bool) -> float:
+        """Return when the first look is due, by ``time.monotonic()``."""
+        first = min([look.next for look in self.others])
+        return min(first, self.upcoming.next, self.glances.next) if has_room else first

@@ -6,6 +6,8 @@ import time
 import uuid
 from bisect import bisect_right
 
+from django.db import DatabaseError, InterfaceError
+
 from django_txtasks.enqueueing.commit_hints import notify_on_commit
 from django_txtasks.lifecycle import batches
 from django_txtasks.lifecycle.follow_ups import FollowUps
@@ -42,16 +44,23 @@ class BatchLook:
         """When to look, by ``time.monotonic()``."""
         return self._again_at if self._buffer.batches else NEVER
 
-    def look(self) -> FollowUps:
+    def look(self) -> bool:
         """Look at the batches of which members have ended since the last look; end those that are over.
 
         Returns:
-            The tasks that were enqueued.
+            Whether tasks were enqueued.
 
         Raises:
-            DatabaseError, InterfaceError: the next look looks at the same ones, and last at the one that failed:
-                somebody may have locked it for long.
+            DatabaseError, InterfaceError: the next look comes a second later. It looks at the same batches, and
+                last at the one that failed, because somebody may have locked it for long.
         """
+        try:
+            return bool(self._look())
+        except (DatabaseError, InterfaceError):
+            self._again_at = time.monotonic() + FAILED_SECONDS
+            raise
+
+    def _look(self) -> FollowUps:
         self._again_at = time.monotonic() + PAUSE_SECONDS
         noted = self._buffer.batches
         ids = batches.readable(noted)
@@ -77,10 +86,6 @@ class BatchLook:
         ids_in_order = sorted(ids)
         place = bisect_right(ids_in_order, self._last)
         return ids_in_order[place:] + ids_in_order[:place]
-
-    def failed(self) -> None:
-        """Wait a second: it is the database."""
-        self._again_at = time.monotonic() + FAILED_SECONDS
 
     def _look_at(self, batch: uuid.UUID) -> FollowUps:
         self._members.pop(batch, None)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-import uuid
 
 from django_txtasks.cancel_requests import CancelRequests
 from django_txtasks.results.cancelling import asked_to_stop
+from django_txtasks.worker.registration import Registration
 from django_txtasks.worker.running.limits import NEVER
 from django_txtasks.worker.running.slots import Slots
 
@@ -21,8 +21,11 @@ class CancelLook:
         requests: gets what it finds; slots read it.
     """
 
-    def __init__(self, alias: str, slots: Slots, requests: CancelRequests) -> None:
-        self._alias, self._slots, self._requests = alias, slots, requests
+    def __init__(
+        self, alias: str, registration: Registration, slots: Slots, requests: CancelRequests
+    ) -> None:
+        self._alias, self._registration = alias, registration
+        self._slots, self._requests = slots, requests
         self._next = time.monotonic() + LOOK_SECONDS
 
     @property
@@ -30,13 +33,13 @@ class CancelLook:
         """When to look, by ``time.monotonic()``."""
         return self._next if self._slots.running else NEVER
 
-    def look(self, worker: uuid.UUID | None) -> None:
-        """Ask the database, if something runs for so long.
+    def look(self) -> bool:
+        """Ask the database, if something runs for so long. Return False: it finds no work.
 
         Raises:
             DatabaseError, InterfaceError: it is asked again a second later.
         """
-        now = time.monotonic()
+        now, worker = time.monotonic(), self._registration.id
         self._next = now + LOOK_SECONDS
         long = self._slots.running_since(now - LOOK_SECONDS)
         if long and worker is not None:
@@ -44,3 +47,4 @@ class CancelLook:
             asked = asked_to_stop(self._alias, worker, ids)
             keys = [(attempt.task_id, attempt.number) for attempt in long]
             self._requests.update(asked.intersection(keys), keys)
+        return False

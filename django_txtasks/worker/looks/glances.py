@@ -9,9 +9,12 @@ import time
 
 from django.db import DatabaseError
 
+from django_txtasks.conf import Config
 from django_txtasks.database.errors import TookTooLong, is_timeout
 from django_txtasks.lifecycle.heads import Heads
 from django_txtasks.lifecycle.turn import Subscription
+from django_txtasks.worker.hint_inbox import HintInbox
+from django_txtasks.worker.lane_book import LaneBook
 from django_txtasks.worker.running.limits import NEVER
 
 EVERY_SECONDS = 0.04
@@ -22,21 +25,39 @@ REST_SECONDS = 60.0
 
 
 class Glances:
-    """Times are those of ``time.monotonic()``."""
+    """Times are those of ``time.monotonic()``.
 
-    def __init__(self, subscription: Subscription) -> None:
+    Args:
+        inbox: while its source is connected, hints come, and there is no glance.
+        lanes: told to look for lanes if something is due.
+    """
+
+    def __init__(
+        self, config: Config, subscription: Subscription, inbox: HintInbox, lanes: LaneBook
+    ) -> None:
+        self._is_on = config.may_hint_by_database
+        self._inbox, self._lanes = inbox, lanes
         self._heads = Heads(subscription)
         self._until = self._rests_until = 0.0
-        self.next = NEVER
+        self._next = NEVER
+
+    @property
+    def next(self) -> float:
+        """When to look."""
+        return self._next if self._is_on and not self._inbox.connected else NEVER
 
     def claimed(self, now: float) -> None:
         """Note that there was work."""
         self._until = now + FOR_SECONDS
-        self.next = max(now + EVERY_SECONDS, self._rests_until)
+        self._next = max(now + EVERY_SECONDS, self._rests_until)
 
-    def finds(self) -> bool:
-        """Say whether anything is due that was not due at the last glance."""
-        self.next = NEVER  # if it fails, turns look, which wait longer after each failure
+    def look(self) -> bool:
+        """Look. Return whether anything is due that was not due at the last glance.
+
+        Raises:
+            DatabaseError: turns look.
+        """
+        self._next = NEVER  # if it fails, turns look, which wait longer after each failure
         try:
             fresh, _ = self._heads.news()
         except DatabaseError as error:
@@ -47,5 +68,7 @@ class Glances:
             )  # dead rows are for scans, and sweeps
             return False
         now = time.monotonic()
-        self.next = now + EVERY_SECONDS if now < self._until else NEVER
+        self._next = now + EVERY_SECONDS if now < self._until else NEVER
+        if fresh:
+            self._lanes.look_again()
         return bool(fresh)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-import uuid
 
 from django_txtasks.lifecycle import workers
 from django_txtasks.progress import ProgressNotes
+from django_txtasks.worker.registration import Registration
 from django_txtasks.worker.running.limits import NEVER
 
 WRITE_SECONDS = 1.0
@@ -15,8 +15,8 @@ WRITE_SECONDS = 1.0
 class ProgressWriter:
     """Writes by itself, beside the turns. Times are those of ``time.monotonic()``."""
 
-    def __init__(self, alias: str, notes: ProgressNotes) -> None:
-        self._alias, self._notes = alias, notes
+    def __init__(self, alias: str, registration: Registration, notes: ProgressNotes) -> None:
+        self._alias, self._registration, self._notes = alias, registration, notes
         self._not_before = 0.0
 
     @property
@@ -24,18 +24,20 @@ class ProgressWriter:
         """When to write."""
         return self._not_before if self._notes.has_changed else NEVER
 
-    def write(self, worker: uuid.UUID | None) -> None:
-        """Write, if there is a row to write into.
+    def look(self) -> bool:
+        """Write, if there is a row to write into. Return False: it finds no work.
 
         Raises:
             DatabaseError, InterfaceError: it is written a second later.
         """
         self._not_before = time.monotonic() + WRITE_SECONDS
+        worker = self._registration.id
         if worker is None:
-            return
+            return False
         notes = self._notes.take()
         try:
             workers.write_progress(self._alias, worker, notes)
         except BaseException:
             self._notes.has_changed = True
             raise
+        return False

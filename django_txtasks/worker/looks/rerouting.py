@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 from django_txtasks.conf import Config
 from django_txtasks.enqueueing.commit_hints import notify_on_commit
 from django_txtasks.lifecycle.turn import Subscription
 from django_txtasks.lifecycle.workers import texts
 from django_txtasks.models import Status, Task, Worker
+from django_txtasks.worker.hint_inbox import HintInbox
+from django_txtasks.worker.running.limits import NEVER
 
 MAX_IDS = 10_000
 """Ids that are remembered."""
@@ -25,27 +27,45 @@ class Rerouting:
 
     Each worker does so once for an id, and only where there is somebody to send it to. So a hint goes round at
     most as often as there are workers.
+
+    Args:
+        inbox: says whether its hints reach all workers.
     """
 
-    def __init__(self, config: Config, subscription: Subscription) -> None:
+    def __init__(self, config: Config, subscription: Subscription, inbox: HintInbox) -> None:
+        self._inbox = inbox
         self._alias, self._names = subscription.alias, frozenset(subscription.names)
         self._reach_all = config.has_database_hints
         self._interval = config.poll_interval.total_seconds()
         self._next_look = 0.0
         self._elsewhere: set[tuple[str, str]] = set()
         self._sent: dict[uuid.UUID, None] = {}
+        self._noted: list[uuid.UUID] = []
 
-    def look_at(self, ids: Collection[uuid.UUID]) -> None:
-        """Send on those that are pending and somebody else's.
+    @property
+    def next(self) -> float:
+        """When to look: after the turn that has met such ids."""
+        return 0.0 if self._noted else NEVER
+
+    def note(self, ids: Iterable[uuid.UUID]) -> None:
+        """Note ids of rows that are there, and that this worker could not claim."""
+        if (
+            not self._reach_all and not self._inbox.follows_commits
+        ):  # else all workers heard of them
+            self._noted += [one for one in ids if one not in self._sent]
+
+    def look(self) -> bool:
+        """Send on those that are pending and somebody else's. Return False: this worker has no work of it.
 
         Costs a look at the workers' rows each ``poll_interval``, and a statement only if their code differs.
 
-        Args:
-            ids: of rows that are there, and that this worker could not claim.
+        Raises:
+            DatabaseError, InterfaceError: the scans of other workers find the tasks.
         """
-        fresh = [] if self._reach_all else [one for one in ids if one not in self._sent]
-        if fresh and self._declared_elsewhere():
-            self._send(fresh)
+        noted, self._noted = self._noted, []
+        if noted and self._declared_elsewhere():
+            self._send(noted)
+        return False
 
     def _send(self, ids: Iterable[uuid.UUID]) -> None:
         # by primary key alone: no statistics make this a walk over what waits

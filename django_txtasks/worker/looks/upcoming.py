@@ -14,6 +14,9 @@ from django_txtasks.conf import Config
 from django_txtasks.database.errors import TookTooLong, is_timeout
 from django_txtasks.lifecycle.turn import Bucket, Subscription
 from django_txtasks.lifecycle.upcoming import upcoming
+from django_txtasks.worker.running.limits import NEVER
+from django_txtasks.worker.scan_cursor import ScanCursor
+from django_txtasks.worker.schedule import Schedule
 
 POLLS_AHEAD = 2
 """Poll intervals between two looks. What comes meanwhile without a hint, due before the next one, is for scans."""
@@ -29,10 +32,17 @@ REST_SECONDS = 60.0
 
 
 class UpcomingLook:
-    """Times are those of ``time.monotonic()``."""
+    """Times are those of ``time.monotonic()``.
 
-    def __init__(self, config: Config, subscription: Subscription) -> None:
-        self._subscription = subscription
+    Args:
+        schedule: while it has a backlog, scans follow each other, so there is no look.
+        scans: told in which priorities tasks become due.
+    """
+
+    def __init__(
+        self, config: Config, subscription: Subscription, schedule: Schedule, scans: ScanCursor
+    ) -> None:
+        self._subscription, self._schedule, self._scans = subscription, schedule, scans
         self._ahead = min(POLLS_AHEAD * config.poll_interval.total_seconds(), MOST_SECONDS_AHEAD)
         self._next_look = self._known_until = 0.0
         self._due: list[float] = []
@@ -42,6 +52,8 @@ class UpcomingLook:
     @property
     def next(self) -> float:
         """When to look, or when something is due."""
+        if self._schedule.has_backlog:
+            return NEVER
         due = max(self._due[0], self._not_before) if self._due else self._next_look
         return min(due, self._next_look)
 
@@ -61,14 +73,23 @@ class UpcomingLook:
             self._not_before = now + self._pause
             self._has_scanned = False
 
-    def look(self, now: float) -> set[Bucket]:
-        """Look ahead, if it is time. Return in which priorities something becomes due.
+    def look(self) -> bool:
+        """Look ahead, if it is time. Return whether something has become due.
+
+        If it has, the next pass of the loop looks ahead, after the scan.
 
         Raises:
             DatabaseError, InterfaceError: scans find what is due meanwhile.
         """
-        if now < self._next_look:
-            return set()
+        now = time.monotonic()
+        if self.pop_due(now):
+            return True
+        if now >= self._next_look:
+            self._scans.expect(self.look_ahead(now))
+        return False
+
+    def look_ahead(self, now: float) -> set[Bucket]:
+        """Read what becomes due soon. Return in which priorities."""
         self._next_look = now + self._ahead
         try:
             found = upcoming(self._subscription, 1.2 * self._ahead)
