@@ -857,6 +857,16 @@ def test_links_lead_somewhere(page):
             assert anchor in anchors(there), f"{page.name} links {target}"
 
 
+LABEL = re.compile(r"\]\[([^\]]+)\]")
+ADDRESS = re.compile(r"^\[([^\]]+)\]: \S+$", re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_each_label_of_a_link_has_its_address_on_a_line_of_its_own(page):
+    text = re.sub(r"`[^`]*`", "", FENCE.sub("", page.read_text()))
+    assert set(LABEL.findall(text)) <= set(ADDRESS.findall(text))
+
+
 def anchors(page: Path) -> set[str]:
     """Return the anchors of a page's headings, as GitHub and MyST make them."""
     headings = re.findall(r"^#+ (.+)$", FENCE.sub("", page.read_text()), re.MULTILINE)
