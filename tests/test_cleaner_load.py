@@ -421,7 +421,7 @@ def test_a_failure_elsewhere_than_among_the_oldest_is_one():
 
 def test_a_step_that_fails_does_not_stop_the_others(monkeypatch):
     monkeypatch.setattr(
-        "django_txtasks.lifecycle.statements.OVERDUE",
+        "django_txtasks.lifecycle.overdue.OVERDUE",
         "SELECT nothing FROM nowhere WHERE 1 = 1 {after}",
     )
     worker()

@@ -1,5 +1,6 @@
-"""The drawings in CONTRIBUTING.md are those of the code."""
+"""The drawings and lists in CONTRIBUTING.md are those of the code."""
 
+import ast
 import re
 import sys
 from pathlib import Path
@@ -62,3 +63,28 @@ def test_each_file_that_is_named_is_there(name):
     assert found, name
     if inner not in ("", "py", "md"):
         assert re.search(rf"\bdef {inner}\b", found[-1].read_text()), name
+
+
+SQL_ON_TASKS = re.compile(r"\b(FROM|INTO|UPDATE|JOIN|COPY)\s+txtasks_(task|finishedtask)\b")
+
+
+def texts_of(path):
+    """Yield the texts in a file, also those that are parts of a longer one, but no docstring."""
+    tree = ast.parse(path.read_text())
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if id(node) not in docstrings:
+                yield node.value
+
+
+def test_the_modules_with_sql_on_a_task_s_row_are_those_that_are_listed():
+    package = ROOT / "django_txtasks"
+    (sentence,) = re.findall(r"SQL on the row of a task is in\s(.*?)\.\s", TEXT, re.DOTALL)
+    found = {
+        str(path.relative_to(package).with_suffix(""))
+        for path in package.rglob("*.py")
+        if path.parent.name != "migrations"
+        and any(SQL_ON_TASKS.search(text) for text in texts_of(path))
+    }
+    assert set(re.findall(r"`([^`]+)`", sentence)) == found

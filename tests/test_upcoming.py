@@ -16,7 +16,7 @@ from django_txtasks import enqueue_many, enqueue_task
 from django_txtasks.conf import get_config
 from django_txtasks.database.execute import fetch
 from django_txtasks.database.transactions import own_transaction
-from django_txtasks.lifecycle import statements, upcoming
+from django_txtasks.lifecycle import upcoming
 from django_txtasks.models import FinishedTask, PausedQueue, Task
 from django_txtasks.worker import scan_cursor
 from django_txtasks.worker.looks import upcoming as looks
@@ -176,7 +176,7 @@ def test_a_look_reads_a_few_rows_of_a_large_table():
     enqueue_many([(tasks.nothing.using(run_after=8), [])] * 2)
     if connection.vendor == "postgresql":
         limits = {"queue": "default", "delay": 10.0, "most": upcoming.ROWS_PER_PRIORITY}
-        sql = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + statements.POSTGRES_UPCOMING
+        sql = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + upcoming.POSTGRES_UPCOMING
         with own_transaction("default", limit=timedelta(seconds=10), in_order=True):
             ((plan,),) = fetch("default", sql, **limits)
         whole = plan[0]["Plan"]

@@ -703,12 +703,13 @@ def queue_exists(url, name):
 
 BROKEN_PROJECT = """
 from settings_for_tests import *
-from django_txtasks.lifecycle import statements
+from django_txtasks.lifecycle import batch_statements, statements
+from django_txtasks.steps import statements as of_steps
 
 statements.RETRY = "DELETE FROM txtasks_task WHERE id = %(id)s AND status = 'claimed'"
-statements.STATE_OF_BATCH = "SELECT NULL, 1, 1"
+batch_statements.STATE_OF_BATCH = "SELECT NULL, 1, 1"
 for name in ("END_WAIT", "END_WAIT_AHEAD"):
-    setattr(statements, name, getattr(statements, name).replace("%(value)s", "'7'"))
+    setattr(of_steps, name, getattr(of_steps, name).replace("%(value)s", "'7'"))
 """
 
 

@@ -22,11 +22,12 @@ from typing import Any, NamedTuple
 from django_txtasks.database.execute import execute, fetch, fetch_as, fetch_column, fetch_value
 from django_txtasks.database.time_limits import fetch_within
 from django_txtasks.exceptions import ConfigError
-from django_txtasks.lifecycle import statements
+from django_txtasks.lanes import statements
 from django_txtasks.lifecycle.attempts import Attempt
 from django_txtasks.lifecycle.engines.portable import KEY_SECONDS, choosing, claim_rows
 from django_txtasks.lifecycle.lane_buckets import LaneBucket, buckets_of, look
 from django_txtasks.lifecycle.pausing import paused_queues
+from django_txtasks.lifecycle.statements import AFTER_CURSOR, CHOOSE_IN_LANE
 from django_txtasks.lifecycle.turn import Bucket, Candidate, Capacity, Subscription
 from django_txtasks.rules.lanes import MOST_AT_ONCE, LaneRule, LaneRules, parse_value
 
@@ -378,11 +379,11 @@ class _Offer:
     def _choose(self, bucket: LaneBucket, limit: int) -> list[Candidate]:
         after, behind = "", {}
         if self._last is not None:
-            after, cursor = statements.AFTER_CURSOR, self._last.cursor
+            after, cursor = AFTER_CURSOR, self._last.cursor
             behind = {"mark_time": cursor.due_at, "mark_id": cursor.task_id}
         rows = fetch_within(
             self._subscription.alias,
-            statements.CHOOSE_IN_LANE.replace("{after}", after),
+            CHOOSE_IN_LANE.replace("{after}", after),
             TURN_SECONDS,
             lane=self.name,
             **choosing(self._subscription, Bucket(bucket.priority, bucket.queue_name), limit),

@@ -12,8 +12,8 @@ from django.db.models import Count
 from django_txtasks.conf import get_config
 from django_txtasks.database.execute import fetch, fetch_as
 from django_txtasks.lanes import claiming as lanes
+from django_txtasks.lanes import statements
 from django_txtasks.lanes.claiming import LaneRow
-from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.lane_buckets import look
 from django_txtasks.models import Lane, Status, Task
 from django_txtasks.rules.lanes import LaneRule

@@ -1,11 +1,11 @@
-"""Every arrow of a task's life: the only writer of a row's status, and the only raw SQL.
+"""Every arrow of a task's life. No other room writes the status of a row.
 
-``statements`` holds the SQL with what each statement must check; ``dialect`` what databases spell differently;
-``execute`` runs one statement, ``transactions`` opens our own transactions. The other files are the arrows, by who
-takes them:
+``statements`` holds the SQL of enqueueing, of the claim, of the arrows out of claimed and of workers, each statement
+with what it must check; ``batch_statements``, ``merging``, ``lane_buckets`` and a few others hold their own
+(CONTRIBUTING lists all modules with SQL on the row of a task). The other modules are the arrows, by who takes them:
 
-* ``enqueueing``: the caller's transaction
-* ``turn``, ``engines``, ``outcomes``, ``workers``: a worker's turn, as data and on each database
-* ``cleaning``: a cleaner's turn
-* ``operators``: the admin
+* the caller's transaction: ``enqueueing``
+* a worker's turn: ``turn`` (what it asks and what came of it), ``engines``, ``outcomes``, ``workers``
+* a cleaner's turn: ``cleaning``
+* a person, from the admin or a command: ``operators``
 """

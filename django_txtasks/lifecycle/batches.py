@@ -22,7 +22,7 @@ from django_txtasks.conf import get_config
 from django_txtasks.database.execute import as_uuid, execute, fetch, fetch_column, is_uuid
 from django_txtasks.database.transactions import own_transaction
 from django_txtasks.exceptions import BatchEnded, ClaimLost, NotInBatch
-from django_txtasks.lifecycle import statements
+from django_txtasks.lifecycle import batch_statements as statements
 from django_txtasks.lifecycle.attempts import Attempt
 from django_txtasks.lifecycle.enqueueing import insert
 from django_txtasks.lifecycle.follow_ups import FollowUps, follow_up, read_hooks

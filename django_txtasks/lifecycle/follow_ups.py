@@ -19,7 +19,6 @@ from django.db import connections, transaction
 from django_txtasks.conf import Config
 from django_txtasks.database.execute import as_uuid, fetch_as
 from django_txtasks.declarations import registry
-from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Counted, Ended
 from django_txtasks.lifecycle.brake import brakes, digest_delay
 from django_txtasks.lifecycle.enqueueing import NewTask, RowDefaults, insert, new_id
@@ -38,6 +37,12 @@ OF_ONE_TASK = (
 )  # fmt: skip
 """What an event says of one task; a digest has them, too, and they are None."""
 _HOOK_OF = {Arrow.FINISH: "on_success", Arrow.RETRY: "on_retry", Arrow.BURY: "on_failure"}
+
+# Whoever takes such a row out of the table, unrun, tells all who have asked for it.
+ABSORBERS = """
+    SELECT id, attempt, task_name, queue_name, args, kwargs, failures, crashes, hooks FROM txtasks_task
+     WHERE id {in_ids} AND absorbed > 0
+"""
 
 
 def follow(
@@ -84,7 +89,7 @@ def fail_absorbers(alias: str, ids: Iterable[uuid.UUID], why: str) -> FollowUps:
         why: what becomes of the rows: an outcome.
     """
     tasks = []
-    for row in fetch_as(_Absorber, alias, statements.ABSORBERS, ids=sorted(set(ids))):
+    for row in fetch_as(_Absorber, alias, ABSORBERS, ids=sorted(set(ids))):
         attempt = row.attempt_of()
         error = {"type": why, "message": f"the task, into which others were merged, was {why}"}
         hook = _hooks(attempt).get("on_failure")
@@ -96,7 +101,7 @@ def fail_absorbers(alias: str, ids: Iterable[uuid.UUID], why: str) -> FollowUps:
 
 
 class _Absorber(NamedTuple):
-    """The columns of ``statements.ABSORBERS``."""
+    """The columns of ``ABSORBERS``."""
 
     id: Any
     attempt: int

@@ -31,6 +31,14 @@ LONGEST_SECONDS = 0.25
 STATEMENT_TIMEOUT = timedelta(seconds=1)
 """The limit of one of them on PostgreSQL, where sessions have it."""
 
+# What hints tell of where the database itself has no message for them: no more rows than these are read.
+DUE_HEAD = """
+    SELECT id, task_name FROM txtasks_task {forced}
+     WHERE status = 'pending' AND lane = '' AND queue_name = %(queue)s AND priority = %(priority)s
+       AND run_after <= {now} {sound_id}
+     ORDER BY run_after, id LIMIT %(limit)s
+"""
+
 
 class Heads:
     """What was due when it was read last. A row that no worker may claim is news once."""
@@ -63,7 +71,7 @@ def _due(subscription: Subscription) -> tuple[list[uuid.UUID], bool]:
     alias, found, is_full = subscription.alias, [], False
     force = connections[alias].vendor == "mysql"
     look = within_together(LONGEST_SECONDS, "what is due")
-    sql = statements.DUE_HEAD.replace("{forced}", "FORCE INDEX (txtasks_pending)" * force)
+    sql = DUE_HEAD.replace("{forced}", "FORCE INDEX (txtasks_pending)" * force)
     paused = paused_queues(alias)
     for queue in subscription.queues:
         if queue in paused:

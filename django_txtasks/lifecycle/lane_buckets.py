@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from django.db import connections
 
 from django_txtasks.database.execute import fetch, fetch_as
-from django_txtasks.lifecycle import statements
 
 LOOK_SECONDS = 0.025
 """Seconds that one turn gives to looking for lanes in which something is due."""
@@ -17,6 +16,50 @@ PAGE_BUCKETS = 200
 """Buckets that one statement reads."""
 BUCKETS_OF_LANE = 1000
 """Buckets of one lane that are looked at: its queues, each with its priorities."""
+
+# From bucket to bucket: a probe of the index for each, however many rows it has, and its first one says when it is
+# due. PostgreSQL goes on by itself, and straight to where whole rows compare.
+_BUCKET = """
+    SELECT t.lane, t.queue_name, t.priority, t.id, t.run_after FROM txtasks_task t
+     WHERE t.status = 'pending' AND {behind}
+     ORDER BY t.status, t.lane, t.queue_name, t.priority, t.run_after, t.id LIMIT 1
+"""
+_NEXT_BUCKET = _BUCKET.replace(
+    "{behind}",
+    "(t.status, t.lane, t.queue_name, t.priority) > ('pending', b.lane, b.queue_name, b.priority)",
+)
+POSTGRES_BUCKETS = (
+    "WITH RECURSIVE b AS (("
+    + _BUCKET.replace("{behind}", "(t.status, t.lane) <from> ('pending', %(lane)s)")
+    + f""") UNION ALL SELECT n.* FROM b CROSS JOIN LATERAL ({_NEXT_BUCKET}) AS n <while>)
+    SELECT lane, queue_name, priority, id, {{wait}} FROM b LIMIT %(limit)s
+"""
+)
+WHILE_OF_LANE = "WHERE b.lane = %(lane)s"
+# Elsewhere one by one: the next priority of the same queue, else the next queue, else the next lane.
+_BUCKET_BEHIND = """
+    SELECT * FROM (
+        SELECT lane, queue_name, priority, id, {wait} AS wait, <place> AS place FROM txtasks_task {by_queue}
+         WHERE status = 'pending' AND <behind> ORDER BY <order>, run_after, id LIMIT 1) AS b<place>
+"""
+
+
+def _bucket_behind(place: int, behind: str, order: str) -> str:
+    text = _BUCKET_BEHIND.replace("<place>", str(place)).replace("<behind>", behind)
+    return text.replace("<order>", order)
+
+
+FIRST_BUCKET = _bucket_behind(1, "lane <from> %(lane)s", "lane, queue_name, priority")
+NEXT_BUCKET = (
+    _bucket_behind(
+        1, "lane = %(lane)s AND queue_name = %(queue)s AND priority > %(priority)s", "priority"
+    )
+    + "UNION ALL"
+    + _bucket_behind(2, "lane = %(lane)s AND queue_name > %(queue)s", "queue_name, priority")
+    + "UNION ALL"
+    + _bucket_behind(3, "lane > %(lane)s", "lane, queue_name, priority")
+    + "ORDER BY place LIMIT 1"
+)
 
 
 class LaneBucket(NamedTuple):
@@ -69,11 +112,11 @@ def _buckets(
     """Return the first buckets behind a lane, or from its own on."""
     start = ">=" if own else ">"
     if connections[alias].vendor == "postgresql":
-        sql = statements.POSTGRES_BUCKETS.replace("<from>", start)
-        sql = sql.replace("<while>", statements.WHILE_OF_LANE if own else "")
+        sql = POSTGRES_BUCKETS.replace("<from>", start)
+        sql = sql.replace("<while>", WHILE_OF_LANE if own else "")
         return fetch_as(_bucket, alias, sql, lane=lane, limit=limit)
     found: list[LaneBucket] = []
-    rows = fetch(alias, statements.FIRST_BUCKET.replace("<from>", start), lane=lane)
+    rows = fetch(alias, FIRST_BUCKET.replace("<from>", start), lane=lane)
     while rows:
         one = _bucket(*rows[0][:5])
         if own and one.lane != lane:
@@ -82,7 +125,7 @@ def _buckets(
         if len(found) == limit or time.monotonic() >= until:
             break
         place = {"lane": one.lane, "queue": one.queue_name, "priority": one.priority}
-        rows = fetch(alias, statements.NEXT_BUCKET, **place)
+        rows = fetch(alias, NEXT_BUCKET, **place)
     return found
 
 

@@ -24,6 +24,53 @@ MOST_MERGED = 500
 """Rows that one claim absorbs at most, so that a turn stays short: the first ones. The others are merged by the
 next claims, so that the last run has the newest arguments."""
 
+# TRIM(status) leads no planner to the index of all that waits.
+_OF_KEY = """
+       AND {t}attempt = 0 AND {t}failures < 2147483647 AND {t}crashes < 2147483647
+       AND TRIM({t}status) = 'pending' AND {t}run_after <= {now}
+       AND ({t}expires_at IS NULL OR {t}expires_at > {now})
+"""
+FIRST_OF_KEY = (
+    "SELECT id FROM txtasks_task"
+    " WHERE unique_key = %(key)s AND task_name = %(task_name)s AND queue_name = %(queue_name)s {sound_id}"
+    + _OF_KEY.replace("{t}", "")
+    + "ORDER BY priority DESC, run_after, id LIMIT 1"
+)
+# Only what the winner's run serves as well: the same limits and hooks, which fire once, and none that could still
+# run when the winner has expired. What somebody else has locked is left out, and runs by itself.
+TWINS = (
+    """
+    SELECT t.id FROM txtasks_task t, txtasks_task w
+     WHERE w.id = %(winner)s AND t.unique_key = %(key)s AND t.id <> w.id
+"""
+    + _OF_KEY.replace("{t}", "t.")
+    + """
+       AND w.task_name = t.task_name AND w.queue_name = t.queue_name
+       AND NOT EXISTS (SELECT 1 FROM txtasks_finishedtask f WHERE f.id = t.id)
+       AND w.on_crash = t.on_crash AND w.max_attempts = t.max_attempts AND w.max_crashes = t.max_crashes
+       AND COALESCE(w.timeout, -1) = COALESCE(t.timeout, -1) AND w.hooks = t.hooks
+       AND (w.batch = t.batch OR w.batch IS NULL AND t.batch IS NULL)
+       AND (w.expires_at IS NULL OR t.expires_at <= w.expires_at)
+     ORDER BY t.priority DESC, t.run_after, t.id LIMIT %(most)s {skip_locked}
+"""
+)
+# A row that was enqueued later than now was committed before the database's clock was set back. So that row is
+# older than each one that was enqueued by now. If it was due when it was enqueued, it is merged before its time
+# comes again: alone it would run after the newer requests, with older arguments.
+NEWEST_TWINS = TWINS.replace(
+    "AND t.run_after <= {now}",
+    "AND (t.run_after <= {now} OR t.enqueued_at > {now} AND t.run_after <= t.enqueued_at)",
+)
+# It locks, since a plain read may be of an older snapshot than the one that has locked them.
+NEWEST_ARGUMENTS = """
+    SELECT args, kwargs FROM txtasks_task
+     WHERE id {in_ids} ORDER BY enqueued_at > {now}, enqueued_at DESC, id DESC LIMIT 1 {skip_locked}
+"""
+SET_ARGUMENTS = """
+    UPDATE txtasks_task SET args = {json}%(args)s{end_json}, kwargs = {json}%(kwargs)s{end_json} WHERE id = %(id)s
+"""
+NOTE_ABSORBED = "UPDATE txtasks_task SET absorbed = absorbed + %(count)s WHERE id = %(id)s"
+
 
 class Picked(NamedTuple):
     """A row that is to be claimed.
@@ -61,7 +108,7 @@ def pick(subscription: Subscription, candidates: Sequence[Candidate]) -> tuple[l
 
 def first_of_key(alias: str, key: Any, task_name: str, queue_name: str) -> uuid.UUID | None:
     """Return the id of the row of a key that comes first of those that are due; None = there is none."""
-    sql = statements.FIRST_OF_KEY
+    sql = FIRST_OF_KEY
     rows = fetch(alias, sql, key=key, task_name=task_name, queue_name=queue_name)
     return as_uuid(rows[0][0]) if rows else None
 
@@ -110,7 +157,7 @@ def _absorb(alias: str, winner: Attempt, key: Any) -> tuple[Attempt, set[uuid.UU
     asked = {"winner": winner.task_id, "key": key, "most": MOST_MERGED}
     declaration = registry.find(winner.task_name)
     takes_newest = declaration is None or declaration.keep == "newest"
-    twins = statements.NEWEST_TWINS if takes_newest else statements.TWINS
+    twins = NEWEST_TWINS if takes_newest else TWINS
     ids = sorted(as_uuid(one) for one in fetch_column(alias, twins, **asked))
     if not ids:
         return winner, set()
@@ -122,13 +169,13 @@ def _absorb(alias: str, winner: Attempt, key: Any) -> tuple[Attempt, set[uuid.UU
         raise ClaimLost(
             f"rows that were locked: {len(ids)}, of which still there: {count}. Nothing was merged"
         )
-    execute(alias, statements.NOTE_ABSORBED, id=winner.task_id, count=count)
+    execute(alias, NOTE_ABSORBED, id=winner.task_id, count=count)
     return winner, set(ids)
 
 
 def _with_newest_arguments(alias: str, winner: Attempt, merged: Sequence[uuid.UUID]) -> Attempt:
     ids = sorted([winner.task_id, *merged])
-    ((args, kwargs),) = fetch(alias, statements.NEWEST_ARGUMENTS, ids=ids)
+    ((args, kwargs),) = fetch(alias, NEWEST_ARGUMENTS, ids=ids)
     if (args, kwargs) != (winner.args, winner.kwargs):
-        execute(alias, statements.SET_ARGUMENTS, id=winner.task_id, args=args, kwargs=kwargs)
+        execute(alias, SET_ARGUMENTS, id=winner.task_id, args=args, kwargs=kwargs)
     return winner._replace(args=args, kwargs=kwargs)

@@ -87,7 +87,7 @@ def is_too_much(alias: str, ended: Ended, error: Exception) -> bool:
     code = getattr(cause, "sqlstate", None) or (cause.args[0] if cause and cause.args else None)
     if code in _SESSION_ENDED and connections[alias].vendor == "mysql":
         try:
-            most = fetch_value(alias, statements.MYSQL_PACKET)
+            most = fetch_value(alias, _MYSQL_PACKET)
         except (DatabaseError, InterfaceError):
             return False
         return 2 * weight(ended) >= int(most)
@@ -97,6 +97,7 @@ def is_too_much(alias: str, ended: Ended, error: Exception) -> bool:
 # PostgreSQL: program_limit_exceeded; MariaDB and MySQL: net_packet_too_large, of the server and of the client
 _TOO_MUCH = {"54000", 1153, 2020}
 _SESSION_ENDED = {2006, 2013}
+_MYSQL_PACKET = "SELECT @@max_allowed_packet"
 
 
 def _finish_many(

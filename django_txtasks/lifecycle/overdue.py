@@ -11,6 +11,19 @@ from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.heads import pending_priorities
 from django_txtasks.models import Status
 
+# What has waited for longer than two intervals: a page of it, from a given place on.
+OVERDUE = """
+    SELECT id, task_name, notified_at IS NULL OR notified_at < {ago}, CAST(run_after AS {text}) AS due_at
+      FROM txtasks_task {by_queue}
+     WHERE status = 'pending' AND lane = '' AND queue_name = %(queue)s AND priority = %(priority)s
+       AND run_after < {ago}
+       {sound_id} AND attempt < 2147483647 AND failures < 2147483647 AND crashes < 2147483647 {after}
+     ORDER BY run_after, id LIMIT %(limit)s
+"""
+NOTIFIED = (
+    "UPDATE txtasks_task SET notified_at = {now} WHERE id {in_ids} AND TRIM(status) = 'pending'"
+)
+
 
 class Overdue(NamedTuple):
     """A task that has been due for long.
@@ -50,7 +63,7 @@ def page(
         after = statements.AFTER_CURSOR
         cursor = {"mark_time": behind.due_at, "mark_id": behind.task_id}
     rows = fetch_as(
-        Overdue, alias, statements.OVERDUE.replace("{after}", after),
+        Overdue, alias, OVERDUE.replace("{after}", after),
         queue=queue, priority=priority, age=age.total_seconds(), limit=limit, **cursor,
     )  # fmt: skip
     return [row._replace(task_id=as_uuid(row.task_id), untold=bool(row.untold)) for row in rows]
@@ -64,5 +77,5 @@ def mark_notified(alias: str, ids: list[uuid.UUID]) -> list[uuid.UUID]:
     rows = fetch(alias, sql, ids=sorted(ids), status=Status.PENDING.value)
     waiting = {as_uuid(task_id) for task_id, *_ in rows}
     if waiting:
-        execute(alias, statements.NOTIFIED, ids=sorted(waiting))
+        execute(alias, NOTIFIED, ids=sorted(waiting))
     return [one for one in ids if one in waiting]

@@ -25,6 +25,32 @@ LONGEST_SECONDS = 0.25
 STATEMENT_TIMEOUT = timedelta(seconds=1)
 """The limit of one of them on PostgreSQL."""
 
+# What becomes due within so many seconds: a worker is there at the time. No more rows than these are read, however
+# many are due later.
+UPCOMING = """
+    SELECT task_name, priority, {wait} AS wait FROM txtasks_task {forced}
+     WHERE status = 'pending' AND lane = '' AND queue_name = %(queue)s AND priority = %(priority)s
+       AND run_after > {now} AND run_after <= {later} AND %(queue)s NOT IN (<paused>)
+     ORDER BY run_after, id LIMIT %(most)s
+""".replace("<paused>", statements.PAUSED_QUEUES)
+# PostgreSQL leaves out what the condition of the index says already, and would read all of the index: whole rows
+# compare instead, and what comes behind is left out when a few rows have been read.
+_POSTGRES_SOON = """
+    SELECT n.task_name, n.priority, n.wait FROM (
+        SELECT t.task_name, t.lane, t.queue_name, t.priority, {wait} AS wait FROM txtasks_task t
+         WHERE t.status = 'pending'
+           AND (t.status, t.lane, t.queue_name, t.priority, t.run_after)
+               > ('pending', '', %(queue)s, present.priority, {now})
+         ORDER BY t.status, t.lane, t.queue_name, t.priority, t.run_after, t.id LIMIT %(most)s) AS n
+     WHERE n.lane = '' AND n.queue_name = %(queue)s AND n.priority = present.priority AND n.wait <= %(delay)s
+       AND %(queue)s NOT IN (<paused>)
+""".replace("<paused>", statements.PAUSED_QUEUES)
+POSTGRES_UPCOMING = statements.PENDING_PRIORITIES.replace(
+    "SELECT priority FROM present WHERE priority IS NOT NULL\n",
+    f"SELECT soon.* FROM present CROSS JOIN LATERAL ({_POSTGRES_SOON}) AS soon"
+    " WHERE present.priority IS NOT NULL ORDER BY wait LIMIT %(most)s\n",
+)
+
 
 class Upcoming(NamedTuple):
     """What becomes due soon.
@@ -73,7 +99,7 @@ def _rows(subscription: Subscription, seconds: float) -> _Rows:
                 queue,
                 fetch_in_one_statement(
                     alias,
-                    statements.POSTGRES_UPCOMING,
+                    POSTGRES_UPCOMING,
                     limit=STATEMENT_TIMEOUT,
                     queue=queue,
                     **params,
@@ -83,7 +109,7 @@ def _rows(subscription: Subscription, seconds: float) -> _Rows:
         ]
     with own_transaction(alias, limit=STATEMENT_TIMEOUT, in_order=True):
         return [
-            (queue, fetch_within(alias, statements.POSTGRES_UPCOMING, 1.0, queue=queue, **params))
+            (queue, fetch_within(alias, POSTGRES_UPCOMING, 1.0, queue=queue, **params))
             for queue in subscription.queues
         ]
 
@@ -91,7 +117,7 @@ def _rows(subscription: Subscription, seconds: float) -> _Rows:
 def _rows_by_priority(subscription: Subscription, seconds: float) -> _Rows:
     alias, look = subscription.alias, within_together(LONGEST_SECONDS, "what is due soon")
     force = connections[alias].vendor == "mysql"
-    sql = statements.UPCOMING.replace("{forced}", "FORCE INDEX (txtasks_pending)" * force)
+    sql = UPCOMING.replace("{forced}", "FORCE INDEX (txtasks_pending)" * force)
     place = {"delay": seconds, "most": ROWS_PER_PRIORITY}
     return [
         (queue, look(alias, sql, queue=queue, priority=priority, **place))

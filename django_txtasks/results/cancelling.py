@@ -16,6 +16,21 @@ from django_txtasks.lifecycle.follow_ups import FollowUps
 from django_txtasks.lifecycle.outcomes import finish_rows
 from django_txtasks.models import Outcome, Status
 
+# In its caller's transaction: a worker that ends the attempt meanwhile finds the row locked, and tries again.
+LOCK_TO_CANCEL = """
+    SELECT id, TRIM(status), queue_name, task_name, cancel_asked_at IS NOT NULL FROM txtasks_task
+     WHERE id {in_ids} ORDER BY id {lock}
+"""
+OF_UNIQUE_KEY = """
+    SELECT id FROM txtasks_task
+     WHERE unique_key = %(key)s AND task_name = %(task_name)s AND queue_name = %(queue_name)s
+       AND TRIM(status) <> 'dead' {sound_id}
+"""
+ASKED_TO_STOP = """
+    SELECT id, attempt FROM txtasks_task
+     WHERE id {in_ids} AND TRIM(status) = 'claimed' AND worker = %(worker)s AND cancel_asked_at IS NOT NULL
+"""
+
 
 class CancelResult(str, enum.Enum):
     """What a cancel has come to, once its transaction commits."""
@@ -47,7 +62,7 @@ def cancel(
         return {}, follow_ups
     results = dict.fromkeys(wanted, CancelResult.TOO_LATE)
     with transaction.atomic(using=alias):
-        rows = fetch(alias, statements.LOCK_TO_CANCEL, ids=wanted)
+        rows = fetch(alias, LOCK_TO_CANCEL, ids=wanted)
         found = [
             (as_uuid(task_id), status, queue, name) for task_id, status, queue, name, _ in rows
         ]
@@ -72,7 +87,7 @@ def cancel(
 
 def of_key(alias: str, key: str, task_name: str, queue_name: str) -> list[uuid.UUID]:
     """Return the ids of the tasks of a unique key that may be cancelled."""
-    sql = statements.OF_UNIQUE_KEY
+    sql = OF_UNIQUE_KEY
     return [
         as_uuid(one)
         for one in fetch_column(alias, sql, key=key, task_name=task_name, queue_name=queue_name)
@@ -83,7 +98,7 @@ def asked_to_stop(
     alias: str, worker: uuid.UUID, ids: Sequence[uuid.UUID]
 ) -> set[tuple[uuid.UUID, int]]:
     """Return (id, attempt) of those of a worker's claims that were asked to stop."""
-    rows = fetch(alias, statements.ASKED_TO_STOP, worker=worker, ids=ids)
+    rows = fetch(alias, ASKED_TO_STOP, worker=worker, ids=ids)
     return {(as_uuid(task_id), number) for task_id, number in rows}
 
 

@@ -9,13 +9,16 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from django_txtasks.database.execute import as_uuid, fetch
-from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.attempts import read_entries
 from django_txtasks.models import FinishedTask, Outcome, Status, Task
 
 GONE = "gone"
 DONE = (Outcome.SUCCEEDED.value, GONE)
 """The states of a task that was done: without ``keep_finished`` it has no row."""
+
+# Live first: a row moves to the finished ones, and never back.
+STATES_OF = "SELECT id, TRIM(status) FROM txtasks_task WHERE id {in_ids}"
+OUTCOMES_OF = "SELECT id, outcome, merged_into FROM txtasks_finishedtask WHERE id {in_ids}"
 
 
 class Run(NamedTuple):
@@ -68,7 +71,7 @@ def _own_runs(
     live = {task_id: Run(state, task_id) for task_id, state in _live(alias, ids).items()}
     rest = [task_id for task_id in found if task_id not in live]
     winners = {}
-    for row in fetch(alias, statements.OUTCOMES_OF, ids=rest) if rest else ():
+    for row in fetch(alias, OUTCOMES_OF, ids=rest) if rest else ():
         task_id, outcome, merged_into = as_uuid(row[0]), str(row[1]), row[2]
         if outcome == Outcome.MERGED and merged_into is not None:
             winners[task_id] = as_uuid(merged_into)
@@ -99,7 +102,7 @@ def ends_of(
 
 def _live(alias: str, ids: Collection[uuid.UUID]) -> dict[uuid.UUID, str]:
     """Return the states of live rows. To be asked first: a row moves to the finished ones, and never back."""
-    rows = fetch(alias, statements.STATES_OF, ids=sorted(ids))
+    rows = fetch(alias, STATES_OF, ids=sorted(ids))
     return {as_uuid(task_id): str(status) for task_id, status in rows}
 
 

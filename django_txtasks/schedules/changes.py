@@ -20,10 +20,11 @@ from django_txtasks import signals
 from django_txtasks.database.errors import is_repeatable
 from django_txtasks.database.execute import fetch_value
 from django_txtasks.exceptions import InvalidSchedule
-from django_txtasks.lifecycle import operators, statements
+from django_txtasks.lifecycle import operators
 from django_txtasks.lifecycle.enqueueing import NewTask, insert
 from django_txtasks.models import DatabaseNow, Schedule
 from django_txtasks.rules.schedules import tick_after
+from django_txtasks.schedules import statements
 from django_txtasks.schedules.code_versions import NOT_DECLARED, digest_of, versions_of, with_newest
 from django_txtasks.schedules.ticks import moment_of, parse_known, unbegun_of
 

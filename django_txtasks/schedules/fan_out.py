@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from django_txtasks.database.execute import as_uuid, fetch, is_uuid
-from django_txtasks.lifecycle import statements
+from django_txtasks.lifecycle.batch_statements import UNSETTLED_BATCHES
 from django_txtasks.lifecycle.batches import hook_tasks_of
 from django_txtasks.results.standing import DONE, runs_of
 from django_txtasks.wording import counted
@@ -51,7 +51,7 @@ class Unsettled:
 
 
 class _Row(NamedTuple):
-    """The columns of ``statements.UNSETTLED_BATCHES``."""
+    """The columns of ``batch_statements.UNSETTLED_BATCHES``."""
 
     root_task: Any
     id: Any
@@ -104,7 +104,7 @@ def _rows(alias: str, ids: Iterable[uuid.UUID]) -> Iterator[_Row]:
     wanted = sorted(ids)
     for at in range(0, len(wanted), TASKS_PER_LOOK):
         part = wanted[at : at + TASKS_PER_LOOK]
-        for row in fetch(alias, statements.UNSETTLED_BATCHES, ids=part):
+        for row in fetch(alias, UNSETTLED_BATCHES, ids=part):
             if is_uuid(row[1]):
                 yield _Row(*row)
 

@@ -17,7 +17,6 @@ from django.db import connections
 from django_txtasks.database.execute import as_uuid, execute, fetch, fetch_column, is_uuid
 from django_txtasks.database.transactions import own_transaction
 from django_txtasks.exceptions import InvalidSchedule, TxTasksError, UnknownZone
-from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.enqueueing import NewTask, insert
 from django_txtasks.rules.schedules import (
     CATCH_UP,
@@ -29,6 +28,7 @@ from django_txtasks.rules.schedules import (
     parse_rule,
     tick_after,
 )
+from django_txtasks.schedules import statements
 
 AHEAD = timedelta(seconds=5)
 """How long before its instant a tick's task is written."""

@@ -6,8 +6,9 @@ import uuid
 
 from django_txtasks.database.execute import as_uuid, execute, fetch, fetch_column
 from django_txtasks.exceptions import ClaimLost
-from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.attempts import Attempt
+from django_txtasks.lifecycle.statements import FORGET_STEPS, FORGET_WAITS, KNOWN_IDS
+from django_txtasks.steps import statements
 
 TASKS_PER_LOOK = 500
 FIRST_TASK = uuid.UUID(int=0)
@@ -58,9 +59,9 @@ def forget(alias: str, last: uuid.UUID) -> tuple[int, uuid.UUID]:
     if not ids:
         return 0, FIRST_TASK
     # a task that has a step had its row before, and an id is never used again
-    known = {as_uuid(one) for one in fetch_column(alias, statements.KNOWN_IDS, ids=ids)}
+    known = {as_uuid(one) for one in fetch_column(alias, KNOWN_IDS, ids=ids)}
     gone = [one for one in ids if one not in known]
     if gone:
-        execute(alias, statements.FORGET_STEPS, ids=gone)
-        execute(alias, statements.FORGET_WAITS, ids=gone)
+        execute(alias, FORGET_STEPS, ids=gone)
+        execute(alias, FORGET_WAITS, ids=gone)
     return len(gone), ids[-1] if len(ids) == TASKS_PER_LOOK else FIRST_TASK

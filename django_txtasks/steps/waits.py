@@ -10,9 +10,10 @@ from django.db import connections, transaction
 
 from django_txtasks.database.execute import execute, fetch
 from django_txtasks.exceptions import ClaimLost
-from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.attempts import Attempt
 from django_txtasks.models import Status
+from django_txtasks.results.cancelling import LOCK_TO_CANCEL
+from django_txtasks.steps import statements
 
 
 class WaitRow(NamedTuple):
@@ -99,7 +100,7 @@ def end(
         the task, if workers are to look at it.
     """
     with transaction.atomic(using=alias):
-        for _, status, queue, *_ in fetch(alias, statements.LOCK_TO_CANCEL, ids=[task_id]):
+        for _, status, queue, *_ in fetch(alias, LOCK_TO_CANCEL, ids=[task_id]):
             if execute(alias, statements.END_WAIT, id=task_id, name=name, value=value):
                 execute(alias, statements.WAKE, id=task_id)
                 return True, [(task_id, queue)] if status == Status.PENDING else []

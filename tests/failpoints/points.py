@@ -44,7 +44,7 @@ def arm() -> None:
 
 
 def statement(*names: str, skip: int = 0, when: Passed | None = None) -> Callable[[Fault], None]:
-    """Strike after one of these statements of the lifecycle.
+    """Strike after one of these statements of the lifecycle, or of steps.
 
     Args:
         when: looks through the connection.
@@ -136,8 +136,9 @@ def pattern(name: str) -> re.Pattern[str]:
     """Match the text of a statement, or of a part, as it is executed: with any pieces and parameters."""
     from django_txtasks.lifecycle import statements
     from django_txtasks.lifecycle.engines import postgresql
+    from django_txtasks.steps import statements as of_steps
 
-    room = statements if hasattr(statements, name) else postgresql
+    (room, *_) = (one for one in (statements, of_steps, postgresql) if hasattr(one, name))
     parts = re.split(r"\{\w+\}|%\(\w+\)s|<\w+>", getattr(room, name))
     return re.compile(".*".join(map(re.escape, parts)), re.DOTALL)
 

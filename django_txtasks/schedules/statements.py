@@ -1,0 +1,46 @@
+"""The SQL of schedules and their ticks. C1 and C2 are cleaners; ``{now}`` and the like come from the dialect."""
+
+NOW_IN_UTC = "SELECT CAST({now}{at_utc} AS {text})"
+# C1 and C2 see the same tick: one of them locks the row, and the other leaves it out; when C2 locks it after C1's
+# commit, the row says the next tick, and is not due. So each tick is written once, by whoever it is.
+_HERE = (
+    "enabled AND {name} {in_names} AND queue_name {in_queues} AND name NOT IN (<skipped>) <crons>"
+)
+NEXT_TICK = f"""
+    SELECT CAST(next_at{{at_utc}} AS {{text}}), CAST({{now}}{{at_utc}} AS {{text}}) FROM txtasks_schedule
+     WHERE {_HERE} ORDER BY next_at IS NOT NULL, next_at LIMIT 1
+"""
+DUE_SCHEDULES = f"""
+    SELECT name, task_name, queue_name, args, kwargs, cron, every, tz, catch_up, grace,
+           CAST(next_at{{at_utc}} AS {{text}}), CAST(last_at{{at_utc}} AS {{text}}), last_task,
+           CAST(waiting_since{{at_utc}} AS {{text}}), CAST({{now}}{{at_utc}} AS {{text}})
+      FROM txtasks_schedule
+     WHERE {_HERE} AND (next_at IS NULL OR next_at <= {{later}})
+     ORDER BY next_at IS NOT NULL, next_at LIMIT %(limit)s {{skip_locked}}
+"""
+# A task that has begun, such as one that is to be tried again, keeps no other one waiting.
+UNBEGUN = (
+    "SELECT id FROM txtasks_task WHERE id {in_ids} AND TRIM(status) = 'pending' AND attempt = 0"
+)
+# The rows are there, and locked by this transaction: it only updates.
+TICKED = """
+    INSERT INTO txtasks_schedule (name, task_name, next_at, last_at, last_task, waiting_since) VALUES {rows}
+"""
+_TICKED = ("next_at", "last_at", "last_task", "waiting_since")
+TO_TICKED = "ON CONFLICT (name) DO UPDATE SET error = '', " + ", ".join(
+    f"{one} = excluded.{one}" for one in _TICKED
+)
+MYSQL_TO_TICKED = "ON DUPLICATE KEY UPDATE error = '', " + ", ".join(
+    f"{one} = VALUES({one})" for one in _TICKED
+)
+DISABLE_SCHEDULE = (
+    "UPDATE txtasks_schedule SET enabled = FALSE, error = %(error)s WHERE name = %(name)s"
+)
+NOTE_OF_SCHEDULE = (
+    "UPDATE txtasks_schedule SET error = %(error)s WHERE name = %(name)s AND error <> %(error)s"
+)
+# Of several cleaners one tells.
+TELL_UNREADY = """
+    UPDATE txtasks_schedule SET told_at = %(tick)s
+     WHERE name = %(name)s AND (told_at IS NULL OR told_at < %(tick)s)
+"""
