@@ -1,7 +1,7 @@
 """The SQL of enqueueing, of the claim, of the arrows out of claimed and of workers, in the order of a task's life.
 
-The comment beside each statement says what it must check. ``{now}`` and other names in braces come from the dialect;
-``{in_ids}`` compares with a list. W1 and W2 are workers, C is a cleaner.
+The comment beside each statement says what it must check. ``{now}`` and other names in braces come from the
+dialect; ``{in_ids}`` compares with a list. W1 and W2 are workers, C is a cleaner.
 """
 
 from django_txtasks.lifecycle.batch_statements import IS_UNSETTLED
