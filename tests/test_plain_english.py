@@ -7,8 +7,8 @@ pytestmark = pytest.mark.once
 
 CEILINGS = {
     "README.md": 0,
-    "CONTRIBUTING.md": 9,
-    "docs": 25,
+    "CONTRIBUTING.md": 0,
+    "docs": 8,
     "docstrings": 1024,
     "comments": 178,
 }

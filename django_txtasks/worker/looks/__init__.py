@@ -1,6 +1,6 @@
 """The looks of a worker's loop: everything that it looks for besides what its turns claim.
 
-The table has all ways by which a worker finds work or news: those of a turn (T) and those of a look (L).
+The table has all ways by which a worker finds work or news, in a turn (T) or in a look (L).
 A statement is named by the constant that holds its SQL.
 
 ==  ==============  ==================================  ====================  ===================================
@@ -78,8 +78,8 @@ class Looks:
     """The looks of one worker.
 
     Attributes:
-        upcoming: before each turn, which then scans; only while there is room for what is found.
-        glances: instead of a turn; only while there is room for what is found.
+        upcoming: before each turn, which then scans; only while there is room for more tasks.
+        glances: instead of a turn; only while there is room for more tasks.
         others: after each turn, however full the worker is.
     """
 

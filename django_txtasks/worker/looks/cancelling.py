@@ -1,4 +1,4 @@
-"""A worker's look for those of its tasks that were asked to stop: once a second, for those that run longer."""
+"""A worker's look for its tasks that were asked to stop: once a second, for attempts that run longer than that."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from django_txtasks.worker.running.limits import NEVER
 from django_txtasks.worker.running.slots import Slots
 
 LOOK_SECONDS = 1.0
-"""Seconds between two looks. What takes less than that is not looked for at all."""
+"""Seconds between two looks. Attempts that take less than that are not looked for."""
 
 
 class CancelLook:
-    """Looks by itself, beside the turns: one short statement, with the ids of what runs long.
+    """Looks in a statement of its own, separate from the turns, with the ids of attempts that run long.
 
     Args:
-        requests: gets what it finds; slots read it.
+        requests: the stop requests that it finds; slots read them.
     """
 
     def __init__(
@@ -34,10 +34,10 @@ class CancelLook:
         return self._next if self._slots.running else NEVER
 
     def look(self) -> bool:
-        """Ask the database, if something runs for so long. Return False: it finds no work.
+        """Ask the database if an attempt runs longer than ``LOOK_SECONDS``. Return False: it finds no work.
 
         Raises:
-            DatabaseError, InterfaceError: it is asked again a second later.
+            DatabaseError, InterfaceError: the next look is a second later.
         """
         now, worker = time.monotonic(), self._registration.id
         self._next = now + LOOK_SECONDS

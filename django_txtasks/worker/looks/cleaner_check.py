@@ -1,4 +1,4 @@
-"""One look of a worker at whether somebody cleans: without a cleaner nobody would notice its death."""
+"""A worker's check that a cleaner is at work: without a cleaner, the death of the worker is not noticed."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from django_txtasks.lifecycle import cleaners
 
 
 class CleanerCheck:
-    """A check that somebody cleans: once, a lease after the start, since cleaners may start beside workers."""
+    """Check for a cleaner once, a lease after the start, because cleaners may start together with workers."""
 
     def __init__(self, alias: str, lease: timedelta) -> None:
         self._alias, self._due = alias, time.monotonic() + lease.total_seconds()
 
     def look(self, worker: uuid.UUID | None) -> None:
-        """Look, if it is time and was not done yet."""
+        """Check, if the time has come and this was not done yet."""
         if time.monotonic() >= self._due:
             self._due = float("inf")
             with contextlib.suppress(

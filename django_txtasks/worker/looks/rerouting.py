@@ -1,7 +1,8 @@
-"""Hints that met the wrong worker: they go on to one that declares their task, instead of waiting for its scan.
+"""Hints that reach a worker which does not declare their task are sent on to a worker that does.
 
-It needs workers of different code on one queue, such as during a deployment. It is not for full workers, which
-give hints back as they came, nor for hints without RabbitMQ: those reach every worker.
+Otherwise the task waits for that worker's scan. This happens if workers on one queue have different code, such as
+during a deployment. Full workers give hints back unchanged, and hints without RabbitMQ reach every worker, so
+neither needs this.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ MAX_IDS = 10_000
 class Rerouting:
     """Sends hints again for tasks that another living worker declares, and this one does not.
 
-    Each worker does so once for an id, and only where there is somebody to send it to. So a hint goes round at
-    most as often as there are workers.
+    Each worker sends an id on once, and only if another living worker declares its task. So a hint is sent on at
+    most as many times as there are workers.
 
     Args:
         inbox: says whether its hints reach all workers.
@@ -51,11 +52,11 @@ class Rerouting:
         """Note ids of rows that are there, and that this worker could not claim."""
         if (
             not self._reach_all and not self._inbox.follows_commits
-        ):  # else all workers heard of them
+        ):  # otherwise all workers have received them
             self._noted += [one for one in ids if one not in self._sent]
 
     def look(self) -> bool:
-        """Send on those that are pending and somebody else's. Return False: this worker has no work of it.
+        """Send on the ids of pending tasks that another worker declares. Return False: this look finds no work.
 
         Costs a look at the workers' rows each ``poll_interval``, and a statement only if their code differs.
 

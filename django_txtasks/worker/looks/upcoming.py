@@ -1,6 +1,6 @@
 """The tasks that become due soon: a worker looks for them once in a while, and scans when the next one is due.
 
-Each worker does so by itself: what one of them cannot take, since it is busy or dead, the others find.
+Each worker looks independently, so if one worker is busy or dead, the others find the tasks.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from django_txtasks.worker.scan_cursor import ScanCursor
 from django_txtasks.worker.schedule import Schedule
 
 POLLS_AHEAD = 2
-"""Poll intervals between two looks. What comes meanwhile without a hint, due before the next one, is for scans."""
+"""Poll intervals between two looks. Scans find tasks that come without a hint and are due before the next look."""
 MOST_SECONDS_AHEAD = 10.0
-"""Seconds ahead that a look goes at most: of what is enqueued nearer than that, hints tell."""
+"""Upper limit in seconds for the time that a look covers. Hints announce tasks that are enqueued for less."""
 LATE_SECONDS = 0.001
 """Seconds after a task is due at which a scan looks for it: the database's clock may be a moment behind."""
 OTHERS_SECONDS = 0.02
 """Longest pause in seconds after scans that came too late: other workers were quicker, time and again."""
 LEAST_PAUSE_SECONDS = 0.0025
 REST_SECONDS = 60.0
-"""Seconds without a look after one that took too long: there are rows to walk past."""
+"""Seconds without a look after a look that took too long, because it must step over many rows."""
 
 
 class UpcomingLook:
