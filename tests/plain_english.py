@@ -68,7 +68,7 @@ SIGNS = (
     ),
     Sign(
         "how things are",
-        r"\bhow (?:things|it|they|one) \w+",
+        r"\bhow (?:things|they|one) \w+|\bhow it (?:is|was|goes|looks|stands?)\b",
         "The thing has a name, such as state, status or snapshot.",
         "How things are in a lane.",
         "State of one lane.",
