@@ -150,7 +150,7 @@ MUTANTS = [
            {"for kind in self.tried if self._failures_of and has_tried else ():": "for kind in Kind:"},
            "test_turn_failures.py"),
     Mutant("a task that is in hand does not run a second time beside itself", "worker/workload.py",
-           {"        claimed = self.slots.in_hand.without_second(claimed, self.buffer.keys())\n": ""},
+           {"        claimed = self._slots.in_hand.without_second(claimed, self._buffer.keys())\n": ""},
            "test_turn_failures.py"),
     Mutant("what is kept back is known when claims are compared", "worker/running/slots.py",
            {"for one in [*attempts, *self.in_hand.kept_back]}": "for one in attempts}"},
@@ -226,8 +226,8 @@ MUTANTS = [
            {"if (orphan.attempt.task_id, orphan.attempt.number) in unrecorded:": "if False:"},
            "test_orderly_ends.py"),
     Mutant("all that has ended is recorded before the rest is let go", "worker/worker.py",
-           {"        self.turns.release(slots.release(stalled=False))\n        self.turns.record_all()\n":
-            "        self.turns.release(slots.release(stalled=False))\n"},
+           {"        self.workload.release(slots.release(stalled=False))\n        self.turns.record_all()\n":
+            "        self.workload.release(slots.release(stalled=False))\n"},
            "test_orderly_ends.py"),
     Mutant("in a backlog a turn serves several slots", "worker/turns.py",
            {" if self.schedule.has_backlog else due": " if False else due"}, "test_loop_cost.py"),
@@ -880,7 +880,7 @@ MUTANTS = [
            {"if held := held_for(row):": "if (held := held_for(row)) < 0:"}, "test_lanes.py"),
     Mutant("lanes: a pause pauses", "lanes/claiming.py", {"if row.is_paused:": "if False:"}, "test_lanes.py"),
     Mutant("lanes: one of its tasks has ended here", "worker/worker.py",
-           {"        self.turns.lanes.ended(lanes)\n": ""}, "test_lanes.py"),
+           {"        self.lanes.ended(lanes)\n": ""}, "test_lanes.py"),
     Mutant("lanes: by turns with the others", "worker/schedule.py",
            {"may_serve and not (self._served_lanes and (scan or look_up))": "may_serve"}, "test_lanes.py"),
     Mutant("lanes: the order does not pass one that was not served", "lanes/claiming.py",

@@ -279,7 +279,7 @@ def workers():
     yield make
     tasks.released.set()
     for worker in made:
-        worker.workload.slots.close()
+        worker.slots.close()
 
 
 def test_what_has_ended_is_recorded_first_however_much_it_is(workers):

@@ -558,7 +558,7 @@ def test_a_batch_does_not_end_before_what_was_given_back_behind_the_marks_of_its
         batch=True,
     )
     for _ in range(50):  # so long that a worker which is full claims nothing more before it is idle
-        loop.workload.prefetch.took("probe.tasks.at_the_door", AHEAD_SECONDS / 2)
+        loop.prefetch.took("probe.tasks.at_the_door", AHEAD_SECONDS / 2)
     width = loop.turns.capacity().width
     tasks.at_the_door.using(run_after=timedelta(seconds=-1)).enqueue("held")
     enqueue_many((tasks.at_the_door, (f"{number}",)) for number in range(1, width))

@@ -7,7 +7,6 @@ import time
 from django.db import DatabaseError, InterfaceError, connections, reset_queries
 
 from django_txtasks import signals
-from django_txtasks.cancel_requests import CancelRequests
 from django_txtasks.conf import Config
 from django_txtasks.database.errors import (
     TookTooLong,
@@ -19,7 +18,6 @@ from django_txtasks.database.errors import (
 from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle.attempts import Attempt
 from django_txtasks.lifecycle.turn import Capacity, Subscription
-from django_txtasks.progress import ProgressNotes
 from django_txtasks.signals.outage import Outage
 from django_txtasks.worker.hint_inbox import HintInbox
 from django_txtasks.worker.lane_book import LaneBook
@@ -28,6 +26,7 @@ from django_txtasks.worker.process.probes import Liveness
 from django_txtasks.worker.process.shutdown import Shutdown
 from django_txtasks.worker.registration import DeclaredLost
 from django_txtasks.worker.running.limits import NEVER
+from django_txtasks.worker.running.slots import Slots
 from django_txtasks.worker.schedule import Schedule
 from django_txtasks.worker.turn_writer import TurnWriter
 from django_txtasks.worker.workload import Workload
@@ -48,33 +47,22 @@ class Turns:
         config: Config,
         subscription: Subscription,
         *,
+        schedule: Schedule,
+        lanes: LaneBook,
+        looks: Looks,
         workload: Workload,
+        slots: Slots,
         writer: TurnWriter,
         inbox: HintInbox,
         stop: Shutdown,
         liveness: Liveness,
-        requests: CancelRequests,
-        notes: ProgressNotes,
     ) -> None:
-        self._config, self._workload, self._writer = config, workload, writer
-        self._inbox, self._stop, self._liveness = inbox, stop, liveness
+        self._config, self._workload, self._slots = config, workload, slots
+        self._writer, self._buffer, self._inbox = writer, writer.buffer, inbox
+        self._stop, self._liveness = stop, liveness
+        self.schedule, self.lanes, self.looks = schedule, lanes, looks
         self._logs_queries = connections[subscription.alias].queries_logged  # as where DEBUG is set
         self._outage = Outage(subscription.alias, lambda: f"Worker {writer.name}")
-        self.schedule = Schedule(config)
-        self.lanes = LaneBook(config, subscription)
-        self.looks = Looks(
-            config,
-            subscription,
-            schedule=self.schedule,
-            lanes=self.lanes,
-            scans=writer.scans,
-            registration=writer.registration,
-            inbox=inbox,
-            slots=workload.slots,
-            buffer=workload.buffer,
-            requests=requests,
-            notes=notes,
-        )
         self.is_closed = False
 
     def capacity(self) -> Capacity:
@@ -83,9 +71,7 @@ class Turns:
             return Capacity(0)
         capacity = self._workload.capacity()
         if capacity.prefetch and self.lanes.next <= time.monotonic():
-            # else there would never be a free slot for them
-            may = self._workload.prefetch.beside_lanes if self.schedule.served_lanes else 0
-            return capacity._replace(prefetch=min(capacity.prefetch, may))
+            return self._workload.beside_lanes(capacity, served=self.schedule.served_lanes)
         return capacity
 
     def next_one(self) -> float:
@@ -105,16 +91,13 @@ class Turns:
             hinted=bool(self._inbox.ids),
             more=bool(self._inbox.more),
             may_scan=self._workload.may_scan,
-            unrecorded=bool(self._workload.buffer.waiting),
+            unrecorded=bool(self._buffer.waiting),
             lanes_at=self.lanes.next,
         )
         return max(due, self._workload.gathers_until) if self.schedule.has_backlog else due
 
     def take(self) -> None:
-        """Beat, record what ended, claim what fits; then start it. Never raises for the database.
-
-        Between two turns it only looks.
-        """
+        """Take a turn if one is due, and look where a look is due. Never raises for the database."""
         now, capacity = time.monotonic(), self.capacity()
         has_room = self._has_room(capacity)
         if has_room:
@@ -137,17 +120,15 @@ class Turns:
                 except (DatabaseError, InterfaceError) as error:
                     self._heal(error)
 
-    def _turn(self) -> None:
-        self.schedule.expect_again(self._workload.buffer.waiting, time.monotonic())
-        self._take()
-
     def look_at_batches(self) -> None:
         """Look whether members that have ended were the last ones, if any has ended."""
         if self.looks.batches.next < NEVER:
             self._look(self.looks.batches.next, self.looks.batches)
 
-    def _take(self) -> None:
+    def _turn(self) -> None:
+        """Beat, record what ended, claim what fits; then start it."""
         now, hinted = time.monotonic(), list(self._inbox.ids)
+        self.schedule.expect_again(self._buffer.waiting, now)
         capacity, workload = self.capacity(), self._workload
         plan = self.schedule.plan(
             capacity,
@@ -159,7 +140,7 @@ class Turns:
         )
         request = self.lanes.request(plan.capacity.width, now) if plan.serves_lanes else None
         try:
-            result = self._writer.write(plan, workload.slots, self._inbox.connected, request)
+            result = self._writer.write(plan, self._slots, self._inbox.connected, request)
         except (DatabaseError, InterfaceError, ClaimLost, DeclaredLost) as error:
             if request is not None and (isinstance(error, TookTooLong) or is_timeout(error)):
                 self.lanes.failed(now)
@@ -173,7 +154,7 @@ class Turns:
         self.schedule.written(
             result,
             time.monotonic(),
-            busy=workload.buffer.held_up,
+            busy=self._buffer.held_up,
             hints_follow_commits=self._inbox.follows_commits,
         )
         self._outage.succeeded()
@@ -187,7 +168,7 @@ class Turns:
         """Hand claims of this moment to slots, at once or not at all."""
         claimed = self._workload.accept(self._writer.reconciliation.without_ended(claimed))
         if self._stop.asked:
-            self.release(claimed)
+            self._workload.release(claimed)
             return
         self._workload.start(claimed, now + self._config.lease.total_seconds() / 2)
         if claimed:
@@ -197,15 +178,9 @@ class Turns:
             for attempt in claimed:
                 signals.task_claimed.emit(**attempt.facts)
 
-    def release(self, attempts: list[Attempt]) -> None:
-        """Release attempts that have not begun: another slot, or another worker, may begin them at once."""
-        self._workload.release(attempts)
-        if attempts:
-            self.schedule.look_again()
-
     def record_all(self) -> None:
         """Record what waits, batch by batch; what fails twice in the same way is left."""
-        buffer, tries = self._workload.buffer, 2
+        buffer, tries = self._buffer, 2
         buffer.try_refused_again(now=True)
         while buffer.waiting and tries:
             before = len(buffer.waiting), buffer.most
@@ -224,7 +199,7 @@ class Turns:
         can_beat = self._writer.registration.can_beat
         self._liveness.ended(refused=is_refusal(error) and not can_beat)
         if isinstance(error, DeclaredLost):
-            for attempt in self._workload.slots.release(stalled=False):
+            for attempt in self._slots.release(stalled=False):
                 signals.claim_lost.emit(**attempt.facts, what="is not begun here")
         elif delay or not is_repeatable(error):
             self.tell_failure(error, delay)

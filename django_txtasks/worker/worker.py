@@ -18,7 +18,9 @@ from django_txtasks.conf import Config
 from django_txtasks.lifecycle.turn import Subscription
 from django_txtasks.progress import ProgressNotes
 from django_txtasks.worker.hint_inbox import HintInbox, Listening
+from django_txtasks.worker.lane_book import LaneBook
 from django_txtasks.worker.leaving import let_go
+from django_txtasks.worker.looks import Looks
 from django_txtasks.worker.process.probes import Liveness
 from django_txtasks.worker.process.recycling import RecyclePolicy
 from django_txtasks.worker.process.shutdown import Shutdown
@@ -26,9 +28,12 @@ from django_txtasks.worker.recording.outcome_buffer import key
 from django_txtasks.worker.registration import LastWillHolder
 from django_txtasks.worker.running.awaited_sessions import tell_long_waits
 from django_txtasks.worker.running.limits import NEVER
+from django_txtasks.worker.running.prefetch import PrefetchPolicy
 from django_txtasks.worker.running.runner import Runner, failed
 from django_txtasks.worker.running.slot_sessions import SlotSessions
+from django_txtasks.worker.running.slots import Slots
 from django_txtasks.worker.running.stuck import StuckTasks
+from django_txtasks.worker.schedule import Schedule
 from django_txtasks.worker.turn_writer import TurnWriter
 from django_txtasks.worker.turns import Turns
 from django_txtasks.worker.workload import Workload
@@ -86,34 +91,57 @@ class Worker:
         self.recycling = recycling or RecyclePolicy()
         self.liveness = liveness or Liveness(config.lease)
         self.writer = TurnWriter(config, subscription, threads, last_will)
+        self._buffer, registration = self.writer.buffer, self.writer.registration
         patience = max(LEAST_END_SECONDS, config.grace.total_seconds())
         requests, notes = CancelRequests(), ProgressNotes()
-        note_session = self.writer.registration.note_session
-        self.workload = Workload(
+        self.prefetch = PrefetchPolicy(threads)
+        self.slots = Slots(
             threads,
-            run=Runner(subscription.alias, config, note_session, requests, notes).run,
+            run=Runner(subscription.alias, config, registration.note_session, requests, notes).run,
             wake=inbox.wake,
             patience=patience,
-            buffer=self.writer.buffer,
-            sessions=SlotSessions(
-                subscription.alias, lambda: f"Worker {self.writer.name} (sessions of its threads)"
-            ),
+            took=self.prefetch.took,
+        )
+        self._sessions = SlotSessions(
+            subscription.alias, lambda: f"Worker {self.writer.name} (sessions of its threads)"
+        )
+        self.workload = Workload(
+            self.slots,
+            self._buffer,
+            self.prefetch,
+            self._sessions,
             recycling=self.recycling,
             max_tasks=max_tasks,
             has_lanes=bool(config.lanes),
         )
+        self.schedule, self.lanes = Schedule(config), LaneBook(config, subscription)
+        looks = Looks(
+            config,
+            subscription,
+            schedule=self.schedule,
+            lanes=self.lanes,
+            scans=self.writer.scans,
+            registration=registration,
+            inbox=inbox,
+            slots=self.slots,
+            buffer=self._buffer,
+            requests=requests,
+            notes=notes,
+        )
         self.turns = Turns(
             config,
             subscription,
+            schedule=self.schedule,
+            lanes=self.lanes,
+            looks=looks,
             workload=self.workload,
+            slots=self.slots,
             writer=self.writer,
             inbox=inbox,
             stop=stop,
             liveness=self.liveness,
-            requests=requests,
-            notes=notes,
         )
-        self._stuck = StuckTasks(self.workload.slots, patience)
+        self._stuck = StuckTasks(self.slots, patience)
         self._listening = Listening(inbox)
         self._recycle, self._has_told = "", False  # why a new process should go on; of the stop
 
@@ -133,7 +161,7 @@ class Worker:
             self._wait()
             self._collect()
         self.turns.record_all()
-        self.workload.slots.close()
+        self.slots.close()
         self.turns.look_at_batches()
         self._leave(self.writer.registration.leave)
         signals.worker_stopped.emit(worker=self.writer.name, count=self.workload.count)
@@ -144,26 +172,28 @@ class Worker:
             return False
         if self.stop.asked or self._recycle or self.workload.is_used_up:
             return True
-        is_idle = self.turns.schedule.nothing_due and self.turns.lanes.is_idle(time.monotonic())
-        is_idle = is_idle and not self.inbox.ids and not self.inbox.more
-        is_idle = is_idle and not self.workload.buffer.batches
-        return self._batch and is_idle
+        return self._batch and self._is_idle()
+
+    def _is_idle(self) -> bool:
+        """Say whether nothing was due at the last looks, and nothing has come since."""
+        is_idle = self.schedule.nothing_due and self.lanes.is_idle(time.monotonic())
+        return is_idle and not (self.inbox.ids or self.inbox.more or self._buffer.batches)
 
     def _collect(self) -> None:
         tell_long_waits()
         ended, released, lanes = self.workload.collect()
-        self.turns.lanes.ended(lanes)
-        if ended and len(self.inbox.ids) <= self.workload.prefetch.most:  # they begin in a moment
+        self.lanes.ended(lanes)
+        if ended and len(self.inbox.ids) <= self.prefetch.most:  # they begin in a moment
             self._listening.moved()
         if released or (ended and self._batch):  # what ended may have enqueued others
-            self.turns.schedule.look_again()
+            self.schedule.look_again()
             if self._batch:
-                self.turns.lanes.look_again()
+                self.lanes.look_again()
         if self.writer.registration.sees_another_will():
-            self.turns.schedule.beat_at_once()
+            self.schedule.beat_at_once()
 
     def _wait(self) -> None:
-        now, next_turn, slots = time.monotonic(), self.turns.next_one(), self.workload.slots
+        now, next_turn, slots = time.monotonic(), self.turns.next_one(), self.slots
         gathers = now < next_turn == self.workload.gathers_until
         wake_after = self.workload.soon_free if gathers else slots.waiting // 2
         slots.wake_after(wake_after)
@@ -171,8 +201,8 @@ class Worker:
             next_turn,
             now + COLLECT_SECONDS if wake_after > 1 else NEVER,
             self.stop.deadline,
-            self.workload.slots.next_look,
-            self.workload.sessions.pause_end,
+            slots.next_look,
+            self._sessions.pause_end,
             self._stuck.next_look,
             self._listening.update(now, has_room=self.turns.capacity().width > 0),
         )
@@ -184,8 +214,7 @@ class Worker:
     def _tell_of_stop(self) -> None:
         if self.stop.asked and not self._has_told:
             self._has_told = True
-            running = self.workload.slots.running
-            why = self.stop.why
+            why, running = self.stop.why, self.slots.running
             signals.worker_stopping.emit(worker=self.writer.name, why=why, running=running)
 
     def _recycle_for(self, reason: str) -> None:
@@ -197,9 +226,9 @@ class Worker:
 
         What is slow, such as a log that is read, comes before: once they are let go, they run elsewhere.
         """
-        slots = self.workload.slots
+        slots = self.slots
         self._collect()
-        self.turns.release(slots.release(stalled=False))
+        self.workload.release(slots.release(stalled=False))
         self.turns.record_all()
         stuck = self._stuck.enforce_limits(self.writer.name)
         if running := slots.running - len(stuck):

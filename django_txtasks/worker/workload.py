@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
 from typing import NamedTuple
 
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.turn import Capacity, TurnResult
 from django_txtasks.worker.process.recycling import RecyclePolicy
 from django_txtasks.worker.recording.outcome_buffer import OutcomeBuffer
-from django_txtasks.worker.running.limits import TimeLimit
 from django_txtasks.worker.running.prefetch import GatherPolicy, PrefetchPolicy
 from django_txtasks.worker.running.slot_sessions import SlotSessions
 from django_txtasks.worker.running.slots import Slots
@@ -35,10 +33,9 @@ class Workload:
     """The tasks of one worker, and how many more it can take. For the loop alone.
 
     Args:
-        run: runs an attempt to its end and never raises; called in slots.
-        wake: called from a slot when it is free again.
-        patience: seconds that an attempt has for its end after its time limit.
+        slots: run tasks.
         buffer: where what ended goes, to be recorded.
+        prefetch: says how many tasks may be claimed before a slot is free for them.
         sessions: says how much may be claimed where slots get no session.
         max_tasks: claim no more than so many; None = any number.
         has_lanes: the settings have rules for lanes.
@@ -49,21 +46,19 @@ class Workload:
 
     def __init__(
         self,
-        threads: int,
-        *,
-        run: Callable[[Attempt, TimeLimit], Ended],
-        wake: Callable[[], None],
-        patience: float,
+        slots: Slots,
         buffer: OutcomeBuffer,
+        prefetch: PrefetchPolicy,
         sessions: SlotSessions,
+        *,
         recycling: RecyclePolicy,
         max_tasks: int | None,
         has_lanes: bool = False,
     ) -> None:
         self._has_lanes = has_lanes
-        self.prefetch, self.gathering = PrefetchPolicy(threads), GatherPolicy()
-        self.slots = Slots(threads, run=run, wake=wake, patience=patience, took=self.prefetch.took)
-        self.buffer, self.sessions, self._recycling = buffer, sessions, recycling
+        self._slots, self._buffer, self._prefetch = slots, buffer, prefetch
+        self._sessions, self._recycling = sessions, recycling
+        self._gathering = GatherPolicy()
         self.count = 0
         self._ended_in: set[str] = set()  # lanes, since the last call of ``collect``
         self._left = sys.maxsize if max_tasks is None else max_tasks
@@ -74,7 +69,7 @@ class Workload:
     @property
     def is_empty(self) -> bool:
         """Whether nothing runs and all is recorded."""
-        return not (self.slots.running or self.buffer.waiting)
+        return not (self._slots.running or self._buffer.waiting)
 
     @property
     def is_used_up(self) -> bool:
@@ -84,12 +79,12 @@ class Workload:
     def capacity(self) -> Capacity:
         """Return how many tasks fit now."""
         capacity = Capacity(
-            dedicated=self.slots.free,
-            prefetch=self.prefetch.ahead(self.slots.running) if self._may_prefetch else 0,
+            dedicated=self._slots.free,
+            prefetch=self._prefetch.ahead(self._slots.running) if self._may_prefetch else 0,
             limit=int(min(self._left, self._recycling.room(self.count))),
-            short_names=self.prefetch.short,
+            short_names=self._prefetch.short,
         )
-        return self.sessions.limited(capacity)
+        return self._sessions.limited(capacity)
 
     @property
     def gathers_until(self) -> float:
@@ -101,32 +96,41 @@ class Workload:
         if (
             self._claims_ahead
             or self._free_since is None
-            or not (self.slots.free and self.soon_free)
+            or not (self._slots.free and self.soon_free)
         ):
             return 0.0
-        return self._free_since + self.gathering.seconds(self.prefetch.mean)
+        return self._free_since + self._gathering.seconds(self._prefetch.mean)
 
     @property
     def soon_free(self) -> int:
         """How many slots will be free in a moment, by how long short tasks take."""
-        between = self.gathering.begun_between(self.prefetch.mean, time.monotonic())
-        return self.slots.begun_between(*between)
+        between = self._gathering.begun_between(self._prefetch.mean, time.monotonic())
+        return self._slots.begun_between(*between)
+
+    def beside_lanes(self, capacity: Capacity, *, served: bool) -> Capacity:
+        """Return the capacity while tasks of lanes wait for a slot: otherwise prefetched tasks fill every slot.
+
+        Args:
+            served: the last turn has served lanes.
+        """
+        most = self._prefetch.beside_lanes if served else 0
+        return capacity._replace(prefetch=min(capacity.prefetch, most))
 
     @property
     def may_scan(self) -> bool:
         """Not while many wait for a slot: there is room for what hints tell, but no need to scan."""
-        return not self.prefetch.is_enough(self.slots.running)
+        return not self._prefetch.is_enough(self._slots.running)
 
     @property
     def _may_prefetch(self) -> bool:
         """Not while all slots are taken by long tasks: whoever is idle begins it sooner."""
         return not self._blocked and bool(
-            self.slots.free or self.slots.are_handed(self.prefetch.short)
+            self._slots.free or self._slots.are_handed(self._prefetch.short)
         )
 
     def accept(self, claimed: list[Attempt]) -> list[Attempt]:
         """Count what was claimed; return what may start."""
-        claimed = self.slots.in_hand.without_second(claimed, self.buffer.keys())
+        claimed = self._slots.in_hand.without_second(claimed, self._buffer.keys())
         self._counted(len(claimed))
         return claimed
 
@@ -136,36 +140,36 @@ class Workload:
         Args:
             good_until: when their claim is too old to begin, by ``time.monotonic()``.
         """
-        for batch in self.prefetch.batches(attempts):
-            self.slots.start(batch, good_until)
+        for batch in self._prefetch.batches(attempts):
+            self._slots.start(batch, good_until)
 
     def learn(self, result: TurnResult, capacity: Capacity, seconds: float) -> None:
         """Learn from a turn that claimed with this capacity, and took so long, how many to claim next time."""
         if result.claimed:
-            self.gathering.turn_took(seconds)
+            self._gathering.turn_took(seconds)
         self._free_since = None
         self._claims_ahead = len(result.claimed) > capacity.dedicated
         self._blocked = self._blocked or result.blocked_queue is not None
         if result.claimed and capacity.prefetch:
-            self.prefetch.learn(result.claimed)
+            self._prefetch.learn(result.claimed)
 
     def collect(self) -> Collected:
         """Take what slots have ended into the buffer, and release what waits too long for one."""
-        ended = self.slots.collect()
-        self.sessions.note(ended)
+        ended = self._slots.collect()
+        self._sessions.note(ended)
         self._counted(-sum([one.arrow is Arrow.RELEASE for one in ended]))  # these have not begun
-        self.buffer.add(ended)
+        self._buffer.add(ended)
         if self._has_lanes:
             self._ended_in.update([one.attempt.lane for one in ended if one.attempt.lane])
-        if self.slots.free:  # a moment after its last task has ended, perhaps
+        if self._slots.free:  # a moment after its last task has ended, perhaps
             self._free_since = self._free_since or time.monotonic()
         if ended:
-            self._blocked = self._blocked and not self.slots.free
-        stalled = self.slots.release(stalled=True)
+            self._blocked = self._blocked and not self._slots.free
+        stalled = self._slots.release(stalled=True)
         if stalled:
             self._blocked = True
-        in_hand = self.slots.in_hand
-        again = in_hand.release_kept_back(self.buffer.keys()) if in_hand.kept_back else []
+        in_hand = self._slots.in_hand
+        again = in_hand.release_kept_back(self._buffer.keys()) if in_hand.kept_back else []
         self._counted(len(again))  # they were not when they were kept back
         self.release(stalled + again)
         lanes, self._ended_in = self._ended_in, set()
@@ -176,7 +180,7 @@ class Workload:
         self._counted(-len(attempts))
         if self._has_lanes:
             self._ended_in.update([one.lane for one in attempts if one.lane])
-        self.buffer.add(Ended(attempt=one, arrow=Arrow.RELEASE) for one in attempts)
+        self._buffer.add(Ended(attempt=one, arrow=Arrow.RELEASE) for one in attempts)
 
     def _counted(self, number: int) -> None:
         self.count += number
