@@ -52,8 +52,8 @@ def test_scans_go_on_behind_what_they_have_claimed():
     ids = [waiting(priority, 100 - n) for n in range(6) for priority in (0, 3)]
     first, result = claimed(5)
     assert result.has_more
-    second, result = claimed(5, cursors=result.cursors)
-    third, _ = claimed(5, cursors=result.cursors)
+    second, result = claimed(5, cursors=result.scan.cursors)
+    third, _ = claimed(5, cursors=result.scan.cursors)
     assert sorted([*first, *second, *third]) == sorted(ids)
     assert set(first) == set(ids[1::2]) - {ids[11]}
 

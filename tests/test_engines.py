@@ -23,6 +23,7 @@ from django_txtasks.lifecycle.turn import (
     Capacity,
     RecentWindow,
     Scan,
+    TurnOrder,
     TurnRequest,
 )
 from django_txtasks.models import Status, Task
@@ -119,7 +120,7 @@ def seen(result):
         "later": {task_id: wait > 0 for task_id, wait in result.later.items()},
         "absent": list(result.absent),
         "left": result.rest.width,
-        "scan": (result.cursors, result.has_more, result.has_scanned),
+        "scan": (result.scan and result.scan.cursors, result.has_more),
         "blocked": result.blocked_queue,
         "settled": (result.settled, result.not_ours, dict(result.in_lanes)),
     }
@@ -151,13 +152,14 @@ def test_a_turn_in_two_blocks_claims_what_one_of_several_statements_does(seed):
         with transaction.atomic():
             several, before = portable.claim(subscription, worker, request), rows()
             transaction.set_rollback(True)
-        at_once = mariadb.turn(
+        order = TurnOrder(
             subscription, worker, state, request, [], keep=True, limit=timedelta(seconds=9)
         )
+        at_once = mariadb.turn(order)
         assert seen(at_once) == seen(several), request
         assert rows() == before, request
         assert not claimed_from_paused()
-        cursors = at_once.cursors
+        cursors = at_once.scan.cursors if at_once.scan else {}
 
 
 @on_postgres

@@ -18,7 +18,7 @@ from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import cleaning, operators, outcomes, statements, workers
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended, capped
 from django_txtasks.lifecycle.heads import pending_priorities
-from django_txtasks.models import Outcome, Status, Task, Worker
+from django_txtasks.models import Outcome, Status, Task, TaskColumns, Worker
 
 pytestmark = pytest.mark.usefixtures("rows")
 
@@ -442,3 +442,18 @@ def test_the_priorities_of_a_queue_are_found_highest_first():
         for queue in ("default", "mail", "a", "zebra")
     }
     assert found == {"default": [3, -7], "mail": [5, 0], "a": [], "zebra": []}
+
+
+NOT_IN_HISTORY = {
+    "status", "max_attempts", "max_crashes", "on_crash", "timeout", "expires_at", "hooks", "claimed_at",
+    "notified_at", "cancel_asked_at", "snoozes", "unique_key", "unique_text", "absorbed", "lane",
+}  # fmt: skip
+"""Columns of a live row that say how it waits or runs. A new column is either here or in ``TaskColumns``."""
+
+
+@pytest.mark.once
+def test_history_keeps_the_columns_that_live_and_finished_rows_share():
+    shared = [field.column for field in TaskColumns._meta.local_fields]
+    assert shared == list(statements.KEPT)
+    live = {field.column for field in Task._meta.concrete_fields}
+    assert live - set(shared) == NOT_IN_HISTORY

@@ -25,6 +25,8 @@ from django_txtasks.lifecycle.turn import (
     Capacity,
     RecentWindow,
     Scan,
+    ScanResult,
+    TurnOrder,
     TurnRequest,
     TurnResult,
 )
@@ -70,9 +72,10 @@ def claim(request):
 
     def at_once(subscription, worker, asked):
         state = workers.state_of("default", running=0, listening=None)
-        return engines.turn(
+        order = TurnOrder(
             subscription, worker, state, asked, [], keep=True, limit=timedelta(seconds=9)
         )
+        return engines.turn(order)
 
     def after_a_beat(subscription, worker, asked):
         with transaction.atomic():
@@ -197,7 +200,7 @@ def test_a_scan_takes_higher_priorities_first_and_then_the_queues_in_their_order
     order = [("default", 5), ("mail", 5), ("default", 0), ("mail", 0)]
     found = claim(worker, 3, queues=["default", "mail"])
     assert ids(found.claimed) == [handles[one] for one in order[:3]]
-    assert found.backlog
+    assert found.scan.backlog
     assert ids(claim(worker, 3, queues=["default", "mail"]).claimed) == [handles[order[3]]]
 
 
@@ -310,7 +313,8 @@ def test_a_queue_of_runs_that_moves_on_is_no_stall():
 
 def looked_up(plan, *, filled=False):
     """A turn that found nothing but what it looked up, which others have claimed."""
-    return TurnResult(plan.capacity, looked_up=plan.hinted, has_scanned=plan.scans, backlog=filled)
+    scan = ScanResult({}, backlog=filled) if plan.scans else None
+    return TurnResult(plan.capacity, looked_up=plan.hinted, scan=scan)
 
 
 def test_a_worker_with_enough_to_do_looks_up_hints_and_does_not_scan():
@@ -417,12 +421,12 @@ def test_a_scan_goes_on_where_the_last_one_ended_and_begins_anew_after_the_backl
     assert ids(found.claimed) == first[:2]
     older = tasks.quick.enqueue()
     helpers.execute("UPDATE txtasks_task SET run_after = '2001-01-01' WHERE id = %s", older.id.hex)
-    found = claim(worker, 2, found.cursors)
+    found = claim(worker, 2, found.scan.cursors)
     assert ids(found.claimed) == first[2:4]
-    found = claim(worker, 9, found.cursors)
+    found = claim(worker, 9, found.scan.cursors)
     assert ids(found.claimed) == first[4:]
-    assert found.cursors == {} and found.backlog  # the next one comes at once
-    assert ids(claim(worker, 9, found.cursors).claimed) == [older.id]
+    assert found.scan.cursors == {} and found.scan.backlog  # the next one comes at once
+    assert ids(claim(worker, 9, found.scan.cursors).claimed) == [older.id]
 
 
 def test_a_scan_of_what_is_recent_looks_no_further_back(claim):
@@ -439,13 +443,15 @@ def test_a_scan_of_what_is_recent_looks_no_further_back(claim):
     worker, minute = register(), RecentWindow(buckets, 60.0)
     found = claim(worker, 9, recent=minute)
     assert ids(found.claimed) == [urgent, due]
-    assert set(found.cursors) == set(buckets) and not found.backlog
+    assert set(found.scan.cursors) == set(buckets) and not found.scan.backlog
     later = tasks.quick.enqueue().id
-    found = claim(worker, 9, found.cursors, recent=RecentWindow(buckets, 0.001))
+    found = claim(worker, 9, found.scan.cursors, recent=RecentWindow(buckets, 0.001))
     assert ids(found.claimed) == [later]  # by its cursor
-    found = claim(worker, 9, found.cursors, recent=minute)
+    found = claim(worker, 9, found.scan.cursors, recent=minute)
     assert found.claimed == []
-    assert set(found.cursors) == set(buckets) and not found.backlog  # nothing more comes at once
+    assert (
+        set(found.scan.cursors) == set(buckets) and not found.scan.backlog
+    )  # nothing more comes at once
     assert ids(claim(worker, 9).claimed) == [of_no_bucket, early]
 
 
@@ -468,11 +474,11 @@ def test_where_a_scan_from_the_head_takes_long_it_is_done_seldom_and_in_parts(
         time.sleep(0.002)
         return writer.write(Plan(Capacity(9), scans=True), slots, None)
 
-    assert not scan().is_partial and not scan().is_partial
+    assert not scan().scan.is_partial and not scan().scan.is_partial
     monkeypatch.setattr("django_txtasks.worker.scan_cursor.SLOW_SCAN_SECONDS", -1.0)
     monkeypatch.setattr("django_txtasks.worker.scan_cursor.PAUSE_PER_SECOND", 100_000)
-    assert not scan().is_partial
-    assert scan().is_partial
+    assert not scan().scan.is_partial
+    assert scan().scan.is_partial
     new = tasks.quick.enqueue()
     late = tasks.quick.using(run_after=timedelta(seconds=-1000)).enqueue()
     assert ids(scan().claimed) == [new.id]
@@ -485,7 +491,7 @@ def test_where_a_scan_from_the_head_takes_long_it_is_done_seldom_and_in_parts(
     found = []
     helpers.wait_until(lambda: found.extend(ids(scan().claimed)) or found)
     assert found == [late.id]
-    helpers.wait_until(lambda: not scan().is_partial)
+    helpers.wait_until(lambda: not scan().scan.is_partial)
 
 
 def test_workers_that_begin_together_part_and_then_scan_once_an_interval():
@@ -495,7 +501,9 @@ def test_workers_that_begin_together_part_and_then_scan_once_an_interval():
 
     def next_turns(now):
         for schedule in schedules:
-            schedule.written(TurnResult(Capacity(1), has_scanned=True), now, busy=False)
+            schedule.written(
+                TurnResult(Capacity(1), scan=ScanResult({}, backlog=False)), now, busy=False
+            )
         return [
             one.next_turn(Capacity(1), hinted=False, unrecorded=False) - now for one in schedules
         ]
@@ -517,7 +525,7 @@ def test_what_found_no_room_is_where_the_next_scan_begins(claim):
     capacity = Capacity(0, 5, short_names=frozenset({"probe.tasks.quick"}))
     found = claim(worker, capacity)
     assert (ids(found.claimed), found.blocked_queue) == ([first], "default")
-    assert ids(claim(worker, 5, found.cursors).claimed) == [alone, last]
+    assert ids(claim(worker, 5, found.scan.cursors).claimed) == [alone, last]
 
 
 def test_a_worker_looks_up_no_more_due_tasks_than_it_has_room_for():
@@ -571,7 +579,7 @@ def test_a_batch_does_not_end_before_what_was_given_back_behind_the_marks_of_its
 
 def test_a_scan_that_found_no_room_does_not_say_that_nothing_is_due():
     schedule = Schedule(get_config())
-    result = TurnResult(Capacity(0, 5), has_scanned=True, blocked_queue="default")
+    result = TurnResult(Capacity(0, 5), scan=ScanResult({}, backlog=False), blocked_queue="default")
     schedule.written(result, 0.0, busy=False)
     assert not schedule.nothing_due
 

@@ -153,7 +153,7 @@ def test_a_part_that_did_not_fit_goes_on_behind_what_was_taken():
         with transaction.atomic():
             result = sweep.claim(worker, Capacity(2))
         found += ids(result.claimed)
-        assert len(result.claimed) <= 2 and result.backlog is (len(result.claimed) == 2)
+        assert len(result.claimed) <= 2 and result.scan.backlog is (len(result.claimed) == 2)
     assert sorted(found) == first and len(found) == 5
 
 
@@ -344,7 +344,7 @@ def test_after_a_pass_in_parts_that_took_no_time_a_scan_looks_at_all_again(
     writer.scans.failed(too_long=True)
     assert writer.scans._is_slow  # so that a pass in parts comes, which may end in one turn
     turns = [write(writer)]
-    helpers.wait_until(lambda: not (turns.append(write(writer)) or turns[-1].is_partial))
+    helpers.wait_until(lambda: not (turns.append(write(writer)) or turns[-1].scan.is_partial))
     late = tasks.note.using(run_after=timedelta(seconds=-1000)).enqueue()
     found = []
     helpers.wait_until(lambda: found.extend(ids(write(writer).claimed)) or found)

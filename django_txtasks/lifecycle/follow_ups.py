@@ -115,15 +115,15 @@ class _Absorber(NamedTuple):
 
     def attempt_of(self) -> Attempt:
         return Attempt(
-            as_uuid(self.id),
-            self.attempt,
-            uuid.UUID(int=0),
-            self.task_name,
-            self.queue_name,
-            self.args,
-            self.kwargs,
-            self.failures,
-            self.crashes,
+            task_id=as_uuid(self.id),
+            number=self.attempt,
+            worker=uuid.UUID(int=0),
+            task_name=self.task_name,
+            queue_name=self.queue_name,
+            args=self.args,
+            kwargs=self.kwargs,
+            failures=self.failures,
+            crashes=self.crashes,
             hooks=self.hooks,
         )
 

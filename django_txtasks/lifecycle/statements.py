@@ -129,12 +129,16 @@ SEE_CLAIMED = (
     "SELECT id, attempt, worker FROM txtasks_task WHERE id {in_ids} AND TRIM(status) = 'claimed'"
 )
 
-_FINISHED = """
+KEPT = (
+    "id", "task_name", "queue_name", "priority", "args", "kwargs", "enqueued_at", "run_after", "worker", "batch",
+    "started_at", "attempt", "failures", "crashes", "errors", "late_finishes",
+)  # fmt: skip
+"""The columns of a live row that history keeps: those of ``models.TaskColumns``."""
+_KEPT = f"{', '.join(KEPT[:10])},\n           {', '.join(KEPT[10:])}"
+_FINISHED = f"""
     INSERT INTO txtasks_finishedtask (
-           id, task_name, queue_name, priority, args, kwargs, enqueued_at, run_after, worker, batch,
-           started_at, attempt, failures, crashes, errors, late_finishes, outcome, result)
-    SELECT id, task_name, queue_name, priority, args, kwargs, enqueued_at, run_after, worker, batch,
-           started_at, attempt, failures, crashes, errors, late_finishes, %(outcome)s, {json}{result}{end_json}
+           {_KEPT}, outcome, result)
+    SELECT {_KEPT}, %(outcome)s, {{json}}{{result}}{{end_json}}
       FROM """
 COPY_MERGED = (
     _FINISHED.replace("outcome, result)", "outcome, merged_into, result)")

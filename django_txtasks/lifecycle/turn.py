@@ -5,15 +5,17 @@ All of it is frozen: whoever learns something from a turn returns it, and change
 
 from __future__ import annotations
 
+import enum
 import sys
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 from django_txtasks.database.execute import as_uuid
 from django_txtasks.declarations import registry
-from django_txtasks.lifecycle.attempts import Attempt, read_entries
+from django_txtasks.lifecycle.attempts import Attempt, Ended, read_entries
 from django_txtasks.lifecycle.outcomes import Recorded
 
 
@@ -132,25 +134,26 @@ class Candidate(NamedTuple):
 
     def attempt_of(self, worker: uuid.UUID) -> Attempt:
         """Return the attempt that claims this row."""
+        is_limit = self.timeout is None or registry.is_time_limit(self.timeout)
         return Attempt(
-            as_uuid(self.id),
-            self.attempt + 1,
-            worker,
-            self.task_name,
-            self.queue_name,
-            self.args,
-            self.kwargs,
-            self.failures,
-            self.crashes,
-            self.max_attempts,
-            read_entries(self.errors),
-            self.timeout if self.timeout is None or registry.is_time_limit(self.timeout) else None,
-            self.hooks,
-            bool(self.may_share),
-            self.snoozes,
-            self.lane,
-            self.batch,
-            bool(self.has_ended),
+            task_id=as_uuid(self.id),
+            number=self.attempt + 1,
+            worker=worker,
+            task_name=self.task_name,
+            queue_name=self.queue_name,
+            args=self.args,
+            kwargs=self.kwargs,
+            failures=self.failures,
+            crashes=self.crashes,
+            max_attempts=self.max_attempts,
+            errors=read_entries(self.errors),
+            timeout=self.timeout if is_limit else None,
+            hooks=self.hooks,
+            may_share=bool(self.may_share),
+            snoozes=self.snoozes,
+            lane=self.lane,
+            batch=self.batch,
+            has_ended=bool(self.has_ended),
         )
 
     @property
@@ -224,6 +227,54 @@ class TurnRequest:
     scan: Scan | None = None
 
 
+class TurnOrder(NamedTuple):
+    """A whole turn for an engine: the beat, what ended, and the claim.
+
+    Attributes:
+        state: what the beat writes into the worker's row, from ``workers.state_of``.
+        ended: attempts to finish; see ``engines.fits``.
+        keep: whether history keeps the finished rows.
+        limit: see ``own_transaction``; on MariaDB the session has it already.
+    """
+
+    subscription: Subscription
+    worker: uuid.UUID
+    state: Mapping[str, Any]
+    request: TurnRequest
+    ended: Sequence[Ended]
+    keep: bool
+    limit: timedelta
+
+
+class Keys(enum.Enum):
+    """The rows with a unique key that a turn has met. Only ``portable`` claims them, because it merges them."""
+
+    NONE = "none"
+    """It has met none."""
+    CLAIMED = "claimed"
+    """It has merged and claimed those that were free."""
+    LEFT_FOR_NEXT_TURN = "left for next turn"
+    """It cannot merge, so the next turn claims them, by ``portable``."""
+
+
+class ScanResult(NamedTuple):
+    """The result of a scan.
+
+    Attributes:
+        cursors: the last row that was claimed in each bucket; the next scan goes on behind it.
+        backlog: it may not have seen all that is due.
+        is_held_up: it has claimed nothing, because other transactions have locked the rows, or rows of their keys.
+        is_partial: it has looked at a part of what is due.
+        is_unfinished: the next turns look at the other parts.
+    """
+
+    cursors: Cursors
+    backlog: bool
+    is_held_up: bool = False
+    is_partial: bool = False
+    is_unfinished: bool = False
+
+
 @dataclass(frozen=True)
 class TurnResult:
     """The result of a turn.
@@ -235,16 +286,9 @@ class TurnResult:
         later: of these, pending but not claimed: seconds until they are due; zero = no slot was free.
         in_lanes: of these, due, and their lanes by name: when they start, their lane decides.
         absent: of these, no row, live or finished: perhaps one that is not committed yet.
-        cursors: how far scans have come.
-        backlog: the scan may not have seen all that is due.
+        scan: None = the turn has not scanned.
         blocked_queue: the first task of this queue that is due found no slot; None = none was in need of one.
         recorded: what became of the outcomes.
-        is_partial: the scan looked at a part of what is due only.
-        is_unfinished: there are other parts, for the next turns.
-        has_scanned: there was a scan.
-        has_keys: it has met rows with a unique key, which are claimed by ``portable`` alone.
-        leaves_keys: it has left them to the next turn.
-        keys_wait: it has claimed nothing, and some rows, or the keys of some, are in other hands.
         lanes: what it has learned of lanes, if it has served them.
         is_suspected: see ``workers.Beat``.
     """
@@ -255,23 +299,22 @@ class TurnResult:
     later: Mapping[uuid.UUID, float] = field(default_factory=dict)
     in_lanes: Mapping[uuid.UUID, str] = field(default_factory=dict)
     absent: Sequence[uuid.UUID] = ()
-    cursors: Cursors = field(default_factory=dict)
-    backlog: bool = False
+    scan: ScanResult | None = None
+    keys: Keys = Keys.NONE
     blocked_queue: str | None = None
     recorded: Recorded = field(default_factory=Recorded)
-    is_partial: bool = False
-    is_unfinished: bool = False
-    has_scanned: bool = False
-    has_keys: bool = False
-    leaves_keys: bool = False
-    keys_wait: bool = False
     lanes: Any = None
     is_suspected: bool = False
 
     @property
+    def has_scanned(self) -> bool:
+        """Whether the turn has scanned."""
+        return self.scan is not None
+
+    @property
     def has_more(self) -> bool:
-        """The scan found as many as there was room for, so there may be more."""
-        return self.has_scanned and (self.backlog or self.blocked_queue is not None)
+        """Whether the scan found as many tasks as there was room for, so there may be more."""
+        return self.scan is not None and (self.scan.backlog or self.blocked_queue is not None)
 
     @property
     def settled(self) -> set[uuid.UUID]:

@@ -87,7 +87,7 @@ class ScanCursor:
     def ended(self, result: TurnResult) -> bool:
         """Learn from a committed scan. Return whether more may be due, whatever it found."""
         scan, self._scan = self._scan, None
-        if scan is None:
+        if scan is None or result.scan is None:
             return True
         took = time.monotonic() - self._began
         self._has_claimed = self._has_claimed or bool(result.claimed)
@@ -95,8 +95,8 @@ class ScanCursor:
         if isinstance(scan, Sweep):
             self._note_sweep(scan)
             return self.is_sweeping or self._has_claimed
-        self._cursors = result.cursors
-        self._buckets.update(result.cursors)
+        self._cursors = result.scan.cursors
+        self._buckets.update(result.scan.cursors)
         if scan.recent is not None:
             self._note_recent(took, is_all=not result.has_more)
             return True

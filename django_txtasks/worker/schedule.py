@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from django_txtasks.conf import Config
 from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.engines.portable import KEY_SECONDS
-from django_txtasks.lifecycle.turn import Capacity, TurnResult
+from django_txtasks.lifecycle.turn import Capacity, Keys, TurnResult
 from django_txtasks.rules.retry import jitter
 from django_txtasks.worker.back_off import BackOff, Kind
 from django_txtasks.worker.running.limits import NEVER
@@ -147,7 +147,7 @@ class Schedule:
         self, result: TurnResult, now: float, *, busy: bool, hints_follow_commits: bool = False
     ) -> None:
         """Decide what the next turns look for, after one that has committed."""
-        self._back_off.written(has_tried=not result.leaves_keys)
+        self._back_off.written(has_tried=result.keys is not Keys.LEFT_FOR_NEXT_TURN)
         self._back_off.not_before = now + BUSY_ROW_SECONDS if busy else 0.0
         self._next_beat = now + self.config.heartbeat_interval.total_seconds()
         if result.looked_up:
@@ -163,13 +163,14 @@ class Schedule:
             self._width = WIDE_LOOK_UP_IDS if absent else 0
         if result.has_more:
             self.timers.pop_due(now)  # a backlog: the scan finds them in their turn
-        if result.has_scanned:
-            self.nothing_due = not (result.claimed or result.has_more or result.is_partial)
+        if result.scan is not None:
+            is_partial = result.scan.is_partial
+            self.nothing_due = not (result.claimed or result.has_more or is_partial)
             poll = self.config.poll_interval.total_seconds() * (1 - self._earlier)
             # half of the time is for others
-            pause = min(TURN_SECONDS, poll) if result.is_unfinished else poll
+            pause = min(TURN_SECONDS, poll) if result.scan.is_unfinished else poll
             self._next_scan = 0.0 if result.has_more else now + pause
-            if result.keys_wait:
+            if result.scan.is_held_up:
                 self._next_scan = now + min(KEY_SECONDS, pause)
             self._backlog = result.has_more
             self._earlier = 0.0

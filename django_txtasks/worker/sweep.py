@@ -23,6 +23,8 @@ from django_txtasks.lifecycle.turn import (
     Candidate,
     Capacity,
     Cursor,
+    Keys,
+    ScanResult,
     Subscription,
     TurnResult,
 )
@@ -42,6 +44,7 @@ COARSE_BITS = 8
 FINER_BITS = 6
 """A part that takes too long is looked at in 2**6 parts; if the first of them does, too, in 2**12, 2**24 …"""
 
+NOTHING_SEEN = ScanResult({}, backlog=False)
 Parts = list[tuple[Position, float]]
 """Where each part ended, and how many seconds it took."""
 
@@ -184,7 +187,7 @@ class Sweep:
         """Go on for a moment; claim what is found and fits."""
         self._before = self._place
         self._paused = paused_queues(self._subscription.alias)
-        result = TurnResult(capacity, has_scanned=True)
+        result = TurnResult(capacity, scan=NOTHING_SEEN)
         begun = time.monotonic()
         while not self.is_over and result.rest.width and result.blocked_queue is None:
             if self._place is None:
@@ -262,15 +265,15 @@ class Sweep:
             self._size.took(seconds, place.at, end, self._now)
             self.parts[bucket].append((end, seconds))
             self._go_on(place, end)
+        scan, attempts = so_far.scan or NOTHING_SEEN, so_far.claimed + claimed.attempts
+        is_held_up = (scan.is_held_up or claimed.keys_wait) and not attempts
         return replace(
             so_far,
             rest=claimed.rest,
-            claimed=so_far.claimed + claimed.attempts,
-            backlog=so_far.backlog or is_filled,
+            claimed=attempts,
+            scan=ScanResult({}, scan.backlog or is_filled, is_held_up=is_held_up),
+            keys=Keys.CLAIMED if claimed.has_keys else so_far.keys,
             blocked_queue=claimed.blocked_queue,
-            has_keys=so_far.has_keys or claimed.has_keys,
-            keys_wait=(so_far.keys_wait or claimed.keys_wait)
-            and not so_far.claimed + claimed.attempts,
         )
 
     def _end_of_part(self, place: Place) -> Position:

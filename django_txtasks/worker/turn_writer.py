@@ -29,7 +29,15 @@ from django_txtasks.lanes import claiming as lanes
 from django_txtasks.lanes.claiming import LanesRequest
 from django_txtasks.lifecycle import engines
 from django_txtasks.lifecycle.attempts import Arrow, Ended
-from django_txtasks.lifecycle.turn import Capacity, Scan, Subscription, TurnRequest, TurnResult
+from django_txtasks.lifecycle.turn import (
+    Capacity,
+    Keys,
+    Scan,
+    Subscription,
+    TurnOrder,
+    TurnRequest,
+    TurnResult,
+)
 from django_txtasks.worker.looks.cleaner_check import CleanerCheck
 from django_txtasks.worker.recording.outcome_buffer import Key, OutcomeBuffer
 from django_txtasks.worker.recording.reconciliation import Reconciliation
@@ -177,7 +185,7 @@ class TurnWriter:
     def _write_whole_turn(
         self, request: TurnRequest, batch: list[Ended], running: int, connected: bool | None
     ) -> TurnResult:
-        result = engines.turn(
+        order = TurnOrder(
             self.subscription,
             self.registration.me,
             self.registration.state(running, connected),
@@ -186,6 +194,7 @@ class TurnWriter:
             keep=self.config.keeps_finished,
             limit=self.config.lease / 2,
         )
+        result = engines.turn(order)
         if result is None:
             raise DeclaredLost
         self.registration.heed(is_suspected=result.is_suspected)
@@ -197,7 +206,7 @@ class TurnWriter:
 
     def _note_keys(self, result: TurnResult) -> None:
         if result.has_scanned or result.looked_up:
-            self._meets_keys = result.has_keys
+            self._meets_keys = result.keys is not Keys.NONE
 
     def _claim(self, plan: Plan, scan: Scan | Sweep | None) -> TurnResult:
         """Claim in the open transaction; a sweep comes before what is hinted, as a scan does."""
@@ -214,10 +223,9 @@ class TurnWriter:
         return replace(
             found,
             claimed=swept.claimed + found.claimed,
-            has_keys=swept.has_keys or found.has_keys,
-            backlog=swept.backlog,
+            scan=swept.scan and swept.scan._replace(is_held_up=False),
+            keys=swept.keys if found.keys is Keys.NONE else found.keys,
             blocked_queue=swept.blocked_queue or found.blocked_queue,
-            has_scanned=True,
         )
 
     def _serve_lanes(self, capacity: Capacity, request: LanesRequest) -> TurnResult:
@@ -228,7 +236,8 @@ class TurnWriter:
         return TurnResult(rest, claimed, lanes=learned)
 
     def _scanned(self, result: TurnResult) -> TurnResult:
-        if not result.has_scanned:
+        if result.scan is None:
             return result
         is_partial = self.scans.ended(result)
-        return replace(result, is_partial=is_partial, is_unfinished=self.scans.is_sweeping)
+        scan = result.scan._replace(is_partial=is_partial, is_unfinished=self.scans.is_sweeping)
+        return replace(result, scan=scan)

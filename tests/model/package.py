@@ -14,7 +14,7 @@ from django_txtasks.database import sessions
 from django_txtasks.declarations import registry
 from django_txtasks.lifecycle import cleaning, engines, operators, outcomes, workers
 from django_txtasks.lifecycle.attempts import Arrow, Ended
-from django_txtasks.lifecycle.turn import Capacity, Scan, Subscription, TurnRequest
+from django_txtasks.lifecycle.turn import Capacity, Scan, Subscription, TurnOrder, TurnRequest
 from django_txtasks.models import FinishedTask, Task, Worker
 from django_txtasks.results import cancelling
 from model.tables import Tables
@@ -61,9 +61,8 @@ class Package:
         if not engines.fits(ALIAS, worker, ended) or not request.capacity.width:
             return None
         state = workers.state_of(ALIAS, running=0, listening=None)
-        written = engines.turn(
-            subscription, worker, state, request, ended, keep=keep, limit=self.keeping.lease
-        )
+        limit = self.keeping.lease
+        written = engines.turn(TurnOrder(subscription, worker, state, request, ended, keep, limit))
         if written is None:
             raise RolledBack
         return written

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from datetime import timedelta
-from typing import Any, Protocol
+from typing import Protocol
 
 from django.db import connections
 
 from django_txtasks.lifecycle.attempts import Ended
 from django_txtasks.lifecycle.engines import mariadb, portable, postgresql
-from django_txtasks.lifecycle.turn import Subscription, TurnRequest, TurnResult
+from django_txtasks.lifecycle.turn import Subscription, TurnOrder, TurnRequest, TurnResult
 
 
 def claim(
@@ -40,36 +39,16 @@ def fits(alias: str, worker: uuid.UUID, ended: Sequence[Ended]) -> bool:
     return _engine(alias).fits(alias, worker, ended)
 
 
-def turn(
-    subscription: Subscription,
-    worker: uuid.UUID,
-    state: dict[str, Any],
-    request: TurnRequest,
-    ended: Sequence[Ended],
-    *,
-    keep: bool,
-    limit: timedelta,
-) -> TurnResult | None:
+def turn(order: TurnOrder) -> TurnResult | None:
     """Beat, CLAIMED -> finished, PENDING -> claimed, and commit: see ``postgresql.turn``."""
-    whole = _engine(subscription.alias).turn
-    return whole(subscription, worker, state, request, ended, keep=keep, limit=limit)
+    return _engine(order.subscription.alias).turn(order)
 
 
 class _Engine(Protocol):
     """Carries out whole turns."""
 
     def fits(self, alias: str, worker: uuid.UUID, ended: Sequence[Ended]) -> bool: ...
-    def turn(
-        self,
-        subscription: Subscription,
-        worker: uuid.UUID,
-        state: dict[str, Any],
-        request: TurnRequest,
-        ended: Sequence[Ended],
-        *,
-        keep: bool,
-        limit: timedelta,
-    ) -> TurnResult | None: ...
+    def turn(self, order: TurnOrder) -> TurnResult | None: ...
 
 
 def _engine(alias: str) -> _Engine:

@@ -8,7 +8,18 @@ from typing import Any, NamedTuple
 
 from django_txtasks.database.execute import as_uuid
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
-from django_txtasks.lifecycle.turn import Bucket, Candidate, Cursor, waits_of
+from django_txtasks.lifecycle.outcomes import Recorded
+from django_txtasks.lifecycle.turn import (
+    Admission,
+    Bucket,
+    Candidate,
+    Cursor,
+    Keys,
+    ScanResult,
+    TurnRequest,
+    TurnResult,
+    waits_of,
+)
 
 NO_HOOKS = "{}"
 
@@ -32,6 +43,53 @@ def is_usual(worker: uuid.UUID, ended: Sequence[Ended]) -> bool:
         if not is_own or arrow is not Arrow.FINISH or attempt.hooks != NO_HOOKS:
             return False
     return len({one.attempt.task_id.int for one in ended}) == len(ended)
+
+
+def result(
+    request: TurnRequest,
+    found: Sequence[Found],
+    admission: Admission,
+    *,
+    recorded: Recorded,
+    known: Set[uuid.UUID],
+    has_keys: bool,
+    is_filled: bool | None = None,
+    is_suspected: bool,
+) -> TurnResult:
+    """Return the result of a turn that cannot merge, and so leaves rows with a unique key to the next one.
+
+    Args:
+        found: the rows that were looked at; those of the scan first, bucket by bucket.
+        known: the hinted ids that have a row, live or finished; others may be among them.
+        has_keys: whether a row with a unique key was met that is due.
+        is_filled: whether the scan has found as many rows as fit; None = count those in ``found``.
+    """
+    scan = None
+    if request.scan is not None:
+        scanned = [one for one in found if one.priority is not None]
+        if is_filled is None:
+            is_filled = len(scanned) == request.capacity.width
+        scan = ScanResult(
+            *request.scan.ended(
+                passed(scanned), filled=is_filled, blocked_queue=admission.blocked_queue
+            )
+        )
+        if has_keys:  # the next turn claims them, from the same place on
+            scan = ScanResult(request.scan.cursors, backlog=True)
+    asked = set(request.hinted)
+    return TurnResult(
+        admission.rest,
+        admission.attempts,
+        looked_up=request.hinted,
+        later=later(asked, found, admission.attempts),
+        in_lanes=in_lanes(found) if asked else {},
+        absent=sorted(asked - known),
+        scan=scan,
+        keys=Keys.LEFT_FOR_NEXT_TURN if has_keys else Keys.NONE,
+        blocked_queue=admission.blocked_queue,
+        recorded=recorded,
+        is_suspected=is_suspected,
+    )
 
 
 def passed(scanned: Iterable[Found]) -> dict[Bucket, Cursor]:

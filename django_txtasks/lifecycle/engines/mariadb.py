@@ -11,8 +11,6 @@ import functools
 import operator
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 from django_txtasks.database.dialect import DIALECTS
@@ -24,12 +22,9 @@ from django_txtasks.lifecycle.engines import found
 from django_txtasks.lifecycle.engines.found import Found
 from django_txtasks.lifecycle.outcomes import Recorded, copying
 from django_txtasks.lifecycle.turn import (
-    Admission,
     Candidate,
-    Cursors,
     Scan,
-    Subscription,
-    TurnRequest,
+    TurnOrder,
     TurnResult,
 )
 from django_txtasks.models import Outcome, Status
@@ -45,23 +40,11 @@ def fits(alias: str, worker: uuid.UUID, ended: Sequence[Ended]) -> bool:
     return can_use_blocks(alias) and found.is_usual(worker, ended)
 
 
-def turn(
-    subscription: Subscription,
-    worker: uuid.UUID,
-    state: dict[str, Any],
-    request: TurnRequest,
-    ended: Sequence[Ended],
-    *,
-    keep: bool,
-    limit: timedelta,
-) -> TurnResult | None:
-    """Beat, CLAIMED -> finished, PENDING -> claimed, and commit. Arguments and answer as of ``postgresql.turn``.
-
-    Args:
-        limit: the session has it already.
-    """
-    alias = subscription.alias
-    sql, params = _looking(subscription, worker, state, request, ended)
+def turn(order: TurnOrder) -> TurnResult | None:
+    """Beat, CLAIMED -> finished, PENDING -> claimed, and commit: see ``postgresql.turn``."""
+    alias, worker = order.subscription.alias, order.worker
+    request, ended = order.request, order.ended
+    sql, params = _looking(order)
     with rolled_back_on_error(alias):
         ((is_alive, is_suspected),), *results = fetch_results(alias, sql, **params)
         if not is_alive:
@@ -77,12 +60,22 @@ def turn(
         known = {as_uuid(task_id) for task_id, *_ in hinted}
         missing = sorted(set(request.hinted) - known, key=_INT)
         if ended or seen or request.hinted:  # else it has committed
-            sql, params = _writing(worker, recorded.done, admission.attempts, missing, keep=keep)
+            sql, params = _writing(
+                worker, recorded.done, admission.attempts, missing, keep=order.keep
+            )
             for rows in fetch_results(alias, sql, **params):
                 known |= {as_uuid(task_id) for (task_id,) in rows}
-    filled = sum(map(len, results)) == request.capacity.width
-    result = _result(request, seen, admission, recorded, known, filled=filled)
-    return replace(result, is_suspected=True) if is_suspected else result
+    taken = {attempt.task_id for attempt in admission.attempts}
+    return found.result(
+        request,
+        [Found(as_uuid(one.id) in taken, priority, one) for priority, one in seen],
+        admission,
+        recorded=recorded,
+        known=known,
+        has_keys=any(one.has_key and one.wait <= 0 for _, one in seen),
+        is_filled=sum(map(len, results)) == request.capacity.width,
+        is_suspected=bool(is_suspected),
+    )
 
 
 # -- what it asks ---------------------------------------------------------------------------------
@@ -116,15 +109,11 @@ _HIGHEST = f"""SELECT IF({_IS_PAUSED}, {_NO_PRIORITY},
 _NEXT = f"SELECT COALESCE(({statements.NEXT_PRIORITY}), {_NO_PRIORITY}) INTO head_<n>;"
 
 
-def _looking(
-    subscription: Subscription,
-    worker: uuid.UUID,
-    state: dict[str, Any],
-    request: TurnRequest,
-    ended: Sequence[Ended],
-) -> tuple[str, dict[str, Any]]:
+def _looking(order: TurnOrder) -> tuple[str, dict[str, Any]]:
     """Return the first block of a turn, and its parameters."""
-    params: dict[str, Any] = {"worker": worker, "room": request.capacity.width, **state}
+    subscription, request, ended = order.subscription, order.request, order.ended
+    room = request.capacity.width
+    params: dict[str, Any] = {"worker": order.worker, "room": room, **order.state}
     parts, heads = [], 0
     if ended:
         parts.append(statements.LOCK_CLAIMED.replace("{in_ids}", "{in_ended}") + ";")
@@ -284,45 +273,3 @@ def _seen(results: Sequence[Rows], hinted: Rows) -> Iterator[Seen]:
         if candidate.id not in seen:
             seen.add(candidate.id)
             yield priority, candidate
-
-
-def _result(
-    request: TurnRequest,
-    seen: Sequence[Seen],
-    admission: Admission,
-    recorded: Recorded,
-    known: set[uuid.UUID],
-    *,
-    filled: bool,
-) -> TurnResult:
-    claimed, rest, blocked_queue = admission
-    taken = {attempt.task_id for attempt in claimed}
-    rows = [Found(as_uuid(one.id) in taken, priority, one) for priority, one in seen]
-    cursors: Cursors = {}
-    backlog = False
-    has_keys = any(one.has_key and one.wait <= 0 for _, one in seen)
-    if request.scan is not None:
-        scanned = [one for one in rows if one.priority is not None]
-        cursors, backlog = request.scan.ended(
-            found.passed(scanned),
-            filled=filled,
-            blocked_queue=blocked_queue,
-        )
-        if has_keys:  # the next turn claims them, from the same place on
-            cursors, backlog = request.scan.cursors, True
-    asked = set(request.hinted)
-    return TurnResult(
-        rest,
-        claimed,
-        looked_up=request.hinted,
-        later=found.later(asked, rows, claimed),
-        in_lanes=found.in_lanes(rows) if asked else {},
-        absent=sorted(asked - known),
-        cursors=cursors,
-        backlog=backlog,
-        blocked_queue=blocked_queue,
-        recorded=recorded,
-        has_scanned=request.scan is not None,
-        has_keys=has_keys,
-        leaves_keys=has_keys,
-    )

@@ -24,7 +24,9 @@ from django_txtasks.lifecycle.turn import (
     Candidate,
     Capacity,
     Cursor,
+    Keys,
     Scan,
+    ScanResult,
     Subscription,
     TurnRequest,
     TurnResult,
@@ -92,12 +94,9 @@ def scan_due(
     return TurnResult(
         capacity,
         claimed,
-        cursors=cursors,
-        backlog=backlog,
+        scan=ScanResult(cursors, backlog, is_held_up=keys_wait and not claimed),
+        keys=Keys.CLAIMED if has_keys else Keys.NONE,
         blocked_queue=blocked_queue,
-        has_scanned=True,
-        has_keys=has_keys,
-        keys_wait=keys_wait and not claimed,
     )
 
 
@@ -169,7 +168,7 @@ def look_up(
         in_lanes={as_uuid(one.id): one.lane for one in candidates if one.lane and one.wait <= 0},
         absent=sorted(set(ids) - known),
         blocked_queue=result.blocked_queue or rows.blocked_queue,
-        has_keys=result.has_keys or rows.has_keys,
+        keys=Keys.CLAIMED if rows.has_keys else result.keys,
     )
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import uuid
 from collections.abc import Collection, Iterable, Sequence
-from datetime import timedelta
 from typing import Any
 
 from django.db import OperationalError
@@ -24,9 +23,9 @@ from django_txtasks.lifecycle.engines import found
 from django_txtasks.lifecycle.outcomes import Recorded, finishing
 from django_txtasks.lifecycle.turn import (
     Candidate,
-    Cursors,
     Scan,
     Subscription,
+    TurnOrder,
     TurnRequest,
     TurnResult,
 )
@@ -37,38 +36,26 @@ def fits(alias: str, worker: uuid.UUID, ended: Sequence[Ended]) -> bool:
     return can_use_one_statement(alias) and found.is_usual(worker, ended)
 
 
-def turn(
-    subscription: Subscription,
-    worker: uuid.UUID,
-    state: dict[str, Any],
-    request: TurnRequest,
-    ended: Sequence[Ended],
-    *,
-    keep: bool,
-    limit: timedelta,
-) -> TurnResult | None:
-    """Beat, CLAIMED -> finished, PENDING -> claimed, and commit.
-
-    Args:
-        state: of the worker, from ``workers.state_of``.
-        ended: see ``fits``; those that are not held are busy.
-        keep: the finished rows.
-        limit: see ``own_transaction``.
+def turn(order: TurnOrder) -> TurnResult | None:
+    """Beat, CLAIMED -> finished, PENDING -> claimed, and commit. Ended attempts that are not held are busy.
 
     Returns:
         None: the worker was declared lost, and nothing was written.
     """
-    sql = statement_of_turn(finish=bool(ended), keep=keep and bool(ended), **_asks_for(request))
-    rows = fetch_in_one_statement(
-        subscription.alias,
-        sql,
-        limit=limit,
-        worker=worker,
-        **state,
-        **(finishing(ended) if ended else {}),
-        **_params(subscription, request),
+    ended, request = order.ended, order.request
+    sql = statement_of_turn(
+        finish=bool(ended), keep=order.keep and bool(ended), **_asks_for(request)
     )
-    return _read(rows, worker, request, ended) if rows else None
+    rows = fetch_in_one_statement(
+        order.subscription.alias,
+        sql,
+        limit=order.limit,
+        worker=order.worker,
+        **order.state,
+        **(finishing(ended) if ended else {}),
+        **_params(order.subscription, request),
+    )
+    return _read(rows, order.worker, request, ended) if rows else None
 
 
 def claim(subscription: Subscription, worker: uuid.UUID, request: TurnRequest) -> TurnResult:
@@ -142,39 +129,19 @@ def _read(
     rows_found = _found(rows, past or ())
     ready = [one.candidate for one in rows_found if one.candidate.wait <= 0]
     due = [one.attempt_of(worker) for one in ready if one.merge_key is None and not one.lane]
-    has_keys = len(due) < len(ready) and any(one.has_key for one in ready)
-    claimed, rest, blocked_queue = request.capacity.admit(due)
+    admission = request.capacity.admit(due)
     taken = [one.candidate.id for one in rows_found if one.is_taken]
-    if taken != [attempt.task_id for attempt in claimed]:
+    if taken != [attempt.task_id for attempt in admission.attempts]:
         raise OperationalError(
-            f"rows claimed: {len(taken)}, where {len(claimed)} should be: repeat the turn"
+            f"rows claimed: {len(taken)}, where {len(admission.attempts)} should be: repeat the turn"
         )
-    cursors: Cursors = {}
-    backlog = False
-    if request.scan is not None:
-        scanned = [one for one in rows_found if one.priority is not None]
-        cursors, backlog = request.scan.ended(
-            found.passed(scanned),
-            filled=len(scanned) == request.capacity.width,
-            blocked_queue=blocked_queue,
-        )
-        if has_keys:  # the next turn claims them, from the same place on
-            cursors, backlog = request.scan.cursors, True
-    asked = set(request.hinted)
-    return TurnResult(
-        rest,
-        claimed,
-        looked_up=request.hinted,
-        later=found.later(asked, rows_found, claimed),
-        in_lanes=found.in_lanes(rows_found) if asked else {},
-        absent=sorted(asked - {*(known or ()), *(past or ())}),
-        cursors=cursors,
-        backlog=backlog,
-        blocked_queue=blocked_queue,
+    return found.result(
+        request,
+        rows_found,
+        admission,
         recorded=_recorded(ended, finished or [], attempts or []),
-        has_scanned=request.scan is not None,
-        has_keys=has_keys,
-        leaves_keys=has_keys,
+        known={*(known or ()), *(past or ())},
+        has_keys=len(due) < len(ready) and any(one.has_key for one in ready),
         is_suspected=bool(is_suspected),
     )
 
