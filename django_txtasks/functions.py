@@ -5,8 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from dataclasses import replace
-from datetime import datetime, timedelta
 from importlib import import_module
 from typing import (
     TYPE_CHECKING,
@@ -14,25 +12,32 @@ from typing import (
     Concatenate,
     Generic,
     Literal,
-    NoReturn,
     ParamSpec,
     TypeVar,
+    cast,
     overload,
 )
 
 from django_txtasks import enqueueing
 from django_txtasks.context import TaskContext
 from django_txtasks.declarations import foreign, registry
-from django_txtasks.declarations.declaring import (
+from django_txtasks.declarations.declaring import declaration_of
+from django_txtasks.declarations.hooks import WithResult
+from django_txtasks.declarations.options import (
+    OF_TASK,
     OF_USING,
-    WithResult,
-    declaration_of,
+    TaskOptions,
+    UsingOptions,
+    describe,
     refuse_unknown,
 )
-from django_txtasks.declarations.registry import Declaration, Options, TextOfCall
+from django_txtasks.declarations.registry import Declaration
 from django_txtasks.enqueueing import handles
-from django_txtasks.enqueueing.per_call import BoundFunction
+from django_txtasks.enqueueing.calls import BoundFunction
 from django_txtasks.exceptions import InvalidDeclaration
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -42,9 +47,13 @@ class TaskFunction(Generic[P, R]):
     """A function declared with ``@task``. Calling it runs it here and now, like any function."""
 
     def __init__(
-        self, function: Callable[P, R], declaration: Declaration, options: Options | None = None
+        self,
+        function: Callable[P, R],
+        declaration: Declaration,
+        options: UsingOptions | None = None,
     ) -> None:
-        self.function, self.declaration, self.options = function, declaration, options or Options()
+        self.function, self.declaration = function, declaration
+        self.options: UsingOptions = options or {}
         self._bound: BoundFunction | None = None  # of the first call; kept by ``calls.bind``
         functools.update_wrapper(self, function)
 
@@ -79,66 +88,27 @@ class TaskFunction(Generic[P, R]):
         """
         return WithResult(self)
 
-    def using(
-        self,
-        *,
-        queue_name: str | None = None,
-        priority: int | None = None,
-        run_after: datetime | timedelta | float | None = None,
-        expires: datetime | timedelta | float | None = None,
-        using: str | None = None,
-        max_attempts: int | None = None,
-        max_crashes: int | None = None,
-        timeout: timedelta | float | None = None,
-        on_success: TaskFunction[..., Any] | WithResult | None = None,
-        on_retry: TaskFunction[..., Any] | None = None,
-        on_failure: TaskFunction[..., Any] | None = None,
-        unique_key: TextOfCall | None = None,
-        settle: timedelta | float | None = None,
-        lane: TextOfCall | None = None,
-        once: TextOfCall | None = None,
-        once_for: timedelta | float | None = None,
-        **unknown: NoReturn,
-    ) -> TaskFunction[P, R]:
-        """Return this function with other options for what is enqueued through it.
+    def using(self, **options: Unpack[UsingOptions]) -> TaskFunction[P, R]:
+        """Return this function with other options for the tasks that are enqueued through it.
+
+        An option that is left out, or None, stays as declared.
 
         Args:
-            queue_name: one of ``TXTASKS["queues"]``.
-            priority: -100 to 100, higher first.
-            run_after: earliest start: an aware datetime, or from now on: a timedelta, or seconds.
-            expires: no attempt starts after it, said in the same ways; the task is then cancelled.
-            using: the database alias whose transaction the task belongs to.
-            max_attempts, max_crashes, timeout, on_success, on_retry, on_failure: as of ``@task``, for what is
-                enqueued through it alone.
-            unique_key, settle, lane, once, once_for: the same.
+            **options: see ``UsingOptions``.
 
         Raises:
-            UnknownOption: not one of these. It names what was meant.
+            UnknownOption: an option that ``using()`` does not have; the error names the likely one.
         """
-        refuse_unknown(f"{self.declaration.name}.using()", unknown, OF_USING)
-        given = {
-            "queue_name": queue_name,
-            "priority": priority,
-            "run_after": run_after,
-            "expires": expires,
-            "using": using,
-            "max_attempts": max_attempts,
-            "max_crashes": max_crashes,
-            "timeout": timeout,
-            "on_success": on_success,
-            "on_retry": on_retry,
-            "on_failure": on_failure,
-            "unique_key": unique_key,
-            "settle": settle,
-            "lane": lane,
-            "once": once,
-            "once_for": once_for,
-        }
-        changes = {name: value for name, value in given.items() if value is not None}
-        return TaskFunction(self.function, self.declaration, replace(self.options, **changes))  # type: ignore[arg-type]
+        refuse_unknown(f"{self.declaration.name}.using()", options, OF_USING)
+        said = {name: value for name, value in options.items() if value is not None}
+        changed = cast("UsingOptions", {**self.options, **said})
+        return TaskFunction(self.function, self.declaration, changed)
 
 
-def _found_again(name: str, options: Options) -> TaskFunction[..., Any]:
+describe(TaskFunction.using, UsingOptions)
+
+
+def _found_again(name: str, options: UsingOptions) -> TaskFunction[..., Any]:
     module, _, own_name = name.rpartition(".")
     found = getattr(import_module(module), own_name, None)
     if not isinstance(found, TaskFunction):  # its module calls it otherwise: other = task(function)
@@ -153,164 +123,38 @@ def _found_again(name: str, options: Options) -> TaskFunction[..., Any]:
 def task(function: Callable[P, R], /) -> TaskFunction[P, R]: ...
 @overload
 def task(
-    *,
-    queue_name: str = ...,
-    priority: int = ...,
-    max_attempts: int = ...,
-    max_crashes: int = ...,
-    atomic: bool = ...,
-    idempotent: bool = ...,
-    takes_context: Literal[False] = ...,
-    timeout: timedelta | float | None = ...,
-    expires: timedelta | float | None = ...,
-    backoff: Callable[[int, BaseException], timedelta | float] | None = ...,
-    max_snoozes: int = ...,
-    interruptible: bool = ...,
-    unique_key: TextOfCall | None = ...,
-    keep: Literal["newest", "oldest"] = ...,
-    settle: timedelta | float | None = ...,
-    lane: TextOfCall | None = ...,
-    once: TextOfCall | None = ...,
-    once_for: timedelta | float | None = ...,
-    compensate: TaskFunction[..., Any] | None = ...,
-    on_success: TaskFunction[..., Any] | WithResult | None = ...,
-    on_retry: TaskFunction[..., Any] | None = ...,
-    on_failure: TaskFunction[..., Any] | None = ...,
+    *, takes_context: Literal[False] = ..., **options: Unpack[TaskOptions]
 ) -> Callable[[Callable[P, R]], TaskFunction[P, R]]: ...
 @overload
 def task(
-    *,
-    queue_name: str = ...,
-    priority: int = ...,
-    max_attempts: int = ...,
-    max_crashes: int = ...,
-    atomic: bool = ...,
-    idempotent: bool = ...,
-    takes_context: Literal[True],
-    timeout: timedelta | float | None = ...,
-    expires: timedelta | float | None = ...,
-    backoff: Callable[[int, BaseException], timedelta | float] | None = ...,
-    max_snoozes: int = ...,
-    interruptible: bool = ...,
-    unique_key: TextOfCall | None = ...,
-    keep: Literal["newest", "oldest"] = ...,
-    settle: timedelta | float | None = ...,
-    lane: TextOfCall | None = ...,
-    once: TextOfCall | None = ...,
-    once_for: timedelta | float | None = ...,
-    compensate: TaskFunction[..., Any] | None = ...,
-    on_success: TaskFunction[..., Any] | WithResult | None = ...,
-    on_retry: TaskFunction[..., Any] | None = ...,
-    on_failure: TaskFunction[..., Any] | None = ...,
+    *, takes_context: Literal[True], **options: Unpack[TaskOptions]
 ) -> Callable[[Callable[Concatenate[TaskContext, P], R]], TaskFunction[P, R]]: ...
 def task(
-    function: Callable[..., Any] | None = None,
-    /,
-    *,
-    queue_name: str = "default",
-    priority: int = 0,
-    max_attempts: int = 5,
-    max_crashes: int = 3,
-    atomic: bool = False,
-    idempotent: bool = False,
-    takes_context: bool = False,
-    timeout: timedelta | float | None = None,
-    expires: timedelta | float | None = None,
-    backoff: Callable[[int, BaseException], timedelta | float] | None = None,
-    max_snoozes: int = 1000,
-    interruptible: bool = False,
-    unique_key: TextOfCall | None = None,
-    keep: Literal["newest", "oldest"] = "newest",
-    settle: timedelta | float | None = None,
-    lane: TextOfCall | None = None,
-    once: TextOfCall | None = None,
-    once_for: timedelta | float | None = None,
-    compensate: TaskFunction[..., Any] | None = None,
-    on_success: TaskFunction[..., Any] | WithResult | None = None,
-    on_retry: TaskFunction[..., Any] | None = None,
-    on_failure: TaskFunction[..., Any] | None = None,
-    **unknown: Any,
+    function: Callable[..., Any] | None = None, /, *, takes_context: bool = False, **options: Any
 ) -> Any:
     """Declare a function of a module, sync or async, as a task function.
 
     Args:
-        queue_name: one of ``TXTASKS["queues"]``.
-        priority: -100 to 100, higher first.
-        max_attempts: how many attempts may raise; the last one leaves the task dead.
-        max_crashes: how many workers it may take down, if it may run again after a crash at all.
-        atomic: run it in a transaction that also finishes it, so that its effects in that
-            database happen exactly once. It runs again after a crash.
-        idempotent: running it twice does no harm. It runs again after a crash.
-        takes_context: pass a ``TaskContext`` as the first argument.
-        timeout: how long an attempt may take, as timedelta or seconds: then ``TimedOut`` is raised
-            in it, and if that does not end it within ``TXTASKS["grace"]``, its process is replaced.
-            It counts as a failure.
-        expires: a timedelta or seconds from enqueueing on: no attempt starts after it; the task is then cancelled.
-        backoff: a function of the number of failures, from 1 on, and the error: how long to wait before the next
-            attempt, as timedelta or seconds, instead of the usual, growing wait. ``Retry(after=…)`` comes first.
-        max_snoozes: how often it may put itself off by ``Snooze``; once more counts as a failure.
-        interruptible: when it is cancelled while it runs, ``TaskCancelled`` is raised in it, wherever it is.
-            Otherwise it sees that at ``ctx.check()`` and ``ctx.cancelled``; async functions get
-            ``CancelledError`` in any case.
-        unique_key: text of at most 200 characters, or a function of the task's arguments that returns it, or
-            None: of the tasks of one key in one queue that are due and have not begun, one runs, and the
-            others are merged into it. One that runs already stands for none of them.
-        keep: whose arguments that run has: the newest or the oldest.
-        settle: a timedelta or seconds: tasks of a key that are enqueued within such a span run together at its
-            end.
-        lane: text of at most 200 characters, or a function of the task's arguments that returns it, or None: the
-            tasks of a lane share the limits that ``TXTASKS["lanes"]`` has for it.
-        once: text of at most 200 characters, or a function of the task's arguments that returns it, or None: one
-            task is enqueued under it, and whoever enqueues again gets the handle of the first one.
-        once_for: for how long, as timedelta or seconds; 7 days if nothing is said.
-        compensate: a task function, enqueued with the same arguments when a crash leaves this one
-            dead, in one transaction: at the first crash, or with ``idempotent`` after ``max_crashes``. Such a task
-            cannot be revived.
-        on_success, on_retry, on_failure: a task function, enqueued when an attempt has finished, will be
-            repeated, or has left the task dead, in the transaction of that change. It gets one
-            dict: event, task_id, task_name, queue_name, args, kwargs, attempt, failures, crashes,
-            result, error. As ``on_success=other.with_result()`` it gets the result instead.
+        takes_context: Pass a ``TaskContext`` as the first argument.
+        **options: see ``TaskOptions``.
 
     Raises:
         InvalidDeclaration: not a function of a module, or options that contradict each other.
-        UnknownOption: not one of these. It names what was meant.
+        UnknownOption: an option that ``@task`` does not have; the error names the likely one.
     """
-    refuse_unknown("@task", unknown)
-    hooks = {
-        "compensate": compensate,
-        "on_success": on_success,
-        "on_retry": on_retry,
-        "on_failure": on_failure,
-    }
+    refuse_unknown("@task", options, OF_TASK)
 
     def declare(function: Callable[..., Any]) -> TaskFunction[..., Any]:
         declaration = declaration_of(
-            function,
-            name=_name(function),
-            queue_name=queue_name,
-            priority=priority,
-            max_attempts=max_attempts,
-            max_crashes=max_crashes,
-            atomic=atomic,
-            idempotent=idempotent,
-            takes_context=takes_context,
-            expires=expires,
-            timeout=timeout,
-            backoff=backoff,
-            max_snoozes=max_snoozes,
-            interruptible=interruptible,
-            unique_key=unique_key,
-            keep=keep,
-            settle=settle,
-            lane=lane,
-            once=once,
-            once_for=once_for,
-            hooks=hooks,
+            function, name=_name(function), options={**options, "takes_context": takes_context}
         )
         registry.register(declaration)
         return TaskFunction(function, declaration)
 
     return declare if function is None else declare(function)
+
+
+describe(task, TaskOptions)
 
 
 def _name(function: Callable[..., Any]) -> str:

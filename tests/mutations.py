@@ -1071,7 +1071,7 @@ MUTANTS = [
            {"_subscribers.setdefault(event, {})[declaration.name] = function":
             "_subscribers.setdefault(event, {})[declaration.name + str(id(function))] = function"},
            "test_events.py"),
-    Mutant("settle: the edge is of the database's clock", "enqueueing/per_call.py",
+    Mutant("settle: the edge is of the database's clock", "enqueueing/calls.py",
            {'_grid(digest, bound.settle)\n':
             '_grid(digest, bound.settle).after(__import__("django").utils.timezone.now())\n'}, "test_unique.py"),
     Mutant("unique: no turn of one statement takes one", "lifecycle/engines/postgresql.py",
@@ -1147,7 +1147,7 @@ MUTANTS = [
            "test_unique.py"),
     Mutant("with_result: the result, not the event", "lifecycle/follow_ups.py",
            {'hooks[name].get("with_result", False)': "False"}, "test_hooks.py"),
-    Mutant("with_result: for a success alone", "declarations/declaring.py",
+    Mutant("with_result: for a success alone", "declarations/hooks.py",
            {'if option != "on_success":': "if False:"}, "test_hooks.py"),
     Mutant("batch: looked at again with the lock", "lifecycle/batches.py",
            {"        if live is not None:\n            break": "        if False:\n            break"},

@@ -373,7 +373,7 @@ def test_a_hook_goes_where_its_task_goes():
     databases = {**TWO, "default": {"BACKEND": BACKEND, "OPTIONS": {"database": "elsewhere"}}}
     with override_settings(TASKS=databases):
         task = framework.charge.as_enqueued(on_failure=framework.compensation)
-        assert task.options.using == "elsewhere"
+        assert task.options["using"] == "elsewhere"
         assert task.declaration.hooks["on_failure"]["task_name"] == "probe.framework.compensation"
 
 

@@ -1,7 +1,9 @@
 """@task, TXTASKS, backoff and the system checks: what is wrong is said before anything runs."""
 
 import functools
+import inspect
 import random
+import re
 from datetime import timedelta
 
 import pytest
@@ -15,7 +17,9 @@ import django_txtasks
 from django_txtasks import checks, exceptions, task
 from django_txtasks.conf import Config, get_config, parse
 from django_txtasks.declarations import registry
+from django_txtasks.declarations.options import OF_TASK, OF_USING
 from django_txtasks.exceptions import ConfigError, InvalidDeclaration, TxTasksError, UnknownTask
+from django_txtasks.functions import TaskFunction
 from django_txtasks.rules.retry import backoff
 
 pytestmark = pytest.mark.smoke
@@ -56,8 +60,8 @@ def test_bare_and_with_options_are_the_same():
 
 def test_using_changes_a_copy():
     changed = tasks.note.using(priority=5).using(queue_name="mail")
-    assert (changed.options.priority, changed.options.queue_name) == (5, "mail")
-    assert tasks.note.options.priority is None
+    assert changed.options == {"priority": 5, "queue_name": "mail"}
+    assert tasks.note.options == {}
 
 
 @pytest.mark.parametrize(
@@ -98,6 +102,17 @@ def test_a_context_needs_a_parameter():
 def test_a_priority_is_checked_at_declaration():
     with pytest.raises(TxTasksError, match="from -100 to 100"):
         task(priority=1000)(plain)
+
+
+@pytest.mark.parametrize(
+    ("function", "known"), [(task, OF_TASK), (TaskFunction.using, OF_USING)], ids=["task", "using"]
+)
+def test_help_lists_each_option_with_its_meaning(function, known):
+    parameters = inspect.signature(function).parameters
+    assert set(known) <= set(parameters)
+    text = inspect.getdoc(function).split("Args:\n")[1].split("\n\n")[0]
+    said = re.findall(r"^    (\w+(?:,\s+\w+)*): +\S", text, re.MULTILINE)
+    assert sorted(", ".join(said).replace(",", "").split()) == sorted(known)
 
 
 def test_tasks_of_installed_apps_are_discovered():

@@ -22,7 +22,6 @@ import argparse
 import ast
 import dataclasses
 import importlib.util
-import inspect
 import itertools
 import json
 import os
@@ -47,11 +46,11 @@ import pytest
 from django.core.management import get_commands, load_command_class
 from django.dispatch import Signal
 
-from django_txtasks import checks, signals, task
+from django_txtasks import checks, signals
 from django_txtasks.backends import backend
 from django_txtasks.broker.topology import hint_queue
 from django_txtasks.conf import Config, DeadNotices
-from django_txtasks.declarations.declaring import OF_USING
+from django_txtasks.declarations.options import OF_TASK, OF_USING
 from django_txtasks.rules.lanes import parse_rules
 
 pytestmark = pytest.mark.once
@@ -730,11 +729,7 @@ def test_every_signal_is_documented():
 
 
 def test_every_option_of_a_task_is_documented_with_its_default():
-    real = {
-        name: repr(parameter.default).replace("'", '"')
-        for name, parameter in inspect.signature(task).parameters.items()
-        if parameter.kind is parameter.KEYWORD_ONLY
-    }
+    real = {name: repr(option.default).replace("'", '"') for name, option in OF_TASK.items()}
     page = (ROOT / "docs/reference/options.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \| `([^`]+)` \| .+ \| (yes|no) \|$", page, re.MULTILINE)
     assert {name: default for name, default, _ in rows} == real

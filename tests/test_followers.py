@@ -13,13 +13,13 @@ from probe import tasks
 
 from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config
-from django_txtasks.declarations import registry
+from django_txtasks.declarations import specs
 from django_txtasks.lifecycle import workers
 from django_txtasks.models import FinishedTask, OnCrash, Status, Task
 
 pytestmark = pytest.mark.usefixtures("rows")
 
-SOUND = registry.task_spec("probe.tasks.give")
+SOUND = specs.task_spec("probe.tasks.give")
 UNSOUND = [
     None,
     "probe.tasks.note",

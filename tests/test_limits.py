@@ -76,7 +76,7 @@ def test_the_exception_comes_once():
 TRACED = """
 import sys, threading, time
 from django_txtasks.exceptions import TimedOut
-from django_txtasks.worker import recycling
+from django_txtasks.worker.process import recycling
 from django_txtasks.worker.running.limits import TimeLimit
 
 def traced():
@@ -195,8 +195,8 @@ def test_a_timeout_that_cannot_be_is_refused(timeout):
 
 
 def test_a_timeout_is_seconds_or_a_timedelta():
-    assert task(timeout=timedelta(minutes=1))(tasks.plain).declaration.timeout == 60.0
-    assert task(timeout=5)(tasks.plain).declaration.timeout == 5.0
+    assert task(timeout=timedelta(minutes=1))(tasks.plain).declaration.columns["timeout"] == 60.0
+    assert task(timeout=5)(tasks.plain).declaration.columns["timeout"] == 5.0
 
 
 # -- expiry ---------------------------------------------------------------------------------------

@@ -2,26 +2,45 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, make_dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from importlib import import_module
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django_txtasks.backends import compat
 from django_txtasks.backends.running import EntryPoint, TaskContext
 from django_txtasks.declarations import foreign, registry
-from django_txtasks.declarations.declaring import HOOKS, WithResult, declaration_of, refuse_unknown
-from django_txtasks.declarations.registry import Declaration, Options
+from django_txtasks.declarations.declaring import declaration_of
+from django_txtasks.declarations.hooks import HOOKS, WithResult
+from django_txtasks.declarations.options import OF_TASK, OF_USING, UsingOptions, refuse_unknown
+from django_txtasks.declarations.registry import Declaration
 from django_txtasks.exceptions import TxTasksError, UnknownOption
 
-_OF_DECLARATION = {"atomic", "keep", "backoff", "max_snoozes", "interruptible"}
+_DJANGOS = ("queue_name", "priority", "takes_context")
+"""Options that Django's own task has, too."""
+_OF_DECLARATION = OF_TASK.keys() - OF_USING.keys() - {"idempotent", "compensate", "takes_context"}
 """Options that workers read from the declaration, and not from a row."""
+
+if TYPE_CHECKING:
+    _WithOptions = compat.Task
+else:
+    _WithOptions = make_dataclass(
+        "_WithOptions",
+        [
+            (name, Any, field(default=option.default))
+            for name, option in OF_TASK.items()
+            if name not in _DJANGOS
+        ],
+        bases=(compat.Task,),
+        frozen=True,
+        kw_only=True,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task(compat.Task):
+class Task(_WithOptions):
     """A function declared with Django's ``@task``. The options are those of ``django_txtasks.task``.
 
     Attributes:
@@ -30,25 +49,6 @@ class Task(compat.Task):
     """
 
     run_after: datetime | timedelta | float | None = None  # type: ignore[assignment]  # not datetimes alone
-    max_attempts: int = 5
-    max_crashes: int = 3
-    atomic: bool = False
-    idempotent: bool = False
-    timeout: timedelta | float | None = None
-    expires: datetime | timedelta | float | None = None
-    compensate: Any = None
-    on_success: Any = None
-    on_retry: Any = None
-    on_failure: Any = None
-    backoff: Any = None
-    max_snoozes: int = 1000
-    interruptible: bool = False
-    unique_key: Any = None
-    lane: Any = None
-    once: Any = None
-    once_for: timedelta | float | None = None
-    keep: str = "newest"
-    settle: timedelta | float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -119,29 +119,7 @@ class Task(compat.Task):
     def declaration(self) -> Declaration:
         """What is written into the rows of this task; ``enqueue_task()`` reads it."""
         try:
-            return declaration_of(
-                self.func,
-                name=self.module_path,
-                queue_name=self.queue_name,
-                priority=self.priority,
-                max_attempts=self.max_attempts,
-                max_crashes=self.max_crashes,
-                atomic=self.atomic,
-                idempotent=self.idempotent,
-                takes_context=self.takes_context,
-                timeout=self.timeout,
-                expires=None if isinstance(self.expires, datetime) else self.expires,
-                backoff=self.backoff,
-                max_snoozes=self.max_snoozes,
-                interruptible=self.interruptible,
-                unique_key=self.unique_key,
-                keep=self.keep,
-                settle=self.settle,
-                lane=self.lane,
-                once=self.once,
-                once_for=self.once_for,
-                hooks={name: self._hook(getattr(self, name)) for name in HOOKS},
-            )
+            return declaration_of(self.func, name=self.module_path, options=self._declared)
         except TxTasksError as error:
             raise compat.InvalidTask(str(error)) from error
 
@@ -152,13 +130,26 @@ class Task(compat.Task):
         return alias
 
     @property
-    def options(self) -> Options:
-        """What is said of one enqueue alone; ``enqueue_task()`` reads it."""
-        return Options(
-            run_after=self.run_after,
-            expires=self.expires if isinstance(self.expires, datetime) else None,
-            using=None if self.database == "default" else self.database,
-        )
+    def _declared(self) -> dict[str, Any]:
+        """The options of ``@task``."""
+        declared = {name: getattr(self, name) for name in OF_TASK}
+        for hook in HOOKS:
+            declared[hook] = self._hook(declared[hook])
+        if isinstance(self.expires, datetime):  # of using()
+            del declared["expires"]
+        return declared
+
+    @property
+    def options(self) -> UsingOptions:
+        """The options of single enqueues; ``enqueue_task()`` reads them."""
+        options: UsingOptions = {}
+        if self.run_after is not None:
+            options["run_after"] = self.run_after
+        if isinstance(self.expires, datetime):
+            options["expires"] = self.expires
+        if self.database != "default":
+            options["using"] = self.database
+        return options
 
     def _hook(self, hook: Any) -> Any:
         """Bind a hook; its ``using()`` may not say where it is written: it goes where the task is."""
@@ -166,7 +157,9 @@ class Task(compat.Task):
         if isinstance(function, Task) and function.database == self.database:
             return SimpleNamespace(
                 declaration=function.declaration,
-                options=replace(function.options, using=None),
+                options={
+                    name: value for name, value in function.options.items() if name != "using"
+                },
                 gets_result=function is not hook,
             )
         return hook

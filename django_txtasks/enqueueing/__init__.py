@@ -20,8 +20,10 @@ from django_txtasks import signals
 from django_txtasks.database.transactions import repeated
 from django_txtasks.enqueueing import once
 from django_txtasks.enqueueing.calls import (
+    BoundFunction,
     Call,
     bind,
+    of_call,
     read_call,
     to_row,
     to_rows,
@@ -29,7 +31,6 @@ from django_txtasks.enqueueing.calls import (
 from django_txtasks.enqueueing.commit_hints import notify_on_commit
 from django_txtasks.enqueueing.handles import Enqueueable, TaskHandle
 from django_txtasks.enqueueing.once import OnceKey
-from django_txtasks.enqueueing.per_call import BoundFunction, of_call
 from django_txtasks.lifecycle import open_batches
 from django_txtasks.lifecycle.enqueueing import (
     Edge,

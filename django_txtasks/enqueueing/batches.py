@@ -13,7 +13,7 @@ from asgiref.sync import sync_to_async
 from django.db import transaction
 
 from django_txtasks.conf import get_config
-from django_txtasks.declarations.declaring import spec_of_hook
+from django_txtasks.declarations.hooks import spec_of_hook
 from django_txtasks.declarations.registry import text_of_hooks
 from django_txtasks.enqueueing import warn_if_apart
 from django_txtasks.enqueueing.commit_hints import notify_on_commit
@@ -180,7 +180,7 @@ def _check_name(name: Any) -> None:
 
 def _hooks(**asked: Any) -> str:
     """Return hooks as the JSON text of a row."""
-    specs = {}
+    specs: dict[str, Any] = {}
     for option, hook in asked.items():
         if hook is None:
             continue
@@ -190,7 +190,7 @@ def _hooks(**asked: Any) -> str:
                 "gets an event. Name the function alone."
             )
         try:
-            specs[option] = spec_of_hook(hook, option, "A batch")
+            specs[option] = spec_of_hook("A batch", option, hook)
         except InvalidDeclaration as error:
             raise InvalidOption(str(error)) from None
     return text_of_hooks(specs)

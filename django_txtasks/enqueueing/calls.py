@@ -1,56 +1,85 @@
-"""A call that is to become a row: everything is validated here, before any SQL sees it."""
+"""From a call to a validated row; everything is checked here, before any SQL.
+
+``bind`` checks what all calls of a task function share, and keeps it. ``of_call`` adds what depends on the
+arguments: lane, unique key and key of ``once``. ``to_row`` encodes the arguments.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from contextlib import contextmanager
+from datetime import timedelta
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from django_txtasks.conf import get_config
-from django_txtasks.declarations.declaring import (
-    HOOKS,
-    ONCE_FOR,
-    by_name,
-    check_lane,
-    check_limit,
-    check_priority,
-    check_text_of_call,
-    check_unique_key,
-    from_now,
-    seconds_of,
-    settle_of,
-    span_of,
-    spec_of_hook,
-)
-from django_txtasks.declarations.registry import Declaration, Options, TextOfCall, text_of_hooks
-from django_txtasks.enqueueing.per_call import BoundFunction, as_option, check_call, of_call
+from django_txtasks.declarations.arguments import check_call
+from django_txtasks.declarations.declaring import TEXTS_OF_CALL, by_name
+from django_txtasks.declarations.hooks import HOOKS
+from django_txtasks.declarations.options import OF_USING, UsingOptions, checked, columns_of
+from django_txtasks.declarations.registry import Declaration, text_of_hooks
+from django_txtasks.declarations.values import TextOfCall, key_of, lane_of, moment_of
+from django_txtasks.enqueueing.once import OnceKey
 from django_txtasks.exceptions import (
     InvalidArguments,
+    InvalidDeclaration,
     InvalidOption,
     NotATask,
+    UnknownLane,
     UnknownQueue,
 )
-from django_txtasks.lifecycle.enqueueing import NewTask, RowDefaults, new_id, new_ids
+from django_txtasks.lifecycle.enqueueing import Edge, NewTask, RowDefaults, new_id, new_ids
 from django_txtasks.rules import payload
 
 TASKS_PER_ENCODING = 250
-"""Tasks whose arguments are encoded in one go."""
-
-FARTHEST = timedelta(days=36525)
-
-
-Call: TypeAlias = tuple[BoundFunction, Sequence[Any], Mapping[str, Any]]
-"""A bound function, and what it is to be called with."""
+"""Tasks whose arguments are encoded together."""
+REMEMBERED = 1000
+"""Pairs of lane and unique key of a bound function whose row defaults are remembered."""
+ONCE_FOR = timedelta(days=7)
+"""Time for which a key of ``once`` is kept, if ``once_for`` is left out."""
+_FIXED_BITS = 0xF << 76 | 0x3 << 62
+_VERSION_5 = 0x5 << 76 | 0x2 << 62
 _NO_KWARGS: Mapping[str, Any] = MappingProxyType({})
 
 
+class BoundFunction(NamedTuple):
+    """A task function with its options, checked once for many calls.
+
+    Attributes:
+        defaults: values of the row that all calls share.
+        lane: the lane of the calls, or the function that makes it; None: no lane.
+        unique_key: the key by which calls are merged, or the function that makes it; None: calls are not merged.
+        settle: calls of a key that come within this time are due together.
+        once: the key under which a call is enqueued once, or the function that makes it; None: no key.
+        once_for: the time for which that key is kept.
+        known: the bound function of each pair of lane and unique key that was called before.
+        once_key: the key of one call, as its row has it.
+    """
+
+    alias: str
+    declaration: Declaration
+    defaults: RowDefaults
+    lane: TextOfCall | None = None
+    unique_key: TextOfCall | None = None
+    settle: timedelta | None = None
+    once: TextOfCall | None = None
+    once_for: timedelta = ONCE_FOR
+    known: dict[tuple[str, str | None], BoundFunction] | None = None
+    once_key: OnceKey | None = None
+
+
+Call: TypeAlias = tuple[BoundFunction, Sequence[Any], Mapping[str, Any]]
+"""A bound function and its arguments."""
+
+
 def read_call(call: Sequence[Any], bound_functions: dict[int, tuple[Any, BoundFunction]]) -> Call:
-    """Return what one call of ``enqueue_many`` wants.
+    """Return one call of ``enqueue_many``.
 
     Args:
-        bound_functions: functions found before, by ``id()``, which stays theirs; a new one is added.
+        bound_functions: functions of earlier calls by ``id()``, which the entry keeps alive; a new one is added.
     """
     if isinstance(call, (tuple, list)) and 1 <= len(call) <= 3:
         args = call[1] if len(call) > 1 else ()
@@ -69,7 +98,11 @@ def read_call(call: Sequence[Any], bound_functions: dict[int, tuple[Any, BoundFu
 
 
 def bind(function: Any) -> BoundFunction:
-    """Return what all calls of this function share, validated. No SQL is run before it is there."""
+    """Return a task function with its options, checked.
+
+    Raises:
+        NotATask, InvalidOption, UnknownQueue: before any SQL.
+    """
     bound = getattr(function, "_bound", None)
     if isinstance(bound, BoundFunction):  # a TaskFunction that was enqueued before
         check_queue(bound.defaults.queue_name)
@@ -85,90 +118,202 @@ def bind(function: Any) -> BoundFunction:
     return bound
 
 
-def _bound(declaration: Declaration, options: Options) -> BoundFunction:
-    priority = declaration.priority if options.priority is None else options.priority
-    check_priority(priority, declaration.name)
-    defaults = RowDefaults(
-        task_name=declaration.name,
-        queue_name=check_queue(options.queue_name or declaration.queue_name),
-        priority=priority,
-        run_after=_time(options.run_after, "run_after"),
-        expires_at=_time(
-            declaration.expires if options.expires is None else options.expires, "expires"
-        ),
-        on_crash=declaration.on_crash,
-        **_limits(declaration, options),
-        hooks=_hooks(declaration, options),
-    )
-    lane = declaration.lane if options.lane is None else options.lane
+def _bound(declaration: Declaration, options: UsingOptions) -> BoundFunction:
+    name = declaration.name
     with as_option():
-        check_lane(lane, declaration.name)
-        lane = by_name(lane, declaration, "lane")
+        said = checked(name, OF_USING, options)
+        lane, key, once = (
+            by_name(said.get(option) or getattr(declaration, option), declaration, option)
+            for option in TEXTS_OF_CALL
+        )
+    settle = said.get("settle") or declaration.settle
+    once_for = said.get("once_for") or declaration.once_for
+    if settle is not None and key is None:
+        raise InvalidOption(
+            f"{name} has settle= without unique_key=: say which of its tasks are the same."
+        )
+    if settle is not None and "run_after" in said:
+        raise InvalidOption(
+            f"{name} has settle= and run_after=: settle says when it may run. Leave one of them out."
+        )
+    if once_for is not None and once is None:
+        raise InvalidOption(f"{name} has once_for= without once=: say which calls are the same.")
+    expires = said.get("expires")
+    defaults = RowDefaults(
+        task_name=name,
+        queue_name=check_queue(said.get("queue_name") or declaration.queue_name),
+        run_after=said.get("run_after"),
+        expires_at=moment_of(name, "expires", declaration.expires) if expires is None else expires,
+        on_crash=declaration.on_crash,
+        hooks=_hooks(declaration, said),
+        **columns_of({**declaration.columns, **said}),
+    )
     return BoundFunction(
-        options.using or "default",
+        said.get("using") or "default",
         declaration,
         defaults,
         lane,
-        *_uniqueness(declaration, options),
-        *_once(declaration, options),
+        key,
+        settle,
+        once,
+        once_for or ONCE_FOR,
         {},
     )
 
 
-def _uniqueness(
-    declaration: Declaration, options: Options
-) -> tuple[TextOfCall | None, timedelta | None]:
-    key = declaration.unique_key if options.unique_key is None else options.unique_key
+def _hooks(declaration: Declaration, said: Mapping[str, Any]) -> str:
+    own = {hook: said[hook] for hook in HOOKS if hook in said}
+    return text_of_hooks({**declaration.hooks, **own}) if own else declaration.hooks_text
+
+
+@contextmanager
+def as_option() -> Iterator[None]:
+    """Turn InvalidDeclaration into InvalidOption: the value is an option of one call."""
+    try:
+        yield
+    except InvalidDeclaration as error:
+        raise InvalidOption(str(error)) from None
+
+
+def of_call(bound: BoundFunction, args: Sequence[Any], kwargs: Mapping[str, Any]) -> BoundFunction:
+    """Return the bound function with lane and unique key of this call in its row defaults.
+
+    Raises:
+        InvalidOption: a function that makes lane or key raised, or returned a value that is neither text nor None.
+        UnknownLane: the settings have no rule for the lane.
+        InvalidArguments: the task function does not take these arguments.
+    """
+    if bound.lane is None and bound.unique_key is None:
+        return bound if bound.once is None else _once(bound, args, kwargs)
+    lane = _asked(bound, "lane", bound.lane, args, kwargs) or ""
+    key = _asked(bound, "unique_key", bound.unique_key, args, kwargs)
+    found = _with_texts_known(bound, lane, key)
+    return found if bound.once is None else _once(found, args, kwargs)
+
+
+def _with_texts_known(bound: BoundFunction, lane: str, key: str | None) -> BoundFunction:
+    if bound.known is None:
+        return with_texts(bound, lane, key)
+    known = bound.known
+    found = known.get((lane, key))
+    if found is None:
+        if len(known) >= REMEMBERED:
+            known.clear()
+        found = known[lane, key] = with_texts(bound, lane, key)
+    return found
+
+
+def _once(bound: BoundFunction, args: Sequence[Any], kwargs: Mapping[str, Any]) -> BoundFunction:
+    """Return the bound function with this call's key of ``once``."""
+    name = bound.declaration.name
+    text = _asked(bound, "once", bound.once, args, kwargs)
+    if text is None:
+        return bound
     with as_option():
-        check_unique_key(key, declaration.name)
-        key = by_name(key, declaration, "unique_key")
-        settle = settle_of(options.settle, declaration.name) or declaration.settle
-    if settle is not None and key is None:
+        key_of(name, "once", text)
+    digest = _digest_of("once", name, text)
+    return bound._replace(once_key=OnceKey(digest, text, name, bound.once_for))
+
+
+def with_texts(bound: BoundFunction, lane: str, key: str | None) -> BoundFunction:
+    """Return the bound function with this lane and this unique key in its row defaults; "" and None: without.
+
+    Raises:
+        InvalidOption, UnknownLane: see ``of_call``.
+    """
+    name = bound.declaration.name
+    with as_option():
+        for option, text, check in (
+            ("lane", lane or None, lane_of),
+            ("unique_key", key, key_of),
+        ):
+            if callable(text):
+                raise InvalidDeclaration(f"{name} has {option}={text!r}; use text.")
+            check(name, option, text)
+    defaults = bound.defaults
+    changes: dict[str, Any] = {}
+    if lane:
+        _refuse_unknown_lane(name, lane)
+        changes["lane"] = lane
+    if key is not None:
+        digest = _digest(defaults.task_name, defaults.queue_name, lane, key)
+        changes.update(unique_key=digest, unique_text=key)
+        if bound.settle is not None:
+            changes["run_after"] = _grid(digest, bound.settle)
+    return bound._replace(defaults=defaults._replace(**changes), known=None)
+
+
+def static_lane(bound: BoundFunction) -> str:
+    """Return the lane of a function whose lane is text; "" for no lane.
+
+    Raises:
+        InvalidOption: the lane depends on the arguments.
+    """
+    if bound.lane is None or isinstance(bound.lane, str):
+        return bound.lane or ""
+    raise InvalidOption(
+        f"The lane of {bound.declaration.name} depends on the arguments. Say which one: "
+        f"{bound.declaration.function.__name__}.using(lane='…')."
+    )
+
+
+def _asked(
+    bound: BoundFunction,
+    option: str,
+    ask: TextOfCall | None,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+) -> str | None:
+    """Return an option's text; its function is called with the arguments."""
+    if ask is None or isinstance(ask, str):
+        return ask
+    declaration = bound.declaration
+    if kwargs or len(args) not in declaration.lengths:
+        check_call(declaration, args, kwargs)
+    try:
+        text = ask(args, kwargs)
+    except Exception as error:
         raise InvalidOption(
-            f"{declaration.name} has settle= without unique_key=: say which of its tasks are the same."
+            f"The function that makes the {_NAMES[option]} of {declaration.name} has failed: "
+            f"{type(error).__name__}: {error}. It gets the task's arguments by name."
+        ) from error
+    if text is not None and not isinstance(text, str):
+        raise InvalidOption(f"{declaration.name} has {option}={text!r}; use text.")
+    return text
+
+
+_NAMES = {"lane": "lane", "unique_key": "unique key", "once": "key of once"}
+
+
+def _refuse_unknown_lane(name: str, lane: str) -> None:
+    rules = get_config().lanes
+    if rules.find(lane) is None:
+        known = ", ".join(map(repr, rules.names)) or "none"
+        raise UnknownLane(
+            f"{name} has lane={lane!r}, for which TXTASKS['lanes'] has no rule; it has {known}. Fix the name or "
+            "add a rule; {'weight': 1} is one without a limit."
         )
-    if settle is not None and options.run_after is not None:
-        raise InvalidOption(
-            f"{declaration.name} has settle= and run_after=: settle says when it may run. Leave one of them out."
-        )
-    return key, settle
 
 
-def _once(declaration: Declaration, options: Options) -> tuple[TextOfCall | None, timedelta]:
-    once = declaration.once if options.once is None else options.once
-    with as_option():
-        check_text_of_call(once, declaration.name, "once")
-        once = by_name(once, declaration, "once")
-        span = span_of(options.once_for, declaration.name, "once_for") or declaration.once_for
-    if span is not None and once is None:
-        raise InvalidOption(
-            f"{declaration.name} has once_for= without once=: say which calls are the same."
-        )
-    return once, span or ONCE_FOR
+def _digest(task_name: str, queue_name: str, lane: str, key: str) -> str:
+    """Return the value of the key's column: a digest, because databases differ in which texts they call equal.
+
+    It has the form of a UUID of version 5, with 122 bits of SHA-256 instead of SHA-1. RFC 9562 has version 8 for
+    this, but MariaDB refuses some UUIDs of version 8, as it refuses text that is no UUID.
+    """
+    parts = [task_name, queue_name, lane, key] if lane else [task_name, queue_name, key]
+    return _digest_of(*parts)
 
 
-def _limits(declaration: Declaration, options: Options) -> dict[str, Any]:
-    name = declaration.name
-    limits: dict[str, Any] = {}
-    with as_option():
-        for option in ("max_attempts", "max_crashes"):
-            asked = getattr(options, option)
-            if asked is not None:
-                check_limit(option, asked, name)
-            limits[option] = getattr(declaration, option) if asked is None else asked
-        asked = seconds_of(options.timeout, name)
-    return {**limits, "timeout": declaration.timeout if asked is None else asked}
+def _digest_of(*parts: str) -> str:
+    digest = hashlib.sha256(json.dumps(parts).encode()).digest()
+    return uuid.UUID(int=int.from_bytes(digest[:16], "big") & ~_FIXED_BITS | _VERSION_5).hex
 
 
-def _hooks(declaration: Declaration, options: Options) -> str:
-    asked = {option: getattr(options, option) for option in HOOKS if getattr(options, option, None)}
-    if not asked:
-        return declaration.hooks_text
-    with as_option():
-        specs = {
-            option: spec_of_hook(hook, option, declaration.name) for option, hook in asked.items()
-        }
-    return text_of_hooks({**declaration.hooks, **specs})
+def _grid(digest: str, settle: timedelta) -> Edge:
+    """Return the edges at which the tasks of a key are due together; each key has its own offset."""
+    width = settle // timedelta(microseconds=1)
+    return Edge(width, int(digest[:12], 16) % width)
 
 
 def to_row(call: Call) -> NewTask:
@@ -178,7 +323,7 @@ def to_row(call: Call) -> NewTask:
 
 
 def to_rows(calls: Sequence[Call]) -> Iterator[NewTask]:
-    """Yield the validated row of each of many calls; ids rise in the order of the calls."""
+    """Yield the validated row of each call; ids rise in the order of the calls."""
     ids = new_ids(len(calls))
     for start in range(0, len(calls), TASKS_PER_ENCODING):
         some = calls[start : start + TASKS_PER_ENCODING]
@@ -218,23 +363,3 @@ def check_queue(name: str) -> str:
             "Fix the name or add the queue."
         )
     return name
-
-
-def _time(value: Any, name: str) -> datetime | timedelta | None:
-    if value is None:
-        return value
-    value = from_now(value, name)
-    if isinstance(value, timedelta):
-        if abs(value) > FARTHEST:
-            raise InvalidOption(f"{name} is {value}, more than 100 years away.")
-        return value
-    if not isinstance(value, datetime):
-        raise InvalidOption(f"{name} is {value!r}; use an aware datetime, a timedelta, or seconds.")
-    if value.utcoffset() is None:
-        raise InvalidOption(
-            f"{name} is the naive datetime {value}: in which time zone? Use django.utils.timezone.now() "
-            "or make_aware(), or a timedelta."
-        )
-    if not 1970 <= value.year <= 9000:
-        raise InvalidOption(f"{name} is {value}; it must be between the years 1970 and 9000.")
-    return value

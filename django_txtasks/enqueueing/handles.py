@@ -13,9 +13,8 @@ from django.db import transaction
 
 from django_txtasks.conf import get_config
 from django_txtasks.declarations import foreign
-from django_txtasks.enqueueing.calls import bind
+from django_txtasks.enqueueing.calls import bind, static_lane, with_texts
 from django_txtasks.enqueueing.commit_hints import notify_on_commit
-from django_txtasks.enqueueing.per_call import static_lane, with_texts
 from django_txtasks.exceptions import InvalidArguments, InvalidOption
 from django_txtasks.results import waiting
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import functools
 import time
 import uuid
+from collections import namedtuple
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta, timezone
 from os import urandom
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_txtasks.database.dialect import DIALECTS
+from django_txtasks.declarations.options import COLUMNS, columns_of
 from django_txtasks.lifecycle import statements
 
 ROWS_PER_STATEMENT = 500
@@ -47,9 +49,9 @@ class Edge(NamedTuple):
 
 
 class RowDefaults(NamedTuple):
-    """Values that all rows of one function, with the same options, share. ``hooks`` is JSON, ``timeout`` seconds.
+    """Values that all rows of a task function with its options share. ``hooks`` is JSON, ``timeout`` seconds.
 
-    The defaults are those of the columns: a column that all rows leave as it is, is not in the statement.
+    Each field is a column, with the column's default: a statement leaves out a column in which all rows have it.
     """
 
     task_name: str
@@ -66,6 +68,23 @@ class RowDefaults(NamedTuple):
     unique_text: str | None = None
     lane: str = ""
     batch: str | None = None
+
+
+def _with_options(known: Any) -> Any:
+    """Return ``RowDefaults`` with a field for each option that is a column and that no code reads by its name."""
+    more = columns_of(
+        {name: one.default for name, one in COLUMNS.items() if name not in known._fields}
+    )
+    return namedtuple(
+        known.__name__,
+        [*known._fields, *more],
+        defaults=[*known._field_defaults.values(), *more.values()],
+        module=__name__,
+    )
+
+
+if not TYPE_CHECKING:
+    RowDefaults = _with_options(RowDefaults)
 
 
 class NewTask(NamedTuple):

@@ -18,7 +18,7 @@ from django.db import connections, transaction
 
 from django_txtasks.conf import Config
 from django_txtasks.database.execute import as_uuid, fetch_as
-from django_txtasks.declarations import registry
+from django_txtasks.declarations import specs
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Counted, Ended
 from django_txtasks.lifecycle.brake import brakes, digest_delay
 from django_txtasks.lifecycle.enqueueing import NewTask, RowDefaults, insert, new_id
@@ -152,7 +152,7 @@ def read_hooks(text: str) -> dict[str, Any]:
         return {}
     try:
         hooks = json.loads(text)
-        return {name: hook for name, hook in hooks.items() if registry.is_task_spec(hook)}
+        return {name: hook for name, hook in hooks.items() if specs.is_task_spec(hook)}
     except (ValueError, AttributeError, RecursionError):
         return {}
 
@@ -173,7 +173,7 @@ def _ways(config: Config) -> list[str]:
 
 
 def _notice(name: str, args: str, config: Config, delay: timedelta | None = None) -> NewTask:
-    task_spec = registry.task_spec(name)
+    task_spec = specs.task_spec(name)
     if task_spec["queue_name"] not in config.queues:
         task_spec = {**task_spec, "queue_name": config.queues[0]}
     return follow_up({**task_spec, "run_after": delay}, args=args)
@@ -182,8 +182,8 @@ def _notice(name: str, args: str, config: Config, delay: timedelta | None = None
 def follow_up(task_spec: dict[str, Any], *, args: str, kwargs: str = "{}") -> NewTask:
     """Return the row of a spec."""
     hooks = json.dumps(task_spec["hooks"], separators=(",", ":"))
-    values = {name: value for name, value in task_spec.items() if name != "with_result"}
-    return NewTask(new_id(), RowDefaults(**{**values, "hooks": hooks}), args, kwargs)
+    row = RowDefaults(**{**specs.row_of(task_spec), "hooks": hooks})
+    return NewTask(new_id(), row, args, kwargs)
 
 
 def _event(one: Ended) -> str:

@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from django_txtasks.database.execute import as_uuid
-from django_txtasks.declarations import registry
+from django_txtasks.declarations import values
 from django_txtasks.lifecycle.attempts import Attempt, Ended, read_entries
 from django_txtasks.lifecycle.outcomes import Recorded
 
@@ -134,7 +134,7 @@ class Candidate(NamedTuple):
 
     def attempt_of(self, worker: uuid.UUID) -> Attempt:
         """Return the attempt that claims this row."""
-        is_limit = self.timeout is None or registry.is_time_limit(self.timeout)
+        is_limit = self.timeout is None or values.is_time_limit(self.timeout)
         return Attempt(
             task_id=as_uuid(self.id),
             number=self.attempt + 1,

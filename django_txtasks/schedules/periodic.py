@@ -15,11 +15,10 @@ from django.db import connections, transaction
 from django_txtasks import signals
 from django_txtasks.conf import get_config
 from django_txtasks.declarations import registry
-from django_txtasks.declarations.declaring import span_of
-from django_txtasks.declarations.registry import Options
-from django_txtasks.enqueueing.calls import bind, to_row
+from django_txtasks.declarations.arguments import check_call
+from django_txtasks.declarations.values import span_of
+from django_txtasks.enqueueing.calls import bind, of_call, to_row
 from django_txtasks.enqueueing.commit_hints import notify_on_commit
-from django_txtasks.enqueueing.per_call import check_call, of_call
 from django_txtasks.exceptions import InvalidArguments, InvalidDeclaration, InvalidSchedule
 from django_txtasks.functions import TaskFunction
 from django_txtasks.lifecycle.enqueueing import NewTask, RowDefaults
@@ -284,14 +283,14 @@ def _register(schedule: DeclaredSchedule) -> None:
 
 
 def _grace(grace: timedelta | float | None, name: str) -> float | None:
-    span = span_of(grace, name, "grace")
+    span = span_of(name, "grace", grace)
     return None if span is None else span.total_seconds()
 
 
 @lru_cache(maxsize=1000)
 def _function_of(declaration_id: int, name: str, queue: str) -> TaskFunction[..., Any]:
     declaration = registry.get(name)
-    return TaskFunction(declaration.function, declaration, Options(queue_name=queue))
+    return TaskFunction(declaration.function, declaration, {"queue_name": queue})
 
 
 def _function(declaration: registry.Declaration, queue: str) -> TaskFunction[..., Any]:

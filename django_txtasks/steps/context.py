@@ -15,7 +15,7 @@ from django.db import connections, transaction
 
 from django_txtasks.database.transactions import repeated
 from django_txtasks.declarations import registry
-from django_txtasks.declarations.declaring import LONGEST_SPAN, from_now
+from django_txtasks.declarations.values import LONGEST_SPAN, from_now
 from django_txtasks.exceptions import InvalidOption, StepRefused, Suspended, WaitTimedOut
 from django_txtasks.lifecycle.attempts import Attempt
 from django_txtasks.rules import payload

@@ -94,3 +94,23 @@ def many() -> None: ...
 
 @task(retries=3)  # wrong
 def other() -> None: ...
+
+
+@task(keep="first")  # wrong
+def merged() -> None: ...
+
+
+@task(on_failure=len)  # wrong
+def alone() -> None: ...
+
+
+@task(run_after=60)  # wrong
+def late() -> None: ...
+
+
+@task(on_success=send.with_result(), on_failure=send, unique_key=lambda to: f"mail {to}", settle=5)
+def hooked(to: str) -> None: ...
+
+
+hooked.using(atomic=True)  # wrong
+hooked.using(on_success=send.with_result(), lane=None, once="mail").enqueue("a@example.org")

@@ -1,0 +1,49 @@
+"""The check of a call's arguments against the signature of the task function."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django_txtasks.declarations import foreign
+from django_txtasks.declarations.options import OF_TASK, OF_USING
+from django_txtasks.declarations.registry import Declaration
+from django_txtasks.exceptions import InvalidArguments
+
+
+def check_call(declaration: Declaration, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Refuse arguments that the function does not take: a worker would find out after the commit.
+
+    Raises:
+        InvalidArguments: names a keyword that the function does not have.
+    """
+    try:
+        declaration.signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise InvalidArguments(
+            f"{declaration.name}{declaration.signature} cannot be called like that: "
+            f"{_about_keywords(declaration, kwargs) or f'{error}.'}"
+        ) from None
+
+
+def _about_keywords(declaration: Declaration, kwargs: Mapping[str, Any]) -> str:
+    """Return a sentence on the first keyword that the function does not have; empty: it has them all."""
+    parameters = declaration.signature.parameters.values()
+    known = [
+        one.name for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)
+    ]
+    if any(one.kind is one.VAR_KEYWORD for one in parameters):
+        return ""
+    for name in kwargs:
+        if name in known:
+            continue
+        if name in OF_USING:
+            more = f"It is an option: fn.using({name}=…).enqueue(…)."
+        elif name in OF_TASK:
+            more = f"It is an option: @task({name}=…)."
+        elif name in foreign.OPTIONS:
+            more = foreign.about_option(name, known)
+        else:
+            more = foreign.about_name(name, known)
+        return f"it has no parameter {name!r}. {more}"
+    return ""
