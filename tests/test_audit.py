@@ -419,7 +419,7 @@ def test_a_question_to_tables_of_an_older_release_says_what_to_do():
         dataclasses.replace(QUESTIONS[0], ask=ask), _view("default", get_config(), LONG)
     )
     assert "run 'manage.py migrate'" in finding.meaning
-    assert finding.action == "Ask again when that is mended."
+    assert finding.action == "Ask again when the error is fixed."
 
 
 def test_a_claim_whose_worker_has_no_row_is_found_after_a_lease():
@@ -505,9 +505,7 @@ def test_a_problem_is_exit_code_1_with_what_it_means_and_what_to_do():
     code, text = command()
     assert code == 1
     first, means, do = text.splitlines()
-    assert first.startswith(
-        "PROBLEM tasks that a living worker has held for very long: 1, such as "
-    )
+    assert first.startswith("PROBLEM tasks that a living worker has held for very long (1): ")
     assert str(stuck.pk) in first
     assert means.strip().startswith("means:")
     assert do.strip().startswith("do:")

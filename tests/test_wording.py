@@ -45,7 +45,9 @@ def test_no_text_has_a_plural_behind_a_number_that_may_be_1() -> None:
 
 def test_a_finding_reads_well_whatever_its_count() -> None:
     one = Finding("overdue", "overdue tasks", "", count=1, examples=("0a5c",))
-    assert one.line == "overdue tasks: 1, such as 0a5c"
+    assert one.line == "overdue tasks (1): 0a5c"
+    many = Finding("overdue", "overdue tasks", "", count=1001, examples=("0a5c", "1b6d"))
+    assert many.line == "overdue tasks (1000+): 0a5c, 1b6d, …"
     assert Finding("bloat", "The table is large.", "").line == "The table is large."
     why = "No cleaner is running."
     assert Finding("no_cleaner", "no cleaner is running", "", examples=(why,)).line == why

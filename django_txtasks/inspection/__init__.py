@@ -1,6 +1,7 @@
-"""Looking at tables without changing them: for people, checks and monitors.
+"""Read-only reports on the tables, for people, checks and monitors.
 
-* ``status``: how much waits, for how long, and who works
-* ``audit``: what should not be there
-* ``bloat``: dead rows, and who keeps them from being removed
+* ``status``: counts of tasks, workers and cleaners
+* ``audit``, ``questions``, ``forgotten``: rows that should not be there
+* ``explain``: why one task does not run
+* ``bloat``: dead rows, and the sessions that keep them
 """

@@ -1,4 +1,4 @@
-"""Questions to the tables about what should not be there. Reads only, locks nothing, counts to a limit."""
+"""The audit: looks for rows that should not be there. It only reads, locks nothing, and counts up to a limit."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ STATEMENT_TIMEOUT = timedelta(seconds=10)
 def audit(
     alias: str, config: Config, long_running_after: timedelta = timedelta(hours=1)
 ) -> list[Finding]:
-    """Return what was found, problems first.
+    """Return the findings, problems first.
 
     Args:
-        long_running_after: a claim held for longer than this by a living worker is suspicious.
+        long_running_after: report claims that a living worker has held for longer.
     """
     with _reading(alias):
         view = _view(alias, config, long_running_after)
@@ -48,7 +48,7 @@ def _now(alias: str) -> datetime:
 
 
 def _answer(question: Question, view: View) -> Finding | None:
-    """Ask one question; one that the database does not answer in time is a finding itself."""
+    """Ask one question. A question that the database does not answer in time is a finding itself."""
     try:
         with _reading(view.alias):
             asked = question.ask(view)
@@ -66,29 +66,31 @@ def _answer(question: Question, view: View) -> Finding | None:
 def _unanswered(question: Question, error: DatabaseError) -> Finding:
     name, title = f"unanswered:{question.name}", f"question not answered: {question.title}"
     action = (
-        "Ask again when it has less to do."
+        "Ask again when the database is less busy."
         if is_timeout(error)
-        else "Ask again when that is mended."
+        else "Ask again when the error is fixed."
     )
     return Finding(name, title, action, f"The database did not answer: {text_of(error)}")
 
 
 def _ids(rows: models.QuerySet[Any]) -> list[str]:
-    """Return ids, at most one more than are counted."""
+    """Return ids, at most one more than ``MAX_COUNTED_ROWS``."""
     return [str(pk) for pk in rows.order_by().values_list("pk", flat=True)[: MAX_COUNTED_ROWS + 1]]
 
 
 @contextmanager
 def _reading(alias: str) -> Iterator[None]:
-    """On PostgreSQL a short read-only transaction that cannot take long; elsewhere none at all,
-    since on SQLite even one that reads may be begun as one that writes."""
+    """Open a short read-only transaction with a time limit on PostgreSQL; do nothing on other databases.
+
+    SQLite may begin even a reading transaction as a writing one.
+    """
     connection = connections[alias]
     if connection.vendor != "postgresql":
         yield
         return
     with transaction.atomic(using=alias):
         with connection.cursor() as cursor:
-            # what is looked at twice must be seen anew
+            # so that a second query sees later commits
             cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED, READ ONLY")
             cursor.execute(
                 f"SET LOCAL statement_timeout = {STATEMENT_TIMEOUT // timedelta(milliseconds=1)}"

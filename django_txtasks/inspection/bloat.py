@@ -1,7 +1,7 @@
-"""Dead rows in the task table, and who keeps them there.
+"""Dead rows in the task table, and the sessions that keep VACUUM from removing them.
 
-For people, through system checks. It reads what the database knows by itself, counts no row and waits for no
-lock; an estimate that is wrong costs a warning, never a task.
+For people, through system checks. It reads the database's own statistics, counts no rows and waits for no
+lock. A wrong estimate costs a warning, never a task.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from django_txtasks.models import Task
 from django_txtasks.wording import counted
 
 DEAD_ROWS = 100_000
-"""Dead rows; fewer of them slow nothing down."""
+"""Dead rows from which a warning is due; fewer slow nothing down."""
 VACUUM_TIMEOUT = timedelta(minutes=5)
-"""Age of dead rows that is normal: PostgreSQL's autovacuum looks once a minute by default."""
+"""Normal age of dead rows: PostgreSQL's autovacuum runs once a minute by default."""
 BLOATED_BYTES = 1024**3
-"""Size of a table's file below which it counts as small, however empty it is."""
+"""Size of a table's file below which it counts as small, even if it is mostly empty."""
 ROW_BYTES = 8192
 """Largest size of a row in the table: values over 2 kB are stored elsewhere, and pages may be half full."""
 ENTRY_BYTES = 2048
-"""Largest size of a row in all indexes: usually 150, more with long queue names and half empty pages."""
+"""Largest size of a row in all indexes: usually 150, more with long queue names and half-empty pages."""
 SNAPSHOT_AGE = timedelta(minutes=5)
 SNAPSHOT_TRANSACTIONS = 1000
-"""Transactions begun after a snapshot that count as old where the database does not tell its age."""
+"""Later transactions from which a snapshot counts as old, where the database does not tell its age."""
 UNDO_RECORDS = 1_000_000
-"""Changes, of any table of MariaDB, whose old versions are still kept."""
+"""Changes in any table of MariaDB whose old versions are still kept."""
 STATEMENT_TIMEOUT = timedelta(seconds=10)
 
 NAME = Task._meta.db_table
-REASON = "no version of a row that died since can be removed. The table grows, and scans walk over the dead."
+REASON = "no row version that died since can be removed. The table grows, and scans read the dead rows, too."
 NOUNS = {
     "prepared": "The prepared transaction",
     "slot": "The standby of replication slot",
@@ -46,23 +46,23 @@ NOUNS = {
 }
 ACTIONS = {
     "session": (
-        "If nobody needs it: SELECT pg_terminate_backend({name}). Then: VACUUM {table}. To prevent it: "
-        "idle_in_transaction_session_timeout for that user, and long reports on a standby."
+        "If nobody needs it: SELECT pg_terminate_backend({name}). Then: VACUUM {table}. To prevent it, set "
+        "idle_in_transaction_session_timeout for that user, and run long reports on a standby."
     ),
     "prepared": "No restart ends it: COMMIT PREPARED or ROLLBACK PREPARED '{name}'. Then: VACUUM {table}.",
     "slot": (
         "If that standby is gone: SELECT pg_drop_replication_slot('{name}'). If not, look there for long queries, "
-        "and whether it needs hot_standby_feedback. Then: VACUUM {table}."
+        "and check whether it needs hot_standby_feedback. Then: VACUUM {table}."
     ),
-    "standby": "Look there for long queries, and whether it needs hot_standby_feedback. Then: VACUUM {table}.",
+    "standby": "Look there for long queries, and check if it needs hot_standby_feedback. Then: VACUUM {table}.",
     "connection": "If nobody needs it: KILL {name}. To prevent it: SET GLOBAL idle_transaction_timeout.",
-    "hidden": "GRANT PROCESS ON *.* TO the user of this check, to be told who.",
+    "hidden": "To see the session: GRANT PROCESS ON *.* TO the user of this check.",
 }
 
 
 @dataclass(frozen=True)
 class Table:
-    """PostgreSQL's statistics of the task table; ``vacuumed`` in seconds ago, None = never."""
+    """PostgreSQL's statistics of the task table. ``vacuumed``: seconds since the last VACUUM; None = never."""
 
     live: int
     dead: int
@@ -76,10 +76,10 @@ class Holder:
     """The holder of the oldest snapshot: no row version that it may still see can be removed.
 
     Attributes:
-        kind: "session", "prepared", "slot", "standby", "connection" (MariaDB's) or "hidden".
-        name: pid, name or number; whatever ends it needs this.
-        transactions: how many have begun since.
-        since, seconds: None where that is not told.
+        kind: "session", "prepared", "slot", "standby", "connection" (of MariaDB) or "hidden".
+        name: pid, name or number, as the command that ends it needs it.
+        transactions: number of transactions that began since the snapshot.
+        since, seconds: start and age of the snapshot; None = unknown.
     """
 
     kind: str
@@ -93,14 +93,14 @@ class Holder:
 
     @property
     def is_old(self) -> bool:
-        """Whether it lasts for longer than transactions usually do."""
+        """True if it lasts longer than transactions usually do."""
         if self.seconds is None:
             return self.transactions >= SNAPSHOT_TRANSACTIONS
         return self.seconds >= SNAPSHOT_AGE.total_seconds()
 
     def __str__(self) -> str:
         if self.kind == "hidden":
-            return "Who holds the oldest snapshot is not told to this user"
+            return "This user may not see who holds the oldest snapshot"
         if self.kind == "session":
             state = f", {self.state}" if self.state else ""
             who = f"The session with pid {self.name} (user {self.owner}, application {self.application!r}{state})"
@@ -112,18 +112,18 @@ class Holder:
 
     @property
     def action(self) -> str:
-        """How to be rid of it."""
+        """The command that ends it, for people."""
         action = ACTIONS[self.kind].format(name=self.name, table=NAME)
         if self.kind == "session" and self.seconds is None:
-            action += " Since when, and its state, are told to roles with pg_read_all_stats: GRANT it to this one."
+            action += " To see its start and its state: GRANT pg_read_all_stats to the role of this check."
         return action
 
 
 def findings(alias: str) -> list[Finding]:
-    """Return what would slow workers down from inside the database; nothing on SQLite.
+    """Return the conditions inside the database that slow workers down; none on SQLite.
 
     Raises:
-        OperationalError: the database cannot be reached, or somebody has locked the whole table.
+        OperationalError: the database cannot be reached, or a session has locked the whole table.
     """
     vendor = connections[alias].vendor
     if vendor == "postgresql":
@@ -141,8 +141,9 @@ TABLE = """
            pg_relation_size(c.oid), pg_indexes_size(c.oid)
       FROM pg_class c JOIN pg_stat_user_tables s ON s.relid = c.oid WHERE c.oid = to_regclass(%(name)s)
 """
-# Whatever may not be removed is what the oldest of these may still see. A VACUUM sees nothing that counts.
-# Of a stranger's session a role without pg_read_all_stats is told neither state nor times, but how old it is.
+# VACUUM keeps every row version that the oldest of these may still see. A VACUUM's own snapshot does not
+# count. PostgreSQL shows a role without pg_read_all_stats neither state nor times of other users' sessions,
+# but their age in transactions.
 OLDEST_SNAPSHOT = """
     SELECT kind, name, owner, application, COALESCE(state, ''), transactions,
            to_char(since, 'YYYY-MM-DD HH24:MI:SS TZ'),
@@ -183,22 +184,22 @@ def _bloat(table: Table) -> Iterator[Finding]:
             "bloat",
             f"{NAME} has {counted(table.dead, 'dead row')} beside {counted(table.live, 'live row')}, "
             f"and was {last} vacuumed.",
-            f"Now: VACUUM {NAME}. Then find out why autovacuum does not come: SHOW autovacuum; is it off for this "
+            f"Now: VACUUM {NAME}. Then find out why autovacuum does not run: SHOW autovacuum; is it off for this "
             "table; are all autovacuum_max_workers busy with huge tables (pg_stat_progress_vacuum)?",
         )
     if table.table_bytes >= max(BLOATED_BYTES, table.live * ROW_BYTES):
         yield Finding(
             "bloat",
             f"{NAME} takes {_size(table.table_bytes)} for {counted(table.live, 'row')}. New rows fill it again; "
-            "until then it is disk space, and work for whoever reads the whole table.",
-            f"If it will not be as full again: VACUUM (TRUNCATE) {NAME} gives back what is empty at its end, and "
-            f"stops workers for a moment. VACUUM FULL {NAME} gives back all, and stops them until it is done.",
+            "until then it takes disk space, and reads of the whole table are slow.",
+            f"If it will not be as full again: VACUUM (TRUNCATE) {NAME} gives back the empty end of the file, and "
+            f"stops workers for a moment. VACUUM FULL {NAME} gives back everything; workers stop until it ends.",
         )
     if table.index_bytes >= max(BLOATED_BYTES, table.live * ENTRY_BYTES):
         yield Finding(
             "bloat",
             f"The indexes of {NAME} take {_size(table.index_bytes)} for {counted(table.live, 'row')}.",
-            f"REINDEX TABLE CONCURRENTLY {NAME} makes them small while workers work.",
+            f"REINDEX TABLE CONCURRENTLY {NAME} makes them small while workers continue.",
         )
 
 
@@ -212,7 +213,7 @@ OLDEST_TRANSACTION = """
 
 
 def _on_mariadb(alias: str) -> Iterator[Finding]:
-    """MySQL has no such status, and gets no finding."""
+    """Yield a finding if MariaDB keeps many old versions. MySQL has no such status variable, so no finding."""
     for _, records in fetch(alias, UNDO):
         holder = _oldest_transaction(alias) if int(records) >= UNDO_RECORDS else None
         if holder is not None and holder.is_old:
@@ -223,7 +224,7 @@ def _on_mariadb(alias: str) -> Iterator[Finding]:
 def _oldest_transaction(alias: str) -> Holder | None:
     try:
         rows = fetch(alias, OLDEST_TRANSACTION)
-    except DatabaseError:  # it wants PROCESS
+    except DatabaseError:  # it needs the PROCESS privilege
         return Holder("hidden", transactions=SNAPSHOT_TRANSACTIONS)
     for thread, started, seconds in rows:
         return Holder("connection", str(thread), since=started, seconds=float(seconds))

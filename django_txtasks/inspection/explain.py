@@ -1,7 +1,7 @@
-"""Why is this task not running? Each condition of a claim, looked at by itself, and what would lift it.
+"""Why one task does not run: each condition of a claim, checked separately, with its remedy.
 
-It changes nothing and reads a bounded number of rows, by the database's clock. It tries to lock the task's row for
-a moment, which says whether somebody else has.
+It changes nothing and reads a bounded number of rows, by the database's clock. It tries to lock the task's
+row for a moment, to find out whether another transaction has locked it.
 """
 
 from __future__ import annotations
@@ -41,32 +41,32 @@ from django_txtasks.models import (
 from django_txtasks.wording import counted, time_text
 
 MAX_COUNT = 10_000
-"""Tasks before this one that are counted; more are "10000 or more"."""
+"""Highest number of tasks before this one that is counted; more are "10000 or more"."""
 LONGEST_TEXT = 300
 """Characters of an error's text that are shown."""
 MAX_PRIORITIES = 10
-"""Priorities that are counted: the highest."""
+"""Number of priorities that are counted, from the highest."""
 COUNT_TIMEOUT = timedelta(seconds=5)
 MAX_WORKERS = 1000
 MAX_WAITS = 3
 MAX_HOLDERS = 3
-"""Tasks that are named of those that fill a lane."""
+"""Number of tasks that are named if a lane is full."""
 ERRORS_OF = "SELECT errors FROM txtasks_task WHERE id = %(id)s"
 HALF_DONE = "Check what it has done, then revive or discard it in the admin."
 _CUT_SHORT = (WorkerLost.__name__, WorkerStopped.__name__, EndLost.__name__)
-"""Classes of errors that say nothing of the task itself."""
+"""Error classes that tell nothing about the task itself."""
 FULL = 2_147_483_647
-"""A counter that says so can count no further, so its row is not claimed."""
+"""The largest value of a counter column. Workers do not claim a row with such a counter."""
 
 
 @dataclass(frozen=True)
 class Reason:
-    """What is in the way of a task.
+    """One reason why a task does not run.
 
     Attributes:
-        gate: a short name of it, for machines.
+        gate: a short name, for machines.
         text: one sentence for people.
-        lift: what would lift it; empty = time will, or nothing can.
+        lift: the remedy; empty = time removes the reason, or nothing can.
     """
 
     gate: str
@@ -75,7 +75,7 @@ class Reason:
 
 
 def explain(alias: str, task_id: uuid.UUID) -> list[Reason]:
-    """Return what keeps a task from running; a pending one that nothing keeps has the reason ``next``."""
+    """Return the reasons why a task does not run; ``next`` for a pending task that nothing keeps from running."""
     rows = Task.objects.using(alias).defer("args", "kwargs", "hooks", "errors", "late_finishes")
     task = rows.annotate(now=DatabaseNow()).filter(pk=task_id).first()
     if task is None:
@@ -86,7 +86,7 @@ def explain(alias: str, task_id: uuid.UUID) -> list[Reason]:
 
 
 def _without_row(alias: str, task_id: uuid.UUID) -> Reason:
-    """Return what became of a task that is no row of Task: it has ended, is elsewhere, or nobody knows."""
+    """Return the reason for a task without a live row: it has finished, is in another database, or is unknown."""
     rows = FinishedTask.objects.using(alias).only("outcome", "finished_at")
     finished = rows.filter(pk=task_id).first()
     if finished is not None:
@@ -98,13 +98,13 @@ def _without_row(alias: str, task_id: uuid.UUID) -> Reason:
         return Reason("elsewhere", f"It is in database {elsewhere[0]!r}.", command)
     return Reason(
         "absent",
-        "There is no such row, in no database that could be asked: its transaction was rolled back or has not "
+        "There is no such row in any database that could be asked: its transaction was rolled back or has not "
         "committed, or it has finished and was pruned (TXTASKS['keep_finished']).",
     )
 
 
 def _is_in(alias: str, task_id: uuid.UUID) -> bool:
-    """Say whether a database has the task, or its row of history. False, too, if it cannot be asked."""
+    """Return True if a database has the task live or finished; False also if it cannot be asked."""
     if not router.allow_migrate_model(alias, Task):
         return False
     try:
@@ -132,7 +132,7 @@ def _not_pending(alias: str, task: Any) -> Reason:
 
 
 def _lost(alias: str, who: str) -> Reason:
-    """Return when somebody will notice that this worker is gone."""
+    """Return the reason for a claim whose worker is gone: when a cleaner will recover it."""
     seen = cleaners.seen(alias)
     if trouble := cleaners.trouble(seen):
         return Reason(
@@ -151,12 +151,12 @@ def _dead(alias: str, task: Any) -> Reason:
     last, text = _last_error(alias, task)
     if task.is_compensated:
         return Reason("dead", f"It is dead: {text}. Its compensation was enqueued.")
-    lift = HALF_DONE if last in _CUT_SHORT else "Mend the cause, then revive it in the admin."
+    lift = HALF_DONE if last in _CUT_SHORT else "Fix the cause, then revive it in the admin."
     return Reason("dead", f"It is dead: {text}.", lift)
 
 
 def _in_the_way(alias: str, task: Any) -> Iterator[Reason]:
-    """Yield each condition of a claim that this row does not meet, then what workers lack."""
+    """Yield each condition of a claim that this row does not meet, then the lack of workers."""
     if task.expires_at is not None and task.expires_at <= task.now:
         if task.cancel_asked_at is not None:
             gate = "cancelled"
@@ -165,8 +165,8 @@ def _in_the_way(alias: str, task: Any) -> Iterator[Reason]:
             gate = "expired"
             text = f"It has expired at {time_text(task.expires_at)}; a cleaner cancels it."
         yield Reason(gate, text, "Enqueue it again.")
-    if task.run_after is None:  # as on SQLite, of what nobody can read as a time
-        yield Reason("unsound", "Its run_after is no time.", "Correct the row by hand.")
+    if task.run_after is None:  # on SQLite: text that is not a time
+        yield Reason("unsound", "Its run_after is not a time.", "Correct the row by hand.")
     elif task.run_after > task.now:
         wait = f"in {_span(task.run_after - task.now)}, at {time_text(task.run_after)}"
         lift = "Run it now, in the admin."
@@ -181,7 +181,7 @@ def _in_the_way(alias: str, task: Any) -> Iterator[Reason]:
             yield Reason("later", f"It is due {wait}.", lift)
     yield from _behind_its_twin(alias, task)
     if FULL in (task.attempt, task.failures, task.crashes):
-        text = "A counter of its row is full (2147483647), so it cannot be moved on."
+        text = "A counter of its row is full (2147483647), so its state cannot change."
         yield Reason("unsound", text, "Correct the row by hand, or cancel it in the admin.")
     paused = PausedQueue.objects.using(alias).filter(pk=task.queue_name).first()
     if paused is not None:
@@ -193,13 +193,13 @@ def _in_the_way(alias: str, task: Any) -> Iterator[Reason]:
     if task.lane:
         yield from _closed_lane(alias, task)
     if not _can_lock(alias, task):
-        text = "Another transaction has locked its row: somebody is about to move it, or forgot to commit."
+        text = "Another transaction has locked its row: it is about to change the task, or was never committed."
         yield Reason("locked", text)
     yield from _lack_of_workers(alias, task)
 
 
 def _waits(alias: str, task: Any) -> Iterator[Reason]:
-    """Yield what it waits for; a row that stays from code of before is not over, either."""
+    """Yield the waits that are not over. Earlier releases may have left some that never end; they count, too."""
     rows = Wait.objects.using(alias).filter(task_id=task.pk, ended_at=None).defer("value")
     for wait in rows.filter(Q(until=None) | Q(until__gt=DatabaseNow())).order_by("until")[
         :MAX_WAITS
@@ -213,7 +213,7 @@ def _waits(alias: str, task: Any) -> Iterator[Reason]:
 
 
 def _behind_its_twin(alias: str, task: Any) -> Iterator[Reason]:
-    """Yield that another row of its unique key comes first, if both are due."""
+    """Yield the first task of the unique key, if both are due and it is another one."""
     if task.unique_key is None or task.attempt:
         return
     if task.run_after is None or task.run_after > task.now:
@@ -221,17 +221,19 @@ def _behind_its_twin(alias: str, task: Any) -> Iterator[Reason]:
     first = first_of_key(alias, task.unique_key, task.task_name, task.queue_name)
     if first not in (None, task.pk):
         text = f"It is not the first of its unique key {task.unique_text!r}: it is behind {first}."
-        lift = "It is merged when that one is claimed; see what is in that one's way."
+        lift = "It is merged when that task is claimed; find out why that one waits."
         yield Reason("unique", text, lift)
 
 
 def _closed_lane(alias: str, task: Any) -> Iterator[Reason]:
-    """Yield what keeps tasks of its lane from starting."""
+    """Yield the condition that keeps the tasks of its lane from starting."""
     (lane,) = status_of_lanes(alias, [task.lane])
     if not lane.is_known:
         text = f"TXTASKS['lanes'] has no rule for its lane {task.lane}, so no worker serves it."
         yield Reason(
-            "lane", text, "Add a rule, {'weight': 1} for none but turns, and restart workers."
+            "lane",
+            text,
+            "Add a rule, {'weight': 1} for no limit but fair turns, and restart workers.",
         )
     name, command = shlex.quote(task.lane), "manage.py txtasks_lane"
     if lane.paused_at is not None:
@@ -273,7 +275,7 @@ def _lack_of_workers(alias: str, task: Any) -> Iterator[Reason]:
     able = [one for one in serving if not one.task_names or task.task_name in texts(one.task_names)]
     if not able:
         text = f"No living worker of queue {task.queue_name} runs {task.task_name}."
-        lift = "See that workers import its module, by this name, and what --task and --exclude-task say."
+        lift = "Check that workers import its module under this name, and their --task and --exclude-task."
         yield Reason("name", text, lift)
         return
     is_due = task.run_after is not None and task.run_after <= task.now
@@ -286,7 +288,7 @@ def _full_slots(alias: str, task: Any, able: Sequence[Any]) -> Reason:
     try:
         with own_transaction(alias, limit=COUNT_TIMEOUT, in_order=True):
             count = _before(alias, task)
-    except DatabaseError:  # it took too long
+    except DatabaseError:  # the count took too long
         count = MAX_COUNT
     more = " or more" if count >= MAX_COUNT else ""
     text = (
@@ -297,10 +299,11 @@ def _full_slots(alias: str, task: Any, able: Sequence[Any]) -> Reason:
 
 
 def _before(alias: str, task: Any) -> int:
-    """Count the due tasks of its queue that workers take sooner: of each priority a bounded piece of the index."""
+    """Count the due tasks of its queue that come first, in a bounded part of the index per priority."""
     place = {"lane": task.lane, "queue_name": task.queue_name}
     tasks = Task.objects.using(alias).filter(status=Status.PENDING, **place)
-    when = Subquery(tasks.filter(pk=task.pk).values("run_after")[:1])  # SQLite compares texts
+    # SQLite compares times as text
+    when = Subquery(tasks.filter(pk=task.pk).values("run_after")[:1])
     count = 0
     for priority in islice(_priorities(alias, task), MAX_PRIORITIES):
         if priority < task.priority or count >= MAX_COUNT:
@@ -334,14 +337,15 @@ def _nothing(alias: str) -> Reason:
 
 
 def _can_lock(alias: str, task: Any) -> bool:
-    """Say whether no other transaction keeps the row from being claimed, where that can be found out.
+    """Return False if another transaction keeps the row from being claimed; True if that cannot be found out.
 
-    Neither a replica nor a role that only reads can, nor SQLite, which has one lock for all, held for a moment.
+    A replica and a read-only role cannot lock. SQLite has one lock for the whole file, held for a moment
+    only.
     """
     features = connections[alias].features
     if not features.has_select_for_update_skip_locked:
         return True
-    weakly = features.has_select_for_no_key_update  # as a claim does
+    weakly = features.has_select_for_no_key_update  # the same lock as a claim takes
     try:
         with transaction.atomic(using=alias):
             rows = Task.objects.using(alias).select_for_update(skip_locked=True, no_key=weakly)
@@ -351,22 +355,22 @@ def _can_lock(alias: str, task: Any) -> bool:
 
 
 def _last_error(alias: str, task: Any) -> tuple[str, str]:
-    """Return the name of the last error's class, and its text for people."""
+    """Return the class name of the last error, and its text for people."""
     (texts, *_) = [*fetch(alias, ERRORS_OF, id=task.pk), ("[]",)]
     entries = read_entries(str(texts[0]))
     last: dict[str, Any] = entries[-1] if entries else {}
     name, message = str(last.get("type") or ""), str(last.get("message") or "")
     text = ": ".join(_shortened(one).rstrip(".") for one in (name, message) if one)
-    return name, text or "nothing says why"
+    return name, text or "no reason was recorded"
 
 
 def _shortened(text: str) -> str:
-    """Return a text, of a long one whole words from its beginning."""
+    """Return the beginning of a long text, cut between words."""
     return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT].rsplit(' ', 1)[0]} (…)"
 
 
 def _of(alias: str) -> str:
-    """Return the option that names this database, where it has to be named."""
+    """Return the command-line option for this database; empty for the default database."""
     return "" if alias == "default" else f" --database {shlex.quote(alias)}"
 
 

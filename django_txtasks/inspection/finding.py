@@ -1,25 +1,25 @@
-"""The result of an inspection."""
+"""One finding of an inspection."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 MAX_COUNTED_ROWS = 1000
-"""Rows that are counted, at most."""
+"""Highest number of rows that are counted."""
 SENTENCES = frozenset({"no_cleaner"})
-"""Names of findings whose only example is a whole sentence, and counts nothing."""
+"""Names of findings whose only example is a whole sentence."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that should not be there, what it means, and what to do about it at 3 a.m.
+    """A problem or a note, with its meaning and its remedy, for people who read it at 3 a.m.
 
     Attributes:
-        name: for programs; it does not change.
-        title: what it is.
+        name: for programs; it never changes.
+        title: a plural noun, or a sentence if there are no examples.
         count: at most ``MAX_COUNTED_ROWS`` + 1.
         examples: ids.
-        is_problem: False = for your information.
+        is_problem: False = for information.
     """
 
     name: str
@@ -37,9 +37,10 @@ class Finding:
 
     @property
     def line(self) -> str:
-        """The finding in one line, for people: the number behind the noun reads well for 1 and for many."""
+        """The finding in one line, for people, such as ``dead tasks (4): 0a5c, 1b6d, 2c7e, …``."""
         if not self.examples:
             return self.title
         if self.name in SENTENCES:
             return self.examples[0]
-        return f"{self.title}: {self.shown_count}, such as {', '.join(self.examples)}"
+        more = ", …" if self.count > len(self.examples) else ""
+        return f"{self.title} ({self.shown_count}): {', '.join(self.examples)}{more}"

@@ -1,4 +1,4 @@
-"""Batches that nobody has ended, and tasks that nobody has woken. Reads page by page, for some seconds."""
+"""Batches that were never ended, and tasks that were never woken. Reads in pages, for at most 10 s each."""
 
 from __future__ import annotations
 
@@ -20,27 +20,26 @@ from django_txtasks.models import Batch, FinishedTask, Status, Task, Wait
 
 MOST = MAX_COUNTED_ROWS + 1
 PATIENCE = 4
-"""Clean intervals after which a batch has been open, or a task asleep, for too long."""
+"""Clean intervals after which an open batch, or a sleeping task, counts as forgotten."""
 LOOK_SECONDS = 10.0
-"""Seconds for each of the two questions."""
+"""Longest time for each of the two questions."""
 LATELY_ENDED = 10_000
-"""Members of these batches that ended last, which are read at most."""
+"""Highest number of recently finished members that are read."""
 TASKS_PER_PAGE = 500
 SECOND_LOOK_SECONDS = 1.0
 FAR = timedelta(days=18262)
-"""Time from now on that no back-off comes to: a wait without a time limit is put off for longer."""
+"""A time from now that no back-off reaches; a wait without a time limit sets ``run_after`` beyond it."""
 
 Page = Callable[[uuid.UUID], tuple[list[Any], uuid.UUID | None]]
 
 
 def unended_batches(alias: str, config: Config, now: datetime) -> list[str]:
-    """Return batches that no live member has been left in for long, the oldest first."""
+    """Return open batches that have had no live member for long, oldest first."""
     since = now - PATIENCE * config.clean_interval
     with _in_order(alias):
         found = _unended(alias, since)
-        if (
-            found and not config.keeps_finished
-        ):  # so that nothing says when the last member has ended
+        # without history the end of the last member is unknown
+        if found and not config.keeps_finished:
             time.sleep(SECOND_LOOK_SECONDS)
             found = _unended(alias, since)
     return [f"{one.pk} ({one.name!r} of {_time(one.created_at)})" for one in found[:MOST]]
@@ -59,7 +58,7 @@ def _unended(alias: str, since: datetime) -> list[Batch]:
 
 
 def unwoken_tasks(alias: str, config: Config, now: datetime) -> list[str]:
-    """Return tasks that wait on although their value has come, or their sleep is over; the oldest first."""
+    """Return tasks that still wait although their value has come or their sleep is over, oldest first."""
     since = now - PATIENCE * config.clean_interval
     with _in_order(alias):
         found = list(_read(lambda after: _unwoken(alias, after, now, since)))
@@ -72,7 +71,7 @@ def unwoken_tasks(alias: str, config: Config, now: datetime) -> list[str]:
 def _unwoken(
     alias: str, after: uuid.UUID, now: datetime, since: datetime
 ) -> tuple[list[Wait], uuid.UUID | None]:
-    """Look at the next tasks that have waits; return the last wait of those that are to be found."""
+    """Look at the next page of tasks with waits; return the last wait of each task that was not woken."""
     all_waits = Wait.objects.using(alias)
     page = all_waits.filter(task_id__gt=after).order_by("task_id").values_list("task_id", flat=True)
     ids = list(page.distinct()[:TASKS_PER_PAGE])
@@ -90,7 +89,7 @@ def _unwoken(
 
 
 def _last(waits: Sequence[Wait], now: datetime) -> Wait | None:
-    """Return the wait that was over last; None = one goes on, and the task waits for that."""
+    """Return the wait that ended last; None if one still goes on, because the task waits for that one."""
     if any(wait.ended_at is None and (wait.until is None or wait.until > now) for wait in waits):
         return None
     return max(waits, key=_end)
@@ -101,13 +100,13 @@ def _end(wait: Wait) -> Any:
 
 
 def _is_put_off(task: Task, wait: Wait, now: datetime) -> bool:
-    """Say whether a failure, a crash or a snooze explains that the task is due later, and not the wait."""
+    """Return True if a failure, a crash or a snooze explains the later due time, and not the wait."""
     is_of_wait = task.run_after == wait.until or task.run_after > now + FAR
     return not is_of_wait and bool(task.failures or task.crashes or task.snoozes)
 
 
 def _read(page: Page) -> Iterator[Any]:
-    """Yield what is found, up to one more than are counted, for so many seconds."""
+    """Yield what is found: at most ``MOST``, for at most ``LOOK_SECONDS``."""
     end, count, after = time.monotonic() + LOOK_SECONDS, 0, batches.FIRST_ID
     while True:
         found, last = page(after)
@@ -119,8 +118,7 @@ def _read(page: Page) -> Iterator[Any]:
 
 
 def _in_order(alias: str) -> AbstractContextManager[None]:
-    """On PostgreSQL, follow indexes whatever statistics say; elsewhere a transaction that reads may keep others
-    waiting."""
+    """Follow indexes on PostgreSQL, whatever its statistics. Elsewhere a transaction may block others."""
     if connections[alias].vendor != "postgresql":
         return nullcontext()
     return own_transaction(alias, limit=timedelta(seconds=2 * LOOK_SECONDS), in_order=True)

@@ -1,4 +1,4 @@
-"""Questions of an audit to the tables: findings that may turn up, and the queries for them."""
+"""The questions of an audit: possible findings, each with its query."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from django_txtasks.schedules.status import status_of_schedules
 
 @dataclass(frozen=True)
 class Question:
-    """A finding that may turn up, and the query for it."""
+    """A possible finding, and its query."""
 
     name: str
     title: str
@@ -39,8 +39,8 @@ class View:
     """The tables as one audit sees them.
 
     Attributes:
-        now: the database's clock.
-        workers: at most MAX_COUNTED_ROWS of them.
+        now: time of the database.
+        workers: at most ``MAX_COUNTED_ROWS`` of them.
     """
 
     alias: str
@@ -55,25 +55,25 @@ class View:
         return Task.objects.using(self.alias)
 
     def silent(self, leases: float) -> list[Worker]:
-        """Workers not declared lost that have not been seen for so many of their leases."""
+        """Return workers that were silent for ``leases`` of their leases, and are not declared lost."""
         return [
             one for one in self.workers if not one.lost and self._silence(one) > leases * one.lease
         ]
 
     def late(self) -> models.QuerySet[Task]:
-        """Pending tasks that have been due for more than two clean intervals."""
+        """Return pending tasks that have been due for more than two clean intervals."""
         due = self.now - 2 * self.config.clean_interval
         return self.tasks.filter(status=Status.PENDING, run_after__lt=due)
 
     def overdue(self) -> models.QuerySet[Task]:
-        """Those of them in served queues that neither a pause, nor a lane, nor an unknown name explains."""
+        """Return late tasks in served queues that no pause, no lane and no unknown name explains."""
         overdue = self.late().filter(lane="", queue_name__in=self.served())
         for queue, found in self.undeclared.items():
             overdue = overdue.exclude(queue_name=queue, task_name__in=list(found))
         return overdue.exclude(queue_name__in=paused_queues(self.alias))
 
     def unserved(self) -> models.QuerySet[Task]:
-        """Due tasks of queues that no living worker serves, and that no person has paused."""
+        """Return due tasks of queues that no living worker serves, and that are not paused."""
         due = self.tasks.filter(status=Status.PENDING, run_after__lte=self.now)
         return due.exclude(queue_name__in={*self.served(), *paused_queues(self.alias)})
 
@@ -83,7 +83,7 @@ class View:
         return names.undeclared(self.alias, self.config.queues)
 
     def served(self) -> list[str]:
-        """Return the queues that some living worker serves."""
+        """Return the queues that at least one living worker serves."""
         silent = self.silent(1)
         alive = [one for one in self.workers if not one.lost and one not in silent]
         return sorted({queue for one in alive for queue in texts(one.queues)})
@@ -93,17 +93,17 @@ class View:
 
 
 class _JsonType(models.Func):
-    """``array``, ``object``, …; ``unreadable`` if it is no JSON at all."""
+    """The type of a JSON value: ``array``, ``object``, …; ``unreadable`` if it is not JSON."""
 
     output_field = models.TextField()
     _GUARDED = "CASE WHEN JSON_VALID(%(expressions)s) THEN JSON_TYPE(%(expressions)s) ELSE 'unreadable' END"
 
     def as_postgresql(self, compiler: Any, connection: Any, **context: Any) -> Any:
-        """It is JSON, or the column would not hold it."""
+        """Use jsonb_typeof; the column holds only valid JSON."""
         return self.as_sql(compiler, connection, function="jsonb_typeof", **context)
 
     def as_mysql(self, compiler: Any, connection: Any, **context: Any) -> Any:
-        """Capitals, hence the Lower around it."""
+        """Use JSON_TYPE, which returns capitals; hence the Lower around it."""
         return self.as_sql(compiler, connection, template=self._GUARDED, **context)
 
     as_sqlite = as_mysql
@@ -120,7 +120,7 @@ def _claimed(view: View, longer_than: timedelta) -> models.QuerySet[Task]:
 
 
 def _not_recovered(view: View) -> models.QuerySet[Any]:
-    """Return claims whose worker is lost: recovery takes no more than a moment after the lease."""
+    """Return claims whose worker is lost or has no row, longer ago than recovery takes."""
     patience = 2 * view.config.lease
     workers = Worker.objects.using(view.alias)
     recent = workers.filter(lost=True, seen_at__gte=view.now - patience)
@@ -152,7 +152,7 @@ def _kind(column: str) -> Coalesce:
 
 
 def _silent(view: View) -> list[str]:
-    """For two leases: a cleaner looks on for one before it declares a worker lost."""
+    """Return workers silent for two leases: a cleaner watches for one lease before it declares a worker lost."""
     return [f"{worker} ({worker.pk})" for worker in view.silent(2)]
 
 
@@ -165,8 +165,8 @@ QUESTIONS = (
     Question(
         "no_cleaner",
         "no cleaner is running",
-        "Tasks of crashed workers stay claimed, expired ones wait, and finished ones are never deleted.",
-        "Start one: manage.py runcleaner. If one runs, what it says here, and its log, say why it gets nowhere.",
+        "Tasks of crashed workers stay claimed, expired tasks wait, and finished tasks are never deleted.",
+        "Start one: manage.py runcleaner. If one runs, the line above and its log say why it achieves nothing.",
         _nobody_cleans,
     ),
     Question(
@@ -179,29 +179,29 @@ QUESTIONS = (
     Question(
         "not_recovered",
         "claimed tasks of workers that are lost or have no row",
-        "Nobody works on them, and no cleaner has given them back.",
-        "See that manage.py runcleaner runs; if it does, its log says why it leaves them.",
+        "No worker runs them, and no cleaner has recovered them.",
+        "Check that manage.py runcleaner runs; if it does, its log says why it leaves them.",
         _not_recovered,
     ),
     Question(
         "overdue_unserved",
         "due tasks in queues that no living worker serves",
         "They wait for a worker that does not exist.",
-        "Start one: manage.py runworkers, if need be with --queue. Look at its --exclude-queue.",
+        "Start one: manage.py runworkers, if need be with --queue. Check the --exclude-queue of those that run.",
         lambda view: view.unserved(),
     ),
     Question(
         "overdue",
         "overdue tasks in queues that are served",
-        "Workers are too few or too slow. (Tasks whose names they do not know are a finding of their own.)",
-        "Start more workers, or more threads for each. manage.py txtasks_explain says what one task waits for.",
+        "There are too few workers, or they are too slow. (Tasks with unknown names are a finding of their own.)",
+        "Start more workers, or more threads for each. manage.py txtasks_explain says why one task waits.",
         lambda view: view.overdue(),
     ),
     Question(
         "overdue_paused",
         "overdue tasks in queues that a person has paused",
         "None of them starts until somebody resumes their queue.",
-        "manage.py txtasks_queue list says who paused it, and why; resume lets them go.",
+        "manage.py txtasks_queue list says who paused it, and why; txtasks_queue resume starts it again.",
         lambda view: view.late().filter(queue_name__in=paused_queues(view.alias)),
         is_problem=False,
     ),
@@ -218,29 +218,29 @@ QUESTIONS = (
     Question(
         "held_long",
         "tasks that a living worker has held for very long",
-        "They are slow, or hang: the worker beats, so nobody takes them away from it.",
+        "They are slow, or hang. Their worker still beats, so no cleaner takes them away.",
         "py-spy dump --pid on the worker's host shows where. kill -9 of the worker ends them by crash policy.",
         _held_long,
     ),
     Question(
         "unended_batches",
-        "batches that no live member has been left in for long, and that nobody has ended",
-        "Their on_finish, on_success and on_failure are not enqueued: what should come after them does not come.",
-        "Each pass of a cleaner ends such batches: see that manage.py runcleaner runs, and what its log says. If "
-        "it cannot, a session has locked the batch's row: end that session.",
+        "open batches without a live member for long",
+        "Their on_finish, on_success and on_failure are not enqueued, so the work that follows does not start.",
+        "Each pass of a cleaner ends such batches: check that manage.py runcleaner runs, and read its log. If it "
+        "cannot, a session has locked the batch's row: end that session.",
         lambda view: forgotten.unended_batches(view.alias, view.config, view.now),
     ),
     Question(
         "unwoken_tasks",
-        "tasks that wait on, although their value has come or their sleep is over",
-        "What they wait for was over long ago, and yet they are due later. This package does not write that.",
-        "The action run now, in the admin, lets them go on. Then find out who has written these rows by hand.",
+        "tasks that still wait although their value has come or their sleep is over",
+        "Their wait ended long ago, but they are due later. This package does not write such rows.",
+        "The action Run now, in the admin, lets them continue. Then find out who wrote these rows by hand.",
         lambda view: forgotten.unwoken_tasks(view.alias, view.config, view.now),
     ),
     Question(
         "schedules",
         "schedules that are late, broken, or not done by their hour",
-        "Their ticks have no tasks, or these do not succeed.",
+        "Their ticks have no tasks, or the tasks do not succeed.",
         "manage.py txtasks_schedules check says which, and why.",
         lambda view: [one.row.pk for one in status_of_schedules(view.alias) if not one.is_well],
     ),
@@ -253,22 +253,22 @@ QUESTIONS = (
     ),
     Question(
         "impossible_counts",
-        "tasks whose counts cannot be",
-        "More crashes or failures than allowed, or than there were attempts: somebody changed the row.",
-        "Look at the errors of the task in the admin. They do no harm to others.",
+        "tasks with impossible counts",
+        "More crashes or failures than allowed, or than attempts: somebody changed the row by hand.",
+        "Read the errors of the task in the admin. Other tasks are not affected.",
         _impossible_counts,
     ),
     Question(
         "unreadable",
-        "tasks whose args are no list or whose kwargs are no object",
-        "They cannot be called and will be dead as soon as a worker takes them. Our API does not write them.",
-        "Correct whoever writes rows by SQL, then the rows: args = '[…]', kwargs = '{…}'.",
+        "tasks whose args are not a list or whose kwargs are not an object",
+        "They cannot be called, and will be dead when claimed. This package does not write such rows.",
+        "Correct the program that writes rows by SQL, then the rows: args = '[…]', kwargs = '{…}'.",
         _unreadable,
     ),
     Question(
         "dead",
         "dead tasks",
-        "They gave up and wait for a person. The queue itself is working.",
+        "They failed for good and wait for a person. The queue itself is working.",
         "Read why in the admin; then revive or discard them. It can wait until the morning.",
         lambda view: view.tasks.filter(status=Status.DEAD),
         is_problem=False,

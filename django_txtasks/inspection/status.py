@@ -1,4 +1,4 @@
-"""Counts for people and monitors: how much waits, for how long, and who works. It only reads."""
+"""Counts for people and monitors: tasks, workers and cleaners. It only reads."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class QueueStatus:
     """Counts of one queue.
 
     Attributes:
-        due: pending, and their time has come.
-        later: pending, not due yet.
-        oldest_due: seconds for which the oldest of the due ones has waited; 0 = none waits.
-        paused: by a person; none of its tasks starts.
+        due: pending tasks whose time has come.
+        later: pending tasks that are not due yet.
+        oldest_due: seconds for which the oldest due task has waited; 0 = there is none.
+        paused: True if a person has paused the queue; none of its tasks starts.
     """
 
     due: int = 0
@@ -39,13 +39,13 @@ class QueueStatus:
 
 @dataclass(frozen=True)
 class WorkerStatus:
-    """The workers and their slots.
+    """Workers and their slots.
 
     Attributes:
-        silent: their last beat is longer ago than their lease.
-        lost: declared lost; their rows stay for a day, and until their claims are recovered.
-        listening: alive, and hints reach them.
-        threads, running: slots of those that are alive, and tasks in them.
+        silent: workers whose last beat is longer ago than their lease.
+        lost: workers declared lost; their rows stay for a day, and until their claims are recovered.
+        listening: living workers that hints reach.
+        threads, running: slots of living workers, and tasks in them.
     """
 
     alive: int = 0
@@ -61,11 +61,11 @@ class CleanerStatus:
     """The cleaners.
 
     Attributes:
-        alive: those that beat, or have cleaned once in the last hour.
-        at_work: those of them that have finished a pass lately, or were started a moment ago.
+        alive: cleaners that beat, or have cleaned once in the last hour.
+        at_work: those among them that have finished a pass lately, or were started a moment ago.
         last_pass: seconds since the last whole pass; None = there was none.
-        trouble: one line for people if none is at work, else empty.
-        only_once: those at work have cleaned by ``--once``, and none keeps running.
+        trouble: one line for people if none is at work; else empty.
+        only_once: True if the cleaners at work ran with ``--once``, and none keeps running.
     """
 
     alive: int = 0
@@ -77,12 +77,12 @@ class CleanerStatus:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One database's tasks at one moment, by its own clock.
+    """One database's tasks at one moment, by the database's clock.
 
     Attributes:
-        finished: how many have succeeded in the last 5 minutes; None = they are not kept.
-        undeclared: by queue, names that none of its living workers declares, and how many pending tasks of each
-            were seen: at least so many wait.
+        finished: tasks that have succeeded in the last 5 minutes; None = they are not kept.
+        undeclared: by queue, names that no living worker of it declares, and the number of pending tasks seen for
+            each; more may wait.
     """
 
     database: str
@@ -94,7 +94,7 @@ class Snapshot:
 
     @property
     def dead(self) -> int:
-        """How many tasks wait for a person."""
+        """Number of dead tasks, which wait for a person."""
         return sum(queue.dead for queue in self.queues.values())
 
     @property
@@ -103,15 +103,15 @@ class Snapshot:
         return max((queue.oldest_due for queue in self.queues.values()), default=0.0)
 
     def as_json(self) -> dict[str, Any]:
-        """Return what it says, for machines."""
+        """Return the snapshot for machines."""
         return {**asdict(self), "dead": self.dead, "oldest_due": self.oldest_due}
 
 
 def snapshot(database: str) -> Snapshot:
-    """Return how things are. It reads the index entries of all live tasks once.
+    """Take a snapshot. It reads the index entries of all live tasks once.
 
     Raises:
-        DatabaseError: the database cannot be reached, or has no tables for tasks.
+        DatabaseError: the database cannot be reached, or has no task tables.
     """
     config = get_config()
     queues = dict.fromkeys(config.queues, QueueStatus()) | _queues(database)
@@ -128,7 +128,7 @@ def snapshot(database: str) -> Snapshot:
 
 
 def lost_workers(database: str) -> list[Worker]:
-    """Return the workers that are declared lost and still have rows, by host, those seen last first."""
+    """Return lost workers that still have rows, by host, the last seen first."""
     return list(Worker.objects.using(database).filter(lost=True).order_by("host", "-seen_at"))
 
 
