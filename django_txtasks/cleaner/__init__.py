@@ -1,9 +1,12 @@
-"""Notices what was overlooked or has crashed. Any number of cleaners at once is harmless.
+"""The cleaner: finds lost workers, recovers their claims, and keeps the tables tidy. Several may run at once.
 
-* ``failure_detector``: which workers are lost
-* ``cleaner``: the loop, and what it does about them
-* ``upkeep``: the steps of a pass over tasks; ``renotifier`` and ``removal`` are two of them
-* ``record``: its own row
+* ``failure_detector``, ``suspicion``: which workers are lost
+* ``cleaner``: the loop
+* ``rescue``: recovery of the claims of lost workers
+* ``ticker``, ``clock_steps``: tasks of schedules
+* ``passes``, ``upkeep``: a pass over all tasks, step by step; ``renotifier`` and ``removal`` do two of the
+  steps
+* ``record``: the cleaner's own row
 """
 
 from django_txtasks.cleaner.cleaner import Cleaner

@@ -1,4 +1,4 @@
-"""The loop of a cleaner: it looks at workers, and works on a pass in between."""
+"""The loop of a cleaner: checks the workers, and works on a pass in between."""
 
 from __future__ import annotations
 
@@ -40,30 +40,31 @@ NAMES = (
     "lost", "retried", "buried", "expired", "cancelled", "renotified", "pruned", "scheduled",
 )  # fmt: skip
 PIECE_SECONDS = 0.25
-"""Seconds of work on a pass until it looks at the workers again."""
+"""Longest time on a pass before the cleaner checks the workers again."""
 
 
 class Liveness(Protocol):
-    """Signs of life for whoever runs the process."""
+    """Receiver of the process's signs of life."""
 
     def turned(self) -> None:
-        """Note that the loop goes on."""
+        """Note that the loop goes round."""
 
     def wrote(self) -> None:
         """Note that a whole pass has ended."""
 
     def ended(self, *, refused: bool) -> None:
-        """Note the end of a turn: the database took it, refused it, or is away."""
+        """Note the end of a turn: the database accepted it, refused it, or is unreachable."""
 
 
 class Cleaner:
-    """Looks at workers every beat, and whenever a last will comes; at tasks every clean interval.
+    """Checks workers every beat and when a last will arrives; makes a pass over the tasks every clean
+    interval.
 
     Args:
-        notify: sends hints for (id, queue) pairs; None = nobody would hear them.
-        wills: the last wills that RabbitMQ delivers; None = no broker, the lease decides.
-        liveness: what tells whoever runs the process that it achieves something.
-        quiet: tell nobody what is done, since it will be rolled back.
+        notify: sends hints for (id, queue) pairs; None = hints are off.
+        wills: the last wills that RabbitMQ delivers; None = no broker, so leases decide.
+        liveness: receives the signs of life.
+        quiet: emit no events, because the work will be rolled back.
         clock: monotonic seconds.
     """
 
@@ -104,11 +105,11 @@ class Cleaner:
         self.outage = Outage(alias, lambda: f"Cleaner of {alias!r}", self._emit)
 
     def run(self, wait: Callable[[float], bool], report: Callable[[Counter[str]], None]) -> None:
-        """Clean until ``wait(seconds)`` says stop. A database that fails is waited for.
+        """Clean until ``wait(seconds)`` returns True. After a database error, wait and try again.
 
         Args:
-            wait: returns early when a last will has come.
-            report: gets the counts of each turn that did something.
+            wait: returns early when a last will arrives.
+            report: gets the counts of each turn.
         """
         failures, stopped = 0, False
         sessions.leave_pool(self.alias)
@@ -127,17 +128,18 @@ class Cleaner:
                 failures += 1
                 pause = self._heal(error, failures)
                 self._tell_probes(refused=is_refusal(error))
-            reset_queries()  # which Django keeps where DEBUG is set
+            reset_queries()  # with DEBUG, Django keeps all queries
             stopped = wait(pause)
-        with contextlib.suppress(DatabaseError, InterfaceError):  # other cleaners remove it, later
+        # another cleaner removes the row later
+        with contextlib.suppress(DatabaseError, InterfaceError):
             self.record.leave()
         reset_queries()
 
     def run_once(self) -> Counter[str]:
-        """Do everything once; return what was done, by name.
+        """Do all the work once; return counts by name.
 
         Raises:
-            DatabaseError: something could not be done. The rest was.
+            DatabaseError: some of the work failed. The rest was done.
         """
         counts: Counter[str] = Counter(dict.fromkeys(NAMES, 0))
         counts.update(self.find_lost())
@@ -170,12 +172,12 @@ class Cleaner:
             return cleaning.lose(self.alias, worker)
 
     def _turn(self) -> Counter[str]:
-        """Beat, look at the workers, write ticks, then work on the pass until it is time to look again."""
+        """Beat, check the workers, write ticks, then work on the pass until the next check is due."""
         refuse_replaced(self.alias)
         self.record.beat()
         counts = self.find_lost()
         counts.update(self.ticker.write(self.clock() + PIECE_SECONDS))
-        if self.rescue.is_unfinished:  # it comes before all else
+        if self.rescue.is_unfinished:  # recovery comes before all else
             return counts
         interval = self.config.heartbeat_interval.total_seconds()
         done = self.passes.work(
@@ -187,7 +189,7 @@ class Cleaner:
         return counts
 
     def _end_pass(self) -> None:
-        """Write down how the pass ended."""
+        """Record the result of the pass."""
         if self.passes.error:
             self.record.failed(self.passes.error)
             return
@@ -201,7 +203,7 @@ class Cleaner:
     def _heal(self, error: Exception, failures: int) -> float:
         """Return the seconds to wait after a database error."""
         if not (is_repeatable(error) or took_too_long(error)):
-            connections[self.alias].close()  # it may answer and yet be read-only since a failover
+            connections[self.alias].close()  # after a failover an old session may be read-only
         base, ceiling = timedelta(seconds=0.5), timedelta(seconds=5)
         pause = backoff(failures, base=base, ceiling=ceiling).total_seconds()
         self.outage.failed(text_of(error), pause)

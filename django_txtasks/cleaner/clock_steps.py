@@ -1,4 +1,4 @@
-"""Steps of a database's clock, which a cleaner notices because its own clock counts other seconds."""
+"""Steps of a database's clock, found by comparison with the host's clock."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DRIFT = 0.001
 
 
 def seconds_of_host() -> float:
-    """Return seconds by a clock that is never set. On Linux it goes on while the machine is suspended."""
+    """Return seconds by a clock that is never set. On Linux it also counts while the machine is suspended."""
     number = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if number is None else time.clock_gettime(number)
 
@@ -23,9 +23,9 @@ class ClockStep(NamedTuple):
     """A step of a database's clock.
 
     Attributes:
-        begin: time of the last look.
-        seconds: how many passed from the last look to this one, by the host's clock.
-        end: time of this look.
+        begin: the database's time at the previous look.
+        seconds: seconds between the two looks, by the host's clock.
+        end: the database's time at this look.
     """
 
     begin: datetime
@@ -34,12 +34,12 @@ class ClockStep(NamedTuple):
 
     @property
     def right(self) -> datetime:
-        """The time that this look would have seen without the step."""
+        """The database's time at this look, if there had been no step."""
         return self.begin + timedelta(seconds=self.seconds)
 
     @property
     def forward(self) -> timedelta:
-        """By how much the clock went forward; zero if it went back."""
+        """The size of a step forward; zero for a step back."""
         return max(self.end - self.right, timedelta(0))
 
 
@@ -50,9 +50,9 @@ class _Look(NamedTuple):
 
 
 class ClockSteps:
-    """Compares a database's clock with the host's from look to look.
+    """Compares a database's clock with the host's at each look.
 
-    Steps of up to ``ON_TIME`` are none: ticks that are written so late are on time.
+    Steps of up to ``ON_TIME`` are ignored, because ticks that are so late count as on time.
 
     Args:
         clock: seconds of the host.
@@ -64,15 +64,15 @@ class ClockSteps:
         self._forward, self._forward_until = timedelta(0), float("-inf")
 
     def sent(self) -> float:
-        """Return the host's seconds, for ``seen``, before the database is asked for its time."""
+        """Return the host's seconds. Call it before the database's time is read, and pass it to ``seen``."""
         return self._clock()
 
     def seen(self, now: datetime | None, sent: float) -> ClockStep | None:
-        """Compare an answer with the last one; return the step between them.
+        """Compare the database's time with the previous one; return the step between them, or None.
 
         Args:
-            now: the database's time, of some moment after ``sent``; None = it did not say.
-            sent: the host's seconds before it was asked.
+            now: the database's time, read after ``sent``; None = unknown.
+            sent: the host's seconds before the query.
         """
         if now is None:
             return None
@@ -87,12 +87,12 @@ class ClockSteps:
 
     @property
     def forward(self) -> timedelta:
-        """By how much the clock went forward a moment ago."""
+        """The size of a step forward that happened a moment ago; else zero."""
         return self._forward if self._clock() < self._forward_until else timedelta(0)
 
 
 def _step(last: _Look, this: _Look) -> ClockStep | None:
-    """Return the step between two looks; each saw its time somewhere between the question and the answer."""
+    """Return the step between two looks. Each time was read somewhere between sending and receiving."""
     least, most = this.sent - last.received, this.received - last.sent
     gone = (this.now - last.now).total_seconds()
     allowed = ON_TIME.total_seconds() + DRIFT * most

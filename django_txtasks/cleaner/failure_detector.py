@@ -1,15 +1,19 @@
-"""The decision that a worker is lost, by what this cleaner itself has seen and by its own clock.
+"""The decision that a worker is lost, from what this cleaner has seen, by its own clock.
 
-Silence for a whole lease is enough. It goes quicker by two signals. The first is one of these:
+Silence for a whole lease is enough. Two signals together prove a crash sooner. The first signal is one of
+these:
 
-* on the cleaner's machine: the system says that the worker's process has ended
+* on the cleaner's machine: the worker's process has ended
 * with a broker: RabbitMQ has delivered the worker's last will
-* on another machine, without a broker: the worker does not beat
+* on another machine without a broker: the worker does not beat
 
-The second: the database has ended its session (or, where the database cannot tell, it was silent for two
-beats). Either alone is a suspicion: a link that was cut. Both may be cut at once, hence the grace. It is long
-where nothing but the worker's way to the database has told of it. Two signals that come through links, which one
-proxy may carry, are no proof: a worker with a claim that would be dead or compensated is lost by its lease then.
+The second signal: the database has ended the worker's session. Where the database cannot tell, two beats of
+silence count instead.
+
+One signal alone is only a suspicion, because a link may have been cut. Both links may be cut at once, so a
+grace period follows; it is long if both signals come from the worker's connection to the database. Two
+signals that arrive through links, which one proxy may carry, are not a proof: then a worker with a claim
+that would become dead or compensated is lost only when its lease ends.
 """
 
 from __future__ import annotations
@@ -54,14 +58,14 @@ class LastWills(Protocol):
 
     @property
     def unbroken(self) -> int:
-        """A number that changes whenever the connection does; 0 = there is none."""
+        """A number that changes with each new connection; 0 = not connected."""
 
     def take(self) -> Sequence[DeliveredWill]:
-        """Return what has come since the last call."""
+        """Return the last wills since the last call."""
 
 
 def lives_here(worker: LivingWorker) -> bool | None:
-    """Say whether the worker's process is there; None = it runs elsewhere, or that cannot be told."""
+    """Return whether the worker's process is alive; None = it runs on another host, or is unknown."""
     if worker.host != host_name():
         return None
     return processes.is_there(worker.pid, worker.process)
@@ -69,14 +73,14 @@ def lives_here(worker: LivingWorker) -> bool | None:
 
 @dataclass
 class _Observation:
-    """A beat, and since when this cleaner has seen no other."""
+    """A beat, and the time since which this cleaner has seen no other."""
 
     beat: int
     since: float
 
 
 class FailureDetector:
-    """The observations of one cleaner: which workers have beaten, and since when others have not.
+    """The observations of one cleaner: the last beats of all workers, and suspicions.
 
     Args:
         wills: None = there is no broker.
@@ -101,7 +105,7 @@ class FailureDetector:
         self._began = self.clock()
 
     def lost(self) -> Iterator[tuple[LivingWorker, str]]:
-        """Yield the workers that should be declared lost now, and why."""
+        """Yield the workers that should be declared lost now, with the reason."""
         self._write_suspicions_down()
         unbroken = self.wills.unbroken if self.wills is not None else 0
         living = cleaning.living_workers(self.alias)
@@ -117,7 +121,7 @@ class FailureDetector:
 
     @property
     def looked_for(self) -> float:
-        """For how many seconds this detector has looked without a gap."""
+        """Seconds for which this detector has looked without a gap."""
         return self.clock() - self._began
 
     def pause(self, usual: float) -> float:
@@ -127,26 +131,26 @@ class FailureDetector:
         return min([usual, *(one.pause(now) for one in suspects)])
 
     def _write_suspicions_down(self) -> None:
-        """First into the row, so that no cleaner's death loses it; then RabbitMQ may forget the will."""
+        """Write each will to its worker's row, then acknowledge it: a crash of the cleaner must not lose it."""
         if self.wills is not None:
             self._delivered += self.wills.take()
         for will in list(self._delivered):
             with own_transaction(self.alias, limit=self.config.lease / 2):
                 written = cleaning.suspect(self.alias, will.worker, will.number)
             if written is None:
-                continue  # its row is locked: at the next look
+                continue  # its row is locked: try again at the next look
             self._delivered.remove(will)
             will.settle()
             if written:
                 signals.worker_suspected.emit(worker=will.worker)
 
     def _mind_gaps(self, living: list[LivingWorker], now: float, unbroken: int) -> None:
-        """Time in which this cleaner did not look does not count.
+        """Do not count time in which this cleaner did not look.
 
-        After an outage, a pause of this process or a new database session silence is counted anew, so
-        that the fleet is not condemned for what the cleaner missed. Two signals that come through links count only
-        for workers that have been seen to beat since both of the cleaner's own links were there: what cut those
-        may have cut all others.
+        After an outage, a pause of this process or a new database session, silence is counted anew.
+        Otherwise the cleaner would declare all workers lost because of beats that it could not see. Two
+        signals that arrive through links count only for workers that have beaten since both of the
+        cleaner's own links were made: the failure that cut those links may have cut all others.
         """
         session = connections[self.alias].connection
         shortest = min([self.config.lease.total_seconds(), *(worker.lease for worker in living)])
@@ -172,10 +176,11 @@ class FailureDetector:
         self._unseen &= ids
 
     def _two_signals(self, worker: LivingWorker, silence: float, now: float) -> FirstSignal | None:
-        """Return the first signal, if the second one has been there for long enough, with no beat since."""
+        """Return the first signal if the second one has been there for long enough without a beat; else None."""
         is_there = lives_here(worker)
         signal = self._first_signal(worker, is_there, silence)
-        # What cut this cleaner's links may have cut the worker's; that a process has ended comes through no link.
+        # The failure that cut this cleaner's links may have cut the worker's. The end of a process needs no
+        # link.
         is_unproven = signal is not FirstSignal.PROCESS and worker.beat <= self._first_beats.get(
             worker.id, -1
         )
@@ -193,10 +198,11 @@ class FailureDetector:
         return None if suspicion.waits else signal
 
     def _holds_final_claims(self, worker: LivingWorker) -> bool:
-        """Say whether the worker holds a claim whose recovery could not be taken back, if it lives after all.
+        """Return True if the worker holds a claim whose recovery could not be undone if the worker is alive.
 
-        A proxy that restarts cuts both links of all workers behind it, and a task that is dead would run on.
-        The claims are read after the beat, and ``lose`` checks this beat: a later claim makes it void.
+        A proxy that restarts cuts both links of all workers behind it; a task that became dead would still
+        run. The claims are read after the beat, and ``lose`` compares this beat, so a later claim makes the
+        decision void.
         """
         lease = self.config.lease
         with own_transaction(self.alias, limit=lease / 2, in_order=True):
@@ -209,11 +215,11 @@ class FailureDetector:
             return FirstSignal.PROCESS
         if worker.suspected:
             return FirstSignal.WILL
-        has_broker = self.wills is not None  # which would tell of its end
+        has_broker = self.wills is not None  # a broker would report its end
         return None if has_broker or silence < self._beats(2) else FirstSignal.SILENCE
 
     def _suspicion(self, worker: LivingWorker, signal: FirstSignal, now: float) -> Suspicion:
-        """Return the suspicion at this beat; it begins anew if the last look was too long ago."""
+        """Return the suspicion at this beat; a new one if the last look was too long ago."""
         known = self._suspicions.get(worker.id)
         grace = self._grace(worker, signal)
         if (
@@ -230,8 +236,9 @@ class FailureDetector:
     def _grace(self, worker: LivingWorker, signal: FirstSignal) -> float:
         """Return the seconds in which a living worker would have beaten.
 
-        One that lost its way to the database tries again after a fifth of its lease at the latest, and asking for
-        the server's address may take 5 s: hence half a lease, where nothing else has told of its end.
+        A worker that lost its connection to the database tries again after at most a fifth of its lease,
+        and looking up the server's address may take 5 s. So the grace is half a lease if only silence tells
+        of its end.
         """
         if signal is FirstSignal.PROCESS:
             return GRACE_AT_HOME_SECONDS
@@ -242,14 +249,14 @@ class FailureDetector:
     def _has_second_signal(self, worker: LivingWorker, signal: FirstSignal, silence: float) -> bool:
         if signal is FirstSignal.SILENCE:
             are_gone = sessions.are_gone(self.alias, worker.sessions) is True
-            # what keeps the worker from connecting again may keep this cleaner, too
+            # the cause that keeps the worker from reconnecting may affect this cleaner, too
             return are_gone and sessions.can_connect(self.alias)
         if signal is FirstSignal.WILL and not self._links[1]:
             return False
         return self._session_is_gone(worker, silence)
 
     def _are_many_cut_off(self) -> bool:
-        """Say whether several workers have lost their sessions at once: processes die one by one."""
+        """Return True if several workers lost their sessions at once: a network failure, not a crash."""
         silent = [one for one in self._suspicions.values() if one.signal is FirstSignal.SILENCE]
         return sum(one.gone is not None for one in silent) > 1
 

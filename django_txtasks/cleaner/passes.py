@@ -1,4 +1,4 @@
-"""A cleaner's pass: all that is done about tasks once per interval, piece by piece."""
+"""A cleaner's pass: the steps that it takes once per clean interval, in small pieces."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from django_txtasks.rules.retry import jitter
 
 Step = Callable[[], Iterator[Counter[str]]]
 REPEATS = 3
-"""How often a step is begun anew in one pass. Then the next pass tries again."""
+"""Number of times that a step is repeated in one pass. After that the next pass tries again."""
 
 
 class Passes:
-    """One pass after the other. Times are those of ``clock``.
+    """Makes one pass after the other. Times are those of ``clock``.
 
     Args:
-        steps: each yields its counts after each bounded piece of work. One that fails does not stop the others.
-        emit: emits an event, with its facts.
+        steps: each yields its counts after each bounded piece of work. A failing step does not stop the others.
+        emit: emits an event with its facts.
 
     Attributes:
-        error: of the step that failed last in this pass; empty = none.
+        error: error of the step that failed last in this pass; empty = none failed.
     """
 
     def __init__(
@@ -47,18 +47,18 @@ class Passes:
 
     @property
     def is_running(self) -> bool:
-        """Whether a pass has begun and not ended."""
+        """True from the begin of a pass until its end."""
         return self._pieces is not None
 
     def break_off(self) -> None:
-        """Leave the rest of this pass; the next one begins in time."""
+        """Drop the rest of this pass; the next pass begins at its usual time."""
         self._pieces = None
 
     def work(self, end: float) -> Counter[str] | None:
-        """Begin a pass if it is due, and go on until ``end``; return what it has done if it has ended."""
+        """Begin a pass if one is due, and continue it until ``end``; return its counts once it has ended."""
         if self._pieces is None and self._clock() >= self._next:
             interval = self._config.clean_interval.total_seconds() * jitter(0.9, 1)
-            self._next = self._clock() + interval  # also if it fails half-way
+            self._next = self._clock() + interval  # also if the pass fails half-way
             self._pieces, self._done = self.pieces(), Counter()
         while self._pieces is not None:
             piece = next(self._pieces, None)
@@ -71,7 +71,7 @@ class Passes:
         return None
 
     def pieces(self) -> Iterator[Counter[str]]:
-        """Go through a pass."""
+        """Yield the counts of each piece of a pass."""
         self.error = ""
         for step in self._steps:
             try:
@@ -88,7 +88,7 @@ class Passes:
                 self._emit(signals.step_failed, database=self._alias, error=text)
 
     def _repeated(self, step: Step) -> Iterator[Counter[str]]:
-        """Go through a step, and begin the step anew where the database asks to repeat a transaction."""
+        """Take a step, and repeat it if the database asks to repeat a transaction."""
         for _ in range(REPEATS):
             try:
                 yield from step()

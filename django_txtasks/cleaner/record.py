@@ -1,4 +1,4 @@
-"""A cleaner's own row, for whoever asks whether somebody cleans."""
+"""A cleaner's own row, which shows that a cleaner runs."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from django_txtasks.lifecycle import cleaners, workers
 
 
 class Record:
-    """Beats three times a lease; says when a pass has ended, and what failed since.
+    """Writes the row: beats three times per lease, the end of each pass, and the error since.
 
-    A row that cannot be written, before ``migrate`` or without a privilege on its table, keeps none from cleaning.
+    A row that cannot be written (before ``migrate``, or without the privilege) does not keep the cleaner
+    from working.
 
     Args:
         clock: monotonic seconds.
-        unwritten: tells why the row cannot be written, each time another reason.
+        unwritten: called with the reason why the row cannot be written, once per reason.
     """
 
     def __init__(
@@ -38,17 +39,17 @@ class Record:
         self._next_beat = float("-inf")
 
     def beat(self) -> None:
-        """Say that it is there, when it is time for it; with an error that could not be written before."""
+        """Write a beat if it is due, together with an error that could not be written before."""
         if self._clock() >= self._next_beat:
             self._write(self._say_error if self._error else cleaners.beat)
 
     def passed(self) -> None:
-        """Say that a whole pass has ended."""
+        """Record the end of a whole pass."""
         self._write(cleaners.passed)
         self._error = ""
 
     def failed(self, error: str) -> None:
-        """Remember what failed, for the next beat: the database itself may be what fails."""
+        """Keep the error for the next beat, because the database itself may be failing now."""
         self._error = error.partition("\n")[0]
         self._next_beat = float("-inf")
 
@@ -61,10 +62,10 @@ class Record:
         return cleaners.failed(alias, cleaner, self._error)
 
     def _write(self, change: Callable[[str, uuid.UUID], bool]) -> None:
-        """Change the row, if that can be.
+        """Change the row, if the table can be written.
 
         Raises:
-            DatabaseError: the database takes no writes at all.
+            DatabaseError: the database accepts no writes at all.
         """
         try:
             repeated(self._alias, partial(self._change, change))
@@ -79,7 +80,7 @@ class Record:
         self._next_beat = self._clock() + self._config.lease.total_seconds() / 3
 
     def _change(self, change: Callable[[str, uuid.UUID], bool]) -> None:
-        """Change the row; one that somebody has removed is written anew."""
+        """Change the row; insert it again if somebody has removed it."""
         with own_transaction(self._alias, limit=self._config.lease / 2):
             if self._id is None or not change(self._alias, self._id):
                 self._id = cleaners.register(

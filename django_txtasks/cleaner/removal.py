@@ -1,4 +1,4 @@
-"""Removal of old rows, batch by batch in the order of their time."""
+"""Removal of old rows in chunks, oldest first."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from django_txtasks.lifecycle import cleaning
 from django_txtasks.lifecycle.cleaning import Place, Removed
 
 SLOW_LOOK_SECONDS = 0.5
-"""Seconds. If a walk spends more on rows that it does not remove, or on its first look, it rests."""
+"""Seconds. A walk that spends more on rows that it keeps, or on its first look, is followed by a rest."""
 REST_SECONDS = 600.0
-"""Seconds until the next walk from the oldest rows then, or RESTS times as long as this one took."""
+"""Seconds until the next walk from the oldest rows, or RESTS times the duration of this one if that is longer."""
 RESTS = 20
 
 
 class Removal:
-    """Walks through old rows, from the oldest to the youngest, and removes those that may be removed.
+    """Walks through old rows, oldest first, and removes those that may be removed.
 
-    Each batch begins where the last one ended, and a pass goes on where the last pass had to stop. Removed rows
-    stay in the index until they are vacuumed, which a transaction that is open for hours forbids, and some rows
-    have to stay: a walk that began anew each time would pass all of them each time.
+    Each chunk begins where the last one ended, and a pass continues where the last pass stopped. Removed
+    rows stay in the index until VACUUM, which a transaction that is open for hours prevents, and some rows
+    have to stay. A walk from the start would read all of them each time.
 
-    After a whole walk the next pass begins with the oldest rows again, because rows may be committed late and
-    rows that had to stay may be removable by now. If a walk took long, the passes of the next minutes only
-    look at what has become old since.
+    After a whole walk the next pass begins with the oldest rows again, because rows may be committed late,
+    and rows that had to stay may be removable now. After a slow walk, the passes of the next minutes read
+    only rows that have become old since.
 
     Args:
-        remove: looks at a batch of rows behind a place, in a transaction of its own; None = at the oldest rows.
-        recent: returns the place behind which lie the rows that have become old since the last pass.
+        remove: removes a chunk of rows behind a place, in its own transaction; None = from the oldest rows.
+        recent: returns the place behind which rows have become old since the last pass.
         clock: monotonic seconds.
-        tell: tells of an error for which the oldest rows are left alone for a while.
+        tell: reports the error because of which the oldest rows are skipped for a while.
     """
 
     def __init__(
@@ -45,20 +45,21 @@ class Removal:
     ) -> None:
         self._remove, self._recent, self._clock, self._tell = remove, recent, clock, tell
         self._place: Place | None = None
-        self._is_whole, self._has_ended = True, False  # this walk, which began with the oldest rows
-        self._spent = 0.0  # seconds of this walk, on rows that were not removed
+        # of this walk; it is whole if it began with the oldest rows
+        self._is_whole, self._has_ended = True, False
+        self._spent = 0.0  # seconds that this walk has spent on rows that it kept
         self._rests_until = float("-inf")
 
     def begin(self) -> None:
-        """Begin a pass: with the oldest rows, if the last walk has come to its end and the rest is over."""
+        """Begin a pass. It starts with the oldest rows if the last walk has ended and the rest is over."""
         if self._has_ended and self._clock() >= self._rests_until:
             self._place, self._is_whole, self._has_ended = None, True, False
 
     def batch(self) -> tuple[Sequence[Any], bool]:
-        """Look at a batch; return the rows that were removed, and say if there may be more.
+        """Remove one chunk; return the removed rows, and True if there may be more.
 
         Raises:
-            DatabaseError: it failed, and not because looking for the oldest rows took too long.
+            DatabaseError: any failure except a timeout of the look for the oldest rows.
         """
         place, began = self._place, self._clock()
         try:

@@ -1,4 +1,4 @@
-"""Hints for tasks whose own hints seem to be lost."""
+"""Repeated hints for overdue tasks, whose first hints seem to be lost."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from django_txtasks.lifecycle.pausing import paused_queues
 Notify = Callable[[Iterable[tuple[uuid.UUID, str]]], None]
 
 MAX_RENOTIFIED_TASKS = 1000
-"""Overdue tasks renotified per queue and pass; the scan of any idle worker finds the others."""
+"""Most tasks renotified per queue and pass. An idle worker's scan finds the others."""
 MAX_SEEN_TASKS = 100_000
-"""Overdue tasks looked at per queue and pass; the next pass goes on behind them."""
+"""Most tasks read per queue and pass; the next pass continues behind them."""
 ROWS_PER_PAGE = 1000
 
 
 @dataclass(frozen=True)
 class _Place:
-    """The last task of a queue that was looked at."""
+    """The last task that was read in a queue."""
 
     priority: int
     task: Overdue
 
 
 class Renotifier:
-    """Sends hints again for tasks that have been due for two clean intervals, and that somebody can run.
+    """Sends hints again for tasks that have been due for two clean intervals, if a living worker can run them.
 
-    A task whose name or queue no living worker has gets no hint and is not written, pass after pass: it waits for
-    a deploy. A pass looks at a part of a long backlog, and the next one goes on behind it.
+    A task whose name or queue no living worker serves gets no hint and no write: it waits for a deploy. A
+    pass reads a part of a long backlog, and the next pass continues behind it.
     """
 
     def __init__(self, config: Config, alias: str, notify: Notify) -> None:
@@ -43,17 +43,17 @@ class Renotifier:
         self._places: dict[str, _Place] = {}
 
     def pages(self) -> Iterator[int]:
-        """Renotify one page after the other; yield how many tasks of each."""
+        """Renotify page by page; yield the number of tasks in each page."""
         able, paused = abilities(self._alias), paused_queues(self._alias)
         for queue in self._config.queues:
             if queue in able and queue not in paused:
                 yield from self._pages(queue, able[queue])
 
     def _pages(self, queue: str, names: set[str] | None) -> Iterator[int]:
-        """Go on in one queue, until its end or a limit.
+        """Continue in one queue, until its end or a limit.
 
         Args:
-            names: the task functions that its workers declare; None = all.
+            names: task functions that its workers declare; None = all.
         """
         looked, told = 0, 0
         place = self._places.pop(queue, None)

@@ -25,26 +25,26 @@ from django_txtasks.rules.retry import backoff
 
 COUNTED = {Arrow.RETRY: "retried", Arrow.BURY: "buried"}
 CLAIMS_PER_WORKER = 100
-"""Claims of one worker that are recovered in a row; then hints are sent, and the next lost worker has its turn."""
+"""Claims of one worker that are recovered in a row. Then hints are sent, and the next lost worker follows."""
 CLAIMS_PER_READ = 10
-"""Claims that are read at once: their arguments may be large."""
+"""Claims that are read together; few, because their arguments may be large."""
 TURN_SECONDS = 0.25
-"""Seconds of recovery until the cleaner looks at the workers again."""
+"""Longest time on recovery before the cleaner checks the workers again."""
 
 
 class Rescue:
-    """Recovers the claims of lost workers: each is pending again, or dead.
+    """Recovers the claims of lost workers: each task becomes pending again, or dead.
 
-    It keeps no claims from one call to the next: after a failover that lost commits, a worker that was lost may be
-    alive.
+    It remembers no claims between calls: after a failover that lost commits, a lost worker may be alive
+    again.
 
     Args:
-        notify: sends hints for (id, queue) pairs; None = nobody would hear them.
-        emit: emits an event, with its facts.
+        notify: sends hints for (id, queue) pairs; None = hints are off.
+        emit: emits an event with its facts.
         clock: monotonic seconds.
 
     Attributes:
-        is_unfinished: the last call has left claims that it did not try.
+        is_unfinished: True if the last call ran out of time before it had tried all claims.
     """
 
     def __init__(
@@ -59,13 +59,13 @@ class Rescue:
         self._config, self._alias, self._notify, self._emit = config, alias, notify, emit
         self._clock = clock
         self.is_unfinished = False
-        self._last = uuid.UUID(int=0)  # the worker that had its turn last
-        self._tried: set[uuid.UUID] = set()  # what could not be moved, until all others were tried
-        self._empty: set[uuid.UUID] = set()  # workers that hold nothing
-        self._skipped: set[uuid.UUID] = set()  # reported already
+        self._last = uuid.UUID(int=0)  # the worker that was served last
+        self._tried: set[uuid.UUID] = set()  # claims that failed; tried again after all others
+        self._empty: set[uuid.UUID] = set()  # workers without claims
+        self._skipped: set[uuid.UUID] = set()  # claims that were reported
 
     def recover_lost(self) -> Counter[str]:
-        """Recover claims of lost workers for a moment; the next call goes on with the next worker."""
+        """Recover claims of lost workers for a moment; the next call continues with the next worker."""
         counts: Counter[str] = Counter()
         lost = [one for one in cleaning.lost_workers(self._alias) if one.id not in self._empty]
         lost.sort(key=lambda one: (one.id <= self._last, one.id))
@@ -76,7 +76,7 @@ class Rescue:
                 break
             self._last = worker.id
             ids = self._held_by(worker, CLAIMS_PER_WORKER + len(self._tried))
-            if not ids:  # and there will be no more: a lost worker cannot claim
+            if not ids:  # final, because a lost worker cannot claim
                 self._empty.add(worker.id)
             ids = [one for one in ids if one not in self._tried][:CLAIMS_PER_WORKER]
             is_over = self._recover_all(worker, ids, counts, end)
@@ -87,8 +87,8 @@ class Rescue:
         return counts
 
     def recover_without_row(self) -> Iterator[Counter[str]]:
-        """Recover all claims whose worker has no row, batch by batch."""
-        self._empty.clear()  # a pass begins: all lost workers are looked at again
+        """Recover all claims whose worker has no row, chunk by chunk."""
+        self._empty.clear()  # a pass begins: look at all lost workers again
         with self._reading():
             holders = cleaning.holders_without_row(self._alias)
         for holder in holders:
@@ -99,7 +99,7 @@ class Rescue:
                 yield counts
 
     def skip(self, task_id: uuid.UUID, error: Exception) -> None:
-        """Tell, once, of a row that cannot be moved; it is tried again all the same."""
+        """Report a row that cannot be moved, once. It is still tried again."""
         if task_id not in self._skipped:
             self._skipped.add(task_id)
             self._emit(signals.row_skipped, task_id=task_id, error=message_of(error))
@@ -118,12 +118,12 @@ class Rescue:
         counts: Counter[str],
         end: float = float("inf"),
     ) -> bool:
-        """Take each claim's own arrow; send hints for what may run again, and for what followed.
+        """Recover each claim; send hints for tasks that may run again and for follow-ups.
 
-        One that cannot be moved does not stop the others.
+        A claim that fails does not stop the others.
 
         Returns:
-            False = some may be left: it was ``end``, by the clock. One was tried in any case.
+            False if claims may be left because ``end`` was reached. At least one claim was tried.
         """
         to_notify: list[tuple[uuid.UUID, str]] = []
         beside = ""
@@ -146,16 +146,16 @@ class Rescue:
         return True
 
     def _recover(self, orphan: Orphan, counts: Counter[str]) -> list[tuple[uuid.UUID, str]]:
-        """Return what to send hints for."""
+        """Recover one claim; return the tasks that need hints."""
         task_id = orphan.attempt.task_id
         self._tried.add(task_id)
         try:
             recovered = repeated(self._alias, partial(self._take_arrow, orphan))
         except ClaimLost:
-            return []  # it ended by itself, or another cleaner was faster
+            return []  # the attempt has ended, or another cleaner was faster
         except InterfaceError:
             raise
-        except Exception as error:  # a row changed by hand: it must not stop the others
+        except Exception as error:  # a row changed by hand must not stop the others
             if isinstance(error, DatabaseError) and not workers.can_write(self._alias, error):
                 raise
             self.skip(task_id, error)

@@ -1,4 +1,4 @@
-"""A suspicion against one worker: by which first signal, and since when the second one has been there, too."""
+"""A suspicion against one worker: its first signal, and the time since which the second one has been there."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import enum
 from dataclasses import dataclass
 
 LOOKS = (0.01, 0.02, 0.05, 0.1)
-"""Seconds between looks at a suspect; the last one is repeated until its lease is over."""
+"""Seconds between looks at a suspect; the last value repeats until its lease is over."""
 GRACE_SECONDS = 0.5
-"""Seconds that a worker has to beat after the second signal: both of its links may just have been cut."""
+"""Seconds in which a worker may still beat after the second signal, because both links may just have been cut."""
 GRACE_AT_HOME_SECONDS = 0.1
-"""Seconds, instead, if its process was seen to have ended."""
+"""The same if the worker's process has ended."""
 GAP_SECONDS = 2.0
-"""Seconds, or two beats: after a longer time between two looks the second signal is waited for anew."""
+"""Seconds. After a longer gap between looks (or two beats, if longer) the second signal must be seen anew."""
 
 
 class FirstSignal(enum.Enum):
-    """What says first that a worker is gone, as it stands in the log."""
+    """The first sign that a worker is gone, as the log says it."""
 
     PROCESS = "its process has ended"
     WILL = "its connection to RabbitMQ and its database session are gone"
@@ -28,12 +28,12 @@ class Suspicion:
     """A suspect at one beat. Times are those of the detector's clock.
 
     Attributes:
-        signal: the first one.
-        grace: seconds from the second signal to the verdict.
-        since: of the first look.
-        looked_at: of the last one.
-        gone: since when the second signal has been there, too.
-        waits: it is proven, and its worker has its lease all the same, because of what it holds.
+        signal: the first signal.
+        grace: seconds from the second signal to the decision.
+        since: time of the first look.
+        looked_at: time of the last look.
+        gone: time since which the second signal has been there; None = it is not.
+        waits: True if the suspicion is proven but the worker keeps its lease because of its claims.
     """
 
     beat: int
@@ -46,9 +46,9 @@ class Suspicion:
     waits: bool = False
 
     def pause(self, now: float) -> float:
-        """Return the seconds until the next look that it needs; silence needs none but the usual ones.
+        """Return the seconds until the next look. Silence needs only the usual looks.
 
-        A silence that is proven may have to wait, as others are silent, too.
+        A proven silence may also have to wait, because other workers are silent, too.
         """
         if self.waits:
             return float("inf")
@@ -59,7 +59,7 @@ class Suspicion:
         return LOOKS[min(self.looks, len(LOOKS) - 1)]
 
     def look(self, now: float, *, has_second_signal: bool) -> None:
-        """Note whether the second signal is there now."""
+        """Note if the second signal is there now."""
         self.looked_at = now
         self.looks += 1
         if not has_second_signal:
@@ -68,5 +68,5 @@ class Suspicion:
             self.gone = now
 
     def is_proven(self, now: float) -> bool:
-        """Say whether the second signal has been there for long enough."""
+        """Return True if the second signal has been there for the whole grace."""
         return self.gone is not None and now - self.gone >= self.grace

@@ -1,4 +1,4 @@
-"""Ticks of schedules: a cleaner sleeps until a few seconds before the next one, and writes its task."""
+"""Ticks of schedules: a cleaner sleeps until a few seconds before the next tick, and writes its task."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ from django_txtasks.schedules.ticks import AHEAD, Scope, Written
 from django_txtasks.wording import time_text
 
 LOOK_SECONDS = 1.0
-"""Seconds after which a cleaner looks for schedules that somebody has just added."""
+"""Seconds between looks for schedules that were added in the meantime."""
 SOON_SECONDS = 0.2
-"""Seconds until it tries again what another one's transaction has forbidden."""
+"""Seconds until the next try after a conflict with another transaction."""
 LOCKED_SECONDS = 0.05
-"""Seconds until it looks again for what is due and another cleaner has locked."""
+"""Seconds until the next look at due schedules that another cleaner has locked."""
 SKIP_SECONDS = 30.0
-"""Seconds until it tries again what this code cannot write, or what the database did not take."""
+"""Seconds until the next try of a schedule that this code cannot write, or after a database error."""
 TOLD_AGAIN_SECONDS = 3600.0
 MOST_TOLD = 10
 
 
 class Ticker:
-    """Writes ticks of all schedules whose functions and queues this process knows, beside any number of others.
+    """Writes ticks of all schedules whose functions and queues this process knows. Several may run at once.
 
     Args:
-        notify: sends hints for (id, queue) pairs; None = nobody would hear them.
-        emit: emits an event, with its facts.
+        notify: sends hints for (id, queue) pairs; None = hints are off.
+        emit: emits an event with its facts.
         clock: monotonic seconds.
 
     Attributes:
-        error: why it could not write any; empty = it could.
+        error: why the last look could write nothing; empty = it succeeded.
     """
 
     def __init__(
@@ -59,21 +59,21 @@ class Ticker:
         self._config, self._alias, self._notify = config, alias, notify
         self._emit, self._clock = emit, clock
         self._next_look = float("-inf")
-        self._skipped: dict[str, float] = {}  # names of schedules, until when
-        self._told: dict[str, float] = {}  # texts, until when
+        self._skipped: dict[str, float] = {}  # names of schedules, and until when each is skipped
+        self._told: dict[str, float] = {}  # logged texts, and until when not to repeat each
         self._may_bring = config.syncs_schedules
         self._clock_steps = ClockSteps()
         self.error = ""
 
     def pause(self) -> float:
-        """Return the seconds until it looks again."""
+        """Return the seconds until the next look."""
         return max(0.0, self._next_look - self._clock())
 
     def write(self, end: float) -> Counter[str]:
-        """Write what is due, if it is time to look, until ``end``; return how many tasks.
+        """Write the due ticks until ``end``, if a look is due; return the number of tasks.
 
         Raises:
-            DatabaseError: the database takes no writes at all.
+            DatabaseError: the database accepts no writes at all.
         """
         counts: Counter[str] = Counter()
         if self._clock() < self._next_look:
@@ -95,7 +95,7 @@ class Ticker:
         return counts
 
     def _write(self, end: float) -> int:
-        """Write batches while there is more; set when to look again."""
+        """Write chunks while there are more; set the time of the next look."""
         self._bring_new()
         count, is_full = 0, True
         while is_full:
@@ -112,13 +112,13 @@ class Ticker:
             self._tell(written)
             count += len(written.tasks)
             is_full = written.moved > 0 and self._clock() < end
-            # the task before it waits still: at the instant it is written, or has passed
+            # the previous task still waits: look again at the tick, or soon if the tick has passed
             soon = min(LOOK_SECONDS, wait) if wait > 0 else LOCKED_SECONDS
             self._look_in(0.0 if written.moved else soon)
         return count
 
     def _look(self, scope: Scope) -> float | None:
-        """Return the seconds until the next tick, and tell of a step of the database's clock."""
+        """Return the seconds until the next tick; report a step of the database's clock."""
         sent = self._clock_steps.sent()
         wait, now = schedules.next_tick(self._alias, scope)
         step = self._clock_steps.seen(now, sent)
@@ -139,7 +139,7 @@ class Ticker:
         )
 
     def _bring_new(self) -> None:
-        """Add the schedules of this code that are not in the database, once, when the cleaner starts."""
+        """Add the schedules of this code that the database lacks, once, when the cleaner starts."""
         if self._may_bring:
             done = scheduling.bring(self._alias, only_new=True)
             self._may_bring = False
@@ -168,7 +168,7 @@ class Ticker:
             self._emit(event, schedule=name, **({"error": error} if error else {}))
 
     def _is_new(self, text: str) -> bool:
-        """Say whether this was not told in the last hour: it would be told at each tick."""
+        """Return True if the text was not logged in the last hour; otherwise each tick would log it."""
         now = self._clock()
         is_new = self._told.get(text, float("-inf")) < now
         if is_new:
@@ -181,7 +181,7 @@ class Ticker:
     # -- steps of a pass -------------------------------------------------------------------------------
 
     def tell_of_unready(self) -> Iterator[Counter[str]]:
-        """Tell once of each task of a day that was to be done by its hour, and is not."""
+        """Report each daily task that was not done by its hour, once."""
         rows = Schedule.objects.using(self._alias).filter(enabled=True).exclude(ready_by="")
         for status in status_of_rows(self._alias, rows.annotate(now=DatabaseNow())):
             row, tick = status.row, status.unready
@@ -201,7 +201,7 @@ class Ticker:
         yield Counter()
 
     def tell_of_differences(self) -> Iterator[Counter[str]]:
-        """Tell once that the schedules of this code were not brought into the database."""
+        """Report once that the database's schedules differ from this code's."""
         declared = scheduling.declared(self._alias)
         if declared:
             found = differences(Schedule.objects.using(self._alias).all(), declared)

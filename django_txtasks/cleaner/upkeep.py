@@ -1,4 +1,4 @@
-"""The steps of a cleaner's pass: renotify, expire, prune, report what takes long."""
+"""The steps of a cleaner's pass: renotify, expire, prune, report long claims."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ from django_txtasks.steps import rows as steps
 KEEP_LOST_WORKERS = timedelta(days=1)
 KEEP_UNUSED_LANES = timedelta(days=7)
 LOOKS_AT_STEPS = 20
-"""Looks of a pass at tasks that have steps and are all still there: 10,000 tasks."""
+"""Looks of one pass at tasks with steps that all still exist: 10,000 tasks."""
 KEEP_BATCHES = timedelta(days=3)
-"""How long ended batches are kept where finished tasks are for less.
+"""Shortest time for which ended batches are kept, even if finished tasks are kept for less.
 
-A schedule asks for the batches of a tick until two days after the tick, because its ``ready_by`` may come almost a
+A schedule reads the batches of a tick for up to two days after the tick: its ``ready_by`` may come almost a
 day after the tick, and counts until the same hour of the next day.
 """
 
 Emit = Callable[..., None]
 Count = Callable[[Iterable[Any]], Counter[str]]
-"""Counts removed rows by what became of them."""
+"""Counts removed rows by the kind of removal."""
 
 
 class Upkeep:
     """The steps of a pass. Each is a generator that yields its counts after each bounded piece of work.
 
     Args:
-        notify: sends hints for (id, queue) pairs; None = nobody would hear them.
+        notify: sends hints for (id, queue) pairs; None = hints are off.
         emit: logs an event with its facts.
         skip: called with the facts of a row that cannot be moved.
         clock: monotonic seconds.
@@ -67,10 +67,9 @@ class Upkeep:
             prune, lately = partial(self._prune, what), partial(self._lately, what.age)
             self._removals.append(self._removal("pruned", _pruned, prune, lately))
         self._running_long: set[tuple[uuid.UUID, int]] = set()
-        self._last_with_steps = steps.FIRST_TASK  # looked at so far
-        self._undeclared: dict[
-            tuple[str, str], int
-        ] = {}  # by queue and name: the passes in a row that have seen it
+        self._last_with_steps = steps.FIRST_TASK  # the last task whose steps were read
+        # by queue and name: the passes in a row that have seen it
+        self._undeclared: dict[tuple[str, str], int] = {}
 
     def renotify(self) -> Iterator[Counter[str]]:
         """Send hints again for tasks that have been due for two intervals."""
@@ -79,9 +78,9 @@ class Upkeep:
                 yield Counter(renotified=count)
 
     def remove(self) -> Iterator[Counter[str]]:
-        """Cancel tasks that may not start any more, and delete finished ones that were kept long enough.
+        """Cancel expired tasks, and delete finished tasks that were kept long enough.
 
-        In turns, so that neither waits for the other, while there is more, for an interval at most.
+        The removals take turns, so that none waits for another, for an interval at most.
         """
         end = self._clock() + self._config.clean_interval.total_seconds()
         for _, removal in self._removals:
@@ -97,7 +96,7 @@ class Upkeep:
             busy = left
 
     def forget(self) -> Iterator[Counter[str]]:
-        """Delete rows of lost workers, of cleaners that are gone, and of unused lanes."""
+        """Delete rows of lost workers, ended cleaners and unused lanes."""
         with self._transaction():
             cleaning.forget_lost_workers(self._alias, KEEP_LOST_WORKERS)
         kept = self._config.longest_kept
@@ -112,7 +111,7 @@ class Upkeep:
         yield Counter()
 
     def forget_keys(self) -> Iterator[Counter[str]]:
-        """Delete keys of ``once`` whose time is over, for an interval at most."""
+        """Delete expired keys of ``once``, for an interval at most."""
         end, count = (
             self._clock() + self._config.clean_interval.total_seconds(),
             once.KEYS_PER_BATCH,
@@ -123,9 +122,11 @@ class Upkeep:
             yield Counter()
 
     def forget_steps(self) -> Iterator[Counter[str]]:
-        """Delete steps and waits of tasks that are gone; the next pass goes on behind those that this one saw.
+        """Delete steps and waits of tasks that no longer exist; the next pass continues behind those that this
+        one read.
 
-        ``remove`` has deleted those of finished tasks that were kept. These are of tasks that were not.
+        ``remove`` has deleted the steps of finished tasks that were kept. These belong to tasks that were
+        not kept.
         """
         end, looks = self._clock() + self._config.clean_interval.total_seconds(), LOOKS_AT_STEPS
         while looks and self._clock() <= end:
@@ -135,7 +136,7 @@ class Upkeep:
             yield Counter()
 
     def end_batches(self) -> Iterator[Counter[str]]:
-        """End batches whose last member was ended by somebody who has not looked, and forget those of long ago."""
+        """End batches whose last member ended without a look at the batch; delete batches that ended long ago."""
         after: uuid.UUID | None = batches.FIRST_ID
         while after is not None:
             with self._transaction():
@@ -158,12 +159,12 @@ class Upkeep:
             is_locked = took_too_long(error) or is_repeatable(error)
             if not is_locked or connections[self._alias].vendor == "sqlite":
                 raise
-            return  # somebody has locked it: the next pass looks again, and the others are not kept waiting
+            return  # a session has locked it: skip it until the next pass, so that the others do not wait
         if follow_ups and self._notify is not None:
             self._notify(follow_ups)
 
     def tell_of_long_claims(self) -> Iterator[Counter[str]]:
-        """Tell once of each claim without a time limit that a living worker has held for too long."""
+        """Report each claim without a time limit that a living worker has held for too long, once."""
         with self._transaction():
             found = cleaning.long_claimed(self._alias, self._config.long_running_after)
         for attempt, where in found:
@@ -173,7 +174,7 @@ class Upkeep:
         yield Counter()
 
     def tell_of_undeclared_names(self) -> Iterator[Counter[str]]:
-        """Tell once of names that no worker of their queue declares: in the second pass, as it may be a deploy."""
+        """Report names that no worker of their queue declares: in the second pass, because it may be a deploy."""
         found = names.undeclared(self._alias, self._config.queues)
         seen = [(queue, name) for queue, counts in found.items() for name in counts]
         self._undeclared = {one: self._undeclared.get(one, 0) + 1 for one in seen}
@@ -213,7 +214,7 @@ class Upkeep:
             return cleaning.prune(self._alias, what, since=since)
 
     def _lately(self, age: timedelta = timedelta(0)) -> Place:
-        """Return the place behind which lie the rows that have come of age since the last two passes."""
+        """Return the place behind which rows have come of age during the last two passes."""
         return cleaning.place_of_age(self._alias, age + 2 * self._config.clean_interval)
 
     def _transaction(self) -> Any:
