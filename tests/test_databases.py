@@ -228,9 +228,9 @@ def test_a_pass_over_both_says_of_which_it_tells():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ([], "One process serves one database, and these are 'default', 'second'"),
-        (["--probe-port=8099"], "these would be 2. Start one command for each"),
-        (["--liveness-file=alive"], "these would be 2. Start one command for each"),
+        ([], "One process serves one database, but these are 'default', 'second'"),
+        (["--probe-port=8099"], "this command would start 2. Start one command for each"),
+        (["--liveness-file=alive"], "this command would start 2. Start one command for each"),
     ],
 )
 def test_what_one_process_cannot_do_for_two_databases(options, message):

@@ -176,7 +176,7 @@ def test_the_command_pauses_and_resumes():
 
 def test_the_command_names_older_workers(crew):
     Worker.objects.update(protocol=1)
-    assert "Workers of an older release take tasks of lanes" in command("pause", "api")
+    assert "Workers of an older release ignore the limits of lanes" in command("pause", "api")
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,7 @@ def test_without_the_database_the_exit_code_is_2(processes):
     away = re.sub(r":\d+/", ":1/", url)
     asking = processes.start("txtasks_status", env={"TXTASKS_DATABASE_URL": away})
     assert asking.wait(60) == 2
-    assert "cannot be asked" in processes.log_of(asking)
+    assert "cannot be queried" in processes.log_of(asking)
 
 
 @pytest.mark.once
@@ -223,7 +223,7 @@ import logging, sys
 named = logging.getLogger("shop")
 named.addHandler(logging.StreamHandler())
 named.addHandler(logging.FileHandler(sys.argv[1]))
-from django_txtasks import logs
+from django_txtasks.signals import logs
 logs.write_json()
 named.warning("once")
 """
@@ -315,7 +315,7 @@ def test_a_port_that_is_taken_is_said_at_once(rows):
 
 
 def test_signs_of_life_are_of_one_process(rows):
-    with pytest.raises(CommandError, match="these would be 2"):
+    with pytest.raises(CommandError, match="this command would start 2"):
         call_command("runworkers", processes=2, probe_port=1)
 
 

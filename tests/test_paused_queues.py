@@ -273,7 +273,7 @@ def test_the_command_tells_of_workers_that_will_not_obey(capsys):
     register("mail")
     Worker.objects.update(protocol=0)
     call_command("txtasks_queue", "pause", "mail")
-    assert "Workers of an older release go on" in capsys.readouterr().err
+    assert "Workers of an older release ignore the pause" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

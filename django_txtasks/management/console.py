@@ -1,4 +1,4 @@
-"""Helpers of commands: a readable log, signals that stop them, and a database that has to be there."""
+"""Helpers of the commands: log output, stop signals, exit, and checks of the database."""
 
 from __future__ import annotations
 
@@ -27,37 +27,38 @@ from django_txtasks.signals import logs
 from django_txtasks.signals.tracebacks import printable
 
 CHECKS = ["txtasks"]
-"""What a long-running command checks as it starts. Of the project's other checks some ask the database, and take
-a lock that somebody holds for a missing feature (Django 6.1 on SQLite: fields.E180); they belong to ``check``."""
+"""The checks that a long-running command makes at its start. The project's other checks are left to ``check``:
+some query the database, and take a lock that another process may hold (Django 6.1 on SQLite: fields.E180).
+"""
 CONNECT_TIMEOUT_SECONDS = 5.0
-"""Seconds for a look at databases; a server whose packets are dropped answers after minutes, if at all."""
+"""Longest time for a look at the databases. If packets are dropped, a server answers after minutes or never."""
 LAST_WORDS_SECONDS = 3.0
-"""Seconds that log handlers and unsent hints have when a process ends without waiting for its threads."""
+"""Longest time for log handlers and unsent hints when a process ends without waiting for its threads."""
 UNREACHABLE = 2
-"""Exit code of a command whose database cannot be asked."""
+"""Exit code of a command that cannot query its database."""
 LEVELS = {0: logging.WARNING, 1: logging.INFO}
 
 
 class PrintingCommand(BaseCommand):
-    """A command that prints text which others may have written."""
+    """A command that prints text from the database."""
 
     def show(self, *lines: str) -> None:
-        """Print lines, with their control characters escaped."""
+        """Print lines with their control characters escaped."""
         for line in lines:
             self.stdout.write(printable(line))
 
     def warn(self, line: str) -> None:
-        """Print a line to stderr, with its control characters escaped."""
+        """Print a line to stderr with its control characters escaped."""
         self.stderr.write(printable(line))
 
 
 def in_one_line(error: BaseException) -> str:
-    """Return a database's error as one line for a terminal."""
+    """Return a database error as one line for a terminal."""
     return printable(" ".join(text_of(error).split()))
 
 
 class DatabaseCommand(PrintingCommand):
-    """A command that asks one database, says what it has found, and ends."""
+    """A command that queries one database, prints the result and ends."""
 
     requires_system_checks = CHECKS
     of_database = "Whose tasks"
@@ -75,16 +76,16 @@ class DatabaseCommand(PrintingCommand):
             refuse_without_tables(alias)
             self.run(alias, options)
         except (DatabaseError, InterfaceError) as error:
-            text = f"Database {alias!r} cannot be asked, or not written: {in_one_line(error)}"
+            text = f"Database {alias!r} cannot be queried or written: {in_one_line(error)}"
             raise CommandError(text, returncode=UNREACHABLE) from None
 
     def run(self, alias: str, options: dict[str, Any]) -> None:
-        """Do what the command is for."""
+        """Do the command's work."""
         raise NotImplementedError
 
 
 def user_of_process() -> str:
-    """Return who runs this process, if the system knows a name."""
+    """Return the name of the user who runs this process; empty if unknown."""
     try:
         return getpass.getuser()
     except (OSError, KeyError, ImportError):
@@ -112,10 +113,10 @@ def log_json_option(parser: ArgumentParser) -> None:
 
 
 def show_log(verbosity: int, *, as_json: bool = False) -> None:
-    """Write the package's events to stderr, unless the project's LOGGING does something with them.
+    """Write the package's events to stderr, unless the project's LOGGING handles them.
 
     Args:
-        as_json: every line of the process is JSON, whoever writes it.
+        as_json: write every log line of the process as JSON.
     """
     logger = logging.getLogger("django_txtasks")
     if as_json:
@@ -130,10 +131,10 @@ def show_log(verbosity: int, *, as_json: bool = False) -> None:
 
 
 def served(databases: Sequence[str] | str | None) -> list[str]:
-    """Return the aliases that a command was told, each once.
+    """Return the aliases of ``--database``, each once.
 
-    They are looked at in a thread each, with connections of its own, and not for long: one that is away, or does
-    not answer, is waited for later, and keeps no other waiting.
+    Each database is checked in a thread of its own, with its own connections, for a few seconds only. A database
+    that does not answer is waited for later, and delays no other.
 
     Raises:
         CommandError: one of them cannot hold tasks.
@@ -146,9 +147,9 @@ def served(databases: Sequence[str] | str | None) -> list[str]:
     def look(alias: str) -> None:
         try:
             if alias in connections:
-                sessions.leave_pool(alias)  # which no copy of this process could use
+                sessions.leave_pool(alias)  # a forked child could not use the pool
             problems.extend(checks.refusals(alias))
-        except Exception as error:  # such as a driver that is not installed
+        except Exception as error:  # for example a driver that is not installed
             errors.append(error)
         finally:
             connections.close_all()
@@ -172,7 +173,7 @@ def served(databases: Sequence[str] | str | None) -> list[str]:
 
 
 def refuse_without_tables(alias: str) -> None:
-    """Raise CommandError if the database can be reached and cannot hold tasks."""
+    """Raise CommandError if the database answers but cannot hold tasks."""
     if alias in connections:
         sessions.wait_for_any_backend(alias)
     _refuse(checks.refusals(alias))
@@ -185,7 +186,7 @@ def _refuse(problems: Sequence[CheckMessage]) -> None:
 
 @contextmanager
 def stop_signals(request: Callable[..., None]) -> Iterator[None]:
-    """Call ``request`` on SIGTERM and SIGINT; outside the main thread, where Python allows none, do nothing."""
+    """Call ``request`` on SIGTERM and SIGINT. Outside the main thread, Python allows no handlers: do nothing."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -199,12 +200,12 @@ def stop_signals(request: Callable[..., None]) -> Iterator[None]:
 
 @contextmanager
 def events_in_background(*, own_process: bool, by_one_thread: bool = True) -> Iterator[None]:
-    """Write the log and call receivers of signals in a thread inside the block.
+    """Write the log and call receivers of signals in a background thread inside the block.
 
-    If one of them hangs at the end, the process ends all the same: Python itself would wait for its lock.
+    If that thread hangs at the end, the process ends all the same; Python alone would wait for its lock.
 
     Args:
-        own_process: there is no caller to return to.
+        own_process: True if there is no caller to return to.
         by_one_thread: as for ``signals.in_background``.
     """
     events, code = None, 1
@@ -221,10 +222,10 @@ def events_in_background(*, own_process: bool, by_one_thread: bool = True) -> It
 
 
 def end_process(code: int, *, seconds: float | None = None) -> NoReturn:
-    """End at once, whatever other threads do, after the log and unsent hints had their time.
+    """End the process without waiting for other threads, after the log and unsent hints had their time.
 
     Args:
-        seconds: for all of that (FLUSH_SECONDS and LAST_WORDS).
+        seconds: longest time for that (FLUSH_SECONDS + LAST_WORDS_SECONDS).
     """
     thread = threading.Thread(target=_last_words, name="txtasks-last-words", daemon=True)
     thread.start()
@@ -233,8 +234,8 @@ def end_process(code: int, *, seconds: float | None = None) -> NoReturn:
 
 
 def _last_words() -> None:
-    with contextlib.suppress(AttributeError, OSError, ValueError):  # there is none, or it is closed
-        sys.stdout.flush()  # what tasks have printed
+    with contextlib.suppress(AttributeError, OSError, ValueError):  # stdout is missing or closed
+        sys.stdout.flush()  # output of tasks
     signals.flush()
     hints.flush()
     logging.shutdown()

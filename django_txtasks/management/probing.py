@@ -1,4 +1,4 @@
-"""The options of commands that tell whoever runs them that they are alive."""
+"""Options of commands for liveness files and HTTP probes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django.core.management.base import CommandError
 from django_txtasks.worker.process.probes import Liveness, LivenessOfAll, Probes
 
 MAX_DIGITS = 10
-"""Digits of an option. Python refuses to read a number of more than 4,300 digits."""
+"""Digits of an option. Python refuses to parse a number of more than 4,300 digits."""
 P = TypeVar("P", Liveness, LivenessOfAll)
 
 
@@ -31,7 +31,7 @@ def probe_options(parser: ArgumentParser) -> None:
 
 
 def liveness_at(file: str | None, make: Callable[[], P]) -> P:
-    """Return signs of life that ``make`` makes. CommandError if the file cannot be written."""
+    """Return the Liveness that ``make`` makes. Raise CommandError if its file cannot be written."""
     try:
         return make()
     except OSError as error:
@@ -39,10 +39,10 @@ def liveness_at(file: str | None, make: Callable[[], P]) -> P:
 
 
 def probes_at(port: int | None, address: str, liveness: Liveness | LivenessOfAll) -> Probes | None:
-    """Answer at this port, if there is one. CommandError if port or address cannot be used."""
+    """Start to answer probes, if there is a port. Raise CommandError if port or address cannot be used."""
     if not port:
         if address:
-            raise CommandError(f"--probe-address {address} needs --probe-port, too.")
+            raise CommandError(f"--probe-address {address} also needs --probe-port.")
         return None
     try:
         return Probes(liveness, port, address)
@@ -52,7 +52,7 @@ def probes_at(port: int | None, address: str, liveness: Liveness | LivenessOfAll
 
 
 def positive(text: str) -> int:
-    """Read an option that is a number from 1 on."""
+    """Parse an option that must be a whole number of at least 1."""
     if not text.isdecimal() or len(text) > MAX_DIGITS or int(text) < 1:
-        raise ArgumentTypeError(f"{text!r} is not a number from 1 on")
+        raise ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return int(text)

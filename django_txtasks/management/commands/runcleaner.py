@@ -39,23 +39,24 @@ from django_txtasks.worker.process.probes import Liveness, LivenessOfAll
 from django_txtasks.worker.process.shutdown import Shutdown
 
 STOP_TIMEOUT_SECONDS = 10.0
-"""Seconds that a pass has for its end when the command is told to stop."""
+"""Longest time for a pass to end after the command was told to stop."""
 DEAF_SECONDS = 1.0
-"""Seconds that a signal may go unseen: Python's handlers run in the main thread, and one that comes as that thread
-begins to wait, or to another thread, does not wake it."""
+"""Longest time until a signal is noticed. Python's handlers run in the main thread, and a signal does not wake
+it if it arrives as that thread begins to wait, or in another thread.
+"""
 
 
 class Command(BaseCommand):
-    """Exit code 0, also when there was something to clean; 1 if it could not start, or --once met an error."""
+    """Exit codes: 0 ended, whatever was cleaned; 1 it could not start, or ``--once`` met an error."""
 
     requires_system_checks = CHECKS
-    _called_from_command_line: bool  # set by Django
-    help = "Recovers the tasks of crashed workers, renotifies overlooked ones, prunes old ones. Run one or more."
+    _called_from_command_line: bool  # Django sets it
+    help = "Recovers the tasks of crashed workers, repeats lost hints, deletes old tasks. Run one or more."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         _options(parser)
         probe_options(parser)
-        database_option(parser, "Look after the tasks")
+        database_option(parser, "Clean the tasks")
         log_json_option(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -85,7 +86,7 @@ class Command(BaseCommand):
                 probes.close()
 
     def _once(self, config: Config, aliases: list[str], *, dry: bool) -> None:
-        """Clean one database after the other, also if one of them is away."""
+        """Clean one database after the other; continue if one cannot be reached."""
         failed = []
         for alias in aliases:
             sessions.wait_for_any_backend(alias)
@@ -100,9 +101,9 @@ class Command(BaseCommand):
     def _run(
         self, config: Config, livenesses: dict[str, Liveness], together: LivenessOfAll
     ) -> None:
-        """Clean each database in a thread of its own: one that is down or slow keeps none waiting.
+        """Clean each database in a thread of its own, so that a slow or missing one delays no other.
 
-        A thread that breaks takes the others along: whoever runs this process starts all of them again.
+        An error in one thread ends the process, because whoever supervises it restarts all of it.
         """
         over, wake_events = WakeEvent(), {alias: WakeEvent() for alias in livenesses}
         broken: list[BaseException] = []
@@ -133,7 +134,7 @@ class Command(BaseCommand):
                 over.wait(DEAF_SECONDS)
             stop.request()
             end = time.monotonic() + STOP_TIMEOUT_SECONDS
-            for thread in threads:  # one whose database does not answer is left behind
+            for thread in threads:  # a thread whose database does not answer is left behind
                 thread.join(max(0.0, end - time.monotonic()))
         if broken:
             raise broken[0]
@@ -141,10 +142,10 @@ class Command(BaseCommand):
     def _clean(
         self, config: Config, alias: str, wake_event: WakeEvent, stop: Shutdown, liveness: Liveness
     ) -> None:
-        """Clean until told to stop; a last will wakes it."""
+        """Clean until told to stop. A last will wakes the cleaner."""
         wills = None
         if config.broker_url is not None:
-            from django_txtasks.broker.will import LastWillConsumer  # it imports pika
+            from django_txtasks.broker.will import LastWillConsumer  # imports pika
 
             wills = LastWillConsumer(config, alias, wake_event.wake)
             wills.start()
@@ -171,13 +172,13 @@ class Command(BaseCommand):
             wills.stop()
 
     def _tell(self, alias: str, counts: Counter[str]) -> None:
-        """Log what a turn has done, or print it for whoever reads JSON."""
+        """Log the counts of a turn; print them with ``--json``."""
         if not any(counts.values()):
             return
         if self.as_json:
             self._report(alias, counts)
         else:
-            # a schedule of every second would write a line each second, and its task has lines of its own
+            # a schedule of every second would log a line each second, and its tasks log their own
             level = logging.DEBUG if set(+counts) == {"scheduled"} else None
             signals.cleaned.emit(
                 level=level, database=alias, done=_text(+counts), counts=dict(counts)
@@ -197,13 +198,13 @@ def _text(counts: Counter[str]) -> str:
 
 
 def _liveness(config: Config) -> Liveness:
-    """Return the signs of life of one database's cleaner: it is ready if it has finished a pass lately."""
+    """Return the liveness of one database's cleaner, which is ready if a pass has ended lately."""
     patience = cleaners.MAX_SILENT_INTERVALS * config.clean_interval + config.lease
     return Liveness(patience, unready="no pass has ended for three intervals; the log says why")
 
 
 def _notify(config: Config, alias: str, *, dry: bool = False) -> Notify | None:
-    """Return what sends hints; None = nobody would hear them."""
+    """Return the function that sends hints; None if hints are off."""
     if not hints.can_notify(config, connections[alias].vendor):
         return None
     return lambda tasks: None if dry else notify_now(config, alias, tasks)
@@ -219,7 +220,7 @@ def _config(interval: float | None) -> Config:
 
 
 def _once(cleaner: Cleaner, *, dry: bool) -> Counter[str]:
-    """Make one pass; if some worker looks silent, watch it for a lease first."""
+    """Make one pass. If a worker looks silent, watch it for a lease first."""
     list(cleaner.workers.lost())
     if cleaning.seems_silent(cleaner.alias):
         lease = max(worker.lease for worker in cleaning.living_workers(cleaner.alias))
@@ -241,7 +242,7 @@ def _options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--once",
         action="store_true",
-        help="Clean once and end; takes a lease if a worker looks silent.",
+        help="Clean once and end; this takes as long as a lease if a worker looks silent.",
     )
     parser.add_argument(
         "--interval",
@@ -250,8 +251,8 @@ def _options(parser: ArgumentParser) -> None:
         help="Seconds between two passes (clean_interval).",
     )
     parser.add_argument(
-        "--dry-run", action="store_true", help="Say what --once would do, and change nothing."
+        "--dry-run", action="store_true", help="Print the result of --once without changes."
     )
     parser.add_argument(
-        "--json", action="store_true", help="Print the counts as JSON, a line each."
+        "--json", action="store_true", help="Print the counts as JSON, one line each."
     )

@@ -46,17 +46,17 @@ from django_txtasks.worker.process.supervisor import (
 from django_txtasks.worker.worker import End, Worker
 
 LAST_LINES_SECONDS = 0.5
-"""Seconds for the last lines and hints after tasks were let go: while these are written, they may run twice."""
+"""Longest time for the last log lines and hints after tasks were given back; these may already run elsewhere."""
 
 
 class Command(BaseCommand):
     """Exit codes: 0 stopped as told; 1 tasks were cut short, or the command could not start.
 
-    A child process that makes room for a new one ends with 75; its supervisor does not.
+    A child process that is recycled ends with 75; its supervisor does not.
     """
 
     requires_system_checks = CHECKS
-    _called_from_command_line: bool  # set by Django; a caller in this process gets no supervisor
+    _called_from_command_line: bool  # Django sets it; without it no supervisor
     help = "Runs tasks until it is stopped by SIGTERM or Ctrl-C."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -86,7 +86,8 @@ class Command(BaseCommand):
             aliases, options["max_tasks"] = [child.assignment.alias], child.assignment.max_tasks
         subscription = Subscription(_only(aliases), tuple(queues), task_names)
         with (
-            stop_signals(stop.request),  # before the first connection: a signal may come at once
+            # before the first connection, because a signal may arrive at any time
+            stop_signals(stop.request),
             events_in_background(own_process=self._called_from_command_line),
         ):
             self._work(config, subscription, inbox, stop, options)
@@ -125,23 +126,24 @@ class Command(BaseCommand):
         if probes is not None:
             probes.close()
         if end is End.RECYCLE and self._called_from_command_line:
-            end_process(EXIT_CODE)  # a thread that a task left behind must not keep the process
+            # a thread that a task left behind must not keep the process alive
+            end_process(EXIT_CODE)
         if stop.asked and self._called_from_command_line:
             end_soon(0)
 
     def _cut_short(self, end: End) -> None:
-        """End at once: the tasks that still run are somebody else's by now, and threads cannot be ended."""
+        """End at once. The running tasks belong to other workers by now, and threads cannot be ended."""
         if self._called_from_command_line:
             end_process(1 if end is End.CUT_SHORT else EXIT_CODE, seconds=LAST_LINES_SECONDS)
         raise CommandError("Tasks were cut short.")
 
     def _supervise(self, aliases: list[str], options: dict[str, Any]) -> Forked | None:
-        """Run this same command in child processes, as many for each database, until they have ended.
+        """Run this command in child processes, ``--processes`` for each database, until they have ended.
 
-        None serves two, so that neither a backlog nor an outage of one database keeps another waiting.
+        No child serves two databases, so that a backlog or an outage of one does not delay the other.
 
         Returns:
-            What to do, in a child that is a copy of this process; None in this process.
+            In a forked child: its assignment. In this process: None.
         """
         supervisor = Supervisor(
             [assignment for alias in aliases for assignment in _assignments(alias, options)],
@@ -149,7 +151,7 @@ class Command(BaseCommand):
             reload=options["reload"],
             may_fork=True,
         )
-        connections.close_all()  # of this thread: a copy may not share them
+        connections.close_all()  # this thread's; a fork must not share them
         try:
             with (
                 events_in_background(own_process=True, by_one_thread=False),
@@ -164,7 +166,7 @@ class Command(BaseCommand):
 
 
 def _refuse_contradictions(aliases: list[str], options: dict[str, Any]) -> None:
-    """Raise CommandError for options that do not go together, or that this project cannot serve."""
+    """Raise CommandError for options that contradict each other, or that this project cannot serve."""
     if options["max_tasks"] and (options["max_tasks_per_process"] or options["max_rss"]):
         raise CommandError(
             "--max-tasks ends a process for good; --max-tasks-per-process and --max-rss replace it. "
@@ -176,7 +178,7 @@ def _refuse_contradictions(aliases: list[str], options: dict[str, Any]) -> None:
     processes, is_child = options["processes"] * len(aliases), options["child_of_database"]
     if not is_child and processes > 1 and (options["liveness_file"] or options["probe_port"]):
         raise CommandError(
-            "--liveness-file and --probe-port describe one worker process, and these would be "
+            "--liveness-file and --probe-port describe one worker process, but this command would start "
             f"{processes}. Start one command for each process."
         )
     if all(name.startswith("django_txtasks.notices.") for name in registry.names()):
@@ -188,14 +190,14 @@ def _refuse_contradictions(aliases: list[str], options: dict[str, Any]) -> None:
 def _only(aliases: list[str]) -> str:
     if len(aliases) > 1:
         raise CommandError(
-            f"One process serves one database, and these are {', '.join(map(repr, aliases))}: "
+            f"One process serves one database, but these are {', '.join(map(repr, aliases))}: "
             "call runworkers once for each."
         )
     return "".join(aliases)
 
 
 def _listen(config: Config, subscription: Subscription, inbox: HintInbox) -> tuple[Any, ...]:
-    """Start what brings hints, and with RabbitMQ what holds the last will; return them in this order."""
+    """Start the source of hints, and with RabbitMQ the holder of the last will; return them in this order."""
     inbox.source = source = hints.source(config, subscription, inbox.deliver)
     listeners = [] if source is None else [source]
     if config.broker_url is not None:
@@ -208,7 +210,7 @@ def _listen(config: Config, subscription: Subscription, inbox: HintInbox) -> tup
 
 
 def _assignments(alias: str, options: dict[str, Any]) -> list[Assignment]:
-    """Return what the children for one database are for."""
+    """Return the assignments of the child processes for one database."""
     command = [*get_child_arguments(), "--skip-checks", f"--child-of-database={alias}"]
     count, most = options["processes"], options["max_tasks"]
     if not most:
@@ -219,7 +221,7 @@ def _assignments(alias: str, options: dict[str, Any]) -> list[Assignment]:
 
 
 def _say_what_nobody_declares(subscription: Subscription) -> None:
-    """Look once at what waits. A database that is away is waited for by the worker, not here."""
+    """Log names of waiting tasks that no worker declares; do nothing if the database cannot be reached."""
     sessions.leave_pool(subscription.alias)
     with contextlib.suppress(Error):
         found = names.undeclared(subscription.alias, subscription.queues, subscription.names)
@@ -239,7 +241,7 @@ def _queues(config: Config, wanted: list[str] | None, excluded: list[str]) -> li
 
 
 def _task_names(wanted: list[str] | None, excluded: list[str]) -> tuple[str, ...]:
-    """Return the names that the patterns choose, of all that are declared."""
+    """Return the declared names that match the patterns."""
     declared = registry.names()
     for pattern in [*(wanted or []), *excluded]:
         if not _is_any(declared, [pattern]):
@@ -276,14 +278,14 @@ def _options_of_a_worker(parser: ArgumentParser) -> None:
         "--task",
         action="append",
         metavar="NAME",
-        help="Run this task function, or all that a pattern such as shop.* names (may be repeated). Default: all.",
+        help="Run this task function, or all that match a pattern such as shop.* (may be repeated). Default: all.",
     )
     parser.add_argument(
         "--exclude-task",
         action="append",
         default=[],
         metavar="NAME",
-        help="Run all task functions but this one, or those of a pattern.",
+        help="Run all task functions but this one, or but those that match a pattern.",
     )
     parser.add_argument(
         "--threads",
@@ -313,13 +315,13 @@ def _options_of_its_end(parser: ArgumentParser) -> None:
         "--max-tasks-per-process",
         type=positive,
         metavar="N",
-        help="Replace a process that has run N tasks; running ones end first.",
+        help="Replace a process after N tasks; running tasks end first.",
     )
     parser.add_argument(
         "--max-rss",
         type=positive,
         metavar="MB",
-        help="Replace a process that holds more memory; running tasks end first.",
+        help="Replace a process that uses more memory; running tasks end first.",
     )
     parser.add_argument(
         "--reload", action="store_true", help="Restart when code changes. For development."

@@ -19,9 +19,9 @@ from django_txtasks.management.console import PrintingCommand, in_one_line, refu
 
 
 class Command(PrintingCommand):
-    """Exit codes: 0 nothing was found; 1 something was, or the command could not start; 2 wrong options."""
+    """Exit codes: 0 no problem; 1 a problem was found, or the command could not start; 2 wrong options."""
 
-    help = "Looks for what should not be in the tables. Reads only, and may run in production at any time."
+    help = "Looks for rows that should not be in the tables. It only reads, and may run in production at any time."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(
@@ -29,11 +29,11 @@ class Command(PrintingCommand):
             type=float,
             default=3600.0,
             metavar="S",
-            help="A living worker that holds a task for longer is suspicious (3600).",
+            help="Report a task that a living worker has held for longer (3600).",
         )
         parser.add_argument("--json", action="store_true", help="Print the findings as JSON.")
         parser.add_argument(
-            "--database", default="default", metavar="ALIAS", help="Whose tasks to audit (default)."
+            "--database", default="default", metavar="ALIAS", help="Database to audit (default)."
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -47,7 +47,7 @@ class Command(PrintingCommand):
                 options["database"], get_config(), timedelta(seconds=options["long_running_after"])
             )
         except (DatabaseError, InterfaceError) as error:
-            raise CommandError(f"The database cannot be asked: {in_one_line(error)}") from error
+            raise CommandError(f"The database cannot be queried: {in_one_line(error)}") from error
         problems = [finding for finding in found if finding.is_problem]
         if options["json"]:
             ok = {"ok": not problems, "findings": [dataclasses.asdict(one) for one in found]}

@@ -15,38 +15,40 @@ from django_txtasks.rules.lanes import KEYS, problem_of_name
 
 
 class Command(DatabaseCommand):
-    """Exit codes: 0 done; 1 wrong options; 2 the database cannot be asked. To pause what is paused is no error."""
+    """Exit codes: 0 done, or it was so already; 1 wrong options; 2 the database cannot be queried."""
 
-    help = "Shows lanes, changes their limits until further notice, pauses and resumes them. What runs goes on."
-    of_database = "Whose lanes"
+    help = "Shows lanes, overrides their limits, pauses and resumes them. Running tasks continue."
+    of_database = "Database of the lanes"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
         parser.add_argument("verb", choices=["list", "limit", "pause", "resume"])
-        parser.add_argument("lanes", nargs="*", metavar="LANE", help="The names of lanes.")
-        parser.add_argument("--at-most", type=int, metavar="N", help="limit: so many run at once.")
+        parser.add_argument("lanes", nargs="*", metavar="LANE", help="Names of lanes.")
+        parser.add_argument(
+            "--at-most", type=int, metavar="N", help="limit: tasks that run at once."
+        )
         parser.add_argument(
             "--rate", metavar="N/UNIT", help="limit: starts, such as 10/s or 100/m."
         )
         parser.add_argument(
-            "--burst", type=int, metavar="N", help="limit: so many may start at the same time."
+            "--burst", type=int, metavar="N", help="limit: tasks that may start at the same time."
         )
         parser.add_argument(
-            "--weight", type=float, metavar="W", help="limit: the share beside other lanes."
+            "--weight", type=float, metavar="W", help="limit: share compared with other lanes."
         )
         parser.add_argument(
             "--as-in-settings",
             action="store_true",
-            help="limit: the settings count again, but for the limits that are given.",
+            help="limit: follow the settings again, except for the limits that are given.",
         )
-        parser.add_argument("--reason", default="", help="pause: for whoever finds it paused.")
+        parser.add_argument("--reason", default="", help="pause: a note for others.")
 
     def run(self, alias: str, options: dict[str, Any]) -> None:
-        """Do what the verb says."""
+        """Carry out the verb."""
         names, verb = options["lanes"], options["verb"]
         for name in names:
             if problem := problem_of_name(name):
-                raise CommandError(f"{name!r} is no lane: {problem}.")
+                raise CommandError(f"{name!r} is not a lane: {problem}.")
         if verb == "list":
             for one in status_of_lanes(alias, names or known_lanes(alias)):
                 self.show(line_of(one))
@@ -57,7 +59,7 @@ class Command(DatabaseCommand):
             self.show(f"{name}: {getattr(self, f'_{verb}')(alias, name, options)}")
         if old := lane_changes.workers_that_ignore_lanes(alias):
             self.warn(
-                "Workers of an older release take tasks of lanes whatever their limits, until they are replaced: "
+                "Workers of an older release ignore the limits of lanes until they are replaced: "
                 f"{', '.join(old)}"
             )
 
@@ -85,7 +87,7 @@ class Command(DatabaseCommand):
 
 
 def line_of(lane: LaneStatus) -> str:
-    """Return a lane in one line, for people."""
+    """Return a lane as one line for people."""
     waiting = f"{lane.waiting}{' or more' if lane.waiting >= MOST_WAITING else ''} waiting"
     parts = [f"limits: {lane.limits}", f"{lane.running} running", waiting]
     if not lane.is_known:

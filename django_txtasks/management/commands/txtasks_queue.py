@@ -15,10 +15,10 @@ from django_txtasks.wording import time_text
 
 
 class Command(DatabaseCommand):
-    """Exit codes: 0 done; 1 wrong options; 2 the database cannot be asked. To pause what is paused is no error."""
+    """Exit codes: 0 done, or it was so already; 1 wrong options; 2 the database cannot be queried."""
 
-    help = "Pauses queues and resumes them: of a paused one no task starts, and what runs goes on."
-    of_database = "Whose queues"
+    help = "Pauses and resumes queues. No task of a paused queue starts; running tasks continue."
+    of_database = "Database of the queues"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
@@ -26,10 +26,10 @@ class Command(DatabaseCommand):
         parser.add_argument(
             "queues", nargs="*", metavar="QUEUE", help="Queues of TXTASKS['queues']."
         )
-        parser.add_argument("--reason", default="", help="For whoever finds it paused.")
+        parser.add_argument("--reason", default="", help="A note for others.")
 
     def run(self, alias: str, options: dict[str, Any]) -> None:
-        """Do what the verb says."""
+        """Carry out the verb."""
         queues = options["queues"]
         if options["verb"] != "list" and not queues:
             raise CommandError(f"Say which queues to {options['verb']}.")
@@ -54,7 +54,7 @@ class Command(DatabaseCommand):
             self.show(f"{queue}: {'paused' if is_new else 'was paused already'}")
         if old := workers.workers_that_ignore_pauses(alias):
             self.warn(
-                f"Workers of an older release go on with it until they are replaced: {', '.join(old)}"
+                f"Workers of an older release ignore the pause until they are replaced: {', '.join(old)}"
             )
 
     def _resume(self, alias: str, queues: list[str]) -> None:

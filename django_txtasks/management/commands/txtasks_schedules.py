@@ -26,28 +26,29 @@ UNWELL = 1
 
 
 class Command(DatabaseCommand):
-    """Exit codes: 0 done, and all is well; 1 not well, or wrong options; 2 the database cannot be asked."""
+    """Exit codes: 0 done, and no problem; 1 a problem, or wrong options; 2 the database cannot be queried."""
 
     help = (
-        "Schedules: sync brings those of @periodic into the database, where you deploy; list shows all; check "
-        "ends with 1 if one is late, broken, or not done by its hour, or if sync would change something."
+        "Schedules: sync copies those of @periodic into the database, as a step of each deploy; list shows "
+        "all; check ends with 1 if one is late, broken, or not done by its hour, or if sync would change "
+        "something."
     )
-    of_database = "Whose schedules"
+    of_database = "Database of the schedules"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
         parser.add_argument("verb", choices=["sync", "list", "check", "on", "off", "run"])
-        parser.add_argument("names", nargs="*", metavar="NAME", help="The names of schedules.")
+        parser.add_argument("names", nargs="*", metavar="NAME", help="Names of schedules.")
         parser.add_argument(
             "--release", type=int, default=0, metavar="N",
-            help="sync: number of this code's release; schedules of a higher one are left, with exit code 1.",
+            help="sync: number of this code's release; schedules of a higher release are kept, with exit code 1.",
         )  # fmt: skip
         parser.add_argument(
-            "--dry-run", action="store_true", help="sync: say what it would do, and change nothing."
+            "--dry-run", action="store_true", help="sync: print the changes, and make none."
         )
 
     def run(self, alias: str, options: dict[str, Any]) -> None:
-        """Do what the verb says."""
+        """Carry out the verb."""
         verb, names = options["verb"], options["names"]
         if verb == "sync":
             self._sync(alias, options["release"], dry=options["dry_run"])
@@ -104,7 +105,7 @@ class Command(DatabaseCommand):
 
 
 def line_of(status: ScheduleStatus) -> str:
-    """Return a schedule in one line, for people."""
+    """Return a schedule as one line for people."""
     row = status.row
     when = row.cron or f"every {row.every:.12g} s" if row.cron or row.every else "never"
     parts = [f"{when} ({row.tz})" if row.cron else when, "on" if row.enabled else "off"]
@@ -113,7 +114,7 @@ def line_of(status: ScheduleStatus) -> str:
     if status.state:
         parts.append(f"last {status.state}")
     if status.late:
-        parts.append(f"late by {status.late:.0f} s: is a cleaner of this code at work?")
+        parts.append(f"late by {status.late:.0f} s: is a cleaner of this code running?")
     if status.unready:
         parts.append(f"not done by {row.ready_by}: {status.unready:%Y-%m-%d %H:%M} UTC")
     if status.unsettled:

@@ -33,18 +33,20 @@ BEYOND_LIMITS, UNREACHABLE = 1, 2
 
 
 class Command(PrintingCommand):
-    """Exit codes: 0 within the limits; 1 beyond them, or wrong options; 2 the database cannot be reached."""
+    """Exit codes: 0 within the limits; 1 beyond them, or wrong options; 2 the database cannot be queried."""
 
     requires_system_checks = CHECKS
-    help = "Shows how much waits, for how long, and who works. It only reads."
+    help = "Shows waiting tasks, workers and cleaners. It only reads."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--json", action="store_true", help="One JSON object per line.")
+        parser.add_argument("--json", action="store_true", help="Print one JSON object per line.")
         parser.add_argument(
             "--watch", type=float, nargs="?", const=2.0, metavar="S",
-            help="Show it every S seconds (2), until Ctrl-C.",
+            help="Repeat every S seconds (2), until Ctrl-C.",
         )  # fmt: skip
-        parser.add_argument("--lost", action="store_true", help="A line for each lost worker, too.")
+        parser.add_argument(
+            "--lost", action="store_true", help="Also print a line for each lost worker."
+        )
         parser.add_argument(
             "--max-dead", type=int, metavar="N", help="Exit code 1 if more tasks are dead."
         )
@@ -62,7 +64,7 @@ class Command(PrintingCommand):
             help="Exit code 1 if fewer cleaners are at work.",
         )
         parser.add_argument(
-            "--database", default="default", metavar="ALIAS", help="Whose tasks to show (default)."
+            "--database", default="default", metavar="ALIAS", help="Database to show (default)."
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -78,7 +80,7 @@ class Command(PrintingCommand):
                 lost = [] if options["json"] else lost_workers(alias)
             except (DatabaseError, InterfaceError) as error:
                 connections[alias].close()
-                text = f"Database {alias!r} cannot be asked: {in_one_line(error)}"
+                text = f"Database {alias!r} cannot be queried: {in_one_line(error)}"
                 if pause is None:
                     raise CommandError(text, returncode=UNREACHABLE) from None
                 self.warn(text)
@@ -130,7 +132,7 @@ def _lost(workers: list[Worker], *, in_full: bool) -> list[str]:
 def _cleaners(now: CleanerStatus) -> str:
     passed = "none yet" if now.last_pass is None else f"{now.last_pass:.0f} s ago"
     if now.only_once:
-        return f"Cleaners: none keeps running; last pass by --once: {passed}. A crash is noticed by the next one."
+        return f"Cleaners: none keeps running; last pass by --once: {passed}. The next pass notices crashes."
     return f"Cleaners: {now.at_work} at work; last whole pass: {passed}."
 
 

@@ -27,25 +27,25 @@ from django_txtasks.management.console import PrintingCommand
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 SENDERS = 3
 SLOW_SHARE_ON_SQLITE = 0.01
-"""Share of slow tasks: an atomic one holds the only write lock."""
+"""Share of slow tasks. It is small because an atomic task holds SQLite's only write lock."""
 
 
 class Command(PrintingCommand):
-    """Exit codes: 0 every check holds; 1 one does not, or the storm could not begin; 2 wrong options."""
+    """Exit codes: 0 all checks hold; 1 a check fails, or the storm could not begin; 2 wrong options."""
 
     help = (
-        "Kills workers and cuts connections, on your servers but in a scratch database, and says whether every "
-        "promise was kept."
+        "Kills workers and cuts connections, on your servers but in a scratch database, and reports whether all "
+        "guarantees hold."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         add = parser.add_argument
-        add("--database", default="default", metavar="ALIAS", help="On whose server (default).")
-        add("--tasks", type=int, default=1000, metavar="N", help="How many tasks are sent (1000).")
+        add("--database", default="default", metavar="ALIAS", help="Use its server (default).")
+        add("--tasks", type=int, default=1000, metavar="N", help="Number of tasks (1000).")
         add("--seconds", type=float, default=30.0, metavar="S", help="Length of the storm (30).")
         add("--every", type=float, default=1.0, metavar="S", help="Mean pause between faults (1).")
         add("--workers", type=int, default=4, metavar="N", help="Worker processes (4).")
-        add("--lease", type=float, metavar="S", help="Instead of TXTASKS['lease']; 3 is quick.")
+        add("--lease", type=float, metavar="S", help="Replaces TXTASKS['lease']; 3 is quick.")
         add("--seed", type=int, metavar="N", help="Repeats the plan of an earlier storm.")
         add("--no-broker", action="store_true", help="Leave RabbitMQ alone; workers scan.")
         add("--json", action="store_true", help="Print the report as JSON.")
@@ -63,7 +63,7 @@ class Command(PrintingCommand):
             sys.exit(1)
 
     def say(self, text: str) -> None:
-        """Tell how it goes on, apart from the report."""
+        """Report progress, apart from the report."""
         self.warn(text)
         self.stderr.flush()
 
@@ -124,8 +124,11 @@ def _refuse_nonsense(options: dict[str, Any]) -> None:
 
 
 def _leave_in_good_order() -> None:
-    """The scratch database and the processes must not outlive this command: signals leave through
-    every ``with`` block, once; later ones would only disturb that."""
+    """Leave through every ``with`` block on the first signal, so that no scratch database or process is left
+    behind.
+
+    Later signals are ignored, because they would only disturb the clean-up.
+    """
     if threading.current_thread() is threading.main_thread():
         for number in STOPPING:
             signal.signal(number, _leave)
