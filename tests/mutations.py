@@ -576,7 +576,7 @@ MUTANTS = [
            {"except Exception as error:": "except ZeroDivisionError as error:"},
            "test_log_isolation.py"),
     Mutant("a receiver that leaves Python ends nothing", "signals/queue.py",
-           {"suppress(BaseException):  # such as": "suppress(Exception):  # such as"},
+           {"suppress(BaseException):  # SystemExit": "suppress(Exception):  # such as"},
            "test_log_isolation.py"),
     Mutant("a cache that cannot be made keeps no event from the log", "signals/__init__.py",
            {"suppress(Exception):\n            found[": "suppress(KeyError):\n            found["},

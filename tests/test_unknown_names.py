@@ -152,7 +152,7 @@ def test_status_and_audit_say_so() -> None:
     task(run_after=timezone.now() + timedelta(hours=1))
     text, machine, findings = StringIO(), StringIO(), StringIO()
     call_command("txtasks_status", stdout=text)
-    said = f"names that no living worker of their queue declares: {UNKNOWN} (1 or more in queue default). See"
+    said = f"names that no living worker of their queue declares: {UNKNOWN} (1 or more in queue default). Check"
     assert said in text.getvalue()
     call_command("txtasks_status", json=True, stdout=machine)
     assert json.loads(machine.getvalue())["undeclared"] == {"default": {UNKNOWN: 1}}
@@ -200,7 +200,7 @@ def test_a_cleaner_says_once_what_no_worker_has_declared_for_a_pass(
     cleaner.run_once()
     assert (
         len(told(caplog)) == 1
-        and f"declares: {UNKNOWN} (1 or more in queue default). See" in told(caplog)[0]
+        and f"declares: {UNKNOWN} (1 or more in queue default). Check" in told(caplog)[0]
     )
     task("another")
     task(queue_name="mail")  # known there, and in no other queue

@@ -1,7 +1,7 @@
-"""Every event of this package: a Django signal and, in the same place, its log sentence.
+"""All events of this package: each a Django signal together with its log sentence.
 
-Code tells an event; nobody else writes to the log. Levels: debug = per hint, info = per task and
-start/stop, warning = heals by itself, error = a person must look.
+Other code emits events and never writes to the log. Levels: debug = per hint, info = per task and start or
+stop, warning = heals by itself, error = a person must look.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from django_txtasks.signals.queue import EventQueue
 logger = logging.getLogger("django_txtasks")
 
 FLUSH_SECONDS = 10.0
-"""Seconds that handlers and receivers have for what is under way when a process ends."""
+"""Longest time for log handlers and receivers to finish when a process ends."""
 COMPLAIN_EVERY_SECONDS = 60.0
-"""Seconds between two reports to stderr that the log itself has failed."""
+"""Seconds between two reports on stderr that the log itself has failed."""
 _NONE: Mapping[str, Any] = MappingProxyType({})
 _NOT_ATTRIBUTES = {"message", "asctime"}
-"""Attributes that formatters set on a record themselves."""
+"""Attributes of a record that formatters set themselves."""
 
 
 class Event(Signal):
-    """A signal that also writes one log line with the facts it names.
+    """A signal that also writes one log line with the named facts.
 
     Args:
         in_place: its receivers run in the transaction of the code that emits it, in a worker, too.
 
     Attributes:
-        queue: where events of this process go, inside ``in_background``.
+        queue: the queue of this process's events, inside ``in_background``.
     """
 
     queue: ClassVar[EventQueue | None] = None
@@ -56,7 +56,7 @@ class Event(Signal):
 
     @property
     def has_observers(self) -> bool:
-        """Whether anybody would notice; saves the work where there are many events."""
+        """True if a receiver or the log would notice it; saves the work where there are many events."""
         return bool(self.receivers) or logger.isEnabledFor(self.level)
 
     def emit(
@@ -67,16 +67,16 @@ class Event(Signal):
         context: Context | None = None,
         **facts: Any,
     ) -> None:
-        """Log the sentence and send the signal: at once, or by a thread inside ``in_background``.
+        """Log the sentence and send the signal: at once, or in a background thread inside ``in_background``.
 
-        Never raises: what a log handler or a receiver raises is reported, not obeyed.
+        Never raises. Errors of a log handler or a receiver are reported on stderr.
 
         Args:
-            level: of the log line, where it is not the usual one.
-            exception: whose traceback the log line has.
-            context: of the attempt that the event is about. Handlers and receivers run in a copy of it: they see
-                its context variables, such as a tenant or the scope of Sentry. None = that of the caller, if the
-                caller is an attempt.
+            level: level of the log line, if not the event's own.
+            exception: its traceback is added to the log line.
+            context: context of the attempt that the event is about. Handlers and receivers run in a copy of
+                it, so they see its context variables, such as a tenant or the scope of Sentry. None = the
+                caller's context, if the caller is an attempt.
         """
         if level is None:
             level = self.level
@@ -99,8 +99,8 @@ class _Emission(NamedTuple):
     """One call of ``Event.emit``.
 
     Attributes:
-        created: when it was called, as ``time.time()``.
-        thread, thread_name: who called it.
+        created: time of the call, as ``time.time()``.
+        thread, thread_name: thread of the call.
     """
 
     event: Event
@@ -116,7 +116,7 @@ class _Emission(NamedTuple):
         return self._replace(exception=None, context=None)
 
     def deliver(self) -> None:
-        """Write the log line, then call the receivers, whatever came of the line."""
+        """Write the log line, then call the receivers, even if the line failed."""
         if self.context is None:
             self._deliver()
         else:
@@ -133,7 +133,7 @@ class _Emission(NamedTuple):
         for step in (self._log, self._send):
             try:
                 step()
-            except INTERRUPTIONS:  # raised from outside, in the task that emits this
+            except INTERRUPTIONS:  # raised in the emitting task from outside
                 raise
             except Exception as error:
                 _complain(self.event, error)
@@ -143,10 +143,10 @@ class _Emission(NamedTuple):
             logger.handle(self._record())
 
     def _record(self) -> logging.LogRecord:
-        """Return what ``logger.log()`` would have handled at the time of the call.
+        """Return the record that ``logger.log()`` would have made at the time of the call.
 
-        The facts are its attributes, but for those that a LogRecordFactory of the project has set: ``extra=``
-        would raise KeyError there.
+        The facts become its attributes, except for those that a LogRecordFactory of the project has set:
+        ``extra=`` would raise KeyError for these.
         """
         event, error = self.event, self.exception
         shown = tuple([_one_line(self.facts.get(name)) for name in event.names])
@@ -173,7 +173,7 @@ class _Emission(NamedTuple):
 
 
 def _caches_of_thread() -> dict[str, Any]:
-    """Return Django's caches of this thread, but for those that cannot be made: who uses one gets the error."""
+    """Return Django's caches of this thread, without those that raise an error when they are made."""
     found = {}
     for alias in caches:
         with contextlib.suppress(Exception):
@@ -188,12 +188,13 @@ _LINE = Event.emit.__code__.co_firstlineno
 def in_background(
     seconds: float | None = None, *, by_one_thread: bool = True
 ) -> Iterator[EventQueue]:
-    """Inside the block a thread writes the log and calls receivers, so that no loop waits for them.
+    """Write the log and call receivers in a background thread inside the block, so that no loop waits for
+    them.
 
-    At its end what is under way is delivered, if that takes no longer than ``seconds`` (FLUSH_SECONDS).
+    At the end, deliver the remaining events, for at most ``seconds`` (FLUSH_SECONDS).
 
     Args:
-        by_one_thread: False = there is a thread only while there is something to do.
+        by_one_thread: False = a thread exists only while there are events.
     """
     queue = Event.queue
     if queue is not None:
@@ -214,13 +215,13 @@ def in_background(
 
 
 def flush(seconds: float | None = None) -> None:
-    """Wait until all that was told has been delivered, or for ``seconds`` (FLUSH_SECONDS)."""
+    """Wait until all events were delivered, for at most ``seconds`` (FLUSH_SECONDS)."""
     if Event.queue is not None:
         Event.queue.flush(FLUSH_SECONDS if seconds is None else seconds)
 
 
 def _deliver_in_place() -> None:
-    """Deliver in the calling thread: a forked child has no thread that delivers."""
+    """Deliver in the calling thread, because a forked child has no delivering thread."""
     Event.queue = None
 
 
@@ -228,13 +229,13 @@ os.register_at_fork(after_in_child=_deliver_in_place)
 
 
 class _Complaint:
-    """The last report to stderr that the log itself has failed."""
+    """Time of the next report on stderr that the log has failed."""
 
     next_at = 0.0
 
 
 def _complain(event: Event, error: Exception) -> None:
-    """Report on stderr what the log cannot: that it failed. As ``logging.Handler.handleError``, but seldom."""
+    """Report on stderr that the log has failed, as ``logging.Handler.handleError`` does, but seldom."""
     now = time.monotonic()
     if logging.raiseExceptions and sys.stderr and now >= _Complaint.next_at:
         _Complaint.next_at = now + COMPLAIN_EVERY_SECONDS
@@ -244,7 +245,7 @@ def _complain(event: Event, error: Exception) -> None:
 
 
 def _one_line(value: Any) -> Any:
-    """Foreign text must not forge a second log line."""
+    """Escape a value, so that foreign text cannot forge a second log line."""
     if value is None or isinstance(value, (int, float)):
         return value
     return str(value).encode("unicode_escape").decode()[:500]
@@ -259,14 +260,15 @@ task_claimed = Event(
     logging.DEBUG, "Task %s (%s) starts attempt %s at worker %s.", *_TASK, "attempt", "worker"
 )
 attempt_starting = Signal()
-"""Sent before the task function of each attempt, in its thread and context: for state that a site keeps in threads
-or connections. It is no event, and has no log line. An error that a receiver raises fails the attempt.
+"""Sent before the task function of each attempt, in its thread and context, so that a site can prepare state
+of threads or connections. It is not an event, and has no log line. An error that a receiver raises fails
+the attempt.
 """
 task_finished = Event(logging.INFO, "Task %s (%s) finished at attempt %s.", *_TASK, "attempt")
 task_hook_failed = Event(
     logging.ERROR,
-    "Task %s (%s) has finished and is committed, but a hook that it gave to transaction.on_commit() failed: %s. "
-    "What that hook, and those after it, were to do is not done; the error is kept beside the task.",
+    "Task %s (%s) has finished and is committed, but a function that it gave to transaction.on_commit() failed: "
+    "%s. The work of that function, and of those after it, is not done; the error is kept with the task.",
     *_TASK, "error",
 )  # fmt: skip
 task_retried = Event(
@@ -275,7 +277,7 @@ task_retried = Event(
 )  # fmt: skip
 backoff_failed = Event(
     logging.ERROR,
-    "The backoff function of task %s (%s) has failed, so it waits as usual: %s",
+    "The backoff function of task %s (%s) has failed, so the usual wait applies: %s",
     *_TASK,
     "error",
 )
@@ -291,13 +293,17 @@ task_compensated = Event(
 task_expired = Event(logging.WARNING, "Task %s (%s) has expired and is cancelled.", *_TASK)
 task_snoozed = Event(
     logging.INFO,
-    "Task %s (%s) put itself off at attempt %s, for %.1f s.",
+    "Task %s (%s) snoozed at attempt %s, for %.1f s.",
     *_TASK,
     "attempt",
     "delay",
 )
 task_suspended = Event(
-    logging.INFO, "Task %s (%s) waits since attempt %s, for %r.", *_TASK, "attempt", "awaited"
+    logging.INFO,
+    "Task %s (%s) is suspended at attempt %s and waits for %r.",
+    *_TASK,
+    "attempt",
+    "awaited",
 )
 task_asked_to_stop = Event(
     logging.INFO,
@@ -326,13 +332,14 @@ task_not_run_again = Event(
 )  # fmt: skip
 task_cut_short = Event(
     logging.WARNING,
-    "Task %s (%s) was cut short at attempt %s, since its worker had to end. It runs again; that is no crash.",
+    "Task %s (%s) was cut short at attempt %s, because its worker had to end. It runs again, without counting a "
+    "crash.",
     *_TASK, "attempt",
 )  # fmt: skip
 task_finished_late = Event(
     logging.WARNING,
-    "Task %s (%s) finished attempt %s, which was abandoned when its worker was declared lost. It is said beside "
-    "the task; if that has run again since, its effects outside the database may have happened twice.",
+    "Task %s (%s) finished attempt %s, which was abandoned when its worker was declared lost. The finish is noted "
+    "with the task. If the task has run again since, its effects outside the database may have happened twice.",
     *_TASK, "attempt",
 )  # fmt: skip
 task_running_long = Event(
@@ -357,8 +364,8 @@ worker_started = Event(
     "broker",
 )
 HOW_TO_DECLARE = (
-    "See that workers import their modules (an app's tasks.py, INSTALLED_APPS), and deploy them; or keep the old "
-    "name of a renamed function."
+    "Check that workers import their modules (an app's tasks.py, INSTALLED_APPS), and deploy them; or keep the "
+    "old name of a renamed function."
 )
 names_undeclared = Event(
     logging.WARNING,
@@ -384,7 +391,7 @@ queue_resumed = Event(
 )
 lane_limited = Event(
     logging.WARNING,
-    "Lane %s of %r got other limits from %s: %s.",
+    "Lane %s of %r got new limits from %s: %s.",
     "lane",
     "database",
     "by",
@@ -399,7 +406,7 @@ lane_paused = Event(
 lane_resumed = Event(logging.WARNING, "Lane %s of %r was resumed by %s.", "lane", "database", "by")
 lane_not_held = Event(
     logging.ERROR,
-    "Task %s (%s) has asked lane %s to wait, and the database did not take it (%s): only the task waits.",
+    "Task %s (%s) asked lane %s to wait, but the database refused (%s): only the task waits.",
     "task_id", "task", "lane", "error",
 )  # fmt: skip
 worker_recycled = Event(
@@ -408,7 +415,7 @@ worker_recycled = Event(
 worker_stuck = Event(
     logging.ERROR,
     "Worker %s: %s did not end after its timeout. The process is replaced when its other tasks (%s) "
-    "have ended, or at the end of TXTASKS['grace']: then those that may run again go back, the others are dead.",
+    "have ended, or at the end of TXTASKS['grace']. Tasks that may run again then become pending, others dead.",
     "worker", "tasks", "others",
 )  # fmt: skip
 worker_suspected = Event(
@@ -424,27 +431,27 @@ session_awaited = Event(
 )  # fmt: skip
 sessions_left = Event(
     logging.WARNING,
-    "Task %s (%s) has ended attempt %s; threads that it has started and that live on with database sessions: %s. "
+    "Task %s (%s) has ended attempt %s; threads that it started are still alive with database sessions: %s. "
     "End them before the task function returns, or call close_old_connections() of django.db in them after their "
-    "work (it closes sessions whose CONN_MAX_AGE is over). Further attempts of this function are not named.",
+    "work (it closes sessions whose CONN_MAX_AGE is over). Further attempts of this function are not reported.",
     *_TASK, "attempt", "count",
 )  # fmt: skip
 session_close_failed = Event(
     logging.WARNING,
-    "A database session could not be closed: %s. Look at the ENGINE of the database, and at what tasks do to "
-    "connection objects: only errors of a database are usual there.",
+    "A database session could not be closed: %s. Check the ENGINE of the database, and what tasks do to "
+    "connection objects: closing usually raises database errors only.",
     "error",
 )  # fmt: skip
 session_unseen = Event(
     logging.WARNING,
-    "This cleaner's database role may not see whether the session of worker %s is there, so a crash is noticed "
+    "This cleaner's database role may not see if the session of worker %s still exists, so a crash is noticed "
     "later. Use the workers' role, or on PostgreSQL grant it pg_read_all_stats.",
     "worker",
 )  # fmt: skip
 worker_cut_short = Event(
     logging.ERROR,
-    "Worker %s ends at once. Tasks cut short: %s. Those that may run again go back, which counts as no crash; "
-    "the others are dead, or compensated.",
+    "Worker %s ends at once. Tasks cut short: %s. Those that may run again become pending, without counting a "
+    "crash; the others are dead, or compensated.",
     "worker", "running",
 )  # fmt: skip
 worker_was_lost = Event(
@@ -467,7 +474,7 @@ unknown_claims = Event(
 )  # fmt: skip
 second_claim = Event(
     logging.WARNING,
-    "Task %s (%s): attempt %s was claimed by a worker that has the task in hand already, since the database "
+    "Task %s (%s): attempt %s was claimed by a worker that already holds the task, because the database "
     "lost a commit or a cleaner had declared the worker lost: %s.",
     "task_id", "task", "attempt", "what",
 )  # fmt: skip
@@ -485,8 +492,8 @@ database_recovered = Event(
 )
 outcome_refused = Event(
     logging.ERROR,
-    "Task %s (%s): its outcome could not be recorded (%s). The task is buried with this reason; if that cannot be "
-    "written either, or it was for a lock or a time limit, it is tried again once a lease.",
+    "Task %s (%s): its outcome could not be recorded (%s). The worker buries the task with this reason. If that "
+    "fails, too, or the cause is a lock or a time limit, it tries again once per lease.",
     *_TASK,
     "error",
 )
@@ -522,12 +529,10 @@ hints_failed = Event(
     "database can be used.",
     "who", "database", "error", "delay",
 )  # fmt: skip
-hints_resumed = Event(
-    logging.INFO, "%s: there is a session in database '%s' again.", "who", "database"
-)
+hints_resumed = Event(logging.INFO, "%s: connected to database '%s' again.", "who", "database")
 hints_unheard = Event(
     logging.WARNING,
-    "Hints do not reach this worker: its LISTEN in database '%s' did not hear a NOTIFY of another session, as "
+    "Hints do not reach this worker: its LISTEN in database '%s' did not receive a NOTIFY of another session, as "
     "behind a pooler such as PgBouncer in transaction mode. Tasks still run, found by scanning. Let workers "
     "connect to PostgreSQL itself, or set TXTASKS['database_hints'] to False. Next try in %.0f s.",
     "database", "delay",
@@ -558,7 +563,7 @@ schedule_changed = Event(
 )
 schedule_disabled = Event(
     logging.ERROR,
-    "Schedule %s ticks no more: %s Correct it in the code and sync, or in the admin.", "schedule", "error",
+    "Schedule %s is turned off: %s Correct it in the code and sync, or in the admin.", "schedule", "error",
 )  # fmt: skip
 schedule_not_written = Event(
     logging.ERROR,
@@ -566,7 +571,7 @@ schedule_not_written = Event(
 )  # fmt: skip
 schedule_passed = Event(
     logging.WARNING,
-    "Schedule %s: a tick has passed without a task, since the last one has waited for more than 10 s. Is its "
+    "Schedule %s: a tick has passed without a task, because the last task has waited for more than 10 s. Is its "
     "queue paused, or are its workers busy?",
     "schedule",
 )  # fmt: skip
@@ -592,11 +597,11 @@ schedule_not_ready = Event(
 )  # fmt: skip
 schedules_differ = Event(
     logging.WARNING,
-    "Schedules of '%s' are not those of this code: %s. Run manage.py txtasks_schedules sync where you deploy.",
+    "Schedules of '%s' differ from those of this code: %s. Run manage.py txtasks_schedules sync when you deploy.",
     "database", "differences",
 )  # fmt: skip
 row_skipped = Event(
-    logging.ERROR, "Cleaner: task %s cannot be moved on, and is left as it is: %s",
+    logging.ERROR, "Cleaner: task %s cannot be changed, and is left as it is: %s",
     "task_id", "error",
 )  # fmt: skip
 
@@ -614,7 +619,7 @@ child_died_at_stop = Event(
 events_dropped = Event(
     logging.WARNING,
     "Events that were neither logged nor sent as signals: %s. A log handler or a receiver is too slow for so "
-    "many. Look at LOGGING and at the receivers, or raise the level of the logger 'django_txtasks'.",
+    "many. Check LOGGING and the receivers, or raise the level of the logger 'django_txtasks'.",
     "count",
 )  # fmt: skip
 reloading = Event(logging.INFO, "Supervisor: %s changed, workers restart.", "path")

@@ -1,4 +1,4 @@
-"""Log lines: the task that a line belongs to, and lines as JSON."""
+"""Log lines: the task that a line belongs to, and output as JSON."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from datetime import datetime, timezone
 from typing import Any
 
 current: ContextVar[dict[str, Any] | None] = ContextVar("txtasks_current", default=None)
-"""Facts that each log line inside a task has: task_id, task, queue, attempt, worker."""
+"""Facts for each log line inside a task: task_id, task, queue, attempt, worker."""
 
 _OF_EVERY_RECORD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 class TaskFilter(logging.Filter):
-    """Gives each record ``task_id``, ``task`` and ``attempt``: those of the task that logs it, or empty text."""
+    """Gives each record ``task_id``, ``task`` and ``attempt`` of the task that logs it; empty outside tasks."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Add them; keep every record."""
+        """Add the attributes; keep every record."""
         facts = current.get() or {}
         for name in ("task_id", "task", "attempt"):
             if not hasattr(record, name):
@@ -28,7 +28,7 @@ class TaskFilter(logging.Filter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time, level, logger, pid, message, the task's facts, what ``extra`` says, error."""
+    """One JSON object per line: time, level, logger, pid, message, the task's facts, ``extra``, error."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
@@ -52,7 +52,7 @@ class JsonFormatter(logging.Formatter):
             line["stack"] = record.stack_info
         try:
             return json.dumps(line, default=str, allow_nan=False)
-        except (TypeError, ValueError):  # keys that are no text, NaN, something that holds itself
+        except (TypeError, ValueError):  # keys that are not text, NaN, a value that contains itself
             return json.dumps({name: _plain(value) for name, value in line.items()})
 
 
@@ -65,16 +65,16 @@ def _plain(value: Any) -> Any:
 
 
 def write_json() -> None:
-    """Have every handler of the process write JSON lines; one to stderr, if the root logger has none."""
+    """Make every handler of the process write JSON lines; add one for stderr if the root logger has none."""
     loggers = [logging.root, *map(logging.getLogger, list(logging.root.manager.loggerDict))]
     handlers = {handler for logger in loggers for handler in logger.handlers}
     if not logging.root.handlers:
         stderr = logging.StreamHandler()
         handlers.add(stderr)
         logging.root.addHandler(stderr)
-        if logging.root.level == logging.WARNING:  # as Python leaves it
+        if logging.root.level == logging.WARNING:  # Python's default
             logging.root.setLevel(logging.INFO)
-        for logger in loggers[1:]:  # no line twice there; files go on as they are named
+        for logger in loggers[1:]:  # avoids duplicate lines; files keep their names
             for handler in list(logger.handlers):
                 if logger.propagate and getattr(handler, "stream", None) is sys.stderr:
                     logger.removeHandler(handler)

@@ -1,4 +1,4 @@
-"""How a loop tells of a database that fails: a warning for each new reason, an error each minute, and the end."""
+"""Log events of a failing database: a warning for each new reason, an error each minute, and the end."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from collections.abc import Callable
 from django_txtasks import signals
 
 ERROR_EVERY_SECONDS = 60.0
-"""Seconds that an outage has to last until it is an error, and between two of these, even if tries succeed."""
+"""Length of an outage before it is an error, and seconds between two errors, even if some tries succeed."""
 OVER_AFTER_SECONDS = 10.0
-"""Seconds without a failure after which it is over: what failed is tried again each 5 s, between other things."""
+"""Seconds without a failure after which an outage is over. Failed work is repeated every 5 s."""
 MAX_WARNINGS = 10
-"""Reasons of one outage that are told: a database may put something else into each text."""
+"""Highest number of reasons logged per outage, because a database may vary its messages."""
 
 
 class Outage:
     """Failures of one database in a row, as one loop meets them.
 
     Args:
-        who: returns what the log calls the loop.
-        emit: emits an event, with its facts.
+        who: returns the loop's name for the log.
+        emit: emits an event with its facts.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Outage:
         self._count = 0
 
     def failed(self, error: str, delay: float) -> None:
-        """Note a failure; ``delay`` = seconds until the loop tries again."""
+        """Note a failure; ``delay`` is the seconds until the loop tries again."""
         now, level = time.monotonic(), logging.DEBUG
         if self._began is None:
             self._began = self._told_at = now
@@ -57,7 +57,7 @@ class Outage:
         )
 
     def succeeded(self) -> None:
-        """Note that something was done. Some time after the last failure it is over; a single one silently."""
+        """Note a success. Some time after the last failure the outage ends, silently if there was only one."""
         if self._began is None or time.monotonic() - self._failed_at < OVER_AFTER_SECONDS:
             return
         if self._count > 1:

@@ -1,6 +1,6 @@
-"""A queue of events in front of log handlers and receivers of signals, which may be slow, hang or raise.
+"""A queue of events before log handlers and receivers of signals, which may be slow, hang or raise.
 
-Loops put events into it and go on; one thread delivers them in their order.
+Loops put events into it and continue; one thread delivers them in order.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 MAX_EVENTS = 10_000
-"""Events that may wait; of those at WARNING and above twice as many."""
+"""Highest number of waiting events; twice as many at WARNING and above."""
 MAX_LARGE_EVENTS = 1_000
-"""Events that may wait with all that they have. Further ones come without traceback, which takes about 10 kB, and
-without the context of their attempt, which keeps whatever the task has put there."""
+"""Highest number of waiting events with all their data. Later events lose the traceback, which takes about 10
+kB, and the context of their attempt, which keeps all objects that the task has put there.
+"""
 
 
 class QueuedEvent(Protocol):
@@ -33,21 +34,22 @@ class QueuedEvent(Protocol):
         """Write the log line and call the receivers."""
 
     def made_small(self) -> QueuedEvent:
-        """Return the same without the exception and the context."""
+        """Return the event without exception and context."""
 
 
 class EventQueue:
-    """Events that wait for the thread that delivers them.
+    """Events that wait for the delivering thread.
 
-    ``put`` is called from any thread and never waits. When the queue is full the event is counted and dropped.
+    ``put`` may be called from any thread and never waits. If the queue is full, the event is counted and
+    dropped.
 
     Args:
-        dropped: called in the thread with the number of events that were dropped since it was called last.
-        by_one_thread: the thread waits for further events; else it ends when there are none, and the next one
-            starts another: for a process that forks, which must have no thread then.
+        dropped: called in the thread with the number of events dropped since its last call.
+        by_one_thread: True = the thread waits for more events. False = it ends when there are none, and the
+            next event starts another: for a process that forks, and must have no thread then.
 
     Attributes:
-        is_stuck: the thread was left behind by ``close``; it may hold the lock of a log handler.
+        is_stuck: True if ``close`` left the thread behind; it may hold the lock of a log handler.
     """
 
     def __init__(self, dropped: Callable[[int], None], *, by_one_thread: bool = True) -> None:
@@ -59,7 +61,7 @@ class EventQueue:
         self.is_stuck = False
 
     def put(self, event: QueuedEvent) -> None:
-        """Have it delivered later."""
+        """Queue an event for delivery."""
         waiting = self._waiting.qsize()
         if waiting >= MAX_LARGE_EVENTS:
             event = event.made_small()
@@ -70,7 +72,7 @@ class EventQueue:
         self._put(event)
 
     def flush(self, seconds: float) -> bool:
-        """Wait until what was put in before has been delivered; False = it took longer than ``seconds``."""
+        """Wait until all earlier events were delivered; return False if that took longer than ``seconds``."""
         if threading.current_thread() is self._thread:
             return False
         delivered = threading.Event()
@@ -78,7 +80,7 @@ class EventQueue:
         return delivered.wait(seconds)
 
     def close(self, seconds: float) -> None:
-        """Flush, and end the thread; one that takes longer than ``seconds`` is left behind."""
+        """Flush and end the thread; leave it behind if that takes longer than ``seconds``."""
         self._waits = False
         self.is_stuck = not self.flush(seconds)
 
@@ -99,7 +101,7 @@ class EventQueue:
                 close_connections()
                 event.set()
                 continue
-            with contextlib.suppress(BaseException):  # such as SystemExit: a receiver ends nothing
+            with contextlib.suppress(BaseException):  # SystemExit, too: receivers end nothing
                 event.deliver()
             if self._waiting.qsize() < MAX_EVENTS // 2:
                 self._count_dropped()
@@ -107,7 +109,7 @@ class EventQueue:
                 close_connections()
 
     def _goes_on(self) -> bool:
-        """Say whether to wait for an event; whoever puts one in after that starts another thread."""
+        """Return True to wait for more events. After False, the next ``put`` starts another thread."""
         if self._waits or not self._waiting.empty():
             return True
         with self._lock:
@@ -124,9 +126,10 @@ class EventQueue:
 
 
 def close_connections() -> None:
-    """Give back the database sessions of this thread, in whatever state these are. Never raises.
+    """Close this thread's database sessions, whatever their state. Never raises.
 
-    An object in which a receiver has left a block open could never connect again: the thread forgets it.
+    If a receiver left an atomic block open, the connection object could never connect again; the thread
+    forgets it.
     """
     for one in connections.all(initialized_only=True):
         close_session(one)
@@ -135,17 +138,17 @@ def close_connections() -> None:
 
 
 def close_session(wrapper: BaseDatabaseWrapper) -> BaseException | None:
-    """End one session of this thread, or give it back to its pool, and return what its backend raises.
+    """Close one session of this thread, or return it to its pool; return the error of its backend, if any.
 
-    A backend that has an event loop may raise CancelledError, which is no Exception. The connection is given up in
-    any case.
+    A backend with an event loop may raise CancelledError, which is not an Exception. The connection is
+    dropped in any case.
     """
     raw: Any = wrapper.connection
     try:
         wrapper.close()
     except BaseException as error:
         with contextlib.suppress(Exception):
-            raw.close()  # Django's close() has forgotten the connection, which may still be open
+            raw.close()  # Django has forgotten the connection, which may still be open
         wrapper.connection = None
         return error
     return None

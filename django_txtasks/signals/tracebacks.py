@@ -1,4 +1,4 @@
-"""Tracebacks as people want them: they begin in the task, not in what runs it, and keep nothing alive."""
+"""Tracebacks for people: they begin in the task's code, and keep no objects alive."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OURS = (
     "django_txtasks.testing.",
 )
 _BETWEEN = ("asgiref.", "asyncio.", "concurrent.", "contextlib")
-"""Modules that run async tasks for us."""
+"""Modules that run async tasks."""
 _GROUP: tuple[type[BaseException], ...] = tuple(
     filter(None, [getattr(builtins, "BaseExceptionGroup", None)])  # from Python 3.11 on
 )
@@ -33,9 +33,9 @@ def trim(error: BaseException) -> None:
 
 
 def text_of(error: BaseException) -> str:
-    """Return the traceback of a trimmed error, with what it was caused by.
+    """Return the traceback of a trimmed error, with its causes.
 
-    Python cannot format each error: a SyntaxError whose position is no number raises TypeError there.
+    Python cannot format every error: a SyntaxError whose position is not a number raises TypeError.
     """
     trim(error)
     try:
@@ -47,27 +47,29 @@ def text_of(error: BaseException) -> str:
 
 
 def for_log(error: BaseException) -> str:
-    """Return the traceback in indented lines: text of the error forges no log line, and any file takes it."""
+    """Return the traceback as indented lines, so that the error's text cannot forge a log line."""
     lines = payload.clean_text(text_of(error)).expandtabs().splitlines()
     return "\n".join(f"    {printable(line)}" for line in lines)
 
 
 def forget_locals(error: BaseException) -> None:
-    """Empty the local variables of an attempt that has ended: its error is kept until it has been logged.
+    """Clear the local variables of an ended attempt, because its error is kept until it has been logged.
 
-    Files and lines stay. Call it in the thread of the task, where what these variables held is destroyed.
+    Files and lines stay. Call it in the task's thread, because that is where the objects in these variables
+    are destroyed.
     """
     for one in _family(error):
         for frame in _frames(one.__traceback__):
-            # All frames that the error itself has left are over; a generator that has seen another one may go on,
+            # The frames that this error has left are over. A generator that saw another error may continue,
             # and clearing its frame would end it.
             if one is error or not frame.f_code.co_flags & _MAY_GO_ON:
                 _clear(frame)
 
 
 def printable(line: str) -> str:
-    """Return a line whose control characters, line ends among them, are escaped: foreign text must not act on a
-    terminal, or forge a line."""
+    """Return a line with its control characters escaped, line ends too, so that foreign text cannot control a
+    terminal or forge a line.
+    """
     if line.isprintable():
         return line
     return "".join(
@@ -78,12 +80,12 @@ def printable(line: str) -> str:
 def _clear(frame: FrameType) -> None:
     try:
         frame.clear()
-    except RuntimeError:  # it is being executed
+    except RuntimeError:  # it is still running
         return
 
 
 def _trimmed(tb: TracebackType | None) -> TracebackType | None:
-    """Return what begins with the first frame of somebody else, or after the last one of ours."""
+    """Return the traceback from the first foreign frame on, or after the last frame of this package."""
     kept = tb
     while tb is not None:
         module = f"{tb.tb_frame.f_globals.get('__name__')}."
@@ -101,7 +103,7 @@ def _frames(tb: TracebackType | None) -> Iterator[FrameType]:
 
 
 def _family(error: BaseException) -> list[BaseException]:
-    """Return an error, what it was caused by or raised while handling, and the members of groups."""
+    """Return an error with its causes, its contexts, and the members of groups."""
     found: dict[int, BaseException] = {}
     waiting: list[BaseException | None] = [error]
     while waiting:
