@@ -1,6 +1,6 @@
-"""Django's entry: finds every app's task functions; what is done before and after ``migrate``.
+"""Django's AppConfig: finds every app's task functions, and connects to the signals of ``migrate``.
 
-No query and no connection at start-up.
+It makes no query and no connection at start-up.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class TxTasksConfig(AppConfig):
 
 
 def refuse_unreleased_tables(*, using: str, **_: Any) -> None:
-    """Refuse to migrate tables of a development version, also where ``migrate`` makes no checks.
+    """Refuse to migrate tables of a development version, also if ``migrate`` skips the system checks.
 
     Raises:
         CommandError: the tables are those of a development version; the text says what to do.
     """
-    from django.core.management import CommandError  # not in each web process
+    from django.core.management import CommandError  # not needed in web processes
 
     from django_txtasks import checks
 
@@ -49,10 +49,10 @@ def refuse_unreleased_tables(*, using: str, **_: Any) -> None:
 def bring_schedules(
     *, using: str, verbosity: int = 1, stdout: Any = None, **other_facts: Any
 ) -> None:
-    """Bring the schedules of this code into a database that was just migrated, and say so.
+    """Copy the schedules of this code into a database that was just migrated, and report it.
 
-    Not after ``flush``, which sends the same signal without a plan; not in test databases; and not where the table
-    is missing, as after ``migrate txtasks zero``.
+    Do nothing after ``flush``, which sends the same signal without a plan, in test databases, and if the
+    table is missing, as after ``migrate txtasks zero``.
     """
     from django_txtasks import signals
     from django_txtasks.conf import get_config

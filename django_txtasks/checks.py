@@ -1,4 +1,4 @@
-"""System checks: what would break the promise, said before it does."""
+"""System checks: report settings and databases with which tasks would not run as promised."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ OLDEST = {"postgresql": (14,), "mariadb": (10, 6), "mysql": (8, 0, 17), "sqlite"
 
 
 SIMILAR = 0.85
-"""How similar to TXTASKS a setting's name has to be, to count as a misspelling of it; see ``difflib``."""
+"""Similarity to TXTASKS from which a setting's name counts as a misspelling of it; see ``difflib``."""
 MISSING = "txtasks.E008"
 UNRELEASED = "txtasks.E036"
-"""Tables of a development version from before release 0.1.0. Remove this check after that release."""
+"""Id of the check for tables of a development version from before 0.1.0. Remove the check after that release."""
 COMMIT_WITH_ALL_MIGRATIONS = "5e0591f"
 LAST_INDEX = "txtasks_batch_root"
-"""The last index that the last one of the former migrations made."""
-MAY_MIGRATE = "(Ignore this where the present command does so.)"
+"""The last index that those former migrations made."""
+MAY_MIGRATE = "(Ignore this if the present command runs migrations.)"
 DEFAULT_THREADS = 4
 """Threads of a worker process without ``--threads``."""
 
 
 @register("txtasks")
 def check_settings(**_: Any) -> list[CheckMessage]:
-    """TXTASKS itself, and what task functions ask of it."""
+    """Check TXTASKS, and the names that task functions use from it."""
     try:
         config = get_config()
     except ConfigError as error:
@@ -57,7 +57,7 @@ def check_settings(**_: Any) -> list[CheckMessage]:
         )
         for declaration in registry.declarations()
         if declaration.queue_name not in config.queues
-        and not declaration.name.startswith("django_txtasks.")  # notices take a queue that is there
+        and not declaration.name.startswith("django_txtasks.")  # notices use any queue
     ]
     notice = config.dead_notices.task
     if notice and notice not in registry.names():
@@ -74,7 +74,7 @@ def check_settings(**_: Any) -> list[CheckMessage]:
     if not settings.USE_TZ:
         found.append(
             Error(
-                "USE_TZ is False: times of tasks would be read in another time zone than they were written.",
+                "USE_TZ is False: times of tasks would be read in another time zone than they were written in.",
                 hint="Set USE_TZ = True.",
                 id="txtasks.E003",
             )
@@ -83,7 +83,7 @@ def check_settings(**_: Any) -> list[CheckMessage]:
 
 
 def _check_names() -> Iterator[CheckMessage]:
-    """Find what was meant to be TXTASKS, or to be in it: nobody reads it."""
+    """Find settings that look like a misspelled TXTASKS, or belong into it."""
     names = [
         name for name in dir(settings) if name.isupper() and not hasattr(global_settings, name)
     ]
@@ -103,7 +103,7 @@ def _check_names() -> Iterator[CheckMessage]:
 
 
 def _check_tenants() -> Iterator[CheckMessage]:
-    """Find task tables in each tenant's schema, where no worker looks. See django-tenants."""
+    """Find task tables in each tenant's schema (django-tenants), where no worker looks for tasks."""
     types = getattr(settings, "TENANT_TYPES", None) or {}
     public = getattr(settings, "PUBLIC_SCHEMA_NAME", "public")
     lists = {
@@ -124,7 +124,7 @@ def _check_tenants() -> Iterator[CheckMessage]:
 
 
 def _check_events(config: Config) -> Iterator[CheckMessage]:
-    """Compare the events that may be published with those to which somebody has subscribed."""
+    """Compare the events of TXTASKS with the events that have subscribers."""
     known = events.subscribed_events()
     for event in known:
         if config.events is not None and event not in config.events:
@@ -165,7 +165,7 @@ def check_databases(**_: Any) -> list[CheckMessage]:
 
 
 def _check_entry(alias: str) -> Iterator[CheckMessage]:
-    """Check what tasks need of one entry of DATABASES."""
+    """Check the settings that tasks need in one entry of DATABASES."""
     vendor, entry = connections[alias].vendor, connections[alias].settings_dict
     if vendor not in ("postgresql", "mysql", "sqlite"):
         yield Error(
@@ -181,20 +181,20 @@ def _check_entry(alias: str) -> Iterator[CheckMessage]:
         )
     if not entry["AUTOCOMMIT"]:
         yield Error(
-            f"Database {alias!r} has AUTOCOMMIT = False: workers and cleaners rely on it that a statement "
-            "outside a transaction is committed, and so does an enqueue() outside a transaction.",
-            hint=f"Remove AUTOCOMMIT from DATABASES[{alias!r}]. Code that wants to commit by hand can say "
-            "transaction.set_autocommit(False) for itself.",
+            f"Database {alias!r} has AUTOCOMMIT = False: workers and cleaners need each statement outside a "
+            "transaction to be committed, and so does an enqueue() outside a transaction.",
+            hint=f"Remove AUTOCOMMIT from DATABASES[{alias!r}]. Code that wants to commit by hand can call "
+            "transaction.set_autocommit(False) itself.",
             id="txtasks.E022",
         )
 
 
 @register(Tags.database)
 def check_tables(*, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
-    """Tables and versions, where the server can be reached; a server that is down is no finding.
+    """Check tables and versions of servers that can be reached. A server that is down is not a finding.
 
-    Missing tables are a warning: any command that makes these checks may be the one that creates the tables,
-    whatever its name is. They are no finding where nothing was migrated yet.
+    Missing tables are only a warning, because the present command may be about to create them, whatever its
+    name. On a database where nothing was migrated they are no finding.
     """
     return [
         Warning(found.msg, hint=f"{found.hint} {MAY_MIGRATE}", id="txtasks.W029")
@@ -207,17 +207,17 @@ def check_tables(*, databases: Sequence[str] | None = None, **_: Any) -> list[Ch
 
 
 def _was_migrated(alias: str) -> bool:
-    """Say whether any app was migrated there."""
-    from django.db.migrations.recorder import MigrationRecorder  # not before somebody asks
+    """Return True if any app was migrated there."""
+    from django.db.migrations.recorder import MigrationRecorder  # imported only if needed
 
     try:
         return MigrationRecorder(connections[alias]).has_table()
-    except OperationalError:  # the server has gone down
+    except OperationalError:  # the server went down in the meantime
         return False
 
 
 def refusals(alias: str) -> list[CheckMessage]:
-    """Return why a command that works with the tasks of this database may not start; none if it is down."""
+    """Return the errors that keep a command for this database's tasks from starting; none if it is down."""
     if alias not in connections:
         return [
             Error(
@@ -236,11 +236,12 @@ def refusals(alias: str) -> list[CheckMessage]:
 
 @register(Tags.database)
 def check_migrations(*, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
-    """Warn of tables that are not those of this release. Workers start all the same, and wait for migrations."""
+    """Warn about migrations of this release that are missing. Workers start nevertheless, and wait for them."""
     found: list[CheckMessage] = []
     for alias in databases or []:
         if alias in connections and router.allow_migrate_model(alias, Task):
-            with contextlib.suppress(DatabaseError, InterfaceError):  # down, or it may not be read
+            # the server is down, or the table may not be read
+            with contextlib.suppress(DatabaseError, InterfaceError):
                 if missing := _missing_migrations(alias):
                     found.append(
                         Warning(
@@ -253,11 +254,11 @@ def check_migrations(*, databases: Sequence[str] | None = None, **_: Any) -> lis
 
 
 def _missing_migrations(alias: str) -> list[str]:
-    """Return those of ours that were not applied; none where no table is there: another check says so."""
-    from django.db.migrations.recorder import MigrationRecorder  # not before somebody asks
+    """Return this app's migrations that were not applied; none without tables: another check reports that."""
+    from django.db.migrations.recorder import MigrationRecorder  # imported only if needed
 
     label = Task._meta.app_label
-    if label in settings.MIGRATION_MODULES:  # a project's own
+    if label in settings.MIGRATION_MODULES:  # the project's own migrations
         return []
     applied = MigrationRecorder(connections[alias]).applied_migrations()
     names = sorted(module.name for module in pkgutil.iter_modules(migrations.__path__))
@@ -267,14 +268,15 @@ def _missing_migrations(alias: str) -> list[str]:
 
 @register(Tags.database)
 def check_health(*, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
-    """Warn of what makes the task table slow from within. It keeps no worker from starting."""
-    from django_txtasks.inspection import bloat  # not before somebody asks
+    """Warn about conditions inside the database that make the task table slow. Workers start nevertheless."""
+    from django_txtasks.inspection import bloat  # imported only if needed
 
     ids = {"bloat": "txtasks.W014", "snapshot": "txtasks.W015"}
     found: list[CheckMessage] = []
     for alias in databases or []:
         if alias in connections and router.allow_migrate_model(alias, Task):
-            with contextlib.suppress(OperationalError):  # down, or locked for a VACUUM FULL
+            # the server is down, or the table is locked for VACUUM FULL
+            with contextlib.suppress(OperationalError):
                 found += [
                     Warning(f"Database {alias!r}: {one.title}", hint=one.action, id=ids[one.name])
                     for one in bloat.findings(alias)
@@ -283,12 +285,12 @@ def check_health(*, databases: Sequence[str] | None = None, **_: Any) -> list[Ch
 
 
 def pool_is_too_small(alias: str, threads: int) -> str:
-    """Say so where the threads of a worker process would wait for each other's connections; else be empty."""
+    """Return a warning if the threads of a worker would wait for each other's connections; else an empty text."""
     pool = connections[alias].settings_dict["OPTIONS"].get("pool")
     if not pool:
         return ""
     options = pool if isinstance(pool, dict) else {}
-    most = options.get("max_size") or options.get("min_size", 4)  # as psycopg_pool has it
+    most = options.get("max_size") or options.get("min_size", 4)  # psycopg_pool's default
     if most >= threads:
         return ""
     return (
@@ -299,7 +301,7 @@ def pool_is_too_small(alias: str, threads: int) -> str:
 
 
 def _check_apart(alias: str) -> Iterable[CheckMessage]:
-    """Warn of databases that are written to and cannot hold tasks."""
+    """Warn about databases that the project writes to and that cannot hold tasks."""
     written = [
         model._meta.label
         for model in apps.get_models()
@@ -309,16 +311,17 @@ def _check_apart(alias: str) -> Iterable[CheckMessage]:
         shown = ", ".join(written[:3]) + (", …" if len(written) > 3 else "")
         yield Warning(
             f"{shown}: written to database {alias!r}, from which a router keeps tasks away. A task that is "
-            "enqueued in a transaction there is written elsewhere: it runs even if that rolls back.",
+            "enqueued in a transaction there is written to another database: it runs even if that transaction "
+            "rolls back.",
             hint=f"Let DATABASE_ROUTERS allow the app 'txtasks' on {alias!r}, migrate it, enqueue by "
             f"fn.using(using={alias!r}).enqueue(…), and add --database {alias} to runworkers and runcleaner. "
-            "Or silence this check, if nothing is enqueued together with them.",
+            "Or silence this check, if no task is enqueued together with these models.",
             id="txtasks.W021",
         )
 
 
 def _is_written_to(alias: str, model: type[Model]) -> bool:
-    """Ask the routers; one that wants to see a row first, such as for shards, cannot tell."""
+    """Return True if routers write the model there; False if a router needs a row to decide, as for shards."""
     try:
         return bool(router.db_for_write(model) == alias)
     except Exception:
@@ -329,7 +332,7 @@ def _check_server(alias: str) -> Iterable[CheckMessage]:
     connection = connections[alias]
     if product := other_product(alias):
         yield Error(
-            f"Database {alias!r} is {product}, on which tasks do not run: it locks rows in other ways.",
+            f"Database {alias!r} is {product}, on which tasks do not run: it locks rows differently.",
             hint="Use PostgreSQL, MariaDB, MySQL or SQLite, or a router that keeps txtasks away from it.",
             id="txtasks.E004",
         )

@@ -1,4 +1,4 @@
-"""The TXTASKS setting as one frozen, validated object. Only this file touches django.conf."""
+"""The TXTASKS setting as one frozen, validated object, which other modules get from ``get_config``."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from django_txtasks.exceptions import ConfigError
 from django_txtasks.rules.lanes import NO_LANES, LaneRules, parse_rules
 
 LONGEST_DURATION = timedelta(days=36525)
-"""The longest duration of a setting: databases add it to the time of day, or take it from that."""
+"""Longest duration of a setting. Databases add it to a time, or subtract it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeadNotices:
-    """Receivers of a notice about each task that dies; each way is a task of its own.
+    """Receivers of a notice about each task that dies. Each way of delivery is a separate task.
 
     Attributes:
-        mail: addresses, through Django's mail settings.
-        exchange: a RabbitMQ exchange, with the queue's name as routing key.
+        mail: addresses; sent through Django's mail settings.
+        exchange: a RabbitMQ exchange; the queue's name is the routing key.
         task: dotted name of a task function that takes the event.
     """
 
@@ -38,16 +38,16 @@ class DeadNotices:
 
 
 OTHERS = "*"
-"""In ``keep_finished``: all queues that are not named."""
+"""Key of ``keep_finished`` for all queues that are not named."""
 MAX_NAME_BYTES = 255
-"""Bytes of UTF-8 that AMQP allows for the name of a queue."""
+"""Longest name of a queue that AMQP allows, in bytes of UTF-8."""
 
 
 class Pruned(NamedTuple):
-    """Finished tasks that are pruned at one age.
+    """Finished tasks that are pruned at the same age.
 
     Attributes:
-        queue: ``*`` = those of all queues but the ``named`` ones.
+        queue: a queue's name; ``*`` = all queues but the ``named`` ones.
     """
 
     age: timedelta
@@ -60,32 +60,33 @@ class Config:
     """The setting ``TXTASKS``. Durations are timedelta; in the setting a number means seconds.
 
     Attributes:
-        broker_url: ``amqp://`` or ``amqps://`` URL of RabbitMQ, of a cluster with several hosts; None = no broker.
-        database_hints: without a broker, or while it is away, the database tells workers of tasks; None: see
-            ``may_hint_by_database``.
-        queues: the queues that may be enqueued to; a worker serves all of them by default.
-        queue_prefix: first part of RabbitMQ's queue names, to share a broker between sites.
-        poll_interval: how often a worker scans for due rows that no hint told it of.
-        heartbeat_interval: how often a worker renews its lease.
+        broker_url: ``amqp://`` or ``amqps://`` URL of RabbitMQ, with several hosts for a cluster; None = no
+            broker.
+        database_hints: without a broker, or while it is unreachable, the database tells workers of new
+            tasks. None: see ``may_hint_by_database``.
+        queues: the queues that tasks may use; a worker serves all of them by default.
+        queue_prefix: first part of RabbitMQ's queue names, so that several sites can share a broker.
+        poll_interval: time between two scans of a worker for due tasks.
+        heartbeat_interval: time between two beats of a worker, which renew its lease.
         lease: silence after which a worker may be declared lost; at least 3 beats.
-        clean_interval: how often a cleaner renotifies and prunes.
-        keep_finished: how long finished tasks stay in their table; 0 = they are not kept, None = for ever; or such
-            times by queue, with ``*`` for all others, of which 0 = until the cleaner's next pass.
-        grace: how long running tasks may go on after the first stop signal.
-        hint_retry_interval: when a hint's row is not there yet, look again after this.
-        hint_give_up_after: and forget the hint after this.
-        retry_base: wait after the first failure; doubles with each further one.
+        clean_interval: time between two passes of a cleaner.
+        keep_finished: time for which finished tasks are kept; 0 = not at all, None = for ever. Or a dict of
+            such times by queue, with ``*`` for all others; there 0 = until the cleaner's next pass.
+        grace: time for which running tasks may continue after the first stop signal.
+        hint_retry_interval: time after which a hint is looked up again if its row is not there yet.
+        hint_give_up_after: time after which such a hint is dropped.
+        retry_base: wait after the first failure; it doubles with each further failure.
         retry_ceiling: the longest wait between two attempts.
         events: the events that may be published; None = any.
-        lanes: limits of the tasks that share a lane, by its name or by a pattern.
-        sync_schedules: ``migrate`` brings schedules of the code into the database, and a cleaner that starts adds
-            new ones; see ``syncs_schedules``.
-        ageing: a task gains one step of priority for each such time that it has been due; None = it does not.
-        long_running_after: a claim without a time limit that is older is shown and reported.
-        dead_notices: who is notified about each task that dies.
+        lanes: limits of lanes, by name or pattern.
+        sync_schedules: ``migrate`` copies schedules of the code into the database, and a starting cleaner
+            adds new ones; see ``syncs_schedules``.
+        ageing: a due task gains one step of priority each time it has waited this long; None = never.
+        long_running_after: age from which a claim without a time limit is shown and reported.
+        dead_notices: receivers of notices about tasks that die.
     """
 
-    broker_url: str | None = field(default=None, repr=False)  # it may hold a password
+    broker_url: str | None = field(default=None, repr=False)  # may contain a password
     database_hints: bool | None = None
     queues: tuple[str, ...] = ("default",)
     queue_prefix: str = "txtasks"
@@ -108,7 +109,7 @@ class Config:
 
     @property
     def broker_address(self) -> str:
-        """Where RabbitMQ is, without user and password, or ``none``."""
+        """Address of RabbitMQ without user and password, or ``none``."""
         if self.broker_url is None:
             return "none"
         parts = _broker_parts(self.broker_url)
@@ -121,29 +122,29 @@ class Config:
 
     @property
     def broker_urls(self) -> list[str]:
-        """URLs of the hosts that ``broker_url`` names, in this order; they are nodes of one cluster."""
+        """One URL for each host in ``broker_url``, in its order; the hosts are nodes of one cluster."""
         return _urls_by_host(self.broker_url) if self.broker_url is not None else []
 
     @property
     def has_database_hints(self) -> bool:
-        """Whether workers hear of tasks from the database itself.
+        """True if the database itself tells workers of new tasks.
 
-        With a broker they hear of tasks from the broker: see ``may_hint_by_database``.
+        With a broker the broker does this; see ``may_hint_by_database``.
         """
         return self.broker_url is None and self.may_hint_by_database
 
     @property
     def may_hint_by_database(self) -> bool:
-        """Whether the database itself may tell workers of tasks: without a broker, or while that is away.
+        """True if the database may tell workers of new tasks: without a broker, or while it is unreachable.
 
-        If the setting says nothing: yes, but not where tests run: a session that sends hints would keep Django
-        from removing the test database.
+        By default it may, except in test runs: a session that sends hints would keep Django from removing
+        the test database.
         """
         return not _in_test_run() if self.database_hints is None else self.database_hints
 
     @property
     def syncs_schedules(self) -> bool:
-        """Whether schedules of the code come into the database by themselves. Not where tests run."""
+        """True if schedules of the code are copied into the database automatically. Never in test runs."""
         return self.sync_schedules and not _in_test_run()
 
     def __post_init__(self) -> None:
@@ -189,21 +190,22 @@ class Config:
 
     @property
     def keeps_finished(self) -> bool:
-        """Whether finished tasks get a row in their table."""
+        """True if finished tasks get a row in their table."""
         return any(age != timedelta(0) for age in self._kept.values())
 
     @property
     def longest_kept(self) -> timedelta | None:
-        """The longest time for which finished tasks are kept, beside those kept for ever; None = all are.
+        """The longest time for which finished tasks are kept, without those kept for ever; None = all are kept
+        for ever.
 
-        Ended batches and workers are kept for as long. What is about a queue that is kept for ever alone does not
-        keep those of all queues, because their rows do not say which tasks name them.
+        Ended batches and workers are kept for this long. A queue that is kept for ever does not change
+        this, because these rows do not say which tasks name them.
         """
         return max((age for age in self._kept.values() if age is not None), default=None)
 
     @property
     def pruned(self) -> list[Pruned]:
-        """What is pruned, and at which age."""
+        """The ages at which finished tasks are pruned, with their queues."""
         return [
             Pruned(age, queue, tuple(sorted(self._kept.keys() - {OTHERS})))
             for queue, age in sorted(self._kept.items())
@@ -217,7 +219,7 @@ class Config:
 
 
 def parse(setting: Any) -> Config:
-    """Return the Config that a TXTASKS dict describes.
+    """Return the Config for a TXTASKS dict.
 
     Raises:
         ConfigError: not a dict, unknown keys, wrong types, or values that contradict each other.
@@ -232,9 +234,10 @@ def parse(setting: Any) -> Config:
 
 @lru_cache(maxsize=1)
 def get_config() -> Config:
-    """Return the site's Config. ConfigError if the setting is wrong.
+    """Return the site's Config. Raise ConfigError if the setting is wrong.
 
-    Where ``queues`` is left out, they are "default" and the ``QUEUES`` of this package's backends in ``TASKS``.
+    Without the key ``queues``, the queues are "default" and the ``QUEUES`` of this package's backends in
+    ``TASKS``.
     """
     setting = getattr(settings, "TXTASKS", {})
     queues = _queues_of_backends(getattr(settings, "TASKS", None) or {})
@@ -253,7 +256,7 @@ def _queues_of_backends(backends: dict[str, Any]) -> list[str]:
 
 
 def _in_test_run() -> bool:
-    """Say whether Django's test environment is set up, as by its test runner and by pytest-django."""
+    """Return True if Django's test environment is set up, as by its test runner or by pytest-django."""
     utils = sys.modules.get("django.test.utils")
     return hasattr(getattr(utils, "_TestState", None), "saved_data")
 
@@ -269,7 +272,7 @@ setting_changed.connect(_reset)
 def _duration(key: str, value: Any) -> timedelta:
     what = f"TXTASKS[{key!r}] is {value!r}"
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        with contextlib.suppress(OverflowError, ValueError):  # such as of NaN
+        with contextlib.suppress(OverflowError, ValueError):  # for example NaN
             value = timedelta(seconds=value)
     if not isinstance(value, timedelta) or value > LONGEST_DURATION:
         raise ConfigError(
@@ -350,7 +353,7 @@ def _broker_url(key: str, value: Any) -> str | None:
 
 
 def _broker_parts(url: str) -> SplitResult | None:
-    """Return the parts of a broker's URL. None = some part of a password may stand in the wrong one."""
+    """Return the parts of a broker's URL; None if part of a password may have ended up in the wrong place."""
     try:
         parts = urlsplit(url)
         several = [urlsplit(one) for one in _urls_by_host(url)]
@@ -366,10 +369,10 @@ def _broker_parts(url: str) -> SplitResult | None:
 
 
 def _urls_by_host(url: str) -> list[str]:
-    """Return a URL for each host of ``amqp://user:password@first:5672,second:5672/vhost``.
+    """Return one URL for each host of ``amqp://user:password@first:5672,second:5672/vhost``.
 
     Raises:
-        ValueError: it cannot be read.
+        ValueError: the URL cannot be parsed.
     """
     parts = urlsplit(url)
     login, at, hosts = parts.netloc.rpartition("@")

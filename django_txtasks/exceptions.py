@@ -1,4 +1,4 @@
-"""Everything this package raises: one base, each named for what happened."""
+"""All exceptions of this package. They have one base, and each is named for its cause."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from django.core.exceptions import ImproperlyConfigured
 
 
 class TxTasksError(Exception):
-    """The base of all errors of this package. They survive ``pickle`` and ``copy``."""
+    """Base of all errors of this package. They can be pickled and copied."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return text and attributes: ``__init__`` would make the text anew, or ask for other arguments."""
+        """Return text and attributes; ``__init__`` would build the text again, or need other arguments."""
         return _made_again, (type(self), self.args, self.__dict__)
 
 
@@ -26,15 +26,15 @@ def _made_again(
 
 
 class ConfigError(TxTasksError, ImproperlyConfigured):
-    """The ``TXTASKS`` setting holds something that cannot work."""
+    """The ``TXTASKS`` setting has a value that cannot work."""
 
 
 class InvalidDeclaration(TxTasksError, TypeError):
-    """``@task`` was used on something, or with options, that cannot be a task function."""
+    """``@task`` was used on an object, or with options, that cannot be a task function."""
 
 
 class NotATask(TxTasksError, TypeError):
-    """An argument of an enqueueing function is no task function: it was not declared with ``@task``."""
+    """An argument of an enqueueing function was not declared with ``@task``, so it is not a task function."""
 
 
 class UnknownTask(TxTasksError, LookupError):
@@ -50,19 +50,19 @@ class InvalidOption(TxTasksError, ValueError):
 
 
 class UnknownLane(InvalidOption):
-    """``TXTASKS["lanes"]`` has no rule for this lane: its tasks would have no limit."""
+    """``TXTASKS["lanes"]`` has no rule for this lane, so its tasks would have no limit."""
 
 
 class InvalidSchedule(TxTasksError, ValueError):
-    """A schedule says when, or what, in a way that cannot be."""
+    """A schedule has impossible times or an impossible task."""
 
 
 class UnknownZone(InvalidSchedule):
-    """This host knows no time zone of that name."""
+    """This host does not know the time zone."""
 
 
 class LibraryMissing(TxTasksError, ImportError):
-    """A feature needs a library that is not installed; the text names it."""
+    """A feature needs a library that is not installed; the message names it."""
 
 
 class UnknownEvent(TxTasksError, ValueError):
@@ -70,11 +70,11 @@ class UnknownEvent(TxTasksError, ValueError):
 
 
 class UnknownOption(TxTasksError, TypeError):
-    """``@task`` or ``using()`` was given an option that it does not have."""
+    """``@task`` or ``using()`` was given an unknown option."""
 
 
 class UnsupportedDatabase(TxTasksError):
-    """The database is none of those on which tasks run: PostgreSQL, MariaDB, MySQL and SQLite."""
+    """Tasks do not run on this database. They run on PostgreSQL, MariaDB, MySQL and SQLite."""
 
 
 class InvalidArguments(TxTasksError, ValueError):
@@ -82,45 +82,46 @@ class InvalidArguments(TxTasksError, ValueError):
 
 
 class ScratchRefused(TxTasksError):
-    """The database server did not let ``txtasks_verify`` create a database of its own."""
+    """The database server did not let ``txtasks_verify`` create a scratch database."""
 
 
 class ClaimLost(TxTasksError):
-    """The row has moved on without this attempt, so the attempt may not change it."""
+    """The row has changed without this attempt, so the attempt may not write it."""
 
 
 class NotInBatch(TxTasksError, LookupError):
-    """``ctx.batch()`` was asked for in a task that is a member of none."""
+    """``ctx.batch()`` was called in a task that is not a member of a batch."""
 
 
 class BatchEnded(TxTasksError):
-    """A member was to be added to a batch that has ended."""
+    """A task cannot join a batch that has ended."""
 
 
 class WorkerLost(TxTasksError):
-    """Never raised. It stands among a task's errors for an attempt whose worker was lost."""
+    """Never raised. An entry in a task's errors for an attempt whose worker was lost."""
 
 
 class WorkerStopped(TxTasksError):
-    """Never raised. It stands among a task's errors for an attempt that its worker's orderly end cut short."""
+    """Never raised. An entry in a task's errors for an attempt that its worker's orderly end cut short."""
 
 
 class EndLost(TxTasksError):
-    """Never raised. It stands among a task's errors for an attempt whose recorded end the database has lost.
+    """Never raised. An entry in a task's errors for an attempt whose recorded end the database has lost.
 
-    A failover to a standby that lacked the last commits does that. How far the task came is not known any more.
+    This happens in a failover to a standby that lacked the last commits. It is unknown how far the task
+    came.
     """
 
 
 class StepRefused(TxTasksError, RuntimeError):
-    """A step of a task could not be kept as one, so its function was not called, or what it did is rolled back."""
+    """A step of a task could not be recorded, so its function was not called, or its effects are rolled back."""
 
 
 class Suspended(BaseException):
-    """Raised by ``ctx.sleep_until()`` and ``ctx.wait_for()``: the task waits without a slot. Let it pass.
+    """Raised by ``ctx.sleep_until()`` and ``ctx.wait_for()``: the task waits without a slot. Do not catch it.
 
-    The next attempt begins at the top, and goes on behind the wait when that is over. It is no ``Exception``, so
-    that a task's own ``except Exception`` does not skip the wait.
+    The next attempt begins at the top, and continues after the wait once the wait is over. It is not an
+    ``Exception``, so that a task's own ``except Exception`` does not skip the wait.
     """
 
     def __init__(self, name: str) -> None:
@@ -133,23 +134,24 @@ class Suspended(BaseException):
 
 
 class WaitTimedOut(TxTasksError, TimeoutError):
-    """``ctx.wait_for()``: no value has come in time. None will: each further attempt meets the same."""
+    """``ctx.wait_for()``: no value has come in time. None will come; each further attempt raises this, too."""
 
 
 class InvalidToken(TxTasksError, ValueError):
-    """``resume()`` got what no task of this site has given out, or what was changed on its way."""
+    """``resume()`` got a token that no task of this site has issued, or that was changed on its way."""
 
 
 class Retry(TxTasksError):
-    """Raise it in a task: this attempt failed, try again after a while.
+    """Raise it in a task: this attempt failed, try again later.
 
     It counts as a failure against ``max_attempts``, like any other exception.
 
     Args:
         reason: kept in the task's errors.
-        after: shortest wait until the next attempt, as timedelta or seconds;
-            None means the usual exponential backoff.
-        lane: no other task of its lane starts before that, either: the other side has asked for a pause.
+        after: shortest wait until the next attempt, as timedelta or seconds; None = the usual exponential
+            backoff.
+        lane: True = no other task of its lane starts before that either, because the other side asked for a
+            pause.
     """
 
     def __init__(
@@ -159,18 +161,18 @@ class Retry(TxTasksError):
         if not isinstance(after, (int, float, timedelta, type(None))):
             raise TypeError(f"Retry(after={after!r}): use seconds (a number) or a timedelta.")
         if lane and after is None:
-            raise TypeError("Retry(lane=True): say after=…, too: for how long the lane is to wait.")
+            raise TypeError("Retry(lane=True) also needs after=…: how long the lane waits.")
         self.lane = lane
         self.after = timedelta(seconds=after) if isinstance(after, (int, float)) else after
 
 
 class Snooze(TxTasksError):
-    """Raise it in a task: not now, run it again later. That counts neither as a failure nor as a crash.
+    """Raise it in a task: run it again later. This counts neither as a failure nor as a crash.
 
-    The function's ``max_snoozes`` says how often; once more counts as a failure.
+    The function's ``max_snoozes`` limits how often; one more counts as a failure.
 
     Args:
-        after: wait until the next attempt, as timedelta or seconds; a second at least.
+        after: wait until the next attempt, as timedelta or seconds; at least one second.
     """
 
     def __init__(self, *, after: timedelta | float) -> None:
@@ -179,25 +181,27 @@ class Snooze(TxTasksError):
         seconds = after.total_seconds() if isinstance(after, timedelta) else after
         if not 1 <= seconds < 1e9:
             raise ValueError(
-                f"Snooze(after={after!r}): a task may be put off for a second at least, and for 30 years at most."
+                f"Snooze(after={after!r}): the wait must be at least one second and at most 30 years."
             )
-        super().__init__(f"the task put itself off for {seconds:g} s")
+        super().__init__(f"the task snoozed for {seconds:g} s")
         self.after = timedelta(seconds=seconds)
 
 
 class TaskCancelled(TxTasksError):
-    """Raised by ``ctx.check()``: this attempt was asked to stop. Let it pass, and the task is cancelled.
+    """Raised by ``ctx.check()``: this attempt was asked to stop. If the task does not catch it, the task is
+    cancelled.
 
-    A task that raises it by itself is cancelled as well.
+    A task that raises it itself is also cancelled.
     """
 
 
 class TaskFailed(TxTasksError):
-    """``handle.result()``: the task has no result, and will have none, unless a person revives it.
+    """``handle.result()``: the task has no result, and will have none unless a person revives it.
 
     Attributes:
         state: ``dead``, ``cancelled``, ``expired`` or ``discarded``.
-        errors: of its attempts: dicts with ``type``, ``message``, ``traceback``, ``attempt``, ``at``.
+        errors: one dict for each failed attempt, with ``type``, ``message``, ``traceback``, ``attempt``,
+            ``at``.
     """
 
     def __init__(self, message: str, *, state: str, errors: list[dict[str, Any]]) -> None:
@@ -206,15 +210,15 @@ class TaskFailed(TxTasksError):
 
 
 class ResultTimeout(TxTasksError, TimeoutError):
-    """``handle.result()``: the task has not ended within the time. It goes on."""
+    """``handle.result()``: the task has not ended in time. It continues."""
 
 
 class ResultUnavailable(TxTasksError):
-    """``handle.result()`` cannot return what it was asked for: the message says why, and what to do."""
+    """``handle.result()`` cannot return the result; the message has the reason and the remedy."""
 
 
 class Reject(TxTasksError):
-    """Raise it in a task: no further attempt can help, the task is dead at once.
+    """Raise it in a task: no further attempt can help, so the task is dead at once.
 
     Args:
         reason: kept in the task's errors and shown in the admin.
@@ -225,30 +229,31 @@ class Reject(TxTasksError):
 
 
 class AlreadyRun(Reject):
-    """In the errors of a dead task: a task of this id stands in history, so its function was not called again."""
+    """An error of a dead task: a task with this id is in history, so its function was not called again."""
 
     def __init__(self) -> None:
         super().__init__(
-            "this id has already run: somebody has written the row anew. Discard it, or enqueue the task anew"
+            "this id has already run: somebody wrote the row again. Discard it, or enqueue the task again"
         )
 
 
 class TimedOut(TxTasksError, TimeoutError):
-    """Raised inside a task that has taken longer than its ``timeout``. Catch it to clean up, no more."""
+    """Raised inside a task that has taken longer than its ``timeout``. Catch it only to clean up."""
 
 
 INTERRUPTIONS = (TimedOut, TaskCancelled)
-"""Errors that a worker raises in a task from outside, once, wherever it is: whoever it calls lets them pass."""
+"""Errors that a worker raises inside a running task, once, wherever it is. Called code lets them pass."""
 
 
 TASK_SAYS = (ClaimLost, TaskCancelled, Reject, Suspended, Snooze, Retry)
-"""Errors by which a task says how it goes on. Of several in one group the first kind of this order counts."""
+"""Errors by which a task decides how it continues. Of several in a group, the first in this order counts."""
 
 
 def meant(error: BaseException) -> BaseException:
-    """Return the error that says how an attempt goes on: of a group of such errors alone, one of these.
+    """Return the error that decides how an attempt continues; for a group of only such errors, one of them.
 
-    An ``asyncio.TaskGroup`` wraps what its tasks raise. One foreign error makes the group an ordinary failure.
+    An ``asyncio.TaskGroup`` wraps the errors of its tasks. With any other error in it, the group is an
+    ordinary failure.
     """
     leaves = leaves_of(error)
     if len(leaves) == 1 and leaves[0] is error:
@@ -259,7 +264,7 @@ def meant(error: BaseException) -> BaseException:
 
 
 def leaves_of(error: BaseException) -> list[BaseException]:
-    """Return the errors of a group, of those in it, and so on. Python 3.10 has groups of a package alone."""
+    """Return the errors of a group and of its nested groups. On Python 3.10 only other packages have groups."""
     inside = getattr(error, "exceptions", None)
     if not (isinstance(inside, tuple) and inside) or isinstance(error, TASK_SAYS):
         return [error]
@@ -269,5 +274,5 @@ def leaves_of(error: BaseException) -> list[BaseException]:
 
 
 def class_path(error: type[BaseException]) -> str:
-    """Return where a class of errors is, as a task's errors name it: ``module.Class``."""
+    """Return the path of an error class as a task's errors name it: ``module.Class``."""
     return f"{error.__module__}.{error.__qualname__}"

@@ -1,5 +1,8 @@
-"""Columns, constraints, indexes, and querysets that name the sets. Nothing here writes:
-every change of a row stands in ``lifecycle``."""
+"""Columns, constraints, indexes, and querysets that name sets of rows.
+
+Nothing here writes: ``lifecycle`` changes the state of tasks, and each feature's folder writes its own
+tables.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +18,16 @@ from django.utils.translation import gettext_lazy as _
 
 
 class Moment(models.DateTimeField):  # type: ignore[type-arg]
-    """A time that any sender may have written: what Python has no datetime for is read as the nearest one.
+    """A DateTimeField that can read any time in the column; a time that Python does not have becomes the
+    nearest one.
 
-    PostgreSQL has infinity, -infinity and years beyond 9999, MariaDB and MySQL 0000-00-00, SQLite any text at all;
-    one such row would make each page and query fail that reads it. What is no time is read as None.
+    Other programs may write infinity, -infinity and years beyond 9999 on PostgreSQL, 0000-00-00 on MariaDB
+    and MySQL, and any text on SQLite. One such row would break every page and query that reads it. Text
+    that is not a time is read as None.
     """
 
-    _FIRST, _LAST = "0001-01-02 00:00:00", "9999-12-30 00:00:00"  # so that any time zone has them
+    # one day inside Python's limits, for any time zone
+    _FIRST, _LAST = "0001-01-02 00:00:00", "9999-12-30 00:00:00"
     _POSTGRESQL = (
         f"CASE WHEN {{0}} < timestamptz '{_FIRST}+00' THEN timestamptz '{_FIRST}+00'"
         f" WHEN {{0}} > timestamptz '{_LAST}+00' THEN timestamptz '{_LAST}+00' ELSE {{0}} END"
@@ -30,8 +36,8 @@ class Moment(models.DateTimeField):  # type: ignore[type-arg]
         f"CASE WHEN {{0}} < '{_FIRST}' THEN TIMESTAMP'{_FIRST}' WHEN LAST_DAY({{0}}) IS NULL THEN NULL"
         f" WHEN {{0}} > '{_LAST}' THEN TIMESTAMP'{_LAST}' ELSE {{0}} END"
     )
-    # As Django writes it, it is read as it is; any other way as SQLite understands it. Adding 0 days makes a date
-    # of 2026-02-31, too.
+    # A time as Django writes it is read unchanged, any other as SQLite understands it. Adding 0 days turns
+    # 2026-02-31 into a real date.
     _SQLITE = (
         f"CASE WHEN datetime({{0}}, '+0 days') > '{_LAST}' THEN '{_LAST}'"
         f" WHEN datetime({{0}}, '+0 days') >= '{_FIRST}' THEN"
@@ -40,12 +46,12 @@ class Moment(models.DateTimeField):  # type: ignore[type-arg]
     )
 
     def deconstruct(self) -> Any:
-        """For migrations it is Django's field: the column is the same."""
+        """Return Django's field for migrations, because the column is the same."""
         name, _path, args, kwargs = super().deconstruct()
         return name, "django.db.models.DateTimeField", args, kwargs
 
     def select_format(self, compiler: Any, sql: str, params: Any) -> Any:
-        """Read the column, or what is computed from it, within the times that Python has."""
+        """Limit the column's value to the times that Python has."""
         vendors = {"postgresql": self._POSTGRESQL, "mysql": self._MYSQL}
         template = vendors.get(compiler.connection.vendor, self._SQLITE)
         return template.format(sql), tuple(params) * template.count("{0}")
@@ -54,7 +60,7 @@ class Moment(models.DateTimeField):  # type: ignore[type-arg]
 class DatabaseNow(Now):
     """The database's own clock, in UTC.
 
-    Django's Now() follows the session's time zone on MariaDB and MySQL, which is the server's.
+    Django's Now() uses the session's time zone on MariaDB and MySQL, which is the server's.
     """
 
     output_field = Moment()
@@ -64,7 +70,7 @@ class DatabaseNow(Now):
 
 
 class TaskId(models.UUIDField):  # type: ignore[type-arg]
-    """A UUID column, of an id or of a digest. PyMySQL cannot send UUID objects, so MariaDB and MySQL get text."""
+    """A UUID column for an id or a digest. MariaDB and MySQL get text: PyMySQL cannot send UUID objects."""
 
     def get_db_prep_value(self, value: Any, connection: Any, prepared: bool = False) -> Any:
         value = self.to_python(value)
@@ -74,13 +80,13 @@ class TaskId(models.UUIDField):  # type: ignore[type-arg]
 
 
 class ExactText(models.CharField):  # type: ignore[type-arg]
-    """Text that a decision depends on: all databases compare it exactly, as Python does.
+    """Text that decisions depend on: every database compares it exactly, as Python does.
 
-    The usual collations of MariaDB and MySQL ignore case, accents and spaces at the end.
+    The usual collations of MariaDB and MySQL ignore case, accents and trailing spaces.
     """
 
     def db_type(self, connection: Any) -> Any:
-        """Return the type of the column; on MariaDB and MySQL with a collation that ignores nothing."""
+        """Return the column's type; on MariaDB and MySQL with an exact collation."""
         column = super().db_type(connection)
         if connection.vendor != "mysql":
             return column
@@ -88,13 +94,13 @@ class ExactText(models.CharField):  # type: ignore[type-arg]
 
 
 def exact_collation(connection: Any) -> str:
-    """Return the collation of MariaDB or MySQL that compares each character, spaces at the end too."""
+    """Return the collation of MariaDB or MySQL that compares every character, including trailing spaces."""
     return "utf8mb4_nopad_bin" if connection.mysql_is_mariadb else "utf8mb4_0900_bin"
 
 
 @ExactText.register_lookup
 class ContainsInAnyCase(IContains):
-    """Search as people do: on MariaDB and MySQL ``icontains`` relies on the column's collation."""
+    """A search that ignores case. On MariaDB and MySQL ``icontains`` would use the column's exact collation."""
 
     def as_mysql(self, compiler: Any, connection: Any) -> Any:
         """Return the comparison in a collation that ignores case."""
@@ -135,47 +141,47 @@ class OnCrash(models.TextChoices):
 
     @property
     def retries(self) -> bool:
-        """Whether the task runs again, until ``max_crashes``."""
+        """True if the task runs again, until ``max_crashes``."""
         return self in (OnCrash.RETRY, OnCrash.RETRY_THEN_COMPENSATE)
 
     @property
     def compensates(self) -> bool:
-        """Whether its compensation is enqueued when a crash leaves it dead."""
+        """True if its compensation is enqueued when a crash leaves it dead."""
         return self in (OnCrash.COMPENSATE, OnCrash.RETRY_THEN_COMPENSATE)
 
 
 class TaskQuerySet(models.QuerySet["Task"]):
-    """Questions only."""
+    """Sets of tasks. Nothing here writes."""
 
     def in_state(self, status: Status) -> TaskQuerySet:
-        """Tasks of one state."""
+        """Return tasks in one state."""
         return self.filter(status=status)
 
     def due(self) -> TaskQuerySet:
-        """Pending tasks whose time has come."""
+        """Return pending tasks whose time has come."""
         return self.in_state(Status.PENDING).filter(run_after__lte=DatabaseNow())
 
     def compensated(self) -> TaskQuerySet:
-        """Dead tasks whose compensation was enqueued: they may not be done after all."""
+        """Return dead tasks whose compensation was enqueued. They must not be revived."""
         at_once = Q(on_crash=OnCrash.COMPENSATE, crashes__gt=0)
         in_the_end = Q(on_crash=OnCrash.RETRY_THEN_COMPENSATE, crashes__gte=F("max_crashes"))
         return self.in_state(Status.DEAD).filter(at_once | in_the_end)
 
 
 class PartlyIndexed(models.Model):
-    """A table with indexes of a part of its rows."""
+    """A table with partial indexes."""
 
     class Meta:
         abstract = True
 
     @classmethod
     def check(cls, **kwargs: Any) -> list[CheckMessage]:
-        """Leave out Django's warning that MariaDB and MySQL ignore the conditions of these indexes: they may."""
+        """Drop Django's warning that MariaDB and MySQL ignore the conditions of these indexes. It is harmless."""
         return [one for one in super().check(**kwargs) if one.id != "models.W037"]
 
 
 class TaskColumns(PartlyIndexed):
-    """Columns that a task keeps for life, in its live row and in its finished one."""
+    """Columns that a task has in its live row and keeps in its finished row."""
 
     id = TaskId(primary_key=True, editable=False)
     task_name = ExactText(max_length=200)
@@ -205,7 +211,7 @@ class TaskColumns(PartlyIndexed):
 
 
 class Task(TaskColumns):
-    """One unit of work that has not finished. Only ``id`` and ``task_name`` have no default."""
+    """A task that has not finished. Only ``id`` and ``task_name`` have no default."""
 
     status = ExactText(max_length=10, choices=Status, db_default=Status.PENDING)
     max_attempts = models.PositiveSmallIntegerField(db_default=5)
@@ -261,13 +267,13 @@ class Task(TaskColumns):
                 | (~Q(status=Status.CLAIMED) & Q(worker__isnull=True, claimed_at__isnull=True)),
             ),
         )
-        # MariaDB and MySQL ignore the conditions, hence the status in front of the first one.
+        # MariaDB and MySQL ignore the conditions; therefore the first index begins with the status.
         indexes = (
             models.Index(
                 fields=["status", "lane", "queue_name", "priority", "run_after", "id"],
                 name="txtasks_pending", condition=Q(status=Status.PENDING),
             ),
-            # MariaDB and MySQL, which find this by the first one, do not have it
+            # MariaDB and MySQL do not have this index, because they use the first one instead
             models.Index(
                 fields=["lane"],
                 name="txtasks_in_lane", condition=Q(status=Status.CLAIMED, lane__gt=""),
@@ -294,14 +300,14 @@ class Task(TaskColumns):
 
     @property
     def is_compensated(self) -> bool:
-        """Whether it is one of ``compensated()``."""
+        """True if ``compensated()`` has the task."""
         most = {OnCrash.COMPENSATE: 1, OnCrash.RETRY_THEN_COMPENSATE: self.max_crashes}
         crashes = most.get(self.on_crash)
         return self.status == Status.DEAD and crashes is not None and self.crashes >= crashes
 
 
 class FinishedTask(TaskColumns):
-    """History: a task that succeeded, or that a person cancelled or discarded."""
+    """A task in history: it succeeded, or was cancelled, discarded, expired or merged."""
 
     outcome = ExactText(max_length=10, choices=Outcome)
     finished_at = Moment(db_default=DatabaseNow())
@@ -324,7 +330,7 @@ class FinishedTask(TaskColumns):
 
 
 class Worker(models.Model):
-    """One worker process: its beat is what the cleaner watches. No column that beats is indexed."""
+    """One worker process. Cleaners watch its beat. No column that a beat changes is indexed."""
 
     id = TaskId(primary_key=True, editable=False)
     host = models.CharField(max_length=200)
@@ -371,13 +377,13 @@ class Worker(models.Model):
         return f"{self.host} pid {self.pid}"
 
     def is_silent(self, now: datetime) -> bool:
-        """Say whether its last beat is longer ago than its lease; ``now`` is its database's time."""
-        seen: Any = self.seen_at  # None = it cannot be read
+        """Return True if its last beat is longer ago than its lease; ``now`` is the database's time."""
+        seen: Any = self.seen_at  # None = not readable as a time
         return seen is None or (now - seen).total_seconds() > self.lease
 
 
 class EndedWorker(models.Model):
-    """Where a worker process was that has ended: attempts name it by its id."""
+    """Host and process of an ended worker, because attempts name the worker by id."""
 
     id = TaskId(primary_key=True, editable=False)
     host = models.CharField(max_length=200)
@@ -394,7 +400,7 @@ class EndedWorker(models.Model):
 
 
 class PausedQueue(models.Model):
-    """A queue of which no task starts, until a person resumes it: then the row is gone."""
+    """A paused queue: none of its tasks starts until a person resumes it, which deletes the row."""
 
     queue_name = ExactText(_("queue"), max_length=100, primary_key=True)
     paused_at = Moment(db_default=DatabaseNow())
@@ -411,10 +417,10 @@ class PausedQueue(models.Model):
 
 
 class Lane(models.Model):
-    """A lane, for the workers that take tasks of it one after the other, and for a person who changes its limits.
+    """A lane: its state, which workers update under a row lock, and the limits that a person has set.
 
-    Which of its tasks run is not here: those are the claimed rows of ``Task``. ``LaneRule`` tells what the limits
-    mean; an empty one is that of the settings.
+    Its running tasks are the claimed rows of ``Task``; they are not recorded here. ``LaneRule`` explains
+    the limits; an empty one is that of the settings.
     """
 
     name = LaneName(_("lane"), max_length=200, primary_key=True)
@@ -444,7 +450,7 @@ class Lane(models.Model):
 
 
 class Once(models.Model):
-    """A key under which a task was enqueued: until then no other task of its function is enqueued under it."""
+    """An idempotency key. Until its time is over, no other task of the function is enqueued under it."""
 
     key = TaskId(primary_key=True, editable=False)
     text = models.CharField(max_length=200, help_text=_("the key, as it was said"))
@@ -461,7 +467,7 @@ class Once(models.Model):
 
 
 class CatchUp(models.TextChoices):
-    """What is made up for of the ticks that were missed while no cleaner was at work."""
+    """The missed ticks that still get a task, after a time without a cleaner."""
 
     LAST = "last", _("the last one")
     ALL = "all", _("all of them")
@@ -469,9 +475,9 @@ class CatchUp(models.TextChoices):
 
 
 class Schedule(models.Model):
-    """A task that is enqueued again and again. Code says which there are; what people change stays.
+    """A task that is enqueued again and again. The code declares schedules; changes that people make are kept.
 
-    Whoever writes its ticks, and whoever changes it, locks the row first.
+    Cleaners and people lock the row before they write ticks or change it.
     """
 
     name = LaneName(_("name"), max_length=200, primary_key=True)
@@ -531,7 +537,7 @@ class Schedule(models.Model):
 
 
 class Step(models.Model):
-    """A step that a task has done: its value is what the next attempt gets instead of doing it again."""
+    """A completed step of a task, with its value, which later attempts get instead of running the step again."""
 
     pk = models.CompositePrimaryKey("task_id", "name")
     task_id = TaskId()
@@ -541,16 +547,17 @@ class Step(models.Model):
     done_at = Moment()
 
     class Meta:
-        default_permissions = ()  # the page of its task shows it
+        default_permissions = ()  # the task's page shows it
 
     def __str__(self) -> str:
         return f"{self.name} of {self.task_id}"
 
 
 class Wait(models.Model):
-    """What a task waits for: its time, or a value from outside. The row stays, as the next attempt asks again.
+    """A wait of a task: for a time, or for a value from outside. The row stays, because the next attempt asks
+    again.
 
-    While it has not ended, its task is pending until then. The value may be there before the task asks for it.
+    Until the wait ends, the task is pending and due then. The value may arrive before the task asks for it.
     """
 
     pk = models.CompositePrimaryKey("task_id", "name")
@@ -564,16 +571,17 @@ class Wait(models.Model):
     ended_at = Moment(null=True, help_text=_("when the value came, or when it was too late for it"))
 
     class Meta:
-        default_permissions = ()  # the page of its task shows it
+        default_permissions = ()  # the task's page shows it
 
     def __str__(self) -> str:
         return f"{self.name} of {self.task_id}"
 
 
 class Batch(PartlyIndexed):
-    """Tasks that were enqueued together, and what is enqueued when the last of them has ended.
+    """Tasks that were enqueued together, and the tasks that the end of the last one enqueues.
 
-    How many there are is not here: those that have not ended are the live rows of ``Task`` that name it.
+    The number of members is not recorded here: members that have not ended are the live rows of ``Task``
+    that name it.
     """
 
     id = TaskId(primary_key=True, editable=False)
@@ -615,9 +623,9 @@ class Batch(PartlyIndexed):
 
 
 class Cleaner(models.Model):
-    """One cleaner process: its beat says that it is there, its last pass that it achieves something.
+    """One cleaner process. Its beat shows that it is alive, its last pass that it achieves something.
 
-    A process that cleans once, by cron, leaves its row behind as the record of that pass.
+    A process that cleans once, started by cron, leaves its row behind as the record of that pass.
     """
 
     id = TaskId(primary_key=True, editable=False)

@@ -1,5 +1,7 @@
-"""Tells people of dead tasks. Each notice is a task of its own, enqueued with the death: it survives
-an outage of the mail server or the broker by being tried again for about a week."""
+"""Notices about dead tasks. Each notice is a task of its own, enqueued with the death.
+
+So it survives an outage of the mail server or the broker: it is tried again for about a week.
+"""
 
 from __future__ import annotations
 
@@ -17,19 +19,19 @@ from django_txtasks.models import Status, Task
 from django_txtasks.wording import counted
 
 MAX_ATTEMPTS = 200
-"""Attempts to send a notice: with waits of 45 minutes on average, about six days."""
+"""Attempts to send a notice: about six days, with waits of 45 minutes on average."""
 
 
 MAX_COUNTED_TASKS = 100_000
-"""Dead tasks that a digest counts."""
+"""Highest number of dead tasks that a digest counts."""
 MAX_LISTED_NAMES = 50
 
 
 @task(idempotent=True, max_attempts=MAX_ATTEMPTS)
 def digest_of_the_dead(database: str) -> None:
-    """Send one digest of all tasks that are dead by now, counted by name: too many for a notice each."""
+    """Send one digest of all dead tasks, counted by name, because there are too many for a notice each."""
     event = _digest(database)
-    if event["count"]:  # else somebody has looked after them
+    if event["count"]:  # else people have dealt with them
         with transaction.atomic(using=database):
             notify_on_commit(database, follow_ups.digest(database, event, get_config()))
 
@@ -48,7 +50,7 @@ def _digest(database: str) -> dict[str, Any]:
 
 @task(idempotent=True, max_attempts=MAX_ATTEMPTS)
 def mail_dead_notice(event: dict[str, Any]) -> None:
-    """Mail what died, and why, to ``TXTASKS["dead_notices"]["mail"]``."""
+    """Mail a dead task and its error to ``TXTASKS["dead_notices"]["mail"]``."""
     recipients = list(get_config().dead_notices.mail)
     if not recipients:
         return
@@ -60,12 +62,12 @@ def mail_dead_notice(event: dict[str, Any]) -> None:
 
 @task(idempotent=True, max_attempts=MAX_ATTEMPTS)
 def publish_dead_notice(event: dict[str, Any]) -> None:
-    """Publish what died, and why, to the exchange ``TXTASKS["dead_notices"]["exchange"]``."""
+    """Publish a dead task and its error to the exchange ``TXTASKS["dead_notices"]["exchange"]``."""
     config = get_config()
     if config.dead_notices.exchange and config.broker_url is not None:
-        from django_txtasks.broker import exchange  # it imports pika
+        from django_txtasks.broker import exchange  # imports pika
 
-        key = event["queue_name"] or config.queues[0]  # a digest is of all queues
+        key = event["queue_name"] or config.queues[0]  # a digest covers all queues
         exchange.publish(config, config.dead_notices.exchange, key, event)
 
 
@@ -82,7 +84,7 @@ def _text_of_digest(event: dict[str, Any]) -> str:
     return (
         f"Dead tasks in database {event['database']!r}: {_number(event)}. So many died in a short time that "
         f"most of them get no notice of their own:\n\n{names}\n"
-        "Look at them in the admin: revive them once the cause is mended, or discard them.\n"
+        "Look at them in the admin: revive them once the cause is fixed, or discard them.\n"
     )
 
 
@@ -93,5 +95,5 @@ def _text(event: dict[str, Any]) -> str:
         f"after attempt {event['attempt']}, with {counted(event['failures'], 'failure')} and "
         f"{counted(event['crashes'], 'crash', 'crashes')} of its worker.\n\n"
         f"{error.get('type')}: {error.get('message')}\n\n"
-        "Look at it in the admin: revive it once the cause is mended, or discard it.\n"
+        "Look at it in the admin: revive it once the cause is fixed, or discard it.\n"
     )

@@ -1,4 +1,4 @@
-"""Fixtures for pytest-django; pytest finds them by itself."""
+"""Fixtures for pytest-django. pytest finds them by an entry point."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def run_due_tasks(db: None) -> Callable[..., list[RanTask]]:
-    """``django_txtasks.testing.run_due_tasks``, in a test's transaction."""
+    """Return ``django_txtasks.testing.run_due_tasks``, for a test inside a transaction."""
     from django_txtasks import testing
 
     return testing.run_due_tasks
@@ -21,7 +21,7 @@ def run_due_tasks(db: None) -> Callable[..., list[RanTask]]:
 
 @pytest.fixture
 def assert_enqueued(db: None) -> Callable[..., Any]:
-    """``django_txtasks.testing.assert_enqueued``."""
+    """Return ``django_txtasks.testing.assert_enqueued``."""
     from django_txtasks import testing
 
     return testing.assert_enqueued
@@ -29,7 +29,7 @@ def assert_enqueued(db: None) -> Callable[..., Any]:
 
 @pytest.fixture
 def txtasks_worker(transactional_db: None) -> Iterator[TestWorker]:
-    """Run a real worker in a thread, for as long as the test lasts."""
+    """Run a real worker in a thread during the test."""
     from django_txtasks import testing
 
     with testing.worker() as running:

@@ -1,4 +1,4 @@
-"""Include it in your URLs: ``path("tasks/", include("django_txtasks.urls"))``."""
+"""URLs of this package. Include them in yours: ``path("tasks/", include("django_txtasks.urls"))``."""
 
 from __future__ import annotations
 

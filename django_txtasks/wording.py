@@ -1,4 +1,4 @@
-"""Words of texts that people read."""
+"""Wording of texts that people read."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ def time_text(moment: datetime | None) -> str:
     """Return a time to the second, in UTC.
 
     Args:
-        moment: None = somebody wrote by hand what Python cannot read as a time.
+        moment: None = the column has a value that Python cannot read as a time.
     """
     return "a time that cannot be read" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S} UTC"
