@@ -1,4 +1,4 @@
-"""Helpers for the tests of projects that enqueue tasks. They need no broker."""
+"""Helpers for tests of projects that enqueue tasks. They need no broker."""
 
 from django_txtasks.testing.asserting import assert_enqueued, assert_not_enqueued
 from django_txtasks.testing.inline import RanTask, run_due_tasks

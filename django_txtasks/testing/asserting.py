@@ -1,4 +1,4 @@
-"""Assertions about rows, for tests of projects."""
+"""Assertions about enqueued tasks, for tests of projects."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ def assert_enqueued(
     using: str = "default",
     **columns: Any,
 ) -> TaskColumns:
-    """Assert that a task was enqueued, and return the newest such row, waiting or finished.
+    """Assert that a task was enqueued; return the newest such row, live or finished.
 
     Args:
         function: a task function, or a task of Django's ``@task``.
-        args, kwargs: those of the call; None = any.
-        columns: what else the row must say, such as ``queue_name="mail"``.
+        args, kwargs: arguments of the call; None = any.
+        columns: expected values of other columns, such as ``queue_name="mail"``.
 
     Raises:
-        AssertionError: there is none; says what there is instead.
+        AssertionError: there is no such task; the message lists the tasks that exist.
     """
     rows = _rows(function, using)
     for row in rows:
@@ -95,7 +95,7 @@ def _fits(
 
 
 def _column(row: TaskColumns, name: str) -> Any:
-    """Return what a row says; a finished one has no ``status``, for one."""
+    """Return a column's value; None if this kind of row lacks it, as a finished task lacks ``status``."""
     if not any(hasattr(model, name) for model in (Task, FinishedTask)):
         raise TypeError(f"Rows of tasks have no column {name!r}.")
     return getattr(row, name, None)

@@ -1,8 +1,8 @@
-"""Time that a test lets pass: for one database in the test's own thread, and for ``timezone.now()`` in attempts.
+"""Time that a test skips: for one database in the test's own thread, and for ``timezone.now()`` in attempts.
 
-The database's clock itself is not changed. Statements that ask it, ours and Django's ``Now()``, are sent with the
-skipped time added. So nothing is left behind in a session, and real waiting stays real, as do other databases,
-other threads and what a column's own default says.
+The database's clock itself does not change. Statements that read it, of this package and of Django's
+``Now()``, are sent with the skipped time added. So a session keeps no trace of it, and other databases,
+other threads, column defaults and waits use the real time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from django.utils import timezone
 _CLOCKS = {
     "postgresql": re.compile(r"statement_timestamp\(\)", re.IGNORECASE),
     "mysql": re.compile(r"(?:UTC|CURRENT)_TIMESTAMP\(6\)", re.IGNORECASE),
-    # where 'now' is an argument of a function of time, not a text like another
+    # only where 'now' is an argument of a time function, not in other text
     "sqlite": re.compile(
         r"(?:strftime\s*\(\s*'[^']*'\s*,|\b(?:julianday|datetime|date|time|unixepoch)\s*\()\s*'now'",
         re.IGNORECASE,
@@ -35,14 +35,14 @@ _ADDED = {
 _shown: ContextVar[Clock | None] = ContextVar("shown", default=None)
 _patching = threading.Lock()
 _patches: list[Any] = []
-"""The ``datetime`` that each open patch of ``django.utils.timezone`` has found."""
+"""The original ``datetime`` that each open patch of ``django.utils.timezone`` replaced."""
 
 
 class Clock:
-    """The clock of one database as a test sees it; added to the wrappers of its connection.
+    """The clock of one database as a test sees it; an execute wrapper of its connection.
 
     Attributes:
-        skipped: by how much it is ahead of the real one. It only grows.
+        skipped: difference to the real clock. It only grows.
     """
 
     def __init__(self, vendor: str) -> None:
@@ -52,7 +52,7 @@ class Clock:
     def __call__(
         self, execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: Any
     ) -> Any:
-        """Send a statement with the skipped time in it."""
+        """Send a statement with the skipped time added."""
         if self.skipped and isinstance(sql, str):
             sql = _CLOCKS[self._vendor].sub(self._later, sql)
         return execute(sql, params, many, context)
@@ -66,7 +66,7 @@ class Clock:
 
     @contextmanager
     def shown(self) -> Iterator[None]:
-        """Let ``timezone.now()`` say this time, in this context alone: no thread that a task starts has it."""
+        """Let ``timezone.now()`` return this time in this context only, not in threads that a task starts."""
         token = _shown.set(self)
         try:
             yield
@@ -76,7 +76,7 @@ class Clock:
 
 @contextmanager
 def clock_of(alias: str) -> Iterator[Clock]:
-    """Give the clock of this thread's connection; inside another such block that block's own."""
+    """Yield the clock of this thread's connection; inside another such block yield that block's clock."""
     connection: Any = connections[alias]
     for wrapper in connection.execute_wrappers:
         if isinstance(wrapper, Clock):
@@ -93,7 +93,7 @@ class _Type(type):
 
 
 class _Datetime(datetime, metaclass=_Type):
-    """``datetime`` as ``django.utils.timezone`` sees it meanwhile; also ``from … import now`` asks this class."""
+    """``datetime`` in ``django.utils.timezone`` during the patch, so that ``from … import now`` uses it, too."""
 
     @classmethod
     def now(cls, tz: Any = None) -> Any:

@@ -1,4 +1,4 @@
-"""Tasks in the test's own thread and transaction."""
+"""Runs tasks in the test's own thread and transaction."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ MAX_SECONDS = 1e9
 
 @dataclass(frozen=True)
 class RanTask:
-    """One attempt that ``run_due_tasks`` has made.
+    """One attempt made by ``run_due_tasks``.
 
     Attributes:
-        status: ``"succeeded"``, ``"pending"`` (to be tried again, or put off), ``"cancelled"`` or ``"dead"``.
-        result: what the function returned; None if it raised.
-        error: what it raised, or None.
+        status: ``"succeeded"``, ``"pending"`` (it will run again), ``"cancelled"`` or ``"dead"``.
+        result: the function's return value; None if it raised.
+        error: the exception, or None.
     """
 
     task_id: uuid.UUID
@@ -51,7 +51,7 @@ class RanTask:
 
     @property
     def is_expected(self) -> bool:
-        """Whether what it raised is a way to go on, such as a Retry that another attempt follows."""
+        """True if the exception is a normal way to continue, such as a Retry that another attempt follows."""
         if isinstance(self.error, Retry):
             return self.status == "pending"
         return isinstance(self.error, (Snooze, Suspended, TaskCancelled))
@@ -74,28 +74,30 @@ def run_due_tasks(
     reraise: bool = True,
     until: timedelta | float | None = None,
 ) -> list[RanTask]:
-    """Run what is due, and what that enqueues, here and now: in this thread and this transaction.
+    """Run the due tasks, and those that they enqueue, in this thread and transaction.
 
-    It works in Django's ``TestCase`` and under pytest-django's ``db``: rows that the test has not committed
-    are claimed, run and recorded as a worker would. Time limits do not apply.
+    This works in Django's ``TestCase`` and with pytest-django's ``db``: tasks that the test has not
+    committed are claimed, run and recorded as by a worker. Time limits do not apply.
 
-    With ``until`` time passes: whenever nothing is due, the clock goes to the next time at which something is: a
-    task, the end of a sleep or of a wait, or a tick of a schedule in the table. In each attempt
-    ``timezone.now()`` and the clock of this database say that time. Nothing waits for it, and afterwards the
-    time is the real one again. A call inside a task shares the time of the call that runs this task.
+    With ``until`` time passes: whenever nothing is due, the clock skips to the next time at which something
+    is: a task, the end of a sleep or a wait, or a tick of a schedule in the table. In each attempt
+    ``timezone.now()`` and the clock of this database show that time. The test does not wait for it, and
+    afterwards the real time applies again. A call inside a task shares the time of the call that runs this
+    task.
 
     Args:
-        queues: only these; None = all.
-        limit: attempts, as tasks may enqueue each other for ever.
-        reraise: raise what a task raises, once its row says so, but for Snooze, Suspended and TaskCancelled, and
-            for a Retry that another attempt follows.
-        until: how much time may pass, in all, as timedelta or seconds; None = none.
+        queues: run tasks of these queues only; None = all.
+        limit: highest number of attempts, because tasks may enqueue each other for ever.
+        reraise: raise a task's exception once it is recorded, except for Snooze, Suspended and
+            TaskCancelled, and for a Retry that another attempt follows.
+        until: how much time may pass in total, as timedelta or seconds; None = none.
 
-    Returns: the attempts, in their order.
+    Returns:
+        The attempts in order.
 
     Raises:
-        AssertionError: there was more than ``limit`` to do.
-        ValueError: ``until`` is no such time.
+        AssertionError: more than ``limit`` attempts were due.
+        ValueError: ``until`` is not a valid duration.
     """
     span = None if until is None else _span(until)
     with nullcontext() if span is None else clock_of(using) as clock:
@@ -116,7 +118,7 @@ def _run_all(
     using: str, queues: Sequence[str] | None, limit: int, reraise: bool, time: PassingTime | None
 ) -> list[RanTask]:
     config = get_config()
-    brakes.pop(using, None)  # what died in other tests keeps no notice back in this one
+    brakes.pop(using, None)  # deaths in other tests must not hold back notices in this one
     names = list(queues or config.queues)
     subscription = Subscription(using, tuple(names), tuple(registry.names()))
     worker = workers.register(using, queues=names, threads=1, listening=None, lease=config.lease)
@@ -141,7 +143,7 @@ def _run_all(
 def _next_one(
     subscription: Subscription, worker: uuid.UUID, time: PassingTime | None
 ) -> Attempt | None:
-    """Claim what is due; if nothing is, what the end of a batch enqueues, or what is due later."""
+    """Claim a due task. If there is none, let ended batches enqueue theirs, then let time pass."""
     while True:
         attempt = _claim_one(subscription, worker)
         if attempt is None and batches.sweep(subscription.alias):
@@ -154,7 +156,7 @@ def _claim_one(subscription: Subscription, worker: uuid.UUID) -> Attempt | None:
     with transaction.atomic(using=subscription.alias):
         request = TurnRequest(Capacity(1), scan=Scan(subscription.queues))
         claimed = engines.claim(subscription, worker, request, with_keys=True).claimed
-        if not claimed:  # one at a time, so limits of lanes do not matter
+        if not claimed:  # one task at a time, so limits of lanes do not matter
             claimed = lanes.claim_any(subscription, worker, 1)
         return next(iter(claimed), None)
 
@@ -183,7 +185,7 @@ def _run(attempt: Attempt, alias: str) -> RanTask:
 
 
 def _in_savepoint(call: Callable[[], Any], alias: str) -> Any:
-    """Keep what a task has written before it raised, as outside of a test, but for a broken transaction."""
+    """Keep what a task wrote before it raised, as outside of tests; roll back only a broken transaction."""
     connection = connections[alias]
     if not connection.in_atomic_block:
         return call()
@@ -202,7 +204,7 @@ def _in_savepoint(call: Callable[[], Any], alias: str) -> Any:
 def _release(savepoint: Any, alias: str) -> bool:
     try:
         connections[alias].savepoint_commit(savepoint)
-    except DatabaseError:  # an SQL error came before, and PostgreSQL goes no further
+    except DatabaseError:  # after an SQL error PostgreSQL refuses to continue
         return False
     return True
 

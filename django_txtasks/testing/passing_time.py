@@ -1,4 +1,4 @@
-"""What becomes due while a test lets time pass, one time after the other, and what a cleaner would do then."""
+"""The passing of time in a test: the next time at which something is due, and the work of a cleaner."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from django_txtasks.schedules.ticks import AHEAD, Scope
 from django_txtasks.testing.clock import Clock
 
 ROUNDING = timedelta(milliseconds=1)
-"""SQLite's clock has milliseconds."""
+"""The resolution of SQLite's clock."""
 
 
 class PassingTime:
-    """Lets the clock of one database go from one due time to the next.
+    """Moves the clock of one database from one due time to the next.
 
     Args:
-        span: how much time may pass, beyond what the clock has skipped already.
+        span: how much more time may pass.
     """
 
     def __init__(self, alias: str, clock: Clock, span: timedelta) -> None:
@@ -37,11 +37,11 @@ class PassingTime:
         self._skipped: set[str] = set()  # names of schedules whose ticks this code cannot write
 
     def shown(self) -> AbstractContextManager[None]:
-        """Let ``timezone.now()`` say this time."""
+        """Let ``timezone.now()`` return this time."""
         return self._clock.shown()
 
     def go_on(self, subscription: Subscription) -> bool:
-        """Go to the next time at which something may be due; False = there is none before the end."""
+        """Move to the next time at which something may be due; return False if there is none before the end."""
         if self._expire() or self._write_ticks(subscription):
             return True
         waits = [*self._until_task(subscription), *self._until_tick(subscription)]
@@ -61,7 +61,7 @@ class PassingTime:
             yield max(run_after - now, timedelta(microseconds=1))
 
     def _until_tick(self, subscription: Subscription) -> Iterator[timedelta]:
-        """Yield when its task is written, which is before the tick; or when the tick passes without a task."""
+        """Yield the time until the tick's task is written, which is before the tick; or until the tick passes."""
         wait, _ = schedules.next_tick(self._alias, self._scope(subscription))
         if wait is not None and wait > 0:
             yield timedelta(seconds=wait) - (

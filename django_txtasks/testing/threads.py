@@ -1,4 +1,4 @@
-"""A real worker beside the test."""
+"""A real worker in a thread beside the test."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ POLL = timedelta(milliseconds=50)
 
 
 class TestWorker:
-    """The object that ``worker()`` gives."""
+    """The object that ``worker()`` yields."""
 
-    __test__ = False  # no test case, whatever its name begins with
+    __test__ = False  # not a test case, despite its name
 
     def __init__(self, alias: str, thread: threading.Thread, failures: list[BaseException]) -> None:
         self._alias, self._thread, self._failures = alias, thread, failures
 
     def wait_until_idle(self, seconds: float = 30.0) -> None:
-        """Return when nothing is due and nothing runs.
+        """Return when no task is due or running.
 
         Raises:
-            AssertionError: not within ``seconds``; says what is left.
+            AssertionError: tasks are left after ``seconds``; the message names them.
         """
         end = time.monotonic() + seconds
         while left := self._left():
@@ -53,7 +53,8 @@ class TestWorker:
         over, _ = batches.without_live_member(self._alias, batches.FIRST_ID)
         if over:
             return [f"batch {batch} is about to end" for batch in over]
-        return self._tasks_left()  # what a batch has enqueued that ended between the two looks
+        # a batch that ended between the two looks may have enqueued tasks
+        return self._tasks_left()
 
     def _tasks_left(self) -> list[str]:
         tasks = Task.objects.using(self._alias)
@@ -65,9 +66,9 @@ class TestWorker:
 def worker(
     *, using: str = "default", queues: Sequence[str] | None = None, threads: int = 2
 ) -> Iterator[TestWorker]:
-    """Run a real worker in a thread, for Django's ``TransactionTestCase``: it sees what is committed.
+    """Run a real worker in a thread, for Django's ``TransactionTestCase``. It sees committed tasks only.
 
-    It has no broker, and scans every 50 ms. At the end it finishes what it runs.
+    It has no broker, and scans every 50 ms. At the end it finishes its running tasks.
 
     Raises:
         RuntimeError: the test runs in a transaction, or on a database that threads cannot share.
@@ -75,7 +76,7 @@ def worker(
     connection: Any = connections[using]
     if connection.in_atomic_block:
         raise RuntimeError(
-            "worker() sees only what is committed, and this test runs in a transaction. "
+            "worker() sees committed tasks only, and this test runs in a transaction. "
             "Use TransactionTestCase (pytest: the fixture txtasks_worker), or run_due_tasks()."
         )
     if connection.vendor == "sqlite" and connection.is_in_memory_db():
@@ -83,7 +84,7 @@ def worker(
             "worker() runs in a thread of its own, and this SQLite database is in memory. "
             f"Give it a file: DATABASES[{using!r}]['TEST'] = {{'NAME': 'test.sqlite3'}}"
         )
-    brakes.pop(using, None)  # what died in other tests keeps no notice back in this one
+    brakes.pop(using, None)  # deaths in other tests must not hold back notices in this one
     config = _without_broker(get_config())
     thread, stop, failures = _start(config, using, list(queues or config.queues), threads)
     try:
@@ -118,7 +119,7 @@ def _start(
     def run() -> None:
         try:
             real.run()
-        except BaseException as error:  # handed to the test
+        except BaseException as error:  # passed on to the test
             failures.append(error)
         finally:
             connections.close_all()

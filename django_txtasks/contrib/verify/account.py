@@ -1,8 +1,8 @@
-"""The account of a storm: evidence in, verdict out. Pure, so that each check can be shown to fail.
+"""The account of a storm: turns evidence into a verdict. It is pure, so that tests can make each check fail.
 
-The words lost, unexpected, duplicated and recovered are those of Jepsen's total-queue checker
-(K. Kingsbury; ``jepsen.checker/total-queue``): an acknowledged enqueue is one whose COMMIT was
-answered, a dequeue is a start of the task.
+The words lost, unexpected, duplicated and recovered are those of Jepsen's total-queue checker (K.
+Kingsbury; ``jepsen.checker/total-queue``): an acknowledged enqueue is one whose COMMIT was answered; a
+dequeue is a start of the task.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAY_RUN_AGAIN = (
     *ATOMIC, "idempotent", "unique", "laned", "stepped", "sleeping", "waiting", "tick", "ended",
 )  # fmt: skip
 SUSPENDED = {"sleeping": 1, "waiting": 1}
-"""How often a task of such a kind gives its slot back until it goes on."""
+"""How often a task of such a kind gives its slot back before it continues."""
 BATCHES = (
     "every batch told of its end exactly once, after its last member, and as failed if one is dead"
 )
@@ -148,7 +148,7 @@ def _none_runs_too_often(evidence: Evidence, keys: Keys) -> Iterable[Check]:
 
 
 def _wrong_steps(evidence: Evidence) -> Iterable[str]:
-    """Return steps with two effects, and steps of finished tasks without one; those of dead ones may have none."""
+    """Yield steps with two effects, and steps of finished tasks without one. Those of dead tasks may have none."""
     effects = Counter(effect for effect in evidence.effects if effect[1] in STEPS)
     whole = [key for key, rows in evidence.finished.items() if rows[0].kind == "stepped"]
     for key, step in {*effects, *product(whole, STEPS)}:
@@ -157,11 +157,11 @@ def _wrong_steps(evidence: Evidence) -> Iterable[str]:
 
 
 def _duplicated(keys: Keys) -> Iterable[str]:
-    """Return tasks that ran more often than allowed: again after a failure, or after a crash if declared so."""
+    """Yield tasks that started more often than allowed: once, once per failure, and per crash if declared so."""
     for key, starts in keys.started.items():
         row = keys.rows.get(key)
         if row is None:
-            allowed = starts  # it is unexpected or left, which is a finding of its own
+            allowed = starts  # unexpected or left, which another check finds
         else:
             crashes = row.crashes if row.kind in MAY_RUN_AGAIN else 0
             allowed = 1 + row.failures + crashes + SUSPENDED.get(row.kind, 0)
@@ -228,11 +228,11 @@ def _figures(evidence: Evidence, keys: Keys) -> dict[str, int | float]:
 
 
 def second_starts(evidence: Evidence) -> list[float]:
-    """Return, for each task that a kill cut short and that ran again, the seconds from kill to start."""
+    """Return the seconds from kill to next start, for each task that a kill cut short."""
     killed = {kill.pid: kill.at for kill in evidence.kills}
     cut: dict[str, float] = {}
     found = []
-    for start in evidence.runs.starts:  # in the order of time
+    for start in evidence.runs.starts:  # ordered by time
         if start.key in cut:
             found.append(max(0.0, start.at - cut.pop(start.key)))
         if start.pid in killed and (start.key, start.attempt) not in evidence.runs.ended:

@@ -1,4 +1,4 @@
-"""Answers to tasks that wait: a sender brings them to those of its own tasks."""
+"""Answers to waiting tasks: each sender answers its own tasks."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from django_txtasks.contrib.verify import journal, plan
 from django_txtasks.contrib.verify.project import WAIT
 
 PAUSE_SECONDS = 0.2
-"""Seconds between two looks at a database that is away."""
+"""Seconds between two tries while the database is unreachable."""
 
 
 class Answers:
-    """Every second one is brought at once, often before its task asks; the others when the next one is owed."""
+    """Sends every second answer at once, often before its task asks; the others when the next one is due."""
 
     def __init__(self, alias: str, directory: str) -> None:
         self._alias, self._directory = alias, directory
@@ -25,10 +25,9 @@ class Answers:
         self._count = 0
 
     def owe(self, planned: plan.Transaction, ids: Sequence[uuid.UUID]) -> None:
-        """Bring what is owed, and half of what these tasks will wait for."""
-        for task, task_id in zip(
-            planned.tasks, ids, strict=False
-        ):  # without ids they are not there
+        """Send the answers that are owed, and half of those for these tasks."""
+        # there are no ids if the transaction was rolled back
+        for task, task_id in zip(planned.tasks, ids, strict=False):
             if task.kind == "waiting":
                 self.bring_rest()
                 self._owed.append((task.key, task_id))
@@ -37,7 +36,7 @@ class Answers:
                     self.bring_rest()
 
     def bring_rest(self) -> None:
-        """Bring all that is owed."""
+        """Send all answers that are owed."""
         while self._owed:
             key, task_id = self._owed.pop()
             self._try(task_id, "what was rolled back", commit=False)
@@ -47,7 +46,7 @@ class Answers:
             journal.note(self._directory, journal.SENT, "brought", key)
 
     def _try(self, task_id: uuid.UUID, value: str, *, commit: bool) -> bool:
-        """Bring a value in a transaction; say whether the database has answered all of it."""
+        """Send a value in a transaction; return True if the database has answered every statement."""
         from django_txtasks import resume
         from django_txtasks.steps.resuming import token_of
 
@@ -63,7 +62,7 @@ class Answers:
 
 
 def wait_for(alias: str, patience: float = 120.0) -> bool:
-    """Return once the database answers, so that an outage does not use up the plan."""
+    """Wait until the database answers, so that an outage does not use up the plan."""
     end = time.monotonic() + patience
     while time.monotonic() < end:
         try:

@@ -1,4 +1,4 @@
-"""The app that the processes of a storm install, and nobody else: its tables are in the scratch database."""
+"""The app that only a storm's processes install; its tables are in the scratch database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The processes of a storm. All are children of this one, so that a signal can hit nobody else."""
+"""The processes of a storm. All are children of this one, so that signals hit no other process."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from django_txtasks.worker.process.supervisor import PIPE
 
 THREADS = 4
 STOP_TIMEOUT_SECONDS = 30.0
-"""Seconds that a process has for its end when asked to stop."""
+"""Time for a process to end after it was asked to stop."""
 LAST_WORDS_SECONDS = 5.0
-"""Seconds for a process that did not end to log where its threads are."""
+"""Time for a process that did not end to log the stacks of its threads."""
 SHOWN_LINES = 40
-"""Lines of that log that are shown."""
+"""Number of lines shown of that log."""
 
 
 @dataclass(frozen=True)
 class Kill:
-    """A process that was killed on purpose, and when, by this machine's clock."""
+    """A process that was killed on purpose, and the time, by this machine's clock."""
 
     pid: int
     at: float
 
 
 class Member:
-    """A process, and the next one after its end.
+    """A process, and its replacement after its end.
 
     Args:
-        supervised: it is a worker, and obeys a pipe as it would obey its supervisor: it stops when
-            this process ends, however that ends.
+        supervised: True for a worker: it obeys a pipe as it would obey its supervisor, so it stops when
+            this process ends in any way.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Member:
         self.start()
 
     def start(self) -> None:
-        """Start the process, in a group of its own, so that Ctrl-C does not reach it."""
+        """Start the process in its own process group, so that Ctrl-C does not reach it."""
         reader, writer = os.pipe()
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(  # noqa: S603 -- our own command line
@@ -68,27 +68,27 @@ class Member:
 
     @property
     def pid(self) -> int:
-        """Of the process that runs, or ran last."""
+        """Process id of the present or last process."""
         return self.process.pid
 
     @property
     def ended(self) -> bool:
-        """Whether there is no process now."""
+        """True if no process is running."""
         return self.process.poll() is not None
 
     def kill(self) -> None:
-        """``kill -9``."""
+        """Kill it with SIGKILL."""
         self.killed = True
         self.process.kill()
         self.process.wait()
 
     def freeze(self) -> None:
-        """Stop it in the midst of whatever it does, until ``thaw``."""
+        """Freeze it in the middle of its work, until ``thaw``."""
         self.frozen = True
         self.process.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let it go on as if nothing had happened."""
+        """Let it continue as if nothing had happened."""
         self.frozen = False
         self.process.send_signal(signal.SIGCONT)
 
@@ -99,7 +99,7 @@ class Member:
             self.process.terminate()
 
     def end(self) -> bool:
-        """Wait for the end after ``stop``; False = it had to be killed, and its log shows where it hung."""
+        """Wait for its end after ``stop``. Return False if it had to be killed; its log shows where it hung."""
         try:
             self.process.wait(STOP_TIMEOUT_SECONDS)
         except subprocess.TimeoutExpired:
@@ -128,8 +128,8 @@ class Crew:
 
     Attributes:
         kills: workers that were killed.
-        restarts: how many processes took the place of a killed one.
-        surprises: what processes did that nobody had asked for: the end of their logs.
+        restarts: number of processes that replaced a killed one.
+        surprises: unexpected ends of processes, with the last lines of their logs.
     """
 
     scene: Scene
@@ -142,7 +142,7 @@ class Crew:
     surprises: list[str] = field(default_factory=list)
 
     def start(self, *, workers: int, cleaners: int) -> None:
-        """Start those that stay."""
+        """Start workers and cleaners."""
         to = [f"--database={self.scene.alias}", "--verbosity=0"]
         command = ["django", "runworkers", f"--queue={QUEUE}", f"--threads={THREADS}", *to]
         for number in range(workers):
@@ -151,23 +151,23 @@ class Crew:
             self.cleaners.append(self._member(["django", "runcleaner", *to], f"cleaner-{number}"))
 
     def send(self, name: str, *numbers: float) -> None:
-        """Start a sender of its own plan; ``numbers`` are what its ``main`` takes after the name."""
+        """Start a sender with its own plan; ``numbers`` are the arguments of its ``main`` after the name."""
         arguments = ["django_txtasks.contrib.verify.sender", name, *map(str, numbers)]
         self.senders.append(self._member(arguments, f"sender-{name}"))
 
     @property
     def sending(self) -> bool:
-        """Whether some sender is still at work."""
+        """True if at least one sender is still running."""
         return any(not sender.ended for sender in self.senders)
 
     def kill(self, member: Member) -> None:
-        """Kill it, and remember when; ``look_after`` starts the next one."""
+        """Kill a worker and note the time; ``look_after`` starts its replacement."""
         at = time.time()
         member.kill()
         self.kills.append(Kill(member.pid, at))
 
     def look_after(self) -> None:
-        """Start again what has ended."""
+        """Restart the processes that have ended."""
         for member in [*self.workers, *self.cleaners]:
             if member.ended:
                 if member.killed:
@@ -177,7 +177,7 @@ class Crew:
                 member.start()
 
     def end(self) -> None:
-        """Stop everything in good order; what has to be killed for that is a surprise."""
+        """Stop all processes in good order; note a surprise for each that must be killed."""
         everybody = [*self.senders, *self.workers, *self.cleaners]
         for member in everybody:
             member.stop()
@@ -189,7 +189,7 @@ class Crew:
                 )
 
     def dismiss_senders(self) -> None:
-        """Senders that gave up, or are still at work, are a surprise, too."""
+        """Note a surprise for each sender that failed or is still running, and end it."""
         for sender in self.senders:
             if not sender.ended:
                 self.surprises.append(f"{sender.log.stem} has not sent everything in time")

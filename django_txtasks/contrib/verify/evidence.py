@@ -1,4 +1,4 @@
-"""Evidence of a storm: journals of the processes, rows of the scratch database."""
+"""Evidence of a storm: journals of the processes, and rows of the scratch database."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from django_txtasks.rules.schedules import tick_of_id
 
 @dataclass(frozen=True)
 class Row:
-    """A finished or a dead task.
+    """A finished or dead task.
 
     Attributes:
-        reason: why it is dead.
+        reason: the last error, if it is dead.
     """
 
     kind: str
@@ -39,9 +39,9 @@ class End:
     """A task that the end of a batch has enqueued.
 
     Attributes:
-        failed: what it was told of the batch.
-        told_at: when it was enqueued.
-        last_at: when the last member finished that did; None = none has.
+        failed: the outcome of the batch that the task was given.
+        told_at: time of its enqueue.
+        last_at: time when the last finished member finished; None = no member did.
     """
 
     key: str
@@ -52,22 +52,22 @@ class End:
 
 @dataclass
 class Evidence:
-    """Everything that the account looks at.
+    """All observations for the account.
 
     Attributes:
-        effects: (key, kind) of each row that a task wrote, or a step of it.
-        answers: (key, value) of each value that a task has got which waited.
+        effects: (key, kind) of each row that a task or a step wrote.
+        answers: (key, value) of each value that a waiting task has received.
         naps: (key, seconds) of each task that has slept.
-        finished, dead: a list of rows per key, since a key twice would be the finding.
-        merged: of each key whose task was merged, the key of the one that ran instead.
-        left: (key, state) of what is neither.
-        next_tick: of the schedule, which was stopped: the first one that has no task; seconds since 1970.
-        tick_begun: of each tick that has a task, when that began; the same.
+        finished, dead: a list of rows per key, because a second row is a finding.
+        merged: for each key of a merged task, the key of the task that ran instead.
+        left: (key, state) of tasks that are neither finished nor dead.
+        next_tick: the first tick without a task, after the schedule was stopped; seconds since 1970.
+        tick_begun: start of the task of each tick, both in seconds since 1970.
         counter: the sum of the increments.
-        sessions: how many sessions were left in the database after all processes had ended.
-        overruns: looks at a lane that found more tasks in it than may.
-        surprises: what processes did that nobody had asked for.
-        audit: what ``txtasks_audit`` finds in the end.
+        sessions: sessions left in the database after all processes had ended.
+        overruns: looks at the lane that found more tasks than its limit.
+        surprises: unexpected ends of processes.
+        audit: findings of ``txtasks_audit`` at the end.
     """
 
     promises: Promises = field(default_factory=Promises)
@@ -91,7 +91,7 @@ class Evidence:
 
 
 class _Task(NamedTuple):
-    """A row of one of the two tables; the names are those of columns."""
+    """A row of one of the two tables; the names are those of the columns."""
 
     id: Any
     args: Any
@@ -114,7 +114,7 @@ class _Task(NamedTuple):
 
     @property
     def row(self) -> Row:
-        """What the account looks at."""
+        """The columns that the account needs."""
         kind = self.task_name.rpartition(".")[2]
         return Row(kind, self.attempt, self.failures, self.crashes, _last(_read(self.errors)))
 
@@ -170,7 +170,7 @@ def _see_ticks(found: Evidence, scratch: Scratch, tasks: Iterable[_Task]) -> Non
 
 
 def _ends(live: Sequence[_Task], finished: Sequence[_Task]) -> Iterator[End]:
-    """Yield the tasks that ends of batches have enqueued, beside what became of their members."""
+    """Yield the tasks that ends of batches have enqueued, with the finish times of the members."""
     last: dict[uuid.UUID, datetime] = {}
     for task in finished:
         if task.batch is not None:
@@ -184,18 +184,18 @@ def _ends(live: Sequence[_Task], finished: Sequence[_Task]) -> Iterator[End]:
 
 
 def _moment(value: Any) -> datetime:
-    """Return a time, in UTC, whatever the driver makes of it."""
+    """Return a time in UTC, for any driver."""
     found = value if isinstance(value, datetime) else datetime.fromisoformat(value)
     return found if found.tzinfo else found.replace(tzinfo=timezone.utc)
 
 
 def _read(value: Any) -> Any:
-    """Return what a JSON column holds, whatever the driver makes of it."""
+    """Return the value of a JSON column, for any driver."""
     return json.loads(value) if isinstance(value, (str, bytes)) else value
 
 
 def _last(errors: list[dict[str, Any]]) -> str:
-    """Return the last error in a form that many tasks share."""
+    """Return the last error, shortened to the part that many tasks share."""
     if not errors:
         return ""
     last = errors[-1]

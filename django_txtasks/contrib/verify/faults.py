@@ -16,23 +16,23 @@ from django_txtasks.contrib.verify.proxy import Proxy
 from django_txtasks.contrib.verify.scratch import Scratch
 
 Break = Callable[[float], object]
-"""Breaks something; gets the fault's ``pick``. None or 0 = there was nothing to break just now."""
+"""Injects a fault; gets the fault's ``pick``. None or 0 = there was nothing to break at that moment."""
 
 AWAY_SECONDS = 3.0
 BURST_TASKS = 300
-"""Tasks of a storm of rolled-back transactions."""
+"""Tasks in a burst of rolled-back transactions."""
 
 
 class Faults:
-    """Breaks one thing after the other.
+    """Injects the faults of a plan.
 
     Args:
         config: the user's, with the prefix and the lease of this storm.
-        more: faults from outside, by name.
+        more: additional faults by name.
 
     Attributes:
-        frozen: workers that sleep, and until when, by ``time.monotonic()``.
-        hints_purged: so far.
+        frozen: frozen workers, and when each thaws, by ``time.monotonic()``.
+        hints_purged: number of hints purged so far.
     """
 
     def __init__(
@@ -63,11 +63,11 @@ class Faults:
         }
 
     def strike(self, fault: Fault) -> bool:
-        """Break something; say whether there was anything to break."""
+        """Inject a fault; return True if there was something to break."""
         return bool(self._breaks[fault.name](fault.pick))
 
     def _kill_worker(self, pick: float) -> bool:
-        """Only one that has brought a task to its end, so that there is progress."""
+        """Kill a worker that has finished a task, so that there is progress."""
         worker = self._one_of(self._productive(), pick)
         if worker:
             self._crew.kill(worker)
@@ -80,7 +80,7 @@ class Faults:
         return cleaner is not None
 
     def _freeze(self, pick: float) -> bool:
-        """For two leases: it is declared lost, its tasks run elsewhere, and then it wakes up."""
+        """Freeze a worker for two leases: it is declared lost, its tasks run elsewhere, and then it continues."""
         worker = self._one_of(self._productive(), pick)
         if worker:
             worker.freeze()
@@ -89,7 +89,7 @@ class Faults:
         return worker is not None
 
     def thaw(self) -> None:
-        """Wake up the frozen ones whose time is over."""
+        """Thaw the workers whose time is over."""
         due = [worker for at, worker in self.frozen if at <= time.monotonic()]
         self.frozen = [(at, worker) for at, worker in self.frozen if worker not in due]
         for worker in due:
@@ -101,7 +101,7 @@ class Faults:
         return purged is not None
 
     def _delete_queue(self, _: float) -> bool:
-        """Until a worker declares it again, hints go nowhere."""
+        """Delete the queue; hints are lost until a worker declares it again."""
         return upkeep.delete(self._config, self._hint_queue)
 
     @property
@@ -109,7 +109,7 @@ class Faults:
         return topology.hint_queue(self._config, self._scene.alias, QUEUE)
 
     def _cut_off(self, pick: float) -> int:
-        """Half of the times just once, so that it is back at once; else for up to AWAY_SECONDS."""
+        """Cut all connections: half of the times for a moment only, else for up to AWAY_SECONDS."""
         return self._proxy.cut(max(0.0, pick - 0.5) * 2 * AWAY_SECONDS) if self._proxy else 0
 
     def _roll_back(self, _: float) -> bool:

@@ -1,6 +1,7 @@
-"""Notes on disk of what was promised and what started, so that the account needs no database.
+"""Notes on disk about promised and started tasks, so that the account does not depend on the database.
 
-One file per process, one short line per note, written at once: it survives ``kill -9`` of its writer.
+One file per process, one short line per note, written at once, so that it survives ``kill -9`` of its
+writer.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ SENT, RAN = "sent", "ran"
 
 @dataclass(frozen=True)
 class Start:
-    """One start of one task, by the clock of this machine."""
+    """One start of one task, by this machine's clock."""
 
     key: str
     kind: str
@@ -28,13 +29,13 @@ class Start:
 
 @dataclass
 class Promises:
-    """Transactions as their senders know them, each a list of keys; and what else was promised.
+    """Transactions as their senders know them, each a list of keys, and other promises.
 
     Attributes:
-        unknown: COMMIT was sent and no answer came: wholly there or wholly absent.
+        unknown: COMMIT was sent but not answered: all of its tasks exist, or none.
         refused: rolled back on purpose, or failed before COMMIT.
-        brought: keys of tasks whose value was brought; the COMMIT of that was answered.
-        first_tick: of the schedule, in seconds since 1970; 0 = there is no schedule.
+        brought: keys of tasks whose value was sent, with an answered COMMIT.
+        first_tick: first tick of the schedule, in seconds since 1970; 0 = there is no schedule.
     """
 
     committed: list[list[str]] = field(default_factory=list)
@@ -46,7 +47,7 @@ class Promises:
 
 @dataclass
 class Runs:
-    """Notes of the workers: each start, and which (key, attempt) also came to their end."""
+    """Notes of the workers: all starts, and each (key, attempt) that reached its end."""
 
     starts: list[Start] = field(default_factory=list)
     ended: set[tuple[str, int]] = field(default_factory=set)
@@ -59,7 +60,7 @@ def note(directory: str, name: str, *words: object) -> None:
 
 
 def promises(directory: Path) -> Promises:
-    """Return what all senders noted."""
+    """Return the notes of all senders."""
     found = Promises()
     for path in sorted(directory.glob(f"{SENT}.*")):
         keys: dict[str, list[str]] = {}
@@ -77,7 +78,7 @@ def promises(directory: Path) -> Promises:
 
 
 def runs(directory: Path) -> Runs:
-    """Return what all workers noted."""
+    """Return the notes of all workers."""
     found = Runs()
     for path in directory.glob(f"{RAN}.*"):
         for event, key, (kind, attempt, at) in _lines(path):
@@ -91,7 +92,7 @@ def runs(directory: Path) -> Runs:
 
 
 def has_ended_one(directory: Path, pid: int) -> bool:
-    """Say whether this worker has brought a task to its end since it started."""
+    """Return True if this worker has ended an attempt since its start."""
     return any(event == "end" for event, *_ in _lines(directory / f"{RAN}.{pid}"))
 
 

@@ -1,4 +1,4 @@
-"""Keys of a storm's tasks, put together from what was promised and what was found."""
+"""Keys of a storm's tasks, grouped by promise and by observation."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from django_txtasks.rules.schedules import ON_TIME
 
 
 class Keys:
-    """Keys, by what was promised of them and by where they were seen.
+    """Keys, by what was promised about them and where they were seen.
 
     Attributes:
-        ticks: those that must have a task.
-        passed_ticks: how many need none.
-        unserved: merged into a task that has not ended.
-        records: how many rows each has.
+        ticks: keys of ticks that must have a task.
+        passed_ticks: number of ticks that need none.
+        unserved: keys merged into a task that has not ended.
+        records: number of rows of each key.
     """
 
     def __init__(self, evidence: Evidence) -> None:
@@ -46,9 +46,10 @@ class Keys:
 
 
 def _ticks(evidence: Evidence) -> tuple[set[str], int]:
-    """Return the keys of ticks that must have a task, and how many need none.
+    """Return the keys of ticks that must have a task, and the number of ticks that need none.
 
-    A schedule passes ticks on purpose while the task of the tick before them has waited for longer than ON_TIME.
+    A schedule passes ticks on purpose while the task of the previous tick has waited for longer than
+    ON_TIME.
     """
     wanted, passed, waited_until = set(), 0, 0.0
     next_tick = evidence.next_tick

@@ -1,4 +1,4 @@
-"""Tables for the effects of a storm's tasks. No unique key: a second effect has to show."""
+"""Tables for the effects of a storm's tasks. They have no unique key, so that a second effect shows."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from django.db import models
 
 
 class Effect(models.Model):
-    """The effect of one run of one task, or of one step of it.
+    """The effect of one run of a task or a step.
 
     Attributes:
-        value: what a task has waited for, or for how many seconds it has slept.
+        value: the value that the task has waited for, or the seconds that it has slept.
     """
 
-    key = models.CharField(max_length=100, db_column="task_key")  # KEY is a word of MariaDB
+    # KEY is a reserved word in MariaDB
+    key = models.CharField(max_length=100, db_column="task_key")
     kind = models.CharField(max_length=20)
     attempt = models.IntegerField()
     pid = models.IntegerField()
@@ -22,7 +23,7 @@ class Effect(models.Model):
 
 
 class Counter(models.Model):
-    """One row, which every ``increment`` adds one to: a sum shows what no single row shows."""
+    """One row that every ``increment`` adds one to, because a sum shows what no single row shows."""
 
     n = models.IntegerField(default=0)
 

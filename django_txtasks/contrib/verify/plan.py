@@ -1,6 +1,6 @@
-"""The plan of a storm: what it sends and what it breaks. A pure function of the seed: it can be replayed.
+"""The plan of a storm: its tasks and its faults. It is a pure function of the seed, so it can be replayed.
 
-What the servers and the machine make of it is theirs: the same plan does not meet the same races.
+Timing depends on the servers and the machine: the same plan does not meet the same races.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ KINDS = {
     **{"stepped": 5, "sleeping": 2, "waiting": 4},
     **{"atomic": 30, "increment": 20},
 }
-"""Percent of the tasks. The last two, half of all, are atomic."""
+"""Percent of the tasks. The last two kinds, half of all tasks, are atomic."""
 SIZES = {1: 50, 4: 30, 12: 15, 60: 5}
-"""Largest number of tasks in a transaction: percent of the transactions."""
+"""Largest number of tasks in a transaction, with the percentage of transactions."""
 ROLLED_BACK_SHARE = 0.1
 """Share of the transactions that are rolled back."""
 BATCH_SHARE = 0.3
-"""Share of the transactions whose tasks are a batch."""
+"""Share of the transactions whose tasks form a batch."""
 END = "-end"
 """Last part of the key of the task that the end of a batch enqueues."""
 STEPS = ("first", "second", "third")
-"""Steps of a task that has some."""
+"""Names of the steps of a stepped task."""
 NAP_SECONDS = 0.5
 TICK_SECONDS = 1
-"""Seconds from one tick of the schedule to the next."""
+"""Interval of the schedule."""
 SHORTEST_SECONDS, LONGEST_SECONDS = 0.1, 0.8
-"""Seconds that a slow task takes, so that faults meet it half-way."""
+"""Duration of a slow task, so that faults hit it half-way."""
 MAX_SLOW_SHARE = 0.25
-"""Share of the tasks that are slow, at most."""
+"""Largest share of slow tasks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """One task to be sent."""
+    """One planned task."""
 
     key: str
     kind: str
@@ -45,10 +45,11 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """Tasks that are enqueued together, and whether that is committed.
+    """Tasks that are enqueued together.
 
     Attributes:
-        end: key of the task that their end enqueues, if they are a batch; else empty.
+        commit: False = the transaction is rolled back.
+        end: key of the task that the end of their batch enqueues; empty = no batch.
     """
 
     number: int
@@ -58,13 +59,13 @@ class Transaction:
 
     @property
     def keys(self) -> list[str]:
-        """Keys of all tasks that come of it."""
+        """Keys of all tasks that it creates."""
         return [*(task.key for task in self.tasks), *([self.end] if self.end else [])]
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of fault, and the shortest and the longest pause between two of them, in seconds."""
+    """A kind of fault, with the shortest and the longest pause between two of them, in seconds."""
 
     name: str
     shortest: float
@@ -77,7 +78,7 @@ class Fault:
 
     Attributes:
         at: seconds from the beginning of the storm; it may come later, never earlier.
-        pick: from 0 to 1: which of the candidates it hits.
+        pick: number from 0 to 1 that selects the target.
     """
 
     at: float
@@ -88,11 +89,11 @@ class Fault:
 def transactions(
     seed: int, sender: str, tasks: int, *, rolled_back: float = ROLLED_BACK_SHARE, slow: float = 0.0
 ) -> Iterator[Transaction]:
-    """Yield the transactions of one sender, with so many tasks in all.
+    """Yield the transactions of one sender, with ``tasks`` tasks in total.
 
     Args:
-        rolled_back: share of the transactions.
-        slow: share of the tasks that take a while.
+        rolled_back: share of transactions that are rolled back.
+        slow: share of slow tasks.
     """
     dice = random.Random(f"{seed} {sender}")  # noqa: S311 -- a plan, not a secret
     number = 0
@@ -106,7 +107,7 @@ def transactions(
 
 
 def schedule(seed: int, kinds: Iterable[Kind], seconds: float) -> list[Fault]:
-    """Return the faults of a storm in their order. Each kind comes at least once."""
+    """Return the faults of a storm in order. Each kind occurs at least once."""
     return sorted(
         (fault for kind in kinds for fault in _stream(seed, kind, seconds)),
         key=lambda fault: (fault.at, fault.name),
@@ -114,7 +115,7 @@ def schedule(seed: int, kinds: Iterable[Kind], seconds: float) -> list[Fault]:
 
 
 def answer_to(key: str) -> str:
-    """Return the value that is brought to a task that waits."""
+    """Return the value that is sent to a waiting task."""
     return f"for {key}"
 
 

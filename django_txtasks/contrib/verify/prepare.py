@@ -1,7 +1,8 @@
-"""``python -m django_txtasks.contrib.verify.prepare``: make the tables in the scratch database, and its schedule.
+"""``python -m django_txtasks.contrib.verify.prepare``: create the tables in the scratch database, and its
+schedule.
 
-Only our own migrations run, and without Django's signals: what the user's apps do after a migration
-would miss their tables.
+Only this package's migrations run, without Django's signals, because the user's apps would miss their
+tables when they react to a migration.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import django
 
 
 def main() -> None:
-    """Migrate our app, create the storm's own tables, and begin the schedule."""
+    """Migrate this package, create the storm's own tables, and start the schedule."""
     django.setup()
     _make_tables()
     _begin_schedule()
@@ -36,7 +37,7 @@ def _make_tables() -> None:
 
 
 def _begin_schedule() -> None:
-    """Write the schedule, and note its first tick: from that one on, each has to have a task."""
+    """Write the schedule, and note its first tick: from then on each tick must have a task."""
     from django_txtasks.contrib.verify import journal
     from django_txtasks.contrib.verify.plan import TICK_SECONDS
     from django_txtasks.contrib.verify.project import SCHEDULE, Scene

@@ -20,23 +20,23 @@ from django_txtasks.rules.schedules import tick_of_id
 VARIABLE = "TXTASKS_VERIFY"
 QUEUE = "default"
 LANE, AT_MOST = "txtasks verify", 2
-"""The lane of a storm, and how many of its tasks run at once."""
+"""The lane of a storm, and the number of its tasks that may run at once."""
 SCHEDULE = "txtasks verify"
 WAIT = "answer"
-"""Name of what a task waits for."""
+"""Name of the value that tasks wait for."""
 _DUMMY = {"ENGINE": "django.db.backends.dummy"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scene:
-    """Facts that a child process has to know; no password is among them.
+    """The facts that a child process needs; there is no password among them.
 
     Attributes:
         settings: name of the user's settings module.
-        alias: the entry of DATABASES that is pointed at ``database``.
-        prefix: of RabbitMQ's queue names.
-        broker: use the user's broker.
-        proxy: port on localhost through which to reach it; None = directly.
+        alias: the entry of DATABASES that points to ``database``.
+        prefix: prefix of RabbitMQ's queue names.
+        broker: True to use the user's broker.
+        proxy: port of the broker's proxy on localhost; None = direct connection.
         journals: directory of the journals.
         txtasks: keys of TXTASKS that differ from the user's, durations in seconds.
     """
@@ -52,23 +52,23 @@ class Scene:
 
     @classmethod
     def here(cls) -> Scene:
-        """Return the scene of this process, which is a storm's."""
+        """Return the scene of this process, which belongs to a storm."""
         return cls(**json.loads(os.environ[VARIABLE]))
 
     def environment(self) -> dict[str, str]:
-        """Return the environment of a child process: the same path, other settings."""
-        path = [os.path.abspath(entry) for entry in sys.path]  # '' = where we are
+        """Return the environment of a child process, with the same path and other settings."""
+        path = [os.path.abspath(entry) for entry in sys.path]  # '' is the current directory
         return {
             **os.environ,
             "DJANGO_SETTINGS_MODULE": "django_txtasks.contrib.verify.settings",
-            "PYTHONFAULTHANDLER": "1",  # what hangs shows where, on SIGABRT
+            "PYTHONFAULTHANDLER": "1",  # SIGABRT shows where it hangs
             "PYTHONPATH": os.pathsep.join(path),
             VARIABLE: json.dumps(dataclasses.asdict(self)),
         }
 
 
 def key_of(task_id: uuid.UUID, args: Sequence[Any]) -> str:
-    """Return the key of a task: its argument, or what the schedule or the batch says that has enqueued it."""
+    """Return the key of a task: its argument, or that of the schedule or the batch that enqueued it."""
     tick = tick_of_id(task_id)
     if tick is not None:
         return key_of_tick(int(tick.timestamp()))
@@ -81,10 +81,10 @@ def key_of_tick(second: int) -> str:
 
 
 def times(config: Config, lease: float | None) -> dict[str, float]:
-    """Return the durations of a storm: the user's, with short retries, and a history that is kept.
+    """Return the durations of a storm: the user's, but with short retries and a history.
 
     Args:
-        lease: in seconds, with beats and clean intervals to match; None = as the user has them.
+        lease: seconds; beats and clean intervals follow. None = the user's.
     """
     base = min(1.0, config.retry_base.total_seconds())
     changed = {
@@ -100,17 +100,17 @@ def times(config: Config, lease: float | None) -> dict[str, float]:
 
 
 def scratch_settings(user: dict[str, Any], scene: Scene) -> dict[str, Any]:
-    """Return the user's settings, changed so that nothing of the user's is written to or told.
+    """Return the user's settings, changed so that none of the user's systems is written to or notified.
 
-    Other databases become dummies: a process that asks them anything fails instead. Logs go to stderr, mails and
-    dead notices nowhere: a storm of lost workers must not wake anybody.
+    Other databases become dummies, so a query to them fails. Logs go to stderr, mails and dead notices
+    nowhere: a storm of lost workers must not wake anybody.
     """
     return {
         **user,
         "ADMINS": [],
         "DATABASES": _databases(user["DATABASES"], scene),
         "DATABASE_ROUTERS": ["django_txtasks.contrib.verify.router.ScratchRouter"],
-        "DEBUG": False,  # which would remember every statement
+        "DEBUG": False,  # DEBUG would keep every statement
         "INSTALLED_APPS": [*user["INSTALLED_APPS"], "django_txtasks.contrib.verify"],
         "LOGGING": {},
         "MANAGERS": [],
@@ -120,7 +120,7 @@ def scratch_settings(user: dict[str, Any], scene: Scene) -> dict[str, Any]:
 
 
 def _mails_nowhere(user: dict[str, Any]) -> dict[str, Any]:
-    """Return the setting that does it; Django 6.1 has a new one, and refuses the old one beside it."""
+    """Return the setting that drops mails. Django 6.1 has a new one, and refuses the old one beside it."""
     dummy = "django.core.mail.backends.dummy.EmailBackend"
     has_old = any(name.startswith("EMAIL_") for name in user)
     if django.VERSION >= (6, 1) and ("MAILERS" in user or not has_old):
@@ -133,7 +133,7 @@ def _mails_nowhere(user: dict[str, Any]) -> dict[str, Any]:
 def _databases(user: dict[str, Any], scene: Scene) -> dict[str, Any]:
     entry = {**user[scene.alias], "NAME": scene.database}
     if entry["ENGINE"].endswith("sqlite3") and "lease" in scene.txtasks:
-        options = entry.get("OPTIONS", {})  # check E010: a lease is three times the timeout
+        options = entry.get("OPTIONS", {})  # check E010: a lease is at least three timeouts
         timeout = min(float(options.get("timeout", 5)), scene.txtasks["lease"] / 3)
         entry["OPTIONS"] = {**options, "timeout": timeout}
     return {**dict.fromkeys(user, _DUMMY), scene.alias: entry}
@@ -154,7 +154,7 @@ def _txtasks(user: dict[str, Any], scene: Scene) -> dict[str, Any]:
 
 
 def through_proxy(url: str, port: int | None) -> str:
-    """Return the broker's URL with the proxy's address in place of its own."""
+    """Return the broker's URL with the proxy's address."""
     if port is None:
         return url
     parts = urlsplit(url)

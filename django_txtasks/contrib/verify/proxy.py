@@ -12,10 +12,10 @@ _RESET = struct.pack("ii", 1, 0)  # linger for no time: close() sends RST instea
 
 
 class Proxy:
-    """Passes bytes on between clients on this machine and one server; close it after use.
+    """Forwards bytes between clients on this machine and one server. Close it after use.
 
     Attributes:
-        port: where it listens, on 127.0.0.1.
+        port: its port on 127.0.0.1.
     """
 
     def __init__(self, host: str, port: int) -> None:
@@ -38,7 +38,7 @@ class Proxy:
         self.cut()
 
     def cut(self, away: float = 0.0) -> int:
-        """Reset all connections, on both sides, and new ones for some seconds; return how many there were."""
+        """Reset all connections on both sides, refuse new ones for ``away`` seconds, and return their number."""
         self._away_until = time.monotonic() + away
         pairs = list(self._pairs)
         for pair in pairs:
@@ -49,7 +49,7 @@ class Proxy:
         """Connect to the server for a new client.
 
         Raises:
-            OSError: it is not there, or is to seem so.
+            OSError: the server is not there, or is supposed to seem so.
         """
         if time.monotonic() < self._away_until:
             raise ConnectionRefusedError
@@ -58,7 +58,7 @@ class Proxy:
         return server
 
     def pair(self, client: socket.socket, server: socket.socket) -> Pair:
-        """Return what passes bytes on between these two."""
+        """Return the pair that forwards bytes between these two."""
         return Pair(client, server)
 
     def _accept(self) -> None:
@@ -93,23 +93,23 @@ class Pair:
         self._reset = False
 
     def up(self, data: bytes) -> bool:
-        """Pass on what the client has sent; False = this was the last."""
+        """Forward the client's bytes; return False after the last."""
         self.server.sendall(data)
         return True
 
     def down(self, data: bytes) -> None:
-        """Pass on what the server has answered."""
+        """Forward the server's bytes."""
         self.client.sendall(data)
 
     def pump(self) -> None:
-        """Pass on what the client sends until one side ends."""
+        """Forward the client's bytes until one side ends."""
         with contextlib.suppress(OSError):
             while (data := self.client.recv(65536)) and self.up(data):
                 pass
         self._end()
 
     def pump_back(self) -> None:
-        """Pass on what the server answers until one side ends."""
+        """Forward the server's bytes until one side ends."""
         with contextlib.suppress(OSError):
             while data := self.server.recv(65536):
                 self.down(data)

@@ -1,4 +1,4 @@
-"""The words of a verdict, for people and for programs."""
+"""The text of a verdict, for people and for programs."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def as_dict(verdict: Verdict, log: Log) -> dict[str, Any]:
 
 
 def passed(verdict: Verdict, log: Log) -> bool:
-    """Say whether every check holds and the storm calmed down in time."""
+    """Return True if every check holds and the storm calmed down in time."""
     return verdict.ok and log.drained
 
 

@@ -1,4 +1,4 @@
-"""Keeps the storm's processes away from all databases but the scratch one."""
+"""A router that keeps the storm's processes away from all databases but the scratch database."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ OURS = {"txtasks", "txtasks_verify"}
 
 
 class ScratchRouter:
-    """Our tables are in the scratch database; of the user's apps nothing is migrated anywhere."""
+    """Routes this package to the scratch database; migrates no app of the user."""
 
     def db_for_read(self, model: Any, **_: Any) -> str | None:
         return ALIAS if model._meta.app_label in OURS else None

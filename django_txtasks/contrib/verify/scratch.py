@@ -1,6 +1,6 @@
-"""The scratch database: made on the user's server for one storm, and dropped after it.
+"""The scratch database: created on the user's server for one storm, and dropped after it.
 
-The only statements that go anywhere else are its CREATE and DROP, and the end of its own sessions.
+The only statements that go elsewhere are its CREATE and DROP, and those that end its own sessions.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from django_txtasks.database.dialect import DIALECTS
 from django_txtasks.exceptions import ScratchRefused
 
 ALIAS = "txtasks_verify"
-"""Alias of the scratch database in this process. The user's settings have no such name."""
+"""Alias of the scratch database in this process. The user's settings do not have this name."""
 NAME = re.compile(r"txtasks_verify_[0-9a-f]{12}")
 DROP_TIMEOUT_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
 class _Server:
-    """Statements that servers spell differently. ``{name}`` is checked against NAME before it gets there."""
+    """Statements that servers spell differently. ``{name}`` is checked against NAME first."""
 
     create: str
     drop: str
@@ -54,11 +54,11 @@ _SERVERS = {
 
 
 class Scratch:
-    """A database of our own: there inside a ``with`` block, on the server of ``alias``.
+    """A scratch database, which exists inside a ``with`` block, on the server of ``alias``.
 
     Attributes:
-        name: of the database, or SQLite's file.
-        is_server: whether it has sessions that could be ended.
+        name: name of the database, or path of SQLite's file.
+        is_server: True if it has sessions that can be ended.
     """
 
     def __init__(self, alias: str, token: str) -> None:
@@ -91,7 +91,7 @@ class Scratch:
             self._at_server(self._server.drop.format(name=self.name))
 
     def query(self, sql: str, *params: Any) -> list[tuple[Any, ...]]:
-        """Ask the scratch database, as often as it takes until it answers."""
+        """Query the scratch database, and repeat until it answers."""
         return self._ask(ALIAS, sql, params)
 
     @property
@@ -100,17 +100,17 @@ class Scratch:
         return DIALECTS[self.vendor].now.replace("%%", "%")
 
     def sessions(self) -> list[int]:
-        """Return the ids of the sessions in the scratch database, other than ours."""
+        """Return the ids of the sessions in the scratch database, without this process's own."""
         if not self.is_server:
             return []
         connections[ALIAS].close()
         return [session for (session,) in self._at_server(self._server.sessions, self.name)]
 
     def end_sessions(self) -> int:
-        """End them all, in the midst of whatever they do; return how many there were."""
+        """End all sessions in the middle of their work; return their number."""
         sessions = self.sessions()
         for session in sessions:
-            with contextlib.suppress(OperationalError):  # it has just ended by itself
+            with contextlib.suppress(OperationalError):  # it has just ended
                 self._at_server(self._server.end_session.format(session=int(session)))
         return len(sessions)
 
@@ -141,7 +141,7 @@ class Scratch:
             ) from error
 
     def _at_server(self, sql: str, *params: Any) -> list[tuple[Any, ...]]:
-        """Run a statement from the user's own database, without touching anything in it."""
+        """Run a statement from the user's own database, without touching its data."""
         rows = self._ask(self.alias, sql, params)
         connections[self.alias].close()
         return rows

@@ -1,7 +1,8 @@
-"""``python -m django_txtasks.contrib.verify.sender NAME SEED TASKS SECONDS ROLLED_BACK SLOW``: sends its plan.
+"""``python -m django_txtasks.contrib.verify.sender NAME SEED TASKS SECONDS ROLLED_BACK SLOW``: enqueue its
+plan.
 
-Whatever happens to the servers, it goes on, and notes before each COMMIT what it is about to do and
-after it what it was told.
+It continues whatever happens to the servers. It notes before each COMMIT what it is about to commit, and
+after it the answer.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from django_txtasks.wording import counted
 
 
 class _RolledBack(Exception):
-    """On purpose."""
+    """Raised to roll back on purpose."""
 
 
 def send(alias: str, planned: plan.Transaction) -> tuple[str, list[uuid.UUID]]:
     """Enqueue the tasks in one transaction.
 
     Returns:
-        What became of it, as the journal calls it, and the ids of the tasks, if they may be there.
+        The outcome, as the journal calls it, and the ids of tasks that may exist.
     """
     from django_txtasks import enqueue_many
     from django_txtasks.contrib.verify.tasks import function_of
@@ -51,7 +52,7 @@ def send(alias: str, planned: plan.Transaction) -> tuple[str, list[uuid.UUID]]:
 
 
 def _batch(alias: str, end: str) -> AbstractContextManager[object]:
-    """Return a batch, if the transaction is to have such an end."""
+    """Return a batch, if the transaction has an ``end``; else an empty context."""
     from django_txtasks import batch
     from django_txtasks.contrib.verify.tasks import ended
 
@@ -59,7 +60,7 @@ def _batch(alias: str, end: str) -> AbstractContextManager[object]:
 
 
 def main(name: str, *numbers: str) -> None:
-    """Send the whole plan, spread over the given seconds, and bring what its tasks wait for."""
+    """Send the whole plan, spread over the given seconds, with the answers for its waiting tasks."""
     seed, tasks, (seconds, rolled_back, slow) = *map(int, numbers[:2]), map(float, numbers[2:])
     django.setup()
     scene = Scene.here()

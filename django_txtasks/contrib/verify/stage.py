@@ -1,4 +1,4 @@
-"""One verification from beginning to end: make the scratch things, storm, account, remove them."""
+"""One verification from beginning to end: scratch resources, storm, account, removal."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ Say = Callable[[str], None]
 
 @dataclasses.dataclass
 class Stage:
-    """The surroundings of a storm; all of it is gone after ``open_stage``'s block.
+    """The surroundings of a storm; all of it is removed after ``open_stage``'s block.
 
     Attributes:
         config: the user's, with the names and times of the storm.
-        keep: leave the journals and logs where they are, since something went wrong.
+        keep: True to keep the journals and logs, because a check has failed.
     """
 
     config: Config
@@ -47,7 +47,7 @@ class Stage:
     keep: bool = False
 
     def play(self, options: Options, say: Say) -> tuple[Verdict, Log]:
-        """Run the storm and return the verdict with the log of what happened."""
+        """Run the storm; return the verdict and the log of events."""
         storm = Storm(
             self.config, self.scene, self.scratch, self.directory, options=options, proxy=self.proxy
         )
@@ -64,41 +64,40 @@ class Stage:
         return judge(evidence), log
 
     def clean_up(self, say: Say) -> None:
-        """Remove the journals and logs, unless somebody has to read them."""
+        """Remove the journals and logs, unless people need them."""
         if self.keep:
             say(f"Journals and logs are kept in {self.directory}.")
         else:
             shutil.rmtree(self.directory)
 
     def _sessions_left(self, patience: float = 10.0) -> int:
-        """Return the sessions that are left; a server may take a moment to see that a client is gone."""
+        """Return the number of sessions left; a server may need a moment to notice that a client is gone."""
         end = time.monotonic() + patience
         while (left := len(self.scratch.sessions())) and time.monotonic() < end:
             time.sleep(0.1)
         return left
 
     def _audit(self) -> list[str]:
-        self.scratch.query("SELECT 1")  # the server is there
+        self.scratch.query("SELECT 1")  # waits for the server
         found = audit.audit(ALIAS, self.config)
+        # the storm's own cleaners have been stopped by now
         problems = [one for one in found if one.is_problem and one.name != "no_cleaner"]
-        return [
-            f"{one.title}: {one.shown_count}" for one in problems
-        ]  # ours have been stopped by now
+        return [f"{one.title}: {one.shown_count}" for one in problems]
 
 
 @contextmanager
 def open_stage(
     config: Config, alias: str, *, lease: float | None, broker: bool, say: Say
 ) -> Iterator[Stage]:
-    """Make a scratch database and a place for journals; remove them and the queues at the end.
+    """Create a scratch database and a directory for journals; remove them and the queues at the end.
 
     Args:
         config: the user's.
-        lease: in seconds; None = the user's.
-        broker: use the user's RabbitMQ, if there is one.
+        lease: seconds; None = the user's.
+        broker: True to use the user's RabbitMQ, if there is one.
 
     Raises:
-        ScratchRefused: the server lets us make no database. Nothing is left behind.
+        ScratchRefused: the user may not create a database on the server. Nothing is left behind.
     """
     token = uuid.uuid4().hex[:12]
     changed = times(config, lease)
@@ -141,7 +140,7 @@ def _config_of_stage(
 
 
 def _proxy(config: Config, stack: ExitStack) -> Proxy | None:
-    """In front of a broker without TLS, whose certificate would not be for this machine."""
+    """Start a proxy for a broker without TLS; a TLS certificate would not match this machine."""
     parts = urlsplit((config.broker_urls or [""])[0])
     if parts.scheme != "amqp":
         return None
@@ -149,7 +148,7 @@ def _proxy(config: Config, stack: ExitStack) -> Proxy | None:
 
 
 def _remove_queues(config: Config, alias: str, say: Say) -> None:
-    """Remove all queues but those of last wills, which go a minute after their workers."""
+    """Remove all queues except those of last wills, which expire a minute after their workers."""
     for queue in (topology.hint_queue(config, alias, QUEUE), topology.lost_queue(config, alias)):
         if not upkeep.delete(config, queue):
-            say(f"RabbitMQ is away: remove the queue {queue} yourself.")
+            say(f"RabbitMQ is unreachable: remove the queue {queue} yourself.")

@@ -1,4 +1,4 @@
-"""A storm: tasks are sent and run while things break by plan. It breaks things; it judges nothing."""
+"""A storm: tasks are enqueued and run while faults happen by plan. It injects faults and judges nothing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ GOES_ON = (
     "SELECT 1 FROM txtasks_batch WHERE finished_at IS NULL LIMIT 1",
     "SELECT 1 FROM txtasks_task WHERE status IN ('pending', 'claimed') LIMIT 1",
 )
-"""What there is while a storm has not calmed down. Tasks come last, as the others enqueue some when they end."""
+"""Queries with rows while a storm goes on. Tasks come last, because schedules and batches enqueue some."""
 RARER = {
     "kill a worker": 2,
     "kill a cleaner": 8,
@@ -40,7 +40,7 @@ RARER = {
     "roll back many transactions": 12,
     "freeze a worker": 12,
 }
-"""How many times rarer than faults in general each kind is; the sum of their inverses is about 1."""
+"""Factor by which each kind is rarer than faults in general; the sum of their inverses is about 1."""
 
 
 class StormFailed(Exception):
@@ -52,11 +52,11 @@ class Options:
     """The size of a storm.
 
     Attributes:
-        seconds: for so long things break and tasks are sent.
-        slow: share of tasks that take a while.
-        kinds: what is broken, and how often.
-        drain: for so long the rest may take.
-        more: faults from outside, by name.
+        seconds: time in which tasks are enqueued and faults happen.
+        slow: share of slow tasks.
+        kinds: kinds of faults, with their frequencies.
+        drain: longest time for the remaining tasks.
+        more: additional faults by name.
     """
 
     seed: int
@@ -75,12 +75,12 @@ class Log:
     """The events of a storm, counted.
 
     Attributes:
-        done, idle: faults by name, and those for which there was nothing to break.
-        hints_purged: how many hints were thrown away.
-        kills, restarts: of workers; of any process that was killed.
+        done, idle: faults by name, and those that had nothing to break.
+        hints_purged: number of purged hints.
+        kills, restarts: number of killed workers, and of killed processes of any kind that were restarted.
         storm, drain: seconds.
-        drained: nothing was left in time.
-        overruns: looks at the lane that found more tasks in it than may.
+        drained: True if no task was left in time.
+        overruns: looks at the lane that found more tasks than its limit.
     """
 
     done: Counter[str] = field(default_factory=Counter)
@@ -95,7 +95,7 @@ class Log:
 
 
 def usual_kinds(every: float, *, server: bool, broker: bool, proxy: bool) -> list[Kind]:
-    """Return the kinds of faults that make sense here.
+    """Return the kinds of faults that are possible here.
 
     Args:
         every: seconds between two faults, on average.
@@ -144,7 +144,7 @@ class Storm:
         )
 
     def run(self, say: Callable[[str], None]) -> Log:
-        """Begin, break, calm down, end.
+        """Run the phases: prepare, send and break, drain, end.
 
         Raises:
             StormFailed: the tables could not be made or the workers did not start.
@@ -221,7 +221,7 @@ class Storm:
         self.log.storm = time.monotonic() - begun
 
     def _look_at_lane(self) -> None:
-        """Note if more of its tasks are claimed than may be."""
+        """Note if more tasks of the lane are claimed than its limit."""
         ((count,),) = self.scratch.query(IN_LANE)
         if count > AT_MOST:
             self.log.overruns.append(f"{count} instead of {AT_MOST}")
@@ -234,13 +234,13 @@ class Storm:
             time.sleep(TICK_SECONDS)
             self._stop_schedule()
             self.log.drained = not any(map(self.scratch.query, GOES_ON))
-        # A worker that was killed with nothing in hand leaves no task, but a row that the cleaner looks at for a
-        # whole lease, which it counts anew after each restart of the database.
+        # A killed worker without tasks leaves only a row, which the cleaner watches for a whole lease, and
+        # longer if the database restarts.
         while cleaning.seems_silent(ALIAS) and time.monotonic() - begun < self.options.drain:
             self.crew.look_after()
             time.sleep(TICK_SECONDS)
         self.log.drain = time.monotonic() - begun
 
     def _stop_schedule(self) -> None:
-        """Stop it in a moment at which all ticks up to now have their tasks."""
+        """Stop the schedule at a moment when all ticks up to now have their tasks."""
         self.scratch.query(STOP_SCHEDULE.format(self.scratch.now))

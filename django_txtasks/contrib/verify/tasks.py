@@ -1,4 +1,4 @@
-"""The task functions of a storm, one for each promise that ``@task`` can make."""
+"""The task functions of a storm, one for each guarantee of ``@task``."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ SHELVES = 5
 
 @task(takes_context=True)
 def plain(ctx: TaskContext, key: str, seconds: float = 0.0) -> None:
-    """May start once: after a crash nobody knows whether it may run again."""
+    """Run at most once: after a crash it is unknown whether it may run again."""
     _run(ctx, key, "plain", seconds)
 
 
 @task(takes_context=True)
 def flaky(ctx: TaskContext, key: str, seconds: float = 0.0) -> None:
-    """Fails first, then succeeds."""
+    """Fail first, then succeed."""
     _run(ctx, key, "flaky", seconds, fails=ctx.failures == 0)
 
 
 @task(max_attempts=1, takes_context=True)
 def doomed(ctx: TaskContext, key: str, seconds: float = 0.0) -> None:
-    """Fails, and is dead; its batch has failed."""
+    """Fail and become dead, so that its batch fails."""
     _run(ctx, key, "doomed", seconds, fails=True)
 
 
 @task(idempotent=True, takes_context=True)
 def idempotent(ctx: TaskContext, key: str, seconds: float = 0.0) -> None:
-    """May run again after a crash."""
+    """Run again after a crash."""
     _run(ctx, key, "idempotent", seconds)
 
 
@@ -52,32 +52,32 @@ def _same(key: str, seconds: float = 0.0) -> str:
 
 @task(idempotent=True, takes_context=True, unique_key=_same, keep="oldest")
 def unique(ctx: TaskContext, key: str, seconds: float = 0.0) -> None:
-    """Stands for others of its key that wait when it is claimed."""
+    """Run once for all tasks of its key that wait when it is claimed."""
     _run(ctx, key, "unique", seconds)
 
 
 @task(idempotent=True, takes_context=True, lane=LANE)
 def laned(ctx: TaskContext, key: str, seconds: float = 0.0) -> None:
-    """Runs beside so many others of its lane at most."""
+    """Run beside a limited number of others of its lane."""
     _run(ctx, key, "laned", seconds)
 
 
 @task(atomic=True, takes_context=True)
 def atomic(ctx: TaskContext, key: str, seconds: float = 0.0) -> None:
-    """Write one row, which is there exactly once."""
+    """Write one row, which must exist exactly once."""
     _run(ctx, key, "atomic", seconds)
 
 
 @task(atomic=True, takes_context=True)
 def increment(ctx: TaskContext, key: str, seconds: float = 0.0) -> None:
-    """Add exactly one."""
+    """Add exactly one to the counter."""
     _run(ctx, key, "increment", seconds)
     Counter.objects.update(n=F("n") + 1)
 
 
 @task(idempotent=True, takes_context=True)
 def stepped(ctx: TaskContext, key: str, seconds: float = 0.0) -> None:
-    """Write one row in each step, which is there exactly once; fail once behind the first."""
+    """Write one row in each step, which must exist exactly once; fail once after the first step."""
     with _noted(ctx, key, "stepped"):
         for step in STEPS:
             ctx.step(step, _leave_effect, ctx, key, step)
@@ -88,7 +88,7 @@ def stepped(ctx: TaskContext, key: str, seconds: float = 0.0) -> None:
 
 @task(idempotent=True, takes_context=True)
 def sleeping(ctx: TaskContext, key: str, seconds: float = 0.0) -> None:
-    """Goes on when its time has come."""
+    """Sleep, and continue when the time has come."""
     with _noted(ctx, key, "sleeping"):
         asleep = ctx.step("asleep", time.time)
         ctx.sleep_until("nap", NAP_SECONDS)
@@ -99,7 +99,7 @@ def sleeping(ctx: TaskContext, key: str, seconds: float = 0.0) -> None:
 
 @task(idempotent=True, takes_context=True)
 def waiting(ctx: TaskContext, key: str, seconds: float = 0.0) -> None:
-    """Waits for a value, which its sender brings."""
+    """Wait for a value, which the sender brings."""
     with _noted(ctx, key, "waiting"):
         value = ctx.wait_for(WAIT)
         time.sleep(seconds)
@@ -108,13 +108,13 @@ def waiting(ctx: TaskContext, key: str, seconds: float = 0.0) -> None:
 
 @task(idempotent=True, takes_context=True, priority=100)
 def tick(ctx: TaskContext) -> None:
-    """Belongs to one tick of the schedule."""
+    """Run for one tick of the schedule."""
     _run(ctx, key_of(ctx.task_id, []), "tick", 0.0)
 
 
 @task(idempotent=True, takes_context=True)
 def ended(ctx: TaskContext, event: dict[str, Any]) -> None:
-    """Hears of the end of a batch."""
+    """Receive the end of a batch."""
     _run(ctx, key_of(ctx.task_id, [event]), "ended", 0.0)
 
 

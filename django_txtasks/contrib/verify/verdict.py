@@ -1,4 +1,4 @@
-"""The result of an account: checks that hold or do not, and figures."""
+"""The result of an account: checks that hold or fail, and figures."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class Check:
     """One sentence that must be true.
 
     Attributes:
-        number: of the requirement it belongs to, 1 to 5; 0 = housekeeping.
-        wrong: what contradicts it, the first few.
-        count: how many do.
+        number: the requirement that it belongs to, 1 to 5; 0 = housekeeping.
+        wrong: the first few contradictions.
+        count: number of contradictions.
     """
 
     number: int
@@ -25,19 +25,19 @@ class Check:
 
     @classmethod
     def of(cls, number: int, sentence: str, wrong: Iterable[str]) -> Check:
-        """Return the check that these contradict."""
+        """Return a check, with the keys that contradict it."""
         found = sorted(wrong)
         return cls(number, sentence, len(found), tuple(found[:MAX_EXAMPLES]))
 
     @property
     def holds(self) -> bool:
-        """Whether nothing contradicts it."""
+        """True if nothing contradicts it."""
         return not self.count
 
 
 @dataclass
 class Verdict:
-    """All checks, and the figures that say how hard they were tried."""
+    """All checks, and figures that say how hard they were tested."""
 
     checks: list[Check]
     figures: dict[str, int | float] = field(default_factory=dict)
@@ -45,5 +45,5 @@ class Verdict:
 
     @property
     def ok(self) -> bool:
-        """Whether every check holds."""
+        """True if every check holds."""
         return all(check.holds for check in self.checks)
