@@ -15,7 +15,7 @@ from django_txtasks.conf import get_config
 from django_txtasks.database.execute import fetch
 from django_txtasks.database.transactions import own_transaction
 from django_txtasks.exceptions import ClaimLost
-from django_txtasks.lifecycle import cleaning, operators, outcomes, statements, workers
+from django_txtasks.lifecycle import cleaning, history, operators, outcomes, statements, workers
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended, capped
 from django_txtasks.lifecycle.heads import pending_priorities
 from django_txtasks.models import Outcome, Status, Task, TaskColumns, Worker
@@ -454,6 +454,6 @@ NOT_IN_HISTORY = {
 @pytest.mark.once
 def test_history_keeps_the_columns_that_live_and_finished_rows_share():
     shared = [field.column for field in TaskColumns._meta.local_fields]
-    assert shared == list(statements.KEPT)
+    assert shared == list(history.KEPT)
     live = {field.column for field in Task._meta.concrete_fields}
     assert live - set(shared) == NOT_IN_HISTORY

@@ -1,7 +1,7 @@
 """Every arrow of a task's life. No other room writes the status of a row.
 
 ``statements`` holds the SQL of enqueueing, of the claim, of the arrows out of claimed and of workers, each
-statement with what it must check. ``batch_statements``, ``merging``, ``lane_buckets`` and a few others hold their
+statement with what it must check. ``history``, ``batch_statements``, ``merging`` and a few others hold their
 own; CONTRIBUTING lists all modules with SQL on the row of a task. The other modules are the arrows, by who takes
 them:
 

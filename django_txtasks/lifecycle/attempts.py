@@ -7,6 +7,7 @@ import json
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from contextvars import Context
+from dataclasses import dataclass, field
 from datetime import timedelta
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -15,6 +16,8 @@ from django_txtasks.database.execute import as_uuid, fetch
 from django_txtasks.lifecycle import statements
 
 MAX_ERRORS = 10
+FollowUps = list[tuple[uuid.UUID, str]]
+"""(id, queue name) of each task that an arrow has enqueued."""
 
 
 class Attempt(NamedTuple):
@@ -119,6 +122,28 @@ class Ended(NamedTuple):
     exception: BaseException | None = None
     awaited: str = ""
     context: Context | None = None
+
+
+@dataclass
+class Recorded:
+    """The result of recording a batch of ended attempts.
+
+    Attributes:
+        busy: their rows are locked by somebody, try again.
+        to_notify: tasks to notify workers about: enqueued along with the arrows, or given back.
+    """
+
+    done: list[Ended] = field(default_factory=list)
+    lost: list[Ended] = field(default_factory=list)
+    busy: list[Ended] = field(default_factory=list)
+    to_notify: FollowUps = field(default_factory=list)
+
+    def __iadd__(self, other: Recorded) -> Recorded:
+        self.done += other.done
+        self.lost += other.lost
+        self.busy += other.busy
+        self.to_notify += other.to_notify
+        return self
 
 
 def read_entries(text: str) -> list[dict[str, Any]]:

@@ -23,9 +23,9 @@ from django_txtasks.database.execute import as_uuid, execute, fetch, fetch_colum
 from django_txtasks.database.transactions import own_transaction
 from django_txtasks.exceptions import BatchEnded, ClaimLost, NotInBatch
 from django_txtasks.lifecycle import batch_statements as statements
-from django_txtasks.lifecycle.attempts import Attempt
+from django_txtasks.lifecycle.attempts import Attempt, FollowUps
 from django_txtasks.lifecycle.enqueueing import insert
-from django_txtasks.lifecycle.follow_ups import FollowUps, follow_up, read_hooks
+from django_txtasks.lifecycle.follow_ups import follow_up, read_hooks
 from django_txtasks.lifecycle.open_batches import Opener
 from django_txtasks.models import Outcome, Status
 from django_txtasks.rules import payload

@@ -41,9 +41,11 @@ from django_txtasks.lifecycle.attempts import (
     Attempt,
     Counted,
     Ended,
+    FollowUps,
     read_entries,
 )
-from django_txtasks.lifecycle.follow_ups import FollowUps, follow
+from django_txtasks.lifecycle.batch_statements import IS_UNSETTLED
+from django_txtasks.lifecycle.follow_ups import follow
 from django_txtasks.lifecycle.outcomes import finish_rows, move
 from django_txtasks.models import OnCrash, Outcome, Status, Task
 
@@ -58,6 +60,22 @@ _ABANDONED = (
 )
 STOPS_IN_A_ROW = MAX_ERRORS - 1
 """Orderly stops of a worker in a row that count as no crash of the task that they cut short."""
+# The row of a tick that was merged tells in whose place the batches count that the other task has opened: it stays
+# while one of them would be found by UNSETTLED_BATCHES.
+OLD_FINISHED = f"""
+    SELECT id, CAST(finished_at AS {{text}}) AS until,
+           COALESCE((SELECT FALSE FROM txtasks_task t WHERE t.id = merged_into), TRUE)
+       AND (merged_into IS NULL
+            OR COALESCE((SELECT FALSE FROM txtasks_batch {{by_root}}
+                          WHERE root_task = merged_into AND {IS_UNSETTLED} LIMIT 1), TRUE))
+       AND (batch IS NULL OR outcome IN ('succeeded', 'merged')
+            OR COALESCE((SELECT FALSE FROM txtasks_batch b WHERE b.id = batch AND b.finished_at IS NULL), TRUE))
+           {{of_queues}}
+      FROM (SELECT id, finished_at, merged_into, batch, outcome, queue_name FROM txtasks_finishedtask {{by_finish}}
+             WHERE finished_at < {{ago}} {{since}} {{sound_id}}
+             ORDER BY finished_at LIMIT %(limit)s OFFSET %(left)s) old
+     ORDER BY finished_at
+"""
 _FIRST_ID, _LAST_ID = uuid.UUID(int=0), uuid.UUID(int=2**128 - 1)
 
 
@@ -458,7 +476,7 @@ def prune(alias: str, what: Pruned, *, since: Place | None = None) -> Removed:
         of_queues, queues = statements.OF_QUEUES, {"queues": [what.queue]}
     elif what.named:
         of_queues, queues = statements.OF_OTHER_QUEUES, {"queues": list(what.named)}
-    sql = statements.OLD_FINISHED.replace("{since}", statements.SINCE_FINISH if since else "")
+    sql = OLD_FINISHED.replace("{since}", statements.SINCE_FINISH if since else "")
     sql = sql.replace("{of_queues}", of_queues)
     old = _old_rows(alias, sql, since, age=what.age.total_seconds(), **queues)
     locked = (

@@ -19,14 +19,11 @@ from django.db import connections, transaction
 from django_txtasks.conf import Config
 from django_txtasks.database.execute import as_uuid, fetch_as
 from django_txtasks.declarations import specs
-from django_txtasks.lifecycle.attempts import Arrow, Attempt, Counted, Ended
+from django_txtasks.lifecycle.attempts import Arrow, Attempt, Counted, Ended, FollowUps
 from django_txtasks.lifecycle.brake import brakes, digest_delay
 from django_txtasks.lifecycle.enqueueing import NewTask, RowDefaults, insert, new_id
 from django_txtasks.models import OnCrash
 from django_txtasks.rules import payload
-
-FollowUps = list[tuple[uuid.UUID, str]]
-"""(id, queue name) of each task that was enqueued."""
 
 MAIL = "django_txtasks.notices.mail_dead_notice"
 EXCHANGE = "django_txtasks.notices.publish_dead_notice"

@@ -16,6 +16,7 @@ from django_txtasks.declarations import registry
 from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.attempts import Attempt
+from django_txtasks.lifecycle.history import COPY_MERGED
 from django_txtasks.lifecycle.turn import Candidate, Subscription
 
 MOST_KEYS = 20
@@ -163,7 +164,7 @@ def _absorb(alias: str, winner: Attempt, key: Any) -> tuple[Attempt, set[uuid.UU
         return winner, set()
     if takes_newest:
         winner = _with_newest_arguments(alias, winner, ids)
-    execute(alias, statements.COPY_MERGED, winner=winner.task_id, ids=ids)
+    execute(alias, COPY_MERGED, winner=winner.task_id, ids=ids)
     count = execute(alias, statements.DELETE_TASKS, ids=ids, status="pending")
     if count != len(ids):
         raise ClaimLost(

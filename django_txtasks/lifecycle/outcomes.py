@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -17,36 +16,30 @@ from django_txtasks.database.sessions import keeps_statements
 from django_txtasks.database.transactions import can_commit_along, execute_and_commit
 from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import batches, statements
-from django_txtasks.lifecycle.attempts import Arrow, Attempt, Counted, Ended, capped, read_entries
-from django_txtasks.lifecycle.follow_ups import FollowUps, fail_absorbers, follow
+from django_txtasks.lifecycle.attempts import (
+    Arrow,
+    Attempt,
+    Counted,
+    Ended,
+    FollowUps,
+    Recorded,
+    capped,
+    read_entries,
+)
+from django_txtasks.lifecycle.follow_ups import fail_absorbers, follow
+from django_txtasks.lifecycle.history import (
+    BUT_NOT_AGAIN,
+    COPY_MEMBERS,
+    COPY_TO_FINISHED,
+    copying,
+    finishing,
+)
 from django_txtasks.models import Outcome, Status
 
 FOR_EVER = timedelta(days=36525)
 SOON_SECONDS = 60.0
 """Workers that hear of a suspended task wait for it by a timer, if it is due within this time."""
 """How far ahead a task is due that waits for a value without a time limit."""
-
-
-@dataclass
-class Recorded:
-    """The result of recording a batch of ended attempts.
-
-    Attributes:
-        busy: their rows are locked by somebody, try again.
-        to_notify: tasks to notify workers about: enqueued along with the arrows, or given back.
-    """
-
-    done: list[Ended] = field(default_factory=list)
-    lost: list[Ended] = field(default_factory=list)
-    busy: list[Ended] = field(default_factory=list)
-    to_notify: FollowUps = field(default_factory=list)
-
-    def __iadd__(self, other: Recorded) -> Recorded:
-        self.done += other.done
-        self.lost += other.lost
-        self.busy += other.busy
-        self.to_notify += other.to_notify
-        return self
 
 
 def record(alias: str, ended: Sequence[Ended], *, config: Config) -> Recorded:
@@ -124,16 +117,6 @@ def _finish_many(
         done = one.arrow is Arrow.FINISH and (one.attempt.task_id, one.attempt.number) in keys
         (recorded.done if done else others).append(one)
     return others
-
-
-def finishing(ended: Sequence[Ended]) -> dict[str, Any]:
-    """Return the parameters of a statement that finishes these, beside their worker."""
-    return {
-        "ids": [one.attempt.task_id for one in ended],
-        "attempts": [one.attempt.number for one in ended],
-        "results": [one.result for one in ended],
-        "outcome": Outcome.SUCCEEDED.value,
-    }
 
 
 def _record(alias: str, ended: Sequence[Ended], *, keep: bool) -> Recorded:
@@ -289,9 +272,9 @@ def finish_rows(
     if status is not Status.CLAIMED:  # a worker looks at the batches of what it held
         batches.look_on_commit(alias, batches.batches_of(alias, ids))
     if keep or outcome is not Outcome.SUCCEEDED:
-        of = statements.COPY_TO_FINISHED if keep else statements.COPY_MEMBERS
+        of = COPY_TO_FINISHED if keep else COPY_MEMBERS
         if status is Status.DEAD:
-            of += statements.BUT_NOT_AGAIN
+            of += BUT_NOT_AGAIN
         sql, params = copying(outcome, results or {}, of=of)
         execute(alias, sql, ids=ids, status=status.value, **params)
     count = execute(alias, statements.DELETE_TASKS, ids=ids, status=status.value)
@@ -312,24 +295,6 @@ def _copy(
     """Write the finished rows."""
     sql, params = copying(outcome, results)
     execute(alias, sql, ids=ids, status=status.value, **params)
-
-
-def copying(
-    outcome: Outcome, results: dict[uuid.UUID, str], *, of: str = statements.COPY_TO_FINISHED
-) -> tuple[str, dict[str, Any]]:
-    """Return the statement that writes finished rows, and its parameters beside their ids and status.
-
-    Args:
-        results: of those that have one: CASE is what all databases have.
-    """
-    case = "NULL"
-    params: dict[str, Any] = {"outcome": outcome.value}
-    if results:
-        cases = " ".join(f"WHEN %(key{n})s THEN %(result{n})s" for n in range(len(results)))
-        case = f"CASE id {cases} END"
-        for n, (task_id, result) in enumerate(results.items()):
-            params.update({f"key{n}": task_id, f"result{n}": result})
-    return of.replace("{result}", case), params
 
 
 def move(alias: str, ended: Ended, *, crashes: int = 1) -> None:

@@ -4,7 +4,7 @@ The comment beside each statement says what it must check. ``{now}`` and other n
 dialect; ``{in_ids}`` compares with a list. W1 and W2 are workers, C is a cleaner.
 """
 
-from django_txtasks.lifecycle.batch_statements import IS_UNSETTLED
+from django_txtasks.lifecycle.history import COPY
 
 NOW = "SELECT {now}"
 
@@ -129,30 +129,6 @@ SEE_CLAIMED = (
     "SELECT id, attempt, worker FROM txtasks_task WHERE id {in_ids} AND TRIM(status) = 'claimed'"
 )
 
-KEPT = (
-    "id", "task_name", "queue_name", "priority", "args", "kwargs", "enqueued_at", "run_after", "worker", "batch",
-    "started_at", "attempt", "failures", "crashes", "errors", "late_finishes",
-)  # fmt: skip
-"""The columns of a live row that history keeps: those of ``models.TaskColumns``."""
-_KEPT = f"{', '.join(KEPT[:10])},\n           {', '.join(KEPT[10:])}"
-_FINISHED = f"""
-    INSERT INTO txtasks_finishedtask (
-           {_KEPT}, outcome, result)
-    SELECT {_KEPT}, %(outcome)s, {{json}}{{result}}{{end_json}}
-      FROM """
-COPY_MERGED = (
-    _FINISHED.replace("outcome, result)", "outcome, merged_into, result)")
-    .replace("%(outcome)s,", "'merged', (SELECT w.id FROM txtasks_task w WHERE w.id = %(winner)s),")
-    .replace("{json}{result}{end_json}", "NULL")
-    + "txtasks_task WHERE id {in_ids} AND TRIM(status) = 'pending'"
-)
-COPY_TO_FINISHED = _FINISHED + "txtasks_task WHERE id {in_ids} AND TRIM(status) = %(status)s"
-# A dead row whose id stands in history already: history stays as it is.
-BUT_NOT_AGAIN = (
-    " AND NOT EXISTS (SELECT 1 FROM txtasks_finishedtask f WHERE f.id = txtasks_task.id)"
-)
-# Where no history is kept: of a batch that goes on, what has failed has to be known at its end.
-COPY_MEMBERS = COPY_TO_FINISHED + " AND batch IS NOT NULL"
 DELETE_TASKS = "DELETE FROM txtasks_task WHERE id {in_ids} AND TRIM(status) = %(status)s"
 
 # PostgreSQL does all that in one statement. What belongs to an id stands at its place in another array: a join is
@@ -165,7 +141,7 @@ HELD = f"""
            AND worker = %(worker)s AND TRIM(status) = 'claimed' {{{{skip_locked}}}}
     )"""
 GONE = "DELETE FROM txtasks_task WHERE id = ANY(ARRAY(SELECT id FROM held)) RETURNING "
-KEEP_GONE = _FINISHED.replace("{result}", f"(CAST(%(results)s AS text[])){_OF_ID}") + "gone"
+KEEP_GONE = COPY.replace("{result}", f"(CAST(%(results)s AS text[])){_OF_ID}") + "gone"
 _ENDED = f"WITH {HELD.format(only_if='')}"
 FINISH_MANY = f"{_ENDED} {GONE} id, attempt"
 FINISH_AND_KEEP_MANY = f"{_ENDED}, gone AS ({GONE} *) {KEEP_GONE} RETURNING id, attempt"
@@ -220,7 +196,7 @@ _FINISHED_OR_ERROR = f"""
 """
 FINISH_OR_FAIL = f"WITH gone AS ({FINISH} RETURNING id) {_FINISHED_OR_ERROR}"
 FINISH_AND_KEEP_OR_FAIL = (
-    f"WITH gone AS ({FINISH} RETURNING *), kept AS ({_FINISHED.replace('{result}', '%(result)s')} gone)"
+    f"WITH gone AS ({FINISH} RETURNING *), kept AS ({COPY.replace('{result}', '%(result)s')} gone)"
     f" {_FINISHED_OR_ERROR}"
 )
 # MariaDB gets it as a block. What Django would do next, autocommit, commits: 0 rows must not come that far.
@@ -374,22 +350,6 @@ LONG_CLAIMED = """
     SELECT id, attempt, worker, task_name, queue_name FROM txtasks_task {by_worker}
      WHERE status = 'claimed' AND worker {in_workers} AND timeout IS NULL AND started_at < {ago}
      LIMIT %(limit)s
-"""
-# The row of a tick that was merged tells in whose place the batches count that the other task has opened: it stays
-# while one of them would be found by UNSETTLED_BATCHES.
-OLD_FINISHED = f"""
-    SELECT id, CAST(finished_at AS {{text}}) AS until,
-           COALESCE((SELECT FALSE FROM txtasks_task t WHERE t.id = merged_into), TRUE)
-       AND (merged_into IS NULL
-            OR COALESCE((SELECT FALSE FROM txtasks_batch {{by_root}}
-                          WHERE root_task = merged_into AND {IS_UNSETTLED} LIMIT 1), TRUE))
-       AND (batch IS NULL OR outcome IN ('succeeded', 'merged')
-            OR COALESCE((SELECT FALSE FROM txtasks_batch b WHERE b.id = batch AND b.finished_at IS NULL), TRUE))
-           {{of_queues}}
-      FROM (SELECT id, finished_at, merged_into, batch, outcome, queue_name FROM txtasks_finishedtask {{by_finish}}
-             WHERE finished_at < {{ago}} {{since}} {{sound_id}}
-             ORDER BY finished_at LIMIT %(limit)s OFFSET %(left)s) old
-     ORDER BY finished_at
 """
 LOCK_FINISHED = "SELECT id FROM txtasks_finishedtask WHERE id {in_ids} {skip_locked}"
 OF_QUEUES = "AND queue_name {in_queues}"

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 
 from django_txtasks.database.execute import as_uuid
 from django_txtasks.declarations import values
-from django_txtasks.lifecycle.attempts import Attempt, Ended, read_entries
-from django_txtasks.lifecycle.outcomes import Recorded
+from django_txtasks.lifecycle.attempts import Attempt, Ended, Recorded, read_entries
 
 
 class Bucket(NamedTuple):

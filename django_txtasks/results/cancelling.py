@@ -12,7 +12,7 @@ from django.db import transaction
 from django_txtasks import signals
 from django_txtasks.database.execute import as_uuid, execute, fetch, fetch_column
 from django_txtasks.lifecycle import statements
-from django_txtasks.lifecycle.follow_ups import FollowUps
+from django_txtasks.lifecycle.attempts import FollowUps
 from django_txtasks.lifecycle.outcomes import finish_rows
 from django_txtasks.models import Outcome, Status
 

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 from django_txtasks.database.execute import as_uuid
-from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
-from django_txtasks.lifecycle.outcomes import Recorded
+from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended, Recorded
 from django_txtasks.lifecycle.turn import (
     Admission,
     Bucket,

@@ -17,10 +17,10 @@ from django_txtasks.database.dialect import DIALECTS
 from django_txtasks.database.execute import as_uuid, fetch_results
 from django_txtasks.database.transactions import can_use_blocks, rolled_back_on_error
 from django_txtasks.lifecycle import statements
-from django_txtasks.lifecycle.attempts import Attempt, Ended
+from django_txtasks.lifecycle.attempts import Attempt, Ended, Recorded
 from django_txtasks.lifecycle.engines import found
 from django_txtasks.lifecycle.engines.found import Found
-from django_txtasks.lifecycle.outcomes import Recorded, copying
+from django_txtasks.lifecycle.history import copying
 from django_txtasks.lifecycle.turn import (
     Candidate,
     Scan,

@@ -18,9 +18,9 @@ from django_txtasks.database.dialect import DIALECTS
 from django_txtasks.database.execute import fetch
 from django_txtasks.database.transactions import can_use_one_statement, fetch_in_one_statement
 from django_txtasks.lifecycle import statements
-from django_txtasks.lifecycle.attempts import Ended
+from django_txtasks.lifecycle.attempts import Ended, Recorded
 from django_txtasks.lifecycle.engines import found
-from django_txtasks.lifecycle.outcomes import Recorded, finishing
+from django_txtasks.lifecycle.history import finishing
 from django_txtasks.lifecycle.turn import (
     Candidate,
     Scan,

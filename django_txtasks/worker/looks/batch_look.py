@@ -10,7 +10,7 @@ from django.db import DatabaseError, InterfaceError
 
 from django_txtasks.enqueueing.commit_hints import notify_on_commit
 from django_txtasks.lifecycle import batches
-from django_txtasks.lifecycle.follow_ups import FollowUps
+from django_txtasks.lifecycle.attempts import FollowUps
 from django_txtasks.models import Status
 from django_txtasks.worker.recording.outcome_buffer import OutcomeBuffer
 from django_txtasks.worker.running.limits import NEVER

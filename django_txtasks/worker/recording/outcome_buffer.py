@@ -15,7 +15,7 @@ from django_txtasks.conf import Config
 from django_txtasks.database.errors import message_of
 from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import outcomes
-from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
+from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended, Recorded
 from django_txtasks.worker.running.runner import describe
 
 Key = tuple[uuid.UUID, int]
@@ -95,13 +95,13 @@ class OutcomeBuffer:
         """Return (id, attempt) of each outcome here, whose row may still be claimed in the table."""
         return {key(one) for one in [*self.waiting, *self._refused]}
 
-    def record(self, me: uuid.UUID, reconciled: Sequence[Ended] = ()) -> outcomes.Recorded:
+    def record(self, me: uuid.UUID, reconciled: Sequence[Ended] = ()) -> Recorded:
         """Write what waits in the open transaction, but for what was found recorded already."""
         waiting = self.batch()
         if reconciled:
             waiting = [one for one in waiting if one not in reconciled]
         self._refused_now = []
-        recorded = outcomes.Recorded()
+        recorded = Recorded()
         if self.one_by_one:
             for one in waiting:
                 written = _record_one(self.alias, one, self.config)
@@ -115,7 +115,7 @@ class OutcomeBuffer:
         return recorded
 
     def committed(
-        self, recorded: outcomes.Recorded, me: uuid.UUID, reconciled: Sequence[Ended] = ()
+        self, recorded: Recorded, me: uuid.UUID, reconciled: Sequence[Ended] = ()
     ) -> None:
         """Forget what a committed transaction has recorded, and emit its signals."""
         later = self.waiting[len(self._batch) :]
@@ -220,7 +220,7 @@ def key(one: Ended) -> Key:
     return one.attempt.task_id, one.attempt.number
 
 
-def _record_one(alias: str, one: Ended, config: Config) -> outcomes.Recorded | None:
+def _record_one(alias: str, one: Ended, config: Config) -> Recorded | None:
     """Record one outcome, in the open transaction: what the database refuses leaves the task dead.
 
     Returns:
@@ -234,14 +234,14 @@ def _record_one(alias: str, one: Ended, config: Config) -> outcomes.Recorded | N
         except (OperationalError, InterfaceError):
             raise
         except ClaimLost:
-            return outcomes.Recorded(lost=[one])
+            return Recorded(lost=[one])
         except DatabaseError as error:
             signals.outcome_refused.emit(**one.attempt.facts, error=message_of(error))
             refused = _unrecorded(one, error)
     return None
 
 
-def _look_again(alias: str, recorded: outcomes.Recorded, me: uuid.UUID) -> None:
+def _look_again(alias: str, recorded: Recorded, me: uuid.UUID) -> None:
     """Tell those that finished by a COMMIT whose answer was lost from those that finished too late."""
     for one in list(recorded.lost):
         if outcomes.finished_by(alias, one.attempt):
