@@ -1,6 +1,6 @@
-"""The heads of what is due: the priorities of a queue, and in each the tasks that have waited longest.
+"""Where a scan begins: queues that are not paused, the priorities of each, and in each the tasks due for longest.
 
-Reads no backlog: one probe of an index for each priority, and the first rows behind it.
+It reads no backlog: one probe of an index for each priority, and the first rows behind it.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from typing import Any
 from django.db import connections
 
 from django_txtasks.conf import get_config
-from django_txtasks.database.execute import as_uuid, fetch
+from django_txtasks.database.execute import as_uuid, fetch, fetch_column
 from django_txtasks.database.time_limits import within_together
 from django_txtasks.database.transactions import own_transaction
 from django_txtasks.lifecycle import lane_buckets, statements
-from django_txtasks.lifecycle.pausing import paused_queues
 from django_txtasks.lifecycle.turn import Subscription
 
 ROWS_PER_PRIORITY = 100
@@ -86,6 +85,11 @@ def _due(subscription: Subscription) -> tuple[list[uuid.UUID], bool]:
         ours = [one for one in buckets if one.wait <= 0 and one.queue_name in queues]
         found += [as_uuid(one.first_id) for one in ours[:MAX_LANES]]
     return found, is_full
+
+
+def paused_queues(alias: str) -> set[str]:
+    """Return the names of all paused queues."""
+    return set(fetch_column(alias, statements.PAUSED_QUEUES))
 
 
 def pending_priorities(

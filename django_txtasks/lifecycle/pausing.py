@@ -7,14 +7,7 @@ from its commit on, whoever works, and nothing has to be told or remembered.
 from __future__ import annotations
 
 from django_txtasks import signals
-from django_txtasks.database.execute import fetch_column
-from django_txtasks.lifecycle import statements
 from django_txtasks.models import Lane, PausedQueue
-
-
-def paused_queues(alias: str) -> set[str]:
-    """Return the names of all paused queues."""
-    return set(fetch_column(alias, statements.PAUSED_QUEUES))
 
 
 def pause(alias: str, queue: str, *, by: str = "", reason: str = "") -> bool:
