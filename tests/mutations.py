@@ -162,7 +162,7 @@ MUTANTS = [
     Mutant("a task that may not run again shares no slot", "lifecycle/statements.py",
            {"on_crash = 'retry' AND crashes": "crashes"}, "test_runs.py"),
     Mutant("a claim that is too old does not begin", "worker/running/slot_threads.py",
-           {"while (now := time.monotonic()) < batch.good_until:":
+           {"while (now := time.monotonic()) < run.good_until:":
             "while (now := time.monotonic()) or True:"}, "test_runs.py"),
     Mutant("SKIP LOCKED on PostgreSQL", "database/dialect.py",
            {'skip_locked="FOR NO KEY UPDATE SKIP LOCKED"': 'skip_locked="FOR NO KEY UPDATE"'},
@@ -232,8 +232,8 @@ MUTANTS = [
     Mutant("in a backlog a turn serves several slots", "worker/turns.py",
            {" if self.schedule.has_backlog else due": " if False else due"}, "test_loop_cost.py"),
     Mutant("the loop is not woken by each slot", "worker/running/slot_threads.py",
-           {"        self.over.append(batch)\n        if len(self.over) >= self._wake_after:":
-            "        self.over.append(batch)\n        if True:"}, "test_loop_cost.py"),
+           {"        self.over.append(run)\n        if len(self.over) >= self._wake_after:":
+            "        self.over.append(run)\n        if True:"}, "test_loop_cost.py"),
     Mutant("what ended during a turn wakes the loop", "worker/running/slot_threads.py",
            {"slots\n        if len(self.over) >= self._wake_after:": "slots\n        if False:"},
            "test_loop_cost.py"),
@@ -531,9 +531,9 @@ MUTANTS = [
     Mutant("a time-out does not hit what comes after", "worker/running/limits.py",
            {" and not self._over:": ":"}, "test_limits.py"),
     Mutant("outcomes that fail together are fewer next time", "worker/recording/outcome_buffer.py",
-           {"            self.most = len(batch) // 2\n": ""}, "test_big_outcomes.py"),
+           {"            self.most = len(written) // 2\n": ""}, "test_big_outcomes.py"),
     Mutant("a turn writes a bounded number of bytes", "worker/recording/outcome_buffer.py",
-           {" or size > BATCH_BYTES": ""}, "test_big_outcomes.py"),
+           {" or size > TURN_BYTES": ""}, "test_big_outcomes.py"),
     Mutant("what is too big is dead with the reason", "worker/recording/outcome_buffer.py",
            {"if too_much and one.arrow is not Arrow.BURY:": "if False:"}, "test_big_outcomes.py"),
     Mutant("what cannot be written even as dead is put aside", "worker/recording/outcome_buffer.py",

@@ -15,7 +15,7 @@ from django_txtasks.lifecycle import outcomes
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.turn import Capacity
 from django_txtasks.models import FinishedTask, Status, Worker
-from django_txtasks.worker.recording.outcome_buffer import BATCH_BYTES, MAX_FAILED_TURNS
+from django_txtasks.worker.recording.outcome_buffer import MAX_FAILED_TURNS, TURN_BYTES
 from django_txtasks.worker.running.prefetch import CLAIM_TASKS, PrefetchPolicy
 from django_txtasks.worker.schedule import Plan
 from django_txtasks.worker.turn_writer import TurnWriter
@@ -88,7 +88,7 @@ def ended(writer, *results):
 
 
 def test_a_turn_writes_no_more_bytes_than_any_server_takes(writer):
-    ended(writer, *["x" * (BATCH_BYTES // 3)] * 7)
+    ended(writer, *["x" * (TURN_BYTES // 3)] * 7)
     sizes = []
 
     def measure(execute, sql, params, many, context):
@@ -99,7 +99,7 @@ def test_a_turn_writes_no_more_bytes_than_any_server_takes(writer):
     with connection.execute_wrapper(measure):
         turns(writer)
     assert len(sizes) > 2
-    assert max(sizes) < 1.1 * BATCH_BYTES
+    assert max(sizes) < 1.1 * TURN_BYTES
     assert helpers.counts()["finished"] == 7
 
 

@@ -12,7 +12,7 @@ from probe.closing.base import DatabaseWrapper
 from django_txtasks import signals
 from django_txtasks.database import sessions
 from django_txtasks.lifecycle.attempts import Arrow, Ended
-from django_txtasks.worker.running.slot_threads import Batch, Running, SlotThreads
+from django_txtasks.worker.running.slot_threads import Running, SlotRun, SlotThreads
 
 pytestmark = pytest.mark.usefixtures("rows")
 
@@ -45,7 +45,7 @@ def test_an_idle_slot_whose_session_is_closed_with_an_error_runs_the_next_task(
         return Ended(attempt, Arrow.FINISH)
 
     def put():
-        slots.put(Batch([None], deque([Running(None, None)]), float("inf")))
+        slots.put(SlotRun([None], deque([Running(None, None)]), float("inf")))
 
     DatabaseWrapper.errors.append(error)
     slots = SlotThreads(1, run, lambda: None)

@@ -25,7 +25,7 @@ from django_txtasks.models import DatabaseNow, FinishedTask, Lane, Outcome, Stat
 from django_txtasks.rules.lanes import NO_LANES, LaneRule, parse_rules
 from django_txtasks.testing import run_due_tasks
 from django_txtasks.worker.lane_book import LaneBook
-from django_txtasks.worker.schedule import Schedule
+from django_txtasks.worker.schedule import TurnSchedule
 
 pytestmark = pytest.mark.usefixtures("rows")
 
@@ -654,7 +654,7 @@ def test_what_it_keeps_in_mind_has_a_limit():
 
 def test_a_worker_that_may_claim_no_more_does_not_turn_for_lanes(quick):
     config = get_config()
-    schedule = Schedule(config)
+    schedule = TurnSchedule(config)
     assert (
         schedule.next_turn(Capacity(2, limit=0), hinted=False, unrecorded=False, lanes_at=0.0) == 0
     )

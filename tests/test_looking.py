@@ -23,7 +23,7 @@ from django_txtasks.models import Task
 from django_txtasks.worker.hint_inbox import HintInbox
 from django_txtasks.worker.lane_book import LaneBook
 from django_txtasks.worker.looks import glances
-from django_txtasks.worker.schedule import Schedule
+from django_txtasks.worker.schedule import TurnSchedule
 
 pytestmark = pytest.mark.usefixtures("rows")
 
@@ -350,7 +350,7 @@ def test_an_id_that_is_not_there_is_looked_up_again_only_where_hints_may_be_earl
     txtasks, is_set, waits
 ):
     txtasks(database_hints=is_set)
-    schedule = Schedule(get_config())
+    schedule = TurnSchedule(get_config())
     absent = uuid.uuid4()
     schedule.written(
         TurnResult(Capacity(1), looked_up=(absent,), absent=(absent,)), 0.0, busy=False

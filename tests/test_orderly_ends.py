@@ -22,7 +22,7 @@ from django_txtasks.worker import worker as worker_module
 from django_txtasks.worker.hint_inbox import HintInbox
 from django_txtasks.worker.leaving import let_go
 from django_txtasks.worker.process.shutdown import Shutdown
-from django_txtasks.worker.recording.outcome_buffer import BATCH_BYTES
+from django_txtasks.worker.recording.outcome_buffer import TURN_BYTES
 from django_txtasks.worker.schedule import Plan
 from django_txtasks.worker.turn_writer import TurnWriter
 from django_txtasks.worker.worker import End, Worker
@@ -286,7 +286,7 @@ def test_what_has_ended_is_recorded_first_however_much_it_is(workers):
     worker = workers()
     handles = [tasks.note.enqueue() for _ in range(7)]
     claimed = worker.writer.write(Plan(Capacity(7), scans=True), Running(), None).claimed
-    result = '"' + "x" * (BATCH_BYTES // 2) + '"'
+    result = '"' + "x" * (TURN_BYTES // 2) + '"'
     worker.writer.buffer.add(
         Ended(attempt=one, arrow=Arrow.FINISH, result=result) for one in claimed
     )

@@ -35,15 +35,15 @@ from django_txtasks.worker.hint_inbox import HintInbox
 from django_txtasks.worker.process.shutdown import Shutdown
 from django_txtasks.worker.running.prefetch import (
     AHEAD_SECONDS,
-    BATCH_SECONDS,
     CLAIM_TASKS,
     FIRST_TASKS,
     SHORT_SECONDS,
+    SLOT_RUN_SECONDS,
     TINY_SECONDS,
     PrefetchPolicy,
 )
 from django_txtasks.worker.running.slots import LONGEST_WAIT_SECONDS, STALL_SECONDS, Slots
-from django_txtasks.worker.schedule import Plan, Schedule
+from django_txtasks.worker.schedule import Plan, TurnSchedule
 from django_txtasks.worker.turn_writer import TurnWriter
 from django_txtasks.worker.worker import Worker as Loop
 
@@ -239,7 +239,7 @@ def test_slots_that_are_free_in_a_moment_have_their_next_tasks_ready():
 
 def test_a_run_is_no_longer_than_a_moment_and_what_is_not_tiny_is_alone():
     prefetch = pace_of(tiny=TINY_SECONDS / 2, short=SHORT_SECONDS / 2, long=1.0)
-    each = int(BATCH_SECONDS / (TINY_SECONDS / 2))
+    each = int(SLOT_RUN_SECONDS / (TINY_SECONDS / 2))
     waiting = [
         *(attempt("tiny") for _ in range(each + 1)),
         attempt("long"),
@@ -250,7 +250,7 @@ def test_a_run_is_no_longer_than_a_moment_and_what_is_not_tiny_is_alone():
         attempt("tiny"),
         attempt("tiny", may_share=False),
     ]
-    assert [len(run) for run in prefetch.batches(waiting)] == [each, 1, 1, 2, 1, 1, 1, 1]
+    assert [len(run) for run in prefetch.runs(waiting)] == [each, 1, 1, 2, 1, 1, 1, 1]
 
 
 # ---- at work
@@ -301,7 +301,7 @@ def test_a_queue_of_runs_that_moves_on_is_no_stall():
     slots.start([attempt()])
     assert begun.wait(30)
     slots.start([attempt()])
-    busy, waits = sorted(slots._batches, key=lambda one: not one.begun)
+    busy, waits = sorted(slots._runs, key=lambda one: not one.begun)
     waits.since = 1000.0
     looks = []
     for busy.since in (999.0, 1000.3, 1060.0):
@@ -321,7 +321,7 @@ def test_a_worker_with_enough_to_do_looks_up_hints_and_does_not_scan():
     prefetch = pace_of(tiny=TINY_SECONDS / 5, threads=4)
     enough = next(held for held in range(CLAIM_TASKS) if prefetch.is_enough(held))
     assert prefetch.ahead(enough) == 0 < prefetch.ahead(enough - 1)
-    schedule, hint = Schedule(get_config()), uuid.uuid4()
+    schedule, hint = TurnSchedule(get_config()), uuid.uuid4()
     room, nothing = Capacity(3), {"unrecorded": False}
     assert schedule.next_turn(room, hinted=False, may_scan=False, **nothing) == 0  # it never beat
     plan = schedule.plan(room, [hint], 1.0, may_scan=False)
@@ -333,7 +333,7 @@ def test_a_worker_with_enough_to_do_looks_up_hints_and_does_not_scan():
 
 
 def test_a_backlog_is_scanned_and_hints_come_again_with_the_first_scan_that_has_room():
-    schedule, hint, now = Schedule(get_config()), uuid.uuid4(), 1.0
+    schedule, hint, now = TurnSchedule(get_config()), uuid.uuid4(), 1.0
     for filled, ids_looked_up in [(True, [hint]), (True, []), (False, []), (False, [hint])]:
         schedule.look_again()
         plan = schedule.plan(Capacity(3), [hint], now)
@@ -343,7 +343,7 @@ def test_a_backlog_is_scanned_and_hints_come_again_with_the_first_scan_that_has_
 
 
 def test_a_hint_of_more_makes_a_worker_with_room_scan_now():
-    schedule, hint, now = Schedule(get_config()), uuid.uuid4(), 1.0
+    schedule, hint, now = TurnSchedule(get_config()), uuid.uuid4(), 1.0
     schedule.written(looked_up(schedule.plan(Capacity(3), [], now)), now, busy=False)
     for room, may_scan, due in [(0, True, False), (3, False, False), (3, True, True)]:
         asked = {"more": True, "may_scan": may_scan}
@@ -483,7 +483,7 @@ def test_where_a_scan_from_the_head_takes_long_it_is_done_seldom_and_in_parts(
     late = tasks.quick.using(run_after=timedelta(seconds=-1000)).enqueue()
     assert ids(scan().claimed) == [new.id]
     assert scan().claimed == []
-    schedule = Schedule(get_config())
+    schedule = TurnSchedule(get_config())
     schedule.written(scan(), 0.0, busy=False)
     assert not schedule.nothing_due  # nobody has looked at all
     writer.scans._next_head = 0.0  # half a minute later
@@ -497,7 +497,7 @@ def test_where_a_scan_from_the_head_takes_long_it_is_done_seldom_and_in_parts(
 def test_workers_that_begin_together_part_and_then_scan_once_an_interval():
     config = get_config()
     poll = config.poll_interval.total_seconds()
-    schedules = [Schedule(config) for _ in range(100)]
+    schedules = [TurnSchedule(config) for _ in range(100)]
 
     def next_turns(now):
         for schedule in schedules:
@@ -530,7 +530,7 @@ def test_what_found_no_room_is_where_the_next_scan_begins(claim):
 
 def test_a_worker_looks_up_no_more_due_tasks_than_it_has_room_for():
     """Those that it expected to be due by now; in a backlog the scan finds them in their turn."""
-    schedule, now = Schedule(get_config()), time.monotonic()
+    schedule, now = TurnSchedule(get_config()), time.monotonic()
     due = [uuid.uuid4() for _ in range(100)]
     schedule.timers.due_in({task_id: number / 1000 for number, task_id in enumerate(due)}, now)
     plan = schedule.plan(Capacity(4), [], now + 1)
@@ -563,7 +563,7 @@ def test_a_batch_does_not_end_before_what_was_given_back_behind_the_marks_of_its
         threads=1,
         inbox=inbox,
         stop=Shutdown(10, inbox.wake),
-        batch=True,
+        until_idle=True,
     )
     for _ in range(50):  # so long that a worker which is full claims nothing more before it is idle
         loop.prefetch.took("probe.tasks.at_the_door", AHEAD_SECONDS / 2)
@@ -578,7 +578,7 @@ def test_a_batch_does_not_end_before_what_was_given_back_behind_the_marks_of_its
 
 
 def test_a_scan_that_found_no_room_does_not_say_that_nothing_is_due():
-    schedule = Schedule(get_config())
+    schedule = TurnSchedule(get_config())
     result = TurnResult(Capacity(0, 5), scan=ScanResult({}, backlog=False), blocked_queue="default")
     schedule.written(result, 0.0, busy=False)
     assert not schedule.nothing_due

@@ -27,7 +27,7 @@ from django_txtasks.lifecycle.turn import Bucket, Capacity, Scan, TurnRequest, T
 from django_txtasks.models import FinishedTask, Status, Task, Worker
 from django_txtasks.signals import outage
 from django_txtasks.worker.running.slots import Slots
-from django_txtasks.worker.schedule import Plan, Schedule
+from django_txtasks.worker.schedule import Plan, TurnSchedule
 from django_txtasks.worker.sweep import PART_LIMIT_SECONDS, Size, Sweep
 from django_txtasks.worker.turn_writer import TurnWriter
 
@@ -363,7 +363,7 @@ NOTHING_FOUND = TurnResult(Capacity(3))
 
 @pytest.mark.once
 def test_after_a_failure_what_the_turn_did_is_tried_one_by_one():
-    schedule, hint, now = Schedule(get_config()), uuid.uuid4(), 1.0
+    schedule, hint, now = TurnSchedule(get_config()), uuid.uuid4(), 1.0
     error = RuntimeError("it took too long")
     seen = []
     for fails in (True, False, False, False, False):
@@ -380,7 +380,7 @@ def test_after_a_failure_what_the_turn_did_is_tried_one_by_one():
 @pytest.mark.once
 def test_a_claim_that_always_fails_backs_off_while_beats_go_on():
     config = get_config()
-    schedule, hint, now = Schedule(config), uuid.uuid4(), 1.0
+    schedule, hint, now = TurnSchedule(config), uuid.uuid4(), 1.0
     error, tries, beats, gaps = RuntimeError("no such column"), [], [], []
     while now < 61.0:
         now = max(now, schedule.next_turn(Capacity(3), hinted=True, unrecorded=False))
@@ -565,7 +565,7 @@ def test_a_claim_that_is_kept_back_is_not_given_back_as_unknown():
 @pytest.mark.once
 def test_a_database_that_asks_for_the_same_again_for_ever_is_not_asked_without_a_pause():
     """Such as an isolation level at which some neighbour always wins; the first ones come at once."""
-    schedule, now = Schedule(get_config()), 1.0
+    schedule, now = TurnSchedule(get_config()), 1.0
     error = OperationalError("deadlock detected")
     error.__cause__ = MySQLdb1213()
     pauses = [schedule.failed(error, now) for _ in range(12)]

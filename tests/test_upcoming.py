@@ -22,7 +22,7 @@ from django_txtasks.worker import scan_cursor
 from django_txtasks.worker.looks import upcoming as looks
 from django_txtasks.worker.looks.upcoming import UpcomingLook
 from django_txtasks.worker.scan_cursor import ScanCursor
-from django_txtasks.worker.schedule import Schedule
+from django_txtasks.worker.schedule import TurnSchedule
 
 pytestmark = pytest.mark.usefixtures("rows")
 
@@ -39,7 +39,7 @@ def no_scans(txtasks, monkeypatch):
 def look_ahead():
     config, subscription = get_config(), helpers.subscription()
     scans = ScanCursor(subscription, config.poll_interval, longest=1.0)
-    return UpcomingLook(config, subscription, Schedule(config), scans)
+    return UpcomingLook(config, subscription, TurnSchedule(config), scans)
 
 
 def all_are_done(count):

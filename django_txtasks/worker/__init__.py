@@ -1,8 +1,10 @@
 """One worker process.
 
-* ``worker``: the loop; ``turns``: each turn is one transaction
-* ``running``: the threads that run tasks, and what an attempt may leave there
-* ``recording``: what becomes of attempts, on its way into the database
-* ``looks``: what the loop looks for besides claims
-* ``process``: the supervisor, which starts worker processes and starts them again
+* ``worker``: the loop; ``turns``: its turns, each one transaction; ``turn_writer``: a turn in the database
+* ``schedule``: the time and content of the next turn; ``scan_cursor`` and ``sweep``: the place of its scans
+* ``hint_inbox``: the hints that have come; ``lane_book``: the known lanes; ``workload``: the tasks that it holds
+* ``running``: the threads that run tasks, and what an attempt may leave in them
+* ``recording``: outcomes on their way into the database
+* ``looks``: searches besides the claims of turns, all in one table
+* ``process``: the supervisor, which starts worker processes and replaces them
 """

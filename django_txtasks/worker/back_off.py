@@ -1,4 +1,4 @@
-"""Pauses after turns that failed, for each kind of turn by itself."""
+"""Pauses after failed turns, separately for each kind of turn."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from django_txtasks.database.errors import is_repeatable
 from django_txtasks.rules.retry import backoff
 
 MAX_IMMEDIATE_REPEATS = 10
-"""Failed turns in a row that are repeated at once if the database asks for that; then something is wrong."""
+"""Failed turns in a row that are repeated at once if the database asks for a repeat. More failures get a pause."""
 
 
 class Kind(enum.Enum):
-    """The parts of a turn that may fail by themselves, beside its beat and what it records."""
+    """The parts of a turn that can fail separately, besides its beat and its outcomes."""
 
     LOOK_UP = enum.auto()
     SCAN = enum.auto()
@@ -23,14 +23,16 @@ class Kind(enum.Enum):
 class BackOff:
     """The times at which turns may be tried again, by ``time.monotonic()``.
 
-    After a failure the next turn only beats and records. What else the one that failed had done is tried again
-    one by one, since either may fail because of what it meets: a scan because of the rows that are there, both
-    because the tables are not those of this release. Each kind waits the longer the more often it has failed,
-    while beats go on, and what ended is recorded.
+    The turn after a failed turn only beats and records. The other parts of the failed turn are then tried one by
+    one, because each can fail for its own reason: a scan because of the rows that it meets, both because the
+    tables
+    belong to another code release. The pause of each kind grows with each failure of that kind. Meanwhile the
+    worker
+    beats and records outcomes.
 
     Attributes:
-        not_before: no turn comes earlier.
-        tried: what the present turn does.
+        not_before: earliest time of the next turn.
+        tried: kinds in the present turn.
     """
 
     def __init__(self, lease: timedelta) -> None:
@@ -44,20 +46,20 @@ class BackOff:
 
     @property
     def only_beats(self) -> bool:
-        """Whether the turn before has failed: the next one only beats and records."""
+        """True if the previous turn failed, so that the next turn only beats and records."""
         return self._failures > 0
 
     @property
     def one_by_one(self) -> bool:
-        """Whether a kind has failed and not succeeded since."""
+        """True if a kind has failed and has not succeeded since."""
         return bool(self._failures_of)
 
     def not_before_of(self, kind: Kind) -> float:
-        """Return when this kind of turn may be tried again."""
+        """Return the time at which this kind of turn may be tried again."""
         return self._not_before_of[kind]
 
     def one_of(self, scan: bool, look_up: bool, now: float) -> tuple[bool, bool]:
-        """Choose one kind, by turns, of those that may be tried again by now."""
+        """Choose between the kinds that may be tried by now; if both may, alternate."""
         scan = scan and now >= self._not_before_of[Kind.SCAN]
         look_up = look_up and now >= self._not_before_of[Kind.LOOK_UP]
         if scan and look_up:
@@ -70,18 +72,19 @@ class BackOff:
         """Note that the turn has committed.
 
         Args:
-            has_tried: it did what it was to do, and did not leave it to the next one.
+            has_tried: False if the turn left its work to the next turn.
         """
         self._failures = 0
         for kind in self.tried if self._failures_of and has_tried else ():
             self._failures_of.pop(kind, None)
 
     def failed(self, error: Exception, now: float) -> float:
-        """Note that the turn was rolled back; return the seconds until what it did is tried again.
+        """Note that the turn was rolled back; return the seconds until its work is tried again.
 
-        The first one comes at once: a link that was cut is there again in a moment, and a worker that
-        is suspected has to beat. All pauses stay well within the lease: a cleaner that is back sooner
-        must not find it silent.
+        The first retry comes at once: a cut connection is usually back in a moment, and a suspected worker has to
+        beat.
+        All pauses are much shorter than the lease, so that a cleaner that returns sooner does not find this worker
+        silent.
         """
         self._failures += 1
         delay = self._pause(self._failures, error)

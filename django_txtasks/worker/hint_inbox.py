@@ -1,4 +1,4 @@
-"""The inbox of a worker, on which it waits: for a hint, an ended task, a stop, or a time-out."""
+"""The inbox of a worker. The loop waits on it for a hint, an ended task, a stop, or a timeout."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from django_txtasks.worker.running.limits import NEVER
 
 
 class Hint(Protocol):
-    """Ids that somebody committed, and the message that brought them.
+    """Ids of committed tasks, with the message that brought them.
 
-    What is said of it is said of all that came before it, too.
+    To settle or release a hint includes all earlier hints of its source.
     """
 
     @property
@@ -29,7 +29,7 @@ class Hint(Protocol):
 
 
 class HintSource(Protocol):
-    """A source of hints; it delivers them to ``HintInbox.deliver``."""
+    """A source of hints. It delivers them to ``HintInbox.deliver``."""
 
     @property
     def connected(self) -> bool: ...
@@ -39,25 +39,28 @@ class HintSource(Protocol):
 
 
 SCANS_PER_OVERFLOW = 2
-"""Scans that follow an overflow hint. Before the last one it can be released: the first may fill the worker."""
+"""Scans that follow an overflow hint. Until the last of them the hint can be released, because the first scan may
+fill
+the worker.
+"""
 LISTEN_WHEN_FULL_SECONDS = 0.05
-"""Seconds that a full worker in which nothing ends goes on listening; then others get the hints."""
+"""Seconds that a full worker keeps listening while no task ends. Then other workers get the hints."""
 
 
 class HintInbox:
-    """Woken from any thread and from signal handlers; waited on by the worker's loop.
+    """Any thread and any signal handler may wake it. The worker's loop waits on it.
 
     Attributes:
-        ids: tasks that hints named and that were not looked up yet.
-        more: how many scans are still to go by a hint which told that others wait, which none names.
-        source: set it before the worker runs; None = no hints come, it scans.
+        ids: hinted tasks that have not been looked up yet.
+        more: number of scans still to do after an overflow hint.
+        source: source of hints, set before the worker runs; None = no hints come, so the worker scans.
     """
 
     def __init__(self) -> None:
         self.source: HintSource | None = None
         self.ids: deque[uuid.UUID] = deque()
         self.more = 0
-        self._last: dict[type[Hint], Hint] = {}  # by kind: each source keeps its own order
+        self._last: dict[type[Hint], Hint] = {}  # by kind, because each source has its own order
         self._came: deque[Hint] = deque()
         self._wake_event = WakeEvent()
 
@@ -71,9 +74,9 @@ class HintInbox:
         self._wake_event.wake()
 
     def wait(self, seconds: float) -> None:
-        """Return when woken, or after ``seconds``; hints that came are in ``ids``."""
+        """Wait until woken, at most ``seconds``. Afterwards ``ids`` has the hints that came."""
         self._wake_event.wait(seconds)
-        with contextlib.suppress(IndexError):  # that was all
+        with contextlib.suppress(IndexError):  # the deque is empty
             while True:
                 hint = self._came.popleft()
                 self.ids.extend(hint.ids)
@@ -88,29 +91,29 @@ class HintInbox:
             self._end(lambda hint: hint.settle())
 
     def scanned(self, *, filled: bool) -> None:
-        """Note a committed scan; if it filled all slots, the next scans find what hints tell."""
+        """Note a committed scan. If it filled all slots, the next scans find the hinted tasks."""
         self.more = max(0, self.more - 1) if filled else 0
         self.looked_up(set(self.ids) if filled and not self.more else set())
 
     def release(self) -> None:
-        """Leave unread hints to workers that have room."""
+        """Leave unread hints to workers with free slots."""
         self.ids.clear()
         self.more = 0
         self._end(lambda hint: hint.release())
 
     def listen(self, on: bool) -> None:
-        """Take new hints, or leave them to others."""
+        """Take new hints, or leave them to other workers."""
         if self.source is not None:
             self.source.listen(on)
 
     @property
     def follows_commits(self) -> bool:
-        """Whether hints come after the commit and reach all workers, as those of the database do."""
+        """True if hints come after the commit and reach all workers, as database hints do."""
         return bool(getattr(self.source, "follows_commits", False))
 
     @property
     def connected(self) -> bool | None:
-        """Whether hints can arrive; None = nobody sends any."""
+        """True if hints can arrive; None = there is no source."""
         return None if self.source is None else self.source.connected
 
     def _end(self, how: Callable[[Hint], None]) -> None:
@@ -120,18 +123,21 @@ class HintInbox:
 
 
 class Listening:
-    """Times are those of ``time.monotonic()``."""
+    """The decision whether a worker listens for hints: a full worker leaves them to workers with free slots.
+
+    Times are those of ``time.monotonic()``.
+    """
 
     def __init__(self, inbox: HintInbox) -> None:
         self._inbox = inbox
         self._full_since: float | None = None
 
     def moved(self) -> None:
-        """Note that a task has ended: the hinted tasks begin in a moment."""
+        """Note that a task has ended, so that the hinted tasks begin in a moment."""
         self._full_since = None
 
     def update(self, now: float, *, has_room: bool) -> float:
-        """Listen, or leave hints to others; return when to decide again."""
+        """Listen, or leave hints to others. Return the time of the next decision."""
         if has_room:
             self._full_since = None
             self._inbox.listen(True)

@@ -1,8 +1,8 @@
-"""A worker's knowledge of lanes: in which of them something may start, and when. Memory only.
+"""A worker's knowledge of lanes: which lanes may have a task to start, and when. It is kept in memory only.
 
-It learns of a lane by a hint, by a task of its own that ends there, and by looking for lanes once in a while,
-which finds what hints have not told. What it believes wrongly costs a look. It serves the lanes for which its
-settings have a rule: where that is gone, or not there yet, what is in them waits.
+The worker learns of a lane from a hint, from its own task that ends there, and from a look for lanes once per
+``poll_interval``, which finds the lanes that no hint named. A wrong entry costs one look. The worker serves the
+lanes for which its settings have a rule; tasks in other lanes wait.
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ from django_txtasks.lifecycle.turn import Subscription, TurnResult
 from django_txtasks.worker.running.limits import NEVER
 
 MOST_KNOWN = 100_000
-"""Lanes that are kept in mind; where there are more, looking finds them again."""
+"""Lanes to remember. If there are more, looks find them again."""
 MORE_LANES = 4
-"""Lanes that a turn asks for beyond its room: of some nothing is due, and others are locked."""
+"""Lanes that a turn asks for beyond its room, because some lanes have nothing due and others are locked."""
 OFTEN_SECONDS = 0.1
-"""Seconds between two looks while there is work, where no hint tells of a lane that was empty."""
+"""Seconds between two looks while there is work, if no hint names a lane that was empty."""
 MOST_READY = 5_000
-"""Lanes in which something is known to be due; looks find the others again."""
+"""Lanes to remember as ready. Looks find the others again."""
 LONGEST_PAUSE_SECONDS = 5.0
-"""Seconds after which a lane is tried again that gives this worker nothing, if nobody tells of it sooner."""
+"""Longest pause in seconds before a lane is tried again that gave this worker nothing."""
 NEAR_SECONDS = 60.0
-"""Seconds ahead that a lane's next task is waited for; what is later is found by looking."""
+"""Seconds ahead for which the next task of a lane gets a timer. Looks find later tasks."""
 FAILED_SECONDS = 30.0
-"""Seconds after which a lane is tried again at which a turn has failed that served no other."""
+"""Seconds until a lane is tried again if a turn failed that served no other lane."""
 FIRST = (float("-inf"), 0.0)
-"""The place of a lane of which it is not known what is due in it: a turn finds out."""
+"""Place of a lane whose due tasks are unknown. It comes first, so that a turn finds out."""
 
 
 @dataclass
 class _Shut:
-    """A lane that gives this worker nothing: looks pass over it until then, and then for twice as long."""
+    """A lane that gives this worker nothing. Looks skip it until a time; the next pause is twice as long."""
 
     until: float
     pause: float
 
 
 class LaneBook:
-    """Times are those of ``time.monotonic()``."""
+    """The lanes that one worker knows. Times are those of ``time.monotonic()``."""
 
     def __init__(self, config: Config, subscription: Subscription) -> None:
         self._rules, self._queues = config.lanes, subscription.queues
@@ -64,24 +64,26 @@ class LaneBook:
         self._looked_at = 0.0
         self._has_looked = False
         self._behind = ""
-        self._ready: dict[str, tuple[float, float]] = {}  # (-priority, tag), least first
+        self._ready: dict[
+            str, tuple[float, float]
+        ] = {}  # (-priority, virtual time), smallest first
         self._later: list[tuple[float, str]] = []
         self._later_at: dict[str, float] = {}
-        self._tags: dict[str, float] = {}  # of lanes that have a row
+        self._tags: dict[str, float] = {}  # virtual time of each lane that has a row
         self._shut: dict[str, _Shut] = {}
-        self._suspects: list[str] = []  # to be asked for one by one, since a turn has failed
+        self._suspects: list[str] = []  # lanes to ask for one by one, because a turn has failed
         self._asked: list[str] = []
         self._served: float | None = None
 
     @property
     def next(self) -> float:
-        """When a turn may find something to start, or should look for lanes; 0 = now."""
+        """Time at which a turn may find a task to start, or should look for lanes; 0 = now."""
         if self._ready or self._suspects:
             return 0.0
         return min(self._next_look, self._later[0][0] if self._later else NEVER)
 
     def is_idle(self, now: float) -> bool:
-        """Say whether nothing starts within a poll interval, as far as a whole look has found."""
+        """Return True if a complete look found nothing that starts within a poll interval."""
         if not self._rules:
             return True
         if self._ready or self._behind or not self._has_looked:
@@ -89,7 +91,7 @@ class LaneBook:
         return not self._later or self._later[0][0] > now + self._pause
 
     def request(self, room: int, now: float) -> LanesRequest:
-        """Return what a turn is to do: look for lanes, or serve those that come first, a few more than fit."""
+        """Return the work of the next turn: a look for lanes, or the first lanes in order, a few more than fit."""
         if now >= self._next_look:
             self._asked = []
             return LanesRequest([], room, self._rules, self._served, look_behind=self._behind)
@@ -112,30 +114,30 @@ class LaneBook:
         return new + first
 
     def look_again(self) -> None:
-        """Look for lanes with the next turn: something has been enqueued that no hint names."""
+        """Look for lanes with the next turn, because an enqueued task may be in a lane that no hint names."""
         if self._rules:
             self._next_look, self._behind, self._has_looked = 0.0, "", False
 
     def ended(self, names: Iterable[str]) -> None:
-        """Note lanes of which a task has ended here: another one may have its place."""
+        """Note lanes in which a task has ended here, so that another task may take its place."""
         for name in names:
             self._shut.pop(name, None)
             self._is_ready(name)
 
     def failed(self, now: float) -> None:
-        """Prepare the turns after one that took too long: one of its lanes is why."""
+        """Prepare the turns after one that took too long because of one of its lanes."""
         if len(self._asked) == 1:
             self._ready.pop(self._asked[0], None)
             self._shut[self._asked[0]] = _Shut(NEVER, FAILED_SECONDS)
             self._wait_for(self._asked[0], now, FAILED_SECONDS)
         elif self._asked:
             self._suspects = self._asked
-        else:  # it was looking for lanes
+        else:  # the turn was looking for lanes
             self._next_look = now + FAILED_SECONDS
         self._asked = []
 
     def learn(self, result: TurnResult, now: float) -> None:
-        """Learn from a turn that has committed."""
+        """Update the book from a committed turn."""
         for name in result.in_lanes.values():
             shut = self._shut.get(name)
             if shut is None or now >= shut.until:
@@ -153,7 +155,7 @@ class LaneBook:
             self._ready.pop(name, None)
             if name in learned.looks:
                 self._note(name, learned.looks[name], now)
-            else:  # somebody has locked its row, or it has none any more
+            else:  # another session has locked its row, or it has no row any more
                 self._tags.pop(name, None)
                 self._wait_for(name, now, BUSY_SECONDS)
         if learned.has_looked:
@@ -170,13 +172,13 @@ class LaneBook:
         if look.wait == 0:
             self._is_ready(name, look.priority)
         elif look.wait is not None:
-            if look.is_closed:  # hints, and what looks find, change nothing there
+            if look.is_closed:  # neither hints nor looks open it sooner
                 pause = min(look.wait, LONGEST_PAUSE_SECONDS)
                 self._shut[name] = _Shut(now + pause, pause)
             self._wait_for(name, now, look.wait)
 
     def _note_found(self, learned: LanesResult, now: float) -> None:
-        """Note the lanes of a look; one that is to go on goes on soon where little is known to be due."""
+        """Note the lanes of a look. If the look is not complete and few lanes are ready, it continues soon."""
         for bucket in learned.found:
             shut = self._shut.get(bucket.lane)
             if bucket.queue_name not in self._queues or (shut is not None and now < shut.until):
@@ -199,7 +201,7 @@ class LaneBook:
         self._ready[name] = min(self._ready.get(name, place), place)
 
     def _wait_for(self, name: str, now: float, seconds: float) -> None:
-        """Ask for a lane after so long, unless it is asked for sooner."""
+        """Ask for a lane after this number of seconds, unless it is asked for sooner."""
         at = now + seconds
         if seconds <= NEAR_SECONDS and at < self._later_at.get(name, NEVER):
             self._later_at[name] = at

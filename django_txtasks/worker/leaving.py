@@ -1,4 +1,4 @@
-"""The last transaction of a worker that must end although its tasks still run."""
+"""The last transaction of a worker that must end while its tasks still run."""
 
 from __future__ import annotations
 
@@ -28,16 +28,17 @@ NONE_STUCK: Mapping[Key, Ended] = MappingProxyType({})
 def let_go(
     writer: TurnWriter, running: Set[Key], why: str, stuck: Mapping[Key, Ended] = NONE_STUCK
 ) -> None:
-    """Declare this worker lost and let its claims take their own arrows, in one transaction.
+    """Declare this worker lost and apply the crash policy to each of its claims, in one transaction.
 
-    The threads that run these tasks end with the process, a moment after it: whoever runs such a task again runs
-    it after its worker was declared lost. No hint is sent, since a scan comes soon enough, and later than that.
-    Outcomes that are still not recorded keep their claims, for the cleaner.
+    The threads that run these tasks end with the process, a moment later. Another worker can run such a task only
+    after this worker was declared lost. No hints are sent: a scan comes soon enough, and it comes after the
+    process has
+    ended. Outcomes that are still not recorded keep their claims, for the cleaner.
 
     Args:
-        running: (id, attempt) of what slots hold.
-        why: said among the errors of what was cut short.
-        stuck: what no exception could end, by (id, attempt), each with its arrow as a failure.
+        running: (id, attempt) of each attempt in a slot.
+        why: reason, for the errors of the interrupted tasks.
+        stuck: tasks that no exception could end, by (id, attempt), each with the outcome of a failure.
 
     Raises:
         DatabaseError, InterfaceError: the worker may be declared lost; the cleaner finds its claims.
@@ -75,7 +76,7 @@ def _let_go(writer: TurnWriter, me: uuid.UUID, arrow: Callable[[Orphan], Ended |
 def _cut_short(
     writer: TurnWriter, me: uuid.UUID, arrow: Callable[[Orphan], Ended | None]
 ) -> Iterator[tuple[Orphan, Ended]]:
-    """Move what runs, each row in a savepoint of its own."""
+    """Move the claims of running tasks, each row in a savepoint of its own."""
     alias, unrecorded = writer.alias, writer.buffer.keys()
     holder = holder_of(me)
     for orphan in cleaning.orphans(alias, holder, cleaning.held_by(alias, holder)):
@@ -87,7 +88,7 @@ def _cut_short(
         except (OperationalError, InterfaceError):
             raise
         except (ClaimLost, DatabaseError):
-            continue  # it ends just now, or cannot be moved: the cleaner looks at it
+            continue  # the task ends at this moment, or its row cannot be moved: the cleaner looks at it
         if ended is not None:
             yield orphan, ended
 
@@ -95,10 +96,11 @@ def _cut_short(
 def _arrow(
     writer: TurnWriter, running: Set[Key], why: str, stuck: Mapping[Key, Ended], orphan: Orphan
 ) -> Ended | None:
-    """Move one claim, in the open transaction. Return how it ended; None = it had not begun.
+    """Move one claim, in the open transaction. Return its outcome; None = the attempt had not begun.
 
-    A claim that is not known here was never begun, as the answer to its COMMIT was lost; or the database has lost
-    its end.
+    If the worker does not know a claim, either the attempt never began, because the answer to the COMMIT of the
+    claim
+    was lost, or the database has lost the end of the attempt.
     """
     alias, config, attempt = writer.alias, writer.config, orphan.attempt
     key = attempt.task_id, attempt.number

@@ -1,4 +1,4 @@
-"""A worker's row, as its process writes it: registered, beating, gone."""
+"""The worker's row in the database: registration, beats and removal."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ class DeclaredLost(Exception):
 
 
 class LastWillHolder(Protocol):
-    """The last will: the message that RabbitMQ gives the cleaners by itself when this process is gone."""
+    """The last will: a message that RabbitMQ gives to the cleaners when this process is gone."""
 
     def number_for(self, worker: uuid.UUID) -> int:
-        """Return the number of the will that is held for this worker; 0 = none yet."""
+        """Return the number of the will that RabbitMQ holds for this worker; 0 = none yet."""
 
     def renew(self) -> None:
-        """Write a will of a new number in place of the one that is held."""
+        """Replace the will by one with a new number."""
 
 
 class Registration:
-    """This process as a worker. After it was declared lost it goes on under a new id.
+    """This process as a worker. After it was declared lost it registers under a new id.
 
     Args:
         last_will: None = there is no broker.
 
     Attributes:
-        id: None = not registered. Written by the loop.
+        id: the worker's id; None = not registered. Written by the loop.
         slot_sessions: the database session of each slot's thread. Written by slots, read by the loop.
-        can_beat: after a turn that failed: the beat could be written all the same.
+        can_beat: False if even the beat failed after the last failed turn.
     """
 
     def __init__(
@@ -58,22 +58,28 @@ class Registration:
 
     @property
     def me(self) -> uuid.UUID:
-        """The id, which the turn needs."""
+        """The worker's id, which a turn needs.
+
+        Raises:
+            DeclaredLost: the worker is not registered.
+        """
         if self.id is None:
             raise DeclaredLost
         return self.id
 
     def note_session(self, session: str) -> None:
-        """Note the database session of the calling thread, which runs tasks."""
+        """Note the database session of the calling slot thread."""
         self.slot_sessions[threading.get_ident()] = session
 
     def sees_another_will(self) -> bool:
-        """Say once for each change that it is time to beat: a lost link looks like a lost worker."""
+        """Return True once after each change of the will: beat then, because a lost connection looks like a lost
+        worker.
+        """
         before, self._seen_will = self._seen_will, self._will()
         return self._seen_will != before
 
     def ensure(self, connected: bool | None) -> None:
-        """Register, unless it is registered."""
+        """Register, if the worker is not registered."""
         if self.id is not None:
             return
         queues, names = sorted(self._subscription.queues), sorted(self._subscription.names)
@@ -96,7 +102,7 @@ class Registration:
         """Renew the lease, in the open transaction.
 
         Raises:
-            DeclaredLost: it must roll back.
+            DeclaredLost: the caller must roll back.
         """
         beat = workers.beat(self._alias, self.me, **self._facts(running, connected))
         if beat is None:
@@ -104,39 +110,45 @@ class Registration:
         self.heed(is_suspected=beat.is_suspected)
 
     def heed(self, *, is_suspected: bool) -> None:
-        """Have a new will written where a beat found this worker suspected.
+        """If a beat finds this worker suspected, have a new will written.
 
-        The worker lives, so the suspicion is false: somebody forged the will, or its connection was cut. A new
-        number makes the old will void, and the beat under it clears the suspicion. Otherwise any later cut of the
-        database session would be taken for the worker's end, until the next regular renewal.
+        The worker lives, so the suspicion is false: the will was forged, or its connection was cut. A new number
+        makes
+        the old will void, and the next beat, which carries that number, ends the suspicion. Otherwise a later cut
+        of the
+        database session would pass for the worker's end, until the next regular renewal.
         """
         if is_suspected and self.last_will is not None:
             self.last_will.renew()
 
     def beat_alone(self) -> bool:
-        """A turn that fails again and again must not cost a living worker its lease. False = it cannot beat."""
+        """Beat outside a turn, so that a turn that keeps failing does not cost a living worker its lease.
+
+        Returns:
+            False if the worker cannot beat.
+        """
         self.can_beat = False
         try:
             if self.id is not None:
                 self.beat(0, None)
                 self.can_beat = True
         except DeclaredLost:
-            pass  # the next turn finds out
+            pass  # the next turn notices
         except (DatabaseError, InterfaceError):
             connections[self._alias].close()
         return self.can_beat
 
     def state(self, running: int, connected: bool | None) -> dict[str, Any]:
-        """Return what a beat writes: see ``workers.state_of``."""
+        """Return the values that a beat writes: see ``workers.state_of``."""
         return workers.state_of(self._alias, **self._facts(running, connected))
 
     def forget(self) -> None:
-        """Forget the worker's id, which was declared lost: the next turn registers anew."""
+        """Forget the worker's id, which was declared lost. The next turn registers anew."""
         previous, self.id = self.id, None
         signals.worker_was_lost.emit(worker=previous)
 
     def leave(self) -> None:
-        """Remove this worker's row. One that still holds claims stays until its lease is over."""
+        """Remove this worker's row. If the worker still holds claims, the row stays until the lease is over."""
         if self.id is not None:
             with own_transaction(self._alias, limit=self._config.lease / 2, in_order=True):
                 workers.unregister(self._alias, self.id)

@@ -1,4 +1,6 @@
-"""The schedule of a worker's turns: when the next one is due, and what it looks for, by ``time.monotonic()``."""
+"""The turn schedule of a worker: the time of the next turn by ``time.monotonic()``, and what that turn looks
+for.
+"""
 
 from __future__ import annotations
 
@@ -17,22 +19,22 @@ from django_txtasks.worker.sweep import TURN_SECONDS
 from django_txtasks.worker.timers import Timers
 
 BUSY_ROW_SECONDS = 0.05
-"""Seconds until an outcome whose row somebody else had locked is tried again."""
+"""Seconds until the next try of an outcome whose row another session had locked."""
 WIDE_LOOK_UP_IDS = 500
-"""Ids looked up in a turn after some had no row: real tasks must not wait behind a flood of others."""
+"""Ids to look up in a turn after some ids had no row, so that real tasks do not wait behind many false ids."""
 _AGAIN = (Arrow.RETRY, Arrow.RELEASE, Arrow.SNOOZE)
 NEAR_SECONDS = 60.0
-"""Seconds ahead that a task is waited for by a timer instead of a scan."""
+"""Seconds ahead for which a timer, not a scan, starts a task."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan of a turn, beside its beat and what it records.
+    """The plan of a turn, in addition to its beat and the outcomes that it records.
 
     Attributes:
-        hinted: look these ids up.
-        scans: look for what is due, too.
-        serves_lanes: claim in lanes, and nothing else.
+        hinted: ids to look up.
+        scans: True = scan for due tasks, too.
+        serves_lanes: True = claim in lanes only.
     """
 
     capacity: Capacity
@@ -41,11 +43,11 @@ class Plan:
     serves_lanes: bool = False
 
 
-class Schedule:
-    """The near future of a worker, as far as it is known.
+class TurnSchedule:
+    """The near future of a worker, as far as the worker knows it.
 
     Attributes:
-        nothing_due: the last scan that had room found nothing.
+        nothing_due: True if the last scan with free capacity found nothing.
     """
 
     def __init__(self, config: Config) -> None:
@@ -59,19 +61,20 @@ class Schedule:
         self._timed: set[uuid.UUID] = set()
         self._width = 0
         self._backlog = self._served_lanes = False
-        # so what they name and is not there has been done by another worker: all of them hear of it
+        # All workers get such hints, after the commit. So if a hinted row is absent, another worker has done the
+        # task.
         self._hints_follow_commits = config.has_database_hints
-        self._earlier = jitter(0, 0.5)  # share of poll_interval off the first wait: see ``failed``
+        self._earlier = jitter(0, 0.5)  # share taken off the first poll_interval: see ``failed``
         self._next_beat = self._next_scan = 0.0
 
     @property
     def served_lanes(self) -> bool:
-        """Whether the last turn has served lanes."""
+        """True if the last turn served lanes."""
         return self._served_lanes
 
     @property
     def has_backlog(self) -> bool:
-        """Whether the last scan may have left something that is due."""
+        """True if the last scan may have left due tasks."""
         return self._backlog
 
     def next_turn(
@@ -84,7 +87,7 @@ class Schedule:
         may_scan: bool = True,
         lanes_at: float = NEVER,
     ) -> float:
-        """Return when the next turn is due; 0 = now. Arguments as of ``plan``."""
+        """Return the time of the next turn; 0 = now. For the arguments see ``plan``."""
         times = [self._next_beat]
         if unrecorded:
             times.append(0.0)
@@ -111,9 +114,9 @@ class Schedule:
         """Return what to look for now.
 
         Args:
-            more: others wait beside those that are ``hinted``.
-            may_scan: False = so many wait for a slot that it is better to claim many again later.
-            lanes_at: when a lane may have something to start, or is to be looked for.
+            more: True if an overflow hint says that more tasks wait than ``hinted`` names.
+            may_scan: False = enough tasks are prefetched; it is better to claim many later than a few now.
+            lanes_at: time at which a lane may have a task to start, or at which to look for lanes.
         """
         self._timed, self._back_off.tried = set(), set()
         if self._back_off.only_beats or not capacity.width:
@@ -122,7 +125,7 @@ class Schedule:
         look_up = bool(hinted) or self.timers.next() <= now
         lanes_from = max(lanes_at, self._back_off.not_before_of(Kind.LANES))
         may_serve = bool(capacity.dedicated) and lanes_from <= now
-        # by turns, so that neither starves the other
+        # Lanes and other work alternate, so that neither starves.
         self._served_lanes = may_serve and not (self._served_lanes and (scan or look_up))
         if self._served_lanes:
             self._back_off.tried.add(Kind.LANES)
@@ -131,7 +134,7 @@ class Schedule:
         if self._back_off.one_by_one:
             scan, look_up = self._back_off.one_of(scan, look_up, now)
         elif scan and (more or self._backlog):
-            look_up = False  # the scan finds them in their turn; if it has room, they are next
+            look_up = False  # the scan finds the hinted tasks in their order; if it has room, they are next
         if scan:
             self._back_off.tried.add(Kind.SCAN)
         ids: list[uuid.UUID] = []
@@ -146,7 +149,7 @@ class Schedule:
     def written(
         self, result: TurnResult, now: float, *, busy: bool, hints_follow_commits: bool = False
     ) -> None:
-        """Decide what the next turns look for, after one that has committed."""
+        """Choose what the next turns look for, after a turn has committed."""
         self._back_off.written(has_tried=result.keys is not Keys.LEFT_FOR_NEXT_TURN)
         self._back_off.not_before = now + BUSY_ROW_SECONDS if busy else 0.0
         self._next_beat = now + self.config.heartbeat_interval.total_seconds()
@@ -162,12 +165,12 @@ class Schedule:
             self.timers.absent(absent, now)
             self._width = WIDE_LOOK_UP_IDS if absent else 0
         if result.has_more:
-            self.timers.pop_due(now)  # a backlog: the scan finds them in their turn
+            self.timers.pop_due(now)  # in a backlog, the scan finds them in their order
         if result.scan is not None:
             is_partial = result.scan.is_partial
             self.nothing_due = not (result.claimed or result.has_more or is_partial)
             poll = self.config.poll_interval.total_seconds() * (1 - self._earlier)
-            # half of the time is for others
+            # The other half of the time is for other turns.
             pause = min(TURN_SECONDS, poll) if result.scan.is_unfinished else poll
             self._next_scan = 0.0 if result.has_more else now + pause
             if result.scan.is_held_up:
@@ -176,9 +179,9 @@ class Schedule:
             self._earlier = 0.0
 
     def failed(self, error: Exception, now: float) -> float:
-        """Note that a turn was rolled back; return the seconds until what it did is tried again.
+        """Note that a turn was rolled back; return the seconds until the next try.
 
-        Workers that an outage brings together scan at different times after it.
+        Workers that an outage has synchronised scan at different times after it.
         """
         self.timers.due_in(dict.fromkeys(self._timed, 0.0), now)
         self._earlier = jitter(0, 0.5)
@@ -186,15 +189,15 @@ class Schedule:
         return self._back_off.failed(error, now)
 
     def beat_at_once(self) -> None:
-        """Do not wait for the next beat, nor for the end of a pause."""
+        """Skip the wait for the next beat, and any pause."""
         self._next_beat = self._back_off.not_before = 0.0
 
     def look_again(self) -> None:
-        """Scan in the next turn: something may be due that was not."""
+        """Scan in the next turn, because a task may have become due."""
         self.nothing_due, self._next_scan = False, 0.0
 
     def expect_again(self, ended: Iterable[Ended], now: float) -> None:
-        """Set timers for what was released, and for retries that are near: neither waits for the scan."""
+        """Set timers for released tasks and near retries, so that they do not wait for a scan."""
         near = {
             one.attempt.task_id: one.delay.total_seconds()
             for one in ended

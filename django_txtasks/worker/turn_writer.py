@@ -179,7 +179,7 @@ class TurnWriter:
             return None
         if self._meets_keys or self.config.ageing is not None:
             return None
-        batch = self.buffer.batch()
+        batch = self.buffer.of_next_turn()
         return batch if engines.fits(self.alias, self.registration.me, batch) else None
 
     def _write_whole_turn(

@@ -1,4 +1,4 @@
-"""One turn after the other: planned, written, and what was claimed started."""
+"""The turns of a worker: each is planned and written, then the claimed tasks start."""
 
 from __future__ import annotations
 
@@ -27,19 +27,21 @@ from django_txtasks.worker.process.shutdown import Shutdown
 from django_txtasks.worker.registration import DeclaredLost
 from django_txtasks.worker.running.limits import NEVER
 from django_txtasks.worker.running.slots import Slots
-from django_txtasks.worker.schedule import Schedule
+from django_txtasks.worker.schedule import TurnSchedule
 from django_txtasks.worker.turn_writer import TurnWriter
 from django_txtasks.worker.workload import Workload
 
 HAND_OVER_SECONDS = 0.0001
-"""Seconds that the loop gives up the GIL for slots it has woken: otherwise they wait until it rests."""
+"""Seconds for which the loop releases the GIL after it has woken slots; otherwise they wait until the loop
+waits.
+"""
 
 
 class Turns:
-    """Carries out turns; what fails is tried again by the next one.
+    """Carries out turns and looks. The next turn repeats whatever failed.
 
     Attributes:
-        is_closed: claim nothing more. Written by the loop.
+        is_closed: True = claim nothing more. Written by the loop.
     """
 
     def __init__(
@@ -47,7 +49,7 @@ class Turns:
         config: Config,
         subscription: Subscription,
         *,
-        schedule: Schedule,
+        schedule: TurnSchedule,
         lanes: LaneBook,
         looks: Looks,
         workload: Workload,
@@ -61,7 +63,7 @@ class Turns:
         self._writer, self._buffer, self._inbox = writer, writer.buffer, inbox
         self._stop, self._liveness = stop, liveness
         self.schedule, self.lanes, self.looks = schedule, lanes, looks
-        self._logs_queries = connections[subscription.alias].queries_logged  # as where DEBUG is set
+        self._logs_queries = connections[subscription.alias].queries_logged  # True if DEBUG is set
         self._outage = Outage(subscription.alias, lambda: f"Worker {writer.name}")
         self.is_closed = False
 
@@ -81,7 +83,10 @@ class Turns:
         return min(self._next_turn(capacity), looks_at)
 
     def _has_room(self, capacity: Capacity) -> bool:
-        """Say whether a look may look for work. It registers first: that prepares its session."""
+        """Return True if a look may look for work.
+
+        A worker registers before its first look, because registration prepares the session.
+        """
         registered = self._writer.id is not None
         return registered and bool(capacity.width) and self._workload.may_scan
 
@@ -97,7 +102,7 @@ class Turns:
         return max(due, self._workload.gathers_until) if self.schedule.has_backlog else due
 
     def take(self) -> None:
-        """Take a turn if one is due, and look where a look is due. Never raises for the database."""
+        """Take a turn if one is due, and do each look that is due. Never raises for the database."""
         now, capacity = time.monotonic(), self.capacity()
         has_room = self._has_room(capacity)
         if has_room:
@@ -111,7 +116,7 @@ class Turns:
             reset_queries()
 
     def _look(self, now: float, *looks: Look) -> None:
-        """Look, where it is time. What fails is treated as a turn that fails."""
+        """Do each look that is due. A failed look is treated as a failed turn."""
         for look in looks:
             if look.next <= now:
                 try:
@@ -121,12 +126,12 @@ class Turns:
                     self._heal(error)
 
     def look_at_batches(self) -> None:
-        """Look whether members that have ended were the last ones, if any has ended."""
+        """Check whether ended members were the last live ones of their batches, if any member has ended."""
         if self.looks.batches.next < NEVER:
             self._look(self.looks.batches.next, self.looks.batches)
 
     def _turn(self) -> None:
-        """Beat, record what ended, claim what fits; then start it."""
+        """Beat, record outcomes and claim tasks, then start the claimed tasks."""
         now, hinted = time.monotonic(), list(self._inbox.ids)
         self.schedule.expect_again(self._buffer.waiting, now)
         capacity, workload = self.capacity(), self._workload
@@ -147,7 +152,7 @@ class Turns:
             self._heal(error)
             return
         seconds = time.monotonic() - now
-        self._start(result.claimed, now)  # before all else: they have waited long enough
+        self._start(result.claimed, now)  # first of all, because they have waited longest
         self._liveness.wrote()
         workload.learn(result, plan.capacity, seconds)
         self.lanes.learn(result, time.monotonic())
@@ -165,7 +170,7 @@ class Turns:
         self.looks.rerouting.note(result.not_ours)
 
     def _start(self, claimed: list[Attempt], now: float) -> None:
-        """Hand claims of this moment to slots, at once or not at all."""
+        """Hand fresh claims to slots; if the worker is stopping, release them."""
         claimed = self._workload.accept(self._writer.reconciliation.without_ended(claimed))
         if self._stop.asked:
             self._workload.release(claimed)
@@ -179,7 +184,9 @@ class Turns:
                 signals.task_claimed.emit(**attempt.facts)
 
     def record_all(self) -> None:
-        """Record what waits, batch by batch; what fails twice in the same way is left."""
+        """Record all waiting outcomes, in several turns if necessary. Gives up after two turns without
+        progress.
+        """
         buffer, tries = self._buffer, 2
         buffer.try_refused_again(now=True)
         while buffer.waiting and tries:
@@ -188,7 +195,7 @@ class Turns:
             tries -= before == (len(buffer.waiting), buffer.most)
 
     def tell_failure(self, error: Exception, delay: float = 0.0) -> None:
-        """Say in the log what the database has failed at, and when it is tried again."""
+        """Log a failure of the database, and the seconds until the next try."""
         self._outage.failed(text_of(error), delay)
 
     def _heal(self, error: Exception) -> None:

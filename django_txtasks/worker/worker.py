@@ -1,6 +1,6 @@
-"""The loop of one worker process: each turn is one transaction, and one wait follows it.
+"""The loop of one worker process. Each turn is one transaction; one wait follows it.
 
-Tasks run in slots only. Whatever fails, the loop goes on: the table is the truth, and the next turn
+Only slots run tasks. The loop continues after every failure, because the table holds the truth and the next turn
 reads it.
 """
 
@@ -33,24 +33,28 @@ from django_txtasks.worker.running.runner import Runner, failed
 from django_txtasks.worker.running.slot_sessions import SlotSessions
 from django_txtasks.worker.running.slots import Slots
 from django_txtasks.worker.running.stuck import StuckTasks
-from django_txtasks.worker.schedule import Schedule
+from django_txtasks.worker.schedule import TurnSchedule
 from django_txtasks.worker.turn_writer import TurnWriter
 from django_txtasks.worker.turns import Turns
 from django_txtasks.worker.workload import Workload
 
 COLLECT_SECONDS = 0.02
-"""Seconds after which the loop looks for what has ended where it is not woken for each, since others wait."""
+"""Seconds between two collections of ended attempts while other attempts wait, so that slots need not wake the
+loop.
+"""
 LEAST_END_SECONDS = 1.0
-"""Least seconds that a task has to end after its timeout, and then the others, however short the grace."""
+"""Minimum seconds that a task has to end after its timeout, and that other tasks then have, however short the
+grace.
+"""
 LOG_FIRST_SECONDS = 2.0
-"""Seconds that handlers of the log have before tasks are let go: while they write, these may run twice."""
+"""Seconds that log handlers have before tasks are let go, because these tasks may run twice from then on."""
 
 
 class End(enum.Enum):
-    """The end of a worker's run.
+    """The reason why a worker's run ended.
 
-    DONE: as told, or because nothing was left to do. RECYCLE: a new process should go on. CUT_SHORT
-    and STUCK are the same with tasks still running, which die with this process.
+    DONE: it was told to stop, or nothing was left to do. RECYCLE: a new process should continue. CUT_SHORT and
+    STUCK: as DONE and RECYCLE, but tasks still run and die with this process.
     """
 
     DONE = enum.auto()
@@ -63,14 +67,14 @@ class Worker:
     """Claims and runs tasks until stopped.
 
     Args:
-        subscription: which tasks it may take.
-        inbox: what it waits on; with a source of hints, or without.
-        stop: how it is told to stop.
-        batch: end when nothing is due.
-        max_tasks: end after so many tasks.
-        recycling: when to end for a new process.
-        last_will: what tells cleaners of its death; None = there is no broker.
-        liveness: what tells whoever runs the process that it is alive.
+        subscription: the queues and task functions that it serves.
+        inbox: the loop waits on it. It may have a source of hints.
+        stop: requests to stop.
+        until_idle: end when nothing is due.
+        max_tasks: end after this number of tasks.
+        recycling: conditions under which a new process replaces this one.
+        last_will: the message that tells cleaners of this worker's death; None = there is no broker.
+        liveness: the answers for probes of this process.
     """
 
     def __init__(
@@ -81,13 +85,13 @@ class Worker:
         threads: int,
         inbox: HintInbox,
         stop: Shutdown,
-        batch: bool = False,
+        until_idle: bool = False,
         max_tasks: int | None = None,
         recycling: RecyclePolicy | None = None,
         last_will: LastWillHolder | None = None,
         liveness: Liveness | None = None,
     ) -> None:
-        self.config, self.inbox, self.stop, self._batch = config, inbox, stop, batch
+        self.config, self.inbox, self.stop, self._until_idle = config, inbox, stop, until_idle
         self.recycling = recycling or RecyclePolicy()
         self.liveness = liveness or Liveness(config.lease)
         self.writer = TurnWriter(config, subscription, threads, last_will)
@@ -114,7 +118,7 @@ class Worker:
             max_tasks=max_tasks,
             has_lanes=bool(config.lanes),
         )
-        self.schedule, self.lanes = Schedule(config), LaneBook(config, subscription)
+        self.schedule, self.lanes = TurnSchedule(config), LaneBook(config, subscription)
         looks = Looks(
             config,
             subscription,
@@ -143,10 +147,10 @@ class Worker:
         )
         self._stuck = StuckTasks(self.slots, patience)
         self._listening = Listening(inbox)
-        self._recycle, self._has_told = "", False  # why a new process should go on; of the stop
+        self._recycle, self._has_told = "", False  # reason for a new process; of the stop
 
     def run(self) -> End:
-        """Work until stopped, then until what runs has ended."""
+        """Work until stopped, then until all running tasks have ended."""
         while not self._is_finished():
             self.liveness.turned()
             self._tell_of_stop()
@@ -172,10 +176,10 @@ class Worker:
             return False
         if self.stop.asked or self._recycle or self.workload.is_used_up:
             return True
-        return self._batch and self._is_idle()
+        return self._until_idle and self._is_idle()
 
     def _is_idle(self) -> bool:
-        """Say whether nothing was due at the last looks, and nothing has come since."""
+        """Return True if the last looks found nothing due, and no news came since."""
         is_idle = self.schedule.nothing_due and self.lanes.is_idle(time.monotonic())
         return is_idle and not (self.inbox.ids or self.inbox.more or self._buffer.batches)
 
@@ -183,11 +187,13 @@ class Worker:
         tell_long_waits()
         ended, released, lanes = self.workload.collect()
         self.lanes.ended(lanes)
-        if ended and len(self.inbox.ids) <= self.prefetch.most:  # they begin in a moment
+        if (
+            ended and len(self.inbox.ids) <= self.prefetch.most
+        ):  # the hinted tasks start in a moment
             self._listening.moved()
-        if released or (ended and self._batch):  # what ended may have enqueued others
+        if released or (ended and self._until_idle):  # an ended task may have enqueued others
             self.schedule.look_again()
-            if self._batch:
+            if self._until_idle:
                 self.lanes.look_again()
         if self.writer.registration.sees_another_will():
             self.schedule.beat_at_once()
@@ -222,9 +228,9 @@ class Worker:
         self.turns.is_closed = bool(self._recycle)
 
     def _cut_short(self) -> End:
-        """Record what has ended, and let the rest go: these tasks die with the process.
+        """Record the ended attempts and let the rest go; those tasks die with the process.
 
-        What is slow, such as a log that is read, comes before: once they are let go, they run elsewhere.
+        Slow work, such as writing the log, comes first: once the tasks are let go, other workers run them.
         """
         slots = self.slots
         self._collect()
@@ -253,6 +259,6 @@ class Worker:
             signals.worker_recycled.emit(worker=self.writer.name, reason=self._recycle)
         try:
             leave()
-        except (DatabaseError, InterfaceError) as error:  # the cleaner will find out by the lease
+        except (DatabaseError, InterfaceError) as error:  # the cleaner notices by the lease
             self.turns.tell_failure(error)
         reset_queries()

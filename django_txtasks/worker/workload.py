@@ -1,4 +1,4 @@
-"""The tasks in a worker's hands: they run, wait for a slot, or have ended and are not recorded."""
+"""The tasks that a worker holds: running, waiting for a slot, or ended and not recorded."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Collected(NamedTuple):
     """The result of ``Workload.collect``.
 
     Attributes:
-        ended: whether an attempt has ended.
-        released: whether an attempt that had not begun was released.
-        lanes: lanes of which a task has ended here, or was released.
+        ended: True if an attempt has ended.
+        released: True if an attempt that had not begun was released.
+        lanes: lanes in which a task has ended or was released.
     """
 
     ended: bool
@@ -30,18 +30,18 @@ class Collected(NamedTuple):
 
 
 class Workload:
-    """The tasks of one worker, and how many more it can take. For the loop alone.
+    """The tasks that one worker holds, and the number that it can still take. Only the loop uses it.
 
     Args:
-        slots: run tasks.
-        buffer: where what ended goes, to be recorded.
-        prefetch: says how many tasks may be claimed before a slot is free for them.
-        sessions: says how much may be claimed where slots get no session.
-        max_tasks: claim no more than so many; None = any number.
-        has_lanes: the settings have rules for lanes.
+        slots: run the tasks.
+        buffer: takes the outcomes, to record them.
+        prefetch: limits how many tasks may be claimed before a slot is free for them.
+        sessions: limits claims while slots get no database session.
+        max_tasks: maximum number of tasks to claim; None = no limit.
+        has_lanes: True if the settings have rules for lanes.
 
     Attributes:
-        count: tasks that were started.
+        count: number of started tasks.
     """
 
     def __init__(
@@ -60,20 +60,22 @@ class Workload:
         self._sessions, self._recycling = sessions, recycling
         self._gathering = GatherPolicy()
         self.count = 0
-        self._ended_in: set[str] = set()  # lanes, since the last call of ``collect``
+        self._ended_in: set[str] = set()  # lanes since the last ``collect``
         self._left = sys.maxsize if max_tasks is None else max_tasks
         self._blocked = False
-        self._free_since: float | None = None  # when a slot has become free after the last turn
-        self._claims_ahead = False  # by the last turn
+        self._free_since: float | None = (
+            None  # time at which the first slot became free after the last turn
+        )
+        self._claims_ahead = False  # of the last turn
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing runs and all is recorded."""
+        """True if nothing runs and all outcomes are recorded."""
         return not (self._slots.running or self._buffer.waiting)
 
     @property
     def is_used_up(self) -> bool:
-        """Whether it has claimed ``max_tasks``."""
+        """True if ``max_tasks`` have been claimed."""
         return not self._left
 
     def capacity(self) -> Capacity:
@@ -88,10 +90,11 @@ class Workload:
 
     @property
     def gathers_until(self) -> float:
-        """Until when, in a backlog, more slots may become free before a turn, by ``time.monotonic()``.
+        """End of the wait for more free slots in a backlog, by ``time.monotonic()``; 0 = do not wait.
 
-        0 = there is no reason to wait: no slot is free, no other one will soon be, or a turn claims more than
-        fills them.
+        A turn does not wait if no slot is free, if no other slot will soon be free, or if it claims more tasks
+        than it
+        has free slots.
         """
         if (
             self._claims_ahead
@@ -103,33 +106,34 @@ class Workload:
 
     @property
     def soon_free(self) -> int:
-        """How many slots will be free in a moment, by how long short tasks take."""
+        """Number of slots that will soon be free, judged by how long short tasks take."""
         between = self._gathering.begun_between(self._prefetch.mean, time.monotonic())
         return self._slots.begun_between(*between)
 
     def beside_lanes(self, capacity: Capacity, *, served: bool) -> Capacity:
-        """Return the capacity while tasks of lanes wait for a slot: otherwise prefetched tasks fill every slot.
+        """Return the capacity while tasks of lanes wait for a slot: otherwise prefetched tasks would fill every
+        slot.
 
         Args:
-            served: the last turn has served lanes.
+            served: True if the last turn served lanes.
         """
         most = self._prefetch.beside_lanes if served else 0
         return capacity._replace(prefetch=min(capacity.prefetch, most))
 
     @property
     def may_scan(self) -> bool:
-        """Not while many wait for a slot: there is room for what hints tell, but no need to scan."""
+        """False while enough is prefetched; hinted tasks may still be claimed."""
         return not self._prefetch.is_enough(self._slots.running)
 
     @property
     def _may_prefetch(self) -> bool:
-        """Not while all slots are taken by long tasks: whoever is idle begins it sooner."""
+        """False while long tasks occupy all slots, because an idle worker starts the task sooner."""
         return not self._blocked and bool(
             self._slots.free or self._slots.are_handed(self._prefetch.short)
         )
 
     def accept(self, claimed: list[Attempt]) -> list[Attempt]:
-        """Count what was claimed; return what may start."""
+        """Count claimed tasks; return those that may start."""
         claimed = self._slots.in_hand.without_second(claimed, self._buffer.keys())
         self._counted(len(claimed))
         return claimed
@@ -138,13 +142,19 @@ class Workload:
         """Hand attempts to slots.
 
         Args:
-            good_until: when their claim is too old to begin, by ``time.monotonic()``.
+            good_until: time by ``time.monotonic()`` after which an attempt must not begin, because its claim is
+                too old.
         """
-        for batch in self._prefetch.batches(attempts):
-            self._slots.start(batch, good_until)
+        for run in self._prefetch.runs(attempts):
+            self._slots.start(run, good_until)
 
     def learn(self, result: TurnResult, capacity: Capacity, seconds: float) -> None:
-        """Learn from a turn that claimed with this capacity, and took so long, how many to claim next time."""
+        """Update from a turn the sizes of the next claims.
+
+        Args:
+            capacity: the capacity of that turn.
+            seconds: the duration of that turn.
+        """
         if result.claimed:
             self._gathering.turn_took(seconds)
         self._free_since = None
@@ -154,14 +164,14 @@ class Workload:
             self._prefetch.learn(result.claimed)
 
     def collect(self) -> Collected:
-        """Take what slots have ended into the buffer, and release what waits too long for one."""
+        """Move ended attempts from the slots to the buffer, and release attempts that wait too long for a slot."""
         ended = self._slots.collect()
         self._sessions.note(ended)
         self._counted(-sum([one.arrow is Arrow.RELEASE for one in ended]))  # these have not begun
         self._buffer.add(ended)
         if self._has_lanes:
             self._ended_in.update([one.attempt.lane for one in ended if one.attempt.lane])
-        if self._slots.free:  # a moment after its last task has ended, perhaps
+        if self._slots.free:  # possibly a moment after its last task ended
             self._free_since = self._free_since or time.monotonic()
         if ended:
             self._blocked = self._blocked and not self._slots.free
@@ -170,13 +180,13 @@ class Workload:
             self._blocked = True
         in_hand = self._slots.in_hand
         again = in_hand.release_kept_back(self._buffer.keys()) if in_hand.kept_back else []
-        self._counted(len(again))  # they were not when they were kept back
+        self._counted(len(again))  # they were not counted when they were kept back
         self.release(stalled + again)
         lanes, self._ended_in = self._ended_in, set()
         return Collected(bool(ended), bool(stalled or again), lanes)
 
     def release(self, attempts: list[Attempt]) -> None:
-        """Release attempts that have not begun: another slot, or another worker, may begin them at once."""
+        """Release attempts that have not begun, so that another slot or worker may begin them at once."""
         self._counted(-len(attempts))
         if self._has_lanes:
             self._ended_in.update([one.lane for one in attempts if one.lane])

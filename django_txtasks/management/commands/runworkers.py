@@ -111,7 +111,7 @@ class Command(BaseCommand):
             threads=options["threads"],
             inbox=inbox,
             stop=stop,
-            batch=options["batch"],
+            until_idle=options["batch"],
             max_tasks=options["max_tasks"],
             recycling=RecyclePolicy(options["max_tasks_per_process"], options["max_rss"]),
             last_will=listeners[1] if listeners[1:] else None,

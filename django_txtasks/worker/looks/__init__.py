@@ -56,7 +56,7 @@ from django_txtasks.worker.recording.outcome_buffer import OutcomeBuffer
 from django_txtasks.worker.registration import Registration
 from django_txtasks.worker.running.slots import Slots
 from django_txtasks.worker.scan_cursor import ScanCursor
-from django_txtasks.worker.schedule import Schedule
+from django_txtasks.worker.schedule import TurnSchedule
 
 
 class Look(Protocol):
@@ -88,7 +88,7 @@ class Looks:
         config: Config,
         subscription: Subscription,
         *,
-        schedule: Schedule,
+        schedule: TurnSchedule,
         lanes: LaneBook,
         scans: ScanCursor,
         registration: Registration,

@@ -16,7 +16,7 @@ from django_txtasks.lifecycle.turn import Bucket, Subscription
 from django_txtasks.lifecycle.upcoming import upcoming
 from django_txtasks.worker.running.limits import NEVER
 from django_txtasks.worker.scan_cursor import ScanCursor
-from django_txtasks.worker.schedule import Schedule
+from django_txtasks.worker.schedule import TurnSchedule
 
 POLLS_AHEAD = 2
 """Poll intervals between two looks. Scans find tasks that come without a hint and are due before the next look."""
@@ -40,7 +40,7 @@ class UpcomingLook:
     """
 
     def __init__(
-        self, config: Config, subscription: Subscription, schedule: Schedule, scans: ScanCursor
+        self, config: Config, subscription: Subscription, schedule: TurnSchedule, scans: ScanCursor
     ) -> None:
         self._subscription, self._schedule, self._scans = subscription, schedule, scans
         self._ahead = min(POLLS_AHEAD * config.poll_interval.total_seconds(), MOST_SECONDS_AHEAD)

@@ -20,9 +20,9 @@ from django_txtasks.worker.running.runner import describe
 
 Key = tuple[uuid.UUID, int]
 
-BATCH_BYTES = 1024 * 1024
+TURN_BYTES = 1024 * 1024
 """Bytes of outcomes that one turn writes: far below what a server takes in one packet (MariaDB: 16 MB)."""
-BATCH_OUTCOMES = 10_000
+TURN_OUTCOMES = 10_000
 """Outcomes that one turn writes, where they are small."""
 _LAST = {Arrow.FINISH, Arrow.BURY, Arrow.CANCEL}
 """Arrows after which a member of a batch is not live."""
@@ -40,7 +40,7 @@ class OutcomeBuffer:
     Attributes:
         waiting: for the next turns.
         one_by_one: record one by one, since one that the database refuses would stop all others.
-        most: outcomes in the next batch; half as many after each failure, twice as many after a success.
+        most: outcomes that the next turn writes; half as many after each failure, twice as many after a success.
         held_up: all that wait have rows that somebody else has locked.
         batches: of which members have ended, as the database gives them; whoever looks at them empties it.
         lately: the last ends that the database has taken, without those of tasks that run again in any case.
@@ -52,8 +52,8 @@ class OutcomeBuffer:
         self.batches: set[Any] = set()
         self.lately: OrderedDict[Key, Arrow] = OrderedDict()
         self.one_by_one = self.held_up = False
-        self.most = BATCH_OUTCOMES
-        self._batch: list[Ended] = []
+        self.most = TURN_OUTCOMES
+        self._of_turn: list[Ended] = []
         self._failures = 0
         self._refused: list[Ended] = []
         self._refused_now: list[Ended] = []
@@ -67,16 +67,16 @@ class OutcomeBuffer:
             else:
                 self.waiting.append(one)
 
-    def batch(self) -> list[Ended]:
+    def of_next_turn(self) -> list[Ended]:
         """Return what the turn that begins now is to write: the first ones, as many as fit into it."""
         size = 0
         for count, one in enumerate(self.waiting):
             size += outcomes.weight(one)
-            if count and (count >= self.most or size > BATCH_BYTES):
-                self._batch = self.waiting[:count]
-                return self._batch
-        self._batch = self.waiting.copy()
-        return self._batch
+            if count and (count >= self.most or size > TURN_BYTES):
+                self._of_turn = self.waiting[:count]
+                return self._of_turn
+        self._of_turn = self.waiting.copy()
+        return self._of_turn
 
     def try_refused_again(self, *, now: bool = False) -> None:
         """Once a lease, try again what the database refused: it may be in a better mood.
@@ -97,7 +97,7 @@ class OutcomeBuffer:
 
     def record(self, me: uuid.UUID, reconciled: Sequence[Ended] = ()) -> Recorded:
         """Write what waits in the open transaction, but for what was found recorded already."""
-        waiting = self.batch()
+        waiting = self.of_next_turn()
         if reconciled:
             waiting = [one for one in waiting if one not in reconciled]
         self._refused_now = []
@@ -118,15 +118,15 @@ class OutcomeBuffer:
         self, recorded: Recorded, me: uuid.UUID, reconciled: Sequence[Ended] = ()
     ) -> None:
         """Forget what a committed transaction has recorded, and emit its signals."""
-        later = self.waiting[len(self._batch) :]
+        later = self.waiting[len(self._of_turn) :]
         if reconciled:
             later = [one for one in later if one not in reconciled]
         self.waiting = later + recorded.busy
         self.held_up = bool(recorded.busy) and not later
         self._put_aside(self._refused_now)
-        self._batch, self._refused_now = [], []
+        self._of_turn, self._refused_now = [], []
         self.one_by_one, self._failures = False, 0
-        self.most = min(2 * self.most, BATCH_OUTCOMES)
+        self.most = min(2 * self.most, TURN_OUTCOMES)
         for one in recorded.done:
             self.moved(one)
         for one in recorded.lost:
@@ -164,14 +164,14 @@ class OutcomeBuffer:
         Returns:
             Whether the next turn writes something else.
         """
-        batch, self._batch = self._batch, []
-        if len(batch) > 1:
-            self.most = len(batch) // 2
+        written, self._of_turn = self._of_turn, []
+        if len(written) > 1:
+            self.most = len(written) // 2
             return True
-        if not batch or not alone:
+        if not written or not alone:
             return False
         self._failures += 1
-        too_much = outcomes.is_too_much(self.alias, batch[0], error)
+        too_much = outcomes.is_too_much(self.alias, written[0], error)
         if not too_much and self._failures < MAX_FAILED_TURNS:
             return False
         one = self.waiting.pop(0)

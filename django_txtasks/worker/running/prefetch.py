@@ -12,7 +12,7 @@ AHEAD_SECONDS = 0.15
 """Seconds of work that may be claimed ahead: long enough for a turn, too short to be missed elsewhere."""
 BESIDE_LANES_SECONDS = 0.01
 """Seconds of work that a slot may have before it while tasks of lanes wait for one, too."""
-BATCH_SECONDS = 0.02
+SLOT_RUN_SECONDS = 0.02
 """Seconds of work that one slot is handed at once."""
 TINY_SECONDS = 0.005
 """Seconds: what usually takes less may be handed to a slot together with others."""
@@ -83,9 +83,9 @@ class PrefetchPolicy:
             2 * CLAIM_TASKS, int(AHEAD_SECONDS * self._threads / max(self._mean or 0.0, 1e-9))
         )
 
-    def batches(self, claimed: Sequence[Attempt]) -> Iterator[list[Attempt]]:
+    def runs(self, claimed: Sequence[Attempt]) -> Iterator[list[Attempt]]:
         """Yield what slots are handed at once: tiny tasks together, each other one alone."""
-        batch: list[Attempt] = []
+        run: list[Attempt] = []
         work = 0.0
         for attempt in claimed:
             mean = (
@@ -93,16 +93,16 @@ class PrefetchPolicy:
                 if attempt.may_share
                 else SHORT_SECONDS
             )
-            if batch and (mean >= TINY_SECONDS or work >= BATCH_SECONDS):
-                yield batch
-                batch, work = [], 0.0
+            if run and (mean >= TINY_SECONDS or work >= SLOT_RUN_SECONDS):
+                yield run
+                run, work = [], 0.0
             if mean >= TINY_SECONDS:
                 yield [attempt]
             else:
-                batch.append(attempt)
+                run.append(attempt)
                 work += mean
-        if batch:
-            yield batch
+        if run:
+            yield run
 
     def learn(self, claimed: Sequence[Attempt]) -> None:
         """Learn from a claim ahead how many to ask for next: rows looked at and not taken are locked in vain."""

@@ -34,7 +34,7 @@ class Running(NamedTuple):
 
 
 @dataclass(eq=False)
-class Batch:
+class SlotRun:
     """Attempts that one slot runs one after the other.
 
     Attributes:
@@ -42,7 +42,7 @@ class Batch:
         left: those that have not begun; a slot takes them from one end, the loop from the other.
         good_until: when their claim is too old to begin, by ``time.monotonic()``.
         begun: a slot has taken it. Written by that slot, read by the loop.
-        since: when its last attempt began, or the batch was handed over, by the same clock. Written by that slot.
+        since: when its last attempt began, or the run was handed over, by the same clock. Written by that slot.
         running: the attempt that runs, or has run last. Written by that slot, read by the loop.
     """
 
@@ -75,7 +75,7 @@ class SlotThreads:
 
     Attributes:
         ended: what has ended, and how many seconds it took. Written by slots, emptied by the loop.
-        over: batches of which nothing is left to run here. Written by slots, emptied by the loop.
+        over: runs of which nothing is left to run here. Written by slots, emptied by the loop.
     """
 
     def __init__(
@@ -88,9 +88,9 @@ class SlotThreads:
         watch_forks()
         self._run, self._wake = run, wake
         self._wake_after = 1
-        self._work: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[SlotRun | None] = queue.SimpleQueue()
         self.ended: deque[tuple[Ended, float]] = deque()
-        self.over: deque[Batch] = deque()
+        self.over: deque[SlotRun] = deque()
         self._threads = [
             threading.Thread(target=self._slot, name=f"txtasks-slot-{number}", daemon=True)
             for number in range(1, count + 1)
@@ -107,9 +107,9 @@ class SlotThreads:
         if len(self.over) >= self._wake_after:
             self._wake()
 
-    def put(self, batch: Batch) -> None:
+    def put(self, run: SlotRun) -> None:
         """Hand it to the next slot that is free."""
-        self._work.put(batch)
+        self._work.put(run)
 
     def close(self) -> None:
         """End the threads, which must be idle."""
@@ -119,25 +119,25 @@ class SlotThreads:
             thread.join()
 
     def _slot(self) -> None:
-        while (batch := self._next()) is not None:
-            self._run_batch(batch)
+        while (run := self._next()) is not None:
+            self._take_run(run)
         close_connections()
 
-    def _next(self) -> Batch | None:
+    def _next(self) -> SlotRun | None:
         """Wait for work; connections whose age is over end meanwhile."""
         while True:
             with contextlib.suppress(queue.Empty):
                 return self._work.get(timeout=_close_old())
 
-    def _run_batch(self, batch: Batch) -> None:
-        batch.since, batch.begun = time.monotonic(), True
+    def _take_run(self, run: SlotRun) -> None:
+        run.since, run.begun = time.monotonic(), True
         with contextlib.suppress(IndexError):  # none is left, or they were released
-            while (now := time.monotonic()) < batch.good_until:
-                running = batch.left.popleft()
-                batch.since, batch.running = now, running
+            while (now := time.monotonic()) < run.good_until:
+                running = run.left.popleft()
+                run.since, run.running = now, running
                 ended = self._run_one(running)
                 self.ended.append((ended, time.monotonic() - now))
-        self.over.append(batch)
+        self.over.append(run)
         if len(self.over) >= self._wake_after:
             self._wake()
 

@@ -12,12 +12,12 @@ from itertools import islice
 from django_txtasks.lifecycle.attempts import Attempt, Ended
 from django_txtasks.worker.running.in_hand import InHand, Key
 from django_txtasks.worker.running.limits import NEVER, NO_LIMIT, TimeLimit
-from django_txtasks.worker.running.slot_threads import Batch, Running, SlotThreads
+from django_txtasks.worker.running.slot_threads import Running, SlotRun, SlotThreads
 
 STALL_SECONDS = 0.15
-"""Seconds that the tasks of a batch wait for one of them, or for any slot, before they are released."""
+"""Seconds that the tasks of a run wait for one of them, or for any slot, before they are released."""
 LONGEST_WAIT_SECONDS = 0.5
-"""Seconds that a batch waits for a slot while others go on: more than is ever claimed ahead on purpose."""
+"""Seconds that a run waits for a slot while others go on: more than is ever claimed ahead on purpose."""
 
 
 class Slots:
@@ -43,9 +43,9 @@ class Slots:
     ) -> None:
         self._threads = SlotThreads(count, run, wake)
         self._patience, self._took = patience, took
-        self._batches: set[Batch] = set()
-        self._begun: set[Batch] = set()  # of them, as many as threads
-        self._queue: deque[Batch] = deque()  # the others, in the order in which slots take them
+        self._runs: set[SlotRun] = set()
+        self._begun: set[SlotRun] = set()  # of them, as many as threads
+        self._queue: deque[SlotRun] = deque()  # the others, in the order in which slots take them
         self._too_old: list[Attempt] = []
         self._count = 0
         self._timeouts: Counter[float] = Counter()  # seconds, of all attempts in hand
@@ -59,7 +59,7 @@ class Slots:
     @property
     def free(self) -> int:
         """How many slots have nothing to do."""
-        return max(0, len(self._threads) - len(self._batches))
+        return max(0, len(self._threads) - len(self._runs))
 
     def wake_after(self, count: int) -> None:
         """Have the loop woken once so many slots are free that it has not seen: immediately if they are."""
@@ -67,25 +67,25 @@ class Slots:
 
     @property
     def waiting(self) -> int:
-        """How many batches wait for a slot, not counting those that were released."""
+        """How many runs wait for a slot, not counting those that were released."""
         self._note_begun()
         return max(0, len(self._begun) + len(self._queue) - len(self._threads))
 
     def begun_between(self, earliest: float, latest: float) -> int:
-        """Return how many batches were handed over, or have begun their last attempt, in this time.
+        """Return how many runs were handed over, or have begun their last attempt, in this time.
 
         By ``time.monotonic()``.
         """
-        return sum([earliest <= one.since <= latest for one in self._batches])
+        return sum([earliest <= one.since <= latest for one in self._runs])
 
     def are_handed(self, names: AbstractSet[str]) -> bool:
-        """Say whether a slot has, or is about to take, one of these tasks; of a batch the first one counts."""
+        """Say whether a slot has, or is about to take, one of these tasks; of a run the first one counts."""
         handed = [*self._begun, *islice(self._queue, len(self._threads))]
-        return any(batch.attempts[0].task_name in names for batch in handed)
+        return any(run.attempts[0].task_name in names for run in handed)
 
     def holds(self) -> set[Key]:
         """Return (id, attempt) of what runs, of what its slot has run before it, and of what is kept back."""
-        attempts = [one for batch in self._batches for one in batch.attempts]
+        attempts = [one for run in self._runs for one in run.attempts]
         return {(one.task_id, one.number) for one in [*attempts, *self.in_hand.kept_back]}
 
     def running_since(self, moment: float) -> list[Attempt]:
@@ -107,11 +107,11 @@ class Slots:
             self.in_hand.attempts[attempt.task_id.int] = attempt
             if attempt.timeout is not None:
                 self._timeouts[attempt.timeout] += 1
-        batch = Batch(attempts, left, good_until)
+        run = SlotRun(attempts, left, good_until)
         self._count += len(attempts)
-        self._batches.add(batch)
-        self._queue.append(batch)
-        self._threads.put(batch)
+        self._runs.add(run)
+        self._queue.append(run)
+        self._threads.put(run)
 
     def release(self, *, stalled: bool) -> list[Attempt]:
         """Return attempts that have not begun, and forget them.
@@ -121,8 +121,8 @@ class Slots:
         """
         back, self._too_old = self._too_old, []
         self._note_begun()
-        for batch in list(self._stalled(time.monotonic()) if stalled else self._batches):
-            back += _emptied(batch.left)
+        for run in list(self._stalled(time.monotonic()) if stalled else self._runs):
+            back += _emptied(run.left)
         if back:
             self._queue = deque(one for one in self._queue if one.left or one.begun)
         for attempt in back:
@@ -143,7 +143,7 @@ class Slots:
         looks = [one.limit.next(self._patience) for one in self._limited()]
         if self._timeouts:  # of one that begins while the loop waits
             looks.append(time.monotonic() + min(self._timeouts))
-        looks += [batch.since + STALL_SECONDS for batch in self._begun if batch.left]
+        looks += [run.since + STALL_SECONDS for run in self._begun if run.left]
         if (first := next(self._waiting(), None)) is not None:
             looks.append(self._stalls(first))
         return min(looks, default=NEVER)
@@ -158,11 +158,11 @@ class Slots:
             self._forget(one.attempt)
             self._took(one.attempt.task_name, seconds)
             ended.append(one)
-        self._batches.difference_update(over)
+        self._runs.difference_update(over)
         self._begun.difference_update(over)
-        for batch in over:
-            if batch.left:
-                self._too_old += _emptied(batch.left)
+        for run in over:
+            if run.left:
+                self._too_old += _emptied(run.left)
         return ended
 
     def close(self) -> None:
@@ -170,35 +170,35 @@ class Slots:
         self._threads.close()
 
     def _note_begun(self) -> None:
-        """Move the batches that slots have taken; what was released is skipped by the slot that takes it."""
+        """Move the runs that slots have taken; what was released is skipped by the slot that takes it."""
         while self._queue and (self._queue[0].begun or not self._queue[0].left):
-            batch = self._queue.popleft()
-            if batch.begun and batch in self._batches:
-                self._begun.add(batch)
+            run = self._queue.popleft()
+            if run.begun and run in self._runs:
+                self._begun.add(run)
 
     def _limited(self) -> list[Running]:
         """Return what runs with a time limit."""
         self._note_begun()
-        now_running = [batch.running for batch in self._begun]
+        now_running = [run.running for run in self._begun]
         return [one for one in now_running if one is not None and one.limit is not NO_LIMIT]
 
-    def _waiting(self) -> Iterator[Batch]:
-        """Yield the batches that wait for a slot, the first one first; an idle slot takes one at once."""
-        if len(self._batches) > len(self._threads):
+    def _waiting(self) -> Iterator[SlotRun]:
+        """Yield the runs that wait for a slot, the first one first; an idle slot takes one at once."""
+        if len(self._runs) > len(self._threads):
             yield from (one for one in self._queue if one.left and not one.begun)
 
-    def _stalled(self, now: float) -> Iterator[Batch]:
-        """Yield the batches of which tasks have waited too long, for one of their own or for a slot."""
+    def _stalled(self, now: float) -> Iterator[SlotRun]:
+        """Yield the runs of which tasks have waited too long, for one of their own or for a slot."""
         yield from (one for one in self._begun if one.left and now >= one.since + STALL_SECONDS)
         for one in self._waiting():
             if now < self._stalls(one):  # those behind it came later
                 break
             yield one
 
-    def _stalls(self, batch: Batch) -> float:
-        """Return when a batch has waited too long for a slot; a queue that moves on is no stall."""
-        moved = max((one.since for one in self._begun), default=batch.since)
-        return min(max(batch.since, moved) + STALL_SECONDS, batch.since + LONGEST_WAIT_SECONDS)
+    def _stalls(self, run: SlotRun) -> float:
+        """Return when a run has waited too long for a slot; a queue that moves on is no stall."""
+        moved = max((one.since for one in self._begun), default=run.since)
+        return min(max(run.since, moved) + STALL_SECONDS, run.since + LONGEST_WAIT_SECONDS)
 
     def _forget(self, attempt: Attempt) -> None:
         self._count -= 1
