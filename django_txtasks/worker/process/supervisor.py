@@ -67,7 +67,7 @@ def _listen(pipe: int, stop: Shutdown) -> None:
 
 
 def end_soon(code: int, seconds: float = 0.0) -> None:
-    """End this process after ``seconds`` + PATIENCE_WITH_LOOP, whatever its threads do.
+    """End this process after ``seconds`` + ``LOOP_END_SECONDS``, whatever its threads do.
 
     A loop that hangs in a database which never answers does not see that it should stop, and Python waits for
     threads that tasks have left.
