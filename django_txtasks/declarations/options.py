@@ -241,9 +241,7 @@ def describe(function: Any, options: type) -> None:
         return
     texts = _texts(options)
     if options is UsingOptions:
-        shared = ", ".join(_entries(SharedOptions))
-        texts = {name: texts[name] for name in texts if name not in SharedOptions.__annotations__}
-        texts[shared] = "As of ``@task``."
+        texts |= dict.fromkeys(_entries(SharedOptions), "As of ``@task``.")
     listed = "\n".join(
         textwrap.fill(f"{name}: {text}", 112, initial_indent=" " * 4, subsequent_indent=" " * 8)
         for name, text in texts.items()
