@@ -179,7 +179,7 @@ def insert_as_made(
 
 
 def _batches(tasks: Iterable[NewTask], most: int) -> Iterator[list[NewTask]]:
-    """Yield lists of at most ``most`` tasks; a list ends earlier if its arguments exceed ``BYTES_PER_STATEMENT``."""
+    """Yield lists of at most ``most`` tasks; a list ends sooner if its arguments exceed ``BYTES_PER_STATEMENT``."""
     batch: list[NewTask] = []
     size = 0
     for task in tasks:
