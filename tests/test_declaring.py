@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import json
 import random
 import re
 from datetime import timedelta
@@ -17,9 +18,12 @@ import django_txtasks
 from django_txtasks import checks, exceptions, task
 from django_txtasks.conf import Config, get_config, parse
 from django_txtasks.declarations import registry
-from django_txtasks.declarations.options import OF_TASK, OF_USING
+from django_txtasks.declarations.options import COLUMNS, OF_TASK, OF_USING, Option
+from django_txtasks.enqueueing import calls
 from django_txtasks.exceptions import ConfigError, InvalidDeclaration, TxTasksError, UnknownTask
 from django_txtasks.functions import TaskFunction
+from django_txtasks.lifecycle import follow_ups
+from django_txtasks.lifecycle.enqueueing import RowDefaults, _with_options
 from django_txtasks.rules.retry import backoff
 
 pytestmark = pytest.mark.smoke
@@ -113,6 +117,22 @@ def test_help_lists_each_option_with_its_meaning(function, known):
     text = inspect.getdoc(function).split("Args:\n")[1].split("\n\n")[0]
     said = re.findall(r"^    (\w+(?:,\s+\w+)*): +\S", text, re.MULTILINE)
     assert sorted(", ".join(said).replace(",", "").split()) == sorted(known)
+
+
+def test_an_option_with_a_column_is_declared_in_one_place(monkeypatch):
+    tags = Option((), lambda name, option, value: tuple(value), json.dumps)
+    for options in (OF_TASK, OF_USING, COLUMNS):
+        monkeypatch.setitem(options, "tags", tags)
+    with_tags = _with_options(RowDefaults)
+    for module in (calls, follow_ups):
+        monkeypatch.setattr(module, "RowDefaults", with_tags)
+    assert with_tags("any").tags == "[]"
+    declared = task(tags=["a"])(plain)
+    assert calls.bind(declared).defaults.tags == '["a"]'
+    assert calls.bind(declared.using(tags=["b"])).defaults.tags == '["b"]'
+    spec = json.loads(json.dumps(declared.declaration.task_spec))
+    assert follow_ups.follow_up(spec, args="[]").defaults.tags == '["a"]'
+    assert "tags" not in task(plain).declaration.task_spec  # older workers do not know it
 
 
 def test_tasks_of_installed_apps_are_discovered():

@@ -60,8 +60,8 @@ def _made(function: Callable[..., Any], name: str, given: Mapping[str, Any]) -> 
         hooks={hook: values[hook] for hook in HOOKS if values[hook] is not None},
         columns={
             option: values[option]
-            for option in COLUMNS
-            if option in _ALWAYS_DESCRIBED or values.get(option) != COLUMNS[option].default
+            for option in sorted(COLUMNS.keys() & values.keys())
+            if option in _ALWAYS_DESCRIBED or values[option] != COLUMNS[option].default
         },
         **own,
     )
