@@ -179,7 +179,10 @@ def insert_as_made(
 
 
 def _batches(tasks: Iterable[NewTask], most: int) -> Iterator[list[NewTask]]:
-    """Yield lists of at most ``most`` tasks; a list ends sooner if its arguments exceed ``BYTES_PER_STATEMENT``."""
+    """Yield lists of at most ``most`` tasks.
+
+    A list ends sooner, once its arguments exceed ``BYTES_PER_STATEMENT``.
+    """
     batch: list[NewTask] = []
     size = 0
     for task in tasks:
