@@ -355,7 +355,7 @@ def test_a_hint_without_ids_says_only_that_there_is_something(hints_only):
 SCRIPT = """
 import django, os
 django.setup()
-from django_txtasks import hint_sender
+from django_txtasks.sending import sender as hint_sender
 from probe import tasks
 hint_sender.FLUSH_SECONDS = 60  # this machine may be busy
 tasks.note.enqueue("parent")

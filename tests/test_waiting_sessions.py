@@ -274,7 +274,8 @@ import asyncio, sys, uuid
 import django
 django.setup()
 from django.db import connections
-from django_txtasks import ResultTimeout, aget_handle, waiting
+from django_txtasks import ResultTimeout, aget_handle
+from django_txtasks.results import waiting
 waiting.ANSWER_SECONDS = 0.5
 connections.settings["default"].update(HOST="127.0.0.1", PORT=sys.argv[1])
 looked, ends_of = [], waiting.standing.ends_of
