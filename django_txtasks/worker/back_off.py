@@ -25,10 +25,8 @@ class BackOff:
 
     The turn after a failed turn only beats and records. The other parts of the failed turn are then tried one by
     one, because each can fail for its own reason: a scan because of the rows that it meets, both because the
-    tables
-    belong to another code release. The pause of each kind grows with each failure of that kind. Meanwhile the
-    worker
-    beats and records outcomes.
+    tables belong to another code release. The pause of each kind grows with each failure of that kind. Meanwhile
+    the worker beats and records outcomes.
 
     Attributes:
         not_before: earliest time of the next turn.
@@ -82,9 +80,8 @@ class BackOff:
         """Note that the turn was rolled back; return the seconds until its work is tried again.
 
         The first retry comes at once: a cut connection is usually back in a moment, and a suspected worker has to
-        beat.
-        All pauses are much shorter than the lease, so that a cleaner that returns sooner does not find this worker
-        silent.
+        beat. All pauses are much shorter than the lease, so that a cleaner that returns sooner does not find this
+        worker silent.
         """
         self._failures += 1
         delay = self._pause(self._failures, error)

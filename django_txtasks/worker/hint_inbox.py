@@ -40,8 +40,7 @@ class HintSource(Protocol):
 
 SCANS_PER_OVERFLOW = 2
 """Scans that follow an overflow hint. Until the last of them the hint can be released, because the first scan may
-fill
-the worker.
+fill the worker.
 """
 LISTEN_WHEN_FULL_SECONDS = 0.05
 """Seconds that a full worker keeps listening while no task ends. Then other workers get the hints."""

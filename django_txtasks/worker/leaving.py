@@ -32,8 +32,7 @@ def let_go(
 
     The threads that run these tasks end with the process, a moment later. Another worker can run such a task only
     after this worker was declared lost. No hints are sent: a scan comes soon enough, and it comes after the
-    process has
-    ended. Outcomes that are still not recorded keep their claims, for the cleaner.
+    process has ended. Outcomes that are still not recorded keep their claims, for the cleaner.
 
     Args:
         running: (id, attempt) of each attempt in a slot.
@@ -99,8 +98,7 @@ def _arrow(
     """Move one claim, in the open transaction. Return its outcome; None = the attempt had not begun.
 
     If the worker does not know a claim, either the attempt never began, because the answer to the COMMIT of the
-    claim
-    was lost, or the database has lost the end of the attempt.
+    claim was lost, or the database has lost the end of the attempt.
     """
     alias, config, attempt = writer.alias, writer.config, orphan.attempt
     key = attempt.task_id, attempt.number

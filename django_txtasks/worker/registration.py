@@ -113,10 +113,8 @@ class Registration:
         """If a beat finds this worker suspected, have a new will written.
 
         The worker lives, so the suspicion is false: the will was forged, or its connection was cut. A new number
-        makes
-        the old will void, and the next beat, which carries that number, ends the suspicion. Otherwise a later cut
-        of the
-        database session would pass for the worker's end, until the next regular renewal.
+        makes the old will void, and the next beat, which carries that number, ends the suspicion. Otherwise a
+        later cut of the database session would pass for the worker's end, until the next regular renewal.
         """
         if is_suspected and self.last_will is not None:
             self.last_will.renew()

@@ -93,8 +93,7 @@ class Workload:
         """End of the wait for more free slots in a backlog, by ``time.monotonic()``; 0 = do not wait.
 
         A turn does not wait if no slot is free, if no other slot will soon be free, or if it claims more tasks
-        than it
-        has free slots.
+        than it has free slots.
         """
         if (
             self._claims_ahead

@@ -60,17 +60,17 @@ from django_txtasks.worker.schedule import TurnSchedule
 
 
 class Look(Protocol):
-    """Something that the loop looks for between two turns."""
+    """A search that the loop makes between two turns."""
 
     @property
     def next(self) -> float:
-        """When to look, by ``time.monotonic()``; NEVER = there is nothing to look for."""
+        """Time of the next look, by ``time.monotonic()``; NEVER = there is nothing to look for."""
 
     def look(self) -> bool:
-        """Look. Return whether a task may be due, so that the next turn scans.
+        """Look. Return True if a task may be due, so that the next turn scans.
 
         Raises:
-            DatabaseError, InterfaceError: the loop pauses as after a failed turn.
+            DatabaseError, InterfaceError: the loop treats it as a failed turn.
         """
 
 
@@ -78,9 +78,10 @@ class Looks:
     """The looks of one worker.
 
     Attributes:
-        upcoming: before each turn, which then scans; only while there is room for more tasks.
-        glances: instead of a turn; only while there is room for more tasks.
-        others: after each turn, however full the worker is.
+        upcoming: look before each turn, so that the turn scans; only while found tasks may be claimed.
+        glances: look in place of a turn; only while found tasks may be claimed.
+        rerouting, batches: two of the others, for callers that know them.
+        others: looks after each turn, even if the worker is full.
     """
 
     def __init__(
@@ -111,6 +112,10 @@ class Looks:
         )
 
     def next(self, *, has_room: bool) -> float:
-        """Return when the first look is due, by ``time.monotonic()``."""
+        """Return the time of the first look that is due, by ``time.monotonic()``.
+
+        Args:
+            has_room: True if the worker may claim the tasks that are found.
+        """
         first = min([look.next for look in self.others])
         return min(first, self.upcoming.next, self.glances.next) if has_room else first

@@ -1,4 +1,4 @@
-"""A worker's look at the batches of which it has ended members: after the turn, and once for many of them."""
+"""A worker's look at batches of which it has ended members: after the turn, and once for many members."""
 
 from __future__ import annotations
 
@@ -18,19 +18,21 @@ from django_txtasks.worker.running.limits import NEVER
 PAUSE_SECONDS = 0.02
 """Seconds between two looks, however many members end."""
 WAITING_SECONDS = 0.1
-"""The same where all members that were looked for still wait. After a round trip a busy loop waits for Python."""
+"""Seconds between two looks while all members that were looked for are pending. The pause is longer, because after
+each round trip the loop has to wait for Python's lock.
+"""
 LOOK_SECONDS = 0.1
-"""Seconds of looking at one batch after the other, until it is the turn of tasks again."""
+"""Seconds for which a look reads one batch after the other; then tasks have their turn."""
 FAILED_SECONDS = 1.0
 REMEMBERED = 1000
-"""Batches of which a live member is remembered."""
+"""Number of batches whose live member is remembered."""
 
 
 class BatchLook:
-    """Looks by itself, beside the turns: first for the members that were live at the last look.
+    """Looks in statements of its own, between turns: first for the members that were live at the last look.
 
-    One that has the highest id ends late, as a rule: so while a batch is worked on, a look is one short statement,
-    by primary key.
+    The remembered member is the one with the highest id, which usually ends late. So as long as a batch is worked
+    on, a look is one short statement, by primary key.
     """
 
     def __init__(self, alias: str, buffer: OutcomeBuffer) -> None:
@@ -41,18 +43,18 @@ class BatchLook:
 
     @property
     def next(self) -> float:
-        """When to look, by ``time.monotonic()``."""
+        """Time of the next look, by ``time.monotonic()``."""
         return self._again_at if self._buffer.batches else NEVER
 
     def look(self) -> bool:
-        """Look at the batches of which members have ended since the last look; end those that are over.
+        """Look at the batches of which members have ended since the last look; end those without a live member.
 
         Returns:
-            Whether tasks were enqueued.
+            True if the end of a batch has enqueued tasks.
 
         Raises:
             DatabaseError, InterfaceError: the next look comes a second later. It looks at the same batches, and
-                last at the one that failed, because somebody may have locked it for long.
+                last at the one that failed, because another session may have locked it for long.
         """
         try:
             return bool(self._look())
@@ -82,7 +84,7 @@ class BatchLook:
         return follow_ups
 
     def _in_turn(self, ids: set[uuid.UUID]) -> list[uuid.UUID]:
-        """Return them in order, those first that come behind the last one that was looked at."""
+        """Return the ids in order, beginning behind the batch that was looked at last."""
         ids_in_order = sorted(ids)
         place = bisect_right(ids_in_order, self._last)
         return ids_in_order[place:] + ids_in_order[:place]

@@ -14,13 +14,13 @@ from django_txtasks.lifecycle import cleaners
 
 
 class CleanerCheck:
-    """Check for a cleaner once, a lease after the start, because cleaners may start together with workers."""
+    """Checks once, a lease after the start, because cleaners may start together with workers."""
 
     def __init__(self, alias: str, lease: timedelta) -> None:
         self._alias, self._due = alias, time.monotonic() + lease.total_seconds()
 
     def look(self, worker: uuid.UUID | None) -> None:
-        """Check, if the time has come and this was not done yet."""
+        """Check, if it is time and no check was made yet."""
         if time.monotonic() >= self._due:
             self._due = float("inf")
             with contextlib.suppress(

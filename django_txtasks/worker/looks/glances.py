@@ -1,6 +1,6 @@
-"""Glances: while there is work, and no hints can come, a worker looks for more of it between its scans.
+"""Glances: a worker without hints looks for more tasks between its scans, while there is work.
 
-A glance reads a few entries of an index, where a turn writes the worker's beat.
+A glance reads a few entries of an index, whereas a turn writes the worker's beat.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from django_txtasks.worker.running.limits import NEVER
 
 EVERY_SECONDS = 0.04
 FOR_SECONDS = 5.0
-"""Seconds after a task was claimed for which more of them are expected."""
+"""Seconds after a claim during which more tasks are expected."""
 REST_SECONDS = 60.0
-"""Seconds without a glance after one that took too long."""
+"""Seconds without a glance after a glance that took too long."""
 
 
 class Glances:
-    """Times are those of ``time.monotonic()``.
+    """The glances of one worker. Times are those of ``time.monotonic()``.
 
     Args:
-        inbox: while its source is connected, hints come, and there is no glance.
-        lanes: told to look for lanes if something is due.
+        inbox: while its source is connected, hints come, so there are no glances.
+        lanes: the lane book; it looks for lanes if a glance finds a task.
     """
 
     def __init__(
@@ -43,21 +43,21 @@ class Glances:
 
     @property
     def next(self) -> float:
-        """When to look."""
+        """Time of the next glance."""
         return self._next if self._is_on and not self._inbox.connected else NEVER
 
     def claimed(self, now: float) -> None:
-        """Note that there was work."""
+        """Note that a task was claimed."""
         self._until = now + FOR_SECONDS
         self._next = max(now + EVERY_SECONDS, self._rests_until)
 
     def look(self) -> bool:
-        """Look. Return whether anything is due that was not due at the last glance.
+        """Look. Return True if a task is due that was not due at the last glance.
 
         Raises:
-            DatabaseError: turns look.
+            DatabaseError: there are no more glances until the next claim.
         """
-        self._next = NEVER  # if it fails, turns look, which wait longer after each failure
+        self._next = NEVER  # after a failure only turns look, because their pauses grow
         try:
             fresh, _ = self._heads.news()
         except DatabaseError as error:
@@ -65,7 +65,7 @@ class Glances:
                 raise
             self._rests_until = (
                 time.monotonic() + REST_SECONDS
-            )  # dead rows are for scans, and sweeps
+            )  # scans and sweeps deal with dead rows
             return False
         now = time.monotonic()
         self._next = now + EVERY_SECONDS if now < self._until else NEVER

@@ -1,4 +1,4 @@
-"""A worker writes into its row what its tasks say of their progress: once a second, if that has changed."""
+"""Writes the progress of a worker's tasks into the worker's row: once a second, if it has changed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WRITE_SECONDS = 1.0
 
 
 class ProgressWriter:
-    """Writes by itself, beside the turns. Times are those of ``time.monotonic()``."""
+    """Writes in a statement of its own, between turns. Times are those of ``time.monotonic()``."""
 
     def __init__(self, alias: str, registration: Registration, notes: ProgressNotes) -> None:
         self._alias, self._registration, self._notes = alias, registration, notes
@@ -21,14 +21,14 @@ class ProgressWriter:
 
     @property
     def next(self) -> float:
-        """When to write."""
+        """Time of the next write."""
         return self._not_before if self._notes.has_changed else NEVER
 
     def look(self) -> bool:
-        """Write, if there is a row to write into. Return False: it finds no work.
+        """Write, if the worker has a row. Return False: this look finds no work.
 
         Raises:
-            DatabaseError, InterfaceError: it is written a second later.
+            DatabaseError, InterfaceError: the next write comes a second later.
         """
         self._not_before = time.monotonic() + WRITE_SECONDS
         worker = self._registration.id

@@ -20,7 +20,7 @@ from django_txtasks.worker.hint_inbox import HintInbox
 from django_txtasks.worker.running.limits import NEVER
 
 MAX_IDS = 10_000
-"""Ids that are remembered."""
+"""Number of ids to remember."""
 
 
 class Rerouting:
@@ -45,11 +45,11 @@ class Rerouting:
 
     @property
     def next(self) -> float:
-        """When to look: after the turn that has met such ids."""
+        """Time of the next look: after a turn with such hints."""
         return 0.0 if self._noted else NEVER
 
     def note(self, ids: Iterable[uuid.UUID]) -> None:
-        """Note ids of rows that are there, and that this worker could not claim."""
+        """Note ids of existing rows that this worker could not claim."""
         if (
             not self._reach_all and not self._inbox.follows_commits
         ):  # otherwise all workers have received them
@@ -69,7 +69,7 @@ class Rerouting:
         return False
 
     def _send(self, ids: Iterable[uuid.UUID]) -> None:
-        # by primary key alone: no statistics make this a walk over what waits
+        # By primary key alone, so that no statistics make the database read the whole backlog.
         rows = Task.objects.using(self._alias).filter(pk__in=ids)
         found = [
             (task_id, queue)
@@ -84,7 +84,7 @@ class Rerouting:
         notify_on_commit(self._alias, found)
 
     def _declared_elsewhere(self) -> set[tuple[str, str]]:
-        """Return (queue, name) of what other workers declare and this one does not."""
+        """Return the (queue, name) pairs that other workers declare and this one does not."""
         now = time.monotonic()
         if now >= self._next_look:
             self._next_look = now + self._interval

@@ -1,4 +1,4 @@
-"""The tasks that become due soon: a worker looks for them once in a while, and scans when the next one is due.
+"""The look ahead: a worker asks from time to time which tasks become due soon, and scans at these times.
 
 Each worker looks independently, so if one worker is busy or dead, the others find the tasks.
 """
@@ -23,20 +23,20 @@ POLLS_AHEAD = 2
 MOST_SECONDS_AHEAD = 10.0
 """Upper limit in seconds for the time that a look covers. Hints announce tasks that are enqueued for less."""
 LATE_SECONDS = 0.001
-"""Seconds after a task is due at which a scan looks for it: the database's clock may be a moment behind."""
+"""Seconds between the time of a task and its scan, because the database's clock may be a moment behind."""
 OTHERS_SECONDS = 0.02
-"""Longest pause in seconds after scans that came too late: other workers were quicker, time and again."""
+"""Longest pause in seconds after scans that came too late because other workers were quicker."""
 LEAST_PAUSE_SECONDS = 0.0025
 REST_SECONDS = 60.0
 """Seconds without a look after a look that took too long, because it must step over many rows."""
 
 
 class UpcomingLook:
-    """Times are those of ``time.monotonic()``.
+    """The look ahead of one worker. Times are those of ``time.monotonic()``.
 
     Args:
         schedule: while it has a backlog, scans follow each other, so there is no look.
-        scans: told in which priorities tasks become due.
+        scans: learn in which priorities tasks become due.
     """
 
     def __init__(
@@ -51,14 +51,14 @@ class UpcomingLook:
 
     @property
     def next(self) -> float:
-        """When to look, or when something is due."""
+        """Time of the next look, or of the next upcoming task."""
         if self._schedule.has_backlog:
             return NEVER
         due = max(self._due[0], self._not_before) if self._due else self._next_look
         return min(due, self._next_look)
 
     def pop_due(self, now: float) -> bool:
-        """Say whether something has become due by now; it is not told again."""
+        """Return True if a task has become due by now, and remove these tasks."""
         is_due = bool(self._due) and max(self._due[0], self._not_before) <= now
         while self._due and self._due[0] <= now:
             heapq.heappop(self._due)
@@ -66,7 +66,7 @@ class UpcomingLook:
         return is_due
 
     def scanned(self, now: float, *, claimed: bool) -> None:
-        """Learn whether the scan that was asked for has found something, or others were quicker."""
+        """Adapt the pause: the scan has found tasks, or other workers were quicker."""
         if self._has_scanned:
             self._pause = 0.0 if claimed else max(LEAST_PAUSE_SECONDS, 2 * self._pause)
             self._pause = min(self._pause, OTHERS_SECONDS)
@@ -74,12 +74,12 @@ class UpcomingLook:
             self._has_scanned = False
 
     def look(self) -> bool:
-        """Look ahead, if it is time. Return whether something has become due.
+        """Look ahead, if it is time. Return True if a task has become due.
 
-        If it has, the next pass of the loop looks ahead, after the scan.
+        If a task has become due, the next pass of the loop looks ahead, after the scan.
 
         Raises:
-            DatabaseError, InterfaceError: scans find what is due meanwhile.
+            DatabaseError, InterfaceError: scans find the tasks that become due meanwhile.
         """
         now = time.monotonic()
         if self.pop_due(now):
@@ -89,7 +89,7 @@ class UpcomingLook:
         return False
 
     def look_ahead(self, now: float) -> set[Bucket]:
-        """Read what becomes due soon. Return in which priorities."""
+        """Read the times at which tasks become due. Return their buckets."""
         self._next_look = now + self._ahead
         try:
             found = upcoming(self._subscription, 1.2 * self._ahead)
@@ -100,7 +100,7 @@ class UpcomingLook:
             return set()
         looked = time.monotonic()
         due_by_now = sorted(at for at in self._due if at <= looked + LATE_SECONDS)
-        if looked > self._known_until:  # since then, something may have become due unseen
+        if looked > self._known_until:  # a task may have become due since then
             due_by_now = [looked]
         self._known_until = now + found.known_for
         self._due = due_by_now + [looked + wait + LATE_SECONDS for wait in found.waits]

@@ -1,10 +1,10 @@
-"""Copies of the supervisor's process: a worker that is forked has loaded the project already.
+"""Worker processes as copies of the supervisor's process, which has loaded the project already.
 
-A project of some size takes seconds to load, and its code tens of megabytes: a fork takes milliseconds and
-shares them. It is safe where the copy shares nothing else: no other thread, whose locks would stay locked for
-ever, and no connection, whose bytes two processes would read. Where an app has started a thread or opened a
-connection while Django loaded it, and where this cannot be told (only Linux tells), workers are started by their
-command line instead.
+To load a project of some size takes seconds, and its code takes tens of megabytes. A fork takes milliseconds and
+shares the memory. It is safe only if the copy shares nothing else: no other thread, because that thread's locks
+would stay locked for ever, and no connection, because two processes would read its bytes. If an app has started a
+thread or opened a connection while Django loaded it, workers are started by their command line instead; likewise
+on systems other than Linux, which cannot tell.
 """
 
 from __future__ import annotations
@@ -15,47 +15,47 @@ import os
 import sys
 
 STANDARD = ("0", "1", "2")
-"""File descriptors that a child has in any case, even if one of them is a socket."""
+"""File descriptors that a child always has, even if one of them is a socket."""
 
 
 class ForkedProcess:
-    """A child made by ``fork``, as ``subprocess.Popen`` shows one that it has started."""
+    """A child made by ``fork``, with the interface of ``subprocess.Popen``."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
 
     def poll(self) -> int | None:
-        """Return the exit code, negative for a signal, once it has ended; None = it runs."""
+        """Return the exit code of a child that has ended, negative for a signal; None = it runs."""
         try:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
         except (
             ChildProcessError
-        ):  # it has ended, and SIGCHLD is ignored or somebody else was told its code
+        ):  # the child has ended; SIGCHLD is ignored, or other code has read the exit code
             return 0
         return os.waitstatus_to_exitcode(status) if pid else None
 
 
 def can_fork() -> bool:
-    """Say whether a copy of this process would share nothing with it but its memory."""
+    """Return True if a copy of this process would share only memory with it."""
     try:
         threads, files = os.listdir("/proc/self/task"), os.listdir("/proc/self/fd")
-    except OSError:  # not Linux
+    except OSError:  # this is not Linux
         return False
     return len(threads) == 1 and not any(map(_is_connection, files))
 
 
 def fork() -> ForkedProcess | None:
-    """Make a copy of this process, in a session of its own and without standard input; None = this is the copy.
+    """Copy this process, into a session of its own and without standard input; None = this is the copy.
 
     Raises:
-        OSError: the system has no room for another process.
+        OSError: the system has no resources for another process.
     """
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(
             AttributeError, OSError, ValueError
-        ):  # there is none, or it is closed
-            stream.flush()  # else the copy writes it, too
-    gc.freeze()  # the copy's garbage collector would write to, and so copy, all that is shared
+        ):  # the stream is absent or closed
+            stream.flush()  # otherwise the copy writes the buffer, too
+    gc.freeze()  # otherwise the copy's garbage collector writes to shared memory, and so copies it
     if pid := os.fork():
         return ForkedProcess(pid)
     os.setsid()
@@ -66,9 +66,9 @@ def fork() -> ForkedProcess | None:
 
 
 def _is_connection(number: str) -> bool:
-    """Say whether a file descriptor is a socket, or something that waits for one."""
+    """Return True if a file descriptor is a socket, or waits for sockets."""
     if number in STANDARD:
         return False
-    with contextlib.suppress(OSError):  # the one that listed them is closed by now
+    with contextlib.suppress(OSError):  # the descriptor of the listing itself is closed by now
         return os.readlink(f"/proc/self/fd/{number}").startswith(("socket:", "anon_inode:"))
     return False

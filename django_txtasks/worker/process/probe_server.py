@@ -16,7 +16,9 @@ from typing import NamedTuple
 MAX_CONNECTIONS = 64
 """Connections at a time. One more closes the oldest, because that client had the most time to send its request."""
 ACCEPTS_PER_ROUND = MAX_CONNECTIONS // 2
-"""So a connection stays for one more round at least, and its client has time to send, whoever else connects."""
+"""Connections to accept in a round, so that each connection stays for another round at least, and its client has
+time to send, however many clients connect.
+"""
 MAX_REQUEST_BYTES = 8_192
 REQUEST_SECONDS = 5.0
 """Seconds from the accept to the end of the request, however often the client sends a byte."""
@@ -31,7 +33,7 @@ Answer = Callable[[str], "tuple[int, str]"]
 
 
 class _Client(NamedTuple):
-    """One connection, and what it has sent."""
+    """A connection, with the bytes that it has sent."""
 
     socket: socket.socket
     deadline: float
@@ -54,7 +56,7 @@ class ProbeServer:
         self._answer = answer
         self._listener = _listen(address, port)
         self._listener.setblocking(False)
-        self._clients: dict[int, _Client] = {}  # by descriptor, the oldest first
+        self._clients: dict[int, _Client] = {}  # by descriptor, oldest first
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._closing = threading.Event()
@@ -63,11 +65,11 @@ class ProbeServer:
 
     @property
     def port(self) -> int:
-        """Where it answers."""
+        """Port of the server."""
         return int(self._listener.getsockname()[1])
 
     def close(self) -> None:
-        """Answer no more."""
+        """Stop answering."""
         self._closing.set()
         self._thread.join()
         for client in list(self._clients.values()):
@@ -86,13 +88,13 @@ class ProbeServer:
             self._closing.wait(PAUSE_SECONDS)
 
     def _accept_some(self) -> None:
-        """Accept who waits, and read at once: the request of an honest client is mostly there already."""
+        """Accept waiting clients, and read at once, because most clients have sent their request by then."""
         for _ in range(ACCEPTS_PER_ROUND):
             try:
                 accepted, _address = self._listener.accept()
             except (
                 OSError
-            ):  # nobody waits any more, or there is no descriptor left: the next round tries again
+            ):  # no client waits any more, or no descriptor is left: the next round tries again
                 return
             accepted.setblocking(False)
             if len(self._clients) >= MAX_CONNECTIONS:
@@ -118,7 +120,9 @@ class ProbeServer:
         self._drop(client)
 
     def _reply(self, client: _Client, *, is_whole: bool) -> None:
-        """Send the answer. It fits the socket's buffer, so a client that reads nothing is not waited for."""
+        """Send the answer, which fits the socket's buffer: the server does not wait for a client that reads
+        nothing.
+        """
         try:
             client.socket.send(_response(bytes(client.received), self._answer, is_whole=is_whole))
             client.socket.shutdown(socket.SHUT_WR)
@@ -134,7 +138,7 @@ class ProbeServer:
         now = time.monotonic()
         for client in list(self._clients.values()):
             if client.deadline > now:
-                return  # those behind it came later
+                return  # later connections are behind it
             self._drop(client)
 
 

@@ -1,4 +1,4 @@
-"""Signs of life for whoever runs the process: a file that is touched, and two addresses that answer."""
+"""Signs of life for the system that runs the process: a file that is touched, and two HTTP addresses."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ from django_txtasks.worker.process.probe_server import ProbeServer
 TOUCH_SECONDS = 1.0
 """Seconds between two touches of the file."""
 TURN_TIMEOUT = timedelta(seconds=180)
-"""Silence of a loop that calls for a new process. Connecting to an absent database takes libpq up to 130 s."""
+"""Time without a pass of the loop after which a new process is needed. libpq takes up to 130 s to connect to an
+absent database.
+"""
 
 REFUSAL_TIMEOUT = timedelta(minutes=10)
-"""Time of refused writes that calls for a new process, which may have other credentials."""
+"""Time of refused writes after which a new process is needed, because it may have other credentials."""
 
 
 class Liveness:
-    """Signs of life of a loop: when it last came by, when it last wrote, and since when the database refuses it.
+    """Signs of life of a loop: its last pass, its last write, and since when the database refuses its writes.
 
     Args:
-        lease: it is ready if it wrote that in this time.
-        file: touched while the loop turns; it must be possible to write it.
-        unready: what to answer if it is not ready.
+        lease: the loop is ready if it wrote within this time.
+        file: a path to touch while the loop turns. It must be writable.
+        unready: answer if the loop is not ready.
 
     Raises:
         OSError: the file cannot be written.
@@ -45,7 +47,7 @@ class Liveness:
             self._file.touch()
 
     def turned(self) -> None:
-        """Note that the loop goes on, whatever its database and its broker do."""
+        """Note a pass of the loop, whatever the state of database and broker."""
         self._turned = time.monotonic()
         if (
             self._file is not None
@@ -57,11 +59,11 @@ class Liveness:
                 self._file.touch()
             except (
                 OSError
-            ):  # a full disk must not end a worker; its file grows old, which is a sign, too
+            ):  # a full disk must not end a worker; the file grows old, which is a sign, too
                 return
 
     def wrote(self) -> None:
-        """Of a worker: a turn was committed, and the beat with it. Of a cleaner: a pass has ended."""
+        """Note a write. A worker has committed a turn with its beat; a cleaner has ended a pass."""
         self._wrote = time.monotonic()
         self._refused_since = None
 
@@ -69,7 +71,7 @@ class Liveness:
         """Note the end of a turn.
 
         Args:
-            refused: the database has answered, and taken nothing; one that is away is waited for.
+            refused: the database has answered, and refused the write. An absent database is waited for.
         """
         if not refused:
             self._refused_since = None
@@ -77,22 +79,22 @@ class Liveness:
             self._refused_since = time.monotonic()
 
     def is_live(self) -> bool:
-        """Say whether the loop turns and is not refused for long: if not, only a new process helps."""
+        """Return False if only a new process helps: the loop hangs, or has been refused for long."""
         now = time.monotonic()
         turns = now < self._turned + max(self._lease * 2, TURN_TIMEOUT.total_seconds())
         since = self._refused_since
         return turns and (since is None or now < since + REFUSAL_TIMEOUT.total_seconds())
 
     def is_ready(self) -> bool:
-        """Say whether the database has it; RabbitMQ does not matter."""
+        """Return True if the database has a recent write of the loop. RabbitMQ does not matter."""
         return time.monotonic() < self._wrote + self._lease
 
 
 class LivenessOfAll:
-    """Several loops of one process: what holds must hold for all of them.
+    """Several loops of one process. Each answer must hold for all of them.
 
     Args:
-        file: touched by ``turned`` while all of them turn.
+        file: a path that ``turned`` touches while all loops turn.
     """
 
     def __init__(self, livenesses: Sequence[Liveness], file: str | None = None) -> None:
@@ -100,25 +102,25 @@ class LivenessOfAll:
         self.unready = livenesses[0].unready
 
     def turned(self) -> None:
-        """Note that the thread which looks after the loops goes on."""
+        """Note a pass of the thread that watches the loops."""
         if self.is_live():
             self._own.turned()
 
     def is_live(self) -> bool:
-        """Say whether all loops turn."""
+        """Return True if all loops turn."""
         return all(liveness.is_live() for liveness in self._all)
 
     def is_ready(self) -> bool:
-        """Say whether each of them is ready."""
+        """Return True if all loops are ready."""
         return all(liveness.is_ready() for liveness in self._all)
 
 
 class Probes(ProbeServer):
-    """``/live`` and ``/ready`` over HTTP: 200, or 503.
+    """``/live`` and ``/ready`` over HTTP: 200 or 503.
 
     Args:
-        liveness: answers.
-        port: 0 = a free one.
+        liveness: gives the answers.
+        port: 0 = a free port.
         address: empty = all interfaces. Kubernetes asks the pod's own address, where loopback does not answer.
 
     Raises:

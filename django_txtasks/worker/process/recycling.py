@@ -1,4 +1,4 @@
-"""The end of a worker process for the sake of a new one, so that what leaks is bounded."""
+"""The replacement of a worker process by a new one, so that leaks are bounded."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ EXIT_CODE = 75
 """Exit code that tells the supervisor to start a new process at once (EX_TEMPFAIL of sysexits.h)."""
 
 MANY_CLAIMS = 100_000
-"""Claims of a process, below which the dead rows that they leave are looked through quickly."""
+"""Claims of one process up to which the database quickly steps over the dead rows of those claims."""
 SLOW_CHECK_SECONDS = 0.5
-"""Seconds to look through a worker's own claims: it does so once a lease, and may not be held up by it."""
+"""Seconds that the look through a worker's own claims may take; it happens once a lease and delays the loop."""
 
 _STATM = Path("/proc/self/statm")
 
@@ -23,24 +23,25 @@ class RecyclePolicy:
     """Limits after which a worker process is replaced.
 
     Args:
-        max_tasks: tasks that one process runs; None = any number.
-        max_rss: megabytes of resident memory after its first task; None = any amount.
+        max_tasks: tasks that one process runs; None = no limit.
+        max_rss: megabytes of resident memory after its first task; None = no limit.
     """
 
     def __init__(self, max_tasks: int | None = None, max_rss: int | None = None) -> None:
         self.max_tasks, self.max_rss = max_tasks, max_rss
 
     def room(self, count: int) -> int:
-        """Return how many more tasks this process may claim after ``count``."""
+        """Return the number of tasks that this process may claim after ``count``."""
         return sys.maxsize if self.max_tasks is None else self.max_tasks - count
 
     def reason(self, count: int, check: float = 0.0) -> str:
-        """Return why it is time; empty = it is not.
+        """Return the reason for a replacement; empty = there is none.
 
         Args:
             count: tasks that this process has claimed.
-            check: seconds that it took to look through its claims. While somebody holds an old snapshot, such as a
-                dump, the database keeps all that it ever had; a new process has a new id, and so none.
+            check: seconds that the look through its claims took. While another session holds an old snapshot, such
+                as a dump, the database keeps all claims that a worker ever had; a new process has a new id without
+                claims.
         """
         if self.room(count) <= 0:
             return f"it has run {counted(count, 'task')}"
@@ -55,11 +56,11 @@ class RecyclePolicy:
 
 
 def resident_megabytes() -> float:
-    """Return the memory that this process holds; where the system only tells its peak, that."""
+    """Return the resident memory of this process; if the system tells only its peak, the peak."""
     if _STATM.exists():
         pages = int(_STATM.read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
-    import resource  # not on Windows, where workers do not run either
+    import resource  # Windows has no such module, and workers do not run there
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / 2**20 if os.uname().sysname == "Darwin" else peak / 2**10

@@ -1,4 +1,4 @@
-"""Requests to stop. Safe to call from a signal handler: it assigns and wakes."""
+"""Requests to stop. A signal handler may call it, because it only assigns and wakes."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ import time
 from collections.abc import Callable
 
 ONE_SIGNAL_SECONDS = 1.0
-"""Seconds within which signals count as one: Ctrl-C and service managers signal whole groups."""
+"""Seconds within which several signals count as one, because Ctrl-C and service managers signal whole groups."""
 
 
 class Shutdown:
-    """First request: claim nothing more and finish what runs. Second, or ``grace`` later: now.
+    """Requests to stop a loop: the first ends claims and lets running tasks finish; the second, or ``grace``, ends
+    all.
 
     Args:
         grace: seconds that running tasks may take.
         wake: wakes the loop.
 
     Attributes:
-        forced: it was requested twice.
-        why: what the log says of the first request.
+        forced: True after a second request.
+        why: reason in the log for the first request.
     """
 
     def __init__(self, grace: float, wake: Callable[[], None]) -> None:
@@ -29,7 +30,7 @@ class Shutdown:
         self.why = "it was told to"
 
     def request(self, number: int = 0, frame: object = None, *, why: str = "") -> None:
-        """Ask once more; takes what a signal handler is called with."""
+        """Add a request. Takes the arguments of a signal handler."""
         now = time.monotonic()
         if self._since is None:
             self.why = why or (signal.Signals(number).name if number else self.why)
@@ -46,15 +47,15 @@ class Shutdown:
 
     @property
     def asked(self) -> bool:
-        """Whether to claim nothing more."""
+        """True if nothing more should be claimed."""
         return self._since is not None
 
     @property
     def deadline(self) -> float:
-        """When to stop now, by ``time.monotonic()``."""
+        """Time by ``time.monotonic()`` at which running tasks are left behind."""
         return float("inf") if self._since is None else self._since + self._grace
 
     @property
     def now(self) -> bool:
-        """Whether to leave running tasks behind."""
+        """True if running tasks should be left behind."""
         return self.forced or time.monotonic() >= self.deadline

@@ -1,8 +1,8 @@
-"""Starts worker processes, starts again those that die, and passes a stop on.
+"""Starts worker processes, replaces those that die, and passes stop requests on.
 
-Orders go through a pipe to each child: ``s`` stop, ``k`` stop now. Its end means that the supervisor is
-gone, which is an order to stop, too. Children are in process groups of their own, so that Ctrl-C reaches
-them once. The supervisor holds no connection and runs no task: see ``forking`` for what that is good for.
+Orders go through a pipe to each child: ``s`` = stop, ``k`` = stop now. The end of the pipe means that the
+supervisor is gone, which is an order to stop, too. Children are in process groups of their own, so that Ctrl-C
+reaches them once. The supervisor holds no connection and runs no task, so that it can fork: see ``forking``.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ PIPE = "TXTASKS_SUPERVISOR_FD"
 LOOP_END_SECONDS = 10.0
 """Seconds from the end of the grace, or from an order to stop now, to the forced end of the process."""
 LAST_WORDS_SECONDS = 2.0
-"""Seconds for the log of a worker that did not end by itself."""
+"""Seconds to write the log of a worker that had to be ended."""
 HEALTHY_AFTER_SECONDS = 30.0
-"""Seconds of life after which a child's death counts as its first again."""
+"""Seconds of life after which the next death of a child counts as its first."""
 
 
 def obey_supervisor(stop: Shutdown) -> bool:
-    """In a child: follow the supervisor's orders from now on. False = nobody supervises this process."""
+    """Follow the supervisor's orders from now on, in a child. Return False if this process has no supervisor."""
     number = os.environ.pop(PIPE, None)
     if number is None:
         return False
@@ -47,7 +47,7 @@ def obey_supervisor(stop: Shutdown) -> bool:
 
 
 def obey(pipe: int, stop: Shutdown) -> None:
-    """Follow the orders that come through this file descriptor, in a thread of their own."""
+    """Follow the orders that come through this file descriptor, in a separate thread."""
     threading.Thread(target=_listen, args=(pipe, stop), name="txtasks-orders", daemon=True).start()
 
 
@@ -55,7 +55,7 @@ def _listen(pipe: int, stop: Shutdown) -> None:
     will_end = False
     with os.fdopen(pipe, "rb", buffering=0) as orders:
         while (order := orders.read(1)) != b"k":
-            if not stop.asked:  # a signal may have been faster
+            if not stop.asked:  # a signal may have come first
                 stop.request(why="its supervisor says so" if order else "its supervisor is gone")
             if not will_end:
                 will_end = True
@@ -69,11 +69,11 @@ def _listen(pipe: int, stop: Shutdown) -> None:
 def end_soon(code: int, seconds: float = 0.0) -> None:
     """End this process after ``seconds`` + ``LOOP_END_SECONDS``, whatever its threads do.
 
-    A loop that hangs in a database which never answers does not see that it should stop, and Python waits for
-    threads that tasks have left.
+    A loop that hangs in a database call does not notice the stop request, and Python waits for threads that tasks
+    have left.
 
     Args:
-        seconds: how long running tasks may still take.
+        seconds: time that running tasks may still take.
     """
 
     def end() -> None:
@@ -86,12 +86,12 @@ def end_soon(code: int, seconds: float = 0.0) -> None:
 
 @dataclass(frozen=True)
 class Assignment:
-    """The assignment of one worker process.
+    """The work of one process.
 
     Attributes:
-        command: the command line that starts it where it cannot be forked.
+        command: the command line that starts it if it cannot be forked.
         alias: the database whose tasks it runs.
-        max_tasks: it ends after so many; None = it goes on.
+        max_tasks: number of tasks after which it ends; None = no limit.
     """
 
     command: Sequence[str]
@@ -100,10 +100,10 @@ class Assignment:
 
 
 class Forked(BaseException):
-    """Raised in the new process of a fork, so that it leaves the supervisor's code: nothing failed.
+    """Raised in the new process of a fork, so that it leaves the supervisor's code. It is no failure.
 
     Attributes:
-        assignment: what the new process is for.
+        assignment: the work of the new process.
         pipe: the file descriptor of its orders.
     """
 
@@ -116,8 +116,8 @@ class Child:
     """One worker process, or the wait for its next start.
 
     Attributes:
-        start_at: when to start it, by ``time.monotonic()``; None = it runs, or has done its work.
-        restarts: it is started again once it has ended, however it ends.
+        start_at: time of its next start, by ``time.monotonic()``; None = it runs, or has done its work.
+        restarts: True = start it again after each end.
     """
 
     def __init__(self, assignment: Assignment) -> None:
@@ -131,19 +131,19 @@ class Child:
 
     @property
     def running(self) -> bool:
-        """Whether there is a process."""
+        """True if the process runs."""
         return self._process is not None
 
     def start(self, *, by_fork: bool, siblings: Sequence[Child] = ()) -> None:
         """Start the process, with the reading end of a new pipe.
 
         Args:
-            by_fork: as a copy of this process; else by its command line.
-            siblings: a copy of this process gives up their pipes.
+            by_fork: True = copy this process; False = use the command line.
+            siblings: other children, whose pipes the copy closes.
 
         Raises:
             Forked: in the new process.
-            OSError: it could not be started.
+            OSError: the process could not be started.
         """
         reader, writer = os.pipe()
         try:
@@ -154,7 +154,7 @@ class Child:
             raise
         if self._process is None:
             for pipe in (writer, *(one._pipe for one in siblings if one.running)):
-                os.close(pipe)  # the end of a pipe tells that the supervisor alone is gone
+                os.close(pipe)  # the end of this pipe must mean that the supervisor is gone
             raise Forked(self.assignment, reader)
         os.close(reader)
         self._pipe, self.pid = writer, self._process.pid
@@ -170,13 +170,13 @@ class Child:
         )
 
     def order(self, order: bytes) -> None:
-        """Send an order; a child that has just ended does not need it."""
+        """Send an order. A child that has ended does not need it."""
         if self._process is not None:
             with contextlib.suppress(OSError):
                 os.write(self._pipe, order)
 
     def ended(self) -> int | None:
-        """Return the exit code of a process that has ended, once; None = it runs or there is none."""
+        """Return the exit code of an ended process, once; None = it runs, or there is none."""
         if self._process is None or (code := self._process.poll()) is None:
             return None
         os.close(self._pipe)
@@ -184,7 +184,7 @@ class Child:
         return code
 
     def start_later(self, how: str) -> None:
-        """Start again after a pause that grows while it dies young."""
+        """Start again after a pause, which grows while the child dies young."""
         young = time.monotonic() - self._started < HEALTHY_AFTER_SECONDS
         self._failures = self._failures + 1 if young else 1
         pause = backoff(self._failures, base=timedelta(seconds=0.2), ceiling=timedelta(seconds=30))
@@ -193,13 +193,13 @@ class Child:
 
 
 class Supervisor:
-    """Keeps the children running until it is told to stop, or until each has done its work.
+    """Keeps the children running until it is told to stop, or until all have done their work.
 
     Args:
         assignments: one for each child.
-        finite: a child that ends well has done its work; else it is started again.
+        finite: True = a child that ends without an error has done its work; False = start it again.
         reload: restart the children when a loaded Python file changes.
-        may_fork: the children can be copies of this process; with ``reload`` they load the code anew.
+        may_fork: the children can be copies of this process. With ``reload`` they load the code anew.
     """
 
     def __init__(
@@ -219,7 +219,7 @@ class Supervisor:
         self._failed = False
 
     def run(self) -> int:
-        """Return 0 if all children ended well, else 1.
+        """Return 0 if all children ended without an error, else 1.
 
         Raises:
             Forked: in each new process that is a copy of this one.
@@ -232,7 +232,7 @@ class Supervisor:
                 self._look_after(child)
             for (
                 child
-            ) in self.children:  # not in between: a log has threads, and forks must have none
+            ) in self.children:  # all at once, at the end: logs have threads, forks must not
                 if child.running and child.pid not in before:
                     signals.child_started.emit(pid=child.pid)
             if self._files is not None and not self.stop.asked:
@@ -245,7 +245,9 @@ class Supervisor:
         if order != ordered:
             for child in self.children:
                 if not ordered and _is_failure(code := child.ended()):
-                    _tell_of_end(child, code)  # it died before the stop, which may still go well
+                    _tell_of_end(
+                        child, code
+                    )  # the child died before the stop, which may still succeed
                 child.order(order)
         return order
 
@@ -267,7 +269,7 @@ class Supervisor:
     def _start(self, child: Child) -> None:
         try:
             child.start(by_fork=self._may_fork and can_fork(), siblings=self.children)
-        except OSError as error:  # no memory, no process to be had: the others go on
+        except OSError as error:  # no memory or no process left: start the other children
             child.start_later(repr(error))
 
     def _reload_if_changed(self) -> None:
@@ -283,10 +285,10 @@ class Supervisor:
 
 
 def _is_failure(code: int | None) -> TypeGuard[int]:
-    """Say whether a child has failed that ended at a stop.
+    """Return True if the exit code of a child that ended at a stop means a failure.
 
-    A service manager signals all processes at once. A child that still loads knows no signal and ends by it: it
-    has begun nothing. One that works handles both signals, and cannot end by them.
+    A service manager signals all processes at once. A child that is still loading has no signal handler and dies
+    by the signal, but it has begun no task. A working child handles both signals, so they cannot end it.
     """
     return code not in (None, 0, EXIT_CODE, -signal.SIGTERM, -signal.SIGINT)
 
@@ -300,7 +302,7 @@ def _in_words(code: int) -> str:
 
 
 def _modified() -> dict[Path, float]:
-    """Return when each loaded Python file was last written."""
+    """Return the time of the last write to each loaded Python file."""
     times = {}
     for path in iter_all_python_module_files():
         try:

@@ -1,1 +1,1 @@
-"""What becomes of attempts on its way into the database."""
+"""Outcomes of attempts on their way into the database."""

@@ -1,4 +1,6 @@
-"""Outcomes on their way into the table: until it has them, none is forgotten and none is told."""
+"""Outcomes on their way into the table. Until the table has an outcome, it is not forgotten and no signal is
+sent.
+"""
 
 from __future__ import annotations
 
@@ -21,29 +23,30 @@ from django_txtasks.worker.running.runner import describe
 Key = tuple[uuid.UUID, int]
 
 TURN_BYTES = 1024 * 1024
-"""Bytes of outcomes that one turn writes: far below what a server takes in one packet (MariaDB: 16 MB)."""
+"""Bytes of outcomes that one turn writes: much less than a server accepts in one packet (MariaDB: 16 MB)."""
 TURN_OUTCOMES = 10_000
-"""Outcomes that one turn writes, where they are small."""
+"""Number of small outcomes that one turn writes."""
 _LAST = {Arrow.FINISH, Arrow.BURY, Arrow.CANCEL}
 """Arrows after which a member of a batch is not live."""
 MAX_REMEMBERED = 20_000
-"""Ends of attempts that are remembered, so that a failover which loses them is noticed: some 5 MB."""
+"""Number of ended attempts to remember, about 5 MB, so that a failover that loses them is noticed."""
 MAX_FAILED_TURNS = 3
-"""Failed turns after which an outcome that was tried alone waits for a lease, so that others are written."""
+"""Failed turns after which an outcome that was written alone waits for a lease, so that others are written."""
 
 
 class OutcomeBuffer:
     """Outcomes that are not recorded yet.
 
-    A turn may be rolled back after it has recorded; only ``committed``, called after its COMMIT, believes it.
+    A turn may be rolled back after it has recorded. So only ``committed``, called after the COMMIT, forgets
+    outcomes.
 
     Attributes:
-        waiting: for the next turns.
-        one_by_one: record one by one, since one that the database refuses would stop all others.
-        most: outcomes that the next turn writes; half as many after each failure, twice as many after a success.
-        held_up: all that wait have rows that somebody else has locked.
-        batches: of which members have ended, as the database gives them; whoever looks at them empties it.
-        lately: the last ends that the database has taken, without those of tasks that run again in any case.
+        waiting: outcomes for the next turns.
+        one_by_one: True = record one by one, because an outcome that the database refuses would stop all others.
+        most: number of outcomes that the next turn writes; halved after each failure, doubled after each success.
+        held_up: True if the rows of all waiting outcomes are locked by other sessions.
+        batches: batches of which members have ended, as the database gives them. The batch look empties it.
+        lately: recently recorded ends, without those of tasks that may run again anyway.
     """
 
     def __init__(self, alias: str, config: Config) -> None:
@@ -60,7 +63,7 @@ class OutcomeBuffer:
         self._again_at = 0.0
 
     def add(self, ended: Iterable[Ended]) -> None:
-        """Add attempts that ended; those of atomic tasks are recorded already."""
+        """Add ended attempts. Outcomes of atomic tasks are recorded already."""
         for one in ended:
             if one.recorded:
                 self.moved(one)
@@ -68,7 +71,7 @@ class OutcomeBuffer:
                 self.waiting.append(one)
 
     def of_next_turn(self) -> list[Ended]:
-        """Return what the turn that begins now is to write: the first ones, as many as fit into it."""
+        """Return the outcomes that the next turn is to write: the first ones, as many as fit."""
         size = 0
         for count, one in enumerate(self.waiting):
             size += outcomes.weight(one)
@@ -79,12 +82,12 @@ class OutcomeBuffer:
         return self._of_turn
 
     def try_refused_again(self, *, now: bool = False) -> None:
-        """Once a lease, try again what the database refused: it may be in a better mood.
+        """Once a lease, try again to record the outcomes that the database has refused.
 
-        Each comes alone, and once: one more failure, and it waits again.
+        Each is tried alone and once. After one more failure it waits again.
 
         Args:
-            now: there will be no other chance.
+            now: True = there will be no other chance.
         """
         if self._refused and (now or time.monotonic() >= self._again_at):
             self.waiting = self._refused + self.waiting
@@ -92,11 +95,11 @@ class OutcomeBuffer:
             self.most, self._failures = 1, MAX_FAILED_TURNS - 1
 
     def keys(self) -> set[Key]:
-        """Return (id, attempt) of each outcome here, whose row may still be claimed in the table."""
+        """Return (id, attempt) of each outcome here. Their rows may still be claimed."""
         return {key(one) for one in [*self.waiting, *self._refused]}
 
     def record(self, me: uuid.UUID, reconciled: Sequence[Ended] = ()) -> Recorded:
-        """Write what waits in the open transaction, but for what was found recorded already."""
+        """Write the next outcomes in the open transaction, without those that were found recorded already."""
         waiting = self.of_next_turn()
         if reconciled:
             waiting = [one for one in waiting if one not in reconciled]
@@ -117,7 +120,7 @@ class OutcomeBuffer:
     def committed(
         self, recorded: Recorded, me: uuid.UUID, reconciled: Sequence[Ended] = ()
     ) -> None:
-        """Forget what a committed transaction has recorded, and emit its signals."""
+        """Forget the outcomes that a committed transaction has recorded, and send their signals."""
         later = self.waiting[len(self._of_turn) :]
         if reconciled:
             later = [one for one in later if one not in reconciled]
@@ -133,7 +136,7 @@ class OutcomeBuffer:
             if one.attempt.worker == me:
                 self.moved(
                     one
-                )  # moved by an earlier COMMIT whose answer was lost: see Reconciliation
+                )  # an earlier COMMIT whose answer was lost has moved it: see Reconciliation
             elif one.arrow is Arrow.FINISH:
                 signals.task_finished_late.emit(**one.attempt.facts, context=one.context)
             else:
@@ -142,27 +145,28 @@ class OutcomeBuffer:
                 )
 
     def moved(self, one: Ended) -> None:
-        """Tell of an arrow that was taken; note it, and the batch of a member that has ended."""
+        """Send the signal of a recorded outcome, remember its end, and note the batch of an ended member."""
         emit(one)
         if not one.attempt.may_share:
             self.lately[key(one)] = one.arrow
             if len(self.lately) > MAX_REMEMBERED:
-                # not a dict, which would step over each key that was deleted before
+                # OrderedDict, because a dict would step over each key that was deleted before.
                 self.lately.popitem(last=False)
         if one.attempt.batch is not None and one.arrow in _LAST:
             self.batches.add(one.attempt.batch)
 
     def failed(self, error: Exception, *, alone: bool) -> bool:
-        """Prepare the turn after one that failed, though the database takes writes: repeat nothing unchanged.
+        """Prepare the turn after a failed one, if the database still takes writes: repeat nothing unchanged.
 
-        Half as many next time, down to one. That one is buried with the reason if the database cannot take so
-        much at once. Otherwise, as with a lock that is not released, it waits for a lease after some turns.
+        The next turn writes half as many outcomes, down to one. If the database cannot take that one because it is
+        too large, the task is buried with the reason. Otherwise, for example if its row stays locked, the outcome
+        waits for a lease after ``MAX_FAILED_TURNS``.
 
         Args:
-            alone: the turn did nothing else, so that it failed for what it recorded.
+            alone: True if the turn did nothing else, so that the outcomes made it fail.
 
         Returns:
-            Whether the next turn writes something else.
+            True if the next turn writes other outcomes.
         """
         written, self._of_turn = self._of_turn, []
         if len(written) > 1:
@@ -190,7 +194,7 @@ class OutcomeBuffer:
 
 
 def emit(one: Ended) -> None:
-    """Send the signal of an arrow that was taken."""
+    """Send the signal of a recorded outcome."""
     if one.arrow is Arrow.FINISH:
         if signals.task_finished.has_observers:
             signals.task_finished.emit(**one.attempt.facts, context=one.context)
@@ -216,15 +220,15 @@ def emit(one: Ended) -> None:
 
 
 def key(one: Ended) -> Key:
-    """Return what a row says of the attempt that holds it, beside its worker."""
+    """Return (id, attempt), which identify the attempt in the row together with its worker."""
     return one.attempt.task_id, one.attempt.number
 
 
 def _record_one(alias: str, one: Ended, config: Config) -> Recorded | None:
-    """Record one outcome, in the open transaction: what the database refuses leaves the task dead.
+    """Record one outcome, in the open transaction. If the database refuses it, the task becomes dead.
 
     Returns:
-        None: it has refused even that.
+        None: the database refuses even that.
     """
     refused = one
     for _ in range(2):
@@ -242,7 +246,7 @@ def _record_one(alias: str, one: Ended, config: Config) -> Recorded | None:
 
 
 def _look_again(alias: str, recorded: Recorded, me: uuid.UUID) -> None:
-    """Tell those that finished by a COMMIT whose answer was lost from those that finished too late."""
+    """Separate tasks that finished by a COMMIT whose answer was lost from tasks that finished too late."""
     for one in list(recorded.lost):
         if outcomes.finished_by(alias, one.attempt):
             recorded.lost.remove(one)
@@ -252,7 +256,7 @@ def _look_again(alias: str, recorded: Recorded, me: uuid.UUID) -> None:
 
 
 def _note_late_finish(alias: str, attempt: Attempt) -> None:
-    """Note a late finish beside the task, unless the database refuses: that must not cost the turn."""
+    """Note a late finish beside the task. If the database refuses the note, the turn continues without it."""
     try:
         with transaction.atomic(using=alias):
             outcomes.note_late_finish(alias, attempt)
@@ -263,7 +267,7 @@ def _note_late_finish(alias: str, attempt: Attempt) -> None:
 
 
 def _unrecorded(one: Ended, error: Exception) -> Ended:
-    """Return what is recorded instead of an outcome that the database refuses: the task is dead, and why."""
+    """Return the outcome that replaces a refused one: the task is dead, with the reason."""
     if one.arrow is Arrow.FINISH:
         what = f"The task has ended well, but its result ({len(one.result or ''):,} bytes of JSON)"
     else:

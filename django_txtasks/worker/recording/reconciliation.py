@@ -1,4 +1,4 @@
-"""The comparison of what a worker knows of its claims with what the table says."""
+"""The comparison of a worker's own record of its claims with the table."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from django_txtasks.lifecycle.cleaning import Holder, Orphan, Recovered
 from django_txtasks.worker.recording.outcome_buffer import Key, OutcomeBuffer, key
 
 LOCKED_SECONDS = 1.0
-"""Seconds until the next comparison, where somebody has locked a claim that is to be given back."""
+"""Seconds until the next comparison if another session has locked a claim that is to be given back."""
 
 
 class Reconciliation:
-    """Due after each failed turn, and once a lease.
+    """Compares after each failed turn, and once a lease.
 
     Attributes:
-        is_unsure: the COMMIT of a turn that failed may have landed.
-        seconds: how long the last look through this worker's claims took.
+        is_unsure: True if the COMMIT of a failed turn may have succeeded.
+        seconds: duration of the last look through this worker's claims.
     """
 
     def __init__(self, alias: str, buffer: OutcomeBuffer, lease: timedelta) -> None:
@@ -38,18 +38,19 @@ class Reconciliation:
 
     @property
     def is_due(self) -> bool:
-        """Whether the next turn has to compare."""
+        """True if the next turn has to compare."""
         return self.is_unsure or time.monotonic() >= self._next
 
     def reconcile(self, worker: uuid.UUID, running: set[Key]) -> list[Ended]:
-        """Compare, in the open transaction, after the beat; return the outcomes that are recorded already.
+        """Compare, in the open transaction, after the beat. Return the outcomes that are already recorded.
 
-        Nobody but this worker moves its claims while its beat is accepted. So an outcome whose row is no longer
-        claimed was recorded by then, and a claim that is not known here is released. One whose end was recorded
-        lately was lost by the database, in a failover: see ``cleaning.give_back``.
+        While the database accepts this worker's beat, no other process moves its claims. So an outcome whose row
+        is no longer claimed was recorded before, and a claim that the worker does not know is released. If the end
+        of such a claim was recorded lately, the database has lost that end in a failover: see
+        ``cleaning.give_back``.
 
         Args:
-            running: (id, attempt) of what slots hold.
+            running: (id, attempt) of each attempt in a slot.
         """
         self._buffer.try_refused_again()
         began = time.monotonic()
@@ -63,20 +64,24 @@ class Reconciliation:
         return [one for one in waiting if one.attempt.worker == worker and key(one) not in there]
 
     def without_ended(self, claimed: list[Attempt]) -> list[Attempt]:
-        """Return the claims of this moment, without those whose end was recorded before: the next turn reconciles.
+        """Return fresh claims without those whose end was recorded before; if there are any, the next turn
+        reconciles.
 
-        The database has lost both their claim and their end, and offers them again.
+        The database has lost both the old claim and its end, and offers the task again.
         """
         lately = self._buffer.lately
         if lately.keys().isdisjoint((one.task_id, one.number) for one in claimed):
             return claimed  # the usual case
-        # where history has the end, somebody has written the row anew: the attempt says so, and does not run
+        # If history has the end, another session has written the row anew: the attempt reports that and does not
+        # run.
         left = [one for one in claimed if one.has_ended or (one.task_id, one.number) not in lately]
         self.is_unsure |= len(left) < len(claimed)
         return left
 
     def _give_back(self, worker: uuid.UUID, unknown: set[Key]) -> None:
-        """Give back what nobody has locked: a turn that waited for the rest would keep all others waiting."""
+        """Give back the claims that no session has locked. To wait for the others would delay all tasks of this
+        worker.
+        """
         ended = unknown & self._buffer.lately.keys()
         count = self._release(worker, unknown - ended)
         for orphan in orphans_of(self._alias, worker, ended):
@@ -86,14 +91,14 @@ class Reconciliation:
             except (OperationalError, InterfaceError):
                 raise
             except ClaimLost:
-                self._compare_soon()  # somebody has it locked
+                self._compare_soon()  # another session has locked it
             except DatabaseError:
-                continue  # somebody has changed it by hand: it is looked at again
+                continue  # the row was changed by hand: the next comparison looks at it again
         if count:
             signals.unknown_claims.emit(worker=worker, count=count)
 
     def _release(self, worker: uuid.UUID, unknown: set[Key]) -> int:
-        """Release claims that this worker has never begun; return how many."""
+        """Release claims that this worker has never begun. Return their number."""
         locked = attempts.locked(self._alias, [task_id for task_id, _ in unknown])
         mine = sorted(one for one in locked if one[:2] in unknown and one[2] == worker)
         for fence in mine:
@@ -107,7 +112,7 @@ class Reconciliation:
 
 
 def holder_of(worker: uuid.UUID) -> Holder:
-    """Return this worker as the one who holds claims."""
+    """Return this worker as a holder of claims."""
     return Holder(worker, f"{worker} on {workers.host_name()} (pid {os.getpid()})")
 
 
@@ -119,10 +124,11 @@ def orphans_of(alias: str, worker: uuid.UUID, claimed: set[Key]) -> Iterator[Orp
 
 
 def give_back(alias: str, orphan: Orphan, buffer: OutcomeBuffer) -> Recovered | None:
-    """Take the arrow of a claim that this worker does not hold, in the open transaction; tell after the commit.
+    """Apply the arrow of a claim that this worker does not hold, in the open transaction. Signals follow the
+    commit.
 
     Returns:
-        None = it is pending again.
+        None = the task is pending again.
     """
     lost_end = buffer.lately.get((orphan.attempt.task_id, orphan.attempt.number))
     recovered = cleaning.give_back(alias, orphan, buffer.config, lost_end)

@@ -1,1 +1,1 @@
-"""Attempts at work: slots, their threads, connections and limits, and what a task may leave in them."""
+"""Running attempts: slots, their threads, connections and time limits, and cleaning after each attempt."""

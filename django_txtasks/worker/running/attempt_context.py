@@ -1,4 +1,4 @@
-"""The context of each attempt: nothing of an attempt before it, or of its thread, is in there."""
+"""The context of each attempt, which has nothing of an earlier attempt or of its thread."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _thread = _Thread()
 
 
 def context_of_attempt() -> contextvars.Context:
-    """Return a context for one attempt: empty, but for the caches of this thread.
+    """Return a context for one attempt. It is empty except for the caches of this thread.
 
-    A copy of the thread's own context would share values that can be changed in place, such as the scope that
-    Sentry gives to each thread. The caches are made before, because Django keeps them in contexts: the
-    connections of caches that an attempt made would end with it.
+    A copy of the thread's own context would share mutable values, such as the scope that Sentry gives to each
+    thread. The caches are made in advance, because Django keeps them in contexts: the connections of caches that
+    an attempt made would end with the attempt.
     """
     if _thread.base is None:
         _thread.base = contextvars.Context()
@@ -31,5 +31,5 @@ def context_of_attempt() -> contextvars.Context:
 
 def _make_caches() -> None:
     for alias in caches:
-        with contextlib.suppress(Exception):  # the task that uses it gets the error
+        with contextlib.suppress(Exception):  # the task that uses the cache gets the error
             caches[alias]

@@ -1,4 +1,6 @@
-"""Attempts whose thread waits for a database that does not answer: their rows are claimed, nothing runs yet."""
+"""Attempts whose thread waits for a database that does not answer: their rows are claimed, but nothing runs
+yet.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ _waiting: dict[int, _Wait] = {}  # by thread
 
 @dataclass
 class _Wait:
-    """One wait of one thread. ``is_told``: the log has it."""
+    """One wait of one thread. ``is_told``: True if the log has it."""
 
     alias: str
     facts: dict[str, Any]
@@ -39,7 +41,7 @@ def awaiting(alias: str) -> Iterator[None]:
 
 
 def tell_long_waits() -> None:
-    """Tell once of each attempt that has been waiting for its session for LONG_SECONDS. Called by the loop."""
+    """Log each attempt once that has waited for its session for LONG_SECONDS. The loop calls it."""
     if not _waiting:
         return
     now = time.monotonic()

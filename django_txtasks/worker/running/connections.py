@@ -1,7 +1,7 @@
-"""Connections of the threads that run tasks: what one task may leave in those to databases to the next one.
+"""Database connections of the threads that run tasks: the state that a task may leave in them for the next task.
 
-They live as long as Django lets those of a request live, and never longer than what a task did to their session.
-The loop's own session is none of them: see ``database.sessions``.
+They live as long as Django lets the connections of a request live, and at most until a task changes their session.
+The loop has a session of its own: see ``database.sessions``.
 """
 
 from __future__ import annotations
@@ -35,26 +35,28 @@ from django_txtasks.worker.running.session_statements import outlives_the_task, 
 from django_txtasks.worker.running.wrapper_state import WrapperState
 
 FRESH_SECONDS = 0.1
-"""Seconds for which a connection counts as usable after a task that ended well."""
+"""Seconds after a successful task for which its connection counts as usable."""
 LONGEST_REST_SECONDS = 3600.0
-"""Longest time between two looks at a thread's connections: Python's locks take no longer time-outs."""
+"""Longest time in seconds between two looks at a thread's connections, because Python's locks take no longer
+timeouts.
+"""
 
 
 class NoSession(Exception):
-    """The database gives this thread no session: the task has not begun."""
+    """The database gives this thread no session. The task has not begun."""
 
 
 class _Thread(threading.local):
-    """Connections of one thread, as far as it knows them.
+    """The connections of one thread, as far as the thread knows them.
 
     Attributes:
         note: called with each new connection; None = this thread runs no tasks.
-        states: what each connection object of this thread was before the attempt, by alias.
-        renewed: aliases whose session was closed since a task had changed the connection object.
+        states: state of each connection object of this thread before the attempt, by alias.
+        renewed: aliases whose session was closed because a task had changed the connection object.
         touched: aliases whose session the task has changed, or in which the database refused something.
-        fresh_until: when connections are looked at before they are used, by ``time.monotonic()``.
-        is_in_doubt: the last attempt has failed by an error of a database.
-        replaced: how many files of SQLite were known to be replaced when its connections were looked at.
+        fresh_until: time by ``time.monotonic()`` from which connections are checked before use.
+        is_in_doubt: True if a database error ended the last attempt.
+        replaced: number of SQLite files known to be replaced at the last look at the connections.
     """
 
     def __init__(self) -> None:
@@ -71,10 +73,10 @@ _thread = _Thread()
 
 
 def before_attempt(note: Callable[[str], None]) -> None:
-    """Close what a restarted server has broken since the last attempt.
+    """Close connections that a restarted server has broken since the last attempt.
 
     Args:
-        note: told the alias of each connection that this thread opens.
+        note: called with the alias of each connection that this thread opens.
     """
     _thread.note = note
     if time.monotonic() <= _thread.fresh_until and _thread.replaced == number_replaced():
@@ -91,7 +93,8 @@ def before_attempt(note: Callable[[str], None]) -> None:
             else:
                 _close(connection)
     while _thread.renewed:
-        # what comes with a new session, such as a receiver's execute wrapper, is not the next task's doing
+        # Changes that come with a new session, such as a receiver's execute wrapper, are not made by the next
+        # task.
         alias = _thread.renewed.pop()
         with contextlib.suppress(Exception), awaiting(alias):
             connections[alias].ensure_connection()
@@ -99,7 +102,7 @@ def before_attempt(note: Callable[[str], None]) -> None:
 
 
 def note_states() -> None:
-    """Take what the connection objects of this thread are now for what they were before the attempt."""
+    """Take the present state of this thread's connection objects as their state before the attempt."""
     for connection in _all():
         state = _thread.states.get(connection.alias)
         if state is None or state.connection is not connection:
@@ -113,39 +116,41 @@ def _all() -> Sequence[BaseDatabaseWrapper]:
     """Return the connection objects of this thread, also for aliases that no task has used before."""
     try:
         return connections.all()
-    except Exception:  # an alias of DATABASES whose backend cannot be imported
+    except Exception:  # the backend of an alias in DATABASES cannot be imported
         return connections.all(initialized_only=True)
 
 
 def have_session(alias: str, *, wanted: bool) -> None:
-    """Open this thread's session, if it is wanted, or if it is doubtful that there would be one.
+    """Open this thread's session, if it is wanted, or if it is doubtful whether the database would give one.
 
     Raises:
-        NoSession: the database gives none.
+        NoSession: the database gives no session.
     """
     if (wanted or _thread.is_in_doubt) and connections[alias].connection is None:
         try:
             with awaiting(alias):
                 connections[alias].ensure_connection()
-        except Exception as error:  # also those of a service that a project asks for its password
+        except Exception as error:  # also errors of a service that a project asks for its password
             raise NoSession(text_of(error)) from error
 
 
 def after_attempt(*, failed: bool, error: BaseException | None = None) -> None:
-    """Leave no transaction to the next task, no session or connection object that this one has changed, and no log
-    of its queries. A connection that was in a transaction before the attempt, as in a test, is left as it is.
+    """Remove for the next task any open transaction, changed session, changed connection object and log of
+    queries.
+
+    A connection that was in a transaction before the attempt, as in a test, stays as it is.
 
     Args:
-        failed: close all of them: what a failed attempt leaves, and whether the database still takes writes
-            in this session, is unknown.
-        error: by which it has failed.
+        failed: True = close all connections. A failed attempt may have left something in its session, and the
+            session may not take writes any more.
+        error: the error that ended the attempt.
     """
     _thread.is_in_doubt = _is_of_database(error)
     now = time.monotonic()
     for connection in _all():
         try:
             _leave(connection, failed=failed, now=now)
-        except Exception:  # an attribute that Django needs is gone, or is of another type
+        except Exception:  # a Django attribute is missing or has another type
             _renew(connection, _thread.states.get(connection.alias))
     _thread.touched.clear()
     _thread.fresh_until = 0.0 if failed or _thread.renewed else now + FRESH_SECONDS
@@ -171,7 +176,7 @@ def _leave(connection: BaseDatabaseWrapper, *, failed: bool, now: float) -> None
 
 
 def _renew(connection: BaseDatabaseWrapper, state: WrapperState | None) -> None:
-    """End the session, and make the connection object what it was before the attempt.
+    """End the session, and restore the connection object to its state before the attempt.
 
     Args:
         state: of the object that the thread had then; None = it had none.
@@ -182,8 +187,8 @@ def _renew(connection: BaseDatabaseWrapper, state: WrapperState | None) -> None:
     for one in (
         connection,
         state.connection if state else connection,
-    ):  # a task may have put another in its place
-        one.in_atomic_block = one.closed_in_transaction = False  # else it is not closed
+    ):  # a task may have put another object in its place
+        one.in_atomic_block = one.closed_in_transaction = False  # otherwise it would not be closed
         _discard(one)
     if state is None:
         del connections[alias]
@@ -193,7 +198,7 @@ def _renew(connection: BaseDatabaseWrapper, state: WrapperState | None) -> None:
 
 
 def _is_of_database(error: BaseException | None) -> bool:
-    """Say whether the database was the reason: of this error, or of the one that it was raised for."""
+    """Return True if the database caused this error, or the error behind it."""
     if error is None:
         return False
     chain = (error, error.__cause__, error.__context__)
@@ -201,10 +206,10 @@ def _is_of_database(error: BaseException | None) -> bool:
 
 
 def close_old() -> float | None:
-    """Close connections of this thread, which has nothing to do, whose age is over.
+    """Close the connections of this idle thread that have reached their maximum age.
 
     Returns:
-        The seconds until it is time to look again; None = there are none.
+        Seconds until the next look; None = there are no connections.
     """
     now, next_one = time.monotonic(), float("inf")
     for connection in connections.all(initialized_only=True):
@@ -212,7 +217,7 @@ def close_old() -> float | None:
             if now >= (end := _end_of(connection)):
                 _close(connection)
                 _thread.fresh_until = (
-                    0.0  # projects' connection objects may change when they are closed
+                    0.0  # a project's connection objects may change when they are closed
                 )
             else:
                 next_one = min(next_one, end)
@@ -220,22 +225,22 @@ def close_old() -> float | None:
 
 
 def _asked(connection: Any, *, done: bool) -> None:
-    """Say whether the connection was found healthy since the last task: see CONN_HEALTH_CHECKS."""
+    """Return True if the connection was found healthy since the last task: see CONN_HEALTH_CHECKS."""
     connection.health_check_done = done
 
 
 def _is_bent(connection: BaseDatabaseWrapper) -> bool:
-    """Say whether the task has left something in the session, as far as that is known without asking."""
+    """Return True if the task has left something in the session, judged without a query."""
     if connection.errors_occurred or connection.alias in _thread.touched:
         return True
     raw: Any = connection.connection
     if connection.vendor == "postgresql":
-        return bool(raw.pgconn.transaction_status)  # 0 = idle; it began one by hand
+        return bool(raw.pgconn.transaction_status)  # 0 = idle; otherwise the task began one by hand
     return connection.vendor == "sqlite" and raw.in_transaction
 
 
 def _discard(connection: BaseDatabaseWrapper) -> None:
-    """End the session, also of a connection that would otherwise go back into a pool."""
+    """End the session, even if the connection would otherwise return to a pool."""
     if is_pooled(connection) and connection.connection is not None:
         connection.connection.close()
     _close(connection)
@@ -268,21 +273,21 @@ def _watch_statements(connection: BaseDatabaseWrapper) -> None:
 
 
 def _is_of_thread(connection: BaseDatabaseWrapper) -> bool:
-    """Say whether the thread's tasks get this object from ``connections``."""
+    """Return True if the thread's tasks get this object from ``connections``."""
     return any(one is connection for one in connections.all(initialized_only=True))
 
 
 def _opened(connection: BaseDatabaseWrapper, **_: Any) -> None:
-    """Watch a new connection; what was set in it so far, by Django or the project, is not the task's doing.
+    """Watch a new connection. Settings made in it so far, by Django or the project, are not the task's.
 
-    A copy that a task has made of the thread's connection object has a session of its own, which says nothing of
+    If a task copies the thread's connection object, the copy has a session of its own, which says nothing about
     the thread's session.
     """
     if _thread.note is None or not _is_of_thread(connection):
         return
     _watch_statements(connection)
     _thread.touched.discard(connection.alias)
-    is_replaced(connection)  # notes its file
+    is_replaced(connection)  # this notes its file
     _thread.note(connection.alias)
 
 

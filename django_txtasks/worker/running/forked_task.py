@@ -1,6 +1,6 @@
-"""A task function that forks: its child ends where the function ends, and touches nothing that is its parent's.
+"""Task functions that fork: the child ends where the function ends, and touches nothing of its parent.
 
-``multiprocessing`` forks, too: up to Python 3.13 it does so on Linux if it is told nothing.
+``multiprocessing`` forks, too: on Linux this is its default up to Python 3.13.
 """
 
 from __future__ import annotations
@@ -21,50 +21,52 @@ _of_parent: list[Any] = []
 
 
 class _Forks:
-    """Number of forks from the process that watches them to this one."""
+    """Number of forks between the process that watches them and this process."""
 
     count = 0
 
 
 def forks_of_process() -> int:
-    """Return a number that is another one in a child. It takes less time than to ask for the process id."""
+    """Return a number that differs in a child. This takes less time than to ask for the process id."""
     return _Forks.count
 
 
 @functools.cache
 def watch_forks() -> None:
-    """Have each process that a thread of this one forks from now on open sessions of its own."""
+    """Make each process that a thread of this process forks from now on open sessions of its own."""
     os.register_at_fork(after_in_child=_leave_sessions_to_parent)
 
 
 def _leave_sessions_to_parent() -> None:
-    """Take the sessions of the thread that has forked from its connection objects, and do not end them.
+    """Remove the sessions of the forking thread from its connection objects, without ending them.
 
-    Two processes that speak through one socket read each other's answers, and one that closes it ends the session
-    of both. The next statement opens a session, outside of the parent's transaction. Not on SQLite, whose library
-    keeps the locks of the parent in the memory that the child has copied.
+    If two processes use one socket, each reads answers meant for the other, and a close by one ends the session of
+    both. The next statement opens a session, outside of the parent's transaction. SQLite is excluded, because its
+    library keeps the parent's locks in the memory that the child has copied.
     """
     _Forks.count += 1
     for one in connections.all(initialized_only=True):
         if one.vendor == "sqlite":
             continue
-        pools = getattr(one, "_connection_pools", {})  # of PostgreSQL: their threads are not here
+        pools = getattr(
+            one, "_connection_pools", {}
+        )  # of PostgreSQL; their threads do not exist in the child
         _of_parent.extend([one.connection, dict(pools)])
         pools.clear()
         _make_unconnected(one)
 
 
 def _make_unconnected(connection: BaseDatabaseWrapper) -> None:
-    """Make an object what it is before its first statement, but for what was set on it."""
+    """Restore an object to its state before its first statement; keep the attributes that were set on it."""
     connection.connection = None
     connection.in_atomic_block = connection.closed_in_transaction = False
     connection.savepoint_ids, connection.atomic_blocks, connection.run_on_commit = [], [], []
 
 
 def call_in_this_process(call: Callable[[], Any]) -> Any:
-    """Return what the call returns, in this process; in one that ``os.fork`` has made meanwhile, end that.
+    """Return what the call returns, in this process. If ``os.fork`` has made this process during the call, end it.
 
-    The child has copies of the sockets to the database, in the parent's transaction: it must not commit there, nor
+    The child has copies of the database sockets, in the parent's transaction. So it must neither commit there nor
     take the parent's next task.
     """
     pid = os.getpid()
@@ -75,7 +77,9 @@ def call_in_this_process(call: Callable[[], Any]) -> Any:
 
 
 async def await_in_this_process(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """Await a coroutine as ``call_in_this_process`` calls: the child has the thread of the event loop alone."""
+    """Await a coroutine under the rules of ``call_in_this_process``. The child has only the thread of the event
+    loop.
+    """
     pid = os.getpid()
     try:
         return await coroutine
@@ -99,6 +103,6 @@ def end_child(error: BaseException | None = None) -> NoReturn:
         code = 1
         traceback.print_exception(error)
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(AttributeError, OSError, ValueError):  # there is none
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # the stream does not exist
             stream.flush()
     os._exit(code & 0xFF)

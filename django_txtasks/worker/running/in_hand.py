@@ -1,4 +1,4 @@
-"""Tasks that a worker has in hand: none of them runs a second time beside itself."""
+"""The tasks that a worker holds. No task runs twice at the same time in one worker."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ Key = tuple[uuid.UUID, int]
 
 
 class InHand:
-    """The attempts that slots were handed and that were not collected. For the loop alone.
+    """The attempts that slots have and that are not collected yet. Only the loop uses it.
 
-    A database that has lost a commit offers a task again that runs here, and so does a cleaner that has declared
-    this worker lost. Its claim is kept back, so that nobody else runs it, and released when the first has ended.
+    A worker may claim a task that it already runs: because the database has lost a commit, or because a cleaner
+    has declared this worker lost. The new claim is kept back, so that no other worker runs the task, and is
+    released when the first attempt has ended.
 
     Attributes:
-        attempts: by the id of their task as a number, which is quicker to look up.
-        kept_back: claims of tasks that are in hand already.
+        attempts: by the id of their task as a number, because the look-up of a number is quicker.
+        kept_back: claims of tasks that already run here.
     """
 
     def __init__(self) -> None:
@@ -27,10 +28,10 @@ class InHand:
         self.kept_back: list[Attempt] = []
 
     def without_second(self, claimed: list[Attempt], unrecorded: set[Key]) -> list[Attempt]:
-        """Return what may start.
+        """Return the attempts that may start.
 
         Args:
-            unrecorded: (id, attempt) of those that have ended.
+            unrecorded: (id, attempt) of attempts that have ended.
         """
         if not unrecorded and self.attempts.keys().isdisjoint(one.task_id.int for one in claimed):
             return claimed  # the usual case
@@ -50,7 +51,7 @@ class InHand:
         return may_start
 
     def release_kept_back(self, unrecorded: Iterable[Key]) -> list[Attempt]:
-        """Return claims that were kept back and whose tasks are in hand no more; forget them."""
+        """Return, and forget, the kept-back claims of tasks that no longer run here."""
         busy = self.attempts.keys() | {task_id.int for task_id, _ in unrecorded}
         back = [one for one in self.kept_back if one.task_id.int not in busy]
         self.kept_back = [one for one in self.kept_back if one.task_id.int in busy]

@@ -1,4 +1,4 @@
-"""Time limits of attempts, and how what runs is interrupted."""
+"""Time limits of attempts, and the interruption of running tasks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Interruption:
     C code does not see the exception before it returns to Python.
 
     Attributes:
-        interrupts: False = the task sees for itself when it has to end, as a coroutine can.
+        interrupts: False = the task itself notices when it has to end, as a coroutine can.
     """
 
     def __init__(self, error: type[BaseException]) -> None:
@@ -37,15 +37,15 @@ class Interruption:
         with self._lock:
             self._over = True
         if self._raised_at != NEVER:
-            # It may still be on its way: let it arrive here, and not in whatever comes next. Taking it back
-            # does not work: up to Python 3.12 the interpreter then looks for it for ever, and 3.11
-            # then hangs as soon as something traces.
+            # The exception may still be on its way. It must arrive here, not in the code that comes next. To take
+            # it back does not work: up to Python 3.12 the interpreter then looks for it for ever, and 3.11 then
+            # hangs if a tracer is active.
             with contextlib.suppress(self._error):
                 for _round in range(10):
                     time.sleep(0)
 
     def interrupt(self) -> None:
-        """Raise the exception now, unless that was done before."""
+        """Raise the exception now, if it was not raised before."""
         with self._lock:
             self._interrupt(time.monotonic())
 
@@ -59,7 +59,7 @@ class Interruption:
 class TimeLimit(Interruption):
     """Raises TimedOut in the thread that runs a task. The time begins with the ``with`` block.
 
-    Who is stuck in C code stays ``overrun``, and only the end of the process ends it.
+    A task that is stuck in C code stays ``overrun``; only the end of the process ends it.
 
     Args:
         seconds: None = no limit.
@@ -85,26 +85,26 @@ class TimeLimit(Interruption):
         return None if self.seconds is None else max(0.0, self._deadline - time.monotonic())
 
     def next(self, patience: float) -> float:
-        """Return when to call ``enforce`` or to look at ``overrun``, by ``time.monotonic()``."""
+        """Return the time at which to call ``enforce`` or ``overrun``, by ``time.monotonic()``."""
         now = time.monotonic()
         if self.seconds is None or self._over or self.overrun(patience, now):
             return NEVER
-        if self._deadline == NEVER:  # it has not begun
+        if self._deadline == NEVER:  # the task has not begun
             return now + self.seconds
         return self._deadline if self._raised_at == NEVER else self._raised_at + patience
 
     def enforce(self, now: float) -> None:
-        """Raise TimedOut in the task, if it is time."""
+        """Raise TimedOut in the task, if its time is over."""
         with self._lock:
             if now >= self._deadline:
                 self._interrupt(now)
 
     def overrun(self, patience: float, now: float) -> bool:
-        """Say whether the task has not ended ``patience`` seconds after the exception."""
+        """Return True if the task still runs ``patience`` seconds after the exception."""
         return not self._over and now >= self._raised_at + patience
 
     def error(self) -> TimedOut:
-        """Return what the task's errors say."""
+        """Return the exception with its text for the task's errors."""
         return TimedOut(f"the attempt has taken longer than its timeout of {self.seconds:g} s")
 
 

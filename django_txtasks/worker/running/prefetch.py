@@ -1,4 +1,6 @@
-"""Two decisions from how long tasks have been taking here: how many to claim ahead, and how long to gather."""
+"""Two decisions from the durations of recent tasks: how many tasks to claim ahead, and how long to gather
+slots.
+"""
 
 from __future__ import annotations
 
@@ -7,34 +9,36 @@ from collections.abc import Iterator, Sequence
 from django_txtasks.lifecycle.attempts import Attempt
 
 SHORT_SECONDS = 0.1
-"""Seconds: what usually takes less may be claimed before a slot is free for it."""
+"""Mean seconds below which a task may be claimed before a slot is free for it."""
 AHEAD_SECONDS = 0.15
-"""Seconds of work that may be claimed ahead: long enough for a turn, too short to be missed elsewhere."""
+"""Seconds of work to claim ahead: longer than a turn takes, and short enough that other workers do not miss the
+tasks.
+"""
 BESIDE_LANES_SECONDS = 0.01
-"""Seconds of work that a slot may have before it while tasks of lanes wait for one, too."""
+"""Seconds of prefetched work for each slot while tasks of lanes wait for a slot, too."""
 SLOT_RUN_SECONDS = 0.02
-"""Seconds of work that one slot is handed at once."""
+"""Seconds of work that one slot gets at once."""
 TINY_SECONDS = 0.005
-"""Seconds: what usually takes less may be handed to a slot together with others."""
+"""Mean seconds below which a task may share a slot run with others."""
 CLAIM_TASKS = 500
-"""Tasks that are claimed at once, at most."""
+"""Maximum number of tasks in one claim."""
 CLAIM_BYTES = 4 * 1024 * 1024
-"""Bytes of arguments that are claimed ahead at once, about: 500 tasks may have 250 MB of them."""
+"""Approximate maximum of argument bytes in one claim ahead: 500 tasks may have 250 MB of arguments."""
 FIRST_TASKS = 16
-"""Tasks that are claimed ahead at first; then twice as many as the last claim has shown to be short."""
+"""Tasks of the first claim ahead. Each later one takes up to twice as many as the last claim had short tasks."""
 LONGEST_GATHER_SECONDS = 0.004
-"""Seconds that a free slot waits for others, at most."""
+"""Longest time in seconds that a free slot waits for others."""
 NEAR_WAITS = 3
-"""A task whose usual end is farther away than so many waits is not waited for."""
+"""Wait only for tasks that are expected to end within this number of gather periods."""
 SOON_TASKS = 2.0
-"""Slots whose tasks have taken longer than so many short ones are not waited for: who knows when they end."""
+"""Do not wait for a slot whose task has already taken this number of mean durations: its end is unknown."""
 
 
 class PrefetchPolicy:
-    """A moving average for each name of a task. Unknown names are not short: they get a slot of their own.
+    """Moving averages of the duration, for each task name. A task of unknown duration gets a slot of its own.
 
     Attributes:
-        short: the names of tasks that may be claimed ahead.
+        short: names of tasks that may be claimed ahead.
     """
 
     def __init__(self, threads: int) -> None:
@@ -45,7 +49,7 @@ class PrefetchPolicy:
         self._width = FIRST_TASKS
 
     def took(self, name: str, seconds: float) -> None:
-        """Update the averages: a task of this name took so long."""
+        """Update the averages from a task's duration."""
         mean = self._means.get(name, seconds)
         self._means[name] = mean + (seconds - mean) * 0.3
         if self._means[name] >= SHORT_SECONDS:
@@ -58,33 +62,37 @@ class PrefetchPolicy:
 
     @property
     def mean(self) -> float:
-        """Seconds that a short task takes; zero = none is known."""
+        """Mean seconds of a short task; 0 = unknown."""
         return self._mean or 0.0
 
     def ahead(self, held: int) -> int:
-        """Return how many short tasks may be claimed beyond one for each free slot, if ``held`` are in hand."""
+        """Return the number of short tasks that may be claimed beyond one for each free slot.
+
+        Args:
+            held: attempts that the worker holds.
+        """
         if self._mean is None or self.is_enough(held):
             return 0
         return max(0, min(self.most - held, self._width, CLAIM_TASKS))
 
     @property
     def beside_lanes(self) -> int:
-        """How many short tasks may be claimed beyond one for each free slot while lanes wait for a slot."""
+        """Number of short tasks that may be claimed beyond one for each free slot while lanes wait for a slot."""
         return int(BESIDE_LANES_SECONDS / max(self._mean or 0.0, 1e-4)) * self._threads
 
     def is_enough(self, held: int) -> bool:
-        """Say whether it is better to claim many again later than a few now."""
+        """Return True if it is better to claim many later than a few now."""
         return held > self._threads + self.most / 2
 
     @property
     def most(self) -> int:
-        """Return how many tasks are worth holding, with those that run."""
+        """Number of tasks that are worth holding, running tasks included."""
         return min(
             2 * CLAIM_TASKS, int(AHEAD_SECONDS * self._threads / max(self._mean or 0.0, 1e-9))
         )
 
     def runs(self, claimed: Sequence[Attempt]) -> Iterator[list[Attempt]]:
-        """Yield what slots are handed at once: tiny tasks together, each other one alone."""
+        """Yield the attempts of each slot run: tiny tasks together, every other task alone."""
         run: list[Attempt] = []
         work = 0.0
         for attempt in claimed:
@@ -105,7 +113,7 @@ class PrefetchPolicy:
             yield run
 
     def learn(self, claimed: Sequence[Attempt]) -> None:
-        """Learn from a claim ahead how many to ask for next: rows looked at and not taken are locked in vain."""
+        """Adapt the size of the next claim ahead, because rows that are read and not taken are locked in vain."""
         names = self.short
         short = len([True for one in claimed if one.may_share and one.task_name in names])
         size = sum([len(one.args) + len(one.kwargs) for one in claimed])
@@ -115,24 +123,29 @@ class PrefetchPolicy:
 
 
 class GatherPolicy:
-    """Decides how long a free slot waits for others, by how long turns and short tasks have been taking here.
+    """Decides how long a free slot waits for others, from the durations of turns and short tasks.
 
-    No longer than a turn takes: a slot that becomes free after a turn has begun waits as long for its end.
+    It waits at most as long as a turn takes, because a slot that becomes free just after the start of a turn waits
+    as long for the end of that turn.
     """
 
     def __init__(self) -> None:
-        self._turn_seconds = 0.0  # a moving average; zero = there was none
+        self._turn_seconds = 0.0  # moving average; 0 = no turn yet
 
     def turn_took(self, seconds: float) -> None:
-        """Update the average: a turn that claimed something took so long."""
+        """Update the average from a turn that claimed tasks."""
         before = self._turn_seconds or seconds
         self._turn_seconds = before + (seconds - before) * 0.1
 
     def seconds(self, task_seconds: float) -> float:
-        """Return how long a free slot may wait, where a short task takes so long; zero = none is known."""
+        """Return the seconds that a free slot may wait; 0 = none.
+
+        Args:
+            task_seconds: mean duration of short tasks; 0 = unknown.
+        """
         return min(task_seconds, self._turn_seconds, LONGEST_GATHER_SECONDS)
 
     def begun_between(self, task_seconds: float, now: float) -> tuple[float, float]:
-        """Return when the tasks have begun that are waited for, by the clock of ``now``."""
+        """Return the span of start times of tasks that are worth waiting for, by the clock of ``now``."""
         latest = now - task_seconds + NEAR_WAITS * self.seconds(task_seconds)
         return now - SOON_TASKS * task_seconds, latest

@@ -1,4 +1,4 @@
-"""One attempt: look the function up, call it, and say which arrow its row takes."""
+"""One attempt: look up the function, call it, and choose the arrow of its row."""
 
 from __future__ import annotations
 
@@ -70,12 +70,12 @@ NOT_COMMITTED = (
 
 @dataclass(frozen=True)
 class Runner:
-    """Runs attempts in whatever thread calls it.
+    """Runs attempts in the calling thread.
 
     Attributes:
-        note_session: told the database session of the thread, so that a cleaner can end it.
-        requests: which attempts were asked to stop.
-        notes: what tasks say of their progress.
+        note_session: called with the database session of the thread, so that a cleaner can end the session.
+        requests: the attempts that were asked to stop.
+        notes: the progress of tasks.
     """
 
     alias: str
@@ -85,14 +85,14 @@ class Runner:
     notes: ProgressNotes = field(default_factory=ProgressNotes)
 
     def run(self, attempt: Attempt, limit: TimeLimit) -> Ended:
-        """Run the task function. Never raises: whatever happens is in the answer.
+        """Run the task function. Never raises: each error is in the answer.
 
-        In a context of its own: language, time zone and context variables that it sets end with it.
+        Each attempt has a context of its own, so its language, time zone and context variables end with it.
         """
         context = context_of_attempt()
         forks = forks_of_process()
         ended = context.run(self._run_alone, attempt, limit)
-        # a child, such as one that a commit hook has forked: it would go on as this thread
+        # In a child, such as one that a commit hook has forked: otherwise it would continue as this thread.
         if forks_of_process() != forks:
             end_child()
         if ended.arrow is Arrow.FINISH and not signals.task_finished.has_observers:
@@ -104,14 +104,14 @@ class Runner:
         running.set(Opener(self.alias, attempt.task_id, attempt.batch))
         try:
             ended = self._outcome(attempt, limit)
-        except BaseException as error:  # raised where the error of the task was looked at
+        except BaseException as error:  # raised where the error of the task was read
             ended = Ended(attempt=attempt, arrow=Arrow.BURY, error=describe(error), exception=error)
             tracebacks.forget_locals(error)
-        # in any case: the next task must not find an open transaction
+        # Always clean up, because the next task must not find an open transaction.
         self.notes.forget(attempt.task_id)
         is_asked = (
             ended.arrow is not Arrow.FINISH and ended.exception is None
-        )  # a Retry, or a Snooze: nothing failed
+        )  # a Retry or Snooze is no failure
         after_attempt(failed=bool(ended.error) and not is_asked, error=ended.exception)
         task_threads.end_of(attempt.task_id, attempt.number)
         if ended.recorded and ended.error:
@@ -127,7 +127,7 @@ class Runner:
                 note_states()
             return self._attempted(attempt, limit)
         except BaseException as error:
-            if type(error) is TimedOut:  # as it was raised from outside, it has no text
+            if type(error) is TimedOut:  # it was raised from outside, so it has no text
                 error = limit.error().with_traceback(error.__traceback__)
             said = meant(error)
             ended = failed(attempt, said, self.config)
@@ -145,15 +145,15 @@ class Runner:
         return (self._run_atomic if declaration.atomic else _finished_by)(attempt, call)
 
     def _run_atomic(self, attempt: Attempt, call: Callable[[], Any]) -> Ended:
-        """Commit the effects, the finish and what follows it together, or none of them.
+        """Commit the effects, the finish and its follow-ups together, or none of them.
 
-        What a commit hook of the task raises comes after that: the task has finished.
+        Commit hooks of the task run after that, so their errors come from a finished task.
         """
         committed: list[bool] = []
         ended: Ended | None = None
         try:
             with transaction.atomic(using=self.alias, durable=True):
-                # first of all: it tells a COMMIT that failed from a hook that did
+                # The first hook, to tell a failed COMMIT from a failed hook.
                 transaction.on_commit(lambda: committed.append(True), using=self.alias)
                 ended = _finished_by(attempt, call)._replace(recorded=True)
                 follow_ups = outcomes.finish(self.alias, ended, config=self.config)
@@ -172,16 +172,16 @@ class Runner:
         return ended
 
     def _hold_lane(self, attempt: Attempt, delay: timedelta | None) -> None:
-        """Hold the lane, before its place is free; where that fails, the task alone waits."""
+        """Hold the lane before its place becomes free. If that fails, only the task waits."""
         try:
             lanes.hold(self.alias, attempt.lane, delay or timedelta(0))
-        except Exception as problem:  # also what a backend raises that gets no session
+        except Exception as problem:  # also errors of a backend that gets no session
             after_attempt(failed=True)
             error = text_of(problem)
             signals.lane_not_held.emit(lane=attempt.lane, error=error, **attempt.facts)
 
     def _keep_error(self, ended: Ended) -> None:
-        """Keep what a commit hook raised beside the finished task; it is logged in any case."""
+        """Keep the error of a commit hook in the finished row. The log has it in any case."""
         if self.config.keeps_finished:
             try:
                 outcomes.note_hook_error(self.alias, ended)
@@ -202,10 +202,10 @@ def call_of(
     requests: CancelRequests = NOBODY,
     notes: ProgressNotes | None = None,
 ) -> Callable[[], Any]:
-    """Return what is to be called for an attempt, with its arguments.
+    """Return the call of an attempt, with its arguments.
 
     Raises:
-        InvalidArguments: the row has arguments that cannot be read.
+        InvalidArguments: the arguments in the row cannot be read.
         AlreadyRun: the task has ended before.
     """
     if attempt.has_ended:
@@ -221,22 +221,22 @@ def call_of(
 
 
 class Stop(NamedTuple):
-    """Tells an attempt when it is asked to stop."""
+    """Stop requests for one attempt."""
 
     attempt: Attempt
     requests: CancelRequests
 
     def calls(self, call: Callable[[], None]) -> AbstractContextManager[None]:
-        """Have ``call`` called then, inside the ``with`` block; from another thread, as a rule."""
+        """Arrange that ``call`` is called at a request inside the ``with`` block, usually from another thread."""
         return self.requests.watched(self.attempt.task_id, self.attempt.number, call)
 
     @property
     def is_asked(self) -> bool:
-        """Whether it was asked."""
+        """True if the attempt was asked to stop."""
         return self.requests.include(self.attempt.task_id, self.attempt.number)
 
     def error(self) -> TaskCancelled:
-        """Return what the task's errors say."""
+        """Return the exception with its text for the task's errors."""
         return TaskCancelled(f"attempt {self.attempt.number} was asked to stop")
 
 
@@ -245,7 +245,7 @@ def _finished_by(attempt: Attempt, call: Callable[[], Any]) -> Ended:
 
 
 def finished(attempt: Attempt, value: Any) -> Ended:
-    """Return the arrow of an attempt that returned this.
+    """Return the outcome of an attempt that returned this value.
 
     Raises:
         InvalidArguments: the value cannot be stored as JSON.
@@ -270,7 +270,7 @@ def _call_interruptible(
         with interruption, stop.calls(interruption.interrupt):
             return _call(declaration, args, kwargs, limit)
     except TaskCancelled as error:
-        if stop.is_asked:  # as it was raised from outside, it has no text
+        if stop.is_asked:  # it was raised from outside, so it has no text
             raise stop.error().with_traceback(error.__traceback__) from None
         raise
 
@@ -285,9 +285,9 @@ def _call_async(
 
 
 async def _limited(coroutine: Coroutine[Any, Any, Any], limit: TimeLimit, stop: Stop) -> Any:
-    """Await a coroutine; when its time is over, or it is asked to stop, cancel it.
+    """Await a coroutine. Cancel it when its time is over, or when it is asked to stop.
 
-    The usual exceptions would wait for the event loop.
+    An exception raised in the thread would wait for the event loop.
     """
     loop = asyncio.get_running_loop()
     task = asyncio.ensure_future(await_in_this_process(coroutine))
@@ -296,7 +296,7 @@ async def _limited(coroutine: Coroutine[Any, Any, Any], limit: TimeLimit, stop: 
         if not done:
             task.cancel()
         try:
-            return await task  # it may have finished all the same
+            return await task  # the task may have finished in spite of the cancel
         except asyncio.CancelledError:
             if stop.is_asked:
                 raise stop.error() from None
@@ -306,7 +306,9 @@ async def _limited(coroutine: Coroutine[Any, Any, Any], limit: TimeLimit, stop: 
 
 
 def _cancel_in(loop: asyncio.AbstractEventLoop, task: asyncio.Future[Any]) -> None:
-    with contextlib.suppress(RuntimeError):  # the loop has just been closed: it has ended
+    with contextlib.suppress(
+        RuntimeError
+    ):  # the loop was closed a moment ago, so the task has ended
         loop.call_soon_threadsafe(task.cancel)
 
 
@@ -319,7 +321,7 @@ def _encode(result: Any) -> str | None:
 
 
 def _note(error: BaseException, text: str) -> None:
-    """Add a line to the traceback of an error in which no line of the task may stand. From Python 3.11 on."""
+    """Add a line to the traceback of an error that may have no line of the task. Works from Python 3.11 on."""
     if hasattr(error, "add_note"):
         error.add_note(text)
 
@@ -346,8 +348,8 @@ def _context(
 
 
 def failed(attempt: Attempt, error: BaseException, config: Config) -> Ended:
-    """Choose the arrow of an attempt that raised: RETRY or BURY, which count as a failure, or another one."""
-    if isinstance(error, (NotKept, NoSession)):  # nothing is done, and that is not its fault
+    """Choose the arrow of an attempt that raised: RETRY or BURY count as a failure, the others do not."""
+    if isinstance(error, (NotKept, NoSession)):  # the task has done nothing, and is not at fault
         return Ended(attempt=attempt, arrow=Arrow.RELEASE, exception=error)
     if isinstance(error, Suspended):
         return Ended(attempt=attempt, arrow=Arrow.SUSPEND, awaited=error.name)
@@ -362,7 +364,7 @@ def failed(attempt: Attempt, error: BaseException, config: Config) -> Ended:
     entry = describe(error)
     if isinstance(error, TaskCancelled):
         return Ended(attempt=attempt, arrow=Arrow.CANCEL, error=entry, exception=error)
-    asked = type(error) is Retry and error.__context__ is None  # which is no error
+    asked = type(error) is Retry and error.__context__ is None  # this is no error
     exception = None if asked else error
     if is_last(error, failures=attempt.failures, max_attempts=attempt.max_attempts):
         return Ended(attempt=attempt, arrow=Arrow.BURY, error=entry, exception=exception)
@@ -376,7 +378,7 @@ def failed(attempt: Attempt, error: BaseException, config: Config) -> Ended:
 def _delay(
     attempt: Attempt, error: BaseException, declaration: Declaration | None, config: Config
 ) -> timedelta:
-    """Return how long to wait: as the function's own ``backoff`` says, if it has one that works."""
+    """Return the time until the retry: from the function's own ``backoff``, if it has one that works."""
     failures = attempt.failures + 1
     own = None if declaration is None else declaration.backoff
     if own is not None:
@@ -396,7 +398,9 @@ def _with_text(error: BaseException, text: str) -> BaseException:
 
 
 def describe(error: BaseException) -> dict[str, Any]:
-    """Return an error as it is kept in the row: no locals, nothing that a database refuses."""
+    """Return an error in the form that the row keeps: no local variables, and only text that every database
+    accepts.
+    """
     return {
         "type": type(error).__name__,
         "class": class_path(type(error)),

@@ -9,12 +9,12 @@ from typing import Any
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 SEARCHED_CHARACTERS = 4000
-"""Characters of a statement in which something is sought that outlives it: generated SQL can be very long."""
+"""Characters of a statement that are searched, because generated SQL can be very long."""
 _BEFORE = r"(?:\s|/\*.*?\*/|--[^\n]*\n|\()*"
 _WORDS = {
     "postgresql": r"set(?!\s+(?:local|transaction|constraints)\b)|reset|discard|deallocate|listen|load|do|call"
     r"|declare|prepare(?!\s+transaction)|create\s+(?:(?:local|global)\s+)?temp(?:orary)?",
-    # the block with which we finish an atomic task leaves nothing
+    # The block that finishes an atomic task leaves nothing.
     "mysql": r"set|lock|flush|begin(?!\s+not\s+atomic\s+(?:insert\s+into|delete\s+from)\s+txtasks_)"
     r"|start\s+transaction|prepare|use|call|xa|handler|create\s+(?:or\s+replace\s+)?temporary",
     "sqlite": r"pragma|attach|detach|create\s+temp(?:orary)?",
@@ -28,9 +28,9 @@ _LOCAL = re.compile(r"set_config\s*\([^()]*,\s*true\s*\)")
 
 @functools.lru_cache(maxsize=512)
 def outlives_the_task(vendor: str, sql: str) -> bool:
-    """Say whether a statement may leave a setting, a lock, a temporary table or the like in its session.
+    """Return True if a statement may leave a setting, a lock, a temporary table or the like in its session.
 
-    A wrong yes costs a new connection.
+    A false True costs a new connection.
     """
     text = _LOCAL.sub("", sql.lower())
     begins = _STATEMENTS.get(vendor)
@@ -40,7 +40,7 @@ def outlives_the_task(vendor: str, sql: str) -> bool:
 
 
 def text_of_statement(sql: Any, connection: BaseDatabaseWrapper) -> str:
-    """Return the beginning of a statement, which may be text or an object of psycopg."""
+    """Return the beginning of a statement, which may be text or a psycopg object."""
     return _text(sql, connection)[:SEARCHED_CHARACTERS]
 
 

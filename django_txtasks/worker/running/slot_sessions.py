@@ -1,4 +1,4 @@
-"""What a worker claims while its slots get no session in the database: the one of its loop may live on."""
+"""Fewer claims while slots get no database session. The session of the loop may continue to work."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ LONGEST_PAUSE = timedelta(seconds=5)
 
 
 class SlotSessions:
-    """Has a worker pause where a task could not begin as it got no session, for example after a new password.
+    """Pauses the claims of a worker if a task could not begin without a session, for example after a new password.
 
-    Such a task is released, and nothing is counted against it. After each pause, and until a task has finished,
-    each turn claims one task.
+    Such a task is released without a count against it. After each pause, each turn claims one task, until a task
+    has finished.
 
     Args:
-        who: returns what the log calls them.
+        who: returns the name of these sessions in the log.
     """
 
     def __init__(self, alias: str, who: Callable[[], str]) -> None:
@@ -33,7 +33,7 @@ class SlotSessions:
         self._pause_end = 0.0
 
     def note(self, ended: Iterable[Ended]) -> None:
-        """Note which tasks could not begin."""
+        """Note tasks that could not begin."""
         for one in ended:
             if isinstance(one.exception, NoSession):
                 self._refused(one.exception)
@@ -44,11 +44,11 @@ class SlotSessions:
 
     @property
     def pause_end(self) -> float:
-        """When a pause ends that is not over, by ``time.monotonic()``."""
+        """End of the present pause, by ``time.monotonic()``."""
         return self._pause_end if time.monotonic() < self._pause_end else NEVER
 
     def limited(self, capacity: Capacity) -> Capacity:
-        """Return how much of this capacity may be used now."""
+        """Return the part of this capacity that may be used now."""
         if not self._failures:
             return capacity
         is_pausing = time.monotonic() < self._pause_end
@@ -56,7 +56,7 @@ class SlotSessions:
 
     def _refused(self, error: NoSession) -> None:
         now = time.monotonic()
-        if now >= self._pause_end:  # else another slot has met the same a moment before
+        if now >= self._pause_end:  # otherwise another slot has begun the same pause
             self._failures += 1
             pause = backoff(self._failures, base=SHORTEST_PAUSE, ceiling=LONGEST_PAUSE)
             self._pause_end = now + pause.total_seconds()

@@ -1,4 +1,4 @@
-"""The threads that run tasks: nothing else runs user code, and they write no row but by a task's own."""
+"""The threads that run tasks. Only they run user code. They write no rows, except the finish of an atomic task."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from django_txtasks.worker.running.limits import TimeLimit
 from django_txtasks.worker.running.runner import describe
 
 CLOSE_AGAIN_SECONDS = 60.0
-"""Seconds until an idle thread looks again at a session that could not be closed."""
+"""Seconds until an idle thread tries again to close a session that could not be closed."""
 
 
 class Running(NamedTuple):
-    """An attempt in a slot, and how long it may take."""
+    """An attempt in a slot, with its time limit."""
 
     attempt: Attempt
     limit: TimeLimit
@@ -38,12 +38,13 @@ class SlotRun:
     """Attempts that one slot runs one after the other.
 
     Attributes:
-        attempts: all of them.
-        left: those that have not begun; a slot takes them from one end, the loop from the other.
-        good_until: when their claim is too old to begin, by ``time.monotonic()``.
-        begun: a slot has taken it. Written by that slot, read by the loop.
-        since: when its last attempt began, or the run was handed over, by the same clock. Written by that slot.
-        running: the attempt that runs, or has run last. Written by that slot, read by the loop.
+        attempts: all attempts.
+        left: attempts that have not begun. The slot takes them from one end, the loop from the other.
+        good_until: time by ``time.monotonic()`` after which no attempt begins, because the claims are too old.
+        begun: True if a slot has taken it. Written by that slot, read by the loop.
+        since: start of its last attempt, or else the time of the hand-over, by the same clock. Written by that
+            slot.
+        running: the present or last attempt. Written by that slot, read by the loop.
     """
 
     attempts: list[Attempt]
@@ -55,9 +56,10 @@ class SlotRun:
 
 
 def _close_old() -> float | None:
-    """Close connections whose age is over: see ``close_old``. Never raises, as the slot would end with its thread.
+    """Close connections that have reached their maximum age: see ``close_old``.
 
-    A backend that runs a loop of its own may raise ``CancelledError``, which is no Exception.
+    Never raises, because the slot would end with its thread. A backend with an event loop may raise
+    ``CancelledError``, which is no Exception.
     """
     try:
         return close_old()
@@ -67,15 +69,15 @@ def _close_old() -> float | None:
 
 
 class SlotThreads:
-    """So many threads, each running one attempt at a time.
+    """A number of threads; each runs one attempt at a time.
 
     Args:
         run: runs an attempt to its end and never raises.
-        wake: called from a slot when it is free again.
+        wake: wakes the loop. Slots call it when they are free again.
 
     Attributes:
-        ended: what has ended, and how many seconds it took. Written by slots, emptied by the loop.
-        over: runs of which nothing is left to run here. Written by slots, emptied by the loop.
+        ended: outcomes with the seconds that each attempt took. Written by slots, emptied by the loop.
+        over: slot runs of which nothing is left to run. Written by slots, emptied by the loop.
     """
 
     def __init__(
@@ -102,13 +104,13 @@ class SlotThreads:
         return len(self._threads)
 
     def wake_after(self, count: int) -> None:
-        """Have the loop woken once so many slots are free again that it has not seen: immediately if they are."""
+        """Wake the loop when this number of slots has become free since its last look; at once if they have."""
         self._wake_after = max(1, count)  # written by the loop, read by slots
         if len(self.over) >= self._wake_after:
             self._wake()
 
     def put(self, run: SlotRun) -> None:
-        """Hand it to the next slot that is free."""
+        """Hand a slot run to the next free slot."""
         self._work.put(run)
 
     def close(self) -> None:
@@ -124,14 +126,14 @@ class SlotThreads:
         close_connections()
 
     def _next(self) -> SlotRun | None:
-        """Wait for work; connections whose age is over end meanwhile."""
+        """Wait for work. Close old connections meanwhile."""
         while True:
             with contextlib.suppress(queue.Empty):
                 return self._work.get(timeout=_close_old())
 
     def _take_run(self, run: SlotRun) -> None:
         run.since, run.begun = time.monotonic(), True
-        with contextlib.suppress(IndexError):  # none is left, or they were released
+        with contextlib.suppress(IndexError):  # no attempt is left, or the loop has released them
             while (now := time.monotonic()) < run.good_until:
                 running = run.left.popleft()
                 run.since, run.running = now, running
@@ -144,7 +146,9 @@ class SlotThreads:
     def _run_one(self, running: Running) -> Ended:
         try:
             return self._run(running.attempt, running.limit)
-        except BaseException as error:  # a slot that died would keep its row claimed for ever
+        except (
+            BaseException
+        ) as error:  # otherwise the thread would end, and the row stay claimed for ever
             died = describe(error)
             tracebacks.forget_locals(error)
             return Ended(attempt=running.attempt, arrow=Arrow.BURY, error=died, exception=error)

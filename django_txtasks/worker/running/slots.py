@@ -1,4 +1,4 @@
-"""Bookkeeping of slots: what they were handed, what of it waits, and how long it may."""
+"""The loop's record of its slots: their attempts, which of them wait, and how long they may take."""
 
 from __future__ import annotations
 
@@ -15,21 +15,25 @@ from django_txtasks.worker.running.limits import NEVER, NO_LIMIT, TimeLimit
 from django_txtasks.worker.running.slot_threads import Running, SlotRun, SlotThreads
 
 STALL_SECONDS = 0.15
-"""Seconds that the tasks of a run wait for one of them, or for any slot, before they are released."""
+"""Seconds that attempts wait for another attempt of their slot run, or for a free slot, before they are
+released.
+"""
 LONGEST_WAIT_SECONDS = 0.5
-"""Seconds that a run waits for a slot while others go on: more than is ever claimed ahead on purpose."""
+"""Longest wait in seconds of a slot run for a slot while others continue: longer than the work that is claimed
+ahead.
+"""
 
 
 class Slots:
-    """Slots as the loop knows them: threads that run tasks, and what they were handed. For the loop alone.
+    """The slots as the loop sees them: the threads that run tasks, with their attempts. Only the loop uses it.
 
-    What a pass of the loop costs here grows with the number of threads and of tasks that have ended, not with the
-    number of tasks that wait for a slot.
+    The cost of each pass of the loop grows with the number of threads and of ended attempts, not with the number
+    of attempts that wait for a slot.
 
     Args:
         run, wake: see ``SlotThreads``.
-        patience: seconds that an attempt has for its end after TimedOut was raised in it.
-        took: told how long a task of a name took.
+        patience: seconds that an attempt has to end after TimedOut was raised in it.
+        took: called with the name of each task and the seconds that it took.
     """
 
     def __init__(
@@ -44,61 +48,61 @@ class Slots:
         self._threads = SlotThreads(count, run, wake)
         self._patience, self._took = patience, took
         self._runs: set[SlotRun] = set()
-        self._begun: set[SlotRun] = set()  # of them, as many as threads
+        self._begun: set[SlotRun] = set()  # begun slot runs, at most one for each thread
         self._queue: deque[SlotRun] = deque()  # the others, in the order in which slots take them
         self._too_old: list[Attempt] = []
         self._count = 0
-        self._timeouts: Counter[float] = Counter()  # seconds, of all attempts in hand
+        self._timeouts: Counter[float] = Counter()  # timeouts in seconds of all attempts here
         self.in_hand = InHand()
 
     @property
     def running(self) -> int:
-        """How many attempts were started and not yet collected."""
+        """Number of attempts that were started and not yet collected."""
         return self._count
 
     @property
     def free(self) -> int:
-        """How many slots have nothing to do."""
+        """Number of idle slots."""
         return max(0, len(self._threads) - len(self._runs))
 
     def wake_after(self, count: int) -> None:
-        """Have the loop woken once so many slots are free that it has not seen: immediately if they are."""
+        """Wake the loop when this number of slots has become free since its last look; at once if they have."""
         self._threads.wake_after(count)
 
     @property
     def waiting(self) -> int:
-        """How many runs wait for a slot, not counting those that were released."""
+        """Number of slot runs that wait for a slot, without released ones."""
         self._note_begun()
         return max(0, len(self._begun) + len(self._queue) - len(self._threads))
 
     def begun_between(self, earliest: float, latest: float) -> int:
-        """Return how many runs were handed over, or have begun their last attempt, in this time.
+        """Return the number of slot runs that began their last attempt, or were handed over, within this span.
 
-        By ``time.monotonic()``.
+        Times are those of ``time.monotonic()``.
         """
         return sum([earliest <= one.since <= latest for one in self._runs])
 
     def are_handed(self, names: AbstractSet[str]) -> bool:
-        """Say whether a slot has, or is about to take, one of these tasks; of a run the first one counts."""
+        """Return True if the first task of a slot run that has begun, or soon will, has one of these names."""
         handed = [*self._begun, *islice(self._queue, len(self._threads))]
         return any(run.attempts[0].task_name in names for run in handed)
 
     def holds(self) -> set[Key]:
-        """Return (id, attempt) of what runs, of what its slot has run before it, and of what is kept back."""
+        """Return (id, attempt) of all attempts of the present slot runs, and of kept-back claims."""
         attempts = [one for run in self._runs for one in run.attempts]
         return {(one.task_id, one.number) for one in [*attempts, *self.in_hand.kept_back]}
 
     def running_since(self, moment: float) -> list[Attempt]:
-        """Return what began before this moment, by ``time.monotonic()``, and has not ended."""
+        """Return the running attempts that began before this time, by ``time.monotonic()``."""
         self._note_begun()
         began = [one.running for one in self._begun if one.since <= moment]
         return [one.attempt for one in began if one is not None]
 
     def start(self, attempts: list[Attempt], good_until: float = NEVER) -> None:
-        """Give attempts to a slot, to be run one after the other.
+        """Give attempts to one slot, which runs them one after the other.
 
         Args:
-            good_until: when their claim is too old to begin, by ``time.monotonic()``.
+            good_until: time by ``time.monotonic()`` after which no attempt begins, because the claims are too old.
         """
         left: deque[Running] = deque()
         for attempt in attempts:
@@ -114,10 +118,10 @@ class Slots:
         self._threads.put(run)
 
     def release(self, *, stalled: bool) -> list[Attempt]:
-        """Return attempts that have not begun, and forget them.
+        """Return, and forget, attempts that have not begun.
 
         Args:
-            stalled: only those that wait for a task which takes longer than short ones do.
+            stalled: True = only attempts that wait for a task that takes longer than a short one.
         """
         back, self._too_old = self._too_old, []
         self._note_begun()
@@ -130,7 +134,7 @@ class Slots:
         return back
 
     def enforce_limits(self) -> list[Running]:
-        """Raise TimedOut where it is time; return those that did not end by it."""
+        """Raise TimedOut in attempts whose time is over. Return those that did not end by it."""
         now = time.monotonic()
         limited = self._limited()
         for running in limited:
@@ -139,9 +143,9 @@ class Slots:
 
     @property
     def next_look(self) -> float:
-        """When to enforce limits or to release again, by ``time.monotonic()``."""
+        """Time of the next call of ``enforce_limits`` or ``release``, by ``time.monotonic()``."""
         looks = [one.limit.next(self._patience) for one in self._limited()]
-        if self._timeouts:  # of one that begins while the loop waits
+        if self._timeouts:  # of an attempt that begins while the loop waits
             looks.append(time.monotonic() + min(self._timeouts))
         looks += [run.since + STALL_SECONDS for run in self._begun if run.left]
         if (first := next(self._waiting(), None)) is not None:
@@ -149,7 +153,7 @@ class Slots:
         return min(looks, default=NEVER)
 
     def collect(self) -> list[Ended]:
-        """Return what has ended since the last call."""
+        """Return the outcomes since the last call."""
         ended: list[Ended] = []
         threads = self._threads
         over = [threads.over.popleft() for _ in range(len(threads.over))]
@@ -170,33 +174,37 @@ class Slots:
         self._threads.close()
 
     def _note_begun(self) -> None:
-        """Move the runs that slots have taken; what was released is skipped by the slot that takes it."""
+        """Move the slot runs that slots have taken. A slot skips a run whose attempts were all released."""
         while self._queue and (self._queue[0].begun or not self._queue[0].left):
             run = self._queue.popleft()
             if run.begun and run in self._runs:
                 self._begun.add(run)
 
     def _limited(self) -> list[Running]:
-        """Return what runs with a time limit."""
+        """Return the running attempts that have a time limit."""
         self._note_begun()
         now_running = [run.running for run in self._begun]
         return [one for one in now_running if one is not None and one.limit is not NO_LIMIT]
 
     def _waiting(self) -> Iterator[SlotRun]:
-        """Yield the runs that wait for a slot, the first one first; an idle slot takes one at once."""
+        """Yield the slot runs that wait for a slot, in order. If a slot is idle, none waits."""
         if len(self._runs) > len(self._threads):
             yield from (one for one in self._queue if one.left and not one.begun)
 
     def _stalled(self, now: float) -> Iterator[SlotRun]:
-        """Yield the runs of which tasks have waited too long, for one of their own or for a slot."""
+        """Yield the slot runs whose attempts have waited too long, for an attempt of their own run or for a
+        slot.
+        """
         yield from (one for one in self._begun if one.left and now >= one.since + STALL_SECONDS)
         for one in self._waiting():
-            if now < self._stalls(one):  # those behind it came later
+            if now < self._stalls(one):  # the runs behind it came later
                 break
             yield one
 
     def _stalls(self, run: SlotRun) -> float:
-        """Return when a run has waited too long for a slot; a queue that moves on is no stall."""
+        """Return the time from which a slot run has waited too long for a slot; the wait starts anew when the
+        queue moves.
+        """
         moved = max((one.since for one in self._begun), default=run.since)
         return min(max(run.since, moved) + STALL_SECONDS, run.since + LONGEST_WAIT_SECONDS)
 

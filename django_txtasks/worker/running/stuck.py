@@ -1,4 +1,4 @@
-"""Tasks that no exception ends after their time limit: only a new process gets their slots back."""
+"""Tasks that no exception ends after their time limit. Only a new process frees their slots."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from django_txtasks.worker.running.slots import Slots
 
 
 class StuckTasks:
-    """Enforces time limits, and says when a process has waited long enough for what is stuck.
+    """Enforces time limits, and decides when a process has waited long enough for stuck tasks.
 
     Args:
-        patience: seconds that the other tasks have for their end then.
+        patience: seconds that the other tasks then have to end.
 
     Attributes:
-        reason: why a new process should go on; empty = nothing is stuck.
+        reason: reason for a new process; empty = nothing is stuck.
     """
 
     def __init__(self, slots: Slots, patience: float) -> None:
@@ -31,11 +31,11 @@ class StuckTasks:
 
     @property
     def next_look(self) -> float:
-        """When the patience ends, by ``time.monotonic()``."""
+        """End of the patience, by ``time.monotonic()``."""
         return NEVER if self._since is None else self._since + self._patience
 
     def enforce_limits(self, worker: uuid.UUID | str) -> list[Running]:
-        """Raise TimedOut where it is time; return the attempts that no exception could end."""
+        """Raise TimedOut in attempts whose time is over. Return those that no exception could end."""
         stuck = self._slots.enforce_limits()
         if stuck and self._since is None:
             self._since = time.monotonic()
@@ -49,7 +49,7 @@ class StuckTasks:
         return stuck
 
     def is_too_long(self, stuck: list[Running]) -> bool:
-        """Say whether the others have had their time to end, too."""
+        """Return True if the other tasks have had their time to end, too."""
         if not stuck:
             return False
         return self._slots.running == len(stuck) or time.monotonic() >= self.next_look

@@ -1,7 +1,7 @@
-"""Database sessions of threads that tasks start: Django leaves them open when such a thread ends.
+"""Database sessions of threads that tasks start. Django leaves them open when such a thread ends.
 
-A thread's connection objects hold references to each other, so their sessions would stay until Python's garbage
-collector comes by. A session of a thread that lives on is never touched: its pool may serve another attempt.
+A thread's connection objects refer to each other, so their sessions would stay until Python's garbage collector
+runs. The session of a living thread is never touched, because the thread's pool may serve another attempt.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ from django_txtasks.signals.logs import current
 
 _ATTRIBUTE = "_txtasks_attempt"
 _running: WeakValueDictionary[tuple[Any, Any], _OfAttempt] = WeakValueDictionary()
-"""Attempts that have started threads, by the id of their task and their number.
+"""Attempts that have started threads, by task id and attempt number.
 
-The threads alone keep them: a context that outlives its attempt may start another thread after the end.
+Only the threads keep these objects, because a context that outlives its attempt may start another thread later.
 """
 _told: set[str] = set()
 _OURS = "txtasks-"
-"""Begin of the names of this package's threads. They serve the process, whichever attempt starts them: the first
-one that enqueues a task starts the sender of hints."""
+"""Prefix of the names of this package's threads. They serve the process, whichever attempt starts them: the first
+attempt that enqueues a task starts the sender of hints.
+"""
 
 
 class _OfAttempt:
-    """Sessions of the threads that one attempt has started, while it runs."""
+    """Sessions of the threads that one attempt has started, while the attempt runs."""
 
     def __init__(self, facts: dict[str, Any]) -> None:
         self._facts = facts
@@ -46,7 +47,7 @@ class _OfAttempt:
             self._threads[connection] = threading.current_thread()
 
     def end(self) -> None:
-        """Tell of sessions whose threads outlive the attempt, once for each task function of a process."""
+        """Log sessions whose threads outlive the attempt, once for each task function of a process."""
         self._has_ended = True
         threads = list(self._threads.items())
         self._threads.clear()
@@ -58,18 +59,18 @@ class _OfAttempt:
 
 
 class _Closer:
-    """Closes the connections of a thread when Python drops what belongs to the thread alone, at its end.
+    """Closes the connections of a thread when Python drops the thread's local values, at its end.
 
-    It keeps none of them, because the thread may live as long as its process. In a forked child it closes nothing
-    of the parent: the connections of the thread that forks have no session there (see ``forked_task``), and Django
-    lets no other thread close those of the rest.
+    It holds no connection, because the thread may live as long as its process. In a forked child it closes no
+    session of the parent: the connections of the forking thread have no session there (see ``forked_task``), and
+    Django lets no other thread close the connections of the other threads.
     """
 
     def __init__(self) -> None:
         self.connections: WeakSet[BaseDatabaseWrapper] = WeakSet()
 
     def __del__(self) -> None:
-        with contextlib.suppress(Exception):  # modules may be gone at the end of Python
+        with contextlib.suppress(Exception):  # modules may be gone when Python ends
             for one in list(self.connections):
                 with contextlib.suppress(Exception):
                     one.close()
@@ -85,9 +86,9 @@ _of_thread = _OfThread()
 
 @functools.cache
 def watch() -> None:
-    """Note from now on, in this process, which attempt starts a thread, and the sessions of such threads.
+    """Note from now on which attempt starts a thread in this process, and the sessions of such threads.
 
-    Python gives a thread no way to its starter, other than at its start.
+    Python tells a thread its starter only at its start.
     """
     start = threading.Thread.start
 
@@ -103,7 +104,7 @@ def watch() -> None:
 
 
 def end_of(task_id: Any, number: int) -> None:
-    """Tell of the threads of an attempt that has ended."""
+    """Log the sessions of the threads of an ended attempt."""
     if _running and (attempt := _running.pop((task_id, number), None)) is not None:
         attempt.end()
 

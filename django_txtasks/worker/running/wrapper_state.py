@@ -1,7 +1,7 @@
-"""State on Django's connection objects: what a task has set on one must not be there for the next task.
+"""State of Django's connection objects: a value that one task sets must not be there for the next task.
 
 Packages for tenants keep the tenant in such attributes. The object stays the same, because instrumentation may
-refer to it; its constructor runs again, so that all that belongs to its first state comes back.
+refer to it. Its constructor runs again, so that its first state comes back completely.
 """
 
 from __future__ import annotations
@@ -20,20 +20,21 @@ _OF_USE = frozenset({
     "needs_rollback", "queries_log", "rollback_exc", "run_commit_hooks_on_set_autocommit_on", "run_on_commit",
     "savepoint_ids", "savepoint_state", "_named_cursor_idx",
 })  # fmt: skip
-"""Attributes that Django changes itself when a connection is used."""
+"""Attributes that Django itself changes when a connection is used."""
 _OF_DJANGO = frozenset({
     "client", "creation", "features", "force_debug_cursor", "introspection", "ops", "settings_dict", "validation",
 })  # fmt: skip
-"""Attributes of Django that instrumentation may have replaced: they stay what they were before the attempt."""
+"""Attributes of Django that instrumentation may have replaced. They stay as they were before the attempt."""
 _CONTAINERS = (list, dict, set)
-"""Types whose values are copied, since tasks may change them in place."""
+"""Types whose values are copied, because tasks may change them in place."""
 
 
 class WrapperState:
-    """Attributes of one connection object as they were before an attempt. For the thread of the connection.
+    """Attributes of one connection object before an attempt. Only the connection's thread uses it.
 
     Attributes:
-        is_in_block: the connection was in a transaction before the attempt, as in a test, and is left alone.
+        is_in_block: True if the connection was in a transaction before the attempt, as in a test. It is left
+            alone.
     """
 
     def __init__(self, connection: BaseDatabaseWrapper) -> None:
@@ -42,7 +43,7 @@ class WrapperState:
         self.note()
 
     def note(self) -> None:
-        """Take the values of now for those before the attempt."""
+        """Take the present values as the values before the attempt."""
         if len(self._vars) != self._count:
             self._index()
         self._values = self._get(self._vars)
@@ -55,10 +56,10 @@ class WrapperState:
         self.is_in_block = self.connection.in_atomic_block
 
     def is_changed(self) -> bool:
-        """Say whether an attribute has another value than before the attempt, is new, or is gone.
+        """Return True if an attribute has changed since the start of the attempt, is new, or is gone.
 
-        Attributes that Django changes when a connection is used do not count. The same object counts as unchanged
-        whatever is in it, other than a list, a dict or a set.
+        Attributes that Django changes when a connection is used do not count. An unchanged object counts as
+        unchanged whatever it contains, unless it is a list, a dict or a set.
         """
         if len(self._vars) != self._count and not self._has_usual_names():
             return True
@@ -68,10 +69,10 @@ class WrapperState:
             return True
 
     def renew(self) -> None:
-        """Run the constructor of the connection, which must be closed, again.
+        """Run the constructor of the closed connection again.
 
-        Execute wrappers and attributes that were there before the attempt, and that the constructor does not set,
-        stay. The values of now are those before the next attempt.
+        Execute wrappers stay, and so do attributes from before the attempt that the constructor does not set. The
+        present values become those before the next attempt.
         """
         before = dict(zip(self._names, self._values, strict=True))
         before.update(zip(self._held, self._copies, strict=True))
@@ -93,7 +94,9 @@ class WrapperState:
         return [self._vars[name].copy() for name in self._held]
 
     def _has_usual_names(self) -> bool:
-        """Say whether all attributes that came or went are cached properties or those of the connection's use."""
+        """Return True if the only attributes that came or went are cached properties or those of the connection's
+        use.
+        """
         names = set(_watched(tuple(self._vars))[0])
         return all(
             _is_cached_property(type(self.connection), one)
@@ -103,7 +106,7 @@ class WrapperState:
 
 @functools.lru_cache(maxsize=128)
 def _watched(names: tuple[str, ...]) -> tuple[tuple[str, ...], Callable[[Any], Any]]:
-    """Return the attributes to compare, of all that a connection has, and what gets their values."""
+    """Return the names of the attributes to compare, and a function that returns their values."""
     watched = tuple(
         [name for name in names if name not in _OF_USE and not name.startswith("_thread_sharing_l")]
     )
