@@ -26,10 +26,10 @@ class Attempt(NamedTuple):
     Attributes:
         args, kwargs, hooks: JSON text.
         timeout: seconds that it may take; None = no limit.
-        batch: of which its task is a member, as the database gives it; None = of none.
-        may_share: it may be handed to a slot together with others: if their worker is lost, each of
-            them runs again, and with a crash to its name it has a slot of its own.
-        has_ended: a task of this id stands in history: it is buried, and its function is not called.
+        batch: id of the batch that its task is a member of, in the database's form; None = no batch.
+        may_share: whether it may be handed to a slot together with other attempts. If their worker is lost, each
+            task runs again; after one crash, a task gets a slot of its own.
+        has_ended: whether history has a task of this id. Then it is buried, and its function is not called.
     """
 
     task_id: uuid.UUID
@@ -53,12 +53,12 @@ class Attempt(NamedTuple):
 
     @property
     def fence(self) -> tuple[uuid.UUID, int, uuid.UUID]:
-        """What the row must still say for this attempt to change it."""
+        """The values that the row must still have, so that this attempt may change it."""
         return self.task_id, self.number, self.worker
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What every event about this attempt says."""
+        """The fields of every event about this attempt."""
         return {
             "task_id": self.task_id,
             "task": self.task_name,
@@ -68,7 +68,7 @@ class Attempt(NamedTuple):
         }
 
     def errors_with(self, entry: dict[str, Any]) -> list[dict[str, Any]]:
-        """Return the row's errors after this attempt: the first and the newest ones."""
+        """Return the row's errors with an entry of this attempt: the first and the newest entries."""
         return capped([*self.errors, {"attempt": self.number, "worker": str(self.worker), **entry}])
 
 
@@ -90,7 +90,7 @@ class Arrow(enum.Enum):
 
 
 class Counted(enum.Enum):
-    """The count that the end of an attempt adds to. An orderly stop of its worker adds to none."""
+    """The counter that the end of an attempt increases. An orderly stop of its worker increases none."""
 
     FAILURE = "failure"
     CRASH = "crash"
@@ -102,14 +102,14 @@ class Ended(NamedTuple):
 
     Attributes:
         result: JSON text, for FINISH.
-        delay: until the next attempt, for RETRY and SNOOZE.
-        awaited: the name of what the task waits for, for SUSPEND.
-        error: type, message, traceback and time, for RETRY, BURY and CANCEL; for FINISH what a commit hook
-            of an atomic task raised.
-        counted: what RETRY and BURY count it as.
-        recorded: the arrow was taken already, in the task's own transaction.
-        exception: whose traceback the log gets; without local variables.
-        context: of the attempt, for those who are told of its end; None = it is not known.
+        delay: time until the next attempt, for RETRY and SNOOZE.
+        awaited: name of the wait, for SUSPEND.
+        error: type, message, traceback and time, for RETRY, BURY and CANCEL; for FINISH, the exception of a commit
+            hook of an atomic task.
+        counted: the counter that RETRY and BURY increase.
+        recorded: whether the arrow was already taken in the task's own transaction.
+        exception: the exception for the log's traceback, without local variables.
+        context: the attempt's context, for receivers of signals about its end; None = unknown.
     """
 
     attempt: Attempt
@@ -126,11 +126,12 @@ class Ended(NamedTuple):
 
 @dataclass
 class Recorded:
-    """The result of recording a batch of ended attempts.
+    """The result of recording ended attempts.
 
     Attributes:
-        busy: their rows are locked by somebody, try again.
-        to_notify: tasks to notify workers about: enqueued along with the arrows, or given back.
+        lost: attempts that no longer hold their rows.
+        busy: attempts whose rows another transaction has locked: try again.
+        to_notify: tasks to notify workers about: enqueued together with the arrows, or released.
     """
 
     done: list[Ended] = field(default_factory=list)
@@ -147,12 +148,12 @@ class Recorded:
 
 
 def read_entries(text: str) -> list[dict[str, Any]]:
-    """Return a row's list of objects, such as its errors; none if somebody wrote something else."""
+    """Return a row's list of objects, such as its errors; empty if the text is no such list."""
     if text == "[]":
         return []
     try:
         entries = json.loads(text)
-        json.dumps(entries, allow_nan=False)  # 1e999 can be read, and not be written again
+        json.dumps(entries, allow_nan=False)  # 1e999 can be read, but not written again
     except (ValueError, RecursionError):
         return []
     return (
@@ -161,7 +162,7 @@ def read_entries(text: str) -> list[dict[str, Any]]:
 
 
 class Standing(enum.Enum):
-    """The standing of an attempt."""
+    """Whether an attempt still holds its row, and whether it was asked to stop."""
 
     HELD = "held"
     ASKED_TO_STOP = "asked to stop"
@@ -169,7 +170,7 @@ class Standing(enum.Enum):
 
 
 def standing_of(alias: str, attempt: Attempt) -> Standing:
-    """Say whether the row is still this attempt's and its worker is believed, and what was asked of it."""
+    """Return the standing of an attempt. It is lost if the row has changed or its worker is declared lost."""
     task_id, number, worker = attempt.fence
     rows = fetch(alias, statements.STILL_HELD, id=task_id, attempt=number, worker=worker)
     if not rows:

@@ -60,8 +60,8 @@ _ABANDONED = (
 )
 STOPS_IN_A_ROW = MAX_ERRORS - 1
 """Orderly stops of a worker in a row that count as no crash of the task that they cut short."""
-# The row of a tick that was merged tells in whose place the batches count that the other task has opened: it stays
-# while one of them would be found by UNSETTLED_BATCHES.
+# The finished row of a merged tick leads to the task that ran instead, and so to the batches which that task has
+# opened. The row stays as long as ``UNSETTLED_BATCHES`` finds one of them.
 OLD_FINISHED = f"""
     SELECT id, CAST(finished_at AS {{text}}) AS until,
            COALESCE((SELECT FALSE FROM txtasks_task t WHERE t.id = merged_into), TRUE)

@@ -35,7 +35,8 @@ OF_ONE_TASK = (
 """What an event says of one task; a digest has them, too, and they are None."""
 _HOOK_OF = {Arrow.FINISH: "on_success", Arrow.RETRY: "on_retry", Arrow.BURY: "on_failure"}
 
-# Whoever takes such a row out of the table, unrun, tells all who have asked for it.
+# If a row that has absorbed others leaves the table without a run, its ``on_failure`` is enqueued: otherwise the
+# callers of the merged tasks would not learn that their request has failed.
 ABSORBERS = """
     SELECT id, attempt, task_name, queue_name, args, kwargs, failures, crashes, hooks FROM txtasks_task
      WHERE id {in_ids} AND absorbed > 0

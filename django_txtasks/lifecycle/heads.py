@@ -24,13 +24,13 @@ ROWS_PER_PRIORITY = 100
 MAX_PRIORITIES = 10
 MAX_LANES = 100
 LANES_SECONDS = 0.003
-"""Seconds for lanes; where there are more than that allows, workers look for them as they do without hints."""
+"""Seconds for the lanes. If there are more, workers find the other lanes as they do without hints."""
 LONGEST_SECONDS = 0.25
-"""Seconds that all statements of a look may take together: a worker's loop waits for them."""
+"""Limit in seconds for all statements of a look together, because a worker's loop waits for them."""
 STATEMENT_TIMEOUT = timedelta(seconds=1)
-"""The limit of one of them on PostgreSQL, where sessions have it."""
+"""Limit for one statement on PostgreSQL."""
 
-# What hints tell of where the database itself has no message for them: no more rows than these are read.
+# The due rows that a worker is told about if the database itself sends no hints. It reads no further rows.
 DUE_HEAD = """
     SELECT id, task_name FROM txtasks_task {forced}
      WHERE status = 'pending' AND lane = '' AND queue_name = %(queue)s AND priority = %(priority)s
@@ -40,14 +40,14 @@ DUE_HEAD = """
 
 
 class Heads:
-    """What was due when it was read last. A row that no worker may claim is news once."""
+    """The due tasks of the last look. A row that stays due is news only once."""
 
     def __init__(self, subscription: Subscription) -> None:
         self._subscription = subscription
         self._known: set[uuid.UUID] = set()
 
     def news(self) -> tuple[list[uuid.UUID], bool]:
-        """Return which of the due tasks were not there the last time, and whether there may be more."""
+        """Return the due tasks that the last look did not find, and whether there may be more."""
         found, is_full = due(self._subscription)
         fresh = [task_id for task_id in found if task_id not in self._known]
         self._known = set(found)
@@ -55,13 +55,13 @@ class Heads:
 
 
 def due(subscription: Subscription) -> tuple[list[uuid.UUID], bool]:
-    """Return the tasks of a worker that have been due for longest, and whether there may be more.
+    """Return the tasks that a worker may claim and that have been due for longest, and whether there may be more.
 
     Raises:
-        DatabaseError: among others, it took too long: see ``database.errors.is_timeout``, ``TookTooLong``.
+        DatabaseError: among others, if it takes too long: see ``database.errors.is_timeout``, ``TookTooLong``.
     """
     if connections[subscription.alias].vendor != "postgresql":
-        return _due(subscription)  # there a transaction that reads may keep others waiting
+        return _due(subscription)  # elsewhere, a transaction that reads may block others
     with own_transaction(subscription.alias, limit=STATEMENT_TIMEOUT, in_order=True):
         return _due(subscription)
 
@@ -79,7 +79,7 @@ def _due(subscription: Subscription) -> tuple[list[uuid.UUID], bool]:
             rows = look(alias, sql, queue=queue, priority=priority, limit=ROWS_PER_PRIORITY)
             found += [as_uuid(task_id) for task_id, name in rows if name in subscription.names]
             is_full = is_full or len(rows) == ROWS_PER_PRIORITY
-    if get_config().lanes:  # the first of each lane: of the others a worker needs no news
+    if get_config().lanes:  # the first row of each lane is enough to wake a worker
         buckets, _ = lane_buckets.look(alias, "", LANES_SECONDS)
         queues = set(subscription.queues) - paused
         ours = [one for one in buckets if one.wait <= 0 and one.queue_name in queues]
@@ -97,10 +97,10 @@ def pending_priorities(
 ) -> Iterator[int]:
     """Yield the priorities of a queue's pending tasks, highest first.
 
-    On MariaDB it looks for the next one when that is asked for, elsewhere for all of them at once.
+    On MariaDB, it reads the next priority when the caller asks for it; elsewhere it reads all at once.
 
     Args:
-        look: runs a statement, called as ``execute.fetch`` is.
+        look: a function that runs a statement, with the signature of ``execute.fetch``.
     """
     found = _one_by_one if connections[alias].vendor == "mysql" else _at_once
     return found(alias, queue, look)

@@ -27,21 +27,21 @@ COPY_MERGED = (
     + "txtasks_task WHERE id {in_ids} AND TRIM(status) = 'pending'"
 )
 COPY_TO_FINISHED = COPY + "txtasks_task WHERE id {in_ids} AND TRIM(status) = %(status)s"
-# A dead row whose id stands in history already: history stays as it is.
+# A dead row whose id is in history already changes nothing there.
 BUT_NOT_AGAIN = (
     " AND NOT EXISTS (SELECT 1 FROM txtasks_finishedtask f WHERE f.id = txtasks_task.id)"
 )
-# Where no history is kept: of a batch that goes on, what has failed has to be known at its end.
+# If no history is kept: failed members of an open batch are kept, because the end of the batch depends on them.
 COPY_MEMBERS = COPY_TO_FINISHED + " AND batch IS NOT NULL"
 
 
 def copying(
     outcome: Outcome, results: dict[uuid.UUID, str], *, of: str = COPY_TO_FINISHED
 ) -> tuple[str, dict[str, Any]]:
-    """Return the statement that writes finished rows, and its parameters beside their ids and status.
+    """Return the statement that writes finished rows, and its parameters except ids and status.
 
     Args:
-        results: of those that have one: CASE is what all databases have.
+        results: JSON text by id, for the tasks that have one. CASE works on all databases.
     """
     case = "NULL"
     params: dict[str, Any] = {"outcome": outcome.value}
@@ -54,7 +54,7 @@ def copying(
 
 
 def finishing(ended: Sequence[Ended]) -> dict[str, Any]:
-    """Return the parameters of a statement that finishes these, beside their worker."""
+    """Return the parameters of a statement that finishes these attempts, except their worker."""
     return {
         "ids": [one.attempt.task_id for one in ended],
         "attempts": [one.attempt.number for one in ended],

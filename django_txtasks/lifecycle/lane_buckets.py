@@ -1,4 +1,4 @@
-"""The pending rows of lanes, read bucket by bucket: a probe of the index for each, however many rows it has."""
+"""The pending rows of lanes, bucket by bucket: one probe of the index for each bucket, whatever its size."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from django.db import connections
 from django_txtasks.database.execute import fetch, fetch_as
 
 LOOK_SECONDS = 0.025
-"""Seconds that one turn gives to looking for lanes in which something is due."""
+"""Seconds that one turn spends on the search for lanes with due rows."""
 PAGE_BUCKETS = 200
-"""Buckets that one statement reads."""
+"""Number of buckets that one statement reads."""
 BUCKETS_OF_LANE = 1000
-"""Buckets of one lane that are looked at: its queues, each with its priorities."""
+"""Number of buckets of one lane that are read: one for each priority of each of its queues."""
 
-# From bucket to bucket: a probe of the index for each, however many rows it has, and its first one says when it is
-# due. PostgreSQL goes on by itself, and straight to where whole rows compare.
+# One probe of the index for each bucket, whatever its size; the first row of a bucket says when the bucket is due.
+# PostgreSQL goes from bucket to bucket in one statement. It finds the next one directly, because the condition
+# compares whole rows.
 _BUCKET = """
     SELECT t.lane, t.queue_name, t.priority, t.id, t.run_after FROM txtasks_task t
      WHERE t.status = 'pending' AND {behind}
@@ -36,7 +37,8 @@ POSTGRES_BUCKETS = (
 """
 )
 WHILE_OF_LANE = "WHERE b.lane = %(lane)s"
-# Elsewhere one by one: the next priority of the same queue, else the next queue, else the next lane.
+# Other databases read one bucket for each statement: the next priority of the queue, else the next queue, else the
+# next lane.
 _BUCKET_BEHIND = """
     SELECT * FROM (
         SELECT lane, queue_name, priority, id, {wait} AS wait, <place> AS place FROM txtasks_task {by_queue}
@@ -66,8 +68,8 @@ class LaneBucket(NamedTuple):
     """The pending rows of one lane, queue and priority.
 
     Attributes:
-        first_id: of the one that is due first.
-        wait: seconds until that; zero or less = it is due.
+        first_id: id of the row that is due first.
+        wait: seconds until that row is due; zero or less = due.
     """
 
     lane: str
@@ -78,10 +80,10 @@ class LaneBucket(NamedTuple):
 
 
 def look(alias: str, behind: str, seconds: float = LOOK_SECONDS) -> tuple[list[LaneBucket], str]:
-    """Return buckets of lanes behind this one, as many as a moment allows.
+    """Return the buckets of the lanes after ``behind``, as many as can be read in ``seconds``.
 
     Returns:
-        Also the last lane that was looked at; empty = that was the last of all.
+        Also the last lane that was read; empty = there are no more lanes.
     """
     found: list[LaneBucket] = []
     until = time.monotonic() + seconds
@@ -93,7 +95,7 @@ def look(alias: str, behind: str, seconds: float = LOOK_SECONDS) -> tuple[list[L
             return found, ""
         behind = page[-1].lane
         whole = [one for one in page if one.lane != behind]
-        if whole:  # the last one may have more of them
+        if whole:  # the last lane of the page may have more buckets
             page, behind = whole, whole[-1].lane
         found += page
         if time.monotonic() >= until:
@@ -109,7 +111,7 @@ def buckets_of(alias: str, lane: str) -> list[LaneBucket]:
 def _buckets(
     alias: str, lane: str, limit: int, *, own: bool = False, until: float = float("inf")
 ) -> list[LaneBucket]:
-    """Return the first buckets behind a lane, or from its own on."""
+    """Return the first buckets of the lanes after ``lane``; with ``own``, begin with that lane itself."""
     start = ">=" if own else ">"
     if connections[alias].vendor == "postgresql":
         sql = POSTGRES_BUCKETS.replace("<from>", start)
@@ -130,7 +132,7 @@ def _buckets(
 
 
 def _bucket(lane: str, queue_name: str, priority: int, first_id: Any, wait: Any) -> LaneBucket:
-    # PostgreSQL has decimal numbers here, and somebody may have written a time that is none
+    # PostgreSQL returns a Decimal; a row written by hand may have no valid time
     return LaneBucket(
         lane, queue_name, priority, first_id, math.inf if wait is None else float(wait)
     )

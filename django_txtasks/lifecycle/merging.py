@@ -1,8 +1,8 @@
-"""Tasks with a unique key: the first of a key is claimed, and takes the place of the others that are due.
+"""Tasks with a unique key: a claim takes the first due row of a key and merges the other due rows into it.
 
-Nothing is decided when they are enqueued, so no caller waits for another one or fails for him. Only rows that
-have not begun are merged: a row that waits for its next attempt runs by itself, with its failures and what it has
-done. What is absorbed was committed before the claim, so its request is served by a run that begins after it.
+Enqueueing decides nothing, so no caller waits for another caller or fails because of one. Only rows that have not
+begun are merged: a row that waits for a retry runs alone, because it has failures and may have done part of its
+work. A merged row was committed before the claim, so its request is served by a run that begins later.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from django_txtasks.lifecycle.history import COPY_MERGED
 from django_txtasks.lifecycle.turn import Candidate, Subscription
 
 MOST_KEYS = 20
-"""Keys that are looked at in one go: each takes some statements, and may absorb many rows."""
+"""Number of keys that one claim handles: each key takes several statements, and may absorb many rows."""
 MOST_MERGED = 500
-"""Rows that one claim absorbs at most, so that a turn stays short: the first ones. The others are merged by the
-next claims, so that the last run has the newest arguments."""
+"""Number of rows that one claim absorbs at most, so that a turn stays short: the first rows. The next claims merge
+the others, so the last run has the newest arguments."""
 
-# TRIM(status) leads no planner to the index of all that waits.
+# TRIM() hides the column from the planner, so it cannot choose the index of all pending rows.
 _OF_KEY = """
        AND {t}attempt = 0 AND {t}failures < 2147483647 AND {t}crashes < 2147483647
        AND TRIM({t}status) = 'pending' AND {t}run_after <= {now}
@@ -37,8 +37,8 @@ FIRST_OF_KEY = (
     + _OF_KEY.replace("{t}", "")
     + "ORDER BY priority DESC, run_after, id LIMIT 1"
 )
-# Only what the winner's run serves as well: the same limits and hooks, which fire once, and none that could still
-# run when the winner has expired. What somebody else has locked is left out, and runs by itself.
+# The rows that the winner's run serves too: rows with the same limits and hooks (the hooks fire once) that expire
+# no later than the winner. A row that another transaction has locked is left out and runs alone.
 TWINS = (
     """
     SELECT t.id FROM txtasks_task t, txtasks_task w
@@ -55,14 +55,15 @@ TWINS = (
      ORDER BY t.priority DESC, t.run_after, t.id LIMIT %(most)s {skip_locked}
 """
 )
-# A row that was enqueued later than now was committed before the database's clock was set back. So that row is
-# older than each one that was enqueued by now. If it was due when it was enqueued, it is merged before its time
-# comes again: alone it would run after the newer requests, with older arguments.
+# A row that was enqueued later than now was committed before the database's clock was set back, so it is older
+# than each row that was enqueued before now. If it was due when it was enqueued, it is merged before its time
+# comes again: alone, it would run after the newer requests with older arguments.
 NEWEST_TWINS = TWINS.replace(
     "AND t.run_after <= {now}",
     "AND (t.run_after <= {now} OR t.enqueued_at > {now} AND t.run_after <= t.enqueued_at)",
 )
-# It locks, since a plain read may be of an older snapshot than the one that has locked them.
+# This statement locks, because a plain read may have an older snapshot than the statement that has locked the
+# rows.
 NEWEST_ARGUMENTS = """
     SELECT args, kwargs FROM txtasks_task
      WHERE id {in_ids} ORDER BY enqueued_at > {now}, enqueued_at DESC, id DESC LIMIT 1 {skip_locked}
@@ -74,10 +75,10 @@ NOTE_ABSORBED = "UPDATE txtasks_task SET absorbed = absorbed + %(count)s WHERE i
 
 
 class Picked(NamedTuple):
-    """A row that is to be claimed.
+    """A row to claim.
 
     Attributes:
-        place: that of the candidate for which it stands, in the order of the scan.
+        place: the place in the scan of the candidate that has led to this row.
     """
 
     candidate: Candidate
@@ -85,12 +86,13 @@ class Picked(NamedTuple):
 
 
 def pick(subscription: Subscription, candidates: Sequence[Candidate]) -> tuple[list[Picked], int]:
-    """Return the rows to be claimed, locked: for the first candidate of each key the first row of that key.
+    """Lock and return the rows to claim: for the first candidate of each key, the first row of that key.
 
-    A key whose first row somebody else has locked is left out: he claims it, or is about to let it go.
+    If another transaction has locked the first row of a key, the key is left out: that transaction claims the row
+    or releases it soon.
 
     Returns:
-        Also how many of the candidates were looked at.
+        Also the number of candidates that were handled.
     """
     picked: list[Picked] = []
     seen: set[Any] = set()
@@ -108,14 +110,14 @@ def pick(subscription: Subscription, candidates: Sequence[Candidate]) -> tuple[l
 
 
 def first_of_key(alias: str, key: Any, task_name: str, queue_name: str) -> uuid.UUID | None:
-    """Return the id of the row of a key that comes first of those that are due; None = there is none."""
+    """Return the id of the first due row of a key; None = no row of the key is due."""
     sql = FIRST_OF_KEY
     rows = fetch(alias, sql, key=key, task_name=task_name, queue_name=queue_name)
     return as_uuid(rows[0][0]) if rows else None
 
 
 def _lock_first(subscription: Subscription, one: Candidate) -> Candidate | None:
-    """Lock the first row of a candidate's key; None = it cannot be had now."""
+    """Lock the first row of a candidate's key; None = it is gone, or another transaction has locked it."""
     alias, key = subscription.alias, one.merge_key
     first = first_of_key(alias, key, one.task_name, one.queue_name)
     if first is None:
@@ -134,18 +136,18 @@ def _lock_first(subscription: Subscription, one: Candidate) -> Candidate | None:
 def absorb(
     alias: str, to_claim: Iterable[Attempt], keys: dict[uuid.UUID, Any]
 ) -> tuple[list[Attempt], set[uuid.UUID]]:
-    """Merge into each row that is about to be claimed what waits under its key, in the same transaction.
+    """Merge the other due rows of its key into each row that is about to be claimed, in the same transaction.
 
     Args:
-        keys: of those rows that have one.
+        keys: the unique key by id, for the rows that have one.
 
     Returns:
-        The attempts, with the arguments that their rows have now, and the ids of what was merged.
+        The attempts with their rows' new arguments, and the ids of the merged rows.
     """
     attempts, merged = [], set()
     for attempt in to_claim:
         key = keys.get(attempt.task_id)
-        if key is None or attempt.has_ended:  # it does not run, so it serves no other request
+        if key is None or attempt.has_ended:  # an ended task does not run again for others
             attempts.append(attempt)
             continue
         winner, others = _absorb(alias, attempt, key)

@@ -1,9 +1,8 @@
-"""Looking at a part of what is due, where looking at all of it takes too long.
+"""Reads of a part of the due rows, for the case that reading all of them takes too long.
 
-The rows of one queue and priority are in the order of (run_after, id), and a position is a number in that
-order: it can stand anywhere, also between rows that are due at the same moment, and where no row is at all.
-What is in between two positions may be rows that this worker may not take, or the dead ones of an old
-snapshot, which no statement can count.
+The rows of one queue and priority are in the order of (run_after, id). A position is a number in that order. It
+may be anywhere: between two rows that are due at the same moment, or where there is no row. Between two positions
+there may be rows that this worker may not claim, and dead rows of an old snapshot, which no statement can count.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from django_txtasks.lifecycle.engines.portable import choosing
 from django_txtasks.lifecycle.turn import Bucket, Cursor, Subscription
 
 Position = int
-"""Microseconds since the end of 1999, then the 128 bits of an id; 0 = all that is due before that."""
+"""Microseconds since the end of 1999, then the 128 bits of an id. 0 = before all rows, also older ones."""
 MICROSECOND: Position = 1 << 128
 SECOND: Position = 1_000_000 * MICROSECOND
 LOWEST, HIGHEST = -32768, 32767
@@ -42,9 +41,10 @@ def now(alias: str) -> Position:
 
 
 def part_end(begin: Position, end: Position) -> Position:
-    """Return where a part ends, at or before ``end``, that the database can find.
+    """Return the end of a part, at or before ``end``, in a form that the database finds by the index.
 
-    It is a time where the part begins at one, and has room for it; else an id, and the part is of one time.
+    If the part begins at a time and reaches the next microsecond, it ends at a time. Otherwise it ends at an id,
+    and all its rows have one time.
     """
     next_time = (begin // MICROSECOND + 1) * MICROSECOND
     if end >= next_time:
@@ -62,11 +62,11 @@ def choose(
     cursor: Cursor | None,
     seconds: float,
 ) -> Tried:
-    """Return the first rows that are due and may be claimed, locked.
+    """Lock and return the first due rows of a part that may be claimed.
 
     Args:
-        begin, end: of the part; None = up to all that is due.
-        cursor: only behind this row.
+        begin, end: positions of the part; end None = all rows that are due by now.
+        cursor: read only rows behind this one.
     """
     alias = subscription.alias
     params: dict[str, Any] = {
@@ -91,7 +91,7 @@ def choose(
 
 
 def _time_at(alias: str, position: Position) -> str:
-    """Return text: on SQLite, as it writes it itself, where it has no more than milliseconds."""
+    """Return a time as text. SQLite itself writes milliseconds, so a time with no more has that form there."""
     moment = _START + (position // MICROSECOND) * _MICROSECOND
     is_short = connections[alias].vendor == "sqlite" and not moment.microsecond % 1000
     text = moment.isoformat(" ", "milliseconds" if is_short else "microseconds")
@@ -103,6 +103,6 @@ def _id_at(position: Position) -> uuid.UUID:
 
 
 def priority_between(alias: str, queue: str, low: int, high: int, *, seconds: float) -> Tried:
-    """Return the lowest priority between two that has a pending row, if any."""
+    """Return the lowest priority between two others that has a pending row, if there is one."""
     sql = statements.PRIORITY_BETWEEN
     return try_within(alias, sql, seconds, queue=queue, low=low, high=high)

@@ -15,18 +15,18 @@ SELECT_TIMES = f"SELECT {TIMES_OF_TASK} FROM txtasks_task WHERE id = %s"
 COPY_TASKS = "COPY txtasks_task ({columns}) FROM STDIN (NULL E'\\x01')"  # which no value is
 POSTGRES_NOW = "SELECT statement_timestamp() AT TIME ZONE 'UTC'"
 
-# No statement may read a whole backlog, whatever statistics a planner has: PostgreSQL's are often those of
-# an empty table. Rows of known ids are found by their primary key: nothing is joined, and ``TRIM(status)``
-# leads to no index of what waits. (It read all of 300,000 rows for one id.)
+# No statement may read a whole backlog, whatever the planner's statistics say: PostgreSQL's are often those of an
+# empty table. Rows of known ids must be found by the primary key. So these statements join nothing, and TRIM()
+# hides the column from the planner, so it cannot choose the index on status. (It read 300,000 rows for one id.)
 
-# A queue that a person has paused has a row here. Where a scan begins with a queue it is asked once for each: a
-# backlog that may not be claimed is not walked past.
+# Each queue that a person has paused has a row here. A scan checks this once for each queue, before it reads the
+# queue's rows, so it does not walk past a backlog that it may not claim.
 PAUSED_QUEUES = "SELECT queue_name FROM txtasks_pausedqueue"
 
 # -- claim: pending -> claimed ------------------------------------------------------------------
-# What waits in a lane stands apart in the index of what waits: these statements ask for what is in none, and never
-# walk past a lane. One index probe for each priority that is there: neither rows due later nor a million of one
-# priority are walked past.
+# The index of pending rows has the lane before the queue. These statements ask for rows without a lane, so they
+# never walk past the rows of a lane. They probe the index once for each priority that has rows, so they walk past
+# neither rows that are due later nor a million rows of one priority.
 PENDING_PRIORITIES = """
     WITH RECURSIVE present(priority) AS (
         SELECT (SELECT CASE WHEN t.queue_name = %(queue)s AND t.lane = '' THEN t.priority END
@@ -40,17 +40,17 @@ PENDING_PRIORITIES = """
     )
     SELECT priority FROM present WHERE priority IS NOT NULL
 """
-# The same on MariaDB, which reads all that wait where a priority is compared with that of another row.
+# The same on MariaDB, which would read all pending rows if a priority were compared with that of another row.
 HIGHEST_PRIORITY = """
     SELECT MAX(priority) FROM txtasks_task WHERE status = 'pending' AND lane = '' AND queue_name = %(queue)s
 """
 NEXT_PRIORITY = f"{HIGHEST_PRIORITY} AND priority < %(priority)s"
 
-# Somebody has written the row of an ended task anew: the task must not run again. A subquery for one value,
-# because a planner could read all of the history for EXISTS.
+# A person may have inserted the row of an ended task again: the task must not run again. This is a subquery for
+# one value, because for EXISTS a planner could read the whole history.
 HAS_ENDED = "(SELECT TRUE FROM txtasks_finishedtask f WHERE f.id = txtasks_task.id)"
-# A row written by hand whose counters are full could not be moved on: the statement that tried would fail
-# with all other rows in it, turn after turn. It stays pending, where it is seen.
+# A row written by hand may have a counter at its limit. No arrow could move that row: the statement would fail for
+# all its rows, in every turn. So the row is not claimed and stays pending, where people see it.
 _CLAIMABLE = """
     SELECT id, task_name, queue_name, args, kwargs, attempt, failures, crashes, max_attempts, errors,
            timeout, hooks, snoozes, lane, batch, CASE WHEN attempt = 0 THEN unique_key END AS merge_key,
@@ -63,9 +63,9 @@ _CLAIMABLE = """
        AND attempt < 2147483647 AND failures < 2147483647 AND crashes < 2147483647
 """.replace("<has_ended>", HAS_ENDED)
 DUE = "AND run_after <= {now} {after}"
-# A row that W2 is about to claim is locked and left out. The time is compared in the WHERE, so
-# that rows due later are not read at all. The index is named: behind rows that were deleted a moment ago MariaDB
-# would take another one, and read the backlog of all queues.
+# W1 skips the rows that W2 has locked to claim them. The time is compared in the WHERE, so that rows due later are
+# not read at all. The statement names the index, because behind rows that were deleted a moment ago MariaDB would
+# choose another index and read the backlog of all queues.
 CHOOSE_DUE = (
     _CLAIMABLE.replace("FROM txtasks_task", "FROM txtasks_task {by_queue}")
     + f"""
@@ -75,22 +75,23 @@ CHOOSE_DUE = (
 """
 )
 CHOOSE_IN_LANE = CHOOSE_DUE.replace("lane = '' AND queue_name", "lane = %(lane)s AND queue_name")
-# Where tasks gain priority with age: those of several priorities are compared, and few of them are claimed.
+# If tasks gain priority with age, a scan compares rows of several priorities and claims few of them.
 PEEK_DUE = f"""
     SELECT id, CAST(run_after AS {{text}}) AS due_at, {{wait}} AS wait
     {CHOOSE_DUE[CHOOSE_DUE.index("FROM txtasks_task") :].replace("{skip_locked}", "")}
 """
-# In a backlog: what was claimed is still in the index until it is vacuumed, and would be walked past again.
+# During a backlog: claimed rows stay in the index until vacuum removes them. Without a cursor, each scan would
+# walk past them again.
 AFTER_CURSOR = "AND {beyond_cursor}"
-# A part of what is due, instead of ``DUE``. SQLite knows one end of a range only, and PostgreSQL goes on to the
-# end of a time where the id of several says that the part ends.
+# A part of the due rows, in place of ``DUE``. SQLite uses only one end of a range in the index. If several rows
+# have the time at which a part ends, PostgreSQL reads all rows of that time.
 FROM_TIME = "AND run_after >= %(begin_time)s"
 BEFORE_TIME = "AND run_after < %(end_time)s"
 FROM_ID = "AND {from_id}"
 BEFORE_ID = "AND {before_id}"
 LATELY = "AND run_after > {ago}"
-# A priority that is there between two others: a look-up in a range of the index, of which PostgreSQL makes use in
-# all its columns only where rows are locked.
+# The lowest priority between two others that has pending rows. PostgreSQL uses all columns of the index for this
+# range only if the statement locks rows.
 PRIORITY_BETWEEN = """
     SELECT priority FROM txtasks_task {by_queue}
      WHERE status = 'pending' AND lane = '' AND queue_name = %(queue)s
@@ -103,7 +104,7 @@ CHOOSE_BY_ID = (
        AND queue_name NOT IN ({PAUSED_QUEUES}) {{skip_locked}}"""
 )
 
-# The attempt is counted here, before the run: a task that kills its worker cannot run for ever.
+# The claim counts the attempt before the task runs, so a task that kills its worker cannot run for ever.
 TO_CLAIMED = """
            SET status = 'claimed', attempt = attempt + 1, worker = %(worker)s,
            claimed_at = {now}, started_at = {now}
@@ -119,8 +120,8 @@ CLAIMS_OF_WORKER = (
 )
 
 # -- the arrows out of claimed ------------------------------------------------------------------
-# W1 was slow, C gave its task back and W2 claimed it: W1's attempt number is old, so W1 finds that
-# it holds nothing. A row that somebody else has locked is left out and waits for the next turn.
+# W1 was slow, C released its task, and W2 claimed it. W1's attempt number is old, so W1 finds that it holds
+# nothing. A row that another transaction has locked is skipped and waits for the next turn.
 LOCK_CLAIMED = """
     SELECT id, attempt, worker FROM txtasks_task
      WHERE id {in_ids} AND TRIM(status) = 'claimed' {skip_locked}
@@ -131,8 +132,9 @@ SEE_CLAIMED = (
 
 DELETE_TASKS = "DELETE FROM txtasks_task WHERE id {in_ids} AND TRIM(status) = %(status)s"
 
-# PostgreSQL does all that in one statement. What belongs to an id stands at its place in another array: a join is
-# planned by statistics, and took a minute for 500 rows with those of an empty table.
+# PostgreSQL does all of this in one statement. The values of an id are at the same place in other arrays instead
+# of in a table to join, because a join is planned by statistics: with those of an empty table, it took a minute
+# for 500 rows.
 _OF_ID = "[array_position(CAST(%(ids)s AS uuid[]), id)]"
 HELD = f"""
     held AS (
@@ -146,12 +148,12 @@ _ENDED = f"WITH {HELD.format(only_if='')}"
 FINISH_MANY = f"{_ENDED} {GONE} id, attempt"
 FINISH_AND_KEEP_MANY = f"{_ENDED}, gone AS ({GONE} *) {KEEP_GONE} RETURNING id, attempt"
 
-# The whole fence in the statement itself: id, attempt, worker, status.
+# The whole fence is in the statement: id, attempt, worker, status.
 FENCE = """
      WHERE id = %(id)s AND attempt = %(attempt)s AND worker = %(worker)s AND TRIM(status) = 'claimed'
 """
 _UNCLAIMED = "worker = NULL, claimed_at = NULL, started_at = NULL"
-# At once means at its old place: behind a backlog of hours it would wait for hours.
+# A retry without a delay keeps its old place: at the end of a backlog of hours, it would wait for hours.
 RETRY = (
     f"""
     UPDATE txtasks_task SET status = 'pending', {_UNCLAIMED}, notified_at = NULL,
@@ -160,7 +162,7 @@ RETRY = (
 """
     + FENCE
 )
-# It burns no attempt: neither a failure nor a crash is counted.
+# A snooze counts neither as a failure nor as a crash.
 SNOOZE = (
     f"""
     UPDATE txtasks_task SET status = 'pending', {_UNCLAIMED}, notified_at = NULL, run_after = {{later}},
@@ -168,8 +170,9 @@ SNOOZE = (
 """
     + FENCE
 )
-# Like it, and until what it waits for has come: R, who brings it, has locked the row before, so what he wrote is
-# seen here, or he finds the row pending. What has begun does not expire, unless it was asked to stop.
+# Like a snooze, but until the awaited value comes. R, which brings the value, locks the task's row first: either
+# W1 sees R's value here, or R finds the row pending and makes it due. A task that has begun does not expire,
+# unless it was asked to stop.
 SUSPEND = (
     f"""
     UPDATE txtasks_task SET status = 'pending', {_UNCLAIMED}, notified_at = NULL,
@@ -188,8 +191,8 @@ DUE_SOON = """
 NOTE_ERRORS = "UPDATE txtasks_task SET errors = %(errors)s" + FENCE
 RELEASE = f"UPDATE txtasks_task SET status = 'pending', {_UNCLAIMED}, notified_at = NULL" + FENCE
 FINISH = "DELETE FROM txtasks_task" + FENCE
-# PostgreSQL gets it together with the COMMIT of the task's effects, so it has to fail where 0 rows are held. What
-# is cast depends on the count, so that it is not cast while the statement is planned.
+# PostgreSQL gets this together with the COMMIT of the task's effects, so it must fail if the attempt holds no row.
+# The text that is cast depends on the count, so PostgreSQL cannot cast it while it plans the statement.
 NOT_HELD = "django_txtasks: this attempt no longer holds its row"
 _FINISHED_OR_ERROR = f"""
     SELECT CAST(CASE count(*) WHEN 1 THEN '1' ELSE '{NOT_HELD}' END AS int) FROM gone
@@ -199,7 +202,7 @@ FINISH_AND_KEEP_OR_FAIL = (
     f"WITH gone AS ({FINISH} RETURNING *), kept AS ({COPY.replace('{result}', '%(result)s')} gone)"
     f" {_FINISHED_OR_ERROR}"
 )
-# MariaDB gets it as a block. What Django would do next, autocommit, commits: 0 rows must not come that far.
+# MariaDB gets a block. Turning autocommit on, which Django would do next, commits: so 0 rows must fail before it.
 _IF_HELD_COMMIT = f"""
     IF ROW_COUNT() = 1 THEN SET autocommit = 1;
     ELSE SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = '{NOT_HELD}'; END IF;
@@ -216,15 +219,15 @@ FINISHED_BY = """
     SELECT id FROM txtasks_finishedtask
      WHERE id = %(id)s AND attempt = %(attempt)s AND worker = %(worker)s AND outcome = 'succeeded'
 """
-# W1's slot writes it after the COMMIT that finished the task.
+# W1's slot writes this after the COMMIT that finished the task.
 NOTE_HOOK_ERROR = """
     UPDATE txtasks_finishedtask SET errors = %(errors)s
      WHERE id = %(id)s AND attempt = %(attempt)s AND worker = %(worker)s
 """
-# W1's task was given to W2, or is dead, and W1 finishes it all the same: said beside the task.
+# W1's task was given to W2, or is dead, but W1 finishes it nevertheless: this is noted in the task's row.
 LATE_IN = "SELECT id, late_finishes, errors FROM {table} WHERE id = %(id)s {skip_locked}"
 NOTE_LATE_FINISH = "UPDATE {table} SET late_finishes = %(late)s WHERE id = %(id)s"
-# Nothing is changed, and a session that may not write says so, where SELECT 1 is answered.
+# This changes nothing. A session that may only read fails here, while it would answer SELECT 1.
 TRY_TO_WRITE = "UPDATE txtasks_worker SET beat = beat WHERE 1 = 0"
 STILL_HELD = """
     SELECT t.cancel_asked_at IS NOT NULL FROM txtasks_task t JOIN txtasks_worker w ON w.id = t.worker
@@ -238,8 +241,8 @@ FORGET_WAITS = "DELETE FROM txtasks_wait WHERE task_id {in_ids}"
 
 
 # -- cancel -------------------------------------------------------------------------------------
-# No attempt starts after ``expires_at``, whatever becomes of this one: neither a retry nor a claim that is given
-# back, nor one that is recovered from a lost worker. A cleaner removes the row then.
+# No attempt starts after ``expires_at``, however the running one ends: no retry, and no attempt after a release or
+# after recovery from a lost worker. Then a cleaner removes the row.
 LOCK_TO_ASK = """
     SELECT id, queue_name, task_name FROM txtasks_task
      WHERE id {in_ids} AND TRIM(status) = %(status)s AND cancel_asked_at IS NULL {skip_locked}
@@ -256,10 +259,10 @@ REGISTER = """
     VALUES (%(worker)s, %(host)s, %(pid)s, %(queues)s, %(task_names)s, %(threads)s, %(listening)s, %(lease)s,
             %(sessions)s, %(protocol)s)
 """
-# First in every transaction that claims: its row lock is what LOSE waits for, and 0 rows tell a
-# worker that was declared lost that it may not claim under this id. A beat under a new will clears
-# the suspicion that the old one raised; MariaDB reads the will after its assignment, so it comes last.
-# Each way of beating also tells a worker that it is suspected: it lives, so it writes a new will at once.
+# The beat is first in every transaction that claims. LOSE waits for its row lock; 0 rows tell a worker that it was
+# declared lost and may not claim under this id. A beat under a new will clears the suspicion that the old will
+# raised. MariaDB evaluates assignments in order, so the will is assigned last. Each form of the beat also returns
+# whether the worker is suspected: a living worker then writes a new will at once.
 BEAT = """
     UPDATE txtasks_worker SET beat = beat + 1, seen_at = {now}, running = %(running)s, listening = %(listening)s,
            sessions = %(sessions)s,
@@ -267,13 +270,13 @@ BEAT = """
      WHERE id = %(worker)s AND NOT lost
 """
 IS_SUSPECTED = "suspected_at IS NOT NULL"
-# The beat holds this lock already. A look without a lock would begin the transaction's snapshot on MariaDB.
+# The beat holds this lock already. On MariaDB, a read without a lock would begin the transaction's snapshot.
 SUSPECTED_WORKER = f"SELECT {IS_SUSPECTED} FROM txtasks_worker WHERE id = %(worker)s {{lock}}"
 LIVING_WORKERS = """
     SELECT id, beat, lease, host, pid, sessions, suspected_at IS NOT NULL FROM txtasks_worker WHERE NOT lost
 """
 ABILITIES = "SELECT queues, task_names FROM txtasks_worker WHERE NOT lost"
-# A will of another number is void: its worker has lost that connection and lives on with a new one.
+# A will with another number is void: its worker has lost that connection and goes on with a new one.
 SUSPECT = """
     UPDATE txtasks_worker SET suspected_at = {now}
      WHERE id = %(worker)s AND will = %(will)s AND NOT lost AND suspected_at IS NULL
@@ -281,17 +284,17 @@ SUSPECT = """
 SILENT_WORKERS = """
     SELECT id FROM txtasks_worker WHERE NOT lost AND seen_at < {ago} AND lease = %(age)s
 """
-# A frozen turn of W1 keeps its row locked: C does not wait for it.
+# A frozen turn of W1 keeps W1's row locked: C does not wait for it.
 LOCK_WORKER = "SELECT id FROM txtasks_worker WHERE id = %(worker)s {skip_locked}"
 HAS_WORKER = "SELECT id FROM txtasks_worker WHERE id = %(worker)s"
-# C saw beat 7 for a whole lease, but W1 has woken up and committed beat 8: the beat is checked
-# again inside the statement that acts.
+# C saw beat 7 for a whole lease, but W1 has woken up and committed beat 8. So the statement that declares W1 lost
+# checks the beat again.
 LOSE = (
     "UPDATE txtasks_worker SET lost = TRUE WHERE id = %(worker)s AND NOT lost AND beat = %(beat)s"
 )
 MARK_LOST = "UPDATE txtasks_worker SET lost = TRUE WHERE id = %(worker)s"
 WRITE_PROGRESS = "UPDATE txtasks_worker SET progress = %(progress)s WHERE id = %(worker)s"
-# Attempts name their worker by its id: what people want to know of it outlives its row.
+# Attempts name their worker by its id. Its host and times are kept after its row is deleted, because people ask.
 KEEP_WORKERS = """
     INSERT INTO txtasks_endedworker (id, host, pid, started_at, ended_at)
     SELECT id, host, pid, started_at, CASE WHEN lost THEN seen_at ELSE {now} END FROM txtasks_worker
@@ -301,11 +304,12 @@ FORGET_ENDED_WORKERS = "DELETE FROM txtasks_endedworker WHERE ended_at < {ago}"
 UNREGISTER = "DELETE FROM txtasks_worker WHERE id = %(worker)s"
 
 # -- cleaner --------------------------------------------------------------------------------------
-# None of these joins the task table, and each names ids or one range of one index: what a planner believes of
-# the table changes nothing. (With the statistics of an empty table it read the whole primary key, each second.)
+# None of these joins the task table, and each names ids or one range of one index, so the planner's statistics
+# change nothing. (With the statistics of an empty table, it read the whole primary key every second.)
 LOST_WORKERS = "SELECT id, host, pid FROM txtasks_worker WHERE lost"
 ALL_WORKERS = "SELECT id FROM txtasks_worker ORDER BY id"
-# Claims of a worker without a row lie between those of two workers that have one, whose own are not read.
+# Finds a worker id that has claims but no row: it lies between the ids of two workers that have rows, whose claims
+# are not read.
 HOLDER_BETWEEN = """
     SELECT worker FROM txtasks_task {by_worker}
      WHERE status = 'claimed' AND worker > %(low)s AND worker < %(high)s ORDER BY worker LIMIT 1
@@ -314,9 +318,9 @@ HELD_BY = """
     SELECT id FROM txtasks_task {by_worker}
      WHERE status = 'claimed' AND worker = %(worker)s LIMIT %(limit)s
 """
-# A claim of W1 that would be dead, compensated or expired once C had recovered it. W1 may live: a proxy that
-# restarts cuts both of its links. C reads this after W1's beat, and LOSE checks that beat: it is void after a
-# new claim of W1.
+# A claim of W1 whose task would be dead, compensated or expired after recovery by C. W1 may be alive: a proxy
+# that restarts cuts both of its connections. C reads this after it has read W1's beat, and LOSE checks that beat,
+# so the answer is void once W1 claims again.
 FINAL_CLAIM = """
     SELECT id FROM txtasks_task {by_worker}
      WHERE status = 'claimed' AND worker = %(worker)s
@@ -324,15 +328,15 @@ FINAL_CLAIM = """
                 AND (expires_at IS NULL OR expires_at > {later}))
      LIMIT 1
 """
-# Two steps on purpose: one UPDATE with a subquery on the workers would, after a wait for a lock,
-# see the locked row anew but the workers as they were, and reset a live claim.
+# Recovery has two steps on purpose. After a wait for a lock, one UPDATE with a subquery on the workers would see
+# the new version of the locked row but the old workers, and reset a live claim.
 ORPHANS = """
     SELECT id, attempt, worker, task_name, queue_name, args, kwargs, failures, crashes,
            max_crashes, on_crash, errors, hooks, batch, cancel_asked_at IS NOT NULL
       FROM txtasks_task WHERE id {in_ids} AND TRIM(status) = 'claimed' AND worker = %(worker)s
 """
-# What was removed is still in the index until it is vacuumed, and would be walked past again. (A text that kept
-# its column's name would be what is sorted by: all of the table, each time.)
+# Removed rows stay in the index until vacuum removes them, so each look begins behind the last one. (If the text
+# had the name of its column, ORDER BY would sort by the text: the whole table, each time.)
 EXPIRED = """
     SELECT id, CAST(expires_at AS {text}) AS until, status = 'pending'
       FROM txtasks_task {by_expiry}
@@ -340,12 +344,12 @@ EXPIRED = """
      ORDER BY expires_at LIMIT %(limit)s OFFSET %(left)s
 """
 SINCE_EXPIRY = "AND expires_at >= %(since)s"
-# W1 may have claimed it, or another cleaner removed it, since it was looked at
+# Since C has read the row, W1 may have claimed it, or another cleaner may have removed it.
 LOCK_EXPIRED = """
     SELECT id, task_name, queue_name, cancel_asked_at IS NOT NULL FROM txtasks_task
      WHERE id {in_ids} AND TRIM(status) = 'pending' AND expires_at <= {now} {skip_locked}
 """
-# Claims of living workers without a time limit: reported, and never run again by themselves.
+# Claims of living workers without a time limit: they are reported, and never recovered.
 LONG_CLAIMED = """
     SELECT id, attempt, worker, task_name, queue_name FROM txtasks_task {by_worker}
      WHERE status = 'claimed' AND worker {in_workers} AND timeout IS NULL AND started_at < {ago}
@@ -365,7 +369,7 @@ LOCK_IN_STATE = """
     SELECT id, queue_name, task_name FROM txtasks_task
      WHERE id {in_ids} AND TRIM(status) = %(status)s {skip_locked}
 """
-# What was compensated must not run again.
+# A compensated task must not run again.
 LOCK_REVIVABLE = """
     SELECT id, queue_name, task_name FROM txtasks_task
      WHERE id {in_ids} AND TRIM(status) = %(status)s AND NOT (on_crash = 'compensate' AND crashes > 0)

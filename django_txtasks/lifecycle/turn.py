@@ -1,6 +1,6 @@
-"""A worker's turn as data: what it asks of the database, and what came of it.
+"""A worker's turn as data: the request to the database, and the result.
 
-All of it is frozen: whoever learns something from a turn returns it, and changes no record of another room.
+All records are frozen: code that learns from a turn returns a new record.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from django_txtasks.lifecycle.attempts import Attempt, Ended, Recorded, read_ent
 
 
 class Bucket(NamedTuple):
-    """The pending rows of one priority and one queue: a scan goes from bucket to bucket."""
+    """The pending rows of one priority and one queue. A scan goes from bucket to bucket."""
 
     priority: int
     queue_name: str
 
 
 class Cursor(NamedTuple):
-    """The place of a row in the order of its bucket, which is that of (run_after, id)."""
+    """The place of a row in its bucket, whose rows are in the order of (run_after, id)."""
 
     due_at: str
     task_id: uuid.UUID
 
 
 Cursors = Mapping[Bucket, Cursor]
-"""The last row of each bucket that scans have claimed: the next scan goes on behind it."""
+"""The last row that scans have claimed in each bucket. The next scan goes on behind it."""
 
 
 @dataclass(frozen=True)
 class Subscription:
-    """The rows that a worker may take: those of these queues whose task function it knows."""
+    """The rows that a worker may claim: those of its queues whose task function it knows."""
 
     alias: str
     queues: tuple[str, ...]
@@ -46,13 +46,13 @@ class Subscription:
 
 
 class Capacity(NamedTuple):
-    """The number of tasks that a worker can take.
+    """The number of tasks that a worker can claim now.
 
     Attributes:
-        dedicated: tasks that get a slot of their own.
-        prefetch: more of those that are short and may run again: they may wait for a slot.
+        dedicated: number of tasks that get a slot of their own.
+        prefetch: number of further tasks, which may wait for a slot: short tasks that may run again.
         limit: upper bound of both together.
-        short_names: names of tasks that are short here.
+        short_names: names of the task functions that take a short time in this worker.
     """
 
     dedicated: int
@@ -62,11 +62,11 @@ class Capacity(NamedTuple):
 
     @property
     def width(self) -> int:
-        """How many tasks fit."""
+        """Number of tasks that fit."""
         return min(self.dedicated + self.prefetch, self.limit)
 
     def admit(self, attempts: Iterable[Attempt]) -> Admission:
-        """Choose those that fit, in their order: none overtakes one that finds no slot.
+        """Choose the attempts that fit. The order is strict: no attempt overtakes one that finds no slot.
 
         PostgreSQL's statement of a turn has the same rule in SQL: see ``engines.postgresql``.
         """
@@ -101,12 +101,12 @@ class Candidate(NamedTuple):
     and ``CHOOSE_BY_ID``.
 
     Attributes:
-        lane: empty = in none.
-        batch: None = in none.
-        merge_key: its unique key, if it has one and has not begun; see ``merging``.
-        may_share: it may be handed to a slot together with others.
-        has_ended: its id stands in history; None = it does not, as for all rows that this package writes.
-        due_at: ``run_after`` as text, with which a cursor is made.
+        lane: empty = in no lane.
+        batch: None = in no batch.
+        merge_key: the unique key, if the row has one and has not begun; see ``merging``.
+        may_share: whether it may be handed to a slot together with other tasks.
+        has_ended: whether history has a task of this id. None = no, as for all rows that this package writes.
+        due_at: ``run_after`` as text, for a cursor.
         wait: seconds until it is due; zero or less = due.
     """
 
@@ -157,7 +157,7 @@ class Candidate(NamedTuple):
 
     @property
     def has_key(self) -> bool:
-        """Whether it is merged with others of its unique key; in a lane that is the lane's business."""
+        """Whether a claim must merge it with other rows of its key. Rows in a lane are left to lane turns."""
         return self.merge_key is not None and not self.lane
 
     @property
@@ -167,13 +167,13 @@ class Candidate(NamedTuple):
 
 
 class RecentWindow(NamedTuple):
-    """The part of what is due that a scan looks at where all would take long.
+    """The part of the due rows that a scan reads if reading all of them takes too long.
 
     An old snapshot may keep millions of dead rows.
 
     Attributes:
-        buckets: where to look, highest priority first; it does not ask which there are.
-        seconds: look at what became due in this time, where there is no cursor to go on from.
+        buckets: the buckets to read, highest priority first; the scan does not ask for others.
+        seconds: in a bucket without a cursor, read the rows that became due in the last so many seconds.
     """
 
     buckets: tuple[Bucket, ...]
@@ -182,14 +182,14 @@ class RecentWindow(NamedTuple):
 
 @dataclass(frozen=True)
 class Scan:
-    """A look for what is due: for all of it, or for a part.
+    """A search for due rows: for all of them, or for a part.
 
     Attributes:
-        queues: at the same priority, those that come first here come first.
+        queues: at the same priority, rows of an earlier queue come first.
         cursors: go on behind these rows.
-        recent: look at this only, and keep the cursors.
-        seconds: how long looking may take, all in all.
-        ageing: seconds after which a task that is due gains a step of priority; None = it does not.
+        recent: read only this part, and keep the cursors; None = read all due rows.
+        seconds: limit for all statements of the scan together.
+        ageing: seconds after which a due task gains one step of priority; None = never.
     """
 
     queues: tuple[str, ...]
@@ -201,15 +201,15 @@ class Scan:
     def ended(
         self, passed: Cursors, *, filled: bool, blocked_queue: str | None
     ) -> tuple[Cursors, bool]:
-        """Return the cursors after this scan, and whether there may be more that is due.
+        """Return the cursors after this scan, and whether more rows may be due.
 
         Args:
-            passed: the last row of each bucket that it has claimed.
-            filled: it has found as many rows as fit.
+            passed: the last row that it has claimed in each bucket.
+            filled: whether it has found as many rows as fit.
         """
         if filled or blocked_queue is not None or self.recent is not None:
             return {**self.cursors, **passed}, filled
-        return {}, bool(self.cursors)  # there may be more before the cursors
+        return {}, bool(self.cursors)  # more rows may be due before the cursors
 
 
 @dataclass(frozen=True)
@@ -217,8 +217,8 @@ class TurnRequest:
     """The claims that a turn is to make.
 
     Attributes:
-        hinted: look these ids up.
-        scan: None = look the ids up only.
+        hinted: ids to look up.
+        scan: None = only look the ids up.
     """
 
     capacity: Capacity
@@ -282,13 +282,14 @@ class TurnResult:
         rest: the capacity that is left.
         claimed: by the scan and by hints, in this order.
         looked_up: the ids of the request.
-        later: of these, pending but not claimed: seconds until they are due; zero = no slot was free.
-        in_lanes: of these, due, and their lanes by name: when they start, their lane decides.
-        absent: of these, no row, live or finished: perhaps one that is not committed yet.
+        later: for looked-up rows that are pending and not claimed, the seconds until they are due; zero = no slot
+            was free.
+        in_lanes: for looked-up rows that are due in a lane, the name of the lane, which decides when they start.
+        absent: looked-up ids without a row, live or finished. The row may not be committed yet.
         scan: None = the turn has not scanned.
-        blocked_queue: the first task of this queue that is due found no slot; None = none was in need of one.
-        recorded: what became of the outcomes.
-        lanes: what it has learned of lanes, if it has served them.
+        blocked_queue: the queue whose first due task found no slot; None = no task was left without a slot.
+        recorded: the outcomes by what became of them.
+        lanes: a ``LanesResult``, if the turn has served lanes.
         is_suspected: see ``workers.Beat``.
     """
 
@@ -317,13 +318,13 @@ class TurnResult:
 
     @property
     def settled(self) -> set[uuid.UUID]:
-        """The ids that need no other look by this worker, but for those that are due and found no slot."""
+        """The ids that this worker need not look up again: all but those that are due and found no slot."""
         return set(self.looked_up) - {one for one, wait in self.later.items() if wait <= 0}
 
     @property
     def not_ours(self) -> set[uuid.UUID]:
-        """The ids whose rows are there, and not to be claimed here: others hold them, or declare their
-        function, or a condition of what may be claimed keeps them."""
+        """The ids whose rows exist but are not for this worker. Another worker has claimed them or declares
+        their function, or a condition of the claim excludes them."""
         if not self.looked_up:
             return set()
         ours = {attempt.task_id for attempt in self.claimed}
@@ -332,7 +333,7 @@ class TurnResult:
 
 
 def waits_of(candidates: Iterable[Candidate], claimed: Iterable[Attempt]) -> dict[uuid.UUID, float]:
-    """Return the seconds until each of the rows is due that were not claimed, but for those that wait in lanes."""
+    """Return the seconds until each row that was not claimed is due. Due rows in lanes are left out."""
     taken = {attempt.task_id for attempt in claimed}
     waits = {
         as_uuid(one.id): max(0.0, float(one.wait))

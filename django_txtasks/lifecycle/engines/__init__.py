@@ -1,10 +1,13 @@
-"""Engines: they claim for a worker, each in the way of its database.
+"""Engines: each claims for a worker in the best way for its database.
 
-``postgresql`` does a whole turn in one statement, or claims in one within an open transaction; ``mariadb`` does a
-whole turn in two blocks of statements; ``portable`` claims in several, for MariaDB, MySQL and SQLite. All have the
-same rules: which rows, the conditions that ``statements.CHOOSE_DUE`` and ``CHOOSE_BY_ID`` share; how many of them,
-``Capacity.admit``. A sweep (``worker.sweep``), and a turn that meets unique keys, claim by ``portable`` on every
-database.
+* ``postgresql`` does a whole turn in one statement, or claims in one statement within an open transaction.
+* ``mariadb`` does a whole turn in two blocks of statements.
+* ``portable`` claims in several statements, on every database. MySQL and SQLite have no other engine; on
+  PostgreSQL
+  and MariaDB, it claims in sweeps (``worker.sweep``) and rows with a unique key.
+
+All engines have the same rules: ``statements.CHOOSE_DUE`` and ``CHOOSE_BY_ID`` say which rows may be claimed,
+``Capacity.admit`` how many.
 """
 
 from __future__ import annotations
@@ -26,7 +29,8 @@ def claim(
     """Move PENDING -> claimed, in a transaction that began with the worker's beat.
 
     Args:
-        with_keys: also what has a unique key, which one statement cannot do. Nor can it sort what gains priority.
+        with_keys: whether to claim rows with a unique key, too. One statement can neither merge them, nor sort
+            tasks that gain priority with age.
     """
     ages = request.scan is not None and request.scan.ageing is not None
     if with_keys or ages or connections[subscription.alias].vendor != "postgresql":
@@ -35,7 +39,7 @@ def claim(
 
 
 def fits(alias: str, worker: uuid.UUID, ended: Sequence[Ended]) -> bool:
-    """Say whether ``turn`` can do it: all that ended is finished, each task once, with nothing to follow."""
+    """Say whether ``turn`` can record these attempts: each has finished, each task once, without hooks."""
     return _engine(alias).fits(alias, worker, ended)
 
 
@@ -45,7 +49,7 @@ def turn(order: TurnOrder) -> TurnResult | None:
 
 
 class _Engine(Protocol):
-    """Carries out whole turns."""
+    """An engine that carries out whole turns."""
 
     def fits(self, alias: str, worker: uuid.UUID, ended: Sequence[Ended]) -> bool: ...
     def turn(self, order: TurnOrder) -> TurnResult | None: ...

@@ -1,4 +1,4 @@
-"""The findings of the statements of a whole turn, on their way into a ``TurnResult``. No SQL."""
+"""From the rows that a whole turn has read to its ``TurnResult``, for both engines of whole turns. No SQL."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NO_HOOKS = "{}"
 
 
 class Found(NamedTuple):
-    """A row that was looked at, and the priority of the bucket in which a scan found it; None = a hint did."""
+    """A row that was read, with the priority of its bucket if a scan found it; None = a hint named it."""
 
     is_taken: bool
     priority: int | None
@@ -36,9 +36,9 @@ class Found(NamedTuple):
 
 
 def is_usual(worker: uuid.UUID, ended: Sequence[Ended]) -> bool:
-    """Say whether all that ended is finished, each task once, with nothing to follow."""
+    """Say whether all attempts have finished, each task once, without hooks."""
     for attempt, arrow, *_ in ended:
-        is_own = attempt.worker is worker or attempt.worker == worker  # to compare UUIDs takes long
+        is_own = attempt.worker is worker or attempt.worker == worker  # comparing UUIDs is slow
         if not is_own or arrow is not Arrow.FINISH or attempt.hooks != NO_HOOKS:
             return False
     return len({one.attempt.task_id.int for one in ended}) == len(ended)
@@ -55,13 +55,13 @@ def result(
     is_filled: bool | None = None,
     is_suspected: bool,
 ) -> TurnResult:
-    """Return the result of a turn that cannot merge, and so leaves rows with a unique key to the next one.
+    """Return the result of a turn that cannot merge, and so leaves rows with a unique key to the next turn.
 
     Args:
-        found: the rows that were looked at; those of the scan first, bucket by bucket.
-        known: the hinted ids that have a row, live or finished; others may be among them.
-        has_keys: whether a row with a unique key was met that is due.
-        is_filled: whether the scan has found as many rows as fit; None = count those in ``found``.
+        found: the rows that were read: those of the scan first, bucket by bucket.
+        known: ids that have a row, live or finished; at least the hinted ones.
+        has_keys: whether a due row with a unique key was read.
+        is_filled: whether the scan has found as many rows as fit; None = count the rows in ``found``.
     """
     scan = None
     if request.scan is not None:
@@ -73,7 +73,7 @@ def result(
                 passed(scanned), filled=is_filled, blocked_queue=admission.blocked_queue
             )
         )
-        if has_keys:  # the next turn claims them, from the same place on
+        if has_keys:  # the next turn claims them, from the same place
             scan = ScanResult(request.scan.cursors, backlog=True)
     asked = set(request.hinted)
     return TurnResult(
@@ -92,10 +92,10 @@ def result(
 
 
 def passed(scanned: Iterable[Found]) -> dict[Bucket, Cursor]:
-    """Return the last row of each bucket that was claimed.
+    """Return the last claimed row of each bucket.
 
     Args:
-        scanned: bucket by bucket, each in its order.
+        scanned: the rows of the scan, bucket by bucket, each in its order.
     """
     taken = [one for one in scanned if one.is_taken and one.priority is not None]
     if taken and taken[0].bucket == taken[-1].bucket:  # as in most turns
@@ -105,7 +105,7 @@ def passed(scanned: Iterable[Found]) -> dict[Bucket, Cursor]:
 
 
 def in_lanes(found: Iterable[Found]) -> Mapping[uuid.UUID, str]:
-    """Return the lanes of those rows that are due."""
+    """Return the lanes of the due rows that are in one, by id."""
     rows = [one.candidate for one in found if one.candidate.lane]
     return {as_uuid(one.id): one.lane for one in rows if one.wait <= 0}
 
@@ -113,7 +113,7 @@ def in_lanes(found: Iterable[Found]) -> Mapping[uuid.UUID, str]:
 def later(
     asked: Set[uuid.UUID], found: Iterable[Found], claimed: Iterable[Attempt]
 ) -> Mapping[uuid.UUID, float]:
-    """Return the seconds until those of the ids are due that wait and were not claimed."""
-    if not asked:  # to hash an id takes long
+    """Return the seconds until the asked rows that were not claimed are due."""
+    if not asked:  # hashing an id is slow
         return {}
     return waits_of([one.candidate for one in found if as_uuid(one.candidate.id) in asked], claimed)

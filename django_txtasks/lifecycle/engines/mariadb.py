@@ -1,8 +1,9 @@
-"""A worker's turn in two round trips, on MariaDB: one beats, locks what ended and looks, one writes and commits.
+"""A worker's turn in two round trips, on MariaDB.
 
-Statement by statement a turn takes nine round trips, after each of which a busy loop waits for Python. What is
-not usual, a retry, a hook, an outcome whose row is not held, goes that way: see ``portable``. Which rows fit is
-decided between the two, by ``Capacity.admit``.
+The first block beats, locks the rows of ended attempts, and reads due rows. Then ``Capacity.admit`` decides which
+rows fit. The second block writes and commits. In single statements, a turn takes nine round trips, and after each
+one, a busy loop waits for Python. Unusual turns go that way: a retry, a hook, an attempt that no longer holds its
+row (see ``portable``).
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ from django_txtasks.models import Outcome, Status
 
 Rows = list[tuple[Any, ...]]
 Seen = tuple[int | None, Candidate]
-"""A row that was looked at, behind the priority of the bucket in which a scan found it; None = a hint did."""
-_INT = operator.attrgetter("int")  # UUIDs compare slowly
+"""A row that was read, after the priority of its bucket if a scan found it; None = a hint named it."""
+_INT = operator.attrgetter("int")  # comparing UUIDs is slow
 
 
 def fits(alias: str, worker: uuid.UUID, ended: Sequence[Ended]) -> bool:
-    """Say whether ``turn`` can do it: all that ended is finished, each task once, with nothing to follow."""
+    """Say whether ``turn`` can record these attempts: each has finished, each task once, without hooks."""
     return can_use_blocks(alias) and found.is_usual(worker, ended)
 
 
@@ -81,9 +82,9 @@ def turn(order: TurnOrder) -> TurnResult | None:
 # -- what it asks ---------------------------------------------------------------------------------
 
 _NO_PRIORITY = "-32769"
-"""Lower than any that the column takes."""
+"""A number below all priorities that the column takes."""
 
-# The beat comes first, as in each transaction that claims. What follows is what ``portable`` asks, in its order.
+# The beat comes first, as in each transaction that claims. Then come the reads of ``portable``, in the same order.
 _LOOKING = f"""BEGIN NOT ATOMIC
     DECLARE is_alive, is_suspected, room, is_paused, head<heads> INT;
     DECLARE mark_time DATETIME(6);
@@ -103,7 +104,7 @@ _CHOOSING = (
 )
 _AFTER_CURSOR = statements.AFTER_CURSOR.format(**vars(DIALECTS["mysql"]))
 _IS_PAUSED = f"%(queue)s IN ({statements.PAUSED_QUEUES})"
-# SELECT … INTO, since SET locks what it reads above READ COMMITTED.
+# SELECT … INTO instead of SET, because above READ COMMITTED, SET locks the rows that it reads.
 _HIGHEST = f"""SELECT IF({_IS_PAUSED}, {_NO_PRIORITY},
     COALESCE(({statements.HIGHEST_PRIORITY}), {_NO_PRIORITY})) INTO head_<n>;"""
 _NEXT = f"SELECT COALESCE(({statements.NEXT_PRIORITY}), {_NO_PRIORITY}) INTO head_<n>;"
@@ -127,14 +128,14 @@ def _looking(order: TurnOrder) -> tuple[str, dict[str, Any]]:
         parts.append(statements.CHOOSE_BY_ID.replace("{in_ids}", "{in_hinted}") + ";")
         hinted = sorted(set(request.hinted), key=_INT)
         params.update(hinted=hinted, queues=subscription.queues, names=subscription.names)
-    if not (ended or request.hinted):  # where nothing was found, nothing is to be written
+    if not (ended or request.hinted):  # if no row was found, there is nothing to write
         parts.append("IF room = %(room)s THEN COMMIT; END IF;")
     text = _LOOKING.replace("<heads>", "".join(f", head_{n}" for n in range(heads)))
     return text.replace("<parts>", " ".join(parts)), params
 
 
 def _scanning(scan: Scan) -> tuple[str, dict[str, Any]]:
-    """Return the part that chooses what is due, and its parameters beside the names of tasks."""
+    """Return the part that chooses due rows, and its parameters except the names of tasks."""
     params: dict[str, Any] = {}
     for n, (bucket, cursor) in enumerate(scan.cursors.items()):
         params.update({f"priority_{n}": bucket.priority, f"mark_time_{n}": cursor.due_at})
@@ -159,10 +160,10 @@ def _scanning(scan: Scan) -> tuple[str, dict[str, Any]]:
 
 @functools.lru_cache(maxsize=200)
 def _scanning_all(marks: tuple[tuple[int, ...], ...]) -> str:
-    """Return the part that goes through the buckets, highest priority first, until all room is filled.
+    """Return the part that goes through the buckets, highest priority first, until the room is filled.
 
     Args:
-        marks: of each queue the numbers of its cursors.
+        marks: for each queue, the numbers of its cursors.
     """
     heads = ", ".join([*(f"head_{n}" for n in range(len(marks))), _NO_PRIORITY])
     first = " ".join(_of_queue(_HIGHEST, n) for n in range(len(marks)))
@@ -178,7 +179,7 @@ def _scanning_all(marks: tuple[tuple[int, ...], ...]) -> str:
 
 
 def _of_queue(sql: str, n: int) -> str:
-    """Return a statement about the queue of this number, whose present priority is ``head``."""
+    """Return a statement about the queue with this number, whose current priority is ``head``."""
     return (
         sql.replace("%(queue)s", f"%(queue_{n})s")
         .replace("%(priority)s", "head")
@@ -187,7 +188,7 @@ def _of_queue(sql: str, n: int) -> str:
 
 
 def _choosing_behind(n: int, cursors: Sequence[int]) -> str:
-    """Return the statement that chooses from a bucket, behind its cursor, if there is one."""
+    """Return the statement that chooses from a bucket, behind the cursor if it has one."""
     if not cursors:
         return _choosing(n, "head", "")
     times = " ".join(f"WHEN %(priority_{one})s THEN %(mark_time_{one})s" for one in cursors)
@@ -209,7 +210,8 @@ def _numbered(sql: str, n: int) -> str:
 
 # -- what it writes -------------------------------------------------------------------------------
 
-# Both have locked what they write: a number of rows that differs is a defect, and nothing of the turn is kept.
+# The turn has locked the rows that it writes. Another number of written rows is a defect, so the turn is rolled
+# back.
 _ALL_OF_THEM = """
     IF ROW_COUNT() <> %(<count>)s THEN
         SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'rows that the turn has locked were not there';
@@ -261,10 +263,10 @@ def _recorded(ended: Sequence[Ended], rows: Rows) -> Recorded:
 
 
 def _seen(results: Sequence[Rows], hinted: Rows) -> Iterator[Seen]:
-    """Yield what was looked at, what a scan has found first.
+    """Yield each row that was read once; the rows of the scan first.
 
-    Each row once: a hint may name a row that the scan has found; and if somebody has converted the table to
-    another collation (ALTER TABLE … CONVERT TO), MariaDB may take two queues of a scan for one.
+    A hint may name a row that the scan has found. And if the table was converted to another collation (ALTER
+    TABLE … CONVERT TO), MariaDB may read the same rows for two queues of a scan.
     """
     rows = [(priority, Candidate._make(columns)) for one in results for priority, *columns in one]
     rows += [(None, Candidate._make(columns)) for columns in hinted]

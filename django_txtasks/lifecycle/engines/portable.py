@@ -1,4 +1,4 @@
-"""pending -> claimed in several statements: for every database."""
+"""PENDING -> claimed in several statements, on every database."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ from django_txtasks.lifecycle.turn import (
 )
 
 KEY_SECONDS = 0.05
-"""Seconds until a row is looked at again whose key somebody else has locked: he claims it, as a rule."""
+"""Seconds until a row is read again whose key another transaction has locked, usually to claim it."""
 MOST_AGE_SECONDS = 1e10
-_INT = operator.attrgetter("int")  # UUIDs compare slowly
+_INT = operator.attrgetter("int")  # comparing UUIDs is slow
 
 
 def claim(subscription: Subscription, worker: uuid.UUID, request: TurnRequest) -> TurnResult:
-    """Claim what the request asks for, higher priorities first, then the longest due.
+    """Claim the tasks that the request asks for: higher priorities first, then the longest due.
 
-    The scan comes first: rows whose hints were lost must not wait behind a stream of hints. Must run in a
-    transaction that began with the worker's beat; no task may start before its COMMIT.
+    The scan comes first, because rows whose hints were lost must not wait behind a stream of hints. It must run in
+    a transaction that began with the worker's beat; no task may start before the COMMIT.
 
     Raises:
-        TookTooLong, or what the database says: the transaction must roll back; the next scan looks at less.
+        TookTooLong, DatabaseError: the transaction must roll back; the next scan reads less.
     """
     result = TurnResult(request.capacity)
     if request.scan is not None:
@@ -58,7 +58,7 @@ def claim(subscription: Subscription, worker: uuid.UUID, request: TurnRequest) -
 def scan_due(
     subscription: Subscription, worker: uuid.UUID, capacity: Capacity, scan: Scan
 ) -> TurnResult:
-    """Claim what is due and fits."""
+    """Claim the due tasks that fit."""
     claimed: list[Attempt] = []
     passed: dict[Bucket, Cursor] = {}
     blocked_queue, filled, has_keys, keys_wait = None, False, False, False
@@ -69,7 +69,7 @@ def scan_due(
         if scan.recent is None
         else [one for one in scan.recent.buckets if one.queue_name not in paused]
     )
-    # where tasks gain priority with age, the first ones of each bucket are compared with those of all others
+    # if tasks gain priority with age, the first rows of all buckets are compared with each other
     together = ((one,) for one in buckets) if scan.ageing is None else [tuple(buckets)]
     for some in together:
         width = capacity.width
@@ -87,7 +87,7 @@ def scan_due(
         claimed += rows.attempts
         filled = filled or len(candidates) == width or rows.is_cut_short
         has_keys, keys_wait = has_keys or rows.has_keys, keys_wait or rows.keys_wait
-        if not capacity.width or blocked_queue is not None:  # before it looks for the next bucket
+        if not capacity.width or blocked_queue is not None:  # before it reads the next bucket
             break
     cursors, backlog = scan.ended(passed, filled=filled, blocked_queue=blocked_queue)
     return TurnResult(
@@ -102,22 +102,24 @@ def scan_due(
 def _by_age(
     subscription: Subscription, buckets: Iterable[Bucket], limit: int, scan: Scan, until: float
 ) -> tuple[list[tuple[Bucket, Candidate]], bool]:
-    """Choose of what is due in these buckets the first rows by priority and age; lock these alone.
+    """Choose and lock the first due rows of these buckets by priority and age.
 
     Returns:
-        Each with its bucket, and whether some of them are in other hands.
+        Each row with its bucket, and whether other transactions have locked some of the chosen rows.
     """
     found: list[tuple[float, Bucket, uuid.UUID]] = []
     for bucket in buckets:
         seen = _look_at_due(subscription, bucket, limit, scan, until, sql=statements.PEEK_DUE)
         gained, of_bucket = 0.0, []
-        for task_id, _, wait in reversed(seen):  # none has gained less than one that came later
+        for task_id, _, wait in reversed(
+            seen
+        ):  # an earlier row has gained at least as much as a later one
             gained = max(gained, _gained(wait, scan.ageing or 1.0))
             of_bucket.append((bucket.priority + gained, bucket, as_uuid(task_id)))
         found += reversed(of_bucket)
     if not found:
         return [], False
-    # each row once: see ``engines.mariadb`` for tables that somebody has converted to another collation
+    # each row once: see ``engines.mariadb`` for tables that were converted to another collation
     first = {one[-1]: one for one in sorted(found, key=lambda one: one[0])}
     chosen = sorted(first.values(), key=lambda one: -one[0])[:limit]
     candidates = fetch_as(
@@ -134,14 +136,14 @@ def _by_age(
 
 
 def _gained(wait: Any, ageing: float) -> float:
-    """Return the steps of priority that a row has gained; somebody may have written a time that is none."""
+    """Return the steps of priority that a row has gained; zero if its time is invalid."""
     return min(max(0.0, -float(wait)), MOST_AGE_SECONDS) // ageing if wait is not None else 0.0
 
 
 def look_up(
     subscription: Subscription, worker: uuid.UUID, ids: Sequence[uuid.UUID], result: TurnResult
 ) -> TurnResult:
-    """Claim those of the given tasks that are due and fit, unless the scan before it found no slot."""
+    """Claim the given tasks that are due and fit; none if a task of the scan before found no slot."""
     candidates = fetch_as(
         Candidate,
         subscription.alias,
@@ -174,7 +176,7 @@ def look_up(
 def _waits(
     candidates: Sequence[Candidate], passed: Sequence[Candidate], rows: RowsClaimed
 ) -> dict[uuid.UUID, float]:
-    """Return the seconds until each of the rows is to be looked at again: soon, where others hold its key."""
+    """Return the seconds until each row should be read again: soon, if another transaction has locked its key."""
     waits = waits_of(candidates, rows.attempts)
     for one in passed:
         task_id = as_uuid(one.id)
@@ -186,15 +188,15 @@ def _waits(
 
 
 class RowsClaimed(NamedTuple):
-    """What became of the rows that were chosen.
+    """The result of claiming the chosen rows.
 
     Attributes:
         rest, blocked_queue: as of ``Admission``.
-        passed: of the candidates, in their order, so many are done with: claimed, merged, or left to others.
-        merged: ids of rows that were merged into those that were claimed.
-        has_keys: some of them have a unique key.
-        keys_wait: some keys are in other hands.
-        is_cut_short: there are more keys than are looked at in one go.
+        passed: number of candidates, in their order, that are done: claimed, merged, or left to other workers.
+        merged: ids of the rows that were merged into claimed rows.
+        has_keys: whether some candidates have a unique key.
+        keys_wait: whether other transactions have locked rows of some keys.
+        is_cut_short: whether there are more keys than one claim handles.
     """
 
     attempts: list[Attempt]
@@ -213,7 +215,7 @@ def claim_rows(
     candidates: Sequence[Candidate],
     capacity: Capacity,
 ) -> RowsClaimed:
-    """Move PENDING -> CLAIMED for those of the chosen rows that fit; of those with a key, for the first of it."""
+    """Move PENDING -> CLAIMED for the chosen rows that fit. Of each unique key, only the first row is claimed."""
     if any(one.merge_key is not None for one in candidates):
         return _claim_with_keys(subscription, worker, candidates, capacity)
     admission = capacity.admit(one.attempt_of(worker) for one in candidates)
@@ -235,7 +237,7 @@ def _claim_with_keys(
         if one.candidate.merge_key is not None
     }
     attempts, merged = merging.absorb(subscription.alias, admission.attempts, keys)
-    # a run starts later than what it stands for
+    # the merged rows were committed before the claim, so the run begins after their requests
     _claim(subscription.alias, worker, attempts)
     left = picked[len(attempts) :]
     return RowsClaimed(
@@ -255,12 +257,12 @@ def _claim(alias: str, worker: uuid.UUID, attempts: Sequence[Attempt]) -> None:
         return
     ids = sorted((attempt.task_id for attempt in attempts), key=_INT)
     count = execute(alias, statements.CLAIM, worker=worker, ids=ids)
-    if count != len(ids):  # SQLite without BEGIN IMMEDIATE: somebody was faster
+    if count != len(ids):  # SQLite without BEGIN IMMEDIATE: another worker was faster
         raise OperationalError(f"rows claimed: {count} instead of {len(ids)}: repeat the turn")
 
 
 def _buckets(subscription: Subscription, queues: Sequence[str], until: float) -> Iterator[Bucket]:
-    """Yield the buckets of these queues that have pending rows, highest priority first."""
+    """Yield the buckets of these queues with pending rows, highest priority first."""
 
     def look(alias: str, sql: str, **params: Any) -> list[tuple[Any, ...]]:
         return fetch_within(alias, sql, _left(until), **params)
@@ -296,7 +298,7 @@ def _look_at_due(
 
 
 def choosing(subscription: Subscription, bucket: Bucket, limit: int) -> dict[str, Any]:
-    """Return the parameters of ``statements.CHOOSE_DUE``, beside those that say where it begins and ends."""
+    """Return the parameters of ``statements.CHOOSE_DUE``, except those for where it begins and ends."""
     return {
         "queue": bucket.queue_name,
         "priority": bucket.priority,

@@ -1,8 +1,8 @@
-"""A worker's turn in one statement, on PostgreSQL: it beats, finishes what ended, claims what is due.
+"""A worker's turn in one statement, on PostgreSQL: it beats, finishes ended attempts, and claims due rows.
 
-A turn of several statements costs as many round trips, each task two turns, and after each round trip a busy
-loop waits for Python. What is not usual, a retry, a hook, an outcome whose row is not held, is recorded by other
-statements; then the same one claims, without its beat.
+Each statement costs a round trip, after which a busy loop waits for Python, and each task takes part in two turns.
+Other statements record unusual ends: a retry, a hook, an attempt that no longer holds its row. Then the statement
+of a turn claims without its beat.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from django_txtasks.lifecycle.turn import (
 
 
 def fits(alias: str, worker: uuid.UUID, ended: Sequence[Ended]) -> bool:
-    """Say whether ``turn`` can do it: all that ended is finished, each task once, with nothing to follow."""
+    """Say whether ``turn`` can record these attempts: each has finished, each task once, without hooks."""
     return can_use_one_statement(alias) and found.is_usual(worker, ended)
 
 
 def turn(order: TurnOrder) -> TurnResult | None:
-    """Beat, CLAIMED -> finished, PENDING -> claimed, and commit. Ended attempts that are not held are busy.
+    """Beat, CLAIMED -> finished, PENDING -> claimed, and commit. Attempts whose row was not finished are busy.
 
     Returns:
         None: the worker was declared lost, and nothing was written.
@@ -176,8 +176,8 @@ def _recorded(
 
 # -- the statement --------------------------------------------------------------------------------
 
-# Nothing is finished or claimed where the beat finds no row, whose lock is held until the commit. In this SQL a
-# bucket is called a head, and a cursor a mark.
+# If the beat finds no row, nothing is finished or claimed; the lock of that row is held until the commit. In this
+# SQL, a bucket is called a head, and a cursor a mark.
 _OF_PENDING = DIALECTS["postgresql"]
 _PRIORITIES = (
     statements.PENDING_PRIORITIES.replace("{to_queue}", _OF_PENDING.to_queue)
@@ -218,15 +218,15 @@ _DUE = f""",
           FROM heads CROSS JOIN LATERAL ({_DUE_OF_HEAD}) AS found
          LIMIT %(width)s
     )"""
-# Which of the hinted ids stand in history is asked once, by ``_PAST``: to plan the question again takes 30 us.
+# ``_PAST`` reads once which hinted ids are in history: planning the same subquery here would take 30 us.
 _CHOOSE_HINTED = statements.CHOOSE_BY_ID.replace("{in_ids}", "{in_hinted}").replace(
     statements.HAS_ENDED, "CAST(NULL AS boolean)"
 )
 _HINTED = f""",
     hinted AS ({_CHOOSE_HINTED})"""
-# As in ``Capacity.admit``: what is short may wait for a slot, each other one has to find one, and none overtakes
-# one that finds none. Rows with a unique key are left to ``portable``, which merges them, and those of lanes to
-# ``lanes.claiming``.
+# As in ``Capacity.admit``: short tasks may wait for a slot, each other task must find a free slot, and no task
+# overtakes one that finds none. Rows with a unique key are left to ``portable``, which merges them, and rows of
+# lanes to ``lanes.claiming``.
 _CLAIM = f""",
     fitting AS (
         SELECT id, place,
@@ -260,13 +260,13 @@ def statement_of_turn(
 ) -> str:
     """Return the statement of a turn.
 
-    Its first row begins with what it has finished, ids and attempts, with those of the hinted ids that have a live
-    row, those that stand in history, and with whether the worker is suspected. Each row goes on with one that was
-    looked at: if it was taken, its place, the priority that a scan has found it by, and its columns. What a scan
-    finds comes first, in its order.
+    The first columns of its first row are: the finished ids, their attempts, the hinted ids that have a live row,
+    the hinted ids in history, and whether the worker is suspected. The other columns of each row are those of one
+    row that was read: whether it was claimed, its place, the priority of its bucket if a scan found it, and the
+    columns of a ``Candidate``. The rows of the scan come first, in its order.
 
     Args:
-        beats: else a statement before it, in the same transaction, has beaten.
+        beats: False = an earlier statement of the same transaction has beaten.
     """
     beat = f"{statements.BEAT} RETURNING {_OF_BEAT}" if beats else _HAS_BEATEN
     with_ = [f"WITH beat AS ({beat})"]
@@ -291,14 +291,14 @@ _PAST = f"ARRAY({statements.PAST_IDS.replace('{in_ids}', '{in_hinted}')})"
 
 
 def _finishing(*, keep: bool) -> str:
-    """Return the parts that move what ended out of the table."""
+    """Return the parts that move the rows of ended attempts out of the table."""
     held = statements.HELD.format(only_if="EXISTS (SELECT FROM beat) AND")
     kept = f" , kept AS ({statements.KEEP_GONE})" if keep else ""
     return f", {held}, gone AS ({statements.GONE} *){kept}"
 
 
 def _choosing(*, scan: bool, recent: bool, hints: bool) -> str:
-    """Return the parts that look, choose and claim."""
+    """Return the parts that read, choose and claim rows."""
     parts, chosen = [], []
     if scan:
         heads, begin = (_RECENT_HEADS, "{ago}") if recent else (_PENDING_HEADS, "'-infinity'")
