@@ -1,1 +1,1 @@
-"""Lanes: limits that tasks of one customer or service share. Their rules are ``rules.lanes``."""
+"""Lanes: limits that the tasks of one customer or service share. The rules are in ``rules.lanes``."""

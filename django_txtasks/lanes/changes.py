@@ -1,6 +1,6 @@
-"""A person's changes of a lane: other limits than those of the settings, a pause.
+"""A person's changes to a lane: limits that differ from the settings, and a pause.
 
-Workers obey with their next turn, and what runs goes on.
+Workers obey from their next turn on. Running tasks go on.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from django_txtasks.rules.lanes import KEYS, parse_value
 
 
 def limit(alias: str, name: str, values: Mapping[str, Any], *, by: str = "") -> None:
-    """Write limits that take the place of the settings'.
+    """Write limits that override the settings.
 
-    Only these columns are written: workers write the others meanwhile.
+    Only these columns are written, because workers write the others at the same time.
 
     Args:
         values: ``at_most``, ``rate``, ``burst``, ``weight``; None = as in the settings.
 
     Raises:
-        ConfigError: one of them cannot be.
+        ConfigError: a value is invalid.
     """
     checked = {key: _sound(key, values[key]) for key in KEYS if key in values}
     lanes.create(alias, [name])
@@ -44,7 +44,7 @@ def _sound(key: str, value: Any) -> Any:
 
 
 def pause(alias: str, name: str, *, by: str = "", reason: str = "") -> bool:
-    """Have no task of a lane start until it is resumed; False = it was paused before, and stays as it was."""
+    """Start no task of a lane until it is resumed. False = it was paused already, and nothing changes."""
     lanes.create(alias, [name])
     found = Lane.objects.using(alias).filter(pk=name, paused_at=None)
     is_new = bool(found.update(paused_at=DatabaseNow(), **who_and_why(Lane, by, reason)))
@@ -54,7 +54,7 @@ def pause(alias: str, name: str, *, by: str = "", reason: str = "") -> bool:
 
 
 def resume(alias: str, name: str, *, by: str = "") -> bool:
-    """Let tasks of a lane start again, also if one of them has asked it to wait; False = they were free to."""
+    """Let tasks of a lane start again, also before a wait that a task has asked for ends. False = no change."""
     with transaction.atomic(using=alias):
         row = Lane.objects.using(alias).select_for_update().filter(pk=name).first()
         if row is None or (row.paused_at is None and row.held_until is None):
@@ -66,5 +66,5 @@ def resume(alias: str, name: str, *, by: str = "") -> bool:
 
 
 def workers_that_ignore_lanes(alias: str) -> list[str]:
-    """Return living workers of an older release, which take tasks of a lane whatever its limits."""
+    """Return the living workers of an older release, which claim tasks of a lane whatever its limits."""
     return workers_before(alias, LANES)

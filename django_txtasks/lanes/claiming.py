@@ -1,11 +1,11 @@
-"""Lanes: tasks that share limits. A claimed row is a place in its lane, so nothing can leak that a crash leaves.
+"""Claims in lanes, whose tasks share limits. The claimed rows are counted, so a crash can leak no count.
 
-A turn for lanes locks the rows of some of them, and then counts, in a new statement, what is claimed in each.
-Nobody else can add to that until it commits. The others leave a locked lane out, and look again in a moment.
+A turn for lanes locks the rows of some lanes, and then counts the claimed tasks of each in a new statement. No
+other worker can claim in these lanes until the turn commits: it skips locked lanes, and tries them again soon.
 Enqueueing never touches a lane's row.
 
-Where there is room for less than is due, higher priorities come first, and then the lane that was served least, by
-its weight: start-time fair queueing (Goyal, Vin and Cheng, 1996).
+If more tasks are due than there is room for, higher priorities come first. At the same priority, the lane with the
+lowest virtual time is next: service received / weight (start-time fair queueing; Goyal, Vin and Cheng, 1996).
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ from django_txtasks.lifecycle.turn import Bucket, Candidate, Capacity, Subscript
 from django_txtasks.rules.lanes import MOST_AT_ONCE, LaneRule, LaneRules, parse_value
 
 AT_ONCE = 20
-"""Lanes that one turn locks at most."""
+"""Number of lanes that one turn locks at most."""
 BUSY_SECONDS = 0.02
-"""Seconds until a lane is looked at again whose row somebody else has locked."""
+"""Seconds until a lane is tried again if another transaction has locked its row."""
 FULL = float("inf")
-"""Seconds until a lane has room that is full, or paused: nobody knows."""
+"""Wait of a lane that is full or paused: the time until it has room is unknown."""
 TURN_SECONDS = 1.0
-"""Seconds after which the database ends a statement that chooses from a lane; the next turn tries again."""
+"""Limit in seconds for a statement that chooses rows of a lane; the next turn tries again."""
 
 
 class LaneLook(NamedTuple):
-    """What a turn has learned of a lane.
+    """What a turn has learned about a lane.
 
     Attributes:
-        tag: its place in the fair order: what it was served by now.
-        wait: seconds until it is worth asking again; zero = there may be more that is due; None = nothing is due;
-            ``FULL`` = whoever runs a task of it will know.
-        priority: of the next row that is due; None = not known.
-        is_barren: something is due in it, and this worker may take none of that.
-        is_closed: its rate, or a wait that was asked for, lets nothing start for so long.
+        tag: the virtual time of the lane: service received / weight.
+        wait: seconds until the lane should be tried again. Zero = more tasks may be due; None = no task is due;
+            ``FULL`` = when a task of the lane ends.
+        priority: priority of the next due row; None = unknown.
+        is_barren: whether rows are due, but none that this worker may claim.
+        is_closed: whether its rate, or a wait that a task has asked for, lets no task start for so long.
     """
 
     tag: float
@@ -62,15 +62,15 @@ class LaneLook(NamedTuple):
 
 @dataclass(frozen=True)
 class LanesRequest:
-    """What a turn is to do for lanes.
+    """The claims in lanes that a turn is to make.
 
     Attributes:
-        names: the lanes that may have something due.
-        room: claim so many tasks at most.
-        rules: of the settings.
-        served: how far the fair order has come, as far as this worker knows.
-        new: of the names, lanes of which this worker does not know that they have a row.
-        look_behind: look for lanes in which something is due, behind this one; None = do not.
+        names: the lanes in which tasks may be due.
+        room: number of tasks to claim at most.
+        rules: the rules of the settings.
+        served: the virtual time of the fair order that this worker knows; None = read it.
+        new: names of lanes that may have no row yet.
+        look_behind: search for lanes with due tasks after this lane; None = do not search.
     """
 
     names: Sequence[str]
@@ -86,11 +86,11 @@ class LanesResult:
     """The result of a turn for lanes.
 
     Attributes:
-        looks: at each of the lanes that were asked for, and that nobody else has locked.
-        served: how far the fair order has come: no lane begins before that.
-        found: buckets of lanes, from a look for those in which something is due.
-        looked_until: the last lane of that look; empty = all were looked at.
-        has_looked: there was such a look.
+        looks: a ``LaneLook`` for each requested lane that no other transaction has locked.
+        served: the virtual time of the fair order: no lane begins before it.
+        found: buckets of lanes, from the search for lanes with due tasks.
+        looked_until: the last lane of that search; empty = all lanes were read.
+        has_looked: whether there was such a search.
     """
 
     looks: Mapping[str, LaneLook] = field(default_factory=dict)
@@ -101,7 +101,7 @@ class LanesResult:
 
 
 LANES_PER_LOOK = 500
-"""Lanes that are looked at together, to forget those that nobody uses."""
+"""Number of lanes that are read together to delete the unused ones."""
 
 
 class LaneRow(NamedTuple):
@@ -121,13 +121,13 @@ class LaneRow(NamedTuple):
 
     @property
     def override(self) -> dict[str, Any]:
-        """What a person has written in place of the settings; somebody may have written what is no limit."""
+        """The limits that a person has set instead of the settings. Invalid ones are left out."""
         asked = {"at_most": self.at_most, "rate": self.rate, "burst": self.burst}
         return sound_values({**asked, "weight": self.weight})
 
 
 def sound_values(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of a lane's values that are sound, as ``LaneRule`` has them."""
+    """Return the valid values of a lane, in the form of ``LaneRule``."""
     values = {}
     for key, value in asked.items():
         if value not in (None, ""):
@@ -139,12 +139,12 @@ def sound_values(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def rule_of(rules: LaneRules, row: LaneRow) -> LaneRule:
-    """Return what holds for a lane: what a person has written, else the settings."""
+    """Return the rule of a lane: the limits that a person has set, else those of the settings."""
     return (rules.find(row.name) or LaneRule()).changed_by(row.override)
 
 
 def sound(value: Any, default: float) -> float:
-    """Return a number of a lane's row; the default where somebody has written what is none."""
+    """Return a number of a lane's row, or the default if the value is no finite number."""
     try:
         number = float(value)
     except (TypeError, ValueError):
@@ -153,7 +153,7 @@ def sound(value: Any, default: float) -> float:
 
 
 def create(alias: str, names: Collection[str]) -> None:
-    """Write rows for lanes that have none. In no transaction, so that nobody waits for it."""
+    """Write rows for lanes that have none, outside of a transaction, so that no other session waits for it."""
     known = set(fetch_column(alias, statements.KNOWN_LANES, names=sorted(names))) if names else ()
     missing = sorted(set(names) - set(known))
     if missing:
@@ -163,25 +163,25 @@ def create(alias: str, names: Collection[str]) -> None:
 
 
 def greatest_tag(alias: str) -> float:
-    """Return how far the fair order has come: whoever knows nothing begins there."""
+    """Return the virtual time of the fair order. A worker that has not served lanes yet begins there."""
     return sound(fetch_value(alias, statements.GREATEST_TAG), 0.0)
 
 
 def hold(alias: str, name: str, delay: timedelta) -> None:
-    """Have no task of a lane start for a while. One that is held for longer stays so."""
+    """Start no task of a lane for ``delay``. A longer wait that it already has stays."""
     execute(alias, statements.HOLD_LANE, name=name, delay=delay.total_seconds())
 
 
 def forget(alias: str, age: timedelta, rules: LaneRules, behind: str = "") -> tuple[int, str]:
-    """Delete rows of lanes that no worker has needed for so long, and that no person has changed.
+    """Delete the rows of lanes that no worker has needed for ``age``, and that no person has changed.
 
-    A row stays while its bucket is not full: a lane without a row begins with a full one.
+    A row stays as long as its token bucket is not full, because a lane without a row begins with a full one.
 
     Args:
-        behind: look at the next LANES_PER_LOOK lanes behind this name.
+        behind: read the next ``LANES_PER_LOOK`` lanes after this name.
 
     Returns:
-        How many were deleted, and the name behind which to go on; empty = all were looked at.
+        The number of deleted rows, and the name after which to go on; empty = all lanes were read.
     """
     seconds = age.total_seconds()
     found = fetch(alias, statements.UNUSED_LANES, age=seconds, behind=behind, limit=LANES_PER_LOOK)
@@ -197,7 +197,7 @@ def forget(alias: str, age: timedelta, rules: LaneRules, behind: str = "") -> tu
 def turn(
     subscription: Subscription, worker: uuid.UUID, request: LanesRequest
 ) -> tuple[list[Attempt], LanesResult]:
-    """Claim as ``claim`` does, and look for lanes in which something is due if the request says so."""
+    """Claim as ``claim`` does, and search for lanes with due tasks if the request asks for it."""
     claimed, result = claim(subscription, worker, request)
     if request.look_behind is not None:
         found, until = look(subscription.alias, request.look_behind)
@@ -208,10 +208,10 @@ def turn(
 def claim(
     subscription: Subscription, worker: uuid.UUID, request: LanesRequest
 ) -> tuple[list[Attempt], LanesResult]:
-    """Move PENDING -> claimed in the lanes of a request, as many as fit.
+    """Move PENDING -> claimed in the lanes of a request: as many tasks as fit.
 
-    Must run in a transaction that began with the worker's beat, and in which each statement sees what was
-    committed before it: see ``own_transaction``.
+    It must run in a transaction that began with the worker's beat, and in which each statement sees all earlier
+    commits: see ``own_transaction``.
     """
     alias, names, room = subscription.alias, request.names, request.room
     served = greatest_tag(alias) if request.served is None else request.served
@@ -225,7 +225,7 @@ def claim(
         rule = rule_of(request.rules, row)
         allowed, wait = allowed_now(row, rule, counts[row.name])
         looks[row.name] = LaneLook(sound(row.tag, 0.0), wait, is_closed=not allowed)
-        if sound(row.idle, 0.0) < 0:  # somebody has set the clock back: it counts from now on
+        if sound(row.idle, 0.0) < 0:  # the clock was set back: time counts from now on
             _write(alias, row, sound(row.tag, 0.0), tokens_now(row, rule))
         if allowed:
             offers.append(_Offer(subscription, queues, _Open(row, rule, allowed), served))
@@ -240,9 +240,9 @@ def claim(
 def _served(
     before: float, offers: Sequence[_Offer], looks: Mapping[str, LaneLook], taken: Mapping[str, int]
 ) -> float:
-    """Return how far the fair order has come: not beyond a lane that could have been served and was not.
+    """Return the virtual time of the fair order: at most that of a lane that could have been served and was not.
 
-    Where all that was due is taken, or what is left may not start, as far as the last one that was taken.
+    If every due task was claimed or may not start, it is the virtual time of the last claimed task.
     """
     left = [looks[one.name].tag for one in offers if looks[one.name].wait == 0]
     if left:
@@ -252,7 +252,7 @@ def _served(
 
 
 def claim_any(subscription: Subscription, worker: uuid.UUID, room: int) -> list[Attempt]:
-    """Move PENDING -> claimed in any lanes, whatever their limits: for those who run one task after the other."""
+    """Move PENDING -> claimed in any lanes, without their limits, for callers that run one task at a time."""
     found, _ = look(subscription.alias, "")
     names = sorted({one.lane for one in found if one.wait <= 0})
     paused = paused_queues(subscription.alias)
@@ -268,7 +268,7 @@ def _row_of(name: str) -> LaneRow:
 
 
 def _claimed(alias: str, rows: Sequence[LaneRow]) -> Counter[str]:
-    """Count what is claimed in each lane: a statement after the one that has locked them."""
+    """Count the claimed tasks of each lane, in a later statement than the one that has locked the lanes."""
     if not rows:
         return Counter()
     found = fetch(alias, statements.CLAIMED_IN_LANES, names=[row.name for row in rows])
@@ -276,7 +276,7 @@ def _claimed(alias: str, rows: Sequence[LaneRow]) -> Counter[str]:
 
 
 def allowed_now(row: LaneRow, rule: LaneRule, claimed: int) -> tuple[int, float]:
-    """Return how many may start, and if none may, the seconds until some may, or ``FULL``."""
+    """Return the number of tasks that may start; if it is zero, also the seconds until one may, or ``FULL``."""
     if row.is_paused:
         return 0, FULL
     if held := held_for(row):
@@ -293,17 +293,17 @@ def allowed_now(row: LaneRow, rule: LaneRule, claimed: int) -> tuple[int, float]
 
 
 def held_for(row: LaneRow) -> float:
-    """Return the seconds for which a task of the lane has asked it to wait."""
+    """Return the rest of the wait that a task of the lane has asked for, in seconds."""
     return max(0.0, sound(row.held, 0.0))
 
 
 def tokens_now(row: LaneRow, rule: LaneRule) -> float:
-    """Return how many starts a lane's rate allows now; none come back where somebody has set the clock back."""
+    """Return the number of starts that a lane's rate allows now. A clock that was set back adds no tokens."""
     return _tokens(row.tokens, row.idle, rule)
 
 
 def is_full(tokens: Any, idle: Any, rule: LaneRule) -> bool:
-    """Say whether all starts that a lane can save up are there, so long after it was served."""
+    """Say whether the lane's token bucket is full, ``idle`` seconds after the lane was served."""
     return _tokens(tokens, idle, rule) >= rule.most_tokens
 
 
@@ -315,7 +315,7 @@ def _tokens(tokens: Any, idle: Any, rule: LaneRule) -> float:
 
 
 class _Open(NamedTuple):
-    """A lane of which so many may start."""
+    """A lane, and the number of its tasks that may start."""
 
     row: LaneRow
     rule: LaneRule
@@ -323,7 +323,7 @@ class _Open(NamedTuple):
 
 
 class _Offer:
-    """A lane of which some may start now: its rows that are due, bucket by bucket."""
+    """A lane whose tasks may start now: its due rows, bucket by bucket."""
 
     def __init__(
         self,
@@ -353,14 +353,14 @@ class _Offer:
 
     @property
     def priority(self) -> int | None:
-        """The priority of its next row; None = there is none."""
+        """Priority of its next row; None = there is no other row."""
         return self._buckets[0].priority if self._buckets else None
 
     def take(self, share: int) -> Candidate | None:
-        """Return the next row, locked; None = the bucket has no other one.
+        """Return the next row, locked; None = the bucket has no other row.
 
         Args:
-            share: rows that are read at once.
+            share: number of rows that one statement reads.
         """
         if not self._rows:
             limit = min(share, self.allowed)
@@ -393,7 +393,7 @@ class _Offer:
 
 
 def _in_fair_order(offers: Sequence[_Offer], room: int) -> list[Candidate]:
-    """Choose the rows for which there is room: higher priorities first, then lanes that were served less."""
+    """Choose the rows that fit: higher priorities first, then lanes with a lower virtual time."""
     chosen: list[Candidate] = []
     share = -(-room // len(offers)) if offers else 0
     order = [_place(offer) for offer in offers if offer.priority is not None]
@@ -413,7 +413,7 @@ def _place(offer: _Offer) -> tuple[int, float, float, str, _Offer]:
 
 
 def _settle(alias: str, offer: _Offer, taken: int, claimed: int) -> LaneLook:
-    """Write what was taken into the lane's row; return what is known of it now."""
+    """Write the claimed tasks into the lane's row, and return what is known about the lane now."""
     row, rule = offer.row, offer.rule
     tag = offer.start + taken / rule.weight
     left = tokens_now(row, rule) - taken if rule.rate is not None else None
@@ -422,7 +422,7 @@ def _settle(alias: str, offer: _Offer, taken: int, claimed: int) -> LaneLook:
     if offer.priority is None:
         return LaneLook(tag, offer.next_due, is_barren=offer.was_due and not offer.has_chosen)
     more, wait = allowed_now(row._replace(tokens=left, idle=0.0), rule, claimed + taken)
-    if offer.has_chosen and not taken:  # what was chosen has keys that are in other hands
+    if offer.has_chosen and not taken:  # other transactions have locked the keys of the chosen rows
         wait = max(wait, KEY_SECONDS)
     return LaneLook(tag, wait, offer.priority, is_closed=not more)
 

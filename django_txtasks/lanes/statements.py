@@ -3,8 +3,8 @@
 ``{now}`` and the like come from the dialect, as in ``lifecycle.statements``. W1 is a worker.
 """
 
-# Whoever has locked a lane's row is the only one who adds to its claimed rows, so their count, which is a
-# statement of its own with a snapshot of its own, holds until he commits.
+# Only the holder of the lane's row lock claims in the lane. It counts the claimed rows in a later statement,
+# which has a later snapshot, so the count holds until it commits.
 NEW_LANES = "{insert_new} INTO txtasks_lane (name, served_at) VALUES {rows} {or_leave}"
 KNOWN_LANES = "SELECT name FROM txtasks_lane WHERE name {in_names}"
 LOCK_LANES = """
@@ -36,5 +36,5 @@ UNUSED_LANES = f"""
     SELECT name, tokens, {{since_served}} FROM txtasks_lane
      WHERE name > %(behind)s AND {_UNUSED_LANE} ORDER BY name LIMIT %(limit)s
 """
-# W1 may have taken tasks of it since it was looked at
+# W1 may have claimed tasks of the lane since C has read it
 FORGET_LANES = f"DELETE FROM txtasks_lane WHERE name {{in_names}} AND {_UNUSED_LANE}"

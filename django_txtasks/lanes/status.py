@@ -1,4 +1,4 @@
-"""Lanes as people see them: their limits, what runs, what waits, and when the next task may start."""
+"""State of lanes for people: limits, running and waiting tasks, and when the next task may start."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from django_txtasks.models import Lane, Status, Task
 from django_txtasks.rules.lanes import LaneRule
 
 MOST_LANES = 200
-"""Lanes that are shown together."""
+"""Number of lanes on one page."""
 MOST_WAITING = 1_000
-"""Waiting tasks of a lane that are counted; more are "1000 or more"."""
+"""Number of waiting tasks that are counted in one lane; more are shown as "1000 or more"."""
 
 
 @dataclass(frozen=True)
 class LaneStatus:
-    """How things are in a lane.
+    """State of one lane.
 
     Attributes:
-        rule: the limits that hold; those of the settings, but for what a person has changed.
-        is_known: the settings have a rule for it.
-        running: claimed tasks.
-        waiting: pending tasks, due or not; up to ``MOST_WAITING``.
-        opens_in: seconds until its rate lets the next one start; zero = now.
-        held_for: seconds for which a task of it has asked it to wait.
-        paused_at: None = it is not paused.
+        rule: the limits in force: those of the settings, overridden by those that a person has set.
+        is_known: whether the settings have a rule for the lane.
+        running: number of claimed tasks.
+        waiting: number of pending tasks, due or not; up to ``MOST_WAITING``.
+        opens_in: seconds until its rate lets the next task start; zero = now.
+        held_for: rest of the wait that a task of the lane has asked for, in seconds.
+        paused_at: None = not paused.
     """
 
     name: str
@@ -51,7 +51,7 @@ class LaneStatus:
 
     @property
     def limits(self) -> str:
-        """Its limits, in a few words."""
+        """The limits in a few words."""
         rule, words = self.rule, []
         if rule.at_most is not None:
             words.append(f"{rule.at_most} at once")
@@ -65,12 +65,12 @@ class LaneStatus:
 
     @property
     def is_full(self) -> bool:
-        """Whether as many run as may."""
+        """Whether the lane's limit on running tasks is reached."""
         return self.rule.at_most is not None and self.running >= self.rule.at_most
 
 
 def rate_text(rate: float) -> str:
-    """Return a rate as people write it."""
+    """Return a rate as text, such as ``5/s`` or ``100/h``."""
     for seconds, unit in ((1, "s"), (60, "m"), (3600, "h"), (86400, "d")):
         number = round(rate * seconds, 6)
         if number >= 1 and number == int(number):
@@ -79,14 +79,14 @@ def rate_text(rate: float) -> str:
 
 
 def known_lanes(alias: str) -> list[str]:
-    """Return names of lanes that have a row, or in which something waits: the first ones."""
+    """Return the first names of lanes that have a row or waiting tasks."""
     rows = Lane.objects.using(alias).order_by("pk").values_list("pk", flat=True)[:MOST_LANES]
     found, _ = look(alias, "")
     return sorted({*rows, *(one.lane for one in found)})[:MOST_LANES]
 
 
 def status_of_lanes(alias: str, names: Collection[str]) -> list[LaneStatus]:
-    """Return how things are in these lanes, sorted by name. It reads a bounded number of rows, and locks none."""
+    """Return the state of these lanes, sorted by name. It reads a bounded number of rows and locks none."""
     wanted = sorted(set(names))
     if not wanted:
         return []
@@ -106,7 +106,7 @@ def _running(alias: str, names: Collection[str]) -> dict[str, int]:
 
 
 def _waiting(alias: str, names: Sequence[str]) -> dict[str, int]:
-    """Count what waits in each, up to ``MOST_WAITING``, in one statement."""
+    """Count the waiting tasks of each lane, up to ``MOST_WAITING``, in one statement."""
     params = {f"lane_{n}": name for n, name in enumerate(names)}
     counts = [
         statements.WAITING_IN_LANE.replace("<lane>", f"%({name})s").replace("<number>", str(n))

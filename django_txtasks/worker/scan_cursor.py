@@ -1,4 +1,4 @@
-"""The place that a worker's scans have come to: where each begins, and how often one begins at the head again."""
+"""The place that a worker's scans have reached: where each begins, and how often one begins at the head again."""
 
 from __future__ import annotations
 
@@ -18,29 +18,30 @@ from django_txtasks.lifecycle.turn import (
 from django_txtasks.worker.sweep import Parts, Sweep, in_order
 
 SLOW_SCAN_SECONDS = 0.1
-"""Seconds; if a turn that scans from the head takes longer, there are rows to walk past that none may take."""
+"""Seconds; if a turn that scans from the head takes longer, it walks past rows that this worker may not claim."""
 PAUSE_PER_SECOND = 20
-"""Pause per second of such a scan: it takes a twentieth of the worker's time."""
+"""Pause in seconds per second of such a scan: it takes at most 5 % of the worker's time."""
 LONGEST_PAUSE_SECONDS = 30.0
-"""Longest such pause in seconds: some rows are found by these scans only."""
+"""Longest such pause in seconds, because only these scans find some rows."""
 SOONER_SHARE = 0.2
-"""Share of such a pause that is kept where a row is known to be due at its old place."""
+"""Share of such a pause that remains if a row is known to be due at its old place."""
 LATE_COMMIT_SECONDS = 10.0
-"""Seconds by which scans in between look further back than the last one, where they have no cursor."""
+"""Seconds by which the scans in between read further back than the last one, in buckets without a cursor."""
 
 
 class ScanCursor:
-    """The place that the scans of one worker have come to.
+    """The place that the scans of one worker have reached.
 
-    During a backlog each goes on where the last one ended; now and then one begins at the head again: there
-    may be a row that was locked as a scan came by, or was written since with an older time. Where that takes
-    long, or is ended by the database, because of rows that this worker may not take, or of dead ones that an
-    old snapshot keeps, it is done by sweeps, and seldom. In between, scans look at what has come lately.
+    During a backlog, each scan goes on where the last one ended. At intervals, a scan begins at the head again,
+    for rows that were locked when an earlier scan passed, or were written later with an older time. If such a
+    scan takes long, or the database ends it, there are rows that this worker may not claim, or dead rows that an
+    old snapshot keeps. Then sweeps replace it, at longer intervals, and the scans in between read the rows that
+    have become due recently.
 
     Args:
-        pause: from one scan that begins at the head to the next, in a backlog.
-        longest: seconds that a scan may take.
-        ageing: time after which a task that is due gains a step of priority; None = it does not.
+        pause: time between two scans that begin at the head, during a backlog.
+        longest: limit in seconds for a scan.
+        ageing: time after which a due task gains one step of priority; None = never.
     """
 
     def __init__(
@@ -72,11 +73,11 @@ class ScanCursor:
 
     @property
     def is_sweeping(self) -> bool:
-        """Say whether there are parts left to look at."""
+        """Say whether a sweep has parts left."""
         return self._sweep is not None
 
     def begin(self) -> Scan | Sweep:
-        """Return where to look now."""
+        """Return the scan or sweep of the next turn."""
         self._began = now = time.monotonic()
         self._is_from_head = not self._is_slow and now >= self._next_head
         if self._is_from_head:
@@ -85,7 +86,7 @@ class ScanCursor:
         return self._scan
 
     def ended(self, result: TurnResult) -> bool:
-        """Learn from a committed scan. Return whether more may be due, whatever it found."""
+        """Learn from a committed scan. Return whether it has read only a part of the due rows."""
         scan, self._scan = self._scan, None
         if scan is None or result.scan is None:
             return True
@@ -106,7 +107,7 @@ class ScanCursor:
         return False
 
     def failed(self, *, too_long: bool) -> None:
-        """Prepare the scan after a turn that was rolled back: if it took too long, sweep, and look at less."""
+        """Prepare the scan after a turn that was rolled back: if it took too long, sweep, and read less."""
         scan, self._scan = self._scan, None
         self._cursors, self._next_head = {}, 0.0
         if isinstance(scan, Sweep):
@@ -117,11 +118,11 @@ class ScanCursor:
             self._look_back = 0.0
 
     def expect(self, buckets: set[Bucket]) -> None:
-        """Learn where something becomes due: scans of what has come lately look only where they know of."""
+        """Add buckets in which tasks become due: scans of recent rows read known buckets only."""
         self._buckets |= buckets
 
     def from_head(self) -> None:
-        """Scan from the head, or soon if that takes long: something is due at its old place again."""
+        """Scan from the head, because a task is due at its old place again; if that is slow, soon."""
         if self._is_slow:
             self._next_head = min(self._next_head, self._soon)
         else:
@@ -131,7 +132,7 @@ class ScanCursor:
         return Scan(self._queues, cursors, recent, self._longest, self._ageing)
 
     def _part(self, now: float) -> Scan | Sweep:
-        """By turns a part of a sweep, if there is one to be made, and what has come lately."""
+        """Return in turn a part of a sweep, if one is due, and a scan of recent rows."""
         if self._sweep is None and now >= self._next_head:
             self._sweep = Sweep(
                 replace(self._subscription, queues=self._queues),
@@ -167,7 +168,7 @@ class ScanCursor:
             self._cursors = {} if is_all else self._cursors
 
     def _note_cost(self, seconds: float, *, waste: float) -> None:
-        """Choose the time of the next look at all that is due, from the seconds that this one took."""
+        """Choose the time of the next read of all due rows, from the seconds that this one took."""
         self._is_slow = waste > SLOW_SCAN_SECONDS
         now = time.monotonic()
         seldom = min(seconds * PAUSE_PER_SECOND, LONGEST_PAUSE_SECONDS) if self._is_slow else 0.0
@@ -175,7 +176,7 @@ class ScanCursor:
         self._soon = now + seldom * SOONER_SHARE
 
     def _take_turns(self, blocked_queue: str | None) -> None:
-        """Let another queue come first in the next scan: none starves another."""
+        """Let another queue come first in the next scan, so that no queue starves another."""
         first, *others = self._queues
         queues = [*others, first]
         if blocked_queue in queues:  # it comes first until its task has a slot

@@ -1,7 +1,7 @@
-"""A pass over all that is due, in parts that each take a moment.
+"""A pass over all due rows, in parts that each take a short time.
 
-A scan in one statement would walk past all rows that this worker may not take, and all dead ones that an old
-snapshot keeps: millions, in the end, while nothing is claimed or recorded.
+A scan in one statement would walk past all rows that this worker may not claim, and all dead rows that an old
+snapshot keeps. These may be millions, and meanwhile the worker would claim and record nothing.
 """
 
 from __future__ import annotations
@@ -30,33 +30,33 @@ from django_txtasks.lifecycle.turn import (
 )
 
 TURN_SECONDS = 0.025
-"""Seconds that a turn gives to a sweep: what ended, and hints, wait for so long."""
+"""Seconds that a turn spends on a sweep, because ended attempts and hints wait meanwhile."""
 QUICK_PART_SECONDS = TURN_SECONDS / 2
-"""Seconds; a part that took less is followed by one of twice the size."""
+"""Seconds; after a part that took less, the next part has twice the size."""
 EMPTY_PART_SECONDS = TURN_SECONDS / 8
-"""Seconds that a part takes in which there is nothing."""
+"""Seconds that an empty part takes."""
 PART_LIMIT_SECONDS = 0.1
-"""Seconds after which a part is given up for a much smaller one; then twice as long, until one succeeds."""
+"""Limit in seconds for a part; then a much smaller part is tried, with twice the limit, until one succeeds."""
 LAST_PART = 10 * ranges.SECOND
-"""Microseconds. Rows that became due in this time are looked at as one part, unless that takes too long."""
+"""10 seconds as a position: rows that became due in the last 10 s are one part, unless it takes too long."""
 COARSE_BITS = 8
-"""At first a part leaves 1 / 2**8 of the time between where it begins and now."""
+"""The first part leaves out 1 / 2**8 of the time from its beginning to now."""
 FINER_BITS = 6
-"""A part that takes too long is looked at in 2**6 parts; if the first of them does, too, in 2**12, 2**24 …"""
+"""A part that takes too long is read in 2**6 parts; if the first of them takes too long, in 2**12, 2**24 …"""
 
 NOTHING_SEEN = ScanResult({}, backlog=False)
 Parts = list[tuple[Position, float]]
-"""Where each part ended, and how many seconds it took."""
+"""The end of each part, and the seconds that it took."""
 
 
 class Place(NamedTuple):
-    """The place that a sweep has come to.
+    """The place that a sweep has reached.
 
     Attributes:
-        buckets: those that are left, the present one first.
-        at: the present part begins behind it.
-        end: of a part that was not looked at to its end, for want of room.
-        cursor: the last row that was claimed in that.
+        buckets: the buckets that are left, the current one first.
+        at: position at which the current part begins.
+        end: end of a part that was not read to its end, because the worker had no more room; None = there is none.
+        cursor: the last claimed row of that part.
     """
 
     buckets: tuple[Bucket, ...]
@@ -66,7 +66,7 @@ class Place(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """Priorities between two others of a queue, neither of which is part of it."""
+    """The priorities of a queue between two others, both excluded."""
 
     queue: str
     low: int
@@ -78,10 +78,10 @@ class Gap(NamedTuple):
 
 
 class Size:
-    """The size of a sweep's parts: it follows from how long the last ones took.
+    """The size of a sweep's parts, chosen from the times that the last parts took.
 
     Attributes:
-        limit: seconds after which the database ends a part.
+        limit: seconds after which the database ends the statement of a part.
     """
 
     def __init__(self, longest: float) -> None:
@@ -90,23 +90,23 @@ class Size:
         self.reset()
 
     def reset(self) -> None:
-        """Begin with large ones."""
+        """Begin with large parts again."""
         self._span: Position | None = None
         self._dense_until, self._finest = 0, 0
 
     def end_of(self, at: Position, now: Position) -> Position:
-        """Return where a part ends that begins here."""
+        """Return the end of a part that begins at ``at``."""
         rest = now - at
         if self._span is not None:
             return min(now, at + self._span)
         return now if rest <= LAST_PART else now - (rest >> COARSE_BITS)
 
     def is_smallest(self, at: Position, end: Position) -> bool:
-        """Say whether a part that took too long can be no smaller, and may take no longer."""
+        """Say whether a part that took too long cannot be smaller, and may not take longer."""
         return ranges.part_end(at, at + 1) == end and self.limit >= self._longest
 
     def took(self, seconds: float, at: Position, end: Position, now: Position) -> None:
-        """Choose the size of the next part after one that was looked at."""
+        """Choose the size of the next part after one that was read."""
         self.succeeded()
         if seconds > TURN_SECONDS:
             self._span = max(1, (end - at) // 2)
@@ -118,42 +118,43 @@ class Size:
                 self._span = None
 
     def took_too_long(self, at: Position, end: Position) -> None:
-        """Choose a much smaller size after a part that the database has ended: it has many rows."""
+        """Choose a much smaller size after a part that took too long, because it has many rows."""
         self._dense_until, self._finest = end, max(1, (end - at) >> FINER_BITS)
         self._span = max(1, (end - at) >> (FINER_BITS << self._too_long))
         self.failed()
 
     def succeeded(self) -> None:
-        """Note that a statement has ended by itself."""
+        """Lower the limit after a statement that has finished within it."""
         self._too_long, self.limit = 0, max(PART_LIMIT_SECONDS, self.limit / 2)
 
     def failed(self) -> None:
-        """Raise the limit after a statement that took longer, so that one succeeds in the end."""
+        """Raise the limit after a statement that took too long, so that a later one succeeds."""
         self._too_long, self.limit = min(self._too_long + 1, 5), min(2 * self.limit, self._longest)
 
 
 class Sweep:
-    """One pass, from the oldest row to those that are due as it begins; higher priorities first.
+    """One pass from the oldest row to the rows that are due when it begins; higher priorities first.
 
-    A part takes as long as there are rows in it, dead or alive, which nobody can count. One that takes too long
-    is ended by the database and looked at in much smaller ones; the next pass has the same parts.
+    The time of a part depends on its rows, live and dead, and no statement can count them. If a part takes too
+    long, the database ends its statement, and the sweep reads it in much smaller parts. The next pass has the same
+    parts.
 
-    Where priorities are strict, the last part of each bucket ends with what is due by then, so that a backlog
-    which grows as fast as it is claimed keeps lower priorities waiting. Where tasks gain priority with age, what
-    has become due since the pass began is left to the next one.
+    If priorities are strict, the last part of each bucket includes the rows that have become due since, so a
+    backlog that grows as fast as it is claimed keeps lower priorities waiting. If tasks gain priority with age,
+    those rows are left to the next pass.
 
     Args:
-        buckets: where rows may be; those that are missing are found.
-        longest: seconds that one statement may take at all.
+        buckets: buckets that may have rows; the sweep finds the others.
+        longest: limit in seconds for one statement.
         before: the parts of the last pass.
-        is_strict: whether priorities are: no age makes up for a lower one.
+        is_strict: whether priorities are strict: a task gains none with age.
 
     Attributes:
-        buckets: with those that were found.
-        parts: of each of them, so far.
-        began: when, by ``time.monotonic()``.
+        buckets: all buckets, with those that were found.
+        parts: the parts of each bucket so far.
+        began: start of the pass, by ``time.monotonic()``.
         spent: seconds that its turns have taken.
-        waste: seconds that its parts have taken because there was something in them.
+        waste: seconds that its parts have taken beyond the time of empty parts.
     """
 
     def __init__(
@@ -180,11 +181,11 @@ class Sweep:
 
     @property
     def is_over(self) -> bool:
-        """Say whether all of it was looked at."""
+        """Say whether all parts were read."""
         return self._place is not None and not self._place.buckets
 
     def claim(self, worker: uuid.UUID, capacity: Capacity) -> TurnResult:
-        """Go on for a moment; claim what is found and fits."""
+        """Go on for ``TURN_SECONDS``, and claim the rows that fit."""
         self._before = self._place
         self._paused = paused_queues(self._subscription.alias)
         result = TurnResult(capacity, scan=NOTHING_SEEN)
@@ -200,10 +201,10 @@ class Sweep:
         return result
 
     def rolled_back(self) -> None:
-        """Go on from where the last turn began: what it claimed is pending again."""
+        """Go back to where the last turn began, because the rows that it claimed are pending again."""
         self._place = self._before
 
-    # -- which priorities there are ----------------------------------------------------------------
+    # -- the priorities that have rows ---------------------------------------------------------------
 
     def _gaps_of(self, queue: str) -> list[Gap]:
         known = sorted(priority for priority, of in self.buckets if of == queue)
@@ -211,7 +212,7 @@ class Sweep:
         return [Gap(queue, *pair) for pair in itertools.pairwise(edges)]
 
     def _look_for_buckets(self) -> None:
-        """Look into a gap. One that takes too long has dead rows in it: its middle is looked at in parts."""
+        """Search one gap. If this takes too long, the gap has dead rows, and its middle is read in parts."""
         if not self._gaps:
             self._begin()
             return
@@ -299,7 +300,7 @@ class Sweep:
 
 
 def _joined(parts: Parts) -> list[Position]:
-    """Return where parts end that take a moment, too, made of those that took less."""
+    """Return the ends of parts of about ``TURN_SECONDS``, joined from parts that took less."""
     ends: list[Position] = []
     total = 0.0
     for end, seconds in parts:
@@ -313,5 +314,5 @@ def _joined(parts: Parts) -> list[Position]:
 
 
 def in_order(buckets: Iterable[Bucket], queues: Sequence[str]) -> list[Bucket]:
-    """Return buckets in the order of a scan: higher priorities first, then as the queues stand."""
+    """Return buckets in the order of a scan: higher priorities first, then by the order of the queues."""
     return sorted(buckets, key=lambda one: (-one.priority, queues.index(one.queue_name)))

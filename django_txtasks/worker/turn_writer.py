@@ -1,6 +1,6 @@
-"""The turns of a worker in the database: its beat, what ended, what it claims. One transaction a turn.
+"""A worker's turns in the database, one transaction each: beat, record ended attempts, claim.
 
-It owns the hard cases: a COMMIT whose answer was lost, a row that says this worker is lost.
+This module handles the hard cases: a COMMIT whose answer was lost, and a worker row that says the worker is lost.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ _OF_A_ROW = (ClaimLost, DataError, IntegrityError)
 
 
 class SlotState(Protocol):
-    """The slots, as far as a turn has to know them."""
+    """The part of the slots that a turn uses."""
 
     @property
     def running(self) -> int: ...
     def holds(self) -> set[Key]:
-        """Return (id, attempt) of each."""
+        """Return (id, attempt) of each attempt that the slots hold."""
 
 
 class TurnWriter:
-    """One worker's rows.
+    """Writes one worker's turns.
 
     Args:
         last_will: None = there is no broker.
@@ -92,7 +92,7 @@ class TurnWriter:
 
     @property
     def name(self) -> uuid.UUID | str:
-        """The worker's id; before it has one, what the log says instead."""
+        """The worker's id; before registration, a text for the log."""
         return self.id or "(not registered yet)"
 
     def write(
@@ -102,7 +102,7 @@ class TurnWriter:
         connected: bool | None,
         lanes_request: LanesRequest | None = None,
     ) -> TurnResult:
-        """Beat, record, claim, commit. What was claimed may start once this has returned.
+        """Beat, record, claim, commit. The claimed attempts may start once this has returned.
 
         Raises:
             DeclaredLost: nothing was written; the next turn goes on under a new id.
@@ -115,11 +115,11 @@ class TurnWriter:
         self.registration.ensure(connected)
         if lanes_request is not None and lanes_request.new:
             lanes.create(self.alias, lanes_request.new)
-        batch = None if serves_lanes else self._usual_batch()
-        scan = self.scans.begin() if plan.scans and batch is not None else None
-        if batch is not None and not isinstance(scan, Sweep):
+        outcomes = None if serves_lanes else self._usual_outcomes()
+        scan = self.scans.begin() if plan.scans and outcomes is not None else None
+        if outcomes is not None and not isinstance(scan, Sweep):
             request = TurnRequest(plan.capacity, plan.hinted, scan)
-            return self._write_whole_turn(request, batch, slots.running, connected)
+            return self._write_whole_turn(request, outcomes, slots.running, connected)
         me = self.registration.me
         with own_transaction(
             self.alias,
@@ -133,7 +133,7 @@ class TurnWriter:
             recorded = self.buffer.record(me, reconciled)
             notify_on_commit(self.alias, recorded.to_notify)
             if any(one.arrow in (Arrow.RETRY, Arrow.RELEASE) for one in recorded.done):
-                self.scans.from_head()  # it is due at its old place again, or soon
+                self.scans.from_head()  # its task is due at its old place, now or soon
             if plan.scans and scan is None:
                 scan = self.scans.begin()
             result = (
@@ -151,18 +151,18 @@ class TurnWriter:
         return result
 
     def failed(self, error: Exception) -> bool:
-        """Prepare the next turn; nothing that ended is forgotten.
+        """Prepare the next turn after an error. No ended attempt is forgotten.
 
         Returns:
-            Whether the next turn is another one than this, and not to be waited for.
+            Whether the next turn differs from this one, and need not wait.
         """
         if isinstance(error, DeclaredLost):
             self.registration.forget()
             return False
         self.reconciliation.is_unsure = True
         self.scans.failed(too_long=is_timeout(error))
-        # An old session may answer and yet be read-only since a failover, or keep plans for a column whose
-        # type has changed. It is kept where the database asks for the same again, or refuses some value.
+        # After a failover, an old session may answer and yet be read-only, or have plans for a column whose type
+        # has changed. So it is closed, unless the database asks to repeat the turn or refuses a value.
         if not (isinstance(error, _OF_A_ROW) or is_repeatable(error)):
             connections[self.alias].close()
         if not isinstance(error, (OperationalError, InterfaceError, NotSupportedError)):
@@ -173,24 +173,24 @@ class TurnWriter:
             error, alone=self._only_records
         )
 
-    def _usual_batch(self) -> list[Ended] | None:
-        """Return what the turn records, if an engine can do all of it at once, but for a sweep; else None."""
+    def _usual_outcomes(self) -> list[Ended] | None:
+        """Return the attempts to record, if an engine can do the whole turn (except a sweep); else None."""
         if self.reconciliation.is_due or self._has_unheld or self.buffer.one_by_one:
             return None
         if self._meets_keys or self.config.ageing is not None:
             return None
-        batch = self.buffer.of_next_turn()
-        return batch if engines.fits(self.alias, self.registration.me, batch) else None
+        outcomes = self.buffer.of_next_turn()
+        return outcomes if engines.fits(self.alias, self.registration.me, outcomes) else None
 
     def _write_whole_turn(
-        self, request: TurnRequest, batch: list[Ended], running: int, connected: bool | None
+        self, request: TurnRequest, outcomes: list[Ended], running: int, connected: bool | None
     ) -> TurnResult:
         order = TurnOrder(
             self.subscription,
             self.registration.me,
             self.registration.state(running, connected),
             request,
-            batch,
+            outcomes,
             keep=self.config.keeps_finished,
             limit=self.config.lease / 2,
         )
@@ -209,7 +209,7 @@ class TurnWriter:
             self._meets_keys = result.keys is not Keys.NONE
 
     def _claim(self, plan: Plan, scan: Scan | Sweep | None) -> TurnResult:
-        """Claim in the open transaction; a sweep comes before what is hinted, as a scan does."""
+        """Claim in the open transaction. A sweep comes before hinted tasks, as a scan does."""
         me = self.registration.me
         if not isinstance(scan, Sweep):
             request = TurnRequest(plan.capacity, plan.hinted, scan)
