@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from functools import lru_cache
@@ -164,18 +164,7 @@ class Config:
                 f"TXTASKS['retry_ceiling'] is {self.retry_ceiling}, shorter than "
                 f"TXTASKS['retry_base'] ({self.retry_base}). Raise the ceiling."
             )
-        unknown = self._kept.keys() - {OTHERS, *self.queues}
-        if unknown:
-            raise ConfigError(
-                f"TXTASKS['keep_finished'] names the queue {min(unknown)!r}, which is not among "
-                f"TXTASKS['queues']: {', '.join(self.queues)}. Use '*' for all that are not named."
-            )
-        unsaid = set(self.queues) - self._kept.keys()
-        if unsaid and OTHERS not in self._kept:
-            raise ConfigError(
-                f"TXTASKS['keep_finished'] says nothing of the queue {min(unsaid)!r}: "
-                "name it, or '*' for all others."
-            )
+        _check_kept(self._kept, self.queues)
         for queue in self.queues if self.broker_url else ():
             size = len(f"{self.queue_prefix}.{queue}".encode())
             if size > MAX_NAME_BYTES:
@@ -216,6 +205,22 @@ class Config:
     def _kept(self) -> Mapping[str, timedelta | None]:
         kept = self.keep_finished
         return kept if isinstance(kept, Mapping) else {OTHERS: kept}
+
+
+def _check_kept(kept: Mapping[str, timedelta | None], queues: Sequence[str]) -> None:
+    """Raise ConfigError if ``keep_finished`` names an unknown queue, or leaves one out."""
+    unknown = kept.keys() - {OTHERS, *queues}
+    if unknown:
+        raise ConfigError(
+            f"TXTASKS['keep_finished'] names the queue {min(unknown)!r}, which is not among "
+            f"TXTASKS['queues']: {', '.join(queues)}. Use '*' for all that are not named."
+        )
+    unsaid = set(queues) - kept.keys()
+    if unsaid and OTHERS not in kept:
+        raise ConfigError(
+            f"TXTASKS['keep_finished'] says nothing of the queue {min(unsaid)!r}: "
+            "name it, or '*' for all others."
+        )
 
 
 def parse(setting: Any) -> Config:

@@ -132,7 +132,7 @@ def test_a_batch_reads_few_more_rows_than_it_takes(monkeypatch):
     monkeypatch.setattr(cleaning, "BATCH_ROWS", 50)
     write(2000, "txtasks_finishedtask", outcome="'succeeded'", finished_at=ago(8 * 86400))
     write(2000, expires_at=ago(1), run_after=ago(1000))
-    steps = Cleaner(get_config()).upkeep.remove()
+    steps = Cleaner(get_config()).old_rows.remove()
     with own_transaction("default", limit=timedelta(seconds=60), in_order=True):
         before = rows_read()
         walked = 0 if IS_POSTGRES else scanned()
@@ -211,7 +211,7 @@ def test_neither_expiring_nor_pruning_waits_for_the_other(monkeypatch):
     monkeypatch.setattr(cleaning, "BATCH_ROWS", 5)
     write(50, "txtasks_finishedtask", outcome="'succeeded'", finished_at=ago(8 * 86400))
     write(50, expires_at=ago(1))
-    steps = Cleaner(get_config()).upkeep.remove()
+    steps = Cleaner(get_config()).old_rows.remove()
     done = [next(steps), next(steps)]
     assert [dict(one) for one in done] == [{"expired": 5}, {"pruned": 5}]
 

@@ -37,42 +37,17 @@ class TaskAdmin(TaskActions, TaskPages):
         filters.TaskFilter,
     )  # fmt: skip
     fieldsets = (
-        (
-            None,
-            {"fields": ("name", "state", "reasons", "queue", "in_lane", "batch_link", "priority")},
-        ),
-        (
-            _("Attempts"),
-            {
-                "fields": (
-                    "attempts",
-                    "progress",
-                    "timeline",
-                    "snoozes",
-                    "worker_link",
-                    "late",
-                    "steps",
-                    "error_list",
-                )
-            },
-        ),
+        (None, {"fields": ("name", "state", "reasons", "queue", "in_lane", "batch_link", "priority")}),
+        (_("Attempts"), {"fields": (
+            "attempts", "progress", "timeline", "snoozes", "worker_link", "late", "steps", "error_list",
+        )}),
         (_("Policy"), {"fields": ("on_crash", "time_limit", "hook_names", "unique", "merged")}),
         (_("Arguments"), {"fields": ("arguments", "keywords")}),
-        (
-            _("Times"),
-            {
-                "fields": (
-                    "enqueued_moment",
-                    "due_moment",
-                    "expiry",
-                    "started_moment",
-                    "cancel_asked",
-                    "notified",
-                )
-            },
-        ),
+        (_("Times"), {"fields": (
+            "enqueued_moment", "due_moment", "expiry", "started_moment", "cancel_asked", "notified",
+        )}),
         (_("People"), {"fields": ("history",)}),
-    )
+    )  # fmt: skip
 
     def read_order(self, chosen: Mapping[str, Any]) -> ReadOrder:
         return order_of_tasks(chosen)

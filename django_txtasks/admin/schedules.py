@@ -105,8 +105,63 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
         return cleaned
 
 
+class ScheduleActions(Pages):
+    """The actions of the list of schedules."""
+
+    @admin.action(description=_("Turn on"), permissions=["change"])
+    def turn_on(self, request: HttpRequest, chosen: QuerySet[Any]) -> None:
+        self._do(request, chosen, schedule_changes.enable, _now("turned on"))
+
+    @admin.action(description=_("Turn off"), permissions=["change"])
+    def turn_off(self, request: HttpRequest, chosen: QuerySet[Any]) -> None:
+        self._do(request, chosen, schedule_changes.disable, _now("turned off"))
+
+    @admin.action(description=_("Run now"), permissions=["change"])
+    def run_now(self, request: HttpRequest, chosen: QuerySet[Any]) -> None:
+        """Enqueue a task of each chosen schedule, regardless of its ticks."""
+        self._do(request, chosen, lambda alias, name, *, keep, by: scheduling.run_now(alias, name, by=by),
+                 _now("runs now"))  # fmt: skip
+
+    @admin.action(description=_("As in the code again"), permissions=["change"])
+    def follow_code(self, request: HttpRequest, chosen: QuerySet[Any]) -> None:
+        """Undo the changes that people made to schedules of the code."""
+
+        def follow(alias: str, name: str, *, keep: bool, by: str) -> bool:
+            declared = scheduling.declared(alias).get(name)
+            if declared is None:
+                return False
+            schedule_changes.follow_code(alias, name, declared, keep=keep, by=by)
+            return True
+
+        self._do(request, chosen, follow, _now("as in the code"))
+
+    @admin.action(
+        description=_("Delete the selected ones that no code declares"), permissions=["delete"]
+    )
+    def delete_selected(self, request: HttpRequest, chosen: QuerySet[Any]) -> None:
+        """Delete schedules that people added. The method's name makes it replace Django's delete action."""
+        for row in chosen.filter(from_code=False):
+            self.log_deletions(request, chosen.filter(pk=row.pk))
+            self.delete_model(request, row)
+            self.message_user(request, _now("%s: deleted") % shown.line(row.pk))
+
+    def _do(
+        self, request: HttpRequest, chosen: QuerySet[Any], change: Callable[..., Any], what: str
+    ) -> None:
+        alias, by = router.db_for_write(Schedule), request.user.get_username()
+        for row in chosen:
+            try:
+                is_done = change(alias, row.pk, keep=get_config().keeps_finished, by=by)
+            except TxTasksError as error:
+                self.message_user(request, f"{shown.line(row.pk)}: {error}", messages.ERROR)
+                continue
+            if is_done:
+                self.log_change(request, row, what)
+                self.message_user(request, f"{shown.line(row.pk)}: {what}")
+
+
 @admin.register(Schedule)
-class ScheduleAdmin(Pages):
+class ScheduleAdmin(ScheduleActions):
     """Schedules. The change permission allows to turn them on and off, and to run them now.
 
     The add permission allows to run any task function with any arguments.
@@ -178,57 +233,6 @@ class ScheduleAdmin(Pages):
         alias, by = router.db_for_write(Schedule), request.user.get_username()
         schedule_changes.disable(alias, obj.pk, keep=get_config().keeps_finished, by=by)
         Schedule.objects.using(alias).filter(pk=obj.pk).delete()
-
-    @admin.action(description=_("Turn on"), permissions=["change"])
-    def turn_on(self, request: HttpRequest, chosen: QuerySet[Any]) -> None:
-        self._do(request, chosen, schedule_changes.enable, _now("turned on"))
-
-    @admin.action(description=_("Turn off"), permissions=["change"])
-    def turn_off(self, request: HttpRequest, chosen: QuerySet[Any]) -> None:
-        self._do(request, chosen, schedule_changes.disable, _now("turned off"))
-
-    @admin.action(description=_("Run now"), permissions=["change"])
-    def run_now(self, request: HttpRequest, chosen: QuerySet[Any]) -> None:
-        """Enqueue a task of each chosen schedule, regardless of its ticks."""
-        self._do(request, chosen, lambda alias, name, *, keep, by: scheduling.run_now(alias, name, by=by),
-                 _now("runs now"))  # fmt: skip
-
-    @admin.action(description=_("As in the code again"), permissions=["change"])
-    def follow_code(self, request: HttpRequest, chosen: QuerySet[Any]) -> None:
-        """Undo the changes that people made to schedules of the code."""
-
-        def follow(alias: str, name: str, *, keep: bool, by: str) -> bool:
-            declared = scheduling.declared(alias).get(name)
-            if declared is None:
-                return False
-            schedule_changes.follow_code(alias, name, declared, keep=keep, by=by)
-            return True
-
-        self._do(request, chosen, follow, _now("as in the code"))
-
-    @admin.action(
-        description=_("Delete the selected ones that no code declares"), permissions=["delete"]
-    )
-    def delete_selected(self, request: HttpRequest, chosen: QuerySet[Any]) -> None:
-        """Delete schedules that people added. The method's name makes it replace Django's delete action."""
-        for row in chosen.filter(from_code=False):
-            self.log_deletions(request, chosen.filter(pk=row.pk))
-            self.delete_model(request, row)
-            self.message_user(request, _now("%s: deleted") % shown.line(row.pk))
-
-    def _do(
-        self, request: HttpRequest, chosen: QuerySet[Any], change: Callable[..., Any], what: str
-    ) -> None:
-        alias, by = router.db_for_write(Schedule), request.user.get_username()
-        for row in chosen:
-            try:
-                is_done = change(alias, row.pk, keep=get_config().keeps_finished, by=by)
-            except TxTasksError as error:
-                self.message_user(request, f"{shown.line(row.pk)}: {error}", messages.ERROR)
-                continue
-            if is_done:
-                self.log_change(request, row, what)
-                self.message_user(request, f"{shown.line(row.pk)}: {what}")
 
     def _status(self, row: Any) -> ScheduleStatus:
         if not hasattr(row, "schedule_status"):

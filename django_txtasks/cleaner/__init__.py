@@ -1,11 +1,11 @@
 """The cleaner: finds lost workers, recovers their claims, and keeps the tables tidy. Several may run at once.
 
-* ``failure_detector``, ``suspicion``: which workers are lost
+* ``failure_detector``, ``seen_beats``, ``second_signal``, ``suspicion``: which workers are lost
 * ``cleaner``: the loop
 * ``rescue``: recovery of the claims of lost workers
 * ``ticker``, ``clock_steps``: tasks of schedules
-* ``passes``, ``upkeep``: a pass over all tasks, step by step; ``renotifier`` and ``removal`` do two of the
-  steps
+* ``passes``: a pass over all tasks, in small pieces
+* ``upkeep``, ``renotifier``, ``old_rows``, ``removal``, ``schedule_reports``: the steps of a pass
 * ``record``: the cleaner's own row
 """
 

@@ -14,10 +14,12 @@ from django.db import DatabaseError, InterfaceError, connections, reset_queries
 
 from django_txtasks import signals
 from django_txtasks.cleaner.failure_detector import FailureDetector, LastWills
-from django_txtasks.cleaner.passes import Passes
+from django_txtasks.cleaner.old_rows import OldRows
+from django_txtasks.cleaner.passes import Passes, Step
 from django_txtasks.cleaner.record import Record
 from django_txtasks.cleaner.renotifier import Notify
 from django_txtasks.cleaner.rescue import Rescue
+from django_txtasks.cleaner.schedule_reports import ScheduleReports
 from django_txtasks.cleaner.ticker import Ticker
 from django_txtasks.cleaner.upkeep import Upkeep
 from django_txtasks.conf import Config
@@ -57,8 +59,7 @@ class Liveness(Protocol):
 
 
 class Cleaner:
-    """Checks workers every beat and when a last will arrives; makes a pass over the tasks every clean
-    interval.
+    """Checks workers every beat and at each last will; makes a pass over the tasks every clean interval.
 
     Args:
         notify: sends hints for (id, queue) pairs; None = hints are off.
@@ -83,25 +84,12 @@ class Cleaner:
         self.clock, self.liveness = clock, liveness
         self.workers = FailureDetector(config, alias, wills, clock)
         self.rescue = Rescue(config, alias, notify=notify, emit=self._emit, clock=clock)
-        self.upkeep = Upkeep(
-            config, alias, notify=notify, emit=self._emit, skip=self.rescue.skip, clock=clock
-        )
+        self.upkeep = Upkeep(config, alias, notify=notify, emit=self._emit, clock=clock)
+        self.old_rows = OldRows(config, alias, emit=self._emit, skip=self.rescue.skip, clock=clock)
+        self.reports = ScheduleReports(alias, emit=self._emit, clock=clock)
         self.ticker = Ticker(config, alias, notify=notify, emit=self._emit, clock=clock)
         self.record = Record(config, alias, clock, self._say_unwritten)
-        steps = (
-            self.rescue.recover_without_row,
-            self.upkeep.end_batches,
-            self.upkeep.renotify,
-            self.upkeep.tell_of_long_claims,
-            self.upkeep.tell_of_undeclared_names,
-            self.ticker.tell_of_unready,
-            self.ticker.tell_of_differences,
-            self.upkeep.forget,
-            self.upkeep.forget_keys,
-            self.upkeep.forget_steps,
-            self.upkeep.remove,
-        )
-        self.passes = Passes(alias, config, steps, emit=self._emit, clock=clock)
+        self.passes = Passes(alias, config, _steps(self), emit=self._emit, clock=clock)
         self.outage = Outage(alias, lambda: f"Cleaner of {alias!r}", self._emit)
 
     def run(self, wait: Callable[[float], bool], report: Callable[[Counter[str]], None]) -> None:
@@ -217,3 +205,20 @@ class Cleaner:
     def _emit(self, event: signals.Event, **facts: Any) -> None:
         if not self.quiet:
             event.emit(**facts)
+
+
+def _steps(cleaner: Cleaner) -> tuple[Step, ...]:
+    """Return the steps of a pass, the most urgent first."""
+    return (
+        cleaner.rescue.recover_without_row,
+        cleaner.upkeep.end_batches,
+        cleaner.upkeep.renotify,
+        cleaner.upkeep.tell_of_long_claims,
+        cleaner.upkeep.tell_of_undeclared_names,
+        cleaner.reports.tell_of_unready,
+        cleaner.reports.tell_of_differences,
+        cleaner.upkeep.forget,
+        cleaner.upkeep.forget_keys,
+        cleaner.upkeep.forget_steps,
+        cleaner.old_rows.remove,
+    )

@@ -21,12 +21,11 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
-
-from django.db import connections
+from typing import Protocol
 
 from django_txtasks import signals
+from django_txtasks.cleaner.second_signal import SecondSignal
+from django_txtasks.cleaner.seen_beats import SeenBeats
 from django_txtasks.cleaner.suspicion import (
     GAP_SECONDS,
     GRACE_AT_HOME_SECONDS,
@@ -35,7 +34,7 @@ from django_txtasks.cleaner.suspicion import (
     Suspicion,
 )
 from django_txtasks.conf import Config
-from django_txtasks.database import processes, sessions
+from django_txtasks.database import processes
 from django_txtasks.database.transactions import own_transaction
 from django_txtasks.lifecycle import cleaning
 from django_txtasks.lifecycle.cleaning import LivingWorker
@@ -71,16 +70,8 @@ def lives_here(worker: LivingWorker) -> bool | None:
     return processes.is_there(worker.pid, worker.process)
 
 
-@dataclass
-class _Observation:
-    """A beat, and the time since which this cleaner has seen no other."""
-
-    beat: int
-    since: float
-
-
 class FailureDetector:
-    """The observations of one cleaner: the last beats of all workers, and suspicions.
+    """Decides from the beats that one cleaner has seen, and from its suspicions, which workers are lost.
 
     Args:
         wills: None = there is no broker.
@@ -95,14 +86,10 @@ class FailureDetector:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.config, self.alias, self.wills, self.clock = config, alias, wills, clock
-        self._sights: dict[uuid.UUID, _Observation] = {}
+        self._seen = SeenBeats(config, alias, self.clock())
         self._suspicions: dict[uuid.UUID, Suspicion] = {}
         self._delivered: list[DeliveredWill] = []
-        self._links: tuple[Any, int] = (None, 0)
-        self._first_beats: dict[uuid.UUID, int] = {}
-        self._unseen: set[uuid.UUID] = set()
-        self._looked_at: float | None = None
-        self._began = self.clock()
+        self._second = SecondSignal(config, alias)
 
     def lost(self) -> Iterator[tuple[LivingWorker, str]]:
         """Yield the workers that should be declared lost now, with the reason."""
@@ -110,10 +97,11 @@ class FailureDetector:
         unbroken = self.wills.unbroken if self.wills is not None else 0
         living = cleaning.living_workers(self.alias)
         now = self.clock()
-        self._mind_gaps(living, now, unbroken)
+        if self._seen.look(living, now, unbroken):
+            self._suspicions.clear()
         self._forget_the_others(living)
         for worker in living:
-            silence = now - self._sights[worker.id].since
+            silence = self._seen.silence(worker, now)
             if silence >= worker.lease:
                 yield worker, f"this cleaner has seen no beat for {silence:.1f} s"
             elif (signal := self._two_signals(worker, silence, now)) is not None:
@@ -122,7 +110,7 @@ class FailureDetector:
     @property
     def looked_for(self) -> float:
         """Seconds for which this detector has looked without a gap."""
-        return self.clock() - self._began
+        return self.clock() - self._seen.began
 
     def pause(self, usual: float) -> float:
         """Return the seconds until the next look."""
@@ -144,36 +132,12 @@ class FailureDetector:
             if written:
                 signals.worker_suspected.emit(worker=will.worker)
 
-    def _mind_gaps(self, living: list[LivingWorker], now: float, unbroken: int) -> None:
-        """Do not count time in which this cleaner did not look.
-
-        After an outage, a pause of this process or a new database session, silence is counted anew.
-        Otherwise the cleaner would declare all workers lost because of beats that it could not see. Two
-        signals that arrive through links count only for workers that have beaten since both of the
-        cleaner's own links were made: the failure that cut those links may have cut all others.
-        """
-        session = connections[self.alias].connection
-        shortest = min([self.config.lease.total_seconds(), *(worker.lease for worker in living)])
-        rhythm = max(shortest / 2, 3 * self.config.heartbeat_interval.total_seconds())
-        slept = self._looked_at is not None and now - self._looked_at > rhythm
-        if slept or session is not self._links[0]:
-            self._sights.clear()
-            self._began = now
-        if slept or (session, unbroken) != self._links:
-            self._first_beats = {worker.id: worker.beat for worker in living}
-            self._suspicions.clear()
-        self._looked_at, self._links = now, (session, unbroken)
-        for worker in living:
-            sight = self._sights.get(worker.id)
-            if sight is None or sight.beat != worker.beat:
-                self._sights[worker.id] = _Observation(worker.beat, now)
-
     def _forget_the_others(self, living: list[LivingWorker]) -> None:
         ids = {worker.id for worker in living}
-        for known in (self._sights, self._first_beats, self._suspicions):
-            for worker_id in set(known) - ids:
-                del known[worker_id]
-        self._unseen &= ids
+        self._seen.forget_others(ids)
+        for worker_id in set(self._suspicions) - ids:
+            del self._suspicions[worker_id]
+        self._second.forget_others(ids)
 
     def _two_signals(self, worker: LivingWorker, silence: float, now: float) -> FirstSignal | None:
         """Return the first signal if the second one has been there for long enough without a beat; else None."""
@@ -181,14 +145,14 @@ class FailureDetector:
         signal = self._first_signal(worker, is_there, silence)
         # The failure that cut this cleaner's links may have cut the worker's. The end of a process needs no
         # link.
-        is_unproven = signal is not FirstSignal.PROCESS and worker.beat <= self._first_beats.get(
-            worker.id, -1
-        )
+        is_unproven = signal is not FirstSignal.PROCESS and not self._seen.has_beaten(worker)
         if signal is None or is_unproven:
             self._suspicions.pop(worker.id, None)
             return None
         suspicion = self._suspicion(worker, signal, now)
-        is_gone = not is_there and self._has_second_signal(worker, signal, silence)
+        is_gone = not is_there and self._second.is_seen(
+            worker, signal, silence, link=self._seen.link
+        )
         suspicion.look(now, has_second_signal=is_gone)
         if signal is FirstSignal.SILENCE and self._are_many_cut_off():
             return None
@@ -246,29 +210,10 @@ class FailureDetector:
             return GRACE_SECONDS
         return max(self._beats(3), worker.lease / 2)
 
-    def _has_second_signal(self, worker: LivingWorker, signal: FirstSignal, silence: float) -> bool:
-        if signal is FirstSignal.SILENCE:
-            are_gone = sessions.are_gone(self.alias, worker.sessions) is True
-            # the cause that keeps the worker from reconnecting may affect this cleaner, too
-            return are_gone and sessions.can_connect(self.alias)
-        if signal is FirstSignal.WILL and not self._links[1]:
-            return False
-        return self._session_is_gone(worker, silence)
-
     def _are_many_cut_off(self) -> bool:
         """Return True if several workers lost their sessions at once: a network failure, not a crash."""
         silent = [one for one in self._suspicions.values() if one.signal is FirstSignal.SILENCE]
         return sum(one.gone is not None for one in silent) > 1
-
-    def _session_is_gone(self, worker: LivingWorker, silence: float) -> bool:
-        session = worker.sessions[0] if worker.sessions else ""
-        gone = sessions.is_gone(self.alias, session)
-        if gone is not None:
-            return gone
-        if session and worker.id not in self._unseen:
-            self._unseen.add(worker.id)
-            signals.session_unseen.emit(worker=worker.id)
-        return silence >= self._beats(2)
 
     def _beats(self, count: int) -> float:
         return count * self.config.heartbeat_interval.total_seconds()

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
 from django.db import DatabaseError
 
 from django_txtasks import signals
 from django_txtasks.cleaner.clock_steps import ClockStep, ClockSteps
 from django_txtasks.cleaner.renotifier import Notify
+from django_txtasks.cleaner.schedule_reports import Told
 from django_txtasks.conf import Config
 from django_txtasks.database.errors import is_repeatable, text_of
 from django_txtasks.declarations import registry
 from django_txtasks.lifecycle import workers
-from django_txtasks.models import DatabaseNow, Schedule
 from django_txtasks.rules.schedules import has_cron
 from django_txtasks.schedules import periodic as scheduling
 from django_txtasks.schedules import ticks as schedules
-from django_txtasks.schedules.status import differences, status_of_rows, ticks_between
+from django_txtasks.schedules.status import ticks_between
 from django_txtasks.schedules.ticks import AHEAD, Scope, Written
 from django_txtasks.wording import time_text
 
@@ -31,8 +30,6 @@ LOCKED_SECONDS = 0.05
 """Seconds until the next look at due schedules that another cleaner has locked."""
 SKIP_SECONDS = 30.0
 """Seconds until the next try of a schedule that this code cannot write, or after a database error."""
-TOLD_AGAIN_SECONDS = 3600.0
-MOST_TOLD = 10
 
 
 class Ticker:
@@ -60,7 +57,7 @@ class Ticker:
         self._emit, self._clock = emit, clock
         self._next_look = float("-inf")
         self._skipped: dict[str, float] = {}  # names of schedules, and until when each is skipped
-        self._told: dict[str, float] = {}  # logged texts, and until when not to repeat each
+        self._told = Told(clock)
         self._may_bring = config.syncs_schedules
         self._clock_steps = ClockSteps()
         self.error = ""
@@ -164,48 +161,8 @@ class Ticker:
             self._emit_once(signals.schedule_not_written, name, error)
 
     def _emit_once(self, event: signals.Event, name: str, error: str) -> None:
-        if self._is_new(f"{event.sentence}{name}{error}"):
+        if self._told.is_new(f"{event.sentence}{name}{error}"):
             self._emit(event, schedule=name, **({"error": error} if error else {}))
-
-    def _is_new(self, text: str) -> bool:
-        """Return True if the text was not logged in the last hour; otherwise each tick would log it."""
-        now = self._clock()
-        is_new = self._told.get(text, float("-inf")) < now
-        if is_new:
-            self._told[text] = now + TOLD_AGAIN_SECONDS
-        return is_new
 
     def _look_in(self, seconds: float) -> None:
         self._next_look = self._clock() + seconds
-
-    # -- steps of a pass -------------------------------------------------------------------------------
-
-    def tell_of_unready(self) -> Iterator[Counter[str]]:
-        """Report each daily task that was not done by its hour, once."""
-        rows = Schedule.objects.using(self._alias).filter(enabled=True).exclude(ready_by="")
-        for status in status_of_rows(self._alias, rows.annotate(now=DatabaseNow())):
-            row, tick = status.row, status.unready
-            if tick is None or (row.told_at is not None and row.told_at >= tick):
-                continue
-            if schedules.tell_unready(self._alias, row.pk, tick):
-                state = status.state if row.last_at == tick else "not there"
-                if status.unsettled is not None:
-                    state = f"done, but {status.unsettled}"
-                facts: dict[str, Any] = {"schedule": row.pk, "ready_by": f"{row.ready_by} {row.tz}"}
-                self._emit(
-                    signals.schedule_not_ready,
-                    **facts,
-                    tick=f"{tick:%Y-%m-%d %H:%M} UTC",
-                    state=state,
-                )
-        yield Counter()
-
-    def tell_of_differences(self) -> Iterator[Counter[str]]:
-        """Report once that the database's schedules differ from this code's."""
-        declared = scheduling.declared(self._alias)
-        if declared:
-            found = differences(Schedule.objects.using(self._alias).all(), declared)
-            text = ", ".join(found[:MOST_TOLD]) + (", …" if len(found) > MOST_TOLD else "")
-            if found and self._is_new(text):
-                self._emit(signals.schedules_differ, database=self._alias, differences=text)
-        yield Counter()

@@ -1,26 +1,23 @@
-"""The steps of a cleaner's pass: renotify, expire, prune, report long claims."""
+"""The steps of a cleaner's pass: renotify, end batches, forget unused rows, report long claims."""
 
 from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 from django.db import DatabaseError, connections
 
 from django_txtasks import signals
-from django_txtasks.cleaner.removal import Removal
 from django_txtasks.cleaner.renotifier import Notify, Renotifier
-from django_txtasks.conf import Config, Pruned
-from django_txtasks.database.errors import is_repeatable, text_of, took_too_long
+from django_txtasks.conf import Config
+from django_txtasks.database.errors import is_repeatable, took_too_long
 from django_txtasks.database.transactions import own_transaction
 from django_txtasks.enqueueing import once
 from django_txtasks.lanes import claiming as lanes
 from django_txtasks.lifecycle import batches, cleaners, cleaning, names, workers
-from django_txtasks.lifecycle.cleaning import Expired, Place, Removed
 from django_txtasks.steps import rows as steps
 
 KEEP_LOST_WORKERS = timedelta(days=1)
@@ -35,8 +32,6 @@ day after the tick, and counts until the same hour of the next day.
 """
 
 Emit = Callable[..., None]
-Count = Callable[[Iterable[Any]], Counter[str]]
-"""Counts removed rows by the kind of removal."""
 
 
 class Upkeep:
@@ -45,7 +40,6 @@ class Upkeep:
     Args:
         notify: sends hints for (id, queue) pairs; None = hints are off.
         emit: logs an event with its facts.
-        skip: called with the facts of a row that cannot be moved.
         clock: monotonic seconds.
     """
 
@@ -56,16 +50,11 @@ class Upkeep:
         *,
         notify: Notify | None,
         emit: Emit,
-        skip: Callable[[uuid.UUID, Exception], None],
         clock: Callable[[], float],
     ) -> None:
         self._config, self._alias, self._clock = config, alias, clock
-        self._emit, self._skip, self._notify = emit, skip, notify
+        self._emit, self._notify = emit, notify
         self._renotifier = None if notify is None else Renotifier(config, alias, notify)
-        self._removals = [self._removal("expired", _unstarted, self._expire, self._lately)]
-        for what in config.pruned:
-            prune, lately = partial(self._prune, what), partial(self._lately, what.age)
-            self._removals.append(self._removal("pruned", _pruned, prune, lately))
         self._running_long: set[tuple[uuid.UUID, int]] = set()
         self._last_with_steps = steps.FIRST_TASK  # the last task whose steps were read
         # by queue and name: the passes in a row that have seen it
@@ -76,24 +65,6 @@ class Upkeep:
         if self._renotifier is not None:
             for count in self._renotifier.pages():
                 yield Counter(renotified=count)
-
-    def remove(self) -> Iterator[Counter[str]]:
-        """Cancel expired tasks, and delete finished tasks that were kept long enough.
-
-        The removals take turns, so that none waits for another, for an interval at most.
-        """
-        end = self._clock() + self._config.clean_interval.total_seconds()
-        for _, removal in self._removals:
-            removal.begin()
-        busy = self._removals
-        while busy and self._clock() <= end:
-            left = []
-            for count, removal in busy:
-                rows, more = removal.batch()
-                if more:
-                    left.append((count, removal))
-                yield count(rows)
-            busy = left
 
     def forget(self) -> Iterator[Counter[str]]:
         """Delete rows of lost workers, ended cleaners and unused lanes."""
@@ -186,44 +157,5 @@ class Upkeep:
             self._emit(signals.names_undeclared, names=names.listed(new))
         yield Counter()
 
-    def _removal(
-        self,
-        name: str,
-        count: Count,
-        remove: Callable[[Place | None], Removed],
-        recent: Callable[[], Place],
-    ) -> tuple[Count, Removal]:
-        def tell(error: DatabaseError) -> None:
-            what = f"looking for the oldest rows ({name}): {text_of(error)}"
-            self._emit(signals.step_put_off, database=self._alias, error=what)
-
-        return count, Removal(remove, recent, self._clock, tell)
-
-    def _expire(self, since: Place | None) -> Removed:
-        with self._transaction():
-            removed = cleaning.expire(self._alias, keep=self._config.keeps_finished, since=since)
-        for one in removed.rows:
-            event = signals.task_cancelled if one.was_asked else signals.task_expired
-            self._emit(event, task_id=one.id, task=one.name, queue=one.queue)
-        for task_id, error in removed.stuck:
-            self._skip(task_id, error)
-        return removed
-
-    def _prune(self, what: Pruned, since: Place | None) -> Removed:
-        with self._transaction():
-            return cleaning.prune(self._alias, what, since=since)
-
-    def _lately(self, age: timedelta = timedelta(0)) -> Place:
-        """Return the place behind which rows have come of age during the last two passes."""
-        return cleaning.place_of_age(self._alias, age + 2 * self._config.clean_interval)
-
     def _transaction(self) -> Any:
         return own_transaction(self._alias, limit=self._config.lease / 2, in_order=True)
-
-
-def _unstarted(rows: Iterable[Expired]) -> Counter[str]:
-    return Counter("cancelled" if row.was_asked else "expired" for row in rows)
-
-
-def _pruned(rows: Iterable[Any]) -> Counter[str]:
-    return Counter(pruned=len(list(rows)))
