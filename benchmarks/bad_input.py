@@ -1,12 +1,12 @@
-"""How much garbage in front of them delays real tasks: in the queue of hints, and in the table.
+"""The delay of real tasks behind garbage: in the queue of hints, and in the table.
 
     python tests/services.py -- python benchmarks/bad_input.py
 
 A worker of 4 threads in this process, on PostgreSQL and RabbitMQ, with the default settings. Each round
-enqueues real tasks behind nothing, behind hints of every wrong kind, behind hints of ids that do not
-exist, behind rows that nobody can run, and behind rows that can only fail. The conditions take turns, so
-that only ratios within this run count. The number is the time from the first real task's commit to the
-last one's end.
+enqueues real tasks behind nothing, behind hints of every wrong kind, behind hints of ids that do not exist,
+behind rows that no worker can run, and behind rows that can only fail. The conditions take turns, so only
+ratios within this run count. The number is the time from the first real task's commit to the end of the
+last one.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def unknown_rows() -> None:
 
 
 def broken_rows() -> None:
-    """As many as real tasks, with arguments that are none: each ends dead, and costs what a task costs."""
+    """Write as many rows as real tasks, with invalid arguments: each ends dead, and costs as much as a task."""
     insert(REAL, "probe.tasks.note", '{"a": 1}')
 
 
@@ -82,7 +82,7 @@ def insert(count: int, name: str, args: str) -> None:
 
 
 def send(bodies: list[bytes]) -> None:
-    """What any AMQP client can do."""
+    """Send a message, as any AMQP client can."""
     with pika.BlockingConnection(pika.URLParameters(os.environ["TXTASKS_BROKER_URL"])) as amqp:
         channel = amqp.channel()
         for body in bodies:

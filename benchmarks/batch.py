@@ -1,10 +1,10 @@
-"""What it costs that tasks are members of a batch.
+"""The cost of membership in a batch.
 
     python benchmarks/batch.py [--tasks 10000] [--repeat 5] [--databases postgresql,mariadb,sqlite] [--history off]
 
-On each database, one worker process: no-ops a second, from the first to the last, in no batch and as members of
-one, in turns; rows a second of enqueue_many(), 5,000 to a call; and the milliseconds from the last member to the
-start of the batch's hook. Only ratios within one run count.
+On each database, with one worker process: no-ops per second from the first to the last, without a batch and
+as members of one, in turns; rows per second of enqueue_many(), 5,000 per call; and the milliseconds from
+the last member to the start of the batch's hook. Only ratios within one run count.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ HOOK = -1
 
 @dataclass(frozen=True)
 class Figures:
-    """No-ops and rows per second, and the milliseconds until the hook; None = there is none."""
+    """No-ops and rows per second, and the milliseconds until the hook; None = without a batch."""
 
     drained: float
     enqueued: float

@@ -1,6 +1,7 @@
-"""Contenders and the servers that they meet on: each run has a database and processes of its own.
+"""Contenders and their servers: each run has its own database and its own processes.
 
-The servers are private, PostgreSQL durable. Everything ends with the ``with`` block, or with this process.
+The servers are private, with a durable PostgreSQL. Everything ends with the ``with`` block, or with this
+process.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class Run:
         }
 
     def do(self, verb: str, *arguments: object) -> None:
-        """Run a verb to its end; what it records goes to the ``others``, not among the runs of tasks."""
+        """Run a verb to its end; its records go to ``others``, not to the runs of tasks."""
         with self._log() as log:
             done = self._start(verb, arguments, log, self.others).wait()
         if done:
@@ -118,7 +119,7 @@ class Run:
             os.truncate(file, 0)
 
     def wait_for(self, count: int, *, pause: float = 0.002) -> None:
-        """Return when so many runs of tasks are recorded."""
+        """Wait until ``count`` runs of tasks are recorded."""
         seen, end = 0, time.monotonic() + PATIENCE
         while (now := records.count(self.records)) < count:
             if now > seen:

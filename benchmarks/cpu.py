@@ -1,4 +1,4 @@
-"""What processes use: CPU time and memory, as Linux's /proc has it."""
+"""CPU time and memory of processes, from Linux's /proc."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def seconds_below(root: int, *, itself: bool = False) -> float:
 
 
 def proportional_megabytes(pid: int) -> float:
-    """Return the memory of a process: its own, and its share of what it shares (PSS)."""
+    """Return the proportional set size (PSS) of a process: its own memory, and its share of shared memory."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
 

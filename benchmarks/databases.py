@@ -1,4 +1,4 @@
-"""The databases that contenders meet on: fresh ones for each run, on private servers."""
+"""The contenders' databases: fresh ones for each run, on private servers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Database(Protocol):
         """Make one, and return its URL."""
 
     def drop(self, name: str) -> None:
-        """Remove one, with whoever uses it."""
+        """Drop a database, and end its sessions."""
 
     def settle(self) -> None:
         """Write out all that is dirty, so that no checkpoint falls into a figure by chance."""

@@ -1,11 +1,11 @@
-"""Whether rows that are due later slow down those that are due now.
+"""The speed of tasks that are due now, while many rows are due later.
 
     python benchmarks/depth.py [--later 500000,2000000] [--tasks 20000] [--repeat 1] [--chart depth.svg]
         [--peers pgqueuer,procrastinate,django_tasks_db --peers-python X/bin/python]
 
-A drain of drain.py in a table that holds so many rows due from tomorrow on: none, then all of the same
-priority, then half of them of a higher priority, with a broker and without. The table was
-vacuumed and analyzed before. Peers get the first number of rows, with and without higher priorities.
+A drain of drain.py in a table with rows that are due from tomorrow on: none, then ``--later`` rows of the
+same priority, then half of them of a higher priority, with a broker and without. The table was vacuumed and
+analyzed before. Peers get the first number of rows, with and without higher priorities.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What all drains share: cases that take turns, each right after its limit, and their table."""
+"""Common parts of all drains: cases that take turns, each right after its limit, and their table."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ ENOUGH = 20_000
 
 @dataclass(frozen=True)
 class Case:
-    """A drain under some condition.
+    """A drain under one condition.
 
     Attributes:
-        before: what is there before the tasks are enqueued.
+        before: content of the table before the tasks are enqueued.
         size: bytes of arguments of each task; for this package only.
-        base: title of the case that this one is compared with.
+        base: title of the case with which this one is compared.
     """
 
     title: str
@@ -120,9 +120,9 @@ def limit(servers: Contest, tasks: int, batch: int) -> float:
 def drain(
     run: Run, tasks: int, processes: int, *more: object, kept: int = 0
 ) -> tuple[float, float]:
-    """Have a worker run what is enqueued; return tasks per second and CPU milliseconds per task.
+    """Have a worker run the enqueued tasks; return tasks per second and CPU milliseconds per task.
 
-    Fails unless each task ran exactly once and no rows are left but those that were to be ``kept``.
+    Fail unless each task ran exactly once and no rows are left except those to be ``kept``.
     """
     with run.worker(processes, *more):
         run.wait_for(1)

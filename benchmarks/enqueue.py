@@ -1,15 +1,14 @@
-"""What enqueueing costs: one task beside a business row, and many tasks at a time.
+"""The cost of an enqueue: one task beside a business row, and many tasks at a time.
 
     python benchmarks/enqueue.py [--tasks 100000] [--repeat 3] [--rounds 30]
         [--peers pgqueuer --peers-python X/bin/python] [--chart enqueue.svg]
 
-Singly: one transaction with one INSERT of Django's, with and without enqueue_task(), with RabbitMQ
-healthy, stopped, or a black hole. The limit is one more INSERT, as raw as can be, on the same connection; and
-beside it, as raw, that of the row that the task is.
-The conditions take turns, 100 transactions each, in so many rounds.
+Singly: one transaction with one INSERT by Django, with and without enqueue_task(), with RabbitMQ healthy,
+stopped, or a black hole. The limit is one more raw INSERT on the same connection; beside it, a raw INSERT
+of the task's row. The conditions take turns, 100 transactions each, for ``--rounds`` rounds.
 
-In bulk: rows a second of enqueue_many(), 5,000 to a transaction. The limit is a COPY of such rows from text that
-is there already. Only ratios within one run count.
+In bulk: rows per second of enqueue_many(), 5,000 per transaction. The limit is a COPY of such rows from a
+prepared text. Only ratios within one run count.
 """
 
 from __future__ import annotations
@@ -128,7 +127,7 @@ def _raw_insert() -> None:
 
 
 def _raw_task() -> None:
-    """Write the row that enqueue_task() writes, and nothing else of what it does."""
+    """Write the row that enqueue_task() writes, and do nothing else."""
     from django.db import connection, transaction
     from orders.models import Order
 

@@ -1,16 +1,17 @@
-"""Whether workers and cleaners get over failovers: recoveries done, tasks lost, sessions stuck. Zeros are right.
+"""Recovery of workers and cleaners after failovers: recoveries done, tasks lost, sessions stuck. Zeros are
+right.
 
     python benchmarks/failovers.py [--rounds 24] [--lease 3]
 
-On a private PostgreSQL, with a short lease and beat. Each round: a task that may run again is in the middle
-of each of two workers, and a cleaner runs. PostgreSQL is stopped, and the first worker gets SIGKILL.
-PostgreSQL comes back with sessions that only read (default_transaction_read_only). In that window all connect
-again, and a worker starts that has no id yet. Then new sessions may write, while those from the window stay
-as they began: they answer SELECT 1 and can write nothing. A task is enqueued. The round is over when the
-killed worker's task has run again, no row of the round is left, and two workers are registered.
+On a private PostgreSQL, with a short lease and beat. In each round two workers are in the middle of a task
+that may run again, and a cleaner runs. PostgreSQL is stopped, and the first worker gets SIGKILL. PostgreSQL
+comes back with read-only sessions (default_transaction_read_only). In that window all processes reconnect,
+and a worker without an id starts. Then new sessions may write, but those from the window stay read-only:
+they answer SELECT 1 and cannot write. A task is enqueued. The round is over when the killed worker's task
+has run again, no row of the round is left, and two workers are registered.
 
-Printed for each round: seconds from there until all that was so, or what was not so after --patience seconds.
-That counts as stuck, and everything is replaced then.
+Printed for each round: seconds from there until all of this holds, or the parts that do not hold after
+--patience seconds. These count as stuck, and all processes are replaced.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ class Play:
         return int(bool(stuck))
 
     def end(self) -> None:
-        """Stop what is left."""
+        """Stop the remaining processes."""
         processes = [self.cleaner, *self.workers]
         for process in processes:
             process.terminate()
@@ -174,7 +175,7 @@ def _is_below(pid: int, ancestor: int) -> bool:
 
 
 def _read_only(change: str) -> None:
-    """Say what new sessions get; those that are there keep what they began with."""
+    """Set whether new sessions may write; existing sessions do not change."""
     from django.db import connection
 
     connection.close()
@@ -185,7 +186,7 @@ def _read_only(change: str) -> None:
 
 
 def _wait_for_sessions(count: int) -> None:
-    """Wait until others have connected so often; whose session is closed after a failed turn comes again."""
+    """Wait for this number of new connections; a session that is closed after a failed turn connects again."""
     from django.db import connection
 
     seen: set[int] = set()

@@ -1,4 +1,4 @@
-"""Figures as people read them: a table, and a chart that shows how far they swing."""
+"""Figures for people: a table, and a chart that shows how much they vary."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def figure(values: Sequence[float]) -> Figure:
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """Return the value that so many percent of them do not exceed."""
+    """Return the value that this percentage of the values does not exceed."""
     ranked = sorted(values)
     return ranked[max(0, math.ceil(len(ranked) * percent / 100) - 1)]
 

@@ -1,10 +1,10 @@
-"""What frozen workers do when they wake up: their finishes are refused, and atomic effects happen once.
+"""The end of frozen workers: their finishes are refused, and atomic effects happen once.
 
     python tests/services.py -- python benchmarks/freezes.py [--times 100] [--lease 3]
 
 Six workers run atomic and idempotent tasks of 0.3 s each; five of them at a time get SIGSTOP for two
-leases, then SIGCONT. Some are frozen inside their transaction. At the end each atomic task must have left its
-effect once.
+leases, then SIGCONT. Some are frozen inside their transaction. At the end each atomic task must have left
+its effect once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the record of finished tasks costs: drains with it and without.
+"""The cost of keeping finished tasks: drains with history and without.
 
 python benchmarks/history.py [--tasks 20000] [--repeat 3] [--chart history.svg]
 """

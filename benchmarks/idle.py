@@ -1,11 +1,11 @@
-"""What a worker uses while there is nothing to do.
+"""The resources of a worker that has nothing to do.
 
     python benchmarks/idle.py [--seconds 60] [--processes 2] [--broker none] [--chart idle.svg]
         [--peers pgqueuer,dramatiq,celery,procrastinate,django_tasks_db --peers-python X/bin/python]
 
-After a warm-up with a few tasks, over so many seconds, for each of the worker processes: transactions per
-second of its database, autovacuum being off, and CPU in percent of one core, parents and helpers included. Memory
-is the proportional share (PSS) of each process in MB; those that only look after others come last.
+After a warm-up with a few tasks, during ``--seconds``, for each worker process: transactions per second of
+its database without autovacuum, and CPU in percent of one core, including parents and helpers. Memory is
+the proportional share (PSS) of each process in MB; supervisors come last.
 """
 
 from __future__ import annotations

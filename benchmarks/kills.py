@@ -1,19 +1,20 @@
-"""How soon a killed worker's task starts again, or is dead.
+"""The time until a killed worker's task starts again, or is dead.
 
     python tests/services.py -- python benchmarks/kills.py [--kills 200] [--broker none] [--elsewhere] [--together]
 
-On another database than PostgreSQL if TXTASKS_DATABASE_URL names it, as `sqlite:////tmp/kills.sqlite3`.
+TXTASKS_DATABASE_URL may name another database than PostgreSQL, such as `sqlite:////tmp/kills.sqlite3`.
 
-Each round: an idempotent task and one that says nothing about crashes run in a worker process, another worker is
-idle, a cleaner runs; the first one's process group gets SIGKILL in mid-task. Printed: seconds from there until the
-row of the one is given back (recovered), to its second start, and until the other is dead, by our clock.
-Without a broker the second start is the next scan of the other worker. --elsewhere makes the cleaner believe that
-the workers run on another machine, so that it does not see that a process is gone. Where the
-killed worker ran both tasks, it waits for the lease then, since the one that says nothing could not be taken back.
+In each round a worker process runs an idempotent task and one without a crash policy; another worker is
+idle, and a cleaner runs. The first worker's process group gets SIGKILL in the middle of both tasks.
+Printed: seconds from there until the idempotent task is given back (recovered), until its second start, and
+until the other task is dead, by this machine's clock. Without a broker the second start comes with the next
+scan of the other worker. --elsewhere makes the cleaner believe that the workers run on another machine, so
+it does not see that a process is gone. Then, if the killed worker ran both tasks, the cleaner waits for the
+lease, because the death of the second task could not be undone.
 
---together kills the cleaner at the same moment as the worker, and starts a new one at once, which has seen no
-worker beat. Then the figures are printed twice: from the kill, with the start of the new cleaner's process, and
-from the first beat of the new cleaner.
+--together kills the cleaner at the same moment as the worker, and starts a new one at once, which has seen
+no beat. Then the figures are printed twice: from the kill, including the start of the new cleaner's
+process, and from the new cleaner's first beat.
 """
 
 from __future__ import annotations

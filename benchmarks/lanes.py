@@ -1,15 +1,17 @@
-"""What lanes keep, and what they cost.
+"""The limits that lanes keep, and their cost.
 
     python benchmarks/lanes.py [--tasks 2000] [--waiting 50000] [--repeat 3]
         [--databases postgresql,mariadb,sqlite]
 
 On each database, without a broker and without history:
 
-* so many tasks of 50 ms in a lane of which three may run, over 4 worker processes of 4 threads: the most that ran
-  at one time, by what each has written at its start and at its end, and the share of three slots that was used;
-* no-ops a second of one worker process, in no lane, in one lane without a limit, and in 10,000 lanes;
-* tasks of 50 ms, 50,000 of one tenant waiting and then ten of another, one worker of 8 threads: the wait of those
-  ten, in task times, and how much of its slots the first tenant had used before.
+* tasks of 50 ms in a lane that allows three at once, with 4 worker processes of 4 threads: the highest
+  number that ran
+  at one time, from records of starts and ends, and the share of three slots that was used;
+* no-ops per second of one worker process, without lanes, in one lane without a limit, and in 10,000 lanes;
+* tasks of 50 ms, 50,000 of one tenant waiting and then ten of another, one worker of 8 threads: the wait of
+  those ten, in
+  task times, and the share of the slots that the first tenant had used before.
 
 Only ratios within one run count.
 """
@@ -90,7 +92,7 @@ def _limit(servers: Contest, arguments: argparse.Namespace, database: str) -> tu
 
 
 def _rate(servers: Contest, arguments: argparse.Namespace, database: str, lanes: int) -> float:
-    """Return no-ops a second from the first to the last, in so many lanes; 0 = in none."""
+    """Return no-ops per second from the first to the last, in this number of lanes; 0 = without lanes."""
     count = max(arguments.tasks, lanes)
     with servers.run(_ours(database)) as run:
         servers.settle()

@@ -1,12 +1,13 @@
-"""How long it takes from a commit to the first line of its task.
+"""The time from a commit to the first line of its task.
 
     python benchmarks/latency.py [--tasks 200] [--every 0.05] [--repeat 3] [--chart latency.svg]
         [--peers pgqueuer,dramatiq,celery,procrastinate,django_tasks_db --peers-python X/bin/python]
 
 One task every 50 ms, while one worker process is idle: milliseconds from the return of the COMMIT that
-enqueued it to the record that it writes, by one clock. A figure below 0 is a task that began before its
-sender knew of its commit. The first 20 of each sender, which connects with them, are not counted. With
-broker, and without one: then the scan finds it, every poll_interval (1 s). Only ratios within one run count.
+enqueued it to the task's record, by one clock. A figure below 0 means that the task began before its sender
+knew of the commit. The first 20 tasks of each sender are not counted, because it connects with them. With a
+broker and without one; without, a scan finds the task, every poll_interval (1 s). Only ratios within one
+run count.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""What a forgotten open transaction does to a queue: drains while another session holds an old snapshot.
+"""The speed of a queue while another session keeps a transaction open: drains under an old snapshot.
 
     python benchmarks/long_transaction.py [--minutes 5] [--tasks 20000] [--peer-tasks 2000]
         [--peers pgqueuer,procrastinate,django_tasks_db --peers-python X/bin/python]
 
-One drain without the snapshot; then drain after drain under it, for so many minutes, twice at least. No
-dead row can be removed meanwhile, so each drain leaves its dead rows to the next ones. The table tells the
+One drain without the snapshot; then one drain after another under it, for ``--minutes``, at least two. No
+dead row can be removed meanwhile, so each drain leaves its dead rows to the next ones. The table shows the
 first and second drain under the snapshot, and the last one, beside the one before it. The limit is measured
-before and after, in a database of its own: a machine that became slower meanwhile is not the snapshot's doing.
+before and after, in a database of its own, because the machine may have become slower meanwhile.
 """
 
 from __future__ import annotations

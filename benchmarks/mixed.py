@@ -1,11 +1,12 @@
-"""Whether quick tasks wait behind slow ones: half of all tasks sleep 50 ms, the others do nothing.
+"""The wait of quick tasks behind slow ones: half of all tasks sleep 50 ms, the others do nothing.
 
     python benchmarks/mixed.py [--tasks 2000] [--threads 4] [--processes 1] [--load 0.8] [--repeat 3]
 
-In a random order, once all at the same time, and once as a stream that keeps the slots busy so much of
-the time. Printed is how long the quick half waits for its start, beside what a perfect queue with as
-many slots would make it wait: first come, first served, no cost of its own. That ideal is computed for the very
-same tasks and times of arrival. Each repetition has another order: in a stream, a few crowded moments decide.
+In a random order, once all at the same time, and once as a stream that keeps the slots busy for the share
+``--load`` of the time. Printed is the wait of the quick half for its start, beside the wait in a perfect
+queue with the same number of slots: first come, first served, without a cost of its own. That ideal is
+computed for the same tasks and times of arrival. Each repetition has another order, because in a stream a
+few crowded moments decide.
 """
 
 from __future__ import annotations

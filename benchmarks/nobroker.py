@@ -1,14 +1,15 @@
-"""What hints from the database itself do, where there is no RabbitMQ, and what they cost.
+"""The effect of hints from the database itself, without RabbitMQ, and their cost.
 
     python benchmarks/nobroker.py [--databases postgresql,mariadb,sqlite] [--repeat 3]
         [--only latency,idle,commits] [--processes 4]
 
-Latency: milliseconds from the return of the COMMIT to the first line of its task, with one task every 50 ms, and
-under a load of 100 a second; with RabbitMQ, for comparison. Idle: a worker's CPU in percent of one core, and
-statements (PostgreSQL: transactions) per second, with nothing to do. Commits: how many transactions of one task 8
-processes commit at once, and the CPU time of each (theirs, the worker's and the database's), beside a worker that
-hears of them and serves another queue. On PostgreSQL, where who enqueues sends the hints, the same processes turn
-them on and off every half second; on the other databases, where workers look, runs take turns.
+Latency: milliseconds from the return of the COMMIT to the first line of its task, with one task every 50
+ms, and under a load of 100 a second; with RabbitMQ, for comparison. Idle: a worker's CPU in percent of one
+core, and statements (PostgreSQL: transactions) per second, with nothing to do. Commits: transactions of one
+task per second from 8 concurrent processes, and the CPU time of each (of the processes, the worker and the
+database), beside a worker that receives the hints and serves another queue. On PostgreSQL, where the
+enqueueing process sends the hints, the same processes turn them on and off every half second; on the other
+databases, where workers look, runs take turns.
 """
 
 from __future__ import annotations

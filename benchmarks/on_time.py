@@ -1,14 +1,15 @@
-"""How late a task starts that was set for an instant.
+"""The lateness of a task that is due at a set time.
 
     python benchmarks/on_time.py [--tasks 10000] [--seconds 60] [--processes 2] [--waiting 1000000] [--kill]
         [--repeat 1] [--broker none] [--peers celery,procrastinate --peers-python X/bin/python]
 
-The tasks are enqueued beforehand, in bulk, for random instants of so many seconds, the first of them 12 seconds
-ahead, so that no hint of a commit tells of them. Lateness is the time from the instant to the record that the task
-writes, by clocks of one machine; less than zero is too early. --waiting fills the queue with rows that are due
-tomorrow; --kill ends the worker process that ran the last task with SIGKILL, half-way: what it had claimed does
-not run, since no cleaner is at work, and is told. Beside it stands what a worker without any load needs from a
-commit to a start (``latency.py``). Only figures of one run compare.
+The tasks are enqueued beforehand, in bulk, for random times within ``--seconds``; the first is due 12
+seconds later, so that no hint of a commit announces it. Lateness is the time from the due time to the
+record that the task writes, by clocks of one machine; less than zero is too early. --waiting fills the
+queue with rows that are due tomorrow. --kill ends the worker process that ran the last task with SIGKILL,
+half-way: the tasks that it had claimed do not run, because no cleaner runs, and their number is printed.
+For comparison, the time that a worker without load needs from a commit to a start is printed, too
+(``latency.py``). Only figures of one run compare.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def working(contender: Contender, arguments: argparse.Namespace) -> list[object]
 
 
 def progress(line: str) -> None:
-    """Say how it goes, beside the table."""
+    """Print progress to stderr, beside the table."""
     print(line, file=sys.stderr, flush=True)
 
 

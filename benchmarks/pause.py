@@ -1,10 +1,10 @@
-"""What a paused queue costs the others, and how soon a pause holds.
+"""The cost of a paused queue for the others, and the time until a pause takes effect.
 
     python benchmarks/pause.py [--waiting 1000000] [--tasks 20000] [--repeat 3] [--pauses 5]
 
-A drain of drain.py beside a paused queue in which so many tasks of a higher priority are due, and without it. Then
-pauses of a queue under load, 1,000 tasks a second: milliseconds from the commit of a pause to the last start, and
-from that of the resume to the next one.
+A drain of drain.py beside a paused queue in which ``--waiting`` tasks of a higher priority are due, and
+without it. Then pauses of a queue under load, 1,000 tasks per second: milliseconds from the commit of a
+pause to the last start, and from that of the resume to the next start.
 """
 
 from __future__ import annotations

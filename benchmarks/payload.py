@@ -1,4 +1,4 @@
-"""What large arguments cost: drains of tasks with and without 10 kB of them.
+"""The cost of large arguments: drains of tasks with and without 10 kB of them.
 
 python benchmarks/payload.py [--bytes 10000] [--tasks 20000] [--repeat 3] [--chart payload.svg]
 """

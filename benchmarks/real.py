@@ -1,15 +1,16 @@
-"""What tasks cost that do something: each writes one row by Django's ORM.
+"""The cost of tasks that do something: each writes one row by Django's ORM.
 
     python benchmarks/real.py [--tasks 4000] [--repeat 3] [--threads 8] [--processes 1]
         [--policies default,atomic,idempotent] [--databases postgresql,mariadb,sqlite] [--broker rabbitmq,none]
         [--no-op] [--peers dramatiq,celery --peers-python X/bin/python]
 
-A drain, as by ``drain.py``, of tasks under each policy, on each database. Beside them in each round: the same rows
-written by as many plain threads of a Django process, without any queue, on each database ("plain Django"), and
-other task queues, on PostgreSQL. CPU is milliseconds per task: that of the worker with all its processes, that of
-the database, that of the broker. SQLite has no server: its work is part of the worker's. Each key must have run
-exactly once, and the table must have one row for each. Only ratios within one run count: "by plain" is the
-worker's CPU by that of plain Django on this database, "by first" the speed by that of the first line.
+A drain, as by ``drain.py``, of tasks under each policy, on each database. For comparison in each round: the
+same rows written by the same number of plain threads of a Django process, without a queue, on each database
+("plain Django"), and other task queues, on PostgreSQL. CPU is milliseconds per task: of the worker with all
+its processes, of the database, and of the broker. SQLite has no server: its work is part of the worker's.
+Each key must have run exactly once, and the table must have one row for each. Only ratios within one run
+count: "by plain" is the worker's CPU divided by that of plain Django on this database, "by first" the speed
+divided by that of the first line.
 """
 
 from __future__ import annotations

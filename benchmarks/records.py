@@ -1,7 +1,7 @@
-"""What a benchmark task leaves behind: (key, time, process) at the end of a file, in one write.
+"""The records of benchmark tasks: (key, time, process) at the end of a file, in one write.
 
-It costs a microsecond or two, needs no package, and neither a crash nor another process can tear it.
-The times of all processes of a machine compare: they are those of CLOCK_MONOTONIC.
+A record costs a microsecond or two and needs no package, and neither a crash nor another process can tear
+it. Times of all processes of a machine compare, because they are those of CLOCK_MONOTONIC.
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ def ticks(number: int, seconds: float) -> Iterator[int]:
 
 
 def instants(number: int, ahead: float, seconds: float) -> list[datetime]:
-    """Return so many random instants, record them, and have keys 0, 1, 2 … for them; the first is so far ahead."""
+    """Return random times, record them, and use the keys 0, 1, 2 … for them; the first is ``ahead`` seconds
+    away.
+    """
     chance = random.Random(number)
     waits = [ahead + chance.uniform(0, seconds) for _ in range(number)]
     now, ns = datetime.now(timezone.utc), time.monotonic_ns()

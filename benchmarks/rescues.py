@@ -1,23 +1,24 @@
-"""How often a living worker is declared lost. The right answer is 0.
+"""The number of living workers that are declared lost. The right answer is 0.
 
     python benchmarks/rescues.py [--only amqp,both-links] [--elsewhere] [--minutes 10] [--times 20]
     python benchmarks/rescues.py --broker none [--server mariadb] [--elsewhere] [--times 20]
 
-Two workers and a cleaner with default times, on a private server and RabbitMQ behind proxies (without a broker
-the second worker is behind none, so that the first one is cut off alone), while
+Two workers and a cleaner with default times, on a private server and RabbitMQ behind proxies (without a
+broker the second worker has no proxy, so that only the first one is cut off), while one of these happens
+``--times`` times or for ``--minutes``:
 
-* links: the workers' links to the database are cut, with RST, so many times
+* links: the workers' links to the database are cut, with RST
 * away: the same, and new ones are refused for 5 s
-* freezes: a worker gets SIGSTOP for 5 s, so many times
-* database: the database is restarted, so many times
-* amqp: only the links to RabbitMQ are cut, every 2 s, for so many minutes
-* both-links: the workers' links to both are cut at once, with RST, so many times
-* both-servers: both servers are restarted together, so many times
-* outage: the database is away for three leases
+* freezes: a worker gets SIGSTOP for 5 s
+* database: the database is restarted
+* amqp: only the links to RabbitMQ are cut, every 2 s
+* both-links: the workers' links to both are cut at once, with RST
+* both-servers: both servers are restarted together
+* outage: the database is unreachable for three leases
 * clock: PostgreSQL's clock is stepped by an hour, forward and back (needs libfaketime)
 
---elsewhere makes the cleaner believe that the workers run on another machine, so that it does not see
-their processes.
+--elsewhere makes the cleaner believe that the workers run on another machine, so that it does not see their
+processes.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""How long it takes from a commit to the task's result, for whoever waits for it.
+"""The time from a commit to the task's result, as a waiting caller sees it.
 
     python benchmarks/results.py [--tasks 200] [--waiters 1000] [--repeat 3]
 
 One after the other: milliseconds from the return of the COMMIT that enqueued a no-op to the return of
-``handle.result()``, while one worker process is idle, with RabbitMQ and without; and the same by ``aresult()``.
-Then as many coroutines as --waiters says wait at once, for tasks that have been enqueued together: seconds until
-the last of them has its result, statements that looked for them, and until the last task has run where nobody
-waits.
+``handle.result()``, while one worker process is idle, with RabbitMQ and without; and the same with
+``aresult()``. Then ``--waiters`` coroutines wait at once, for tasks that have been enqueued together:
+seconds until the last of them has its result, the number of statements that looked for results, and,
+without waiters, seconds until the last task has run.
 """
 
 from __future__ import annotations

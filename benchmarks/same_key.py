@@ -1,11 +1,11 @@
-"""Many transactions that want one and the same task: who waits, who fails, and what is left to run.
+"""Many transactions that enqueue the same task: which wait, which fail, and which tasks are left to run.
 
     python benchmarks/same_key.py [--transactions 100] [--together 20]
         [--peers pgqueuer,procrastinate --peers-python X/bin/python]
 
-So many clients at once; each transaction enqueues a task under one key, then works for 0.2 s; every second one is
-rolled back. No worker runs. Peers enqueue on the connection of the transaction, in a savepoint, so that an error
-about the key does not end it: without the savepoint each such error would cost the transaction. X as for drain.py.
+``--together`` clients run at once. Each transaction enqueues a task under one key, then works for 0.2 s;
+every second one is rolled back. No worker runs. Peers enqueue on the connection of the transaction, in a
+savepoint, because without it each error about the key would end the transaction. X as for drain.py.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""How late ticks are while cleaners are killed, and how long many ticks of one instant take.
+"""The lateness of ticks while cleaners are killed, and the time for many ticks at one instant.
 
     python benchmarks/schedules.py [--tasks 10000] [--seconds 60] [--repeat 3]
         [--databases postgresql,mariadb,sqlite]
 
-On PostgreSQL, without a broker: one schedule ticks each second, one worker runs its tasks, and of three cleaners
-one is killed each second and started again: ticks without a task, and with several, and how long after its instant
-a task starts. Then, on each database: so many schedules that are due at once, half of them by cron; seconds from
-the first task that one cleaner has written to the last one.
+On PostgreSQL, without a broker: one schedule ticks each second, one worker runs its tasks, and one of three
+cleaners is killed each second and started again: the number of ticks without a task, and with several, and
+the time from the tick to the start of its task. Then, on each database: ``--tasks`` schedules that are due
+at once, half of them by cron; seconds from the first task that one cleaner has written to the last one.
 """
 
 from __future__ import annotations

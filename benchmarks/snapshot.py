@@ -1,11 +1,12 @@
-"""How late tasks start while a dump holds its snapshot, at the default lease.
+"""The lateness of tasks while a dump holds its snapshot, at the default lease.
 
     python benchmarks/snapshot.py [--minutes 10] [--rate 1000] [--around 60] [--broker none]
 
-A steady flow of no-ops, ten or so in a transaction, to one worker process; a REPEATABLE READ session that sees all
-of them, as that of pg_dump does, begins after ``--around`` seconds and ends so many before the flow does.
-Milliseconds from the return of the COMMIT to the record that the task writes, by one clock, of the tasks committed
-before, during (first minute, last minute, all of it) and after. Autovacuum is on, as it comes.
+A steady flow of no-ops, about ten per transaction, to one worker process. A REPEATABLE READ session that
+sees all of them, like that of pg_dump, begins ``--around`` seconds after the flow and ends ``--around``
+seconds before it. Milliseconds from the return of the COMMIT to the record that the task writes, by one
+clock, of the tasks committed before, during (first minute, last minute, all of it) and after. Autovacuum is
+on, with its default settings.
 """
 
 from __future__ import annotations

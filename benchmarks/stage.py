@@ -1,4 +1,4 @@
-"""What benchmarks stand on: the test suite's settings and apps, a test database, real processes."""
+"""The environment of benchmarks: the test suite's settings and apps, a test database, real processes."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ sys.path[:0] = [str(ROOT), str(ROOT / "testproject"), str(ROOT / "tests")]
 
 @contextmanager
 def project(*, broker: bool = True, **txtasks: Any) -> Iterator[None]:
-    """Django set up on a test database of its own, with these settings in TXTASKS.
+    """Set up Django on a test database of its own, with these settings in TXTASKS.
 
-    PostgreSQL's, unless TXTASKS_DATABASE_URL names another server. What ``start`` starts uses it, too.
+    It is on PostgreSQL, unless TXTASKS_DATABASE_URL names another server. Processes of ``start`` use it,
+    too.
     """
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "settings_for_tests")
     os.environ.setdefault("TXTASKS_DATABASE_URL", os.environ["TXTASKS_TEST_POSTGRES_URL"])

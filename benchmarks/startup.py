@@ -1,14 +1,16 @@
-"""What the app costs a project as it starts.
+"""The time that the app adds to the start of a project.
 
     python tests/services.py -- python benchmarks/startup.py [--repeat 9]
 
-* ``django.setup()``: milliseconds of CPU that the app adds, beside the admin and without it, on PostgreSQL. The
-  same settings with and without the app, turn by turn; the figure is of each pair.
-* ``runworkers``: seconds from its start until a task that waits has finished, beside those that ``manage.py
-  check`` takes, turn by turn, and how many times as long that is; with a broker and without it.
+* ``django.setup()``: milliseconds of CPU that the app adds, with the admin and without it, on PostgreSQL.
+  The same settings
+  are measured with and without the app, in turns; the figure is the difference of each pair.
+* ``runworkers``: seconds from its start until a waiting task has finished, in turns with ``manage.py
+  check``, and the ratio
+  of both; with a broker and without it.
 
-Smallest / median / largest. Bytecode is compiled before. The project is the example's, and small: in a large one
-loading it is most of both figures.
+Smallest / median / largest. Bytecode is compiled before. The project is the small example; in a large
+project most of both figures is the time to load it.
 """
 
 from __future__ import annotations

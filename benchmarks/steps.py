@@ -1,10 +1,11 @@
-"""What a step of a task adds to the commit of its effects, in milliseconds.
+"""The time that a step of a task adds to the commit of its effects, in milliseconds.
 
     python tests/services.py -- python benchmarks/steps.py [--steps 300] [--repeat 5]
 
-One process without a worker, and a claimed row. In turns: a row written in a transaction of its own, and the same
-as a step; in the second attempt of the task the step is given back. Per repetition the median of each; printed are
-min, median and max. PostgreSQL, unless TXTASKS_DATABASE_URL names another server.
+One process without a worker, and a claimed row. In turns: a row written in a transaction of its own, and
+the same as a step; in the second attempt of the task the recorded value is returned. Printed are minimum,
+median and maximum of the medians of all repetitions. PostgreSQL, unless TXTASKS_DATABASE_URL names another
+server.
 """
 
 from __future__ import annotations

@@ -1,16 +1,17 @@
-"""How many ticks of a schedule run, and how late, while the processes that write them are killed.
+"""The number and the lateness of a schedule's ticks, while the processes that write them are killed.
 
     python benchmarks/ticks.py [--seconds 60] [--every 5] [--broker none]
         [--peers celery --peers-python X/bin/python]
 
-One schedule ticks each second. Each so many seconds, more or less, what writes its ticks gets SIGKILL, and a
-supervisor starts it again at once: one of three cleaners, all three, and Celery's beat, whose schedule file is
-kept, and written after each tick; beside them two beats, of which one is killed. All run at the same time and are
-killed by turns, so that no start disturbs another; each has a worker of its own, which nobody kills.
+One schedule ticks each second. About every ``--every`` seconds a process that writes its ticks gets
+SIGKILL, and a supervisor starts it again at once: one of three cleaners, all three, Celery's beat, whose
+schedule file is kept and written after each tick, and one of two beats. All run at the same time and are
+killed in turns, so that no start disturbs another; each has a worker of its own, which is never killed.
 
-A task of ours knows its tick, which is due at a whole second. Beat knows none: a tick is due one second after the
-last one ran, and one that comes half a second early, or more, is a second one; what is less than one for each
-second was missed. Lateness is the time from there to the first line of the task, by clocks of one machine.
+A task of this package knows its tick, which is due at a whole second. Celery's beat does not: a tick is due
+one second after the last one ran, and a tick that comes at least half a second early is a second one; ticks
+fewer than one per second were missed. Lateness is the time from the due time to the first line of the task,
+by clocks of one machine.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class Entrant:
 
 
 class Account(NamedTuple):
-    """What became of the ticks; ``late`` in milliseconds."""
+    """Counts of ticks; ``late`` in milliseconds."""
 
     expected: int
     ran: int
@@ -135,7 +136,7 @@ def _running(servers: Contest, one: Entrant, arguments: argparse.Namespace) -> I
 
 
 def _kill_by_turns(entrants: list[Entrant], arguments: argparse.Namespace) -> None:
-    """Kill each entrant's processes so often, at times that are not those of the others."""
+    """Kill each entrant's processes in turns, at times that differ from those of the others."""
     start, share = time.monotonic(), arguments.every / len(entrants)
     turns = math.floor(arguments.seconds / arguments.every)
     for turn in range(turns):
@@ -163,7 +164,7 @@ def _of_instants(runs: list[records.Record], began: int, ended: int) -> Account:
 
 
 def _of_gaps(runs: list[records.Record], began: int, ended: int) -> Account:
-    """Nobody knows of an instant: a tick is due one second after the one before has run."""
+    """Take each tick as due one second after the previous one has run, because no due time is recorded."""
     times = sorted(record.ns for record in runs)
     last = max(ns for ns in times if ns < began)
     mine = [ns for ns in times if began <= ns < ended]

@@ -1,11 +1,11 @@
-"""What unique keys cost, and what a heap of duplicates does.
+"""The cost of unique keys, and the effect of many duplicates.
 
     python benchmarks/unique.py [--tasks 100000] [--repeat 3]
 
-On each database: rows a second of enqueue_many(), 5,000 to a transaction, without a key, with one key for all, and
-with a key for each hundred. Then one worker drains them: seconds, the number of runs, and the megabytes of the
-tables and their indexes on PostgreSQL when it has ended, before anything is vacuumed by hand. Only ratios within
-one run count. No broker, and no history but for what was merged.
+On each database: rows per second of enqueue_many(), 5,000 per transaction, without a key, with one key for
+all, and with a key for each hundred. Then one worker drains them: seconds, the number of runs, and the
+megabytes of the tables and their indexes on PostgreSQL at the end, before a VACUUM by hand. Only ratios
+within one run count. There is no broker, and history has only merged tasks.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What a task costs PostgreSQL, in numbers that don't depend on the machine.
+"""The cost of a task for PostgreSQL, in numbers that do not depend on the machine.
 
     python benchmarks/wal.py [--tasks 2000]
 
-WAL bytes, statements and commits per task, on a private server: for each step of a task alone, and for tasks
-run by a real worker process. Full-page images are off, since they depend on how often there is a
-checkpoint; autovacuum is off, and its work is measured by itself.
+WAL bytes, statements and commits per task, on a private server: for each step of a task alone, and for
+tasks run by a real worker process. Full-page images are off, because they depend on the number of
+checkpoints; autovacuum is off, and its work is measured separately.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ Line = tuple[str, Callable[[], None]]
 
 
 def lines(tasks: int) -> Iterator[Line]:
-    """Each line's name, and the work that it measures; what is between them is not measured."""
+    """Yield each line's name and the work that it measures; work between the lines is not measured."""
     steps = Steps(tasks)
     yield "enqueue, 1 per transaction", steps.enqueue_singly
     steps.empty()
@@ -209,7 +209,7 @@ class Steps:
 
 
 def drain(keep: int) -> None:
-    """Run all that is due in one worker process, and keep history for so many seconds."""
+    """Run all due tasks in one worker process, and keep history for this number of seconds."""
     settings = {**json.loads(os.environ["TXTASKS_SETTINGS"]), "keep_finished": keep}
     env = {"TXTASKS_SETTINGS": json.dumps(settings)}
     with tempfile.TemporaryFile() as log:

@@ -1,11 +1,12 @@
-"""Tasks of five steps, each of which writes a row and commits, beside DBOS.
+"""Tasks of five steps, each of which writes a row and commits, compared with DBOS.
 
     python benchmarks/workflows.py [--tasks 2000] [--repeat 3] [--threads 8]
         [--peers dbos --peers-python X/bin/python]
 
-A drain on PostgreSQL without a broker, in one process. DBOS runs 30 workflows at a time, with a session for each,
-and looks at its queue every 50 ms; its steps are READ COMMITTED. CPU is milliseconds per task of the worker and of
-the database. Each task must have run once and written five rows. Only ratios within one run count.
+A drain on PostgreSQL without a broker, in one process. DBOS runs 30 workflows at a time, with a session for
+each, and looks at its queue every 50 ms; its steps are READ COMMITTED. CPU is milliseconds per task of the
+worker and of the database. Each task must have run once and written five rows. Only ratios within one run
+count.
 """
 
 from __future__ import annotations

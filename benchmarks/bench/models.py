@@ -1,4 +1,4 @@
-"""What a benchmark task writes: one row."""
+"""The row that a benchmark task writes."""
 
 from django.db import models
 

@@ -1,4 +1,4 @@
-"""Task functions that do nothing but say that they ran, and some that write one row by Django's ORM."""
+"""Task functions that only record their run, and some that write one row by Django's ORM."""
 
 import time
 
@@ -60,7 +60,7 @@ def tick(ctx: TaskContext, key: int) -> None:
 
 
 def add_row(key: int) -> None:
-    """What a step does."""
+    """Write one row, as the function of a step."""
     Row.objects.create(key=key)
 
 
@@ -78,7 +78,7 @@ def nap(key: int, seconds: float) -> None:
 
 
 def write_row(key: int) -> None:
-    """Do what one task of a real project does, at least: an INSERT by the ORM."""
+    """Do the least that a task of a real project does: an INSERT by the ORM."""
     Row.objects.create(key=key)
     records.write(key)
 

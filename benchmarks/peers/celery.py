@@ -1,4 +1,4 @@
-"""Celery on RabbitMQ: what is enqueued is not part of any transaction, also by delay_on_commit()."""
+"""Celery on RabbitMQ: an enqueue is not part of a transaction, not even by delay_on_commit()."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def prepare() -> None:
 
 
 def enqueue(count: str) -> None:
-    """Send so many messages."""
+    """Send ``count`` messages."""
     with app.producer_or_acquire() as producer:
         for key in range(int(count)):
             no_op.apply_async([key], producer=producer)
@@ -46,7 +46,7 @@ def work(processes: str) -> None:
 
 
 def appoint(count: str, ahead: str, seconds: str) -> None:
-    """Send messages for random instants of so many seconds."""
+    """Send messages for random times within ``seconds``."""
     times = records.instants(int(count), float(ahead), float(seconds))
     with app.producer_or_acquire() as producer:
         for key, at in enumerate(times):

@@ -29,7 +29,7 @@ def prepare() -> None:
 
 
 def enqueue(count: str) -> None:
-    """Send so many messages."""
+    """Send ``count`` messages."""
     with app.producer_or_acquire() as producer:
         for key in range(int(count)):
             row.apply_async([key], producer=producer)

@@ -1,4 +1,4 @@
-"""Transactions of several clients at once that want the same task."""
+"""Concurrent transactions of several clients that enqueue the same task."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ COMMITTED, ROLLED_BACK, REFUSED = 1, 2, 3
 def clash(
     count: str, together: str, seconds: str, transaction: Callable[[bool, Callable[[], None]], bool]
 ) -> None:
-    """Run so many transactions, so many at once; record the begin and what came of each.
+    """Run transactions concurrently; record the begin and the result of each.
 
     Args:
-        transaction: enqueues under the key, calls what it is given, and commits if it is told to; returns whether
-            it was told that the task is there already. What it took until that call is recorded, too, as a
-            negative number of microseconds.
+        transaction: enqueues under the key, calls the given function, and commits if told to; returns True
+            if the task existed already. The time until that call is recorded, too, as a negative number of
+            microseconds.
     """
     left, lock = list(range(int(count))), threading.Lock()
 

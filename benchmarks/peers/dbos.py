@@ -61,7 +61,7 @@ def prepare() -> None:
 
 
 def enqueue(count: str) -> None:
-    """Enqueue so many workflows, one after the other: it knows no other way."""
+    """Enqueue ``count`` workflows one by one, the only way that DBOS offers."""
     client = DBOSClient(system_database_url=URL)
     for key in range(int(count)):
         client.enqueue(

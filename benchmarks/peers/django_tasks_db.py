@@ -54,7 +54,7 @@ def prepare() -> None:
 
 
 def enqueue(count: str) -> None:
-    """Write so many tasks: one by one, in one transaction."""
+    """Write ``count`` tasks one by one, in one transaction."""
     from django.db import transaction
 
     with transaction.atomic():

@@ -1,4 +1,4 @@
-"""Dramatiq on RabbitMQ: what is enqueued is not part of any transaction."""
+"""Dramatiq on RabbitMQ: an enqueue is not part of a transaction."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def prepare() -> None:
 
 
 def enqueue(count: str) -> None:
-    """Send so many messages."""
+    """Send ``count`` messages."""
     for key in range(int(count)):
         no_op.send(key)
 

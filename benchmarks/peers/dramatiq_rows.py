@@ -25,7 +25,7 @@ def prepare() -> None:
 
 
 def enqueue(count: str) -> None:
-    """Send so many messages."""
+    """Send ``count`` messages."""
     for key in range(int(count)):
         row.send(key)
 

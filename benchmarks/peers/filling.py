@@ -1,4 +1,4 @@
-"""Many rows at once, in a table that has settled: vacuumed and analyzed."""
+"""Insertion of many rows into a table that is then vacuumed and analyzed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import psycopg
 
 
 def fill(statement: str, count: int, priority: int) -> None:
-    """Run an INSERT of so many rows, with priority and count as its parameters."""
+    """Run an INSERT of ``count`` rows, with priority and count as its parameters."""
     with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as connection:
         connection.execute(statement, [priority, count])
         connection.execute("VACUUM ANALYZE")

@@ -1,4 +1,4 @@
-"""Several processes of a worker whose own command starts one."""
+"""Several processes of a worker whose own command starts only one."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from types import FrameType
 
 
 def run(processes: str, *command: str) -> None:
-    """Become this command or, for several processes, start it so often and pass the stop signal on.
+    """Become this command; for several processes, start it several times and forward the stop signal.
 
-    A ``{number}`` in it tells them apart.
+    ``{number}`` in it is replaced by the number of the process.
     """
     if int(processes) == 1:
         os.execv(command[0], _named(command, 0))  # noqa: S606 -- no shell

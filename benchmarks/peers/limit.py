@@ -1,7 +1,8 @@
-"""What the database allows: claim a batch in one statement, call a no-op for each, delete them in one statement.
+"""The limit of the database: claim a batch in one statement, call a no-op for each, delete them in one
+statement.
 
-No fence, no policy, no errors, no wait for more: what a task queue on this table and server cannot beat with
-such a batch.
+It has no fence, no policy, no errors and no waits. A task queue on this table and server cannot be faster
+with such a batch.
 """
 
 from __future__ import annotations
@@ -43,13 +44,13 @@ WORKER = "00000000-0000-7000-8000-000000000000"
 
 
 def enqueue(count: str) -> None:
-    """Write so many rows."""
+    """Write ``count`` rows."""
     with psycopg.connect(os.environ["DATABASE_URL"]) as connection:
         connection.execute(FILL, [int(count)])
 
 
 def copy(count: str) -> None:
-    """Write so many rows by COPY, 5,000 to a transaction, from text that was there before."""
+    """Write ``count`` rows by COPY, 5,000 per transaction, from a text that was prepared before."""
     texts = [_text(start, min(start + 5000, int(count))) for start in range(0, int(count), 5000)]
     with (
         psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as connection,
@@ -69,7 +70,7 @@ def _text(start: int, end: int) -> str:
 
 
 def work(_processes: str, option: str) -> None:
-    """Run them all, ``--batch=`` so many at a time, in this process."""
+    """Run all tasks, ``--batch=`` at a time, in this process."""
     parameters = {"worker": WORKER, "batch": int(option.removeprefix("--batch="))}
     with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as connection:
         while rows := connection.execute(CLAIM, parameters).fetchall():

@@ -34,7 +34,7 @@ def prepare() -> None:
 
 
 def enqueue(count: str) -> None:
-    """Write so many jobs, many to a statement; the first one is not timed."""
+    """Write ``count`` jobs, many per statement; the first one is not timed."""
     asyncio.run(_enqueue(int(count)))
 
 
@@ -49,7 +49,7 @@ def work(processes: str) -> None:
 
 
 def serve() -> None:
-    """Do what its command does, which version 1.6 of it cannot with a typer of today."""
+    """Run a worker as PgQueuer's command does; version 1.6 of the command fails with a recent typer."""
     uvloop.run(_serve())
 
 

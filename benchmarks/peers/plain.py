@@ -1,4 +1,4 @@
-"""No queue at all: threads of a Django process that do what the tasks do, with keys from memory."""
+"""No queue: threads of a Django process that do the tasks' work, with keys from memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def enqueue(count: str) -> None:
 
 
 def work(processes: str, threads: str) -> None:
-    """Write the rows in so many threads, then wait for the signal that ends it."""
+    """Write the rows in several threads, then wait for the stop signal."""
     keys: queue.SimpleQueue[int] = queue.SimpleQueue()
     for key in range(int(_COUNT.read_text())):
         keys.put(key)

@@ -36,7 +36,7 @@ def prepare() -> None:
 
 
 def enqueue(count: str) -> None:
-    """Write so many jobs, many to a statement."""
+    """Write ``count`` jobs, many per statement."""
     with app.open():
         for start in range(0, int(count), 5000):
             keys = range(start, min(start + 5000, int(count)))
@@ -57,7 +57,7 @@ def work(processes: str) -> None:
 
 
 def appoint(count: str, ahead: str, seconds: str) -> None:
-    """Enqueue jobs for random instants of so many seconds."""
+    """Enqueue jobs for random times within ``seconds``."""
     with app.open():
         for key, at in enumerate(records.instants(int(count), float(ahead), float(seconds))):
             no_op.configure(schedule_at=at).defer(key=key)

@@ -44,9 +44,9 @@ def prepare() -> None:
 
 
 def enqueue(count: str, policy: str = "idempotent", size: str = "0") -> None:
-    """Write so many no-ops, of this crash policy and with so many bytes of arguments.
+    """Write ``count`` no-ops with this crash policy and this size of arguments in bytes.
 
-    The first one, with which the process connects, to RabbitMQ in a thread, is not timed.
+    The first one is not timed: with it the process connects, to RabbitMQ in a thread.
     """
     django.setup()
     from bench import tasks
@@ -63,7 +63,7 @@ def enqueue(count: str, policy: str = "idempotent", size: str = "0") -> None:
 
 
 def batch(count: str) -> None:
-    """Write so many no-ops as ``enqueue`` does, as members of a batch."""
+    """Write ``count`` no-ops as ``enqueue`` does, as members of a batch."""
     django.setup()
     from bench import tasks
 
@@ -98,7 +98,7 @@ def clean() -> None:
 def schedules(
     count: str, seconds: str, cron: str = "", wait: str = "-1", function: str = "idempotent"
 ) -> None:
-    """Write so many schedules of a no-op, every so many seconds or by cron; the first tick is in so many."""
+    """Write schedules of a no-op, by interval or by cron, with the time until the first tick."""
     django.setup()
     from datetime import datetime, timedelta, timezone
 
@@ -186,7 +186,7 @@ def await_all(count: str, who: str = "") -> None:
 
 
 def appoint(count: str, ahead: str, seconds: str) -> None:
-    """Enqueue no-ops for random instants of so many seconds."""
+    """Enqueue no-ops for random times within ``seconds``."""
     django.setup()
     from bench import tasks
 
@@ -251,7 +251,7 @@ def _turn_database_hints(*, on: bool) -> None:
 
 
 def flow(seconds: str, rate: str) -> None:
-    """Enqueue so many no-ops a second for so many seconds, in 100 transactions a second; record each commit."""
+    """Enqueue no-ops at a rate for a number of seconds, in 100 transactions per second; record each commit."""
     django.setup()
     from bench import tasks
 
@@ -266,7 +266,7 @@ def flow(seconds: str, rate: str) -> None:
 
 
 def mix(count: str, seconds: str, seed: str) -> None:
-    """Write so many tasks in a random order, of which those with odd keys sleep; record the order."""
+    """Write tasks in a random order; those with odd keys sleep. Record the order."""
     django.setup()
     from django_txtasks import enqueue_many
 
@@ -289,7 +289,7 @@ def stream(count: str, seconds: str, seed: str, every: str) -> None:
 
 
 def lanes(name: str, first: str, count: str, number: str, seconds: str) -> None:
-    """Write so many naps, from this key on, by turns into so many lanes of this name; record the commit."""
+    """Write naps from this key on, in turns into the lanes of this name; record the commit."""
     django.setup()
     from bench import tasks
 

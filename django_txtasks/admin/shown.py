@@ -1,4 +1,4 @@
-"""Values as a page shows them. All may be foreign: they are capped, redacted, and escaped by Django."""
+"""Formatting of values for the pages. Values may be foreign: they are capped, redacted, and escaped by Django."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class ShownAttempt(NamedTuple):
 
     Attributes:
         where: host and process of its worker, or the worker's id.
-        when: it ended, or began if it runs.
-        how: it ended.
+        when: time of its end; if it is running, of its begin.
+        how: its outcome.
     """
 
     number: str
@@ -39,19 +39,19 @@ class ShownAttempt(NamedTuple):
     how: str
 
 
-EMPTY = "–"  # noqa: RUF001 -- a dash, as long as a gap in a table deserves
+EMPTY = "–"  # noqa: RUF001 -- a dash, visible as an empty cell of a table
 REDACTED = "[redacted]"
 _SECRET_NAME = re.compile(
     "api|auth|cookie|credential|dsn|jwt|key|otp(?!r)|pass|pwd|secret|session|signature|token", re.IGNORECASE
 )  # fmt: skip
-"""All that Django's error reports hide, and more; "footprint" is no one-time password."""
+"""Words that Django's error reports hide, and more. "otp" must not match "footprint"."""
 _PASSWORD_OF_URL = re.compile(r"(\w://[^\s/@:]*:)[^\s/]+(?=@)")
 MAX_SHOWN_CHARACTERS = 20_000
 MAX_DEPTH_LEVELS = 50
 MAX_ERRORS = 20
 MAX_LINE_CHARACTERS = 200
 MAX_LISTED_ERROR_CHARACTERS = 120
-"""Characters of an error in a list: more would make a row as high as the screen."""
+"""Longest error in a list; a longer one would make the row too high."""
 
 
 def span(duration: timedelta) -> str:
@@ -66,13 +66,13 @@ def span(duration: timedelta) -> str:
 
 
 def short_span(duration: timedelta) -> str:
-    """Return a duration that may be well below a second: ``0.025 s``."""
+    """Return a duration that may be below a second: ``0.025 s``."""
     seconds = duration.total_seconds()
     return f"{seconds:.3f} {_('s')}" if seconds < 10 else span(duration)
 
 
 def age(when: datetime | None, now: datetime) -> str:
-    """Return how long ago, or in how long; the time itself shows under the mouse."""
+    """Return how long ago, or in how long; the time itself is the tooltip."""
     if when is None:
         return EMPTY
     distance = _distance(when, now)
@@ -82,7 +82,7 @@ def age(when: datetime | None, now: datetime) -> str:
 
 
 def moment(when: datetime | None, now: datetime) -> str:
-    """Return a time together with how long ago it was."""
+    """Return a time, followed by how long ago it was."""
     if when is None:
         return EMPTY
     return format_html("{} <span class=quiet>({})</span>", clock(when), _distance(when, now))
@@ -100,20 +100,19 @@ def line(value: Any, limit: int = MAX_LINE_CHARACTERS) -> str:
 
 
 def arguments(text: str | None, task_name: str) -> str:
-    """Return positional arguments as JSON, without those that nobody can judge: see ``_judged``."""
+    """Return positional arguments as JSON, with secret and unknown ones redacted; see ``_judged``."""
     return _block(text, lambda value: _judged(value, task_name))
 
 
 def json_block(text: str | None) -> str:
-    """Return a JSON text indented, without the values of keys that look secret."""
+    """Return a JSON text indented, with the values of secret-looking keys redacted."""
     return _block(text, lambda value: value)
 
 
 def redacted(value: Any, depth: int = 0) -> Any:
-    """Return a JSON value without what stands under keys that look secret, and without passwords in URLs.
+    """Return a JSON value with the values of secret-looking keys, and passwords in URLs, redacted.
 
-    What a hook or a notice is told, ``{"task_name": …, "args": […]}``, hides the arguments that the page of that
-    task hides.
+    Arguments of a hook or a notice, ``{"task_name": …, "args": […]}``, are redacted as on that task's page.
     """
     if depth > MAX_DEPTH_LEVELS:
         return "…"
@@ -139,15 +138,15 @@ def names(text: str | None) -> str:
 
 
 def is_secret(name: str) -> bool:
-    """Say whether a key or a parameter is named like something that must not be shown."""
+    """Return True if a key or a parameter is named like a secret."""
     return _SECRET_NAME.search(name) is not None
 
 
 def errors(text: str | None, steps: Sequence[Step] = ()) -> str:
-    """Return the errors of a row, the newest first, with their tracebacks and the step that was done before.
+    """Return the errors of a row, newest first, with their tracebacks and the step done before each.
 
     Args:
-        steps: of the task, in their order.
+        steps: the task's steps in order.
     """
     try:
         entries = parse(text)
@@ -159,7 +158,7 @@ def errors(text: str | None, steps: Sequence[Step] = ()) -> str:
 
 
 def late_finishes(text: str | None) -> str:
-    """Return a line for each attempt that finished after it was given up with its worker."""
+    """Return a line for each attempt that finished after its worker was declared lost."""
     try:
         entries = parse(text)
     except ValueError as error:
@@ -182,7 +181,7 @@ def timeline(attempts: Iterable[ShownAttempt]) -> str:
 
 
 def progress(said: Progress | None) -> str:
-    """Return a bar, if the whole is known, and the words beside it."""
+    """Return a progress bar, if the total is known, and the note."""
     if said is None:
         return EMPTY
     of = f"{said.done:.12g}" if said.total is None else f"{said.done:.12g} / {said.total:.12g}"
@@ -208,7 +207,7 @@ def hooks(text: str | None) -> str:
 
 
 def last_error(text: str | None) -> str:
-    """Return one line for ``[type, message]`` as LastError gives it."""
+    """Return one line for ``[type, message]``, the value of LastError."""
     try:
         parts = [part for part in parse(text) or () if part]
     except ValueError as error:
@@ -230,7 +229,7 @@ def _distance(when: datetime, now: datetime) -> str:
 
 
 def clock(when: datetime) -> str:
-    """Return a time in the site's zone."""
+    """Return a time in the site's time zone."""
     when = localtime(when) if is_aware(when) else when
     return date_format(when, "Y-m-d H:i:s T")
 
@@ -256,9 +255,11 @@ def _not_shown(error: ValueError) -> SafeString:
 
 
 def _judged(value: Any, task_name: str) -> Any:
-    """Return positional arguments without those whose parameter is called like a secret, or has no name here.
+    """Return positional arguments, with those redacted whose parameter is named like a secret, or is unknown
+    here.
 
-    It has none if the function is not declared in this code, takes ``*args``, or takes fewer.
+    A parameter is unknown if the function is not declared in this code, takes ``*args``, or takes fewer
+    parameters.
     """
     if not isinstance(value, list):
         return value
@@ -269,7 +270,7 @@ def _judged(value: Any, task_name: str) -> Any:
 
 
 def _parameters(task_name: str) -> list[str]:
-    """Return the names of a task function's positional parameters, if it is known here."""
+    """Return the names of a task function's positional parameters; empty if the function is unknown here."""
     try:
         declaration = registry.get(task_name)
         parameters = inspect.signature(declaration.function).parameters.values()
@@ -297,7 +298,7 @@ def _error(entry: Any, steps: Sequence[Step]) -> dict[str, str]:
 
 
 def _text(value: Any) -> str:
-    """Return strings as they are, nothing for None, and JSON for the rest."""
+    """Return strings unchanged, an empty string for None, and JSON for other values."""
     if value is None:
         return ""
     text = value if isinstance(value, str) else json.dumps(redacted(value), default=str)

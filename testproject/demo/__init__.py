@@ -1,1 +1,1 @@
-"""The demo's stage and what is played on it; ``manage.py demo`` is its door."""
+"""The demo, started by ``manage.py demo``."""

@@ -1,7 +1,7 @@
-"""The five promises. Each function plays one with real processes and tells what it saw.
+"""The five guarantees. Each function shows one with real processes and reports what happened.
 
 Raises:
-    Broken: the promise was not kept; says what was found instead.
+    Broken: the guarantee does not hold; the message says what was found instead.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def receipts(order: Order) -> int:
 
 
 def live(task: TaskHandle, status: Status) -> bool:
-    """Whether the task is in this state."""
+    """Return True if the task is in this state."""
     return Task.objects.filter(pk=task.id, status=status).exists()
 
 
@@ -171,7 +171,7 @@ def finished(task: TaskHandle) -> FinishedTask | None:
 
 
 def state(task: TaskHandle | None) -> str:
-    """What the table says, for a person who has to find out why."""
+    """Return the content of the task's row, for a person who looks for the cause."""
     rows = Task.objects.all() if task is None else Task.objects.filter(pk=task.id)
     shown = [f"{row.task_name} {row.status} at attempt {row.attempt}" for row in rows[:5]]
     return f"{rows.count()} live tasks: {', '.join(shown)}" if shown else "no live task"

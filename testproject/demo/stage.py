@@ -1,4 +1,4 @@
-"""Where the demo is played: a directory, a database, processes. All of it is gone at the end."""
+"""The surroundings of the demo: a directory, a database, processes. All of it is removed at the end."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def manage(*command: str) -> list[str]:
 
 
 def free_port() -> int:
-    """Return a port of 127.0.0.1 that nobody listens on."""
+    """Return a free port of 127.0.0.1."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -158,7 +158,7 @@ def _database() -> Iterator[None]:
 
 @contextmanager
 def _queues() -> Iterator[None]:
-    """RabbitMQ's queues are made by those who use them; the demo removes its own."""
+    """Remove the demo's queues from RabbitMQ; each program that uses a queue creates it."""
     url, prefix = settings.TXTASKS["broker_url"], settings.TXTASKS["queue_prefix"]
     try:
         yield

@@ -1,10 +1,10 @@
-"""A shop: an order, and the receipt that must be sent for it exactly when it is committed."""
+"""A shop: an order, and the receipt that must be sent if and only if the order is committed."""
 
 from django.db import models
 
 
 class Order(models.Model):
-    """What a customer bought."""
+    """An order of a customer."""
 
     customer = models.CharField(max_length=100)
 
