@@ -1,7 +1,7 @@
-"""The account that every test of faults ends with: what was committed against what came of it.
+"""The account at the end of every test of faults: compares committed tasks with their effects.
 
-Its facts come from three places that know nothing of each other: what senders were promised, what task
-functions noted outside the database, and the tables once all is quiet.
+Its facts come from three independent sources: the answers that senders got, notes of task functions outside
+the database, and the tables after all has calmed down.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ NOT_QUIET = """
 
 @dataclass
 class Account:
-    """What senders began, what they were promised, and what the tables say. Keys are transactions'.
+    """Transactions that senders began, the answers that they got, and the content of the tables. Keys are
+    those of transactions.
 
     Attributes:
-        kinds: of tasks; each transaction enqueued one of each, named ``KEY KIND``.
-        runs: how often each task was started, finished or not.
+        kinds: kinds of tasks; each transaction enqueued one of each, named ``KEY KIND``.
+        runs: number of starts of each task, finished or not.
     """
 
     kinds: tuple[str, ...]

@@ -17,7 +17,7 @@ STARTS_PROCESSES = {"processes", "project", "shop", "rabbitmq_with_tls"}
 
 
 def pytest_collection_modifyitems(items):
-    """What takes seconds begins first, so that the workers of pytest-xdist end at the same time."""
+    """Begin with the slow tests, so that the workers of pytest-xdist end at the same time."""
     items.sort(key=lambda item: STARTS_PROCESSES.isdisjoint(item.fixturenames))  # stable
 
 
@@ -77,7 +77,7 @@ def processes(rows, settings):
 
 @pytest.fixture
 def person(rows, client):
-    """Somebody on the staff, with permissions to be given."""
+    """A staff user without permissions; tests add some."""
     from django.contrib.admin.models import LogEntry
     from django.contrib.auth.models import Permission, User
 
@@ -135,7 +135,7 @@ def django_db_setup(
 
 @pytest.fixture
 def told():
-    """The facts of what is told of schedules."""
+    """The facts of the events about schedules."""
     from django_txtasks import signals
 
     found = []

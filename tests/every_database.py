@@ -57,7 +57,7 @@ class Run:
 
 
 def main(arguments: list[str], reports: Path | None = None) -> int:
-    """Return pytest's first status that is not 0; write what it reports of each database as JUnit's XML."""
+    """Return pytest's first status other than 0; write its results for each database as JUnit XML."""
     with databases() as urls:
         if arguments[:1] == ["--proof"]:
             run = Run("PostgreSQL", urls["PostgreSQL"], marks="", workers=4)
@@ -97,7 +97,8 @@ def runs(urls: dict[str, str]) -> list[Run]:
 def files_of_this_environment() -> list[str]:
     """Return the files of tests to read: all but the proof's, or those with tests marked `smoke`.
 
-    The files have been compiled then, once: each of the processes that start together would compile them all.
+    They are compiled here, once, because otherwise each of the processes that start together would compile
+    them all.
     """
     found = sorted(Path("tests").glob("test_*.py"))
     if not is_newest(os.environ.get("TOX_ENV_NAME", "")):
@@ -110,7 +111,7 @@ def files_of_this_environment() -> list[str]:
 
 
 def is_newest(environment: str) -> bool:
-    """Whether the whole suite runs here: everywhere but in the older ones of tox's `py…-django…`."""
+    """Return True if the whole suite runs here: everywhere except in the older ones of tox's `py…-django…`."""
     newest = os.environ.get("TXTASKS_TEST_NEWEST", environment)
     return environment == newest or not environment.startswith("py")
 

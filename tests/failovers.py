@@ -41,21 +41,23 @@ class Account:
     """Result of a storm.
 
     Attributes:
-        transactions: whose COMMIT was answered.
-        lacked: of these, those that a promoted server did not have.
-        tasks: of the transactions that are there.
-        lost: tasks that are not there although their business row is.
-        alone: tasks that are there although their business row is not.
+        transactions: transactions whose COMMIT was answered.
+        lacked: among these, transactions that a promoted server did not have.
+        tasks: tasks of the transactions that exist.
+        lost: tasks that do not exist although their business row does.
+        alone: tasks that exist although their business row does not.
         atomic_doubled, atomic_missing: finished atomic tasks with more or less than one effect.
-        default_doubled: default tasks that ran again although a worker held them as the promoted server began.
+        default_doubled: default tasks that ran again although a worker held them when the promoted server
+            began.
         doubled: their names and the numbers of their attempts.
-        default_reclaimed: default tasks that ran again because the promoted server had no claim of theirs.
-        dead: default tasks that are dead, since the database lost their end.
+        default_reclaimed: default tasks that ran again because the promoted server did not have their
+            claim.
+        dead: default tasks that are dead because the database lost their end.
         dead_others: other tasks that are dead.
-        reruns: runs of idempotent tasks beyond the first one.
+        reruns: runs of idempotent tasks after the first one.
         false_rescues: living workers that were declared lost.
         undone: tasks that had not ended in time.
-        ended: processes that ended by themselves.
+        ended: processes that ended unexpectedly.
     """
 
     transactions: int = 0
@@ -78,7 +80,7 @@ class Account:
 
     @property
     def passed(self) -> bool:
-        """Whether every promise was kept."""
+        """Return True if all guarantees held."""
         wrong = (
             self.lost, self.alone, self.atomic_doubled, self.atomic_missing, self.default_doubled,
             self.dead_others, self.false_rescues, self.undone, self.ended,
@@ -94,7 +96,7 @@ class Cluster:
     """A primary behind one address, and a standby whose link can be cut.
 
     Attributes:
-        unclaimed: tasks that no worker held as a promoted server began, by what it knew.
+        unclaimed: tasks that no worker held when a promoted server began, according to that server.
     """
 
     def __init__(self, stack: ExitStack) -> None:

@@ -1,7 +1,7 @@
-"""Django's commands as processes that are forked from one that has imported Django already.
+"""Django's commands as processes forked from one that has already imported Django.
 
-To import Django takes a third of the CPU time of a command that a test starts, and the tests start some hundreds.
-Each command has a session, an environment, an output and modules of its own all the same: the server has imported
+Importing Django takes a third of the CPU time of a command that a test starts, and the tests start some
+hundreds. Each command still has its own session, environment, output and modules: the server has imported
 neither settings nor this package, and has neither a thread nor a connection.
 """
 
@@ -121,7 +121,7 @@ class Server:
 
 @functools.cache
 def _servers_of(process: int) -> list[Server]:
-    """Return where the server of a process is kept: a child has none of its parent's."""
+    """Return the place where a process keeps its server; a child has none of its parent's."""
     return []
 
 
@@ -141,10 +141,10 @@ def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _serve(channel: socket.socket) -> dict[str, Any] | None:
-    """Answer until nobody can ask any more.
+    """Answer until no client is left.
 
     Returns:
-        In a process that was forked: what it is to do.
+        In a forked process: the command to run.
     """
     with channel, channel.makefile() as requests:
         for line in requests:

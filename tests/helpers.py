@@ -1,4 +1,4 @@
-"""What tests share: rows written and read the short way, waiting, and real processes."""
+"""Helpers of the tests: rows written and read in one line, waiting, and real processes."""
 
 from __future__ import annotations
 
@@ -281,7 +281,7 @@ class Processes:
         return self._logs[process.pid].read_text(errors="replace")
 
     def end(self) -> None:
-        """Kill what is left; the workers of a killed supervisor stop by themselves."""
+        """Kill the remaining processes; the workers of a killed supervisor stop themselves."""
         for process in self.started:
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
@@ -350,7 +350,7 @@ def patiently(work: Callable[[], Any]) -> Any:
 
 
 def subscription(*queues: str, names: Sequence[str] | None = None) -> Any:
-    """What a worker takes: tasks of these queues, or of "default"; names = all that are declared here."""
+    """Return a worker's subscription to these queues, or to "default", and to all declared names by default."""
     from django_txtasks.declarations import registry
     from django_txtasks.lifecycle.turn import Subscription
 
@@ -366,7 +366,7 @@ def claim(
     with_keys: bool = False,
     **scan: Any,
 ) -> Any:
-    """Claim what is due, or what is hinted, in the open transaction; give the result of the turn."""
+    """Claim due or hinted tasks in the open transaction; return the result of the turn."""
     from django_txtasks.lifecycle import engines
     from django_txtasks.lifecycle.turn import Capacity, Scan, TurnRequest
 

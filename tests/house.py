@@ -72,7 +72,7 @@ def imports(path: Path, known: dict[str, Path]) -> set[str]:
 
 
 def claim(root: Path) -> set[str]:
-    """Return the modules that a change of the claim must know: the engines and what they import, but no floor."""
+    """Return the modules to know for a change of the claim: the engines and their imports, but no floor."""
     known = modules(root)
     seen: set[str] = set()
     ahead = [one for one in known if one.startswith(CLAIM)]

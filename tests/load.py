@@ -1,7 +1,7 @@
-"""A sender that keeps enqueueing whatever happens to the servers, and notes what it was promised.
+"""A sender that enqueues whatever happens to the servers, and records the answers of its COMMITs.
 
-One line in its ledger for each transaction: ``committed KEY``, ``refused KEY`` or ``unknown KEY``. One
-in ten is rolled back on purpose.
+One line in its ledger for each transaction: ``committed KEY``, ``refused KEY`` or ``unknown KEY``. One in
+ten is rolled back on purpose.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from promises import promised
 
 
 def send(writer: str, prefix: str, count: int) -> None:
-    """Send so many tasks, as fast as they go."""
+    """Send ``count`` tasks as fast as possible."""
     with Path(writer).open("a", buffering=1) as lines:
         for number in range(count):
             _send(lines, prefix, number)
 
 
 def send_until(enough: str, writer: str, prefix: str, pause: float) -> None:
-    """Send tasks, with pauses of so many seconds, until the file ``enough`` is there."""
+    """Send tasks with pauses until the file ``enough`` exists."""
     number = 0
     with Path(writer).open("a", buffering=1) as lines:
         while not Path(enough).exists():

@@ -38,11 +38,11 @@ class Mutant:
     """The tree without one guard.
 
     Attributes:
-        guard: what is removed.
-        file: where, below ``django_txtasks``.
-        changes: texts and what comes in their place.
-        tests: those that should notice, ``file.py::test`` or a whole file, with spaces between.
-        databases: where it matters.
+        guard: the guard that is removed.
+        file: path below ``django_txtasks``.
+        changes: texts and their replacements.
+        tests: tests that should notice, ``file.py::test`` or a whole file, separated by spaces.
+        databases: databases on which the guard matters.
     """
 
     guard: str

@@ -1,8 +1,8 @@
-"""Build the wheel and the sdist, and look at what is in them.
+"""Build the wheel and the sdist, and check their content.
 
     python tests/package.py directory-for-them
 
-For ``tox -e package``; needs build, hatchling and twine. Any finding ends it with exit code 1.
+For ``tox -e package``; needs build, hatchling and twine. It ends with exit code 1 after any finding.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def run(module: str, *arguments: str) -> None:
 
 
 def look_at_wheel(path: Path) -> Iterable[str]:
-    """Yield what is missing, what should not be there, and what its metadata do not say."""
+    """Yield missing files, files that should not be there, and facts missing in the metadata."""
     with zipfile.ZipFile(path) as wheel:
         names = {name for name in wheel.namelist() if ".dist-info/" not in name}
         info = next(name.split("/")[0] for name in wheel.namelist() if ".dist-info/" in name)
@@ -94,7 +94,7 @@ def look_at_wheel(path: Path) -> Iterable[str]:
 
 
 def look_at_sdist(path: Path) -> Iterable[str]:
-    """Yield what is missing or should not be there at its top, and leftovers anywhere in it."""
+    """Yield missing or unexpected files at the top, and leftovers anywhere."""
     with tarfile.open(path) as sdist:
         names = [name.partition("/")[2] for name in sdist.getnames()]
     tops = {name.split("/")[0] for name in names if name} - {".gitignore"}

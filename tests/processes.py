@@ -41,9 +41,9 @@ class Guard:
     """Ends processes and removes a directory when closed, or when this process dies.
 
     Args:
-        directory: what to remove.
-        mark: `NAME=value`; processes with this in their environment are ended too, so that
-            nobody can leave children behind (on Linux).
+        directory: the directory to remove.
+        mark: `NAME=value`; processes with this in their environment are ended, too, so that no children are
+            left behind (on Linux).
     """
 
     def __init__(self, directory: Path | None = None, *, mark: str = "") -> None:
@@ -71,7 +71,7 @@ class Guard:
         self._shell.stdin.flush()
 
     def close(self) -> None:
-        """End what is watched, but do not wait for it: see `wait`."""
+        """End the watched processes without waiting for them; see `wait`."""
         assert self._shell.stdin is not None
         self._shell.stdin.close()
 
@@ -98,7 +98,7 @@ class Home:
         env: dict[str, str],
         stdin: int | IO[bytes] = subprocess.DEVNULL,
     ) -> subprocess.Popen[bytes]:
-        """Start a program here; what it prints goes to a file that `output` reads."""
+        """Start a program here; its output goes to a file that `output` reads."""
         with (self.path / f"{Path(command[0]).name}.out").open("ab") as out:
             process = subprocess.Popen(
                 command,
@@ -124,7 +124,7 @@ class Home:
         """Run a program here to its end.
 
         Raises:
-            RuntimeError: it failed; the message ends with what it printed.
+            RuntimeError: it failed; the message ends with its output.
         """
         process = self.spawn(command, env=env, stdin=stdin)
         status = process.wait()
@@ -139,7 +139,7 @@ class Home:
 
     @property
     def running(self) -> bool:
-        """Whether all processes started here are still there."""
+        """Return True if all processes started here are running."""
         return all(process.poll() is None for process in self._processes)
 
     def stop(self, sig: signal.Signals) -> None:

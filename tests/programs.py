@@ -125,7 +125,7 @@ def _fill(cache: Path, wanted: Wanted) -> None:
 
 
 def _add(target: Path, unpack: Callable[[Path], Path]) -> None:
-    """Unpack aside, then rename: whoever finds the directory finds all of it."""
+    """Unpack into another directory, then rename it, so that a directory of this name is always complete."""
     with tempfile.TemporaryDirectory(prefix="unpacking-", dir=target.parent) as work:
         unpacked = unpack(Path(work))
         _relocate_erlang(unpacked, target)
@@ -166,7 +166,7 @@ def _cache_base() -> Path:
 
 
 def _unpack_debian(package: str, work: Path) -> Path:
-    """Unpack a package and what it needs, without installing; return the root directory."""
+    """Unpack a package and its dependencies without installing; return the root directory."""
     if not (shutil.which("apt-get") and shutil.which("dpkg-deb")):
         raise Unavailable("there is no apt-get here to fetch packages with")
     _log(f"fetching {package}: unpacked in {work.parent}, not installed")

@@ -1,4 +1,4 @@
-"""What a sender was promised by one transaction, whatever happens to the database meanwhile."""
+"""The answer that a sender got for one transaction, whatever happens to the database meanwhile."""
 
 from __future__ import annotations
 

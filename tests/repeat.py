@@ -3,7 +3,7 @@
     python tests/services.py -- python tests/repeat.py 10
     python tests/services.py -- python tests/repeat.py 20 tests/test_crash.py -k frozen
 
-What stands behind the number goes to pytest, on each database. Ends with 1 if anything failed.
+The arguments after the number go to pytest, on each database. Ends with 1 if a test failed.
 """
 
 from __future__ import annotations

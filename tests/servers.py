@@ -48,7 +48,7 @@ class Server(ABC):
     @property
     @abstractmethod
     def url(self) -> str:
-        """Where and as whom to log in, as one who may do everything."""
+        """URL of a user with all privileges."""
 
     def start(self) -> None:
         """Start the server and return when it answers."""
@@ -110,7 +110,7 @@ class Server(ABC):
 
     @abstractmethod
     def _answers(self) -> bool:
-        """Whether a client would be served now."""
+        """Return True if a client would be served now."""
 
 
 class Postgres(Server):
@@ -382,12 +382,12 @@ class RabbitMQ(Server):
 
 
 def free_port() -> int:
-    """Return a port that nobody uses, and that no other call returns while this process lives.
+    """Return a free port that no other call returns while this process lives.
 
-    From below the range that systems take for outgoing connections, so that a port is still
-    free when its server comes back after a stop. A server takes its port seconds after it was
-    chosen, and others choose meanwhile, in other processes too: until this process ends, a UDP
-    socket of the same number, which no server here needs, says that the port is given.
+    It is below the range that systems use for outgoing connections, so that it is still free when its
+    server comes back after a stop. A server binds its port seconds after it was chosen, and other processes
+    choose meanwhile. Therefore this process keeps a UDP socket with the same number, which no server here
+    needs, as a sign that the port is taken.
     """
     while True:
         port = random.randrange(15000, 32000)

@@ -52,7 +52,7 @@ def _log_in_to_rabbitmq(url: str) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Service:
-    """One kind of server: how it is asked for, found, and named to the command."""
+    """One kind of server: how it is requested and found, and which variable names it to the command."""
 
     server: type[Server]
     option: str  # of the demo
@@ -165,7 +165,7 @@ def _leave(signum: int, _frame: FrameType | None) -> None:
 
 
 def _for_tests(started: ExitStack) -> dict[str, str]:
-    """Return the variables that name a server of each kind, starting those that are missing."""
+    """Return the variables that name a server of each kind; start the missing ones."""
     found = {service: service.found() for service in SERVICES}
     private = _start([service for service, url in found.items() if not url], started)
     return {service.variable: url or private[service] for service, url in found.items()}

@@ -80,7 +80,7 @@ def logged_in(*permissions: str, superuser: bool = False) -> Client:
 
 
 def viewer(*actions: str) -> Client:
-    """Log in somebody who may view everything, and take these actions."""
+    """Log in a user who may view everything and take these actions."""
     models = ("task", "finishedtask", "worker")
     views = [f"view_{model}" for model in models]
     return logged_in(*views, *(f"{action}_task" for action in actions))

@@ -95,7 +95,7 @@ def explained() -> Iterator[list[tuple[int, str]]]:
 
 
 def rows_read(plan: dict[str, Any]) -> int:
-    """The rows that the scans in a plan took from tables and indexes, those that a filter left out too."""
+    """Return the number of rows that the scans in a plan read, including rows that a filter dropped."""
     below = sum(rows_read(child) for child in plan.get("Plans", ()))
     if not str(plan.get("Relation Name", plan.get("Index Name", ""))).startswith("txtasks_"):
         return below
@@ -138,7 +138,7 @@ def read_too_much(admin: User, lists: list[tuple[type[Model], str]]) -> list[str
 
 
 def the_list(admin: User, model: type[Model], query: str) -> Any:
-    """What the page of this query would show: found, counted and read, not rendered."""
+    """Return the rows that the page of this query would show: found, counted and read, not rendered."""
     request = RequestFactory().get(f"/{query}")
     request.user = admin
     return site.get_model_admin(model).get_changelist_instance(request)

@@ -1,4 +1,4 @@
-"""What cannot be taken back is confirmed on a page of its own, which says what will be done."""
+"""Actions that cannot be undone are confirmed on a page of their own, which names their effect."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def ask(client: Client, action: str, tasks: list[Task], query: str = "", **more:
 
 
 def form_of(html: str) -> dict[str, list[str]]:
-    """What the form of that page would send."""
+    """Return the values that the form of that page would send."""
     form = html[html.rindex("<form") :]
     sent: dict[str, list[str]] = {}
     for name, value in re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', form):

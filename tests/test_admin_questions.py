@@ -41,7 +41,7 @@ STRANGE = [DIGITS, "\0", "9" * 30, "💥_ZZ%00"]
 
 
 def viewer(*more: str) -> Client:
-    """Log in somebody who may view each model of this app, and has the further permissions."""
+    """Log in a user who may view each model of this app, with these further permissions."""
     user = User.objects.create(username=uuid.uuid4().hex, is_staff=True)
     views = [f"view_{page.model._meta.model_name}" for page in PAGES]
     user.user_permissions.set(Permission.objects.filter(codename__in=[*views, *more]))

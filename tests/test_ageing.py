@@ -1,4 +1,4 @@
-"""Priorities that cannot starve: what is due gains a step for each time that it waits, if that is set."""
+"""Ageing, which keeps low priorities from starving: a due task gains a step for each period that it waits."""
 
 import helpers
 import pytest

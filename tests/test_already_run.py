@@ -1,4 +1,4 @@
-"""A row whose id stands in history, such as after half a restore, never runs: it is dead with the reason."""
+"""A live row whose id is in history, as after half a restore, never runs: it becomes dead with the reason."""
 
 import helpers
 import pytest

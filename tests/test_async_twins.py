@@ -1,4 +1,4 @@
-"""What queries has an async twin, named as Django names these, and the docs' polling view answers as they say."""
+"""Functions that query have async twins, named as Django names them; the polling view of the docs works."""
 
 import asyncio
 import inspect
@@ -40,7 +40,7 @@ ASK_NOBODY = {"batch", "periodic", "resume_url", "subscribe", "task"}
 
 
 def until_end(coroutine):
-    """Run it, and end the sessions of the threads that it used: no request does so here."""
+    """Run it, and end the sessions of its threads, because no request does so here."""
 
     async def closing():
         try:

@@ -1,4 +1,4 @@
-"""txtasks_audit: each question finds what it is for, and nothing in a healthy site."""
+"""txtasks_audit: each question finds its problem, and nothing on a healthy site."""
 
 import dataclasses
 import io
@@ -50,28 +50,28 @@ def cleaner(rows):
 
 
 def worker(seen=JUST_NOW, queues=("default",), **columns):
-    """Write a worker that was seen so long ago."""
+    """Write a worker that was last seen this long ago."""
     facts = {"host": "web1", "pid": 7, "queues": list(queues), "threads": 4, "lease": 15.0}
     seen_at = timezone.now() - seen
     return Worker.objects.create(id=uuid.uuid4(), seen_at=seen_at, **{**facts, **columns})
 
 
 def row(due=JUST_NOW, **columns):
-    """Write a task that has been due for so long."""
+    """Write a task that has been due for this long."""
     run_after = timezone.now() - due
     facts = {"id": uuid.uuid4(), "task_name": "probe.tasks.note", "args": [], "kwargs": {}}
     return Task.objects.create(run_after=run_after, **{**facts, **columns})
 
 
 def finished(ended=LONG, **columns):
-    """Write a task that finished so long ago."""
+    """Write a task that finished this long ago."""
     facts = {"id": uuid.uuid4(), "task_name": "probe.tasks.note", "outcome": "succeeded"}
     at = timezone.now() - ended
     return FinishedTask.objects.create(finished_at=at, **{**facts, **columns})
 
 
 def batch_of(*members, age=LONG, **columns):
-    """Write a batch that is so old, with these members."""
+    """Write a batch of this age with these members."""
     one = Batch.objects.create(id=uuid.uuid4(), created_at=timezone.now() - age, **columns)
     for member in members:
         type(member).objects.filter(pk=member.pk).update(batch=one.pk)
@@ -79,7 +79,7 @@ def batch_of(*members, age=LONG, **columns):
 
 
 def slept(name="answer", until=None, ended=None, due=-LONG, **columns):
-    """Write a task that has been woken by nobody, and its wait, with times as from now on."""
+    """Write a task that was not woken, and its wait, with times relative to now."""
     now = timezone.now()
     task = row(due=due, attempt=1, **columns)
     wait(task, name, until and now + until, ended and now + ended)
@@ -95,7 +95,7 @@ def wait(task, name, until, ended_at):
 
 
 def claimed(by, since=LONG, **columns):
-    """Write a task that somebody claimed so long ago."""
+    """Write a task that was claimed this long ago."""
     times = {"claimed_at": timezone.now() - since, "started_at": timezone.now() - since}
     return row(status=Status.CLAIMED, worker=by, attempt=1, **times, **columns)
 

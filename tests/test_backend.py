@@ -52,7 +52,7 @@ def work(**options):
 
 @pytest.fixture
 def told():
-    """What the three signals said: (signal's name, sender, status, in an except block)."""
+    """Return what the three signals sent: (signal's name, sender, status, in an except block)."""
     heard = []
 
     def listen(name):

@@ -1,7 +1,7 @@
-"""Whatever somebody writes into the queue of hints or, by plain SQL, into the table: nothing is imported,
-no row is lost, every loop goes on, and tasks behind the garbage run.
+"""Garbage in the queue of hints, or in the table by plain SQL: nothing is imported, no row is lost, every loop
+continues, and the tasks behind the garbage run.
 
-What one database refuses to store is refused where it is written; what it takes must stop nobody.
+Some databases refuse such rows at the INSERT; a row that is accepted must not stop a worker or a cleaner.
 """
 
 import json
@@ -43,7 +43,7 @@ UUIDS = [str(uuid.UUID(int=number)) for number in range(3)]
 
 @pytest.fixture
 def worker():
-    """A real worker; afterwards the same one is alive and has imported nothing for what it read."""
+    """A real worker. At the end the same worker is alive and has imported nothing because of what it read."""
     with helpers.working(threads=8) as worker:
         assert runs_behind()  # what the first task needs is imported by now
         Cleaner(get_config()).run_once()  # and what a cleaner does
@@ -57,7 +57,7 @@ def worker():
 
 
 def runs_behind():
-    """Whether tasks that are enqueued now still run."""
+    """Return True if tasks that are enqueued now still run."""
     handle = tasks.note.enqueue("behind")
     return helpers.wait_until(lambda: helpers.finished(handle.id), what="a real task to run")
 
@@ -77,7 +77,7 @@ def send(url, bodies):
 
 
 def all_read(url):
-    """Whether no hint waits in RabbitMQ any more."""
+    """Return True if no hint waits in RabbitMQ."""
     with pika.BlockingConnection(pika.URLParameters(url)) as amqp:
         return not amqp.channel().queue_declare(queue_name(), passive=True).method.message_count
 
@@ -189,7 +189,7 @@ def test_hints_of_finished_later_and_unknown_tasks_run_nothing(broker, txtasks, 
 
 
 def insert(**columns):
-    """Write a row as somebody would by hand; False = the database refused it."""
+    """Write a row as a person would by hand; return False if the database refused it."""
     names = ", ".join(columns)
     try:
         helpers.execute(
@@ -324,7 +324,7 @@ def test_any_text_is_cleaned_into_what_databases_store(text, limit):
 
 @pytest.fixture
 def short_lease(txtasks):
-    """What was refused is tried again once in a lease."""
+    """A short lease, because a refused outcome is tried again once per lease."""
     txtasks(lease=2, heartbeat_interval=0.2)
 
 

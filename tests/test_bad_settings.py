@@ -1,4 +1,4 @@
-"""Settings that cannot work are refused with what to do; those at the edge do what they say."""
+"""Settings that cannot work are refused with a remedy; extreme settings that can work have their effect."""
 
 import re
 import runpy

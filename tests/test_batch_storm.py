@@ -56,7 +56,7 @@ def kill_until(over):
 
 
 def unless_away(look):
-    """What it returns; nothing while the database restarts."""
+    """Return the function's result; None while the database restarts."""
     try:
         return look()
     except (OperationalError, InterfaceError):

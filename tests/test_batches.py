@@ -1,4 +1,4 @@
-"""Batches: what the end of many tasks enqueues, exactly once, whoever ends the last of them."""
+"""Batches: the end of many tasks enqueues the hooks exactly once, whichever process ends the last task."""
 
 import contextlib
 import itertools
@@ -53,7 +53,7 @@ def opened(**options):
 
 
 def events():
-    """What callbacks wait, in order."""
+    """Return the events of the waiting callbacks in order."""
     rows = Task.objects.filter(task_name="probe.tasks.tell_of_batch")
     return sorted(
         f"{one.args[0]['event']} {one.args[0]['name']} {'failed' if one.args[0]['failed'] else 'fine'}"

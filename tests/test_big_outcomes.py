@@ -1,4 +1,4 @@
-"""Outcomes that are too many or too big for one turn are written in smaller ones, and stop nobody."""
+"""Outcomes that are too many or too big for one turn are written in smaller turns, and the worker continues."""
 
 import contextlib
 import json
@@ -25,7 +25,7 @@ SAYS_TOO_MUCH = {"postgresql": "54000"}.get(connection.vendor, 1153)
 
 
 class Refused(Exception):
-    """What a driver raises."""
+    """An error that a driver raises."""
 
     def __init__(self, code):
         super().__init__(code, "refused")
@@ -33,7 +33,7 @@ class Refused(Exception):
 
 
 class Running(set):
-    """What runs in slots: nothing."""
+    """The attempts in slots: none."""
 
     running = property(len)
     holds = set.copy

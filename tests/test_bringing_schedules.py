@@ -70,7 +70,7 @@ class Release:
         (self.directory / "release_settings.py").write_text(SETTINGS.format(on=on, more=more))
 
     def run(self, *command: str) -> str:
-        """Run a command to its end; return what it printed."""
+        """Run a command to its end; return its output."""
         environment = self.processes._environment()
         path = f"{self.directory}:{environment['PYTHONPATH']}"
         done = subprocess.run(

@@ -55,7 +55,7 @@ def waiting(url, queue="default"):
 
 
 def received(url, queue):
-    """What is in each hint that waits: its ids, and whether there are more."""
+    """Return the ids in each waiting hint, and whether there are more tasks."""
     with pika.BlockingConnection(pika.URLParameters(url)) as amqp:
         channel = amqp.channel()
         bodies = iter(lambda: channel.basic_get(queue_name(queue), auto_ack=True)[2], None)
@@ -63,7 +63,7 @@ def received(url, queue):
 
 
 def send(url, *bodies):
-    """What any AMQP client can do."""
+    """Send a message, as any AMQP client can."""
     with pika.BlockingConnection(pika.URLParameters(url)) as amqp:
         channel = amqp.channel()
         for body in bodies:

@@ -1,4 +1,4 @@
-"""A cleaner trusts its own eyes: who is silent, what is overdue, what is old."""
+"""A cleaner decides from its own observations: silent workers, overdue tasks, old rows."""
 
 import json
 import signal

@@ -1,4 +1,4 @@
-"""Much to recover, and rows that nobody can move, keep a cleaner from nothing else."""
+"""Many claims to recover, and rows that cannot be moved, do not keep a cleaner from its other work."""
 
 import uuid
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""A cleaner among many rows: it reads few, keeps up, goes on behind what it removed, and never stops watching."""
+"""A cleaner with many rows: it reads few, keeps up, skips what it has removed, and always watches workers."""
 
 import json
 import time
@@ -69,7 +69,7 @@ def write(count, table="txtasks_task", name="x", **columns):
 
 
 def ago(seconds):
-    """Return SQL for a time so long ago."""
+    """Return SQL for a time this long ago."""
     return {
         "postgresql": f"now() - interval '{seconds} seconds'",
         "mysql": f"UTC_TIMESTAMP(6) - INTERVAL {seconds} SECOND",
@@ -446,7 +446,7 @@ ERRORS_OF = {"postgresql": ["40001", "40P01"], "mysql": ["1213"], "sqlite": []}
 
 @contextmanager
 def refusing(event, table, code, times, only="1 = 1"):
-    """The server refuses the first so many statements of this kind, as for a conflict with another transaction."""
+    """Make the server refuse the first statements of this kind, as in a conflict with another transaction."""
     helpers.execute("CREATE SEQUENCE refusals")
     if IS_POSTGRES:
         helpers.execute(

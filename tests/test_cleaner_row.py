@@ -1,4 +1,4 @@
-"""Who works and who cleans stands in rows: what each can run, and whether it achieves anything."""
+"""Rows show which workers and cleaners run, what each worker can run, and whether a cleaner finishes passes."""
 
 import io
 import json
@@ -48,9 +48,9 @@ def trouble():
 
 
 def clean_for(turns, **options):
-    """Let a cleaner run so many turns; return its row after each, the last one after its end.
+    """Let a cleaner run this number of turns; return its row after each, the last one after its end.
 
-    A turn in the midst of a pass, which is gone on with at once, is none of them.
+    Turns in the middle of a pass, which continue at once, are not counted.
     """
     seen = []
 

@@ -1,4 +1,4 @@
-"""The clock of the database is set: ticks are told of, follow their schedule's rule, and come once."""
+"""Steps of the database's clock: they are logged, ticks follow their schedule's rule, and none comes twice."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Cleaner:
         self.events.append((event, facts))
 
     def look(self):
-        """Write what is due; return how many tasks."""
+        """Write the due ticks; return the number of tasks."""
         self._now += 60
         return self._ticker.write(float("inf"))["scheduled"]
 
@@ -160,7 +160,7 @@ class Host:
 
 
 def look(steps, host, *, after, gone, answer=0.0):
-    """Look once more: so many seconds after the last answer, with an answer that takes so long."""
+    """Look again this many seconds after the last answer, with an answer that takes this long."""
     host.now += after
     sent = steps.sent()
     host.now += answer

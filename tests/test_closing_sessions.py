@@ -26,7 +26,7 @@ def second():
 
 
 def is_open(raw):
-    """Whether the driver's connection takes a statement."""
+    """Return True if the driver's connection accepts a statement."""
     try:
         raw.cursor().execute("SELECT 1")
     except Exception:  # each driver raises another one
@@ -58,7 +58,7 @@ def test_an_idle_slot_whose_session_is_closed_with_an_error_runs_the_next_task(
 
 @pytest.fixture
 def heard():
-    """What a receiver has heard that uses the database."""
+    """The events of a receiver that uses the database."""
     found = []
 
     def hear(task, **facts):

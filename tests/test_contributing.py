@@ -1,4 +1,4 @@
-"""The drawings and lists in CONTRIBUTING.md are those of the code."""
+"""The drawings and lists in CONTRIBUTING.md match the code."""
 
 import ast
 import re
@@ -69,7 +69,7 @@ SQL_ON_TASKS = re.compile(r"\b(FROM|INTO|UPDATE|JOIN|COPY)\s+txtasks_(task|finis
 
 
 def texts_of(path):
-    """Yield the texts in a file, also those that are parts of a longer one, but no docstring."""
+    """Yield the string literals in a file, including parts of longer ones, without docstrings."""
     tree = ast.parse(path.read_text())
     docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):

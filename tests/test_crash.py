@@ -1,4 +1,4 @@
-"""Real worker processes, killed, stopped, frozen and cut off: what was committed runs, and once."""
+"""Real worker processes, killed, stopped, frozen and cut off: committed tasks run, and only once."""
 
 import contextlib
 import os

@@ -75,7 +75,7 @@ def quick_test(monkeypatch):
 
 @contextmanager
 def listening(alias="default", queues=("default",), wait=True):
-    """A listener, and the hints that it delivers, but for those which say no more than that it listens."""
+    """A listener and its hints, without those that only say that it listens."""
     heard = []
     one = HintListener(alias, queues, lambda hint: heard.append(hint) if hint.ids else None)
     one.start()
@@ -221,7 +221,7 @@ def test_what_comes_while_the_sender_rests_is_packed_together(hints_only, monkey
 
 
 def at_rest():
-    """This process's sender, with a session, when it has heard of all that it has sent."""
+    """This process's sender, with a session, after it has received all of its own hints."""
     ours = sender.of_process("default")
     helpers.wait_until(lambda: ours._session and not ours._woken and ours._rest.is_over())
     return ours

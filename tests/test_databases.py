@@ -256,7 +256,7 @@ class OrdersElsewhere:
 
 
 class Sharded(OrdersElsewhere):
-    """One that cannot tell without a row."""
+    """A router that cannot decide without a row."""
 
     def db_for_write(self, model, **hints):
         return hints["instance"].shard

@@ -1,4 +1,4 @@
-"""@task, TXTASKS, backoff and the system checks: what is wrong is said before anything runs."""
+"""@task, TXTASKS, backoff and the system checks: errors are reported before a task runs."""
 
 import functools
 import inspect
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.smoke
 
 
 def plain(a, b=2):
-    """What it does."""
+    """A docstring."""
     return a + b
 
 

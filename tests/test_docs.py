@@ -193,7 +193,7 @@ class Block:
 
     @property
     def prelude(self) -> str:
-        """What it takes for granted; the README's blocks say all that they need."""
+        """Return the code that a page's blocks assume; the README's blocks are complete."""
         return "" if self.place.startswith("README") else PRELUDE
 
     @property
@@ -268,7 +268,7 @@ class Project:
         return self.run([sys.executable, "manage.py", *command], place)
 
     def run(self, command: list[str], place: str, told: str = "") -> str:
-        """Run a program to its end, telling it something; what it leaves in the background goes on.
+        """Run a program to its end with this input; processes that it leaves in the background continue.
 
         Returns:
             Its output.
@@ -376,7 +376,7 @@ def blocks(page: Path) -> list[Block]:
 
 @pytest.fixture(scope="session")
 def empty_shop(tmp_path_factory):
-    """What a guide takes for granted, without this package; each test has a copy."""
+    """A shop without this package, as guides assume it; each test has a copy."""
     directory = tmp_path_factory.mktemp("shop")
     project = Project(directory, "none")
     project.run(["django-admin", "startproject", "mysite", str(directory)], "the shop")

@@ -45,7 +45,7 @@ def clean():
 
 
 def claimed(result):
-    """Make the task one that a worker without a row holds."""
+    """Make the task claimed by a worker without a row."""
     Task.objects.filter(pk=result.id).update(
         status="claimed", attempt=1, worker=uuid.uuid4(), claimed_at=timezone.now()
     )

@@ -90,7 +90,7 @@ def enqueue_some(dice):
 
 
 def put_some_into_lanes(dice, ids):
-    """Which turns for lanes claim, and no others."""
+    """Put some of the tasks into lanes; turns for lanes claim only these."""
     for one in dice.sample(ids, len(ids) // 3):
         Task.objects.filter(pk=one).update(lane=dice.choice(["a", "b"]))
 
@@ -114,7 +114,7 @@ def some_request(dice, ids):
 
 
 def seen(result):
-    """What a result says, but for seconds."""
+    """Return the facts of a result, without seconds."""
     return {
         "claimed": [(one.task_id, one.number, one.may_share) for one in result.claimed],
         "later": {task_id: wait > 0 for task_id, wait in result.later.items()},

@@ -1,4 +1,4 @@
-"""What a task costs the transaction that enqueues it: one statement, and no function is taken for another."""
+"""The cost of an enqueue for its transaction: one statement; functions with the same name stay apart."""
 
 import json
 from datetime import timedelta
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.usefixtures("rows"), pytest.mark.smoke]
 
 
 def statements_of(work):
-    """Return what is sent to the database, without the ends of transactions."""
+    """Return the statements sent to the database, without the ends of transactions."""
     with CaptureQueriesContext(connection) as queries:
         work()
     ends = ("BEGIN", "COMMIT", "SAVEPOINT", "RELEASE")

@@ -1,4 +1,4 @@
-"""What an attempt has put into its context is there when its own events are told, and in no other attempt."""
+"""The context of an attempt is visible to receivers of its own events, and to no other attempt."""
 
 import contextvars
 import gc
@@ -85,7 +85,7 @@ def test_contexts_of_few_attempts_are_kept_for_a_handler_that_is_stuck(held, mon
 
 
 class Value:
-    """What a task has put into its context."""
+    """A value that a task has put into its context."""
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ HAPPENED = ["probe.tasks.hear", "probe.tasks.hear_too"]
 
 @pytest.fixture
 def forgotten(monkeypatch):
-    """What a test subscribes, no other one knows."""
+    """Forget a test's subscriptions afterwards, so that no other test sees them."""
     monkeypatch.setattr(
         events, "_subscribers", {event: dict(of) for event, of in events._subscribers.items()}
     )

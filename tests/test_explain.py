@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("rows", "quick")
 
 @pytest.fixture
 def crew():
-    """A living worker of one slot, which nobody moves, and a cleaner at work."""
+    """A living worker with one slot, which does nothing, and a running cleaner."""
     lease = get_config().lease
     cleaner = cleaners.register("default", interval=timedelta(seconds=9), lease=lease)
     cleaners.passed("default", cleaner)

@@ -48,7 +48,7 @@ class Failover:
         )
 
     def end(self):
-        """Whoever has a session keeps it, as it is."""
+        """End a failover: existing sessions do not change."""
         self._set("RESET default_transaction_read_only")
 
     def count(self, **facts):

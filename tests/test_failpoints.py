@@ -67,14 +67,14 @@ class Play:
         sender.main(self.promises)
 
     def log(self):
-        """What all processes have printed."""
+        """Return the output of all processes."""
         return "\n".join(
             f"{process.args[3:]} -> {process.poll()}\n{self.processes.log_of(process)}"
             for process in self.all
         )
 
     def marked(self, text):
-        """Whether the fault has struck, or gone on."""
+        """Return True if the fault has struck, or has ended."""
         return self.marker.exists() and text in self.marker.read_text()
 
 

@@ -1,6 +1,7 @@
-"""What cannot be taken back waits for proof: a worker that holds such a claim is lost by proof or after its lease.
+"""Recovery that cannot be undone waits for proof: a worker with such a claim is lost by proof or after its
+lease.
 
-A proxy that restarts cuts both links of each worker behind it, and all of them go on.
+A proxy that restarts cuts both links of each worker behind it, and all of these workers live on.
 """
 
 import json

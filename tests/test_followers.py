@@ -1,4 +1,4 @@
-"""Hooks and notices of rows that somebody wrote by hand: dropped where they are none, and nobody stops."""
+"""Hooks and notices in rows that were written by hand: invalid ones are dropped, and workers continue."""
 
 from __future__ import annotations
 

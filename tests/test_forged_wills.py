@@ -46,7 +46,7 @@ def worker_with_a_will():
 
 
 def has_a_new_will(seen):
-    """Whether the worker beats under a new number, and is not suspected any more."""
+    """Return True if the worker beats under a new number and is no longer suspected."""
     now = Worker.objects.get(pk=seen.pk)
     return now.will > seen.will and now.suspected_at is None
 

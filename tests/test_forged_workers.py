@@ -1,4 +1,4 @@
-"""Somebody may write workers' rows, and nothing else: no cleaner does harm, or ends, by what stands there."""
+"""Forged rows of workers, by a role that may write nothing else: they neither mislead nor stop a cleaner."""
 
 import json
 from contextlib import contextmanager

@@ -26,7 +26,7 @@ def test_a_child_ends_with_the_function_and_commits_nothing(processes, function,
 
 
 def run_beside_others(function, processes):
-    """Run a task in a worker whose other threads have sessions, too; return what it returns."""
+    """Run a task in a worker whose other threads have sessions, too; return its result."""
     others = [sessions.see.enqueue(MINE) for _ in range(3)]
     handle = function.enqueue(MINE)
     worker = processes.start("runworkers", "--threads=4", "--batch")

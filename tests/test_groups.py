@@ -1,4 +1,4 @@
-"""What a task raises to say how it goes on counts in a group of exceptions, too, as an asyncio.TaskGroup makes."""
+"""The errors by which a task decides how it continues also count inside a group, as from a TaskGroup."""
 
 import sys
 from datetime import timedelta

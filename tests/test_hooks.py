@@ -1,4 +1,4 @@
-"""What follows an arrow is a task of the same transaction: hooks, compensation, dead notices."""
+"""Follow-ups are tasks of the same transaction: hooks, compensation, dead notices."""
 
 import json
 import uuid
@@ -46,7 +46,7 @@ def work(*handles):
 
 
 def told():
-    """(key, attempt) of each run of the hook, in the order of what it tells."""
+    """Return (key, attempt) of each run of the hook, in order."""
     return list(Run.objects.order_by("attempt", "key").values_list("key", "attempt"))
 
 
@@ -345,7 +345,7 @@ def test_a_lost_workers_dead_task_is_told(txtasks):
 
 @pytest.fixture
 def exchange(broker):
-    """An exchange of somebody else, and a queue that is bound to it."""
+    """A foreign exchange, and a queue that is bound to it."""
     name = f"test-{uuid.uuid4().hex[:8]}"
     with pika.BlockingConnection(pika.URLParameters(broker)) as amqp:
         channel = amqp.channel()

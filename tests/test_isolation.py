@@ -13,7 +13,7 @@ pytestmark = pytest.mark.usefixtures("rows", "quick")
 
 @pytest.fixture
 def told():
-    """Which events were told of, with their facts."""
+    """The events that were sent, with their facts."""
     found = []
     events = ("task_finished", "task_hook_failed", "task_retried", "task_died")
     receivers = []

@@ -34,7 +34,7 @@ def rules(txtasks):
 
 @pytest.fixture
 def crew():
-    """A living worker of two slots, which nobody moves, and a cleaner at work."""
+    """A living worker with two slots, which does nothing, and a running cleaner."""
     lease = get_config().lease
     cleaner = cleaners.register("default", interval=timedelta(seconds=9), lease=lease)
     cleaners.passed("default", cleaner)
@@ -253,7 +253,7 @@ PAGE = "admin:txtasks_lane_"
 
 
 def form(seen=(), **changes):
-    """What a browser sends: what was typed, and what stood there before."""
+    """Return the values that a browser sends: the typed ones, and the initial ones."""
     values = {"at_most": "", "rate": "", "burst": "", "weight": "", "reason": "", **changes}
     before = {**dict.fromkeys(values, ""), "paused": "False", **dict(seen)}
     return {**values, **{f"initial-{key}": value for key, value in before.items()}}

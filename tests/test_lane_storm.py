@@ -114,7 +114,7 @@ def enqueue(count):
 
 
 def most_at_once():
-    """The most that ran at one time, by what tasks have written; those that were killed wrote no end."""
+    """Return the highest number that ran at one time, from the records of tasks; killed tasks wrote no end."""
     starts = {}
     moves = []
     for run in Run.objects.order_by("id").exclude(key__startswith="x"):

@@ -1,4 +1,4 @@
-"""Lanes: so many at once, so many in a while, in fair turns; and nothing that a crash could leave behind."""
+"""Lanes: limits at once and per time, fair turns, and no state that a crash could leave behind."""
 
 import threading
 import time
@@ -52,7 +52,7 @@ def a_worker():
 
 
 def served(names, room=100, *, worker=None, served=0.0, queues=("default", "mail"), **more):
-    """Claim in these lanes as a worker's turn does; give the attempts and what was learned."""
+    """Claim in these lanes as a worker's turn does; return the attempts and the new facts about the lanes."""
     request = lanes.LanesRequest(list(names), room, get_config().lanes, served, **more)
     lanes.create("default", names)
     with own_transaction("default", read_committed=True):
@@ -212,7 +212,7 @@ def test_a_paused_queue_keeps_its_part_of_a_lane():
 
 
 def shift(seconds):
-    """Have so many seconds pass for the lanes."""
+    """Let this many seconds pass for the lanes."""
     row = Lane.objects.get(name="slow")
     Lane.objects.filter(name="slow").update(served_at=row.served_at - timedelta(seconds=seconds))
 

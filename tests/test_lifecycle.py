@@ -1,4 +1,4 @@
-"""Each arrow is fenced: what has moved on is left alone, whoever comes late."""
+"""Each arrow is fenced: a late attempt does not change a row that has moved on."""
 
 import uuid
 from datetime import timedelta
@@ -59,7 +59,7 @@ def record(*outcomes_):
 
 
 def claimed_twice():
-    """An attempt that lost its claim, and the one that holds the row now."""
+    """Return an attempt that lost its claim, and the one that holds the row now."""
     handle = tasks.slow_once.enqueue("x")
     first = new_worker()
     stale = claim_one(first)

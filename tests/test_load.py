@@ -23,7 +23,7 @@ def start(processes, call, env=None):
 
 
 def keys_of(writer):
-    """Return the keys by what was promised of them."""
+    """Return the keys by the answer to their COMMIT."""
     found = {"committed": set(), "refused": set(), "unknown": set()}
     for line in writer.read_text().splitlines():
         kind, key = line.split()
@@ -118,6 +118,6 @@ def progress(outage):
 
 
 def waited(seconds):
-    """True after so many seconds: an outage has to last."""
+    """Return True after this many seconds, because an outage has to last."""
     end = time.monotonic() + seconds
     return lambda: time.monotonic() >= end

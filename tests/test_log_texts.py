@@ -1,4 +1,4 @@
-"""What the log says to the person at 3 a.m.: what was found, where, what to do; and no secret."""
+"""Log texts for a person at 3 a.m.: the finding, the place and the remedy, without secrets."""
 
 import gc
 import logging
@@ -102,7 +102,7 @@ def test_a_task_that_asks_for_another_attempt_is_no_error(rows, quick, log):
 
 def test_an_error_that_waits_for_its_log_line_holds_no_variable_of_its_task():
     class Big:
-        """What a task had in a variable."""
+        """A value of a local variable of a task."""
 
     alive = weakref.WeakSet()
 

@@ -158,7 +158,7 @@ def test_the_kernel_tells_of_a_commit(hints_only, tmp_path, monkeypatch, mode, n
 
 @pytest.fixture
 def silence(hints_only, monkeypatch):
-    """The kernel tells of no write, and says that it does."""
+    """Make the kernel report no writes, although it claims to."""
     monkeypatch.setattr(FileEvents, "watch", lambda self, paths: True)
 
 

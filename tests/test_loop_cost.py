@@ -1,4 +1,4 @@
-"""What a pass of the loop costs, and how many turns a backlog takes: counted, not timed."""
+"""The cost of a pass of the loop, and the number of turns for a backlog: counted, not timed."""
 
 import sys
 import threading

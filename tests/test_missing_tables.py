@@ -1,4 +1,4 @@
-"""A database without our tables: each command that may make them runs, and those that need them say so."""
+"""A database without task tables: commands that may create them run; commands that need them report it."""
 
 from __future__ import annotations
 

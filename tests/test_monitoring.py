@@ -257,7 +257,7 @@ def probed(liveness):
 
 
 def answer(port, path):
-    """Return code and text, or None if nobody answers."""
+    """Return code and text; None if there is no answer."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as got:
             return got.status, got.read().decode().strip()

@@ -1,4 +1,4 @@
-"""The list of guards follows the code: what it takes out is there, once, and so are the tests that notice."""
+"""The list of guards matches the code: each text to remove is there once, and so are the tests that notice."""
 
 import ast
 import functools

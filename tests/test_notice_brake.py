@@ -1,4 +1,4 @@
-"""Dead notices have a brake: ten a minute one by one, then digests that forget nobody."""
+"""Dead notices have a brake: ten per minute one by one, then digests that count every dead task."""
 
 from datetime import timedelta
 

@@ -32,7 +32,7 @@ IS_SQLITE = "sqlite3" in django_settings.DATABASES["default"]["ENGINE"]
 
 
 class Running(set):
-    """What runs in slots: nothing."""
+    """The attempts in slots: none."""
 
     running = property(len)
     holds = set.copy
@@ -43,7 +43,7 @@ def new_writer():
 
 
 def claim(writer, room=4):
-    """Claim what is due; return the keys of the attempts."""
+    """Claim the due tasks; return the keys of the attempts."""
     claimed = writer.write(Plan(Capacity(room), scans=bool(room)), Running(), None).claimed
     return {(one.task_id, one.number) for one in claimed}
 
@@ -57,7 +57,7 @@ def stop(times=1):
 
 @contextlib.contextmanager
 def told(*events):
-    """Collect (event, facts) of what is told."""
+    """Collect (event, facts) of the events."""
     heard, listeners = [], []
     for event in events:
 

@@ -35,7 +35,7 @@ def start(rows, request):
 
 
 def seen(start) -> list[tuple[str, timedelta]]:
-    """What was seen, and after how many whole minutes; the clocks of Python and the database agree."""
+    """Return the recorded names with whole minutes; the clocks of Python and the database must agree."""
     for _, at, in_database in times.SEEN:
         assert in_database is None or abs(at - in_database) < MINUTE
     return [(key, (at - start) // MINUTE * MINUTE) for key, at, _ in times.SEEN]

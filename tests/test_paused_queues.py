@@ -298,7 +298,7 @@ PAGE = "admin:txtasks_pausedqueue_"
 
 @pytest.fixture
 def person(client):
-    """Somebody on the staff, with permissions to be given."""
+    """A staff user without permissions; tests add some."""
     user = User.objects.create_user("ann", is_staff=True)
     client.force_login(user)
 

@@ -33,7 +33,7 @@ def probes():
 
 
 def code(port, host="127.0.0.1", path="/live"):
-    """Return the status of an answer, or None if there is none."""
+    """Return the status of an answer, or None without an answer."""
     try:
         with urllib.request.urlopen(f"http://{host}:{port}{path}", timeout=10) as got:
             return got.status
@@ -102,7 +102,7 @@ def test_an_accept_that_fails_is_tried_again_after_a_rest(probes):
 
 
 def rests(thread):
-    """Say whether the thread waits for no event, but for time to pass."""
+    """Return True if the thread waits for time to pass, and not for an event."""
     frame = sys._current_frames().get(thread.ident)
     names = set()
     while frame is not None:

@@ -52,7 +52,7 @@ class TooManyStatements(Exception):
 
 @contextmanager
 def at_most(count):
-    """Fail after so many statements."""
+    """Fail after this number of statements."""
     left = iter(range(count))
 
     def counted(execute, *statement):
@@ -122,13 +122,13 @@ def why():
 
 
 def work(**limits):
-    """Run what is due, with a real worker, until nothing is."""
+    """Run all due tasks with a real worker until none is left."""
     with real_worker(**limits) as working:
         working.wait_until_idle()
 
 
 def run_one():
-    """Run what is due first as a worker would, and nothing that it enqueues; no worker looks at its batch."""
+    """Run the first due task as a worker would, without the tasks that it enqueues or a look at its batch."""
     config = get_config()
     worker = workers.register(
         "default", queues=["default"], threads=1, listening=None, lease=config.lease

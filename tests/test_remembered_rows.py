@@ -1,4 +1,4 @@
-"""What is remembered of functions to enqueue quickly, and what is not: values that no other call has."""
+"""Facts about functions that are kept for quick enqueues, and values that no other call may have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A hint that meets a worker which does not declare its task reaches one that does."""
+"""A hint that reaches a worker without the task's declaration is sent on to a worker that has it."""
 
 from datetime import timedelta
 
@@ -43,7 +43,7 @@ def registered(queues, names):
 
 @pytest.fixture
 def sent_by(txtasks):
-    """Have ids looked at; gives what is on its way to the publisher then."""
+    """Have ids looked up; return the hints that are then sent to the publisher."""
 
     def look_at(ours, ids):
         txtasks(broker_url="amqp://127.0.0.1:1")

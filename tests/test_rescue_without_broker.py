@@ -58,7 +58,7 @@ def detector(clock):
 
 
 def lost(detector, clock, seconds, step=0.5):
-    """Let time pass under the detector's eyes; return the ids of those that it wants declared lost."""
+    """Let time pass while the detector looks; return the ids of the workers that it would declare lost."""
     found = {worker.id for worker, _ in detector.lost()}
     for _ in range(round(seconds / step)):
         clock.now += step
@@ -430,7 +430,7 @@ def test_a_look_at_workers_that_beat_is_one_statement(detector):
 
 @pytest.fixture
 def endless_leases(txtasks):
-    """Only two signals can tell of a crash."""
+    """Endless leases, so that only two signals can prove a crash."""
     txtasks(heartbeat_interval=0.3, lease=NEVER, poll_interval=0.1, clean_interval=NEVER)
 
 

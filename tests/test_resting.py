@@ -34,7 +34,7 @@ def busy(monkeypatch):
 
 
 def send(rest, clock, ids, since_last):
-    """Send so many, so many seconds after the last sending began; return how long it then rests."""
+    """Send a number of messages some seconds after the last sending began; return the length of the rest."""
     clock[0] = begin = rest._last_begin + since_last
     clock[0] += TOOK
     rest.begin(begin, ids)

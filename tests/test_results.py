@@ -1,4 +1,4 @@
-"""What ``enqueue()`` of Django's Tasks returns is what ``get_result()`` reads."""
+"""``get_result()`` of Django's Tasks reads the result of the task that ``enqueue()`` returned."""
 
 from datetime import timedelta
 

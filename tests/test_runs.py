@@ -312,7 +312,7 @@ def test_a_queue_of_runs_that_moves_on_is_no_stall():
 
 
 def looked_up(plan, *, filled=False):
-    """A turn that found nothing but what it looked up, which others have claimed."""
+    """A turn that found only the tasks that it looked up, which other workers have claimed."""
     scan = ScanResult({}, backlog=filled) if plan.scans else None
     return TurnResult(plan.capacity, looked_up=plan.hinted, scan=scan)
 

@@ -30,7 +30,7 @@ def nightly(monkeypatch):
 
 
 def form(row=None, **changes):
-    """What a browser sends: what was typed, and what stood there before."""
+    """Return the values that a browser sends: the typed ones, and the initial ones."""
     values = {
         "task_name": "probe.tasks.note", "queue_name": "default", "args": '["x"]', "kwargs": "{}",
         "cron": "0 3 * * *", "every": "", "tz": "Europe/Vienna", "catch_up": "last", "grace": "",

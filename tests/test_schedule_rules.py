@@ -1,4 +1,4 @@
-"""When schedules tick: cron on both days of daylight saving time, grids, what is made up for, hours of the day."""
+"""The times of ticks: cron on both days of daylight saving time, grids, catching up, hours of the day."""
 
 import sys
 import uuid
@@ -152,7 +152,7 @@ def test_without_the_library_it_says_what_to_install(monkeypatch):
 
 
 def due(every, late, catch_up="last", grace=None):
-    """Return how long ago the ticks are that are written so late, in ticks."""
+    """Return the ages of the ticks that are written this late, in ticks."""
     rule = parse_rule("", every, "UTC")
     now = NOON + timedelta(milliseconds=1)
     found = due_ticks(rule, NOON - late, now, catch_up=catch_up, grace=grace)

@@ -43,7 +43,7 @@ def now():
 
 
 def add(name="s", every=SECONDS_OF_YEAR, due=None, **columns):
-    """Write a schedule whose next tick is so long from now; the one after it is far, and comes in no test."""
+    """Write a schedule whose next tick is this far away; the tick after it is too far for a test."""
     values = {"task_name": "probe.tasks.note", "args": [name], "from_code": True, **columns}
     Schedule(name=name, every=None if values.get("cron") else every, **values).save(
         force_insert=True
@@ -55,7 +55,7 @@ def add(name="s", every=SECONDS_OF_YEAR, due=None, **columns):
 
 
 def tick():
-    """What one cleaner does."""
+    """Do the work of one cleaner."""
     with_events = []
     ticker = Ticker(
         get_config(), "default", notify=None,

@@ -77,7 +77,7 @@ def answers(url: str) -> bool:
 
 
 def lives(pid: int) -> bool:
-    """Whether it runs: one that has ended may wait for its parent to notice."""
+    """Return True if the process is running; one that has ended may still wait for its parent."""
     try:
         os.kill(pid, 0)
         return ") Z " not in Path(f"/proc/{pid}/stat").read_text()

@@ -1,4 +1,4 @@
-"""What a task does to its database session ends with it, and connections live as long as Django's settings say."""
+"""Changes that a task makes to its session end with it, and connections live as long as Django's settings say."""
 
 import sys
 

@@ -65,7 +65,7 @@ def start(role, processes, *options):
 
 
 def refuse(role, function, count, worker, processes):
-    """Give the role no more sessions, enqueue tasks, and return their handles when the worker has told of it."""
+    """Give the role no more sessions, enqueue tasks, and return their handles once the worker has logged it."""
     helpers.execute(REFUSE.format(role))
     handles = [function.enqueue(str(number)) for number in range(count)]
     text = "(sessions of its threads): cannot use database 'default'"

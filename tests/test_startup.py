@@ -1,4 +1,4 @@
-"""What starting costs: nothing is imported before it is needed, and worker processes are forks."""
+"""The cost of starting: modules are imported only when they are needed, and worker processes are forks."""
 
 import os
 import subprocess
@@ -38,7 +38,7 @@ def command_of(pid: int) -> str:
 
 
 def pipes_of(pid: int) -> set[str]:
-    """Return the pipes that a process has open, but for its output, which it may share."""
+    """Return the open pipes of a process, without its output, which it may share."""
     folder = Path(f"/proc/{pid}/fd")
     shown = {number.name: os.readlink(number) for number in folder.iterdir()}
     return {

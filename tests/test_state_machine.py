@@ -75,7 +75,7 @@ class Machine(CallersAndWorkers):
     @precondition(lambda self: self._busy())
     @rule(target=orphans, by_hand=st.booleans(), at_once=st.booleans())
     def crash(self, by_hand, at_once):
-        """Somebody who holds claims is lost, or its row is deleted by hand."""
+        """Declare a worker with claims lost, or delete its row by hand."""
         worker = self._busy()[0]
         if by_hand:
             helpers.execute("DELETE FROM txtasks_worker WHERE id = %s", worker.hex)

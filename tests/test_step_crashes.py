@@ -30,7 +30,7 @@ def started(processes, txtasks):
 
 
 def start(processes, count, env):
-    """Start so many workers and a cleaner, and wait for the workers; return what gives the log of all."""
+    """Start workers and a cleaner, and wait for the workers; return a function that returns all logs."""
     arguments = ("runworkers", f"--processes={count}", "--threads=1")
     all_ = [processes.start(*arguments, env=env), processes.start("runcleaner", env=env)]
 
@@ -51,7 +51,7 @@ def kind_of(key):
 
 
 def check(kinds, directory, log):
-    """Run a task for each place and fault: each step's effect is there once, and is the one that was returned."""
+    """Run a task for each place and fault. Each step has one effect, which matches its returned value."""
     from failpoints import tasks  # declares tasks, which other tests do not know
 
     with transaction.atomic():  # else a frozen worker would hold SQLite's lock before all are there

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("rows", "quick")
 
 
 def run_all():
-    """Run what is due, and what that puts off for a moment."""
+    """Run the due tasks, and those that they put off for a moment."""
     ran = []
     while Task.objects.filter(status=Status.PENDING).exists():
         ran += run_due_tasks(reraise=False)

@@ -27,7 +27,7 @@ TICKS = 5
 
 @pytest.fixture
 def quick(txtasks):
-    """What lasts seconds in life."""
+    """Shorten the times that last seconds in production."""
     txtasks(
         heartbeat_interval=0.2, lease=3, poll_interval=0.2, clean_interval=1, keep_finished=None,
         retry_base=0.05, retry_ceiling=0.05,
@@ -78,7 +78,7 @@ def ask_for_all():
 
 
 def check_all(asked, log):
-    """Answer what waits, wait for the end of all, and look what has become of it."""
+    """Answer the waiting tasks, wait for the end of all, and check their outcomes."""
     helpers.wait_until(
         lambda: Wait.objects.filter(task_id=asked.id, name="answer").exists(), what=log
     )

@@ -1,4 +1,4 @@
-"""What a turn costs the database: by its own counters, since a clock tells nothing on a busy machine."""
+"""The cost of a turn for the database, by the database's counters, because times vary on a busy machine."""
 
 import re
 import tempfile
@@ -51,7 +51,7 @@ def test_a_scan_reads_no_more_of_a_backlog_than_it_claims():
 
 
 class Running(set):
-    """What runs in slots."""
+    """The attempts in slots."""
 
     running = property(len)
     holds = set.copy
@@ -111,7 +111,7 @@ PAGE = Path(__file__).parent.parent / "docs/explanation/performance.md"
 
 
 class Count:
-    """Round trips to the server; on SQLite, which has none, statements."""
+    """Round trips to the server; on SQLite, which has no server, statements."""
 
     value = 0
 

@@ -1,4 +1,4 @@
-"""What happens to a worker's turns when one of them fails or takes too long: it goes on with less, never stops."""
+"""A worker after a turn that failed or took too long: it continues with less work, and never stops."""
 
 import bisect
 import itertools
@@ -304,7 +304,7 @@ def write(writer, *hinted, scan=True):
 
 
 def claimed(writer, *hinted, scan=True):
-    """Write a turn; return what it claimed, None if it failed."""
+    """Write a turn; return its claims, or None if it failed."""
     try:
         return ids(write(writer, *hinted, scan=scan).claimed)
     except OperationalError as error:
@@ -435,7 +435,7 @@ def test_before_migrate_a_worker_beats_says_what_to_do_and_does_not_hammer(txtas
 
 
 def told_of(records):
-    """Return the levels of what was told of the database, and whether that it can be used again."""
+    """Return the levels of the events about the database, and whether one said that it can be used again."""
     texts = [(one.levelname, one.getMessage()) for one in list(records)]
     levels = [level for level, text in texts if "cannot use database" in text]
     return levels, any("can use database 'default' again" in text for _, text in texts)

@@ -38,14 +38,14 @@ def new_writer():
 
 
 class Running(set):
-    """What runs in slots."""
+    """The attempts in slots."""
 
     running = property(len)
     holds = set.copy
 
 
 def take(writer, room=4, running=()):
-    """Write a turn that scans; return what it claimed."""
+    """Write a turn that scans; return its claims."""
     return writer.write(Plan(Capacity(room), scans=bool(room)), Running(running), None).claimed
 
 

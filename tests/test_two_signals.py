@@ -47,7 +47,7 @@ class Clock:
 
 
 class Wills:
-    """What RabbitMQ has delivered, as a test says."""
+    """The last wills that RabbitMQ has delivered in a test."""
 
     def __init__(self):
         self.unbroken = 1
@@ -80,7 +80,7 @@ def detector(wills, clock):
 
 
 def lost(detector, clock, seconds=0.0, step=0.05):
-    """Let time pass under the detector's eyes; return the ids of those that it wants declared lost."""
+    """Let time pass while the detector looks; return the ids of the workers that it would declare lost."""
     found = {worker.id for worker, _ in detector.lost()}
     for _ in range(round(seconds / step)):
         clock.now += step
@@ -361,7 +361,7 @@ def test_a_lost_workers_frozen_session_is_ended_and_its_locks_with_it(clock):
 
 @pytest.fixture
 def endless_leases(broker, txtasks):
-    """Only two signals can tell of a crash, and only hints of a task."""
+    """Endless leases, so that only two signals can prove a crash, and only hints announce tasks."""
     txtasks(heartbeat_interval=0.5, lease=NEVER, poll_interval=NEVER, clean_interval=NEVER)
 
 

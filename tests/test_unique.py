@@ -1,4 +1,4 @@
-"""Unique keys: the tasks of one key that are due and have not begun are one run, and nobody's request is lost."""
+"""Unique keys: due tasks of one key that have not begun are merged into one run; no request is lost."""
 
 import contextlib
 import itertools
@@ -88,7 +88,7 @@ def database_now(handle):
 
 
 def enqueued(function, key, ago):
-    """Enqueue at a time so long ago, by the database's clock; negative = before that clock was set back."""
+    """Enqueue at a time this long ago, by the database's clock; negative = before that clock was set back."""
     handle = function.enqueue(key)
     moment = database_now(handle) - ago
     Task.objects.filter(pk=handle.id).update(enqueued_at=moment, run_after=moment)

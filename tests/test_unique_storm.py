@@ -52,7 +52,7 @@ def crew(processes, txtasks, request):
 
 
 class Storm:
-    """What is going on at once."""
+    """The concurrent actors of the storm."""
 
     def __init__(self, processes, workers):
         self.processes, self.workers = processes, workers

@@ -1,4 +1,4 @@
-"""A task whose name no living worker declares is told of: in the log, in status, audit and admin."""
+"""A task whose name no living worker declares is reported in the log, by status and audit, and in the admin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks that are set for later start when they are due, though no hint and no scan tells of them then."""
+"""Tasks with a set time start when they are due, although no hint and no scan finds them then."""
 
 import os
 import random
@@ -31,7 +31,7 @@ NEVER = 600  # a poll interval that no test lives to see
 
 @pytest.fixture
 def no_scans(txtasks, monkeypatch):
-    """Workers scan once when they start, and nobody tells them anything. Looks may take their time."""
+    """Let workers scan only at their start, without hints. Looks may take as long as they need."""
     monkeypatch.setattr(upcoming, "LONGEST_SECONDS", 60)
     txtasks(database_hints=False, poll_interval=NEVER, clean_interval=NEVER)
 

@@ -1,7 +1,8 @@
-"""Tasks that wait, killed, failed, cut off and frozen wherever they ask, are given back, or are brought a value.
+"""Waiting tasks whose process is killed, fails, is cut off or frozen at each place: where they ask, where the
+worker gives the row back, and where the value is brought.
 
-Real workers and a cleaner; each wait's name says what it meets, once. In the end nobody waits, the value
-that counted is the one that the task got, and each effect is there once.
+Real workers and a cleaner run; each wait's name says which fault it meets, once. At the end no task waits,
+each task got the value that counted, and each effect exists once.
 """
 
 from datetime import timedelta
@@ -28,7 +29,7 @@ FROZEN_AT = {
 
 @pytest.fixture
 def started(processes, txtasks, tmp_path):
-    """Workers and a cleaner; gives their log. Who dies young starts again later and later, so they are many."""
+    """Start workers and a cleaner; yield their log. Killed ones restart later each time, so there are many."""
     txtasks(**QUICK)
     wait_for_the_writer(connection)  # who may be frozen
     env = {
@@ -39,7 +40,7 @@ def started(processes, txtasks, tmp_path):
 
 
 class Waits:
-    """Tasks that wait, by the plans of their waits, and those who bring them something."""
+    """Tasks that wait, by the plans of their waits, and the processes that bring them values."""
 
     def __init__(self, places, kinds, log):
         from failpoints import tasks  # declares tasks, which other tests do not know
@@ -78,7 +79,7 @@ class Waits:
         operators.resume("default", early)
 
     def go_on(self):
-        """Bring the value to those who wait, once all do."""
+        """Bring the values once all tasks wait."""
         late, far = [self.ids[plan] for plan in self.of("late")], timezone.now() + timedelta(365)
         waiting = Task.objects.filter(pk__in=late, status="pending", run_after__gt=far)
         self.wait_until(lambda: waiting.count() == len(late))
@@ -98,7 +99,7 @@ def check(places, kinds, directory, log):
 
 
 def check_one(plan, task_id):
-    """The account of one task: what its steps did, and what it got."""
+    """Check one task: the effects of its steps, and the value that it got."""
     runs = Run.objects.filter(key__startswith=f"{plan.name} ")
     counted = [one.attempt for one in runs if one.key.endswith(" counted")]
     effects = sorted(one.key.rpartition(" ")[2] for one in runs if not one.key.endswith(" counted"))

@@ -1,4 +1,4 @@
-"""handle.result(): the result of a task, for whoever waits for it, or why there is none."""
+"""handle.result(): returns the result of a task to a waiting caller, or raises the reason why there is none."""
 
 import asyncio
 import gc

@@ -81,7 +81,7 @@ def cut():
 
 
 def closing_after(work):
-    """Return what it returns, and close the session of this thread."""
+    """Return the function's result, and close the session of this thread."""
     try:
         return work()
     finally:
@@ -102,7 +102,7 @@ def succeeded():
 
 
 def looks():
-    """Whether a lookout of this process waits for something."""
+    """Return True if a lookout of this process waits."""
     return any(
         one.has_waiters for of_loop in list(waiting._of_loop.values()) for one in of_loop.values()
     )

@@ -462,7 +462,7 @@ def test_who_meets_a_conflict_repeats_what_is_its_own(who, level):
 
 
 def is_waiting_for_a_lock():
-    """Whether a session of this database does."""
+    """Return True if a session of this database waits for a lock."""
     sql = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
     with connection.cursor() as cursor:
         cursor.execute(sql)

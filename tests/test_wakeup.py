@@ -1,4 +1,4 @@
-"""What every loop waits on: it always returns in time, and never forgets a call."""
+"""The event on which every loop waits: a wait returns in time, and no call is forgotten."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""What a task sets on Django's connection object is not there for the next task, and instrumentation stays."""
+"""Attributes that a task sets on Django's connection object are reset afterwards; instrumentation stays."""
 
 import itertools
 import threading
