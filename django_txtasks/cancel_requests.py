@@ -1,4 +1,4 @@
-"""Which attempts of this process were asked to stop. Written by a worker's loop, read by its slots."""
+"""The attempts of this process that were asked to stop. The worker's loop writes it, slots read it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Key = tuple[uuid.UUID, int]
 
 
 class CancelRequests:
-    """The attempts that were asked to stop, and who wants to be called then."""
+    """The attempts that were asked to stop, and the functions to call at such a request."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -21,11 +21,13 @@ class CancelRequests:
         self._watchers: dict[Key, Callable[[], None]] = {}
 
     def include(self, task_id: uuid.UUID, attempt: int) -> bool:
-        """Say whether this attempt was asked to stop."""
+        """Return True if this attempt was asked to stop."""
         return (task_id, attempt) in self._asked
 
     def update(self, asked: Iterable[Key], running: Iterable[Key]) -> None:
-        """Note who was asked to stop, and call those who watch; forget who does not run any more."""
+        """Note the attempts that were asked to stop, and call their functions. Forget attempts that no longer
+        run.
+        """
         with self._lock:
             new = set(asked) - self._asked
             self._asked = (self._asked & set(running)) | new
@@ -35,7 +37,7 @@ class CancelRequests:
 
     @contextmanager
     def watched(self, task_id: uuid.UUID, attempt: int, call: Callable[[], None]) -> Iterator[None]:
-        """Have ``call`` called when this attempt is asked to stop in the block: by another thread, or at once."""
+        """Call ``call`` if this attempt is asked to stop inside the block: from another thread, or at once."""
         key = task_id, attempt
         with self._lock:
             self._watchers[key] = call
@@ -50,4 +52,4 @@ class CancelRequests:
 
 
 NOBODY = CancelRequests()
-"""Where no worker looks, as in tests that run tasks in their own thread."""
+"""No requests, for tests that run tasks in their own thread, where no worker looks."""

@@ -1,4 +1,4 @@
-"""The progress that the tasks of this process tell of. Written by slots, read by a worker's loop."""
+"""The progress of this process's tasks. Slots write it, the worker's loop reads it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ MOST_NOTE_CHARACTERS = 200
 
 
 class Progress(NamedTuple):
-    """How far a task has come.
+    """The progress of a task.
 
     Attributes:
-        done: of ``total``, in any unit.
-        total: None = nobody knows.
-        note: what it does now.
+        done: amount done of ``total``, in any unit.
+        total: None = unknown.
+        note: present activity of the task.
     """
 
     done: float
@@ -27,12 +27,12 @@ class Progress(NamedTuple):
 
     @property
     def share(self) -> float | None:
-        """From 0 to 1; None = nobody knows."""
+        """Share from 0 to 1; None = unknown."""
         return min(1.0, max(0.0, self.done / self.total)) if self.total else None
 
 
 class ProgressNotes:
-    """The last word of each task."""
+    """The latest progress of each task."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -40,7 +40,7 @@ class ProgressNotes:
         self.has_changed = False
 
     def note(self, task_id: uuid.UUID, progress: Progress) -> None:
-        """Keep what a task says."""
+        """Keep the progress of a task."""
         with self._lock:
             if self._notes.get(task_id) != progress:
                 self._notes[task_id] = progress
@@ -54,14 +54,14 @@ class ProgressNotes:
                 self.has_changed = True
 
     def take(self) -> dict[str, Progress]:
-        """Return all of them by the tasks' ids; what comes after that is a change."""
+        """Return the progress of all tasks by their ids. Later progress counts as a change."""
         with self._lock:
             self.has_changed = False
             return {str(task_id): progress for task_id, progress in self._notes.items()}
 
 
 def read_progress(value: Any) -> Progress | None:
-    """Return what stands in a worker's row; None if somebody has written something else there."""
+    """Return the progress from a worker's row; None if the row holds something else."""
     try:
         return checked(*value)
     except (TypeError, InvalidArguments):
@@ -72,7 +72,7 @@ def checked(done: Any, total: Any = None, note: Any = "") -> Progress:
     """Return a progress that can be stored.
 
     Raises:
-        InvalidArguments: they are no numbers, or the note is no text.
+        InvalidArguments: the amounts are no numbers, or the note is no text.
     """
     for name, value in (("done", done), ("total", total)):
         if name == "total" and value is None:

@@ -1,4 +1,4 @@
-"""The event that a loop waits on until somebody has something for it."""
+"""The event on which a loop waits until it has something to do."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ import threading
 
 
 class WakeEvent:
-    """Woken from any thread and from signal handlers; waited on by one thread.
+    """An event that any thread and any signal handler may set, and on which one thread waits.
 
-    The main thread should not wait long at a time: a signal that comes as it begins to wait does not end the wait,
-    and its handler runs after it.
+    The main thread should wait only for a short time at once: a signal that arrives at the start of the wait does
+    not end it, and its handler runs after the wait.
 
-    A timed ``get()`` of ``queue.SimpleQueue`` would not do: in CPython 3.10 to 3.12 it may wait for ever, as a
-    deadline that passes while it takes its lock becomes a negative time-out. A lock keeps its time.
+    ``queue.SimpleQueue.get()`` with a timeout would not do. In CPython 3.10 to 3.12 it may wait for ever, because
+    a deadline that passes while it takes its lock becomes a negative timeout. A lock keeps its timeout.
     """
 
     def __init__(self) -> None:
-        self._silent = threading.Lock()  # held until somebody wakes it
+        self._silent = threading.Lock()  # held until ``wake``
         self._silent.acquire()
 
     def wake(self) -> None:
-        """Wake who waits, or who waits next; two calls before a wait are one."""
-        with contextlib.suppress(RuntimeError):  # it was woken before
+        """Wake the thread that waits, or the next wait. Two calls before a wait count once."""
+        with contextlib.suppress(RuntimeError):  # the event was set before
             self._silent.release()
 
     def wait(self, seconds: float) -> None:
-        """Return when woken, or after ``seconds``; immediately if they are negative."""
+        """Wait until woken, at most ``seconds``. Return at once if they are negative."""
         self._silent.acquire(timeout=max(0.0, seconds))

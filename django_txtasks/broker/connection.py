@@ -1,11 +1,11 @@
-"""pika's connection, but it looks host names up, and sends, in the thread that asks for it.
+"""A pika connection that looks up host names, and sends, in the calling thread.
 
-pika starts a thread for each look-up. From Python 3.12 on no thread can be started once the main
-thread has ended, so a short process could not send its last hints. Ours has a thread of its own
-to connect in, which may as well wait.
+pika starts a thread for each look-up. From Python 3.12 on, no thread can start once the main thread has ended, so
+a short process could not send its last hints. This package connects in a thread of its own, which may wait for the
+look-up.
 
-pika leaves all sending to its loop, frame by frame. For one hint these are ten system calls and 70 us of
-Python, and all of the latter is taken from the requests of this process, which share its GIL.
+pika leaves all sending to its loop, frame by frame. For one hint that takes ten system calls and 70 us of Python,
+and the requests of this process lose this time, because they share the GIL.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from django_txtasks.sending.message import MAX_BYTES
 FRAME_END = bytes([spec.FRAME_END])
 TRANSIENT = spec.BasicProperties(content_type="application/json", delivery_mode=1)
 
-codecs.lookup("idna")  # host names need it, and once Python is ending nothing can be imported
+codecs.lookup("idna")  # host names need it, and nothing can be imported while Python ends
 
 
 class _Done(AbstractIOReference):  # type: ignore[misc]  # pika ships no types
-    """A look-up that cannot be cancelled any more."""
+    """A look-up that can no longer be cancelled."""
 
     def cancel(self) -> bool:
         return False
@@ -48,7 +48,7 @@ class _InThisThread(SelectorIOServicesAdapter):  # type: ignore[misc]  # pika sh
         proto: int = 0,
         flags: int = 0,
     ) -> AbstractIOReference:
-        """Look it up now, and call back from the loop, as pika expects."""
+        """Look the name up now, and call back from the loop, as pika expects."""
         result: Any
         try:
             result = socket.getaddrinfo(host, port, family, socktype, proto, flags)
@@ -59,7 +59,7 @@ class _InThisThread(SelectorIOServicesAdapter):  # type: ignore[misc]  # pika sh
 
 
 class _ShortBodies(ContentFrameAssembler):  # type: ignore[misc]  # pika ships no types
-    """Reads bodies frame by frame, and drops the frames behind the first ``MAX_BYTES``."""
+    """Reads bodies frame by frame, and drops the frames after the first ``MAX_BYTES``."""
 
     def _handle_body_frame(self, body_frame: Any) -> Any:
         before = self._seen_so_far
@@ -80,7 +80,7 @@ class Connection(SelectConnection):  # type: ignore[misc]  # pika ships no types
         custom_ioloop: Any = None,
         workflow: Any = None,
     ) -> Any:
-        """Connect as pika does, with our own look-up of host names."""
+        """Connect as pika does, but look host names up in this thread."""
         services = _InThisThread(custom_ioloop)
 
         def make(params: Any) -> Connection:
@@ -97,23 +97,24 @@ class Connection(SelectConnection):  # type: ignore[misc]  # pika ships no types
         )
 
     def _create_channel(self, channel_number: int, on_open_callback: Any) -> Any:
-        """Return pika's channel, which keeps of a large body no more than shows that it is too large."""
+        """Return pika's channel. Of a large body it keeps only enough to show that the body is too large."""
         channel = super()._create_channel(channel_number, on_open_callback)
         channel._content_assembler = _ShortBodies()
         return channel
 
     def publish(self, channel: int, queue: str, body: bytes) -> bool:
-        """Send one small transient message to a queue, and say whether the socket took all of it.
+        """Send one small transient message to a queue. Return True if the socket took all of it.
 
-        The same as ``basic_publish()``, which spends ten times as long on what is always the same.
+        It does the same as ``basic_publish()``, which spends ten times as long on parts that never change.
         """
         self._output_marshaled_frames([_head(channel, queue, len(body)), body, FRAME_END])
         return self._transport is not None and not self._transport.get_write_buffer_size()
 
     def publish_now(self, channel: int, queue: str, body: bytes) -> bool:
-        """Send one as ``publish`` does, if the socket takes it at once; say whether it took all of it.
+        """Send a message as ``publish`` does, but only if the socket takes it at once. Return True if it took all
+        of it.
 
-        Not before the loop has read what RabbitMQ may have said: that the connection is closed, or blocked.
+        First the loop must have read what RabbitMQ may have sent, because the connection may be closed or blocked.
         """
         if self.has_something_to_read():
             return False
@@ -125,7 +126,9 @@ class Connection(SelectConnection):  # type: ignore[misc]  # pika ships no types
         return sent == len(message)
 
     def has_something_to_read(self) -> bool:
-        """Say whether RabbitMQ has said what the loop has not read, or is gone. (With TLS it is not seen.)"""
+        """Return True if RabbitMQ has sent data that the loop has not read, or is gone. With TLS this is not
+        visible.
+        """
         sock = getattr(self._transport, "_sock", None)
         if type(sock) is not socket.socket:
             return False
@@ -138,7 +141,7 @@ class Connection(SelectConnection):  # type: ignore[misc]  # pika ships no types
         return True
 
     def _output_marshaled_frames(self, marshaled_frames: Sequence[bytes]) -> None:
-        """Send at once what the socket takes; the loop sends the rest, and finds out about failures."""
+        """Send at once what the socket takes. The loop sends the rest, and notices failures."""
         frames = b"".join(marshaled_frames)
         sent = self._send(frames)
         self.bytes_sent += sent
@@ -148,7 +151,7 @@ class Connection(SelectConnection):  # type: ignore[misc]  # pika ships no types
     def _send(self, data: bytes) -> int:
         sock = getattr(self._transport, "_sock", None)
         if type(sock) is not socket.socket or self._transport.get_write_buffer_size():
-            return 0  # TLS, or not before what waits already
+            return 0  # with TLS, or while other data waits
         try:
             return sock.send(data)
         except OSError:
@@ -157,7 +160,7 @@ class Connection(SelectConnection):  # type: ignore[misc]  # pika ships no types
 
 @lru_cache(maxsize=1000)
 def _head(channel: int, queue: str, length: int) -> bytes:
-    """Return what is in front of a body: two frames, and the begin of its own."""
+    """Return the bytes in front of a body: two frames, and the header of the body's frame."""
     publish = spec.Basic.Publish(exchange="", routing_key=queue)
     header = frame.Header(channel, length, TRANSIENT)
     own = frame.Body(channel, bytes(length)).marshal()[: -length - len(FRAME_END)]

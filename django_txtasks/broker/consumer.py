@@ -1,4 +1,4 @@
-"""Receives hints for a worker, on a thread and a connection of its own that only move ids."""
+"""Receives hints for a worker, in a thread and a connection of its own that only pass ids on."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ PREFETCH_HINTS = 10
 
 @dataclass(frozen=True)
 class Hint:
-    """The ids of one message, and what can become of the message.
+    """The ids of one message, with the ways to acknowledge it.
 
     Attributes:
-        more: others wait that no hint names.
-        settle: it and those before it have been read; RabbitMQ forgets them.
-        release: leave it and those before it to a worker that has room.
+        more: True if other tasks wait that no hint names.
+        settle: acknowledge this message and those before it, so that RabbitMQ forgets them.
+        release: return this message and those before it to RabbitMQ, for a worker with free slots.
     """
 
     ids: list[uuid.UUID]
@@ -35,14 +35,14 @@ class Hint:
 
 
 class HintConsumer(Listener):
-    """Consumes the hint queues while it is told to listen, and reconnects by itself.
+    """Consumes the hint queues while it should listen, and reconnects by itself.
 
     Args:
         queues: names of task queues.
-        deliver: called on the consumer's thread with each Hint.
+        deliver: called in the consumer's thread with each Hint.
 
     Attributes:
-        on_link: called on this thread: with True every few seconds while connected, with False after each failure.
+        on_link: called in this thread: with True every few seconds while connected, with False after each failure.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class HintConsumer(Listener):
         return channel
 
     def follow(self) -> None:
-        """Make the channel consume, or not, as ``listen`` said last; ask again for queues that were refused."""
+        """Start or stop to consume, as ``listen`` last said. Ask again for queues that were refused."""
         refuse_silence(self.channel, len(self._tags))
         for queue in self._queues:
             if self._declared.is_to_be_asked_for(queue):
@@ -85,7 +85,7 @@ class HintConsumer(Listener):
         self.on_link(True)
 
     def broken(self) -> None:
-        """Tell that the connection is gone."""
+        """Report that the connection is gone."""
         self.on_link(False)
 
     def _receive(self, queue: str, channel: Any, method: Any, properties: Any, body: bytes) -> None:

@@ -1,4 +1,4 @@
-"""A message to an exchange that somebody else reads."""
+"""A message to an exchange of another application."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from django_txtasks.conf import Config
 
 
 def publish(config: Config, exchange: str, routing_key: str, message: dict[str, Any]) -> None:
-    """Hand over a persistent message, on a connection of its own, and wait until RabbitMQ has it.
+    """Send a persistent message, on a connection of its own, and wait until RabbitMQ has it.
 
     Raises:
-        pika.exceptions.AMQPError: no broker, no such exchange, no queue bound to it, or it was refused: try
-            again later.
+        pika.exceptions.AMQPError: there is no broker or no such exchange, no queue is bound to it, or RabbitMQ
+            refused the message. Try again later.
     """
     with quiet.ours():
         _publish(config, exchange, routing_key, message)

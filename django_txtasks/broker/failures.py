@@ -1,4 +1,4 @@
-"""Why there is no connection to RabbitMQ, in the words of the person who has to mend it."""
+"""The reason why there is no connection to RabbitMQ, in words for the person who has to repair it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _DETAILED = (ssl.SSLError, exceptions.ConnectionClosedByBroker, exceptions.Strea
 
 
 def in_words(error: BaseException, config: Config) -> str:
-    """Return one sentence without its full stop, and without the password."""
+    """Return the reason in one sentence, without its full stop and without the password."""
     error = _inner(error)
     for kinds, words in _WORDS:
         if isinstance(error, kinds):
@@ -57,7 +57,7 @@ def in_words(error: BaseException, config: Config) -> str:
 
 
 def _inner(error: BaseException) -> BaseException:
-    """Return what pika has wrapped."""
+    """Return the error inside pika's error."""
     while isinstance(error, (exceptions.AMQPConnectionError, AMQPConnectorSocketConnectError)):
         inner = getattr(error, "exception", None) or (error.args[0] if error.args else None)
         if not isinstance(inner, BaseException):
@@ -84,16 +84,16 @@ def _without_password(text: str, config: Config) -> str:
 
 
 class News:
-    """Failures that this process has reported: several of its connections fail for one reason."""
+    """The failures that this process has reported, because several of its connections fail for one reason."""
 
     EVERY = 300.0
-    """Seconds after which the same is worth a warning again."""
+    """Seconds after which the same failure is worth another warning."""
 
     def __init__(self) -> None:
         self._told: dict[tuple[str, str], float] = {}
 
     def is_news(self, address: str, reason: str) -> bool:
-        """Say whether it was not logged for a while; ask only before logging it."""
+        """Return True if the failure was not logged for a while. Call it only before logging."""
         now = time.monotonic()
         known = self._told.get((address, reason), -self.EVERY)
         if now - known < self.EVERY:
@@ -102,11 +102,11 @@ class News:
         return True
 
     def forget(self, address: str) -> None:
-        """Forget the failures, since there is a connection: the next one is new."""
+        """Forget the failures after a connection, so that the next failure is news."""
         self._told = {key: when for key, when in self._told.items() if key[0] != address}
 
     def forget_all(self) -> None:
-        """Begin anew."""
+        """Forget everything."""
         self._told = {}
 
 

@@ -1,4 +1,4 @@
-"""Connections to RabbitMQ that are opened again after each failure."""
+"""Connections to RabbitMQ that reconnect after each failure."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from django_txtasks.conf import Config
 from django_txtasks.rules.retry import backoff
 
 STABLE_AFTER_SECONDS = 3.0
-"""Seconds after which a connection counts as good: if it ends later, that is a new failure."""
+"""Seconds after which a connection counts as good, so that its end is a new failure."""
 
 
 class Link:
     """One thread's connection and channel.
 
     Args:
-        who: shown in the log, and in RabbitMQ's list of connections.
+        who: name in the log and in RabbitMQ's list of connections.
     """
 
     def __init__(self, config: Config, who: str) -> None:
@@ -38,37 +38,37 @@ class Link:
         self._warned = False
 
     def open(self) -> pika.BlockingConnection:
-        """Connect; ``channel`` is there once the caller has prepared it and set it."""
+        """Connect. The caller then prepares ``channel`` and sets it."""
         name = f"txtasks {self.who.lower()} {os.getpid()}"
         self.connection = topology.connect(self.config, name)
         return self.connection
 
     def ready(self, channel: Any) -> None:
-        """Note that the channel can be used; failures are forgotten once it has lived for a while."""
+        """Note that the channel is usable. Failures are forgotten once it has lived for a while."""
         self.channel, self._ready_at = channel, time.monotonic()
-        level = logging.INFO if self._warned else logging.DEBUG  # the end of what was warned of
+        level = logging.INFO if self._warned else logging.DEBUG  # the warning is over
         self._warned = False
         address = self.config.broker_address
         failures.news.forget(address)
         signals.broker_connected.emit(level=level, who=self.who, broker=address)
 
     def close(self) -> None:
-        """Throw the connection away, whatever state it is in."""
+        """Drop the connection, whatever its state."""
         connection, self.connection, self.channel = self.connection, None, None
         if connection is not None:
             with contextlib.suppress(Exception):
                 if connection.is_open:
                     connection.close()
-                else:  # pika keeps the sockets by which its loop is woken, where it has ended by itself
+                else:  # if pika's loop has ended by itself, it keeps the sockets that wake it
                     connection._cleanup()
 
     def failed(self, error: Exception) -> float:
-        """Throw the connection away; return how many seconds to wait before the next one.
+        """Drop the connection. Return the seconds to wait before the next one.
 
-        Zero if it was a good one: what was cut is often there again at once.
+        It is 0 after a good connection, because a cut connection is often back at once.
         """
         self.close()
-        lived = time.monotonic() - self._ready_at  # minus infinity if it was never ready
+        lived = time.monotonic() - self._ready_at  # minus infinity if the link was never ready
         self._ready_at = float("inf")
         self._failures = 1 if lived > STABLE_AFTER_SECONDS else self._failures + 1
         pause = 0.0
@@ -91,7 +91,7 @@ class Link:
 
 
 class Listener:
-    """A thread that consumes on a connection of its own. Subclasses say what, in ``prepare``."""
+    """A thread that consumes on a connection of its own. Subclasses choose the queues in ``prepare``."""
 
     def __init__(self, config: Config, who: str) -> None:
         self.config = config
@@ -104,21 +104,21 @@ class Listener:
 
     @property
     def connected(self) -> bool:
-        """Whether messages can arrive at all."""
+        """True if messages can arrive."""
         return self._link.channel is not None
 
     def start(self) -> None:
-        """Begin to connect, and return at once."""
+        """Start to connect. Returns at once."""
         self._thread.start()
 
     def stop(self, seconds: float = 2.0) -> None:
-        """Close the connection; RabbitMQ gives what was not acknowledged to others."""
+        """Close the connection. RabbitMQ gives unacknowledged messages to others."""
         self._stopping.set()
         self.soon(self._link.channel, lambda: None)  # wakes the thread
         self._thread.join(seconds)
 
     def prepare(self, channel: Any) -> Any:
-        """Declare queues on a new channel; return the channel to go on with."""
+        """Declare queues on a new channel. Return the channel to use from now on."""
         raise TypeError(f"{type(self).__name__} does not say what it listens to")
 
     def follow(self) -> None:
@@ -128,7 +128,7 @@ class Listener:
         """Called in the thread when the connection is gone."""
 
     def soon(self, channel: Any, action: Callable[[], None]) -> None:
-        """Have the thread do it, unless that channel is gone: then RabbitMQ knows already."""
+        """Let the thread call a function, unless that channel is gone, because then RabbitMQ knows already."""
         connection = self._link.connection
         if connection is None or channel is None or channel is not self._link.channel:
             return
@@ -137,7 +137,7 @@ class Listener:
 
     @property
     def channel(self) -> Any:
-        """The channel, while there is one."""
+        """The present channel."""
         return self._link.channel
 
     def _run(self) -> None:
@@ -154,7 +154,9 @@ class Listener:
                 while not self._stopping.is_set():
                     self.follow()
                     connection.process_data_events(5)
-            except Exception as error:  # pika raises many kinds; without this thread nobody listens
+            except (
+                Exception
+            ) as error:  # pika raises many kinds; without this thread nothing is received
                 pause = self._link.failed(error)
                 self.broken()
                 self._stopping.wait(pause)
@@ -162,10 +164,10 @@ class Listener:
 
 
 def refuse_silence(channel: Any, consumers: int) -> None:
-    """Raise if RabbitMQ closed the channel or cancelled the consumer: it would be silent for ever.
+    """Raise if RabbitMQ closed the channel or cancelled the consumer, because then nothing would ever arrive.
 
     Raises:
-        ConnectionError: it did.
+        ConnectionError: RabbitMQ did.
     """
     if not channel.is_open or len(channel.consumer_tags) < consumers:
         raise ConnectionError("RabbitMQ ended the consumer; its queue may have been deleted")

@@ -1,11 +1,11 @@
-"""Sends hints so that no request waits for, or fails by, the broker.
+"""Sends hints, so that no request waits for the broker, or fails because of it.
 
-A thread connects, looks after the connection, and sends what waits. Where nothing is in the way, a hint does
-not wait for it: the thread that has committed gives it to the socket, which takes it at once or not at all. Waking
-another thread costs both of them more, as they share the GIL. Where hints come quickly after one another, the
-thread packs them together: see ``sending.rest``.
+A thread connects, looks after the connection, and sends waiting hints. If nothing is in the way, a hint does not
+wait for this thread: the thread that has committed gives it to the socket, which takes it at once or not at all.
+To wake another thread would cost both threads more, because they share the GIL. If many hints come within a short
+time, the thread packs them together: see ``sending.rest``.
 
-Hints are transient and unconfirmed: losing one costs latency until the next scan, no more.
+Hints are transient and unconfirmed: a lost hint costs only latency until the next scan.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from django_txtasks.sending import message as hint_message
 from django_txtasks.sending.sender import HintSender, SendersOfProcess
 
 QUIET_LOOK_SECONDS = 5.0
-"""Seconds between two looks at a quiet connection: well within its heartbeat."""
+"""Seconds between two looks at an idle connection: much less than its heartbeat."""
 BUSY_LOOK_SECONDS = 1.0
 """Seconds between two looks at a busy connection."""
 
 
 def of_process(config: Config) -> Publisher:
-    """Return this process's publisher; the first call makes it, and one in each forked child."""
+    """Return this process's publisher. The first call creates it; each forked child creates its own."""
     return _publishers.get((config.broker_url, config.queue_prefix), Publisher, config)
 
 
@@ -38,7 +38,7 @@ class Publisher(HintSender):
     """Sends hints to RabbitMQ's queues, through a connection of its own.
 
     Attributes:
-        is_away: the last connection has failed, and there is no new one yet: it tries again by itself.
+        is_away: True if the last connection has failed and there is no new one yet. The thread keeps trying.
     """
 
     def __init__(self, config: Config) -> None:
@@ -63,7 +63,9 @@ class Publisher(HintSender):
             self._rest.begin(begin, sent)
 
     def _send_now(self, queue: str, ids: Sequence[uuid.UUID]) -> bool:
-        """Send a hint from the calling thread, without waiting. False = the publisher's thread has to do it."""
+        """Send a hint from the calling thread, without waiting. Return False if the publisher's thread has to
+        do it.
+        """
         lock = self._in_use.take_at_once() if len(ids) <= topology.IDS_PER_HINT else None
         if lock is None:
             return False
@@ -73,7 +75,7 @@ class Publisher(HintSender):
             return topology.publish_now(self._link.channel, queue, hint_message.encode(ids))
         except INTERRUPTIONS:
             raise
-        except Exception:  # pika raises many kinds; its thread finds out, and says so
+        except Exception:  # pika raises many kinds of errors; its thread notices and logs them
             return False
         finally:
             lock.release()
@@ -98,9 +100,9 @@ class Publisher(HintSender):
             self._rest.begin(begin, number)
 
     def _look_after(self) -> None:
-        """Hear what RabbitMQ has to say, if it has said something, or that was not done a moment ago.
+        """Read what RabbitMQ has sent, if it has sent anything, or if the last look is not recent.
 
-        It costs more than a hint does, and the requests of this process wait for the GIL meanwhile.
+        This costs more than a hint, and the requests of this process wait for the GIL meanwhile.
         """
         connection, now = self._link.connection, time.monotonic()
         if connection is None:
@@ -121,7 +123,7 @@ class Publisher(HintSender):
         self._link.close()
 
     def _declare(self, queue: str) -> bool:
-        """Make sure that the queue is there. False = RabbitMQ refuses it: what waits for it is dropped."""
+        """Declare the queue. Return False if RabbitMQ refuses it; then its waiting hints are dropped."""
         self._link.channel = self._queues.declare(self._link.channel, queue)
         if queue in self._queues:
             return True
@@ -130,9 +132,9 @@ class Publisher(HintSender):
         return False
 
     def _publish(self, queue: str, ids: deque[uuid.UUID]) -> int:
-        """Pack ids that wait for one queue into one hint; return how many. It waits for no more of them.
+        """Send the waiting ids of one queue in one hint. Return their number. It does not wait for more ids.
 
-        That there are more is said by all hints, so that as many workers look for them.
+        Each hint says whether more tasks wait, so that as many workers as possible look for them.
         """
         more = queue in self._more
         if more and len(ids) <= topology.IDS_PER_HINT:
@@ -140,7 +142,7 @@ class Publisher(HintSender):
         packed = [ids.popleft() for _ in range(min(len(ids), topology.IDS_PER_HINT))]
         try:
             topology.publish(self._link.channel, queue, hint_message.encode(packed, more=more))
-        except Exception:  # these ids are lost; that others wait is said by the next connection
+        except Exception:  # these ids are lost; the next connection says that other tasks wait
             if more:
                 self._more.add(queue)
             raise

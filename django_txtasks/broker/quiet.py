@@ -1,7 +1,8 @@
-"""pika's log lines about the connections of this package: its tracebacks repeat what one sentence of ours says.
+"""pika's log lines about this package's connections are dropped, because one sentence of this package says the
+same.
 
-Those about other connections of the process are the project's own: nothing of the logger ``pika`` is changed. To
-see pika's lines about ours, too, set a level for that logger in ``LOGGING``.
+Lines about other connections of the process belong to the project: the logger ``pika`` is not changed for them. To
+see pika's lines about this package, too, set a level for that logger in ``LOGGING``.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import pika  # noqa: F401 -- its modules have their loggers from here on
 
 
 class _Thread(threading.local):
-    """A mark of the calling thread: it works on a connection of ours."""
+    """A mark of the calling thread: it works on a connection of this package."""
 
     is_ours = False
 
@@ -25,7 +26,7 @@ _thread = _Thread()
 
 @contextmanager
 def ours() -> Iterator[None]:
-    """Mark what this thread does with pika inside the block as ours."""
+    """Mark pika's log lines of this thread, inside the block, as this package's."""
     before, _thread.is_ours = _thread.is_ours, True
     try:
         yield

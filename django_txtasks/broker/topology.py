@@ -1,4 +1,4 @@
-"""Names, queues and the form of a last will: everything that two sides must agree on."""
+"""Names, queues and the form of a last will: everything on which two sides must agree."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 IDS_PER_HINT = 100
 MAX_WILL_BYTES = 64 * 1024
 MAX_HINTS = 100_000
-"""A queue drops its oldest hints beyond this; the rows are still there."""
+"""Length of a queue. Beyond it, the queue drops its oldest hints; the rows remain."""
 LOST_ARGUMENTS = {"x-max-length": 10_000}
 PRECONDITION_FAILED = 406
 
@@ -41,13 +41,13 @@ def will_queue(config: Config, worker: uuid.UUID, number: int) -> str:
 
 
 def will_arguments(config: Config, alias: str) -> dict[str, Any]:
-    """Return what makes a queue hold a last will.
+    """Return the arguments that make a queue hold a last will.
 
-    A message that is out with a consumer does not expire. When that consumer's connection dies, it is
-    put back, found to be too old, and handed to the cleaners.
+    A message does not expire while a consumer has it unacknowledged. When the consumer's connection dies, RabbitMQ
+    puts the message back, finds it expired, and hands it to the cleaners.
     """
     return {
-        "x-queue-type": "classic",  # also where another one is the default of the virtual host
+        "x-queue-type": "classic",  # even if the virtual host has another default
         "x-message-ttl": 100,
         "x-expires": 60_000,
         "x-dead-letter-exchange": "",
@@ -61,7 +61,7 @@ def encode_will(worker: uuid.UUID, number: int) -> bytes:
 
 
 def decode_will(body: bytes) -> tuple[uuid.UUID, int]:
-    """Return whose last will it is, and its number.
+    """Return the worker's id and the number of a last will.
 
     Raises:
         ValueError: the body is no last will.
@@ -79,12 +79,12 @@ def decode_will(body: bytes) -> tuple[uuid.UUID, int]:
 
 
 def connect(config: Config, name: str) -> pika.BlockingConnection:
-    """Return a new connection that gives up soon when the broker is silent or blocks.
+    """Return a new connection that gives up soon if the broker is silent or blocks.
 
-    Of several hosts the first one that answers is taken.
+    If there are several hosts, it connects to the first host that answers.
 
     Args:
-        name: shown in RabbitMQ's list of connections.
+        name: name in RabbitMQ's list of connections.
     """
     hosts = [_parameters(url, name) for url in config.broker_urls]
     return pika.BlockingConnection(hosts, _impl_class=Connection)
@@ -103,7 +103,7 @@ def _parameters(url: str, name: str) -> pika.URLParameters:
 def declare(
     channel: BlockingChannel, name: str, arguments: dict[str, Any] | None = None
 ) -> BlockingChannel:
-    """Make sure that the queue exists; return the channel to go on with."""
+    """Declare the queue. Return the channel to use from now on."""
     try:
         channel.queue_declare(
             name, durable=True, arguments=arguments or {"x-max-length": MAX_HINTS}
@@ -130,12 +130,12 @@ def publish(channel: BlockingChannel, queue: str, body: bytes) -> None:
 
 
 def publish_now(channel: BlockingChannel | None, queue: str, body: bytes) -> bool:
-    """Send a hint, which RabbitMQ may lose, if that can be done at once; say whether it was."""
+    """Send a hint, which RabbitMQ may lose, if that is possible at once. Return True if it was."""
     if channel is None or not channel.is_open:
         return False
     return bool(channel.connection._impl.publish_now(channel.channel_number, queue, body))
 
 
 def has_something_to_say(connection: pika.BlockingConnection) -> bool:
-    """Say whether RabbitMQ has sent what was not read yet, or is gone."""
+    """Return True if RabbitMQ has sent unread data, or is gone."""
     return bool(connection._impl.has_something_to_read())

@@ -1,4 +1,4 @@
-"""Changes to RabbitMQ's queues from outside: they are emptied or removed. Never by a worker."""
+"""Maintenance of RabbitMQ's queues, which are emptied or removed. No worker uses it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ NOT_FOUND = 404
 
 
 def purge(config: Config, queue: str) -> int | None:
-    """Throw away the hints that wait in a queue; return how many, or None if the broker is away."""
+    """Drop the waiting hints of a queue. Return their number, or None if the broker is away."""
     return _ask(config, lambda channel: int(channel.queue_purge(queue).method.message_count))
 
 
 def delete(config: Config, queue: str) -> bool:
-    """Remove a queue. False = the broker is away."""
+    """Remove a queue. Return False if the broker is away."""
     return _ask(config, lambda channel: int(bool(channel.queue_delete(queue)))) is not None
 
 

@@ -1,9 +1,9 @@
-"""The last will of a worker: what RabbitMQ tells the cleaners the moment the worker's connection dies.
+"""The last will of a worker: the message that RabbitMQ gives to the cleaners when the worker's connection dies.
 
-It needs no plugin: a message that its own sender has received and never acknowledges goes back to
-its queue when the connection dies, is too old there, and is dead-lettered. The connection is the will's
-own: under a memory or disk alarm RabbitMQ blocks every connection that publishes, and no hint should wait
-for that. A will that cannot be written during an alarm is missing until it is over; the lease is not.
+No plugin is needed. The worker receives its own message and never acknowledges it. When the connection dies, the
+message returns to its queue, has expired there, and is dead-lettered. The will has a connection of its own,
+because under a memory or disk alarm RabbitMQ blocks every connection that publishes, and a hint must not wait for
+that. A will that cannot be written during an alarm is missing until the alarm ends; the lease still works.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from django_txtasks.broker.link import Listener, refuse_silence
 from django_txtasks.conf import Config
 
 RENEW_AFTER_SECONDS = 300.0
-"""Seconds after which a new will takes its place: RabbitMQ closes channels that do not acknowledge for 30 min."""
+"""Seconds until a new will replaces the old one. RabbitMQ closes channels that do not acknowledge for 30 min."""
 RENEW_PAUSE_SECONDS = 1.0
-"""Least seconds between two wills that a suspicion asks for: each has a queue, which stays for a minute."""
+"""Minimum seconds between two wills that suspicions ask for. Each will has a queue, which stays for a minute."""
 PREFETCH_WILLS = 100
 RETURN_TIMEOUT_SECONDS = 2.0
 """Seconds after which a will that RabbitMQ did not return is written again."""
 
 
 class LastWillHolder(Listener):
-    """Holds one message un-acknowledged in this worker's name.
+    """Holds one unacknowledged message in this worker's name.
 
-    Each connection, each worker id and each repetition has a will of a new number, in a queue of its own: a
-    new will must not be handed to an old, half-open connection.
+    Each connection, worker id and repetition has a will with a new number, in a queue of its own, so that RabbitMQ
+    cannot hand a new will to an old, half-open connection.
 
     Args:
-        changed: called from the thread when a will is held, and when it is not any more.
+        changed: called in the thread when a will is held, and when it is no longer held.
     """
 
     def __init__(self, config: Config, alias: str, changed: Callable[[], None]) -> None:
@@ -62,7 +62,7 @@ class LastWillHolder(Listener):
         return held[1] if held is not None and held[0] == worker else 0
 
     def renew(self) -> None:
-        """Have the thread write a new will in place of the one that is held, RENEW_PAUSE_SECONDS apart."""
+        """Let the thread replace the present will, at most once in RENEW_PAUSE_SECONDS."""
         now = time.monotonic()
         if now - self._renewed_at >= RENEW_PAUSE_SECONDS:
             self._renewed_at = now
@@ -76,7 +76,7 @@ class LastWillHolder(Listener):
         )
 
     def follow(self) -> None:
-        """Write a will for the present worker, if there is none, or if it is getting old."""
+        """Write a will for the present worker, if the worker has no will, or an old one."""
         refuse_silence(self.channel, self._written is not None)
         limit = RENEW_AFTER_SECONDS if self._held is not None else RETURN_TIMEOUT_SECONDS
         old = time.monotonic() - self._written_at > limit
@@ -86,7 +86,7 @@ class LastWillHolder(Listener):
             self._write(self._worker)
 
     def broken(self) -> None:
-        """RabbitMQ is telling the cleaners now: the worker has to show that it lives."""
+        """Note that RabbitMQ now tells the cleaners, so the worker has to show that it lives."""
         self._held = None
         self._changed()
 
@@ -96,7 +96,7 @@ class LastWillHolder(Listener):
         super().stop(seconds)
 
     def _write(self, worker: uuid.UUID) -> None:
-        """Consume first: what nobody receives at once expires.
+        """Consume first, because a message that is not received at once expires.
 
         Raises:
             ConnectionError: RabbitMQ refuses the queue.
@@ -119,7 +119,7 @@ class LastWillHolder(Listener):
             self._write(self._held[0])
 
     def _receive(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
-        """Keep it, un-acknowledged."""
+        """Keep the message unacknowledged."""
         self._held, self._tag = self._written, method.delivery_tag
         self._changed()
 
@@ -134,7 +134,7 @@ class DeliveredWill:
     """One last will that RabbitMQ has delivered.
 
     Attributes:
-        settle: it is written down; RabbitMQ forgets it.
+        settle: acknowledge it, because it is recorded. RabbitMQ then forgets it.
     """
 
     worker: uuid.UUID
@@ -146,7 +146,7 @@ class LastWillConsumer(Listener):
     """Receives the last wills of workers, for a cleaner.
 
     Args:
-        wake: called from the thread when one has come.
+        wake: called in the thread when a will has come.
     """
 
     def __init__(self, config: Config, alias: str, wake: Callable[[], None]) -> None:
@@ -157,11 +157,11 @@ class LastWillConsumer(Listener):
 
     @property
     def unbroken(self) -> int:
-        """Return a number that changes whenever the connection does; 0 = there is none now."""
+        """Return a number that changes whenever the connection does; 0 = there is no connection now."""
         return self.generation if self.connected else 0
 
     def take(self) -> list[DeliveredWill]:
-        """Return what has come since the last call."""
+        """Return the wills that have come since the last call."""
         wills: list[DeliveredWill] = []
         with contextlib.suppress(queue.Empty):
             while True:

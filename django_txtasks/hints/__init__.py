@@ -1,16 +1,15 @@
-"""Hints: how workers hear of tasks that were committed, through RabbitMQ or from the database itself.
+"""Hints tell workers of committed tasks, through RabbitMQ or from the database itself.
 
-RabbitMQ is used wherever ``TXTASKS["broker_url"]`` names one: see ``broker``. Without it, and unless
+If ``TXTASKS["broker_url"]`` names a RabbitMQ, it is used: see ``broker``. Otherwise, unless
 ``TXTASKS["database_hints"]`` is False:
 
 * PostgreSQL: ``sender`` sends NOTIFY after the commit, ``listener`` receives it. ``channel`` has all their SQL,
-  ``session`` opens what they send it through.
-* SQLite: ``file_watcher`` notices that somebody has committed, and reads what is due; ``file_events`` tells it
-  when to look.
-* PostgreSQL, where a broker is named and away: ``reserve`` does the same meanwhile.
-* Elsewhere there is no message, and workers look more often while there is work: see ``worker.glances``.
+  ``session`` opens their sessions.
+* SQLite: ``file_watcher`` notices commits and reads due tasks; ``file_events`` tells it when to look.
+* PostgreSQL, while RabbitMQ is away: ``reserve`` uses NOTIFY meanwhile.
+* Other databases send no messages, so workers look more often while there is work: see ``worker.looks.glances``.
 
-A hint is worthless: where all of them are lost, workers scan every ``poll_interval``.
+No guarantee depends on a hint: if all hints are lost, workers scan every ``poll_interval``.
 """
 
 from __future__ import annotations
@@ -28,35 +27,39 @@ from django_txtasks.lifecycle.turn import Subscription
 
 
 def can_notify(config: Config, vendor: str) -> bool:
-    """Say whether ``notify`` tells anybody of tasks in a database of this vendor."""
+    """Return True if ``notify`` reaches workers through a database of this vendor."""
     if config.broker_url is not None:
         return True
     return vendor == "postgresql" and config.has_database_hints
 
 
 def notify(config: Config, alias: str, of_queue: Mapping[str, Sequence[uuid.UUID]]) -> None:
-    """Send hints of these ids, by queue, some time soon, where ``can_notify``.
+    """Send hints of these ids, by queue, soon, if ``can_notify``.
 
-    Takes microseconds, never waits and never raises: a hint that is lost costs only latency.
+    Takes microseconds, never waits and never raises, because a lost hint costs only latency.
     """
     is_away = config.broker_url is None or (broker.is_away(config) and _has_reserve(config, alias))
     if not is_away:
         broker.notify(config, alias, of_queue)
     else:
-        from django_txtasks.hints.sender import of_process  # of a package it would take longer
+        from django_txtasks.hints.sender import (
+            of_process,
+        )  # quicker than from the package
 
         of_process(alias).notify(of_queue)
 
 
 def flush() -> None:
-    """Send the hints that still wait, if there are any: for a process that ends without its exit handlers."""
+    """Send waiting hints now. Needed by a process that ends without its exit handlers."""
     broker.flush()
     if sender := sys.modules.get(f"{__name__}.sender"):
         sender.close_all()
 
 
 def source(config: Config, subscription: Subscription, deliver: Callable[[Any], None]) -> Any:
-    """Return what brings hints to a worker, not started yet; None = nothing does. Arguments as ``of_database``."""
+    """Return a worker's source of hints, not started yet; None = there is none. For the arguments see
+    ``of_database``.
+    """
     if config.broker_url is None:
         return of_database(config, subscription, deliver)
     from django_txtasks.broker.consumer import HintConsumer  # imports pika
@@ -76,11 +79,11 @@ def _has_reserve(config: Config, alias: str) -> bool:
 
 
 def of_database(config: Config, subscription: Subscription, deliver: Callable[[Any], None]) -> Any:
-    """Return a source of hints that come from the database itself; None = there is none.
+    """Return a source of hints from the database itself; None = there is none.
 
     Args:
-        subscription: of the worker that is told.
-        deliver: called on the source's thread with each hint.
+        subscription: of the worker that gets the hints.
+        deliver: called in the source's thread with each hint.
     """
     if not config.has_database_hints:
         return None

@@ -1,7 +1,7 @@
-"""The channels of PostgreSQL's NOTIFY through which hints go: everything that two sides must agree on.
+"""The channels of PostgreSQL's NOTIFY that carry hints: everything on which two sides must agree.
 
-Each queue has one: who serves other queues is not even woken. A channel belongs to one database, and its name to
-one table there: sites that share a database, each in a schema of its own, do not hear each other.
+Each queue has a channel, so that workers of other queues are not woken. A channel belongs to one database, and its
+name to one table there: sites that share a database, each in a schema of its own, do not hear each other.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ from collections.abc import Iterable
 from typing import Any
 
 from django.db import OperationalError
-from psycopg.pq import ExecStatus  # this module is imported where there is PostgreSQL
+from psycopg.pq import ExecStatus  # this module is imported only for PostgreSQL
 
 IDS_PER_HINT = 200
-"""Ids in one message: it may have 7,999 bytes."""
+"""Ids in one message, which may have 7,999 bytes."""
 ANSWER_SECONDS = 10.0
-"""Seconds after which a session that does not answer is given up."""
+"""Seconds without an answer after which a session is given up."""
 DIGITS = 32
-"""Hexadecimal digits of the SHA-256 of a queue's name, in that of its channel: that may have 63 bytes."""
+"""Hexadecimal digits of the SHA-256 of a queue's name in the name of its channel, which may have 63 bytes."""
 _PREFIX = "'txtasks_' || COALESCE(to_regclass('txtasks_task')::oid, 0) || '_'"
 _SELECT_PREFIX = f"SELECT {_PREFIX}"
-# A hint need not outlive a crash of the server: without this its commit would wait for the disk. For this
-# transaction alone: behind a pooler the session is somebody else's in a moment. It is a query with parameters, as
-# each NOTIFY would be a statement of its own to pg_stat_statements. The name is made anew for each message: the
-# table may be another one since.
+# A hint need not survive a crash of the server; without this setting its commit would wait for the disk. The
+# setting holds for this transaction only, because behind a pooler another client gets the session next. The query
+# has parameters, because otherwise each NOTIFY would be a statement of its own in pg_stat_statements. The
+# channel's name is computed for each message, because the table may be another one since.
 _NOTIFY = f"SELECT set_config('synchronous_commit', 'off', true), pg_notify({_PREFIX} || $1, $2)"
 _LISTEN, _UNLISTEN = 'LISTEN "{name}"', 'UNLISTEN "{name}"'
 _STAY = "/* txtasks: LISTEN */ SET idle_session_timeout = 0"  # its last statement, as an administrator sees it
 _Selector = getattr(selectors, "PollSelector", selectors.DefaultSelector)
-"""Looks once at one socket with the fewest calls of the system."""
+"""Looks once at one socket with the fewest system calls."""
 _DONE = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
 
 
 def send(session: Any, queue: str, message: bytes) -> None:
-    """Send a message to all who serve this queue. It is no transaction of the caller's.
+    """Send a message to all workers that serve this queue, outside the caller's transaction.
 
     Raises:
         DatabaseError: it was not sent.
@@ -47,7 +47,7 @@ def send(session: Any, queue: str, message: bytes) -> None:
 
 
 def send_at_once(session: Any, queue: str, message: bytes) -> None:
-    """Give a message to the socket of a session: see ``may_send_at_once``, and do not wait for the answer.
+    """Give a message to the socket of a session, without waiting for the answer: see ``may_send_at_once``.
 
     Raises:
         psycopg.Error: the session has ended.
@@ -57,17 +57,17 @@ def send_at_once(session: Any, queue: str, message: bytes) -> None:
 
 
 def may_send_at_once(session: Any) -> None:
-    """Have this session's ``send_at_once`` never wait for the socket."""
+    """Ensure that ``send_at_once`` never waits for the socket of this session."""
     session.pgconn.nonblocking = 1
 
 
 def read_answer(session: Any) -> Any:
-    """Wait for the answer to what was sent, and return its last result.
+    """Wait for the answer to a sent message, and return its last result.
 
-    Other threads run meanwhile, which libpq's own wait keeps from it.
+    Other threads run meanwhile; libpq's own wait would block them.
 
     Raises:
-        DatabaseError: the message was not sent, or nobody answers.
+        DatabaseError: the message was not sent, or no answer comes.
         psycopg.Error: the session has ended.
     """
     pgconn, end = session.pgconn, time.monotonic() + ANSWER_SECONDS
@@ -86,14 +86,14 @@ def read_answer(session: Any) -> Any:
 
 
 def has_ended(session: Any) -> bool:
-    """Say whether the server has said something to a session that awaits no answer: that it ends."""
+    """Return True if the server has sent something to a session that awaits no answer: the session ends."""
     with _Selector() as selector:
         selector.register(session.pgconn.socket, selectors.EVENT_READ)
         return bool(selector.select(0))
 
 
 def _wait_for_result(pgconn: Any, end: float) -> None:
-    """Return when ``get_result`` would not wait."""
+    """Wait until ``get_result`` would not block."""
     unsent = pgconn.flush()
     pgconn.consume_input()
     while unsent or pgconn.is_busy():
@@ -125,13 +125,13 @@ def _for_each(session: Any, sql: str, queues: Iterable[str]) -> None:
 
 
 def stay(session: Any) -> None:
-    """Have a session that is nobody else's live on however long it is idle, as one that listens is."""
+    """Let a session that no other client uses live on while it is idle, as a listening session is."""
     session.pgconn.send_query(_STAY.encode())
     read_answer(session)
 
 
 def received(session: Any) -> list[tuple[str, bytes]]:
-    """Return the messages that have come, each with the name of its channel. It never waits.
+    """Return the received messages, each with the name of its channel. It never waits.
 
     Raises:
         psycopg.Error: the session has ended.
@@ -147,7 +147,7 @@ def _digits(queue: str) -> bytes:
 
 
 def _ask(session: Any, sql: str, *values: bytes) -> None:
-    """Begin one statement; a cursor takes several times as long, and waits for the answer for ever."""
+    """Start one statement. A cursor takes several times as long, and waits for the answer for ever."""
     session.pgconn.send_query_params(sql.encode(), values)
 
 

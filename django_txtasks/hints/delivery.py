@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Hint:
-    """Ids that every worker was told, so that nobody has to give them back.
+    """Ids that every worker was told, so that no worker has to give them back.
 
     Attributes:
-        more: others wait that no hint names.
-        settle: they have been looked up.
-        release: they were not, and others may have been told in vain, too.
+        more: True if other tasks wait that no hint names.
+        settle: called when the ids have been looked up.
+        release: called when they were not. Other workers may have been told in vain, too.
     """
 
     ids: Sequence[uuid.UUID]
@@ -24,13 +24,13 @@ class Hint:
 
 
 class Delivery:
-    """What a worker was told while it did not listen is made good by one scan when it listens again.
+    """After a time without listening, one scan replaces the hints that a worker has missed.
 
     Args:
-        deliver: takes each Hint, on any thread.
+        deliver: takes each Hint, in any thread.
 
     Attributes:
-        is_on: the worker listens.
+        is_on: True while the worker listens.
     """
 
     def __init__(self, deliver: Callable[[Hint], None]) -> None:
@@ -39,7 +39,7 @@ class Delivery:
         self.is_on = True
 
     def listen(self, on: bool) -> None:
-        """Deliver from now on, or drop. Called by the worker's loop; it returns at once."""
+        """Deliver from now on, or drop. The worker's loop calls it; it returns at once."""
         if on == self.is_on:
             return
         self.is_on = on
@@ -50,11 +50,12 @@ class Delivery:
         """Deliver a hint of these ids."""
         if not self.is_on:
             self._has_missed = True
-        if self.is_on:  # read again: if it listens since a moment, it may have looked for what was missed before
+        # Read again: if the worker began to listen just now, it may have looked for missed hints before.
+        if self.is_on:
             self._deliver(Hint(ids, more, settle=_nothing, release=self._missed))
 
     def tell_of_more(self) -> None:
-        """Deliver a hint that names nothing: the worker scans."""
+        """Deliver a hint without ids, so that the worker scans."""
         self._has_missed = False
         self.put((), more=True)
 
@@ -63,4 +64,4 @@ class Delivery:
 
 
 def _nothing() -> None:
-    """Do nothing: nobody waits for the answer."""
+    """Do nothing, because nothing waits for the answer."""

@@ -1,4 +1,4 @@
-"""Failures of one session for hints: how long to wait after each, and which of them is worth a warning."""
+"""Failures of one session for hints: the pause after each, and which of them is worth a warning."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from django_txtasks.rules.retry import backoff
 
 FIRST_PAUSE, LONGEST_PAUSE = timedelta(seconds=1), timedelta(seconds=30)
 STABLE_AFTER_SECONDS = 3.0
-"""Seconds after which a session counts as good: if it ends later, that is a new failure."""
+"""Seconds after which a session counts as good, so that its end is a new failure."""
 
 
 class Failures:
-    """Failures since the session was last there for a while; the first one is a warning.
+    """Failures since the session last worked for a while. The first one is a warning.
 
     Args:
-        who: as the log calls it.
+        who: name in the log.
     """
 
     def __init__(self, who: str, alias: str) -> None:
@@ -28,9 +28,9 @@ class Failures:
         self._ready_at = float("inf")
 
     def failed(self, error: Exception) -> float:
-        """Note a failure; return how many seconds to wait before the next try.
+        """Note a failure. Return the seconds to wait before the next try.
 
-        Zero if the session was a good one: what was cut is often there again at once.
+        It is 0 after a good session, because a cut connection is often back at once.
         """
         was_good = time.monotonic() - self._ready_at > STABLE_AFTER_SECONDS
         self._ready_at = float("inf")
@@ -48,7 +48,7 @@ class Failures:
         return pause
 
     def is_ready(self) -> None:
-        """Note that there is a session that works."""
+        """Note that the session works."""
         if self._ready_at == float("inf"):
             self._ready_at = time.monotonic()
             if self._count:

@@ -1,11 +1,11 @@
-"""Notices commits to an SQLite file, from any process, in a thread that looks at its number of changes.
+"""Notices commits to an SQLite file, from any process, in a thread that reads its change counter.
 
-SQLite tells nobody of a commit, but each connection can ask cheaply whether another one has committed. On Linux
-the kernel says when to ask: somebody has written to the file. One look a second finds out whether it tells of all
-writes; where it does not, the thread looks all the time.
+SQLite sends no message at a commit, but each connection can ask cheaply whether another one has committed. On
+Linux the kernel says when to ask, because it reports writes to the file. One look a second checks whether the
+kernel reports all writes; if it does not, the thread looks all the time.
 
-Most commits are no tasks: beats are the commonest. So where there was one, the thread reads which tasks are due,
-and tells the worker of those that were not there the last time. A row that no worker may claim is told once.
+Most commits are not tasks but beats. So after a commit the thread reads which tasks are due, and tells the worker
+of tasks that were not due at the last look. A row that no worker may claim is told once.
 """
 
 from __future__ import annotations
@@ -28,32 +28,36 @@ from django_txtasks.lifecycle.turn import Subscription
 from django_txtasks.models import Worker
 
 LOOK_EVERY_SECONDS, WHEN_BUSY_SECONDS = 0.03, 0.01
-"""Seconds between two looks where nobody tells of writes; elsewhere the least between looks at two writes."""
+"""Seconds between two looks if the kernel reports no writes; otherwise the least time between looks at two
+writes.
+"""
 BUSY_FOR_SECONDS = 5.0
-"""Seconds for which more tasks are expected after one that was told."""
+"""Seconds after a told task during which more tasks are expected."""
 VISIBLE_AFTER_SECONDS = 0.001
 """Seconds from the last write of a commit until others see it, unless SQLite waits for the disk in between."""
 SPREAD_SECONDS, MOST_SPREAD_SECONDS = 0.01, 0.03
-"""Seconds over which the looks at one write are spread for each other worker: all of them want the same task."""
+"""Seconds over which the looks at one write are spread for each other worker, because all of them want the same
+task.
+"""
 COUNT_EVERY_SECONDS = 5.0
 """Seconds between two counts of the workers, while there is work."""
 PAUSES_SECONDS = (0.01, 0.03, 0.1, 1.0)
-"""Seconds after which it looks again without another write: the commit may have become visible only then."""
+"""Seconds until the next looks without another write, because the commit may become visible only then."""
 DEAF_FOR_SECONDS = 60.0
-"""Seconds for which it looks all the time, after a commit that the kernel had not told of."""
+"""Seconds of looking all the time, after a commit that the kernel did not report."""
 _NUMBER_OF_CHANGES = "PRAGMA data_version"
 _FILE = "SELECT CAST(file AS BLOB) FROM pragma_database_list WHERE name = 'main'"  # its name may be no text
 
 
 class FileWatcher:
-    """A source of hints. See ``HintListener``, which is that of PostgreSQL.
+    """A source of hints on SQLite, as ``HintListener`` is on PostgreSQL.
 
     Args:
-        subscription: whose tasks to tell of.
+        subscription: of the worker that gets the hints.
         deliver: called with each hint.
 
     Attributes:
-        connected: the file can be read.
+        connected: True if the file can be read.
     """
 
     def __init__(self, subscription: Subscription, deliver: Callable[[Hint], None]) -> None:
@@ -68,14 +72,14 @@ class FileWatcher:
         self._thread = threading.Thread(target=self._run, name="txtasks-watcher", daemon=True)
 
     def start(self) -> None:
-        """Begin to look, and return at once."""
+        """Start to look. Returns at once."""
         self._thread.start()
 
     def stop(self, seconds: float = 2.0) -> None:
         """End the thread, and close its connection."""
         self._stopping.set()
         self._events.wake()
-        if self._thread.ident is not None:  # it was started
+        if self._thread.ident is not None:  # the thread was started
             self._thread.join(seconds)
         if not self._thread.is_alive():
             self._events.close()
@@ -90,7 +94,7 @@ class FileWatcher:
             pause = 0.0
             try:
                 self._look_until_stopped()
-            except Exception as error:  # the file is locked, or away: it is there again some time
+            except Exception as error:  # the file is locked, or away, and comes back at some time
                 pause = self._failures.failed(error)
             finally:
                 self.connected = False
@@ -102,11 +106,11 @@ class FileWatcher:
         """Look for changes, while the file can be read.
 
         Raises:
-            DatabaseError: it cannot, or was replaced.
+            DatabaseError: the file cannot be read, or was replaced.
         """
         wrapper: Any = connections[self._alias]
         refuse_replaced(self._alias)
-        # without Django's layers: it is done all the time
+        # Without Django's layers, because this runs all the time.
         execute = wrapper.connection.cursor().execute
         execute(_NUMBER_OF_CHANGES)  # opens the second file of a WAL, too
         (path,) = execute(_FILE).fetchone()
@@ -139,21 +143,21 @@ class FileWatcher:
 
 
 class _Looks:
-    """When to look: soon after each write that the kernel tells of, or all the time."""
+    """The times to look: soon after each write that the kernel reports, or all the time."""
 
     def __init__(self, events: FileEvents, paths: list[bytes]) -> None:
         self._events, self._paths = events, paths
         self._hears = False
         self._watch_at = 0.0
         self._told_at = 0.0
-        self._silences = 0  # waits in a row that heard nothing
+        self._silences = 0  # consecutive waits without a report
 
     def wait(self, rest: float, *, spread: float) -> None:
         """Wait until it is time to look.
 
         Args:
-            rest: seconds between two writes that are told, and between two looks where none is.
-            spread: at most so many seconds more after a write.
+            rest: seconds between two reported writes, or between two looks if none are reported.
+            spread: maximum of additional seconds after a write.
         """
         now = time.monotonic()
         if not self._hears and now >= self._watch_at:
@@ -161,7 +165,7 @@ class _Looks:
             self._watch_at = now + DEAF_FOR_SECONDS
             self._silences = 0
         if not self._hears:
-            time.sleep(rest)  # an Event takes twice the time of this
+            time.sleep(rest)  # an Event takes twice as long
         elif self._events.wait(PAUSES_SECONDS[min(self._silences, len(PAUSES_SECONDS) - 1)]):
             rest_left = self._told_at + rest - time.monotonic()
             time.sleep(max(VISIBLE_AFTER_SECONDS, rest_left) + random.uniform(0, spread))  # noqa: S311
@@ -171,10 +175,10 @@ class _Looks:
             self._silences += 1
 
     def found(self) -> None:
-        """Note that the last look has found a commit: after a long silence, one that nobody told of."""
+        """Note that the last look found a commit; after a long silence, the kernel did not report this commit."""
         if self._hears and self._silences >= len(PAUSES_SECONDS):
-            self._hears = self._events.wait(0)  # it may have come just now
+            self._hears = self._events.wait(0)  # the report may have come just now
             self._watch_at = time.monotonic() + DEAF_FOR_SECONDS
             self._silences = 0
-        else:  # no second one is expected soon that was told before it could be seen
+        else:  # no second commit is expected soon whose report came before it was visible
             self._silences = max(self._silences, len(PAUSES_SECONDS) - 2)

@@ -1,11 +1,12 @@
-"""Receives hints by PostgreSQL's LISTEN, in a thread and a session of its own that only move ids.
+"""Receives hints by PostgreSQL's LISTEN, in a thread and a session of its own that only pass ids on.
 
-A LISTEN may be deaf and nobody says so: behind a pooler that gives a session to whoever has a transaction, or
-where the session is one of a server that is no longer the primary. So once a minute a second session sends a
-test, and only what has been heard counts. (A session hears its own NOTIFY behind a pooler, too.)
+A LISTEN may be deaf without an error: behind a pooler that gives a session to another client after each
+transaction, or if the session's server is no longer the primary. So once a minute a second session sends a test,
+and only a received test counts. (A session hears its own NOTIFY behind a pooler, too.)
 
-Behind a pooler a LISTEN stays in the session of somebody else until the pooler ends it, and each hint would reach
-that client. So a listener listens to the channel of its own tests first, and to queues once it has heard a test.
+Behind a pooler a LISTEN stays in a session that another client uses, until the pooler ends it, and each hint would
+reach that client. So a listener first listens to the channel of its own tests only, and listens to queues once it
+has heard a test.
 """
 
 from __future__ import annotations
@@ -28,11 +29,13 @@ from django_txtasks.sending import message as hint_message
 
 TEST_EVERY_SECONDS = 60.0
 TEST_SECONDS = 10.0
-"""Seconds within which a test has to be heard."""
+"""Seconds within which a test must be heard."""
 TRY_AGAIN_SECONDS = 300.0
-"""Seconds until a LISTEN that was deaf from its beginning is tried again."""
+"""Seconds until the next try of a LISTEN that was deaf from its start."""
 READ_WHEN_FULL_SECONDS = 0.1
-"""Seconds between two looks of a worker that does not listen: PostgreSQL keeps for all what one has not read."""
+"""Seconds between two reads by a worker that does not listen, because PostgreSQL keeps unread messages for all
+sessions.
+"""
 
 
 class Deaf(Exception):
@@ -40,14 +43,14 @@ class Deaf(Exception):
 
 
 class HintListener:
-    """Hears what is sent of its queues, delivers it, and reconnects by itself.
+    """Receives the hints of its queues, delivers them, and reconnects by itself.
 
     Args:
         queues: names of task queues.
         deliver: called with each hint.
 
     Attributes:
-        connected: the last test was heard.
+        connected: True if the last test was heard.
     """
 
     def __init__(self, alias: str, queues: Iterable[str], deliver: Callable[[Hint], None]) -> None:
@@ -64,7 +67,7 @@ class HintListener:
         self._next_test = 0.0
 
     def start(self) -> None:
-        """Begin to connect, and return at once."""
+        """Start to connect. Returns at once."""
         self._thread.start()
 
     def stop(self, seconds: float = 2.0) -> None:
@@ -83,17 +86,21 @@ class HintListener:
                 self._stopping.wait(self._hear_until_broken())
 
     def _hear_until_broken(self) -> float:
-        """Hear in one session; return how many seconds to wait before the next one."""
+        """Listen in one session. Return the seconds to wait before the next session."""
         wrapper = None
         try:
             wrapper = open_session(self._alias)
             self._hear(wrapper.connection)
         except Deaf:
-            if self.connected:  # it has heard: another session, perhaps of another server, may hear
+            if (
+                self.connected
+            ):  # this session has heard; another session, perhaps of another server, may hear
                 return 0.0
             self._warn_of_deafness()
             return TRY_AGAIN_SECONDS * jitter(0.9, 1.1)
-        except Exception as error:  # whatever a backend raises: without this thread nobody listens
+        except (
+            Exception
+        ) as error:  # backends raise many kinds of errors; without this thread no hint is received
             return self._failures.failed(error)
         finally:
             self.connected = self._has_heard = False
@@ -101,7 +108,7 @@ class HintListener:
         return 0.0
 
     def _hear(self, raw: Any) -> None:
-        """Deliver what comes, until the worker ends.
+        """Deliver messages until the worker ends.
 
         Raises:
             Deaf: a test has not come.
@@ -116,12 +123,12 @@ class HintListener:
                 for name, message in channel.received(raw):
                     self._take(name, message)
                 self._look_after_test(raw)
-                if self._has_heard and not self.connected:  # the session is its own
+                if self._has_heard and not self.connected:  # no other client uses this session
                     channel.listen(raw, self._queues)
                     channel.stay(raw)
                     self.connected, self._is_known_deaf = True, False
                     self._delivery.tell_of_more()  # whatever was sent before
-                    continue  # it may have received something meanwhile
+                    continue  # a message may have come meanwhile
                 if not self._delivery.is_on:
                     self._stopping.wait(READ_WHEN_FULL_SECONDS)
                 selector.select(max(0.0, self._next_test - time.monotonic()))
@@ -138,18 +145,18 @@ class HintListener:
             self._delivery.put(ids, more=more)
 
     def _send_test(self) -> None:
-        """Have another session send something that this one must hear, and no other listener."""
+        """Let another session send a message that this session must hear, and no other listener."""
         self._awaited = uuid.uuid4().hex.encode()
         self._next_test = time.monotonic() + TEST_SECONDS
         with session(self._alias) as other:
             channel.send(other, self._own_channel, self._awaited)
 
     def _look_after_test(self, raw: Any) -> None:
-        """Begin the next test when it is time.
+        """Start the next test when it is time.
 
         Raises:
-            Deaf: the last one was not heard. The pooler, if there is one, may still have the session that listens
-                to tests: then it is cleaned.
+            Deaf: the last test was not heard. The pooler, if there is one, may still have the session that listens
+                to tests; then that session is cleaned.
         """
         if time.monotonic() >= self._next_test:
             if self._awaited:

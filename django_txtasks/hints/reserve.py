@@ -1,8 +1,7 @@
-"""Hints of a site with RabbitMQ while RabbitMQ is away: those of PostgreSQL's NOTIFY.
+"""Hints by PostgreSQL's NOTIFY for a site with RabbitMQ, while RabbitMQ is away.
 
-Each process decides for itself, by its own connection to RabbitMQ. A sender sends each hint one way, never both. A
-worker goes on listening to PostgreSQL for some time after RabbitMQ is back, because senders come back at other
-times.
+Each process decides by its own connection to RabbitMQ. A sender sends each hint one way, never both. A worker
+continues to listen to PostgreSQL for some time after RabbitMQ is back, because senders reconnect at other times.
 """
 
 from __future__ import annotations
@@ -15,14 +14,15 @@ from django_txtasks.hints.listener import HintListener
 
 KEEP_SECONDS = 60.0
 """Seconds that a worker listens to PostgreSQL once RabbitMQ is back: twice the longest pause of a sender between
-two tries to reach RabbitMQ."""
+two tries to reach RabbitMQ.
+"""
 
 
 class WithReserve:
-    """A source of hints: RabbitMQ's, and PostgreSQL's too while RabbitMQ is away.
+    """A source of hints from RabbitMQ, and also from PostgreSQL while RabbitMQ is away.
 
     Args:
-        make_reserve: makes the source that is used meanwhile, each time a new one.
+        make_reserve: creates the source that is used meanwhile, each time a new one.
         clock: monotonic seconds.
     """
 
@@ -40,17 +40,17 @@ class WithReserve:
 
     @property
     def connected(self) -> bool:
-        """Whether hints can arrive."""
+        """True if hints can arrive."""
         reserve = self._reserve
         return self._first.connected or (reserve is not None and reserve.connected)
 
     @property
     def follows_commits(self) -> bool:
-        """Whether hints go to all workers and come after the commit: what they name and is not there has run."""
+        """True if hints reach all workers after the commit, so that a hinted row that is absent has run."""
         return not self._first.connected
 
     def start(self) -> None:
-        """Begin to connect, and return at once."""
+        """Start to connect. Returns at once."""
         self._first.start()
 
     def stop(self) -> None:
@@ -67,7 +67,7 @@ class WithReserve:
             reserve.listen(on)
 
     def _follow(self, is_there: bool) -> None:
-        """Begin or end the reserve, in the thread of the first source: after each try, and every few seconds."""
+        """Start or end the reserve, in the thread of the first source: after each try, and every few seconds."""
         now = self._clock()
         if not is_there:
             self._away_at = now

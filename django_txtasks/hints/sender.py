@@ -1,12 +1,11 @@
 """Sends hints by PostgreSQL's NOTIFY, after the commit, in a session of its own.
 
-Never in the transaction that enqueues: transactions that notify commit one after the other. Where nothing is in
-the way, the thread that has committed gives the hint to the socket, and does not wait for the answer: by another
-thread, which has to be woken first, the task starts later. That thread opens the session, reads
-the answers, and sends what waits. After each hint there is a rest, longer the more tasks come
-(see ``sending.rest``):
-what comes meanwhile is packed together, and the process and the database keep nearly all of their time for other
-work.
+They are not sent in the transaction that enqueues, because transactions that notify commit one after the other. If
+nothing is in the way, the thread that has committed gives the hint to the socket, and does not wait for the
+answer: if another thread had to be woken first, the task would start later. That other thread opens the session,
+reads the answers, and sends waiting hints. Each hint is followed by a rest, which is longer the more tasks come
+(see ``sending.rest``). Hints that come meanwhile are packed together, and the process and the database keep nearly
+all of their time for other work.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import psycopg  # this module is imported where there is PostgreSQL
+import psycopg  # this module is imported only for PostgreSQL
 
 from django_txtasks.hints import channel
 from django_txtasks.hints.failures import Failures
@@ -27,16 +26,16 @@ from django_txtasks.sending.sender import HintSender, SendersOfProcess
 IDLE_SECONDS = 60.0
 """Seconds without a hint after which the session is closed."""
 LOOK_SECONDS = 5.0
-"""Seconds between two looks of a thread that nobody has woken."""
+"""Seconds between two looks of a thread that was not woken."""
 
 
 def of_process(alias: str) -> Sender:
-    """Return this process's sender; the first call makes it, and one in each forked child."""
+    """Return this process's sender. The first call creates it; each forked child creates its own."""
     return _senders.get(alias, Sender, alias)
 
 
 class _Packed(NamedTuple):
-    """A hint, and whether more tasks wait than the buffer took."""
+    """A hint, with the news whether more tasks wait than the buffer took."""
 
     queue: str
     ids: list[uuid.UUID]
@@ -58,19 +57,19 @@ class Sender(HintSender):
         self._failures = Failures("Sender of hints", alias)
 
     def notify(self, of_queue: Mapping[str, Sequence[uuid.UUID]]) -> None:
-        """Send hints of these ids, by queue, now, or have the thread do it."""
+        """Send hints of these ids, by queue, now, or let the thread do it."""
         for queue, ids in of_queue.items():
             self._keep(queue, ids)
         try:
             if self._rest.is_over():
                 self._send_at_once()
-        finally:  # also where a time limit interrupts this thread
+        finally:  # even if a time limit interrupts this thread
             self._have_it_sent()
 
     def _send_at_once(self) -> None:
-        """Give what waits to the socket, if one hint has room for it and nothing is in the way.
+        """Give the waiting ids to the socket, if one hint has room for them and nothing is in the way.
 
-        The thread looks after what comes of it.
+        The thread handles the answer.
         """
         lock = self._in_use.take_at_once()
         if lock is None:
@@ -83,13 +82,13 @@ class Sender(HintSender):
                 self._unanswered = packed
                 channel.send_at_once(self._session.connection, queue, packed.message())
                 self._rest.begin(begin, len(packed.ids), counts=False)
-        except psycopg.Error:  # the session has ended: the thread finds out, and sends it again
+        except psycopg.Error:  # the session has ended: the thread notices, and sends the hint again
             return
         finally:
             lock.release()
 
     def _only_queue(self) -> str | None:
-        """Return the queue for which all waits that waits, if one hint has room for it."""
+        """Return the queue of all waiting ids, if there is only one queue and one hint has room for them."""
         names = [queue for queue, ids in list(self._waiting.items()) if ids]
         if len(names) != 1 or self._more or len(self._waiting[names[0]]) > channel.IDS_PER_HINT:
             return None
@@ -112,7 +111,9 @@ class Sender(HintSender):
             self._close()
 
     def _has_ended(self) -> bool:
-        """Say whether the session was ended while it awaited no answer, as servers and firewalls end idle ones."""
+        """Return True if the session was ended while it awaited no answer, as servers and firewalls end idle
+        sessions.
+        """
         if self._session is None or self._unanswered is not None:
             return False
         return channel.has_ended(self._session.connection)
@@ -130,13 +131,13 @@ class Sender(HintSender):
             self._failures.is_ready()
 
     def _read_answer(self) -> None:
-        """Wait for the answer to what was sent at once, if it is still to come."""
+        """Wait for the answer to a hint that was sent at once, if the answer has not come yet."""
         if self._unanswered is not None:
             channel.read_answer(self._session.connection)
             self._unanswered = None
 
     def _send(self) -> int:
-        """Send what waits now, of each queue in as few messages as it fits into; return how many ids."""
+        """Send the waiting ids, in as few messages for each queue as possible. Return their number."""
         number = 0
         for queue, ids in list(self._waiting.items()):
             for _ in range(-(-len(ids) // channel.IDS_PER_HINT) or int(queue in self._more)):
@@ -147,7 +148,7 @@ class Sender(HintSender):
         return number
 
     def _pack(self, queue: str) -> _Packed:
-        """Take what waits for a queue, as much of it as fits into a hint."""
+        """Take the waiting ids of a queue, as many as fit into a hint."""
         ids, more = self._waiting[queue], queue in self._more
         packed = [ids.popleft() for _ in range(min(len(ids), channel.IDS_PER_HINT))]
         if not ids:
@@ -155,7 +156,7 @@ class Sender(HintSender):
         return _Packed(queue, packed, more)
 
     def _close(self) -> None:
-        """End the session; what it was not known to have sent waits again."""
+        """End the session. Hints without an answer wait again."""
         packed, self._unanswered = self._unanswered, None
         if packed is not None:
             self._waiting[packed.queue].extendleft(reversed(packed.ids))

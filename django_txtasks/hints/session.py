@@ -1,4 +1,4 @@
-"""A database session for hints alone, outside the connections and the pool that tasks and requests use."""
+"""A database session for hints only, outside the connections and the pool of tasks and requests."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from django.db import connections
 
 CONNECT_TIMEOUT_SECONDS = 5
 ANSWER_TIMEOUT_MS = 10_000
-"""Milliseconds after which a server whose packets do not arrive any more is given up (``tcp_user_timeout``)."""
+"""Milliseconds after which a server whose packets no longer arrive is given up (``tcp_user_timeout``)."""
 
 
 def open_session(alias: str) -> Any:
-    """Return Django's wrapper of a new connection of its own, which commits each statement by itself."""
+    """Return Django's wrapper of a new connection, in autocommit mode."""
     wrapper = connections.create_connection(alias)
     limits = {
         "connect_timeout": CONNECT_TIMEOUT_SECONDS,
@@ -29,7 +29,7 @@ def open_session(alias: str) -> Any:
 
 
 def close(wrapper: Any) -> None:
-    """Close it, whatever state it is in."""
+    """Close the session, whatever its state."""
     with contextlib.suppress(Exception):
         wrapper.close()
 

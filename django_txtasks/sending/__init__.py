@@ -1,1 +1,1 @@
-"""Sending of hints from a thread of its own; used by the broker and by the hints of the database."""
+"""Senders of hints with a thread of their own, for the broker and for database hints."""

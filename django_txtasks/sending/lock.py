@@ -1,4 +1,6 @@
-"""The lock of a connection that whoever commits uses for microseconds, and one thread looks after."""
+"""The lock of a connection: each thread that commits uses the connection for microseconds, and one thread looks
+after it.
+"""
 
 from __future__ import annotations
 
@@ -10,25 +12,28 @@ PATIENCE_SECONDS = 2.0
 
 
 class BriefLock:
-    """Held for microseconds by those who never wait for it, and for longer by one thread, which does."""
+    """A lock that committing threads take for microseconds without waiting, and that one thread waits for and
+    holds longer.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
 
     def is_held(self) -> bool:
-        """Say whether somebody has it."""
+        """Return True if the lock is held."""
         return self._lock.locked()
 
     def take_at_once(self) -> threading.Lock | None:
-        """Return what to release; None = somebody else has it."""
+        """Take the lock. Return the object to release; None = another thread has the lock."""
         lock = self._lock
         return lock if lock.acquire(blocking=False) else None
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Have it for the block; for the one thread that may wait."""
+        """Hold the lock for the block, in the one thread that may wait."""
         if not self._lock.acquire(timeout=PATIENCE_SECONDS):
-            # who had it was ended by a time limit before it could give it back: it takes microseconds
+            # A time limit has ended the holder before it could release the lock, because a release takes
+            # microseconds.
             self._lock = threading.Lock()
             self._lock.acquire()
         lock = self._lock

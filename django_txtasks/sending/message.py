@@ -1,4 +1,4 @@
-"""The form of a hint, whatever it goes through."""
+"""The form of a hint, the same for every carrier."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def encode(ids: Sequence[uuid.UUID], *, more: bool = False) -> bytes:
 
 
 def decode(body: bytes) -> tuple[list[uuid.UUID], bool]:
-    """Return the ids in a hint, and whether other tasks wait that no hint names. Anybody may have written it.
+    """Return the ids in a hint, and True if other tasks wait that no hint names. Any client may have written it.
 
     Raises:
-        ValueError: the body is not a hint, or is too large to be looked at.
+        ValueError: the body is not a hint, or is too large.
     """
     if len(body) > MAX_BYTES:
         raise ValueError(f"more than {MAX_BYTES:,} bytes")

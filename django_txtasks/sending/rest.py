@@ -1,29 +1,33 @@
-"""How long who has sent a hint rests before the next one, so that what comes meanwhile is sent together."""
+"""The rest of a sender after each hint, so that the hints of tasks that come meanwhile are sent together."""
 
 from __future__ import annotations
 
 import time
 
 REST = 40
-"""How many times as long as sending takes on average it rests: on a machine that is busy that is longer, too.
+"""Length of a rest in mean durations of sending, so that a rest is longer on a busy machine.
 
-Where more than one task comes in such a rest it is longer in proportion: a process that commits so often fills a
-processor, or its share of one, and what sending takes of it is missing elsewhere. A process that commits few tasks
-hardly rests: see ``BUSY_PER_SECOND``.
+If more than one task comes in such a rest, the rest is longer in proportion: a process that commits at this rate
+uses all of a processor, or of its share, so the time for sending is missing elsewhere. A process that commits few
+tasks hardly rests: see ``BUSY_PER_SECOND``.
 """
 LONGEST_REST_SECONDS = 0.2
 BUSY_PER_SECOND = 250.0
-"""Tasks a second from which a process counts as one that may fill a processor; of fewer, hints hardly wait."""
+"""Tasks a second from which a process may be using all of a processor. Below this rate, hints hardly wait."""
 LONGEST_GAP_SECONDS = 0.02
-"""The most that one gap counts: who commits all the time is known as such soon after a pause."""
+"""Maximum seconds that one gap between tasks counts, so that a process that commits all the time is recognised
+soon after a pause.
+"""
 USUAL_SECONDS = 0.0001
-"""With which that average begins: the first hint of a session takes much longer than all others."""
+"""Initial value of the mean duration of sending, because the first hint of a session takes much longer than
+others.
+"""
 NEWEST_SHARE = 0.1
-"""Share of the last time that sending took in that average, and of the last task in that of the gaps."""
+"""Share of the newest value in the moving averages of sending durations and of gaps."""
 
 
 class Rest:
-    """When the next hint may be sent. The first one is sent at once."""
+    """The time of the next hint. The first hint is sent at once."""
 
     def __init__(self) -> None:
         self._mean_seconds = USUAL_SECONDS
@@ -32,20 +36,20 @@ class Rest:
         self._end = 0.0
 
     def is_over(self) -> bool:
-        """Say whether the next hint may be sent now."""
+        """Return True if the next hint may be sent now."""
         return time.monotonic() >= self._end
 
     def seconds_left(self) -> float:
-        """Return how long to wait for that; not below 0."""
+        """Return the seconds until the next hint may be sent; at least 0."""
         return max(0.0, self._end - time.monotonic())
 
     def begin(self, sending_began: float, ids: int, *, counts: bool = True) -> None:
         """Rest from now on.
 
         Args:
-            sending_began: when, by ``time.monotonic()``.
-            ids: how many were sent.
-            counts: that took as long as it takes; False = it was not waited for.
+            sending_began: start of the sending, by ``time.monotonic()``.
+            ids: number of ids that were sent.
+            counts: False = the duration does not count, because the answer was not waited for.
         """
         now = time.monotonic()
         if counts:
@@ -53,7 +57,8 @@ class Rest:
         rest = REST * self._mean_seconds
         since_last = max(1e-6, sending_began - self._last_begin)
         self._came(ids, since_last)
-        # where answers are slow, rests would grow, as more tasks come in each, though nothing else has to be done
+        # If answers are slow, rests would grow, because more tasks come in each rest, although there is no other
+        # work.
         share = min(1.0, 1.0 / (self._mean_gap * BUSY_PER_SECOND)) ** 4
         longest = LONGEST_REST_SECONDS * share
         self._end = now + min(longest, rest * max(1.0, ids * rest / since_last))
@@ -65,6 +70,6 @@ class Rest:
         self._mean_gap += (1 - (1 - NEWEST_SHARE) ** ids) * (gap - self._mean_gap)
 
     def _took(self, seconds: float) -> None:
-        """Update the average. What comes once, such as a server that was frozen, does not count for long."""
+        """Update the average duration. A single slow case, such as a frozen server, does not count for long."""
         seconds = min(seconds, LONGEST_REST_SECONDS / REST)
         self._mean_seconds += NEWEST_SHARE * (seconds - self._mean_seconds)

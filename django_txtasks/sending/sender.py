@@ -1,4 +1,4 @@
-"""A sender of hints, as RabbitMQ's and PostgreSQL's are: a buffer, and a thread that sends what waits in it."""
+"""The common part of the senders for RabbitMQ and PostgreSQL: a buffer, and a thread that sends its content."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from django_txtasks.wakeup import WakeEvent
 
 FLUSH_SECONDS = 2.0
 BUFFER_IDS = 1_000
-"""Ids that may wait for a queue. Of further ones hints say only that there are more."""
+"""Ids that may wait for a queue. For further ids, hints say only that there are more."""
 
 
 class HintSender(ABC):
     """A bounded buffer of ids for each queue, and the thread that packs them into hints.
 
-    The connection is used by one thread at a time, which holds ``_in_use``. Subclasses say what a connection is.
+    One thread at a time uses the connection, and holds ``_in_use`` meanwhile. Subclasses define the connection.
 
     Args:
         name: of the thread.
-        look_seconds: how often it looks after a quiet connection, and whether something waits: a time limit may
-            have interrupted who was to wake it.
+        look_seconds: seconds between two looks at an idle connection and at the buffer. A time limit may have
+            interrupted the thread that was to wake this one.
     """
 
     def __init__(self, name: str, look_seconds: float) -> None:
@@ -48,21 +48,23 @@ class HintSender(ABC):
         self._rest = Rest()
 
     def ask_to_close(self) -> None:
-        """Have the thread end when it has sent what waits."""
+        """Tell the thread to end when it has sent everything."""
         self._closing.set()
         self._wake()
 
     def join(self, seconds: float) -> None:
-        """Wait for the thread's end, or for ``seconds``; in that thread itself return at once.
+        """Wait for the thread's end, at most ``seconds``. In that thread itself, return at once.
 
-        A process of uWSGI runs its exit handlers in the thread that a signal has come to.
+        A process of uWSGI runs its exit handlers in the thread that a signal has reached.
         """
         if self._thread not in (None, threading.current_thread()):
             self._thread.join(seconds)
 
     @abstractmethod
     def _send_what_waits(self) -> None:
-        """Send it, of each queue in as few hints as it fits into, and rest. The thread holds ``_in_use``."""
+        """Send the waiting ids, in as few hints for each queue as possible, and rest. The thread holds
+        ``_in_use``.
+        """
 
     @abstractmethod
     def _look_after(self) -> None:
@@ -74,10 +76,10 @@ class HintSender(ABC):
 
     @abstractmethod
     def _failed(self, error: Exception) -> float:
-        """Close, and return how many seconds to wait before the next try. The thread holds ``_in_use``."""
+        """Close, and return the seconds to wait before the next try. The thread holds ``_in_use``."""
 
     def _keep(self, queue: str, ids: Sequence[uuid.UUID]) -> None:
-        """Put ids into the buffer, of many the first ones."""
+        """Put ids into the buffer; if there are too many, the first ones."""
         waiting = self._waiting.get(queue)
         if waiting is None:
             waiting = self._waiting.setdefault(queue, deque())
@@ -86,13 +88,15 @@ class HintSender(ABC):
             waiting.extend(ids)
             return
         waiting.extend(ids[: max(0, room)])
-        self._more.add(queue)  # last: it has to outlive who empties the buffer meanwhile
+        self._more.add(
+            queue
+        )  # last, because it must survive a thread that empties the buffer meanwhile
 
     def _have_it_sent(self) -> None:
-        """Have the thread send what waits; the first call starts it.
+        """Let the thread send the waiting ids. The first call starts it.
 
         Raises:
-            RuntimeError: this process must have no thread yet.
+            RuntimeError: this process must not have a thread yet.
         """
         if self._thread is None:
             _refuse_before_a_blind_fork()
@@ -115,15 +119,17 @@ class HintSender(ABC):
         return any(self._waiting.values()) or bool(self._more)
 
     def _has_to_do(self) -> bool:
-        """Say whether the thread has something to do at once."""
+        """Return True if the thread has work now."""
         return self._something_waits()
 
     def _run(self) -> None:
         ours = threading.current_thread()
         with self._starting:
-            if self._thread is None:  # who started it was interrupted before it could say so
+            if (
+                self._thread is None
+            ):  # the thread that started it was interrupted before it could set this
                 self._thread = ours
-        if self._thread is not ours:  # somebody else has started another one since
+        if self._thread is not ours:  # another thread was started since
             return
         try:
             self._send_until_closed()
@@ -141,10 +147,10 @@ class HintSender(ABC):
                     self._leave_time_to_others()
                     with self._in_use.held():
                         self._send_what_waits()
-                    self._leave_time_to_others()  # now: who commits meanwhile need not wake this thread
+                    self._leave_time_to_others()  # now: a thread that commits meanwhile need not wake this one
                 else:
                     self._wait()
-            except Exception as error:  # of many kinds; without this thread no hint is sent
+            except Exception as error:  # many kinds of errors; without this thread no hint is sent
                 with self._in_use.held():
                     pause = self._failed(error)
                 close_connections()  # of receivers of the signal: no request uses this thread
@@ -156,7 +162,7 @@ class HintSender(ABC):
         self._closing.wait(self._rest.seconds_left())
 
     def _wait(self) -> None:
-        """Wait for hints; whoever has some wakes the thread only now."""
+        """Wait for hints. From now on, a thread that has hints wakes this one."""
         self._woken = False
         if self._has_to_do() or self._closing.is_set():
             return
@@ -171,10 +177,12 @@ _UWSGI_OPTION = "py-call-uwsgi-fork-hooks"
 
 
 def _refuse_before_a_blind_fork() -> None:
-    """Refuse a thread in a process of uWSGI that loads the application, and forks its workers then in C code.
+    """Refuse to start a thread in a process of uWSGI that loads the application and then forks its workers in C
+    code.
 
-    A worker that is forked while another thread has or wants the interpreter's lock waits for it for ever, because
-    that thread is not there. ``os.fork()`` makes this lock anew; uWSGI does so with one option only.
+    If a worker is forked while another thread has or wants the interpreter's lock, the worker waits for the lock
+    for ever, because that thread does not exist in it. ``os.fork()`` creates the lock anew; uWSGI does it with one
+    option only.
 
     Raises:
         RuntimeError: this is such a process.
@@ -194,7 +202,7 @@ Sender = TypeVar("Sender", bound=HintSender)
 
 
 class _OfOneProcess(Generic[Sender]):
-    """The senders of one process, and the lock under which these are made."""
+    """The senders of one process, and the lock under which they are created."""
 
     def __init__(self) -> None:
         self.senders: dict[Hashable, Sender] = {}
@@ -202,10 +210,10 @@ class _OfOneProcess(Generic[Sender]):
 
 
 class SendersOfProcess(Generic[Sender]):
-    """The senders of this process, and of each forked child its own.
+    """The senders of this process. Each forked child has its own.
 
-    A child has no threads, and the connections are its parent's: the child must not end them. The number of the
-    process is compared at each use, because ``os.register_at_fork`` hears nothing of a fork by C code, as uWSGI's.
+    A child has no threads, and the connections belong to its parent, so it must not end them. Each use compares
+    the process id, because ``os.register_at_fork`` does not notice a fork by C code, such as uWSGI's.
     """
 
     def __init__(self) -> None:
@@ -222,7 +230,7 @@ class SendersOfProcess(Generic[Sender]):
         return found or self._by_process.setdefault(number, _OfOneProcess())
 
     def get(self, key: Hashable, make: Callable[[Any], Sender], argument: Any) -> Sender:
-        """Return the sender of this key; the first call makes it, of the argument."""
+        """Return the sender of this key. The first call creates it, from the argument."""
         here = self._here()
         sender = here.senders.get(key)
         if sender is None:
@@ -233,7 +241,7 @@ class SendersOfProcess(Generic[Sender]):
         return sender
 
     def close_all(self) -> None:
-        """Send what waits, for at most FLUSH_SECONDS, and end."""
+        """Send everything that waits, for at most FLUSH_SECONDS, and end."""
         senders = list(self._senders.values())
         self._senders.clear()
         end = time.monotonic() + FLUSH_SECONDS

@@ -124,7 +124,7 @@ class HintInbox:
 class Listening:
     """The decision whether a worker listens for hints: a full worker leaves them to workers with free slots.
 
-    Times are those of ``time.monotonic()``.
+    All times are by ``time.monotonic()``.
     """
 
     def __init__(self, inbox: HintInbox) -> None:

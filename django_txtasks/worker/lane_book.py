@@ -53,7 +53,7 @@ class _Shut:
 
 
 class LaneBook:
-    """The lanes that one worker knows. Times are those of ``time.monotonic()``."""
+    """The lanes that one worker knows. All times are by ``time.monotonic()``."""
 
     def __init__(self, config: Config, subscription: Subscription) -> None:
         self._rules, self._queues = config.lanes, subscription.queues
@@ -125,7 +125,7 @@ class LaneBook:
             self._is_ready(name)
 
     def failed(self, now: float) -> None:
-        """Prepare the turns after one that took too long because of one of its lanes."""
+        """Prepare the next turns: the last turn took too long because of one of its lanes."""
         if len(self._asked) == 1:
             self._ready.pop(self._asked[0], None)
             self._shut[self._asked[0]] = _Shut(NEVER, FAILED_SECONDS)

@@ -44,7 +44,7 @@ class Plan:
 
 
 class TurnSchedule:
-    """The near future of a worker, as far as the worker knows it.
+    """The near future of a worker, from what the worker knows.
 
     Attributes:
         nothing_due: True if the last scan with free capacity found nothing.

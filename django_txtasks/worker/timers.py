@@ -1,4 +1,4 @@
-"""Timers for single tasks: those that are soon due, and hinted tasks whose row is not visible yet."""
+"""Timers for single tasks: near retries, and hinted tasks whose row is not visible yet."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ class Workload:
         )
 
     def accept(self, claimed: list[Attempt]) -> list[Attempt]:
-        """Count claimed tasks; return those that may start."""
+        """Count claimed tasks; return the attempts that may start."""
         claimed = self._slots.in_hand.without_second(claimed, self._buffer.keys())
         self._counted(len(claimed))
         return claimed

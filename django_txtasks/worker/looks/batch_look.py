@@ -54,7 +54,7 @@ class BatchLook:
 
         Raises:
             DatabaseError, InterfaceError: the next look comes a second later. It looks at the same batches, and
-                last at the one that failed, because another session may have locked it for long.
+                last at the batch that failed, because another session may have locked it for long.
         """
         try:
             return bool(self._look())

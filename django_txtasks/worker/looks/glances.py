@@ -25,7 +25,7 @@ REST_SECONDS = 60.0
 
 
 class Glances:
-    """The glances of one worker. Times are those of ``time.monotonic()``.
+    """The glances of one worker. All times are by ``time.monotonic()``.
 
     Args:
         inbox: while its source is connected, hints come, so there are no glances.

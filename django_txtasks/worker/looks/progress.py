@@ -13,7 +13,7 @@ WRITE_SECONDS = 1.0
 
 
 class ProgressWriter:
-    """Writes in a statement of its own, between turns. Times are those of ``time.monotonic()``."""
+    """Writes in a statement of its own, between turns. All times are by ``time.monotonic()``."""
 
     def __init__(self, alias: str, registration: Registration, notes: ProgressNotes) -> None:
         self._alias, self._registration, self._notes = alias, registration, notes

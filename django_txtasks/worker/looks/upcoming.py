@@ -32,7 +32,7 @@ REST_SECONDS = 60.0
 
 
 class UpcomingLook:
-    """The look ahead of one worker. Times are those of ``time.monotonic()``.
+    """The look ahead of one worker. All times are by ``time.monotonic()``.
 
     Args:
         schedule: while it has a backlog, scans follow each other, so there is no look.

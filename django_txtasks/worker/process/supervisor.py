@@ -1,4 +1,4 @@
-"""Starts worker processes, replaces those that die, and passes stop requests on.
+"""Starts worker processes, replaces dead ones, and passes stop requests on.
 
 Orders go through a pipe to each child: ``s`` = stop, ``k`` = stop now. The end of the pipe means that the
 supervisor is gone, which is an order to stop, too. Children are in process groups of their own, so that Ctrl-C

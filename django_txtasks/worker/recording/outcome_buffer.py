@@ -46,7 +46,7 @@ class OutcomeBuffer:
         most: number of outcomes that the next turn writes; halved after each failure, doubled after each success.
         held_up: True if the rows of all waiting outcomes are locked by other sessions.
         batches: batches of which members have ended, as the database gives them. The batch look empties it.
-        lately: recently recorded ends, without those of tasks that may run again anyway.
+        lately: recently recorded ends, without ends of tasks that may run again anyway.
     """
 
     def __init__(self, alias: str, config: Config) -> None:
@@ -99,7 +99,7 @@ class OutcomeBuffer:
         return {key(one) for one in [*self.waiting, *self._refused]}
 
     def record(self, me: uuid.UUID, reconciled: Sequence[Ended] = ()) -> Recorded:
-        """Write the next outcomes in the open transaction, without those that were found recorded already."""
+        """Write the next outcomes in the open transaction, except outcomes that were found recorded already."""
         waiting = self.of_next_turn()
         if reconciled:
             waiting = [one for one in waiting if one not in reconciled]

@@ -47,7 +47,7 @@ class NoSession(Exception):
 
 
 class _Thread(threading.local):
-    """The connections of one thread, as far as the thread knows them.
+    """The connections that one thread has opened.
 
     Attributes:
         note: called with each new connection; None = this thread runs no tasks.

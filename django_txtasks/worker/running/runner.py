@@ -92,7 +92,7 @@ class Runner:
         context = context_of_attempt()
         forks = forks_of_process()
         ended = context.run(self._run_alone, attempt, limit)
-        # In a child, such as one that a commit hook has forked: otherwise it would continue as this thread.
+        # If this is a child, such as a commit hook may have forked: otherwise it would continue as this thread.
         if forks_of_process() != forks:
             end_child()
         if ended.arrow is Arrow.FINISH and not signals.task_finished.has_observers:
@@ -378,7 +378,7 @@ def failed(attempt: Attempt, error: BaseException, config: Config) -> Ended:
 def _delay(
     attempt: Attempt, error: BaseException, declaration: Declaration | None, config: Config
 ) -> timedelta:
-    """Return the time until the retry: from the function's own ``backoff``, if it has one that works."""
+    """Return the time until the retry: from the function's own ``backoff``, if it works."""
     failures = attempt.failures + 1
     own = None if declaration is None else declaration.backoff
     if own is not None:

@@ -42,7 +42,7 @@ class SlotRun:
         left: attempts that have not begun. The slot takes them from one end, the loop from the other.
         good_until: time by ``time.monotonic()`` after which no attempt begins, because the claims are too old.
         begun: True if a slot has taken it. Written by that slot, read by the loop.
-        since: start of its last attempt, or else the time of the hand-over, by the same clock. Written by that
+        since: start of its last attempt, or, before that, the hand-over, by the same clock. Written by that
             slot.
         running: the present or last attempt. Written by that slot, read by the loop.
     """

@@ -78,7 +78,7 @@ class Slots:
     def begun_between(self, earliest: float, latest: float) -> int:
         """Return the number of slot runs that began their last attempt, or were handed over, within this span.
 
-        Times are those of ``time.monotonic()``.
+        All times are by ``time.monotonic()``.
         """
         return sum([earliest <= one.since <= latest for one in self._runs])
 
@@ -134,7 +134,7 @@ class Slots:
         return back
 
     def enforce_limits(self) -> list[Running]:
-        """Raise TimedOut in attempts whose time is over. Return those that did not end by it."""
+        """Raise TimedOut in attempts whose time is over. Return the attempts that did not end by it."""
         now = time.monotonic()
         limited = self._limited()
         for running in limited:

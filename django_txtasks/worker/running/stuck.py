@@ -35,7 +35,7 @@ class StuckTasks:
         return NEVER if self._since is None else self._since + self._patience
 
     def enforce_limits(self, worker: uuid.UUID | str) -> list[Running]:
-        """Raise TimedOut in attempts whose time is over. Return those that no exception could end."""
+        """Raise TimedOut in attempts whose time is over. Return the attempts that no exception could end."""
         stuck = self._slots.enforce_limits()
         if stuck and self._since is None:
             self._since = time.monotonic()

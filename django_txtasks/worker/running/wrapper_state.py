@@ -94,9 +94,7 @@ class WrapperState:
         return [self._vars[name].copy() for name in self._held]
 
     def _has_usual_names(self) -> bool:
-        """Return True if the only attributes that came or went are cached properties or those of the connection's
-        use.
-        """
+        """Return True if all attributes that came or went are cached properties, or belong to its use."""
         names = set(_watched(tuple(self._vars))[0])
         return all(
             _is_cached_property(type(self.connection), one)
