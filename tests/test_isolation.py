@@ -59,7 +59,7 @@ def test_a_task_whose_commit_hook_fails_has_finished_and_says_so(error, told, ca
     assert "in fail" in entry["traceback"]
     of_it = [name for name, facts in told if facts["task_id"] == handle.id]
     assert sorted(of_it) == ["task_finished", "task_hook_failed"]
-    [record] = [one for one in caplog.records if "is committed, but a hook" in one.message]
+    [record] = [one for one in caplog.records if "is committed, but a function" in one.message]
     assert record.exc_info[0].__name__ == error
     assert helpers.runs("success it") == 1  # it counts as finished for its hooks, too
 

@@ -439,5 +439,5 @@ def test_the_connection_that_keeps_mariadbs_history_is_named(own_server, monkeyp
             (hidden,) = warnings("txtasks.W015", "own")
     assert f"The connection {thread} holds a snapshot since 2" in message.msg
     assert f"KILL {thread}" in message.hint
-    assert "not told to this user" in hidden.msg
+    assert "may not see" in hidden.msg
     assert "GRANT PROCESS" in hidden.hint
