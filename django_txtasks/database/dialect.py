@@ -1,4 +1,4 @@
-"""Pieces of statements that PostgreSQL, MariaDB/MySQL and SQLite spell differently. Data only."""
+"""Pieces of SQL that differ between PostgreSQL, MariaDB/MySQL and SQLite. Data only."""
 
 from __future__ import annotations
 
@@ -19,34 +19,37 @@ class Dialect:
         ago: the same minus ``%(age)s`` seconds.
         edge: the next edge of a grid after ``now``. {width} and {offset} are whole microseconds; see ``Edge``.
         wait: seconds until ``run_after``; zero or less = due.
-        since_served, until_held: of a lane, seconds.
-        insert_new, or_leave: start and end of an INSERT that leaves rows alone that are there.
-        skip_locked: lock what is selected and leave out what another transaction has locked.
-            SQLite has one writer at a time, whose BEGIN IMMEDIATE does the same.
-        lock: lock what is selected, and wait for whoever has locked it.
-        share: let nobody change what is selected, and wait for whoever is about to.
-        to_queue, below_priority: where in the index of pending rows to find a queue's highest
-            priority, and its next one. PostgreSQL leaves ``status = 'pending'`` out of a look-up in
-            an index whose condition says the same, and would then walk it from its end; but it
-            goes straight to where whole rows compare, be it in another queue.
-        beyond_cursor: where in that index a scan goes on. MariaDB finds no place by comparing rows.
-        waiting: of rows with an expiry, those that wait: the index of the others has no other rows. MariaDB's has,
-            and would walk past them.
-        from_id, before_id: in a part of what is due in one microsecond. SQLite keeps text, which may end with
-            milliseconds or microseconds; but it does find its place by comparing rows.
-        utc: what ends the text of a time that is in UTC.
-        at_utc: what reads a time in UTC, whatever the time zone of the session.
-        sound_id: leave out rows whose id is none that can be read back: SQLite takes any text.
+        since_served, until_held: seconds since a lane was served, and until its hold ends.
+        insert_new, or_leave: start and end of an INSERT that skips rows whose key exists already.
+        skip_locked: lock the selected rows, and skip rows that another transaction has locked. SQLite has one
+            writer at a time, so BEGIN IMMEDIATE has the same effect.
+        lock: lock the selected rows; wait for a transaction that has locked them.
+        share: keep the selected rows from being changed; wait for a transaction that has locked them to change
+            them.
+        to_queue, below_priority: the place in the index of pending rows of a queue's highest priority, and of the
+            next lower one. PostgreSQL leaves ``status = 'pending'`` out of a search in an index with the same
+            condition, and would read the index from its end. It does find the place if the condition compares
+            whole rows, also across queues.
+        beyond_cursor: the place in that index at which a scan goes on. MariaDB does not use the index to compare
+            whole rows.
+        waiting: the condition for pending rows among those with an expiry: on PostgreSQL and SQLite, only these
+            are in the index. MariaDB's index has all rows with an expiry, and would walk past the others.
+        from_id, before_id: the limits of a part within one microsecond. SQLite keeps times as text, which may end
+            with milliseconds or microseconds, but it uses the index to compare whole rows.
+        utc: the end of the text of a time in UTC.
+        at_utc: a conversion of a time to UTC, whatever the time zone of the session.
+        sound_id: the condition that an id is valid: SQLite accepts any text as an id.
         by_worker, by_queue, by_expiry, by_finish, by_lane, by_until, by_batch, by_ended, by_end, by_root: the
-            index to follow, whatever statistics say; PostgreSQL, which has no such words, is told by
-            ``own_transaction(in_order=True)``.
-        by_running_member: the index to follow for members that are claimed.
-        by_last_member: the order that follows the index of a batch from its end. PostgreSQL might take the primary
-            key for the id alone; MariaDB would sort.
+            index to use, whatever the statistics say. PostgreSQL has no such hints; there,
+            ``own_transaction(in_order=True)`` has this effect.
+        by_running_member: the index to use for claimed members of a batch.
+        by_last_member: the order of the index of a batch from its end. PostgreSQL might use the primary key for
+            an order by the id alone; MariaDB would sort.
         text: the type of text, for a cast.
-        key: the column of that name, which is a word of SQL on MariaDB.
-        name: a task's name, to compare: MariaDB takes capitals and NUL for the same.
-        json: start and end of a cast of text to the type of a JSON column.
+        key: the column ``key``, whose name is a reserved word on MariaDB.
+        name: a task's name, for a comparison: MariaDB would ignore case, and treat NUL as equal to other
+            characters.
+        json, end_json: start and end of a cast of text to the type of a JSON column.
     """
 
     now: str
@@ -92,7 +95,7 @@ class Dialect:
 
 
 class _Dialects(dict[str, Dialect]):
-    """The dialects by Django's name of the database's vendor."""
+    """The dialects by the name that Django gives to the database's vendor."""
 
     def __missing__(self, vendor: str) -> Dialect:
         raise UnsupportedDatabase(
@@ -114,7 +117,7 @@ DIALECTS = _Dialects(
             "CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS bigint)"
             " + {width} - {offset}, {width})) * INTERVAL '1 microsecond'"
         ),
-        # not of the difference: PostgreSQL cannot subtract from '-infinity', which somebody may write
+        # two EXTRACTs, because PostgreSQL cannot subtract times from '-infinity', which a person may have written
         wait="EXTRACT(EPOCH FROM run_after) - EXTRACT(EPOCH FROM statement_timestamp())",
         since_served="EXTRACT(EPOCH FROM statement_timestamp()) - EXTRACT(EPOCH FROM served_at)",
         until_held="EXTRACT(EPOCH FROM held_until) - EXTRACT(EPOCH FROM statement_timestamp())",
@@ -201,6 +204,6 @@ def dialect_of(connection: BaseDatabaseWrapper) -> Dialect:
     """Return the pieces for this connection's database.
 
     Raises:
-        UnsupportedDatabase: it is none on which tasks run.
+        UnsupportedDatabase: tasks do not run on this database.
     """
     return DIALECTS[connection.vendor]

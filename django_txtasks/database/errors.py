@@ -1,4 +1,4 @@
-"""Kinds of database errors, by what they mean for the transaction that met them. No SQL."""
+"""Kinds of database errors, by their meaning for the transaction in which they are raised. No SQL."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TIMEOUT = {"57014", 1969, 3024, "interrupted"}
 # PostgreSQL: lock_not_available; SQLite: busy, locked, and the same before Python 3.11
 _LOCKED = {"55P03", 5, 6, "database is locked"}
 _LOST = {1053, 1927, 3169, 4031, *range(2000, 3000), *range(5000, 6000)}
-"""MariaDB's and MySQL's codes of sessions that the server has ended, and all with which a client complains."""
+"""MariaDB's and MySQL's codes for sessions that the server has ended, and all codes of client errors."""
 # PostgreSQL: connection exceptions, operator intervention, limits of an idle or a long transaction
 _LOST_STATES = ("08", "57P", "25P03", "25P04")
 _MIGRATE = (
@@ -40,46 +40,46 @@ _VALUE_OF_MARIADB = re.compile(r"((?i:value|entry)):? '.*'( for (?:column|key)|\
 
 
 class TookTooLong(OperationalError):
-    """The statements of a scan took longer, together, than a scan may."""
+    """The statements of a scan together took longer than the limit of a scan."""
 
 
 def is_repeatable(error: BaseException) -> bool:
-    """Say whether the database asks to run the whole transaction again."""
+    """Say whether the database asks to repeat the whole transaction."""
     return bool(_codes_of(error) & _REPEATABLE)
 
 
 def is_lock_timeout(error: BaseException) -> bool:
-    """Say whether MariaDB or MySQL ended a statement because it would have had to wait for a lock."""
+    """Say whether MariaDB or MySQL ended a statement that waited too long for a lock."""
     return _LOCK_WAIT in _codes_of(error)
 
 
 def is_in_the_way(error: BaseException) -> bool:
-    """Say whether another transaction was in the way: what failed can be done a moment later."""
+    """Say whether the cause was another transaction, so that a repetition soon may succeed."""
     return is_repeatable(error) or bool(_codes_of(error) & _LOCKED)
 
 
 def is_timeout(error: BaseException) -> bool:
-    """Say whether a statement was ended because it took too long."""
+    """Say whether the database ended a statement because it took too long."""
     return isinstance(error, TookTooLong) or bool(_codes_of(error) & _TIMEOUT)
 
 
 def took_too_long(error: BaseException) -> bool:
-    """Say whether a statement met a limit of time, or a lock: in a new session it would, too."""
+    """Say whether a statement reached a time limit or met a lock, which a new session would not change."""
     return is_timeout(error) or bool(_codes_of(error) & _LOCKED)
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Say whether the database has answered: it was reached, and did not end the session."""
+    """Say whether the database has answered with an error and has not ended the session."""
     codes = _codes_of(error)
     states = [code for code in codes if isinstance(code, str) and len(code) == 5]
     if states:
         return states[0][:2] not in ("08", "57")
-    # from 2000 on it is the client that complains
+    # codes from 2000 on are errors of the client
     return any(isinstance(code, int) and code < 2000 for code in codes)
 
 
 def ends_session(error: BaseException) -> bool:
-    """Say whether a server's session is gone with this error, as by a restart, a time limit or a cut link."""
+    """Say whether the session has ended with this error, as after a restart, a time limit or a cut connection."""
     if is_timeout(error):
         return False
     codes = _codes_of(error)
@@ -93,7 +93,7 @@ def ends_session(error: BaseException) -> bool:
 
 
 def text_of(error: BaseException) -> str:
-    """Return an error for a person: its type, what ``message_of`` says, and what to do, where that is known."""
+    """Return an error as text for people: its type, its message, and a remedy if one is known."""
     text = f"{type(error).__name__}: {message_of(error)}".strip()
     found = [_REMEDIES[code] for code in _codes_of(error) if code in _REMEDIES]
     found += [remedy for start, remedy in _SQLITE_REMEDIES.items() if start in text]
@@ -101,10 +101,10 @@ def text_of(error: BaseException) -> str:
 
 
 def message_of(error: BaseException) -> str:
-    """Return what a database says, without values of the row: arguments of tasks are not for the log.
+    """Return the message of a database error without values of the row, because the log must not show arguments.
 
-    PostgreSQL shows the row in DETAIL and CONTEXT, and a value that it cannot read between double quotes. MariaDB
-    and MySQL show a value between single quotes.
+    PostgreSQL shows the row in DETAIL and CONTEXT, and an invalid value between double quotes. MariaDB and MySQL
+    show a value between single quotes.
     """
     diagnostics = getattr(error.__cause__, "diag", None)
     primary = getattr(diagnostics, "message_primary", None)
@@ -116,7 +116,7 @@ def message_of(error: BaseException) -> str:
 
 
 def _codes_of(error: BaseException) -> set[str | int]:
-    """Return PostgreSQL's state; MariaDB's number, and its state, which says less; SQLite's number and text."""
+    """Return PostgreSQL's state, MariaDB's number and its (less specific) state, or SQLite's number and text."""
     cause = error.__cause__
     found: list[Any] = [getattr(cause, name, None) for name in ("sqlstate", "sqlite_errorcode")]
     found += getattr(cause, "args", ())[:1]

@@ -1,4 +1,4 @@
-"""One statement, run on one database: how its pieces and parameters become what the driver takes."""
+"""Run one statement on one database: put the dialect's pieces into it, and convert its parameters."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ R = TypeVar("R")
 
 
 def execute(alias: str, sql: str, **params: Any) -> int:
-    """Run one statement and return how many rows it has changed.
+    """Run one statement and return the number of rows that it has changed.
 
     Args:
-        sql: ``{now}`` and the like are replaced by the pieces of the dialect; ``{in_ids}``, for a parameter
-            ``ids`` that is a list, by a comparison with all of its values.
+        sql: names in braces, such as ``{now}``, are replaced by the pieces of the dialect. ``{in_ids}`` is
+            replaced by a comparison with all values of the list ``ids``.
     """
     connection = connections[alias]
     text, values = bound(connection, sql, params)
@@ -42,7 +42,7 @@ def fetch(alias: str, sql: str, **params: Any) -> list[tuple[Any, ...]]:
 
 
 def fetch_results(alias: str, sql: str, **params: Any) -> list[list[tuple[Any, ...]]]:
-    """Run several statements that are sent as one; return the rows of each that yields any. Arguments as of
+    """Send several statements as one text; return the rows of each statement that returns rows. Arguments as of
     ``execute``."""
     connection, results = connections[alias], []
     text, values = bound(connection, sql, params)
@@ -67,12 +67,12 @@ def fetch_value(alias: str, sql: str, **params: Any) -> Any:
 
 
 def fetch_as(record: Callable[..., R], alias: str, sql: str, **params: Any) -> list[R]:
-    """Run a statement and return a record of each row, whose columns are the record's arguments."""
+    """Run a statement and return one record for each row. The columns are the arguments of ``record``."""
     return [record(*row) for row in fetch(alias, sql, **params)]
 
 
 def cursor_of(connection: Any) -> AbstractContextManager[Any]:
-    """Return a cursor for one statement, as Django wraps it; that of a dedicated session is kept open."""
+    """Return a cursor for one statement, with Django's wrapper. A dedicated session keeps its cursor open."""
     kept = _dedicated_cursor(connection)
     if kept is None:
         return connection.cursor()  # type: ignore[no-any-return]
@@ -82,7 +82,7 @@ def cursor_of(connection: Any) -> AbstractContextManager[Any]:
 
 
 def _binds_on_server(connection: Any) -> bool:
-    """Say whether Django binds values on the server: then its log of statements cannot show one with $1."""
+    """Say whether Django binds values on the server. Then its log cannot show a statement with $1."""
     return bool(getattr(connection.features, "uses_server_side_binding", False))
 
 
@@ -90,7 +90,7 @@ _dedicated_cursors: WeakKeyDictionary[BaseDatabaseWrapper, Any] = WeakKeyDiction
 
 
 def keep_cursor(connection: BaseDatabaseWrapper, cursor: Any) -> None:
-    """Send all statements of this connection through one cursor from now on: its session is dedicated."""
+    """Dedicate this connection's session: send all its statements through one cursor from now on."""
     _dedicated_cursors[connection] = cursor
 
 
@@ -106,8 +106,8 @@ def _dedicated_cursor(connection: BaseDatabaseWrapper) -> Any:
 
 
 def bound(connection: BaseDatabaseWrapper, sql: str, params: dict[str, Any]) -> tuple[str, Any]:
-    """Return a statement with its pieces in it, and its parameters as the driver takes them."""
-    if connection.vendor == "postgresql":  # one parameter, however long
+    """Return a statement with the dialect's pieces, and its parameters in the driver's form."""
+    if connection.vendor == "postgresql":  # a list is one parameter, whatever its length
         text, values = _with_arrays(sql, params)
         if not is_dedicated(connection):
             return text, values
@@ -144,9 +144,9 @@ def _text_with_arrays(sql: str, types: tuple[tuple[str, str], ...]) -> str:
 
 @functools.lru_cache(maxsize=200)
 def numbered(text: str) -> tuple[str, tuple[str, ...]]:
-    """Return a statement as the server reads it, with $1 for a parameter, and their names in this order.
+    """Return a statement in the server's form, with $1 for a parameter, and the names of $1, $2 and so on.
 
-    Psycopg would do that each time: of statements as long as a turn's it forgets what it has found.
+    Psycopg would do this for each call, because it does not cache statements as long as that of a turn.
     """
     numbers: dict[str, int] = {}
 
@@ -157,10 +157,10 @@ def numbered(text: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _array(values: Sequence[uuid.UUID | int | str | None]) -> str:
-    """Return values as PostgreSQL reads an array.
+    """Return values as the text of a PostgreSQL array.
 
-    That takes a fifth of the time in which psycopg writes it, or less, and it has no type yet: a cast that
-    changes the type would be carried out again for each row.
+    This takes at most a fifth of psycopg's time. And the text has no type yet, while a cast that changes the type
+    would run again for each row.
     """
     return _kept_array_text(values) if isinstance(values, tuple) else _array_text(values)
 
@@ -170,7 +170,7 @@ def _array_text(values: Iterable[uuid.UUID | int | str | None]) -> str:
 
 
 _kept_array_text = functools.lru_cache(maxsize=200)(_array_text)
-"""The same for tuples, which are the same from turn to turn, such as the names of all tasks."""
+"""The same for tuples, which do not change from turn to turn, such as the names of all tasks."""
 
 
 def _element(value: uuid.UUID | int | str | None) -> str:
@@ -186,12 +186,12 @@ def _plain(value: Any) -> Any:
 
 
 def as_uuid(value: Any) -> uuid.UUID:
-    """Return an id as it came from a raw statement: UUID, or text on MariaDB and SQLite."""
+    """Return an id from a raw statement as UUID: MariaDB and SQLite return text."""
     return value if isinstance(value, uuid.UUID) else uuid.UUID(value)
 
 
 def is_uuid(value: Any) -> bool:
-    """Say whether it can be read as an id: SQLite keeps whatever somebody writes by hand."""
+    """Say whether a value is a valid id: on SQLite, rows written by hand may have any text."""
     try:
         as_uuid(value)
     except (ValueError, AttributeError, TypeError):

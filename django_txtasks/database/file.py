@@ -1,7 +1,7 @@
-"""A replaced file, of SQLite: another one has got its name while it was open, such as a backup.
+"""Detection of a replaced SQLite file: another file, such as a backup, was given its name while it was open.
 
-Whoever has it open goes on with the old one, which has no name any more; in WAL mode SQLite does not say so. Not
-noticed where the name is a URI.
+A process that has the old file open goes on with it, although it has no name any more; in WAL mode, SQLite reports
+nothing. A replacement is not detected if the name in the settings is a URI.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ REPLACED = "its file was replaced by another one, which is opened now"
 _opened: WeakKeyDictionary[BaseDatabaseWrapper, tuple[Any, tuple[int, int] | None]] = (
     WeakKeyDictionary()
 )
-"""The driver's connection of each of Django's, and which file it was seen with first."""
+"""By connection of Django: the driver's connection, and the file that it had first."""
 _replaced: list[str] = []
-"""The alias of each file that was found replaced, once for each time."""
+"""The alias of each file that was found replaced, once for each replacement."""
 
 
 def number_replaced() -> int:
-    """Return how often this process has found a file replaced: other threads may still have the old one open."""
+    """Return how often this process has found a file replaced. Other threads may still have the old one open."""
     return len(_replaced)
 
 
 def is_replaced(wrapper: Any) -> bool:
-    """Say whether an open connection has another file than the one that has its name now.
+    """Say whether the file of an open connection is no longer the file with its name.
 
-    The first call for a connection notes which one it has, so it belongs right after it was opened.
+    The first call for a connection notes its file, so make that call right after the connection was opened.
     """
     if wrapper.vendor != "sqlite" or wrapper.connection is None:
         return False
@@ -46,7 +46,7 @@ def refuse_replaced(alias: str) -> None:
     """Close this thread's connection if its file was replaced; the next statement opens the new one.
 
     Raises:
-        OperationalError: it was.
+        OperationalError: the file was replaced.
     """
     wrapper = connections[alias]
     if wrapper.vendor == "sqlite":
@@ -58,7 +58,7 @@ def refuse_replaced(alias: str) -> None:
 
 
 def _file_of(wrapper: Any) -> tuple[int, int] | None:
-    """Return device and number of the file of this name; None = there is none, or it is in memory."""
+    """Return device and inode of the file; None = there is no such file, or the database is in memory."""
     try:
         found = os.stat(wrapper.settings_dict["NAME"])
     except (OSError, TypeError, ValueError):

@@ -1,7 +1,7 @@
-"""A slot's prepared statements, which its session of PostgreSQL keeps ready.
+"""Prepared statements in a slot's PostgreSQL session.
 
-To plan the finish of an atomic task takes longer than to carry it out. For sessions that are not shared: see
-``sessions.keeps_statements``.
+Planning the finish of an atomic task takes longer than running it. Only sessions that are not shared prepare
+statements: see ``sessions.keeps_statements``.
 """
 
 from __future__ import annotations
@@ -14,23 +14,24 @@ from weakref import WeakKeyDictionary
 
 from django_txtasks.database.execute import numbered
 
-# A plan is kept: made while few tasks wait, it would read the whole table when there are many. What the COMMIT may
-# still look at, such as deferred foreign keys, is planned as ever.
+# The session keeps the plan. A plan made for few waiting tasks would read the whole table when there are many, so
+# it must use the index. Statements that the COMMIT runs, such as checks of deferred foreign keys, are planned as
+# usual.
 _BY_INDEX = "SET LOCAL enable_seqscan = off; {execute}; SET LOCAL enable_seqscan TO DEFAULT"
 _NO_SUCH, _THERE_ALREADY = "26000", "42P05"
 
 
 class NotKept(Exception):
-    """A session does not know the statement that it was told to keep, so the transaction is lost."""
+    """The session does not know its prepared statement, so the transaction is lost."""
 
 
 @dataclass
 class _Kept:
-    """What one session keeps.
+    """The prepared statements of one session.
 
     Attributes:
-        forms: of each statement that was asked for, what ``short_form`` says; empty = it was asked for once.
-        times_forgotten: how often it was told to keep nothing; each time names are new ones.
+        forms: the short form by statement; empty = the statement was requested once.
+        times_forgotten: number of times that all were forgotten; after each time, statements get new names.
     """
 
     forms: dict[str, str] = field(default_factory=dict)
@@ -38,20 +39,20 @@ class _Kept:
 
 
 _kept: WeakKeyDictionary[Any, _Kept] = WeakKeyDictionary()
-"""By psycopg's connections."""
+"""By connection of psycopg."""
 _given_up: set[str] = set()
-"""Aliases of which a session did not keep what it was told to."""
+"""Aliases of databases whose sessions have lost a prepared statement."""
 
 
 def short_form(session: Any, text: str, send: Callable[[str], None]) -> str:
-    """Return a statement that does the same; from the second call on the session keeps that ready.
+    """Return a statement with the same effect. From the second call on, it runs a prepared statement.
 
-    It is to be the last one of its transaction, but for COMMIT.
+    It must be the last statement of its transaction before COMMIT.
 
     Args:
         session: psycopg's connection, in a transaction.
-        text: with parameters as psycopg writes them.
-        send: runs a statement in this session.
+        text: the statement, with parameters in psycopg's form.
+        send: a function that runs a statement in this session.
     """
     kept = _kept.setdefault(session, _Kept())
     if text not in kept.forms:
@@ -68,25 +69,25 @@ def short_form(session: Any, text: str, send: Callable[[str], None]) -> str:
 
 
 def forget(session: Any) -> None:
-    """Forget what a session keeps ready: somebody may have told it to keep nothing."""
+    """Forget the prepared statements of a session, because a task may have deallocated them."""
     kept = (
         _kept.get(session) if session is not None else None
-    )  # None: somebody has closed it meanwhile
+    )  # None: the task has closed the connection
     if kept is not None:
         kept.forms.clear()
         kept.times_forgotten += 1
 
 
 def may_be_used(alias: str) -> bool:
-    """Say whether sessions of this alias have kept so far what they were told to."""
+    """Say whether no session of this alias has lost a prepared statement so far."""
     return alias not in _given_up
 
 
 def give_up_if_missing(alias: str, error: Exception) -> None:
-    """Use none any more if a session did not know its statement, or knew it before it was told.
+    """Stop preparing for this alias if the session has lost its statement, or had one of that name before.
 
     Raises:
-        NotKept: that was it.
+        NotKept: the error was one of these.
     """
     code = getattr(error.__cause__, "sqlstate", None)
     if code in (_NO_SUCH, _THERE_ALREADY) and may_be_used(alias):

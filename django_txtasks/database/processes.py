@@ -1,7 +1,8 @@
-"""Processes, as the system knows them: by which a cleaner on the same machine can tell that a worker has ended.
+"""Marks of processes, by which a cleaner on the same machine can see that a worker's process has ended.
 
-A number alone is no process: it is used again, and counts anew in each container. So a worker's row also has the
-mark of its process: when that began, and where its number counts. Empty text means that this system tells neither.
+A process id alone is not enough, because it is reused, and each container counts its own. So a worker's row also
+has the mark of its process: its start, and the namespace of its id. Empty text means that this system tells
+neither.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ def own_mark() -> str:
 
 
 def mark_of(pid: int) -> str:
-    """Return the mark of a process whose number counts here."""
+    """Return the mark of a process whose id is of this namespace."""
     where, began = _where_numbers_count(os.getpid()), _began(pid)
     return f"{PREFIX}{began} {where}" if where and began else ""
 
 
 def is_there(pid: int, mark: str) -> bool | None:
-    """Say whether a process has not ended; None = it runs elsewhere, or that cannot be told.
+    """Say whether a process is still running; None = it runs elsewhere, or this is unknown.
 
-    Another namespace has other numbers, also under the same host name: what is seen here says nothing of it.
+    Another namespace has its own ids, even with the same host name, so the processes here say nothing about it.
     """
     here = _where_numbers_count(os.getpid())
     if not here or not mark:
@@ -37,7 +38,7 @@ def is_there(pid: int, mark: str) -> bool | None:
     began, _, where = mark.removeprefix(PREFIX).partition(" ")
     if where != here:
         return None
-    # an empty answer: it has ended in between, or this user may not see it
+    # empty: the process has ended in between, or this user may not see it
     return _exists(pid) and _began(pid) in (began, "")
 
 
@@ -48,17 +49,17 @@ def _own_mark(pid: int) -> str:
 
 @functools.lru_cache(maxsize=1)
 def _where_numbers_count(me: int) -> str:
-    """Return what is the same for two processes only if both know processes by the same numbers and clock."""
+    """Return a text that is equal for two processes only if they share a namespace of process ids and a clock."""
     try:
         if os.readlink("/proc/self") != str(me):
-            return ""  # it shows the processes of another namespace
+            return ""  # /proc shows the processes of another namespace
         named = [
             Path("/proc/sys/kernel/random/boot_id").read_text(),
             os.readlink("/proc/self/ns/pid"),
         ]
     except OSError:
         return ""
-    with contextlib.suppress(OSError):  # before Linux 5.6 there is one time for all
+    with contextlib.suppress(OSError):  # Linux before 5.6 has no namespaces of time
         named.append(os.readlink("/proc/self/ns/time"))
     return hashlib.sha256("\n".join(named).encode()).hexdigest()[:12]
 
@@ -74,12 +75,12 @@ def _exists(pid: int) -> bool:
 
 
 def _began(pid: int) -> str:
-    """Return when a process began, in ticks since the system did; empty = it cannot be told."""
+    """Return the start of a process in ticks since the system's start; empty = unknown."""
     return _field(pid, 19)
 
 
 def _field(pid: int, number: int) -> str:
-    """Return what its ``/proc/PID/stat`` has behind the name, which may contain anything."""
+    """Return a field of ``/proc/PID/stat``, counted after the name, which may contain any characters."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[number]
     except (OSError, IndexError, UnicodeDecodeError):

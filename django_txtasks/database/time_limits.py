@@ -1,6 +1,6 @@
-"""SELECT statements that the database ends after so many seconds.
+"""SELECT statements with a time limit, at which the database ends them.
 
-The limit is said with each statement, so that no session keeps it for others.
+Each statement carries its limit, so that no session keeps it for other statements.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from django_txtasks.database.errors import TookTooLong, is_timeout
 from django_txtasks.database.execute import execute, fetch
 
 STEPS_PER_LOOK = 10_000
-"""Steps of SQLite's virtual machine between two looks at the clock: less than a millisecond."""
+"""Steps of SQLite's virtual machine between two checks of the clock: less than a millisecond."""
 LEAST_SECONDS = 0.001
-"""Seconds; zero would mean no limit."""
+"""Shortest limit in seconds, because zero would mean no limit."""
 
 
 class Tried(NamedTuple):
-    """The rows of a SELECT, None if it took too long, and how many seconds it took."""
+    """The rows of a SELECT (None = it took too long), and the seconds that it took."""
 
     rows: list[tuple[Any, ...]] | None
     seconds: float
 
 
 def fetch_within(alias: str, sql: str, seconds: float, **params: Any) -> list[tuple[Any, ...]]:
-    """Return the rows of a SELECT. The database ends it, with an error, when it takes longer.
+    """Return the rows of a SELECT. If it takes longer than ``seconds``, the database ends it with an error.
 
-    On PostgreSQL the open transaction has a limit for each of its statements already: see
-    ``own_transaction`` and ``try_within``.
+    On PostgreSQL, the open transaction already has a limit for each of its statements: see ``own_transaction`` and
+    ``try_within``.
     """
     connection, seconds = connections[alias], max(seconds, LEAST_SECONDS)
     if connection.vendor == "mysql":
@@ -45,9 +45,9 @@ def fetch_within(alias: str, sql: str, seconds: float, **params: Any) -> list[tu
 
 
 def within_together(seconds: float, purpose: str) -> Callable[..., list[tuple[Any, ...]]]:
-    """Return what runs SELECTs as ``fetch_within`` does, all of which may take so long together.
+    """Return a function like ``fetch_within`` whose calls share one limit.
 
-    It raises TookTooLong, with the purpose in its text, once that time is over.
+    It raises ``TookTooLong``, with the purpose in its text, once the time is used up.
     """
     until = time.monotonic() + seconds
 
@@ -61,7 +61,7 @@ def within_together(seconds: float, purpose: str) -> Callable[..., list[tuple[An
 
 
 def try_within(alias: str, sql: str, seconds: float, **params: Any) -> Tried:
-    """Return the rows of a SELECT, unless it took longer, and how long. The open transaction goes on."""
+    """Return the rows of a SELECT and its time; no rows if it took too long. The open transaction goes on."""
     begun = time.monotonic()
     try:
         with transaction.atomic(using=alias), _statement_timeout(alias, seconds):
@@ -96,7 +96,7 @@ def _interrupted_after(connection: BaseDatabaseWrapper, seconds: float) -> Itera
 
 @contextmanager
 def _statement_timeout(alias: str, seconds: float) -> Iterator[None]:
-    """Set PostgreSQL's limit for what follows in this savepoint; then that of the transaction again."""
+    """Set PostgreSQL's limit for the statements of the block, and then restore the limit of the transaction."""
     if connections[alias].vendor != "postgresql":
         yield
         return

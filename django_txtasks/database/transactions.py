@@ -1,4 +1,4 @@
-"""Transactions and sessions of ours alone, with limits: a frozen process must not keep rows locked."""
+"""Transactions and sessions for our statements only, with limits, because a frozen process must not keep locks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from django_txtasks.database.execute import (
 
 _IDLE = 0  # libpq's PQTRANS_IDLE: no transaction is open
 TIMES = 20
-"""How often a transaction of ours is repeated where the database asks for it."""
+"""Number of repetitions of our own transactions if the database asks to repeat them."""
 Result = TypeVar("Result")
 
 
@@ -41,16 +41,18 @@ def own_transaction(
     """Open a transaction in which only our own statements run.
 
     Args:
-        limit: how long its client may freeze inside it, and, on PostgreSQL, twice the longest
-            statement: a stopped process must not keep rows locked for the cleaner. MySQL, unlike
-            MariaDB, has no such limit.
-        in_order: with ``limit``, for PostgreSQL: read what waits in the order of its index, a few rows, even
-            if statistics of a table that was empty make it seem as cheap to sort all of them.
-        read_committed: each statement sees what was committed before it, whatever the isolation level of the
-            connection. No transaction may be open.
+        limit: longest time for which the client may freeze in the transaction; on PostgreSQL, also twice the limit
+            of one statement. A stopped process must not keep rows locked, because the cleaner needs them. MySQL,
+            unlike MariaDB, has no such limit.
+        in_order: with ``limit``, on PostgreSQL: read few pending rows in the order of their index, even if the
+            statistics of an empty table make it seem as cheap to sort all of them.
+        read_committed: each statement sees all earlier commits, whatever the isolation level of the connection. No
+            transaction may be open.
     """
     with transaction.atomic(using=alias):
-        if read_committed and connections[alias].vendor != "sqlite":  # whose only writer sees all
+        if (
+            read_committed and connections[alias].vendor != "sqlite"
+        ):  # its one writer sees all commits
             execute(alias, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
         if limit is not None and getattr(connections[alias], "mysql_is_mariadb", False):
             _limit_mariadb(alias, max(1, math.ceil(limit.total_seconds())))
@@ -60,12 +62,13 @@ def own_transaction(
 
 
 def repeated(alias: str, work: Callable[[], Result], *, after_lock_timeouts: bool = True) -> Result:
-    """Return what ``work`` returns, a transaction of ours alone, and repeat it while the database asks for that.
+    """Run ``work``, which is one transaction of ours, and repeat it as long as the database asks for it.
 
-    Where the caller's transaction is open, only the caller can repeat that: it runs once, in a savepoint.
+    If the caller's transaction is open, ``work`` runs once, in a savepoint: only the caller can repeat its
+    transaction.
 
     Args:
-        after_lock_timeouts: False = raise where MariaDB or MySQL waited for a lock as long as its setting allows.
+        after_lock_timeouts: False = raise the error if MariaDB or MySQL has waited too long for a lock.
     """
     for _ in range(TIMES if connections[alias].get_autocommit() else 0):
         try:
@@ -94,7 +97,7 @@ _LIMITS = """
            set_config('statement_timeout', %(statement)s, true),
            set_config('lock_timeout', %(lock)s, true)
 """
-# PostgreSQL gives a forbidden step such a high cost that it would compile the query first, so JIT is off.
+# PostgreSQL gives a disabled step such a high cost that JIT would compile the query first, so JIT is off.
 _IN_ORDER = """
          , set_config('enable_sort', 'off', true), set_config('enable_bitmapscan', 'off', true),
            set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true)
@@ -107,7 +110,7 @@ _MARIADB_LIMITS = """
                 innodb_lock_wait_timeout = 1
 """
 _limited: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
-"""Seconds, of each of the driver's connections whose session has this limit already."""
+"""Limit in seconds by connection of the driver, for sessions that have it already."""
 
 
 def _limit_mariadb(alias: str, seconds: int) -> None:
@@ -120,10 +123,11 @@ def _limit_mariadb(alias: str, seconds: int) -> None:
 def fetch_in_one_statement(
     alias: str, sql: str, *, limit: timedelta, **params: Any
 ) -> list[tuple[Any, ...]]:
-    """Run one statement as a transaction of its own, within the limits of ``own_transaction``; return its rows.
+    """Run one statement as a transaction of its own, with the limits of ``own_transaction``; return its rows.
 
-    It takes one round trip: its limits are the session's or travel with it, so that they hold before it asks
-    for its first lock. See ``can_use_one_statement``.
+    It takes one round trip: the session has the limits, or they are sent with the statement, so they hold before
+        its
+    first lock. See ``can_use_one_statement``.
     """
     connection = connections[alias]
     text, values = bound(connection, sql, params)
@@ -137,7 +141,7 @@ def fetch_in_one_statement(
 
 
 def can_use_one_statement(alias: str) -> bool:
-    """Say whether ``fetch_in_one_statement`` can: PostgreSQL and no open transaction."""
+    """Say whether ``fetch_in_one_statement`` works: on PostgreSQL without an open transaction."""
     connection: Any = connections[alias]
     if connection.vendor != "postgresql" or not connection.get_autocommit():
         return False
@@ -147,14 +151,15 @@ def can_use_one_statement(alias: str) -> bool:
 def begin_along(
     execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: Any
 ) -> Any:
-    """Run a statement of an open block, as ``execute`` does; on PostgreSQL BEGIN goes along with the first one.
+    """Run a statement of an open block, as ``execute`` does; on PostgreSQL, the first one takes BEGIN along.
 
-    Psycopg sends BEGIN by itself before it, which is a round trip. Where the two cannot go together they do not;
-    nor where a project wraps statements, too, or has a class of cursors: it would read another one, and what it
-    asks the database itself meanwhile would be in no transaction.
+    Psycopg would send BEGIN before it, which costs a round trip. The two are sent apart if they cannot go
+    together, and if the project has its own ``execute_wrapper`` or class of cursors: the project's code would see
+    a changed statement, and its own statements in between would be in no transaction.
 
     Args:
-        execute, sql, params, many, context: of Django's ``execute_wrapper``; its caller is the outermost one.
+        execute, sql, params, many, context: as of Django's ``execute_wrapper``; the caller is the outermost
+            wrapper.
     """
     connection = context["connection"]
     if not _may_begin(connection):
@@ -165,39 +170,40 @@ def begin_along(
         return execute(sql, params, many, context)
     session = connection.connection
     try:
-        # so psycopg sends no BEGIN; its public setter would not take that back in a transaction
+        # so psycopg sends no BEGIN; its public setter could not reset this inside a transaction
         session._autocommit = True
         result = execute(f"BEGIN; {sql}", params, many, context)
     except DatabaseError as error:
-        # The server could not read it, and has not begun: the block must end here, as after any other error.
+        # The server could not parse the statement and has not begun a transaction. The block must end here, as
+        # after any other error.
         is_refused = getattr(error.__cause__, "sqlstate", None) is not None
         if is_refused and session.pgconn.transaction_status == _IDLE:
             connection.needs_rollback = True
         raise
     finally:
         session._autocommit = False
-    context["cursor"].nextset()  # from the answer to BEGIN to that of the statement
+    context["cursor"].nextset()  # from the result of BEGIN to that of the statement
     return result
 
 
 def _is_plain(cursor: Any) -> bool:
-    """Say whether a cursor is Django's usual one: it writes values into the SQL, and sends nothing of its own."""
+    """Say whether a cursor is Django's usual one, which writes values into the SQL and sends nothing else."""
     from django.db.backends.postgresql.base import Cursor
 
     return type(getattr(cursor, "cursor", None)) is Cursor
 
 
 def begin(connection: Any) -> None:
-    """Begin the transaction of an open block of PostgreSQL, where psycopg would with the statement to come.
+    """Begin the transaction of an open block on PostgreSQL, which psycopg would do with the next statement.
 
-    The short way, which takes less CPU time. Where that does not fit it does nothing, and psycopg begins.
+    This takes less CPU time than psycopg. If it is not possible, it does nothing, and psycopg begins.
     """
     if _may_begin(connection):
         _send(connection, "BEGIN", {})
 
 
 def _may_begin(connection: Any) -> bool:
-    """Say whether the next statement would make psycopg send BEGIN, and no more than this word."""
+    """Say whether psycopg would send a plain BEGIN before the next statement."""
     session = connection.connection
     if connection.vendor != "postgresql" or session is None or session.autocommit:
         return False
@@ -208,21 +214,21 @@ def _may_begin(connection: Any) -> bool:
 
 
 def execute_and_commit(alias: str, sql: str, *, prepares: bool, **params: Any) -> None:
-    """Run the last statement of the open transaction, and its COMMIT, in one round trip.
+    """Run the last statement of the open transaction and its COMMIT in one round trip.
 
-    Django's own COMMIT, at the end of the block, finds nothing to be done. Where the statement fails, nothing is
-    committed. On MariaDB it is a block of statements, which commits by itself. See ``can_commit_along``.
+    Django's own COMMIT at the end of the block then has nothing to do. If the statement fails, nothing is
+    committed. On MariaDB, the text is a block of statements that commits. See ``can_commit_along``.
 
     Args:
-        prepares: the session may keep it ready: see ``prepared``.
+        prepares: whether the session may prepare the statement: see ``prepared``.
 
     Raises:
-        NotKept: it was to keep it, and does not; the transaction is lost.
+        NotKept: the session has lost its prepared statement; the transaction is lost.
     """
     connection: Any = connections[alias]
     text, values = bound(connection, sql, params)
     if connection.vendor == "postgresql":
-        begin(connection)  # if the task asked the database for nothing
+        begin(connection)  # if the task has sent no statement
         if connection.connection.pgconn.transaction_status and _can_send(connection):
             if prepares and prepared.may_be_used(alias):
                 _send_short_form(connection, text, values)
@@ -235,10 +241,10 @@ def execute_and_commit(alias: str, sql: str, *, prepares: bool, **params: Any) -
 
 
 def _send_short_form(connection: Any, text: str, values: dict[str, Any]) -> None:
-    """Run a statement that the session keeps ready, and COMMIT.
+    """Run a prepared statement and COMMIT.
 
     Raises:
-        NotKept: it does not; somebody else has told it to forget, or it is another one's.
+        NotKept: the session does not know the statement: it was deallocated, or this is another session.
     """
     send = functools.partial(_send, connection, values={})
     try:
@@ -250,19 +256,19 @@ def _send_short_form(connection: Any, text: str, values: dict[str, Any]) -> None
 
 
 def _can_send(connection: Any) -> bool:
-    """Say whether psycopg's session can be given a statement beside psycopg itself."""
+    """Say whether a statement can be sent in psycopg's session without psycopg's cursors."""
     return not connection.connection.closed and _takes_several_statements(connection)
 
 
 class _Context(dict[str, Any]):
-    """What Django's ``execute_wrapper`` gets; the cursor, which hardly one asks for, is made then."""
+    """The context of Django's ``execute_wrapper``. The cursor is made on request, because few wrappers use it."""
 
     def __missing__(self, key: str) -> Any:
         return self.setdefault(key, self["connection"].cursor())
 
 
 def _send_as_cursors_do(connection: Any, sql: str, values: dict[str, Any]) -> None:
-    """Send it through what wraps statements of this connection: a project may count them, or log them."""
+    """Send a statement through the wrappers of this connection: a project may count or log statements."""
 
     def execute(sql: str, params: Any, many: bool, context: Any) -> None:
         _send(connection, sql, params)
@@ -274,7 +280,7 @@ def _send_as_cursors_do(connection: Any, sql: str, values: dict[str, Any]) -> No
 
 
 def _send(connection: Any, sql: str, values: dict[str, int | str | None]) -> None:
-    """Run statements that yield nothing the short way, which takes a fifth of the CPU time that a cursor takes."""
+    """Run statements without results in a fifth of the CPU time that a cursor takes."""
     from psycopg import errors
     from psycopg.pq import Escaping, ExecStatus
 
@@ -296,18 +302,18 @@ def _send(connection: Any, sql: str, values: dict[str, int | str | None]) -> Non
 
 
 def can_commit_along(alias: str) -> bool:
-    """Say whether ``execute_and_commit`` can: PostgreSQL or MariaDB, in the outermost block."""
+    """Say whether ``execute_and_commit`` works: on PostgreSQL or MariaDB, in the outermost block."""
     connection: Any = connections[alias]
     if not connection.in_atomic_block or connection.savepoint_ids or is_dedicated(connection):
-        return False  # a dedicated session gets its parameters apart
+        return False  # a dedicated session binds parameters on the server
     if connection.vendor == "postgresql":
         return _takes_several_statements(connection)
     return _takes_blocks(alias)
 
 
 def _takes_several_statements(connection: Any) -> bool:
-    """Say whether psycopg writes values into the SQL, which Django may be told to bind on the server."""
-    from psycopg import ClientCursor  # where there is PostgreSQL, it can be imported
+    """Say whether psycopg writes values into the SQL. Django's settings may make it bind them on the server."""
+    from psycopg import ClientCursor  # it is installed if PostgreSQL is used
 
     raw = connection.connection  # None: the task has closed it
     is_plain = raw is not None and not raw.pgconn.pipeline_status
@@ -316,7 +322,7 @@ def _takes_several_statements(connection: Any) -> bool:
 
 @contextmanager
 def rolled_back_on_error(alias: str) -> Iterator[None]:
-    """Roll back what a block of ours has begun, unless it has ended it: see ``can_use_blocks``."""
+    """Roll back the transaction of one of our blocks if it fails: see ``can_use_blocks``."""
     try:
         yield
     except BaseException:
@@ -328,9 +334,9 @@ def rolled_back_on_error(alias: str) -> Iterator[None]:
 
 
 def can_use_blocks(alias: str) -> bool:
-    """Say whether a block of statements, which begins and ends its transaction, can be sent as one: on MariaDB.
+    """Say whether a block of statements that begins and ends its transaction can be sent.
 
-    In a dedicated session, which has the limits of ``own_transaction`` for good.
+    It can on MariaDB, in a dedicated session, which always has the limits of ``own_transaction``.
     """
     connection: Any = connections[alias]
     return connection.get_autocommit() and is_dedicated(connection) and _takes_blocks(alias)
@@ -338,8 +344,8 @@ def can_use_blocks(alias: str) -> bool:
 
 _AGAIN = "SHOW VARIABLES LIKE 'wsrep_on'"
 _runs_again: dict[str, bool] = {}
-"""Of an alias: its server is of a Galera cluster, which after a conflict runs a block again by itself, and sends
-what it selects twice."""
+"""By alias: whether the server is part of a Galera cluster, which repeats a block after a conflict and then sends
+the results twice."""
 
 
 def _takes_blocks(alias: str) -> bool:
@@ -354,7 +360,7 @@ def _takes_blocks(alias: str) -> bool:
 def dedicate_session(alias: str, limit: timedelta) -> None:
     """Set the limits of ``own_transaction`` for this thread's session, which only our statements use from now on.
 
-    PostgreSQL and MariaDB know such limits.
+    Only PostgreSQL and MariaDB have such limits.
     """
     connection: Any = connections[alias]
     if not connection.get_autocommit() or connection.in_atomic_block:
@@ -374,9 +380,9 @@ def _dedicate_mariadb(alias: str, limit: timedelta) -> None:
 
 
 def _dedicate_postgresql(alias: str, limit: timedelta) -> None:
-    """Keep the plans of its statements, too, which take longer to make than to carry out.
+    """Keep the plans of its statements, too, because planning takes longer than running.
 
-    They are made once, for all values and for whatever will be in the tables.
+    Each plan is made once, and is used for all values and for any content of the tables.
     """
     from psycopg import Connection, RawCursor
 
