@@ -1,4 +1,4 @@
-"""Detection of a replaced SQLite file: another file, such as a backup, was given its name while it was open.
+"""A replaced file of SQLite: another file, such as a backup, was given its name while it was open.
 
 A process that has the old file open goes on with it, although it has no name any more; in WAL mode, SQLite reports
 nothing. A replacement is not detected if the name in the settings is a URI.

@@ -50,9 +50,8 @@ def own_transaction(
             transaction may be open.
     """
     with transaction.atomic(using=alias):
-        if (
-            read_committed and connections[alias].vendor != "sqlite"
-        ):  # its one writer sees all commits
+        # SQLite needs no level: its one writer sees all commits
+        if read_committed and connections[alias].vendor != "sqlite":
             execute(alias, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
         if limit is not None and getattr(connections[alias], "mysql_is_mariadb", False):
             _limit_mariadb(alias, max(1, math.ceil(limit.total_seconds())))

@@ -1,4 +1,4 @@
-"""The arrows out of claimed: each one fenced, so that only the attempt that holds a row moves it."""
+"""The arrows out of claimed. Each is fenced, so that only the attempt that holds a row moves it."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ from django_txtasks.lifecycle.history import (
 from django_txtasks.models import Outcome, Status
 
 FOR_EVER = timedelta(days=36525)
+"""Time until a task is due that waits for a value without a time limit."""
 SOON_SECONDS = 60.0
-"""Workers that hear of a suspended task wait for it by a timer, if it is due within this time."""
-"""How far ahead a task is due that waits for a value without a time limit."""
+"""Workers get a hint of a suspended task that is due within so many seconds, and set a timer for it."""
 
 
 def record(alias: str, ended: Sequence[Ended], *, config: Config) -> Recorded:
@@ -54,14 +54,14 @@ def record(alias: str, ended: Sequence[Ended], *, config: Config) -> Recorded:
         if one.arrow is Arrow.RELEASE:
             recorded.to_notify.append((one.attempt.task_id, one.attempt.queue_name))
     suspended = [one.attempt.task_id for one in recorded.done if one.arrow is Arrow.SUSPEND]
-    if suspended:  # it may be due meanwhile, or before workers look ahead again
+    if suspended:  # it may be due already, or before workers look ahead again
         rows = fetch(alias, statements.DUE_SOON, ids=suspended, delay=SOON_SECONDS)
         recorded.to_notify += [(as_uuid(task_id), queue) for task_id, queue in rows]
     return recorded
 
 
 def weight(ended: Ended) -> int:
-    """Return about how many bytes an outcome adds to the statements that record it, with what follows it."""
+    """Return about how many bytes an outcome adds to the statements that record it and enqueue its hooks."""
     attempt, size = ended.attempt, len(ended.result or "")
     if attempt.hooks == "{}" and ended.arrow is Arrow.FINISH and not ended.error:
         return size
@@ -73,8 +73,9 @@ def weight(ended: Ended) -> int:
 def is_too_much(alias: str, ended: Ended, error: Exception) -> bool:
     """Say whether the database has refused an outcome, written alone, because it is too big.
 
-    MariaDB and MySQL say so, or just end the session if more is on its way than they care to read: then their
-    limit decides. In a statement each quote and backslash of JSON takes two bytes.
+    MariaDB and MySQL send an error for it, or end the session while the statement is still being sent. In that
+    case, the size of the outcome is compared with the server's limit. In a statement, each quote and backslash of
+    JSON takes two bytes.
     """
     cause = error.__cause__
     code = getattr(cause, "sqlstate", None) or (cause.args[0] if cause and cause.args else None)
@@ -96,7 +97,7 @@ _MYSQL_PACKET = "SELECT @@max_allowed_packet"
 def _finish_many(
     alias: str, ended: Sequence[Ended], recorded: Recorded, *, keep: bool
 ) -> Sequence[Ended]:
-    """Move CLAIMED -> finished in one statement, for those of one worker; return the others."""
+    """Move CLAIMED -> finished in one statement, for the finished attempts of one worker; return the others."""
     finished = [one for one in ended if one.arrow is Arrow.FINISH]
     if not finished:
         return ended
@@ -120,7 +121,7 @@ def _finish_many(
 
 
 def _record(alias: str, ended: Sequence[Ended], *, keep: bool) -> Recorded:
-    """Lock the rows that are held, then move them: for each arrow and on all databases."""
+    """Lock the rows that the attempts still hold, then move them. This works for each arrow, on all databases."""
     recorded = Recorded()
     ids = sorted({one.attempt.task_id for one in ended})
     held = _fences(fetch(alias, statements.LOCK_CLAIMED, ids=ids))
@@ -147,7 +148,7 @@ def _record(alias: str, ended: Sequence[Ended], *, keep: bool) -> Recorded:
 
 
 def _cancel(alias: str, ended: Ended, *, keep: bool) -> FollowUps:
-    """Move CLAIMED -> finished as cancelled: the attempt was asked to stop, and did."""
+    """Move CLAIMED -> finished as cancelled, because the attempt was asked to stop and has stopped."""
     if keep:
         errors = json.dumps(ended.attempt.errors_with({"at": _now(alias), **ended.error}))
         _hit(alias, statements.NOTE_ERRORS, ended.attempt, errors=errors)
@@ -158,10 +159,10 @@ def _cancel(alias: str, ended: Ended, *, keep: bool) -> FollowUps:
 def finish(alias: str, ended: Ended, *, config: Config) -> FollowUps:
     """Move CLAIMED -> finished, as the last statement in the transaction of the task's own effects.
 
-    On PostgreSQL and MariaDB the COMMIT goes along with it.
+    On PostgreSQL and MariaDB, the COMMIT is sent together with it.
 
     Returns:
-        The tasks that were enqueued along with it.
+        The tasks that were enqueued in the same transaction.
 
     Raises:
         ClaimLost: the row has moved on; the caller's transaction must roll back.
@@ -206,15 +207,15 @@ def _result_of(ended: Ended) -> dict[uuid.UUID, str]:
 
 
 def finished_by(alias: str, attempt: Attempt) -> bool:
-    """Say whether this very attempt has finished the task: by a COMMIT whose answer was lost."""
+    """Say whether this attempt has finished the task, by a COMMIT whose answer was lost."""
     task_id, number, worker = attempt.fence
     return bool(fetch(alias, statements.FINISHED_BY, id=task_id, attempt=number, worker=worker))
 
 
 def note_late_finish(alias: str, attempt: Attempt) -> None:
-    """Say beside a task that an attempt, given up with its worker, has finished all the same.
+    """Note in a task's row that an attempt has finished although it was abandoned with its worker.
 
-    Nothing else of the row changes. A row that is gone, or locked just now, is left without the note.
+    Nothing else in the row changes. If the row is gone or locked, the note is left out.
     """
     for table in ("txtasks_task", "txtasks_finishedtask"):
         sql = statements.LATE_IN.replace("{table}", table)
@@ -236,7 +237,7 @@ def note_late_finish(alias: str, attempt: Attempt) -> None:
 
 
 def note_hook_error(alias: str, ended: Ended) -> None:
-    """Say beside a finished task that a commit hook of its transaction has failed."""
+    """Note in a finished task's row that a commit hook of its transaction has failed."""
     task_id, number, worker = ended.attempt.fence
     errors = ended.attempt.errors_with({"at": _now(alias), "after_commit": True, **ended.error})
     execute(
@@ -260,11 +261,11 @@ def finish_rows(
 ) -> FollowUps:
     """Move rows that this transaction has locked out of the live table.
 
-    If they never end by themselves, those who have asked for what was merged into them are told. (Of one that is
-    discarded they were when it died.)
+    If a cancelled or expired row has absorbed others, its ``on_failure`` is enqueued, so that their callers learn
+    of it. (For a discarded row, this was done when it died.)
 
     Returns:
-        The tasks that were enqueued to tell them.
+        The tasks that were enqueued for this.
     """
     ids, told = sorted(ids), []
     if outcome in (Outcome.CANCELLED, Outcome.EXPIRED):
@@ -298,10 +299,10 @@ def _copy(
 
 
 def move(alias: str, ended: Ended, *, crashes: int = 1) -> None:
-    """Move CLAIMED -> PENDING or DEAD: the arrow of one attempt that did not end its task.
+    """Move CLAIMED -> PENDING or DEAD, for one attempt that did not finish its task.
 
     Args:
-        crashes: how many the row gets, if the attempt counts as a crash.
+        crashes: number added to the row's crashes, if the attempt counts as a crash.
 
     Raises:
         ClaimLost: the row has moved on by itself.
@@ -328,7 +329,7 @@ def move(alias: str, ended: Ended, *, crashes: int = 1) -> None:
 
 
 def _now(alias: str) -> str:
-    """Return the database's clock as text; whose clock it is matters more than microseconds."""
+    """Return the time of the database's clock as text. Microseconds may be missing."""
     now = fetch_value(alias, statements.NOW)
     if isinstance(now, datetime):  # SQLite has text, to the millisecond
         now = now.replace(tzinfo=None).isoformat(" ", "milliseconds")
