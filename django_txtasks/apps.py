@@ -35,7 +35,7 @@ def refuse_unreleased_tables(*, using: str, **_: Any) -> None:
     """Refuse to migrate tables of a development version, also if ``migrate`` skips the system checks.
 
     Raises:
-        CommandError: the tables are those of a development version; the text says what to do.
+        CommandError: the tables belong to a development version; the message has the remedy.
     """
     from django.core.management import CommandError  # not needed in web processes
 

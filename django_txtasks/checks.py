@@ -285,7 +285,7 @@ def check_health(*, databases: Sequence[str] | None = None, **_: Any) -> list[Ch
 
 
 def pool_is_too_small(alias: str, threads: int) -> str:
-    """Return a warning if the threads of a worker would wait for each other's connections; else an empty text."""
+    """Return a warning if a worker's threads would wait for each other's connections; otherwise an empty text."""
     pool = connections[alias].settings_dict["OPTIONS"].get("pool")
     if not pool:
         return ""
@@ -365,14 +365,14 @@ def _check_server(alias: str) -> Iterable[CheckMessage]:
 
 
 def _is_unreleased(alias: str, tables: Sequence[str]) -> bool:
-    """Say whether a database has some of the former migrations, but not all of them.
+    """Return True if a database has some of the former migrations, but not all of them.
 
-    The first one has the name of the present one, so the tables have to tell.
+    The first one has the name of the present one, so the tables have to show it.
     """
-    from django.db.migrations.recorder import MigrationRecorder  # not before somebody asks
+    from django.db.migrations.recorder import MigrationRecorder  # imported only if needed
 
     connection, table, label = connections[alias], Batch._meta.db_table, Task._meta.app_label
-    if label in settings.MIGRATION_MODULES:  # a project's own
+    if label in settings.MIGRATION_MODULES:  # the project's own migrations
         return False
     if table in tables:
         with connection.cursor() as cursor:

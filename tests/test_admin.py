@@ -44,7 +44,7 @@ ARROWS = [
         Status.CLAIMED,
         Status.DEAD,
         "1 task asked to stop.",
-        "no longer with a worker, asked before, or just being moved",
+        "no longer running, already asked, or changing state at this moment",
     ),
 ]
 ACTIONS = [arrow[0] for arrow in ARROWS]
@@ -223,7 +223,7 @@ def test_a_compensated_task_is_not_revived_and_the_person_hears_why() -> None:
     failed = row(Status.DEAD, on_crash=OnCrash.COMPENSATE, failures=5)
     assert send(viewer("revive"), "revive", task.pk, dead.pk, pending.pk, failed.pk) == [
         "2 tasks revived.",
-        "1 task left dead, since its compensation was enqueued: what is undone must not be done after all.",
+        "1 task left dead, because its compensation was enqueued: undone work must not be done again.",
         "1 task unchanged: no longer dead.",
     ]
     assert Task.objects.get(status=Status.DEAD).pk == task.pk
@@ -473,7 +473,7 @@ def test_a_list_looks_at_so_many_rows_and_says_so(monkeypatch: pytest.MonkeyPatc
     assert "60+ tasks\n" in html
     assert "All 60+ selected" in html and "Select all 60+ tasks" in html
     assert (
-        "There are more rows than a page reads: it has looked at 60, those with the highest ids, which"
+        "The table has more rows than a page reads. This page has read 60: those with the highest ids, which"
         in html
     )
     assert len(shown_ids(client, f"{TASKS}?p=2")) == 10

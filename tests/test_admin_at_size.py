@@ -298,7 +298,7 @@ def test_a_page_says_by_what_it_has_chosen_live_tasks(
         Task.objects.filter(pk=one).update(enqueued_at=now + timedelta(minutes=minutes))
     page = client.get(TASKS)
     assert [one.pk for one in page.context["cl"].result_list] == [ids[1], ids[2]]
-    assert "it has looked at 2, those with the highest ids" in page.content.decode()
+    assert "This page has read 2: those with the highest ids" in page.content.decode()
 
 
 def test_nothing_of_a_list_stays_set_in_the_session(client: Client) -> None:

@@ -127,7 +127,7 @@ def test_all_that_match_a_filter_are_counted_to_a_limit_and_all_are_taken(
     query = "?queue=default&state=dead"
     html = ask(client, "discard", tasks[:1], query, select_across="1")
     assert (
-        "All tasks that match are chosen" in html and "4 of them match" in html
+        "All matching tasks are chosen" in html and "4 of them match" in html
     )  # one of the 5 is elsewhere
     assert html.count("<li>orders.tasks.send_receipt") == 2
     assert f'href="{TASKS}{query.replace("&", "&amp;")}"' in html
@@ -154,7 +154,7 @@ def test_all_that_match_are_never_shown_as_none(
     _user, client = user(f"{action}_task")
     query = query.format(state=state.value, id=one.pk)
     html = ask(client, action, [one], query, select_across="1")
-    assert "All tasks that match are chosen" in html or "1 task is chosen." in html
+    assert "All matching tasks are chosen" in html or "1 task is chosen." in html
     assert "0 tasks" not in html
     client.post(f"{TASKS}{query}", form_of(html))
     assert FinishedTask.objects.get().pk == one.pk

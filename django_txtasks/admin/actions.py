@@ -40,7 +40,7 @@ class Act:
     """One state change as a person sees it.
 
     Attributes:
-        take: moves the tasks with these ids if they are in ``state``; returns those it moved.
+        take: moves the tasks with these ids if they are in ``state``; returns the moved tasks.
         state: the state in which a task must be.
         button: its name on the page of one task.
         log: the line in the admin's history.
@@ -87,13 +87,13 @@ _NOT_PENDING = ngettext_lazy(
     "n",
 )
 _NOT_RUNNING = ngettext_lazy(
-    "%(n)s task unchanged: no longer with a worker, asked before, or just being moved.",
-    "%(n)s tasks unchanged: no longer with a worker, asked before, or just being moved.",
+    "%(n)s task unchanged: no longer running, already asked, or changing state at this moment.",
+    "%(n)s tasks unchanged: no longer running, already asked, or changing state at this moment.",
     "n",
 )
 _COMPENSATED = ngettext_lazy(
-    "%(n)s task left dead, since its compensation was enqueued: what is undone must not be done after all.",
-    "%(n)s tasks left dead, since their compensations were enqueued: what is undone must not be done after all.",
+    "%(n)s task left dead, because its compensation was enqueued: undone work must not be done again.",
+    "%(n)s tasks left dead, because their compensations were enqueued: undone work must not be done again.",
     "n",
 )
 ACTS = {
@@ -115,15 +115,15 @@ ACTS = {
     "cancel": Act(
         take=_cancel, state=Status.PENDING, ends=True,
         button=_("Cancel"), log=_("Cancelled."), left=_NOT_PENDING,
-        asks=_("A cancelled task never runs, and cannot be brought back: it could only be enqueued anew."),
+        asks=_("A cancelled task never runs and cannot be restored. It can only be enqueued again."),
         done=ngettext_lazy("%(n)s task cancelled.", "%(n)s tasks cancelled.", "n"),
     ),
     "ask_to_stop": Act(
         take=operators.ask_to_stop, state=Status.CLAIMED,
         button=_("Ask to stop"), log=_("Asked to stop."), left=_NOT_RUNNING,
         asks=_(
-            "What runs sees that when it looks, and is cancelled when it stops. No other attempt of it starts, "
-            "also if it fails or its worker crashes."
+            "A running task sees this at its next check, and is cancelled when it stops. No other attempt starts, "
+            "even if it fails or its worker crashes."
         ),
         done=ngettext_lazy("%(n)s task asked to stop.", "%(n)s tasks asked to stop.", "n"),
     ),
@@ -135,14 +135,14 @@ ACTS = {
     "discard": Act(
         take=_discard, state=Status.DEAD, ends=True,
         button=_("Discard"), log=_("Discarded."), left=_NOT_DEAD,
-        asks=_("A discarded task is never tried again, and cannot be revived: it could only be enqueued anew."),
+        asks=_("A discarded task is never tried again and cannot be revived. It can only be enqueued again."),
         done=ngettext_lazy("%(n)s task discarded.", "%(n)s tasks discarded.", "n"),
     ),
 }  # fmt: skip
 
 
 class TaskActions(Base):
-    """The actions of the task list. A user sees and may use those for which they have the permission."""
+    """The actions of the task list. Each action has a permission; a user sees only the permitted actions."""
 
     actions = tuple(ACTS)
     is_id: Callable[[str], bool]

@@ -38,7 +38,7 @@ class BatchAdmin(ReadOnly):
     def state(self, batch: Any) -> str:
         """Show whether the batch is still open, and whether a member failed."""
         if batch.finished_at is None:
-            return shown.badge("claimed", _("goes on"))
+            return shown.badge("claimed", _("open"))
         if batch.failed:
             return shown.badge("dead", _("a member failed"))
         return shown.badge("succeeded", _("all succeeded"))
@@ -72,7 +72,7 @@ class BatchAdmin(ReadOnly):
     def ended(self, batch: Any) -> str:
         return shown.age(batch.finished_at, batch.now)
 
-    @admin.display(description=_("how many"))
+    @admin.display(description=_("counts"))
     def numbers(self, batch: Any) -> str:
         """Count the members, up to a limit."""
         status = BatchHandle(batch.pk, batch.name, batch._state.db).status()
@@ -86,7 +86,7 @@ class BatchAdmin(ReadOnly):
         ended = FinishedTask.objects.using(alias).filter(batch=batch.pk, outcome__in=batches.FAILED)
         return self._links(alias, [*_some(dead), *_some(ended)])
 
-    @admin.display(description=_("wait or run"))
+    @admin.display(description=_("waiting or running"))
     def live_members(self, batch: Any) -> str:
         alias = batch._state.db
         running = Task.objects.using(alias).filter(batch=batch.pk, status="claimed")

@@ -17,7 +17,7 @@ MAX_JSON_CHARACTERS = 1_000_000
 
 
 class LastError(Func):
-    """The newest error of a row as JSON text, ``[type, message]``; nulls if there is none."""
+    """The newest error of a row as JSON text, ``[type, message]``; nulls without errors."""
 
     output_field = TextField()
 

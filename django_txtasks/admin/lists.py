@@ -282,7 +282,7 @@ class WorkerAdmin(ProcessPages):
 
     @admin.display(description=_("running"))
     def load(self, worker: Any) -> str:
-        """Show running tasks and slots. A lost worker has none, because its tasks are no longer its own."""
+        """Show running tasks and slots. Empty for a lost worker, because its tasks are no longer its own."""
         return shown.EMPTY if worker.lost else f"{worker.running} / {worker.threads}"
 
     @admin.display(description=_("listening"), boolean=True)

@@ -60,7 +60,7 @@ class Pages(ModelAdmin):
     def get_object(
         self, request: HttpRequest, object_id: str, from_field: str | None = None
     ) -> Any:
-        """Return the row; None if there is none, or if the key is impossible."""
+        """Return the row; None if it does not exist, or if the key is impossible."""
         if not self._is_key(object_id):
             return None
         return super().get_object(request, object_id, from_field)
@@ -87,7 +87,7 @@ class ReadOnly(Pages):
     json_columns: tuple[str, ...] = ()
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
-        """Return all fields, so that none can be edited."""
+        """Return all fields, so that the page is read-only."""
         return flatten_fieldsets(self.get_fieldsets(request, obj))
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:

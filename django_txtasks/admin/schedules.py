@@ -122,7 +122,7 @@ class ScheduleActions(Pages):
         self._do(request, chosen, lambda alias, name, *, keep, by: scheduling.run_now(alias, name, by=by),
                  _now("runs now"))  # fmt: skip
 
-    @admin.action(description=_("As in the code again"), permissions=["change"])
+    @admin.action(description=_("Follow the code again"), permissions=["change"])
     def follow_code(self, request: HttpRequest, chosen: QuerySet[Any]) -> None:
         """Undo the changes that people made to schedules of the code."""
 
@@ -136,7 +136,7 @@ class ScheduleActions(Pages):
         self._do(request, chosen, follow, _now("as in the code"))
 
     @admin.action(
-        description=_("Delete the selected ones that no code declares"), permissions=["delete"]
+        description=_("Delete the selected schedules that people added"), permissions=["delete"]
     )
     def delete_selected(self, request: HttpRequest, chosen: QuerySet[Any]) -> None:
         """Delete schedules that people added. The method's name makes it replace Django's delete action."""
@@ -182,7 +182,7 @@ class ScheduleAdmin(ScheduleActions):
         fields: tuple[str, ...] = CONFIGURATION
         if not self.has_change_permission(request, obj):
             fields = ("arguments", *(name for name in fields if name not in ("args", "kwargs")))
-        return [(None, {"fields": READ_ONLY}), (_("What is said of it"), {"fields": fields})]
+        return [(None, {"fields": READ_ONLY}), (_("Configuration"), {"fields": fields})]
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Return False for schedules that the code declares: they would come back. They can be turned off."""

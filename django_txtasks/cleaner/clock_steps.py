@@ -52,7 +52,7 @@ class _Look(NamedTuple):
 class ClockSteps:
     """Compares a database's clock with the host's at each look.
 
-    Steps of up to ``ON_TIME`` are ignored, because ticks that are so late count as on time.
+    Steps of up to ``ON_TIME`` are ignored, because such late ticks count as on time.
 
     Args:
         clock: seconds of the host.

@@ -201,8 +201,7 @@ class FailureDetector:
         """Return the seconds in which a living worker would have beaten.
 
         A worker that lost its connection to the database tries again after at most a fifth of its lease,
-        and looking up the server's address may take 5 s. So the grace is half a lease if only silence tells
-        of its end.
+        and looking up the server's address may take 5 s. So the grace is half a lease if silence is the only sign.
         """
         if signal is FirstSignal.PROCESS:
             return GRACE_AT_HOME_SECONDS

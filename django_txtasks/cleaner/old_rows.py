@@ -51,7 +51,7 @@ class OldRows:
     def remove(self) -> Iterator[Counter[str]]:
         """Cancel expired tasks, and delete finished tasks that were kept long enough.
 
-        The removals take turns, so that none waits for another, for an interval at most.
+        The removals take turns for an interval at most, so that they do not wait for each other.
         """
         end = self._clock() + self._config.clean_interval.total_seconds()
         for _, removal in self._removals:

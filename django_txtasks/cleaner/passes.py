@@ -19,7 +19,7 @@ REPEATS = 3
 
 
 class Passes:
-    """Makes one pass after the other. Times are those of ``clock``.
+    """Makes one pass after the other. Times are from ``clock``.
 
     Args:
         steps: each yields its counts after each bounded piece of work. A failing step does not stop the others.

@@ -80,7 +80,7 @@ class Record:
         self._next_beat = self._clock() + self._config.lease.total_seconds() / 3
 
     def _change(self, change: Callable[[str, uuid.UUID], bool]) -> None:
-        """Change the row; insert it again if somebody has removed it."""
+        """Change the row; insert it again if it was removed."""
         with own_transaction(self._alias, limit=self._config.lease / 2):
             if self._id is None or not change(self._alias, self._id):
                 self._id = cleaners.register(

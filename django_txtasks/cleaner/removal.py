@@ -19,7 +19,7 @@ RESTS = 20
 
 
 class Removal:
-    """Walks through old rows, oldest first, and removes those that may be removed.
+    """Walks through old rows, oldest first, and removes all removable ones.
 
     Each chunk begins where the last one ended, and a pass continues where the last pass stopped. Removed
     rows stay in the index until VACUUM, which a transaction that is open for hours prevents, and some rows

@@ -17,7 +17,7 @@ MOST_TOLD = 10
 
 
 class Told:
-    """Texts that were logged, so that none is repeated within an hour.
+    """Logged texts, which are not repeated within an hour.
 
     Args:
         clock: monotonic seconds.

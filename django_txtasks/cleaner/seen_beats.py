@@ -21,7 +21,7 @@ class _Observation:
 
 
 class SeenBeats:
-    """The last beat of each living worker. Times are those of the cleaner's clock.
+    """The last beat of each living worker. Times are from the cleaner's clock.
 
     Attributes:
         began: time since which this cleaner has looked without a gap.

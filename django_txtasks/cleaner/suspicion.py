@@ -25,7 +25,7 @@ class FirstSignal(enum.Enum):
 
 @dataclass
 class Suspicion:
-    """A suspect at one beat. Times are those of the detector's clock.
+    """A suspect at one beat. Times are from the detector's clock.
 
     Attributes:
         signal: the first signal.

@@ -93,8 +93,7 @@ class Upkeep:
             yield Counter()
 
     def forget_steps(self) -> Iterator[Counter[str]]:
-        """Delete steps and waits of tasks that no longer exist; the next pass continues behind those that this
-        one read.
+        """Delete steps and waits of tasks that no longer exist; the next pass continues behind the last one.
 
         ``remove`` has deleted the steps of finished tasks that were kept. These belong to tasks that were
         not kept.

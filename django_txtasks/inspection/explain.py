@@ -41,7 +41,7 @@ from django_txtasks.models import (
 from django_txtasks.wording import counted, time_text
 
 MAX_COUNT = 10_000
-"""Highest number of tasks before this one that is counted; more are "10000 or more"."""
+"""Highest count of tasks before this one; more are shown as "10000 or more"."""
 LONGEST_TEXT = 300
 """Characters of an error's text that are shown."""
 MAX_PRIORITIES = 10
@@ -163,7 +163,7 @@ def _in_the_way(alias: str, task: Any) -> Iterator[Reason]:
             text = f"It was cancelled at {time_text(task.cancel_asked_at)}; a cleaner removes it."
         else:
             gate = "expired"
-            text = f"It has expired at {time_text(task.expires_at)}; a cleaner cancels it."
+            text = f"It expired at {time_text(task.expires_at)}; a cleaner cancels it."
         yield Reason(gate, text, "Enqueue it again.")
     if task.run_after is None:  # on SQLite: text that is not a time
         yield Reason("unsound", "Its run_after is not a time.", "Correct the row by hand.")

@@ -106,7 +106,7 @@ def _is_put_off(task: Task, wait: Wait, now: datetime) -> bool:
 
 
 def _read(page: Page) -> Iterator[Any]:
-    """Yield what is found: at most ``MOST``, for at most ``LOOK_SECONDS``."""
+    """Yield the findings of all pages: at most ``MOST``, for at most ``LOOK_SECONDS``."""
     end, count, after = time.monotonic() + LOOK_SECONDS, 0, batches.FIRST_ID
     while True:
         found, last = page(after)

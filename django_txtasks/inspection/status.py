@@ -24,7 +24,7 @@ class QueueStatus:
     Attributes:
         due: pending tasks whose time has come.
         later: pending tasks that are not due yet.
-        oldest_due: seconds for which the oldest due task has waited; 0 = there is none.
+        oldest_due: seconds for which the oldest due task has waited; 0 = no task is due.
         paused: True if a person has paused the queue; none of its tasks starts.
     """
 
@@ -63,7 +63,7 @@ class CleanerStatus:
     Attributes:
         alive: cleaners that beat, or have cleaned once in the last hour.
         at_work: those among them that have finished a pass lately, or were started a moment ago.
-        last_pass: seconds since the last whole pass; None = there was none.
+        last_pass: seconds since the last whole pass; None = no pass yet.
         trouble: one line for people if none is at work; else empty.
         only_once: True if the cleaners at work ran with ``--once``, and none keeps running.
     """

@@ -202,7 +202,7 @@ def stop_signals(request: Callable[..., None]) -> Iterator[None]:
 def events_in_background(*, own_process: bool, by_one_thread: bool = True) -> Iterator[None]:
     """Write the log and call receivers of signals in a background thread inside the block.
 
-    If that thread hangs at the end, the process ends all the same; Python alone would wait for its lock.
+    If that thread hangs at the end, the process still ends; Python alone would wait for its lock.
 
     Args:
         own_process: True if there is no caller to return to.

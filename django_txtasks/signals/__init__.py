@@ -126,7 +126,7 @@ class _Emission(NamedTuple):
         """Deliver in the current context.
 
         Args:
-            own_caches: Django's caches of this thread; those in the context belong to the attempt's thread.
+            own_caches: Django's caches of this thread; the caches in the context belong to the attempt's thread.
         """
         for alias, cache in own_caches.items():
             caches[alias] = cache
@@ -145,7 +145,7 @@ class _Emission(NamedTuple):
     def _record(self) -> logging.LogRecord:
         """Return the record that ``logger.log()`` would have made at the time of the call.
 
-        The facts become its attributes, except for those that a LogRecordFactory of the project has set:
+        The facts become its attributes, except for attributes that the project's LogRecordFactory has set:
         ``extra=`` would raise KeyError for these.
         """
         event, error = self.event, self.exception
@@ -173,7 +173,7 @@ class _Emission(NamedTuple):
 
 
 def _caches_of_thread() -> dict[str, Any]:
-    """Return Django's caches of this thread, without those that raise an error when they are made."""
+    """Return Django's caches of this thread, without caches that raise an error when they are made."""
     found = {}
     for alias in caches:
         with contextlib.suppress(Exception):

@@ -65,7 +65,7 @@ def _plain(value: Any) -> Any:
 
 
 def write_json() -> None:
-    """Make every handler of the process write JSON lines; add one for stderr if the root logger has none."""
+    """Make every handler of the process write JSON lines; add one for stderr if the root logger lacks one."""
     loggers = [logging.root, *map(logging.getLogger, list(logging.root.manager.loggerDict))]
     handlers = {handler for logger in loggers for handler in logger.handlers}
     if not logging.root.handlers:

@@ -45,7 +45,7 @@ class EventQueue:
 
     Args:
         dropped: called in the thread with the number of events dropped since its last call.
-        by_one_thread: True = the thread waits for more events. False = it ends when there are none, and the
+        by_one_thread: True = the thread waits for more events. False = it ends when the queue is empty, and the
             next event starts another: for a process that forks, and must have no thread then.
 
     Attributes:

@@ -57,7 +57,7 @@ def assert_not_enqueued(
     using: str = "default",
     **columns: Any,
 ) -> None:
-    """Assert that no such task was enqueued; the arguments are those of ``assert_enqueued``."""
+    """Assert that no such task was enqueued; arguments as for ``assert_enqueued``."""
     for row in _rows(function, using):
         if _fits(row, args, kwargs, columns):
             found = _described(row.task_name, row.args, row.kwargs, columns)

@@ -74,7 +74,7 @@ def run_due_tasks(
     reraise: bool = True,
     until: timedelta | float | None = None,
 ) -> list[RanTask]:
-    """Run the due tasks, and those that they enqueue, in this thread and transaction.
+    """Run the due tasks, and the tasks that these enqueue, in this thread and transaction.
 
     This works in Django's ``TestCase`` and with pytest-django's ``db``: tasks that the test has not
     committed are claimed, run and recorded as by a worker. Time limits do not apply.
@@ -143,7 +143,7 @@ def _run_all(
 def _next_one(
     subscription: Subscription, worker: uuid.UUID, time: PassingTime | None
 ) -> Attempt | None:
-    """Claim a due task. If there is none, let ended batches enqueue theirs, then let time pass."""
+    """Claim a due task. Before giving up, let ended batches enqueue their hooks, then let time pass."""
     while True:
         attempt = _claim_one(subscription, worker)
         if attempt is None and batches.sweep(subscription.alias):

@@ -41,7 +41,7 @@ class PassingTime:
         return self._clock.shown()
 
     def go_on(self, subscription: Subscription) -> bool:
-        """Move to the next time at which something may be due; return False if there is none before the end."""
+        """Move to the next time at which something may be due; return False if nothing is due before the end."""
         if self._expire() or self._write_ticks(subscription):
             return True
         waits = [*self._until_task(subscription), *self._until_tick(subscription)]

@@ -1,6 +1,6 @@
 """The account of a storm: turns evidence into a verdict. It is pure, so that tests can make each check fail.
 
-The words lost, unexpected, duplicated and recovered are those of Jepsen's total-queue checker (K.
+The words lost, unexpected, duplicated and recovered come from Jepsen's total-queue checker (K.
 Kingsbury; ``jepsen.checker/total-queue``): an acknowledged enqueue is one whose COMMIT was answered; a
 dequeue is a start of the task.
 """
@@ -148,7 +148,7 @@ def _none_runs_too_often(evidence: Evidence, keys: Keys) -> Iterable[Check]:
 
 
 def _wrong_steps(evidence: Evidence) -> Iterable[str]:
-    """Yield steps with two effects, and steps of finished tasks without one. Those of dead tasks may have none."""
+    """Yield steps with two effects, and steps of finished tasks without one. Dead tasks may lack effects."""
     effects = Counter(effect for effect in evidence.effects if effect[1] in STEPS)
     whole = [key for key, rows in evidence.finished.items() if rows[0].kind == "stepped"]
     for key, step in {*effects, *product(whole, STEPS)}:

@@ -25,7 +25,7 @@ class Answers:
         self._count = 0
 
     def owe(self, planned: plan.Transaction, ids: Sequence[uuid.UUID]) -> None:
-        """Send the answers that are owed, and half of those for these tasks."""
+        """Send the owed answers, and every second answer for these tasks."""
         # there are no ids if the transaction was rolled back
         for task, task_id in zip(planned.tasks, ids, strict=False):
             if task.kind == "waiting":

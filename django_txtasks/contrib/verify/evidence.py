@@ -91,7 +91,7 @@ class Evidence:
 
 
 class _Task(NamedTuple):
-    """A row of one of the two tables; the names are those of the columns."""
+    """A row of one of the two tables; the fields are named like the columns."""
 
     id: Any
     args: Any

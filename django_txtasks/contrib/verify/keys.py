@@ -12,7 +12,7 @@ from django_txtasks.rules.schedules import ON_TIME
 
 
 class Keys:
-    """Keys, by what was promised about them and where they were seen.
+    """Keys, grouped by promise and by place of observation.
 
     Attributes:
         ticks: keys of ticks that must have a task.

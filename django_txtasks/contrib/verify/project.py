@@ -100,7 +100,7 @@ def times(config: Config, lease: float | None) -> dict[str, float]:
 
 
 def scratch_settings(user: dict[str, Any], scene: Scene) -> dict[str, Any]:
-    """Return the user's settings, changed so that none of the user's systems is written to or notified.
+    """Return the user's settings, changed so that the user's systems are not written to or notified.
 
     Other databases become dummies, so a query to them fails. Logs go to stderr, mails and dead notices
     nowhere: a storm of lost workers must not wake anybody.

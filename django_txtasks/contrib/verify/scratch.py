@@ -1,6 +1,6 @@
 """The scratch database: created on the user's server for one storm, and dropped after it.
 
-The only statements that go elsewhere are its CREATE and DROP, and those that end its own sessions.
+The only statements that go elsewhere are its CREATE and DROP, and the ends of its own sessions.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""``python -m django_txtasks.contrib.verify.sender NAME SEED TASKS SECONDS ROLLED_BACK SLOW``: enqueue its
+"""``python -m django_txtasks.contrib.verify.sender NAME SEED TASKS SECONDS ROLLED_BACK SLOW``: send a
 plan.
 
-It continues whatever happens to the servers. It notes before each COMMIT what it is about to commit, and
-after it the answer.
+It continues whatever happens to the servers. It notes the intent before each COMMIT, and the answer after it.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ def send(alias: str, planned: plan.Transaction) -> tuple[str, list[uuid.UUID]]:
 
 
 def _batch(alias: str, end: str) -> AbstractContextManager[object]:
-    """Return a batch, if the transaction has an ``end``; else an empty context."""
+    """Return a batch, if the transaction has an ``end``; otherwise an empty context."""
     from django_txtasks import batch
     from django_txtasks.contrib.verify.tasks import ended
 

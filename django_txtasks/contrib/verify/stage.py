@@ -148,7 +148,7 @@ def _proxy(config: Config, stack: ExitStack) -> Proxy | None:
 
 
 def _remove_queues(config: Config, alias: str, say: Say) -> None:
-    """Remove all queues except those of last wills, which expire a minute after their workers."""
+    """Remove all queues except for last wills; these expire a minute after their workers."""
     for queue in (topology.hint_queue(config, alias, QUEUE), topology.lost_queue(config, alias)):
         if not upkeep.delete(config, queue):
             say(f"RabbitMQ is unreachable: remove the queue {queue} yourself.")

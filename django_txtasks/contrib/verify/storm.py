@@ -75,7 +75,7 @@ class Log:
     """The events of a storm, counted.
 
     Attributes:
-        done, idle: faults by name, and those that had nothing to break.
+        done, idle: faults by name, and faults that had nothing to break.
         hints_purged: number of purged hints.
         kills, restarts: number of killed workers, and of killed processes of any kind that were restarted.
         storm, drain: seconds.

@@ -103,7 +103,7 @@ class Command(BaseCommand):
     ) -> None:
         """Clean each database in a thread of its own, so that a slow or missing one delays no other.
 
-        An error in one thread ends the process, because whoever supervises it restarts all of it.
+        An error in one thread ends the process; its supervisor restarts all of it.
         """
         over, wake_events = WakeEvent(), {alias: WakeEvent() for alias in livenesses}
         broken: list[BaseException] = []
