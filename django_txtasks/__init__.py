@@ -1,7 +1,7 @@
-"""Tasks that are rows, written in the same transaction as their data, so that a committed one runs.
+"""A task queue whose tasks are rows, written in the same transaction as the data that they belong to.
 
-The public names are loaded on first use, so that ``import django_txtasks`` works
-while Django is still loading its apps; no model is imported here.
+Public names are loaded on first use, because some need models, and ``import django_txtasks`` must work while
+Django is still loading its apps.
 """
 
 from __future__ import annotations

@@ -31,15 +31,15 @@ R = TypeVar("R")
 class TaskContext:
     """The first argument of a task function that was declared with ``takes_context=True``.
 
-    Attributes:
-        task_id: the row's id.
-        attempt: number of this attempt; the first is 1, and it never goes down.
-        failures: how many attempts have raised before this one.
-        max_attempts: number of attempts that may raise; then the task is dead.
-        snoozes: how often it has put itself off before.
+    A context can be pickled for another process. There ``check`` works as usual, but ``cancelled`` is always False
+    and ``progress`` has no effect.
 
-    One that was pickled for another process asks the database by ``check`` as ever. It hears of no cancel at
-    ``cancelled``, which is False there, and ``progress`` has no effect.
+    Attributes:
+        task_id: id of the task's row.
+        attempt: number of this attempt, from 1 on. It never goes down.
+        failures: number of earlier attempts that raised.
+        max_attempts: number of attempts that may raise. After the last of them the task is dead.
+        snoozes: number of times that the task has postponed itself.
     """
 
     task_id: uuid.UUID
@@ -55,57 +55,57 @@ class TaskContext:
     _notes: ProgressNotes = field(default_factory=ProgressNotes, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return all but what a worker's loop shares with its slots: another process does not share it."""
+        """Pickle all fields except the last two, which the worker's loop shares with its slots in one process."""
         facts = [getattr(self, one.name) for one in fields(self)[:-2]]
         return _context_elsewhere, (type(self), facts)
 
     def __copy__(self) -> TaskContext:
-        return self  # it is frozen
+        return self  # frozen
 
     def __deepcopy__(self, memo: dict[int, Any]) -> TaskContext:
         return self
 
     @property
     def scheduled_for(self) -> datetime | None:
-        """The instant of its tick, in UTC, if a schedule has enqueued it, at every attempt; else None."""
+        """Time of the tick for which a schedule enqueued the task, in UTC, the same in each attempt; else None."""
         from django_txtasks.rules.schedules import tick_of_id
 
         return tick_of_id(self.task_id)
 
     @property
     def attempt_id(self) -> str:
-        """Names this attempt, and no other one of any task, to the other side."""
+        """Text that identifies this attempt among the attempts of all tasks, such as for another system."""
         return f"{self.task_id}-{self.attempt}"
 
     @property
     def cancelled(self) -> bool:
-        """Whether this attempt was asked to stop, as far as its worker has heard, which looks once a second.
+        """True once the worker has learned that this attempt is to stop. It looks once a second.
 
-        It costs nothing. ``check`` asks the database.
+        Reading it needs no query. ``check`` asks the database.
         """
         return self._requests.include(self._claim.task_id, self._claim.number)
 
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
-        """Say how far this attempt has come: on the handle and in the admin, up to a second later.
+        """Report the progress of this attempt, which the handle and the admin show up to a second later.
 
-        It costs nothing here: the worker writes it into its own row. The last word counts.
+        The call needs no query: the worker writes the latest report to its own row.
 
         Args:
-            done: of ``total``, in any unit.
-            total: None = nobody knows.
-            note: what it does now; 200 characters are kept.
+            done: the amount of ``total`` that is done, in any unit.
+            total: None: unknown.
+            note: a description of the current work; 200 characters are kept.
 
         Raises:
-            InvalidArguments: these are no numbers, or the note is no text.
+            InvalidArguments: ``done`` or ``total`` is not a number, or the note is not text.
         """
         self._notes.note(self.task_id, checked(done, total, note))
 
     def check(self) -> None:
-        """Ask the database whether this attempt may go on: before a step that cannot be undone.
+        """Raise if the database says that this attempt must stop. Call it before an effect that cannot be undone.
 
         Raises:
-            ClaimLost: the worker was declared lost, and the task may be running elsewhere. Let it pass.
-            TaskCancelled: somebody has cancelled the task. Let it pass, too.
+            ClaimLost: the worker was declared lost, and the task may run elsewhere. Do not catch it.
+            TaskCancelled: the task was cancelled. Do not catch it.
         """
         standing = attempts.standing_of(self._alias, self._claim)
         if standing is attempts.Standing.LOST:
@@ -116,14 +116,15 @@ class TaskContext:
             raise TaskCancelled(f"attempt {self.attempt} of task {self.task_id} was asked to stop")
 
     def batch(self) -> AbstractContextManager[BatchHandle]:
-        """Add members to the batch that this task is in: what is enqueued in ``with ctx.batch():``.
+        """Add members to this task's batch: the tasks that are enqueued in ``with ctx.batch():``.
 
-        It is a transaction, or part of the open one, and keeps this task's row locked until that ends: the batch
-        cannot end before. An async task does it in a function that it calls by ``sync_to_async``.
+        The block is a transaction, or part of the open one. It locks this task's row until the transaction ends,
+        because the batch must not end before its new members are committed. An async task uses the block in a
+        function that it calls by ``sync_to_async``.
 
         Raises:
-            ClaimLost: as ``check``. Let it pass.
-            NotInBatch: this task is in none.
+            ClaimLost: as from ``check``. Do not catch it.
+            NotInBatch: this task is not in a batch.
             BatchEnded: this task was revived after its batch had ended.
             InvalidOption: another batch is open.
         """
@@ -134,60 +135,60 @@ class TaskContext:
         await sync_to_async(self.check)()
 
     def step(self, name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the function in a transaction that also keeps what it returns, unless an attempt has done so.
+        """Call the function once for all attempts, in a transaction that also stores the value it returns.
 
-        What it does in the task's database happens once, whatever dies: effects and value are committed
-        together. After a crash or a failure the next attempt gets the value, and goes on behind it.
+        Effects in the task's database and the value are committed together. After a crash or a failure, the next
+        attempt does not call the function: it gets the stored value and continues.
 
         Args:
-            name: text of at most 100 characters; each step of a task has its own.
+            name: text of at most 100 characters, different for each step of a task.
 
         Returns:
-            What the function returned, as read back from JSON, the first time, too: a tuple is a list.
+            The value of the function, as read back from JSON in every attempt: a tuple becomes a list.
 
         Raises:
             StepRefused: the task is ``atomic=True``, a transaction is open, or the name was used in this attempt.
-            InvalidArguments: the value cannot be stored as JSON; what the step did is rolled back.
-            ClaimLost: the worker was declared lost; what the step did is rolled back. Let it pass.
+            InvalidArguments: the value cannot be stored as JSON. The step is rolled back.
+            ClaimLost: the worker was declared lost. The step is rolled back. Do not catch it.
         """
         return self._steps.run(name, function, args, kwargs)  # type: ignore[no-any-return]
 
     async def astep(
         self, name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
     ) -> R:
-        """Like ``step``, from an async task; the function is a sync one."""
+        """Like ``step``, from an async task. The function is sync."""
         return await sync_to_async(self.step)(name, function, *args, **kwargs)
 
     def key(self, name: str) -> str:
-        """Return a key for what this task asks another system for: the same in each attempt, and no other task's.
+        """Return an idempotency key for a request to another system, the same in each attempt of this task.
 
         Args:
-            name: as of a step; each request of a task has its own.
+            name: text of at most 100 characters, different for each request of a task.
 
         Returns:
-            A UUID as text, of 36 characters.
+            A UUID as text of 36 characters. Other tasks get other keys.
 
         Raises:
-            StepRefused: that is no name.
+            StepRefused: the name is not such text.
         """
         from django_txtasks.steps.context import key_of
 
         return key_of(self.task_id, name)
 
     def sleep_until(self, name: str, when: datetime | timedelta | float) -> None:
-        """Go on after that time: until then the task has no slot, and the next attempt goes on behind this.
+        """Suspend the task until a time. It occupies no slot; a later attempt returns from this call.
 
-        It counts as no failure, crash or snooze. The task's ``expires`` is over with it.
+        A suspension does not count as a failure, crash or snooze. From now on the task does not expire.
 
         Args:
-            name: as of a step; each step and wait of a task has its own.
-            when: an aware datetime, a timedelta or seconds. What the first attempt has said counts.
+            name: text of at most 100 characters, different for each step and wait of a task.
+            when: an aware datetime, a timedelta or seconds. Later attempts keep the time of the first attempt.
 
         Raises:
-            Suspended: it is not that late. Let it pass.
-            StepRefused: as of ``step``.
-            InvalidOption: that is no such time.
-            ClaimLost: the worker was declared lost. Let it pass.
+            Suspended: the time has not come. Do not catch it.
+            StepRefused: as from ``step``.
+            InvalidOption: ``when`` is none of these, or more than 100 years away.
+            ClaimLost: the worker was declared lost. Do not catch it.
         """
         self._steps.sleep_until(name, when)
 
@@ -196,24 +197,25 @@ class TaskContext:
         await sync_to_async(self.sleep_until)(name, when)
 
     def wait_for(self, name: str, *, timeout: timedelta | float | None = None) -> Any:
-        """Return the value that somebody brings by ``resume(token, value)``; until then the task has no slot.
+        """Suspend the task until ``resume(token, value)`` is called, and return that value.
 
-        It counts as no failure, crash or snooze. The task's ``expires`` is over with it. The value may be there
-        before.
+        The task occupies no slot meanwhile; a later attempt returns from this call. The value may arrive before
+        this call. A suspension does not count as a failure, crash or snooze. From now on the task does not
+        expire.
 
         Args:
-            name: of ``ctx.token(name)``, as of a step; each step and wait of a task has its own.
-            timeout: a timedelta or seconds from the first attempt on that asks; None = for ever.
+            name: the name that ``ctx.token(name)`` gets, different for each step and wait of a task.
+            timeout: a timedelta or seconds from the first attempt that waits; None: no limit.
 
         Returns:
-            The value, as read back from JSON: the same in each attempt.
+            The value, as read back from JSON, the same in each attempt.
 
         Raises:
-            WaitTimedOut: none has come in time; the same in each attempt.
-            Suspended: none has come so far. Let it pass.
-            StepRefused: as of ``step``.
-            InvalidOption: that is no timeout.
-            ClaimLost: the worker was declared lost. Let it pass.
+            WaitTimedOut: no value arrived in time. It is raised in each later attempt, too.
+            Suspended: no value has arrived yet. Do not catch it.
+            StepRefused: as from ``step``.
+            InvalidOption: the timeout is none of these, or more than 100 years.
+            ClaimLost: the worker was declared lost. Do not catch it.
         """
         return self._steps.wait_for(name, timeout)
 
@@ -222,12 +224,13 @@ class TaskContext:
         return await sync_to_async(self.wait_for)(name, timeout=timeout)
 
     def token(self, name: str) -> str:
-        """Return what whoever is to bring the value for ``wait_for(name)`` has to show: the same in each attempt.
+        """Return the token with which ``resume()`` delivers the value for ``wait_for(name)``.
 
-        It costs nothing. Nobody can guess it: it is signed with the ``SECRET_KEY``. Who has it may bring a value.
+        It is the same in each attempt, and needs no query. The token is signed with the ``SECRET_KEY``, so it
+        cannot be guessed; its owner may deliver a value.
 
         Raises:
-            StepRefused: that is no name.
+            StepRefused: the name is not text of at most 100 characters.
         """
         from django_txtasks.steps.resuming import token_of
 
@@ -235,7 +238,7 @@ class TaskContext:
 
     @functools.cached_property
     def _steps(self) -> Steps:
-        from django_txtasks.steps.context import Steps  # by tasks with steps alone
+        from django_txtasks.steps.context import Steps  # imported only by tasks with steps
 
         return Steps(self._alias, self._claim)
 

@@ -1,4 +1,4 @@
-"""@task: turns a function of a module into one that can be enqueued."""
+"""``@task``, and the task function that it returns."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ R = TypeVar("R")
 
 
 class TaskFunction(Generic[P, R]):
-    """A function declared with ``@task``. Calling it runs it here and now, like any function."""
+    """A function declared with ``@task``. A call runs it at once, like any function; ``enqueue`` writes a task."""
 
     def __init__(
         self,
@@ -54,17 +54,17 @@ class TaskFunction(Generic[P, R]):
     ) -> None:
         self.function, self.declaration = function, declaration
         self.options: UsingOptions = options or {}
-        self._bound: BoundFunction | None = None  # of the first call; kept by ``calls.bind``
+        self._bound: BoundFunction | None = None  # kept by ``calls.bind`` at the first call
         functools.update_wrapper(self, function)
 
     def __repr__(self) -> str:
         return f"<task function {self.declaration.name}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the name and the options, as Python pickles functions: the other process imports the module."""
+        """Pickle name and options, as Python pickles functions: the other process imports the module."""
         return _found_again, (self.declaration.name, self.options)
 
-    if not TYPE_CHECKING:  # to type checkers, it would have any attribute
+    if not TYPE_CHECKING:  # type checkers would accept any attribute
 
         def __getattr__(self, name: str) -> Any:
             raise foreign.no_attribute(self, name)
@@ -81,10 +81,10 @@ class TaskFunction(Generic[P, R]):
         return await enqueueing.aenqueue_task(self, *args, **kwargs)
 
     def with_result(self) -> WithResult:
-        """Return this function as an ``on_success`` that gets the result of the task before it.
+        """Return this function as an ``on_success`` hook whose argument is the result of the task before it.
 
-        The result is its only argument, as JSON gives it back: a tuple comes as a list. It is enqueued in the
-        transaction that finishes the task before it, whether or not finished tasks are kept.
+        The result is the only argument, as read back from JSON: a tuple becomes a list. The hook does not need
+        ``TXTASKS["keep_finished"]``.
         """
         return WithResult(self)
 
@@ -111,7 +111,7 @@ describe(TaskFunction.using, UsingOptions)
 def _found_again(name: str, options: UsingOptions) -> TaskFunction[..., Any]:
     module, _, own_name = name.rpartition(".")
     found = getattr(import_module(module), own_name, None)
-    if not isinstance(found, TaskFunction):  # its module calls it otherwise: other = task(function)
+    if not isinstance(found, TaskFunction):  # another name in its module: other = task(function)
         declaration = registry.get(name)
         found = TaskFunction(declaration.function, declaration)
     if found.options == options:

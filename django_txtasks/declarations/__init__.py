@@ -1,1 +1,1 @@
-"""Declarations: what a project says of a task function in ``@task``, and the registry of all of them."""
+"""Declarations: the options of ``@task``, their checks, and the registry of all task functions."""

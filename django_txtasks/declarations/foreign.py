@@ -1,4 +1,4 @@
-"""Words of other task queues, and what says the same here: for the errors that answer them."""
+"""Names of options and methods in other task queues, with their counterparts here, for error messages."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ OPTIONS = {
     "database": "fn.using(using=…)",
     "name": "the function's module and name, which cannot be chosen",
 }
-"""Option of another task queue: what to write here."""
+"""Option of another task queue, and its counterpart here."""
 
 METHODS = {
     **dict.fromkeys(["delay", "send", "defer", "perform_async"], "enqueue(…)"),
@@ -47,7 +47,7 @@ METHODS = {
     **dict.fromkeys(["s", "si", "signature", "subtask"], _NEXT),
     "delay_on_commit": "enqueue(…), whose row is part of the transaction",
 }
-"""Method of another task queue's task functions: what to write here."""
+"""Method of another task queue's task functions, and its counterpart here."""
 
 OF_HANDLES = {
     **dict.fromkeys(["get", "wait", "join", "get_result"], "result(timeout=…)"),
@@ -59,25 +59,25 @@ OF_HANDLES = {
     ),
     **dict.fromkeys(["state", "get_status"], "status()"),
 }
-"""Method or attribute of another task queue's results: what to write here on a handle."""
+"""Method or attribute of another task queue's results, and its counterpart on a handle."""
 
 
 def about_option(name: str, known: Collection[str]) -> str:
-    """Return a sentence for somebody who gave an option that is not among the known ones."""
+    """Return a sentence on an unknown option: its counterpart here, the likely name, or the known names."""
     if name in OPTIONS:
         return f"Here it is {OPTIONS[name]}."
     return about_name(name, known)
 
 
 def about_name(name: str, known: Collection[str]) -> str:
-    """Return a sentence that says which name may have been meant, or which there are."""
+    """Return a sentence with the likely name, or with the known names."""
     if near := difflib.get_close_matches(name, known, n=1, cutoff=0.6):
         return f"Did you mean {near[0]!r}?"
     return f"It has {', '.join(map(repr, known))}." if known else "It has none."
 
 
 def no_attribute(owner: object, name: str) -> AttributeError:
-    """Return what to raise for an attribute that a task function, or a task of Django's, does not have."""
+    """Return the error for a missing attribute of a task function, or of a task of Django's."""
     if name in METHODS:
         shown = getattr(owner, "module_path", owner)
         return AttributeError(f"{shown} has no .{name}(…). Use .{METHODS[name]}.")
@@ -85,7 +85,7 @@ def no_attribute(owner: object, name: str) -> AttributeError:
 
 
 def no_attribute_of_handle(owner: object, name: str) -> AttributeError:
-    """Return what to raise for an attribute that the handle of a task does not have."""
+    """Return the error for a missing attribute of a handle."""
     if name in OF_HANDLES:
         return AttributeError(f"A TaskHandle has no .{name}. Use .{OF_HANDLES[name]}.")
     return _missing(owner, name)

@@ -1,4 +1,4 @@
-"""The functions that make a lane or a key of a task's arguments: they get these by name, as each call is bound."""
+"""Key functions: functions that make a lane or a key from a task's arguments."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ _NAMED = (
 
 
 class KeyFunction:
-    """Calls a key function with the arguments of a task, so that each way of calling the task gives one key.
+    """A key function with the signature of its task, so that ``f(1)`` and ``f(order=1)`` give the same key.
 
-    The function gets by name what it names, defaults of the task included. Its ``*args`` gets the other positional
-    values of the call, and its ``**kwargs`` the other arguments, by name. The task's context is none of them.
+    Each parameter gets the task's argument with the same name, or its default. ``*args`` gets the other positional
+    values of the call, and ``**kwargs`` the other arguments by name. The function does not get the context.
 
     Args:
-        function: returns the text. One whose signature Python cannot tell is called as the task is.
-        signature: of the task function, without its context.
+        function: returns the text. A function without a readable signature is called with the call's own
+            arguments.
+        signature: the signature of the task function, without its context.
         said: names task and option, for errors.
 
     Raises:
-        InvalidDeclaration: the function names what the task does not have, or has another default for it.
+        InvalidDeclaration: a parameter that the task does not have, or with another default than the task's.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class KeyFunction:
         self._refuse(said)
 
     def __call__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Return what the function returns for a call of the task, which ``check_call`` has let pass."""
+        """Return the function's value for a call of the task that ``check_call`` has accepted."""
         if not self._is_known:
             return self._function(*args, **kwargs)
         bound = self._signature.bind(*args, **kwargs)
@@ -74,14 +75,14 @@ class KeyFunction:
         return self._function(*placed, *rest, **values)
 
     def _by_name(self, name: str, given: Any) -> list[tuple[str, Any]]:
-        """Return one bound argument as names and values: each of ``**kwargs``, and none of ``*args``."""
+        """Return one bound argument as pairs of name and value: all of ``**kwargs``, no value of ``*args``."""
         kind = self._signature.parameters[name].kind
         if kind is inspect.Parameter.VAR_KEYWORD:
             return [one for one in given.items() if one[0] not in self._task]
         return [] if kind is inspect.Parameter.VAR_POSITIONAL else [(name, given)]
 
     def _rest(self, bound: inspect.BoundArguments) -> list[Any]:
-        """Return the positional values of the call that the function does not name."""
+        """Return the positional values of the call for which the function has no parameter."""
         places = [name for name in self._task if self._is_positional(name)]
         named = len([name for name in places if name in bound.arguments])
         rest = [
@@ -117,7 +118,7 @@ class KeyFunction:
 
 
 def _parameters_of(function: Callable[..., Any]) -> list[inspect.Parameter] | None:
-    """Return what a key function takes, without what a ``partial`` has given; None = Python cannot tell."""
+    """Return the parameters of a key function that a ``partial`` leaves open; None: no readable signature."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (ValueError, TypeError):

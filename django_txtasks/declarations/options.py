@@ -1,4 +1,4 @@
-"""The options of ``@task`` and of ``using()``: all that they are is declared here, once.
+"""The options of ``@task`` and of ``using()``, each declared once.
 
 A new option is an entry here: its type, its default, its check (``values.py``) and, for a column of a row, how the
 column takes it. The signature, the errors, the row, hooks and Django's ``@task`` follow from the entry.
@@ -251,7 +251,7 @@ def describe(function: Any, options: type) -> None:
 
 
 def _texts(options: type) -> dict[str, str]:
-    """Return the docstring of each option, read from this file: Python does not keep those of entries."""
+    """Return the docstring of each option, read from this file, because Python does not keep it."""
     try:
         source = inspect.getsource(sys.modules[__name__])
     except OSError:  # installed without its source

@@ -45,25 +45,25 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 NEAR = timedelta(seconds=10)
-"""Hints go out for what is due within this time; a worker sets a timer for the rest of it."""
+"""Hints are sent for tasks that are due within this time; the worker sets a timer for the remaining time."""
 
 
 class NotTransactionalWarning(UserWarning):
-    """The task is written, but not in the transaction that its caller seems to mean."""
+    """The task is written, but probably not in the transaction that the caller means."""
 
 
 def enqueue_task(function: Enqueueable[P], /, *args: P.args, **kwargs: P.kwargs) -> TaskHandle:
-    """Write a task in the current transaction, or in one of its own if there is none.
+    """Write a task in the current transaction, or in its own transaction if none is open.
 
-    It runs some time after the transaction has committed, and never if it rolls back.
+    The task runs after the transaction has committed. If the transaction rolls back, the task never runs.
 
     Args:
-        function: declared with ``@task``, possibly changed by its ``using()``.
-        args, kwargs: its arguments: None, bool, int, float, str, list, tuple, dict.
+        function: a function declared with ``@task``, or the result of its ``using()``.
+        args, kwargs: the function's arguments: None, bool, int, float, str, list, tuple, dict.
 
     Raises:
-        NotATask, InvalidArguments, UnknownQueue, InvalidOption: before any SQL; the caller's
-            transaction stays usable.
+        NotATask, InvalidArguments, UnknownQueue, InvalidOption: before any SQL, so the caller's transaction stays
+            usable.
     """
     return _enqueue(function, args, kwargs, _insert_one)[0]
 
@@ -71,33 +71,33 @@ def enqueue_task(function: Enqueueable[P], /, *args: P.args, **kwargs: P.kwargs)
 def enqueue_and_read(
     function: Enqueueable[P], /, *args: P.args, **kwargs: P.kwargs
 ) -> tuple[TaskHandle, Times | None]:
-    """Enqueue as ``enqueue_task`` does, and return the row's times too, for results of Django's Tasks.
+    """Enqueue like ``enqueue_task``, and return the row's times, too, for results of Django's Tasks.
 
-    There are none where the task was enqueued before, under the same key of ``once``.
+    The times are None if an earlier task has the same key of ``once``.
     """
     return _enqueue(function, args, kwargs, insert_and_read)
 
 
 def enqueue_many(calls: Iterable[Sequence[Any]]) -> list[TaskHandle]:
-    """Write many tasks in few statements: all of them or, if anything is wrong, none.
+    """Write many tasks in few statements: all of them or, after any error, no task.
 
-    Those of several databases (``using``) are written in a transaction of each. These commit one after the other:
-    if a COMMIT fails, tasks of the databases before it are there, as with any two transactions.
+    Tasks for several databases (``using``) are written in one transaction for each database. These transactions
+    commit one after the other: if a COMMIT fails, the tasks of earlier databases are committed already.
 
-    On PostgreSQL many are written by COPY, in the same transaction. Django's execute wrappers do not see
-    that; its log of queries does.
+    On PostgreSQL, 20 tasks or more are written by COPY, in the same transaction. Django's execute wrappers do not
+    see COPY, but its query log does.
 
     Args:
-        calls: ``(function, args)`` or ``(function, args, kwargs)`` each.
+        calls: tuples ``(function, args)`` or ``(function, args, kwargs)``.
 
     Returns:
         The handles, in the order of the calls.
 
     Raises:
-        As ``enqueue_task``; what was written before is rolled back to a savepoint.
+        As ``enqueue_task``; rows that are already written are rolled back to a savepoint.
     """
     bound_functions: dict[int, tuple[Any, BoundFunction]] = {}
-    # All first: this may use the database.
+    # Read all calls before the first statement, because the iterable may itself use the database.
     wanted = [read_call(call, bound_functions) for call in calls]
     parts = {
         alias: [one for one in wanted if one[0].alias == alias]
@@ -115,7 +115,7 @@ def enqueue_many(calls: Iterable[Sequence[Any]]) -> list[TaskHandle]:
             return {alias: _insert_many(alias, part) for alias, part in parts.items()}
 
     only = next(iter(parts)) if len(parts) == 1 else None
-    # not of several databases: one may have committed when another one asks for it
+    # No repeat with several databases: some may have committed before the error of another.
     written = write() if only is None else repeated(only, write, after_lock_timeouts=False)
     for alias, part in parts.items():
         _tell(alias, written[alias], [bound for bound, _, _ in part])
@@ -128,8 +128,8 @@ async def aenqueue_task(
 ) -> TaskHandle:
     """Like ``enqueue_task``, from async code.
 
-    Django has no transactions in async code: to enqueue together with other writes, put both
-    into one sync function with ``transaction.atomic()`` and call that by ``sync_to_async``.
+    Django has no transactions in async code. To enqueue in the same transaction as other writes, put both into one
+    sync function with ``transaction.atomic()``, and call it by ``sync_to_async``.
     """
     return await sync_to_async(enqueue_task, thread_sensitive=True)(function, *args, **kwargs)
 
@@ -145,9 +145,9 @@ def _enqueue(
     kwargs: Mapping[str, Any],
     write: Callable[[BaseDatabaseWrapper, NewTask], T],
 ) -> tuple[TaskHandle, T | None]:
-    """Validate a call, write its row, and have it told; return what ``write`` did, too.
+    """Validate a call, write its row and send its hint after the commit; return the result of ``write``, too.
 
-    Where its key of ``once`` is another task's, nothing is written, and ``write`` is not called.
+    If an earlier task has the same key of ``once``, ``write`` is not called.
     """
     bound = of_call(bind(function), args, kwargs)
     if open_batches.is_any():
@@ -163,10 +163,10 @@ def _enqueue(
 
 
 def _in_batch(alias: str, wanted: Sequence[Call]) -> list[Call]:
-    """Return these calls as members of the batch that is open here, if one is.
+    """Return these calls as members of the open batch, or unchanged if no batch is open.
 
     Raises:
-        InvalidOption: it is one of another database.
+        InvalidOption: the open batch is in another database.
     """
     batch = open_batches.batch_at(alias)
     if batch is None:
@@ -222,7 +222,7 @@ def _insert_many(alias: str, wanted: Sequence[Call]) -> list[TaskHandle]:
 
 
 def _insert_once(alias: str, wanted: Sequence[Call]) -> list[TaskHandle]:
-    """Write those of these calls whose keys are their own, and return a handle for each call."""
+    """Write the calls whose key of ``once`` is new, and return a handle for each call."""
     made = list(zip([bound for bound, _, _ in wanted], to_rows(wanted), strict=True))
     keys = [(bound.once_key, task.task_id) for bound, task in made if bound.once_key is not None]
     taken = once.take(alias, keys)
@@ -242,7 +242,7 @@ def _insert_once(alias: str, wanted: Sequence[Call]) -> list[TaskHandle]:
 def _tell(
     alias: str, handles: Sequence[TaskHandle], bound_functions: Sequence[BoundFunction]
 ) -> None:
-    """Have the hints sent after the commit, and tell who listens."""
+    """Send hints after the commit, and the signal ``task_enqueued`` if it has receivers."""
     notify_on_commit(
         alias,
         [
@@ -274,7 +274,7 @@ def _is_near(run_after: datetime | timedelta | Edge) -> bool:
 
 
 def warn_if_apart(alias: str) -> None:
-    """Say so when the task is not atomic with what its caller has just written."""
+    """Warn if the task is probably not in the same transaction as the caller's other writes."""
     other = _other_in_transaction(alias) if len(connections.settings) > 1 else None
     if connections[alias].in_atomic_block:
         if other is not None:
@@ -296,7 +296,7 @@ def warn_if_apart(alias: str) -> None:
 
 
 def _other_in_transaction(alias: str) -> str | None:
-    """Return another database that has a transaction open, not counting those that a TestCase has around all."""
+    """Return another database with an open transaction, ignoring the transaction around a TestCase."""
     for other in connections.all(initialized_only=True):
         blocks: list[Any] = other.atomic_blocks
         if other.alias != alias and any(not block._from_testcase for block in blocks):
@@ -305,7 +305,7 @@ def _other_in_transaction(alias: str) -> str | None:
 
 
 def warn_caller(message: str, category: type[UserWarning] = NotTransactionalWarning) -> None:
-    """Warn whoever called this package, be it through ``enqueue()`` or not."""
+    """Warn at the line outside this package that made the call, through ``enqueue()`` or directly."""
     frame, level = sys._getframe(), 1
     while frame.f_back and frame.f_globals["__name__"].startswith("django_txtasks."):
         frame, level = frame.f_back, level + 1

@@ -1,4 +1,4 @@
-"""batch(): tasks that are enqueued together, and what is enqueued when the last of them has ended."""
+"""``batch()``: tasks that are enqueued together, and hooks that are enqueued after the last of them has ended."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from django_txtasks.lifecycle.attempts import Attempt
 from django_txtasks.lifecycle.enqueueing import new_id
 
 MOST_COUNTED = 10_000
-"""Members of each kind that ``status()`` counts."""
+"""Number up to which ``status()`` counts the members of each kind."""
 LONGEST_NAME = 200
 
 
 @dataclass(frozen=True)
 class BatchStatus:
-    """How things are in a batch. Numbers end at 10,000: more are as many or more.
+    """Status of a batch. Counting stops at 10,000: that number means 10,000 or more.
 
     Attributes:
-        waiting: members that wait, or are held by a person.
-        running: members that a worker has.
-        succeeded: those whose finished rows are still kept; None = no history is kept. One that was merged into
-            another one by its unique key is not counted.
-        failed: members that are dead, expired, cancelled or discarded.
-        finished_at: when its end was seen, by the database's clock; None = it goes on.
-        has_failed: whether a member had failed then; None = it goes on.
+        waiting: number of members that are pending or held.
+        running: number of members that a worker has claimed.
+        succeeded: number of succeeded members whose finished rows are still kept, without members that were merged
+            into another task; None: no history is kept.
+        failed: number of members that are dead, expired, cancelled or discarded.
+        finished_at: time at which the end of the batch was noticed, by the database's clock; None: not ended.
+        has_failed: True if a member had failed by then; None: not ended.
     """
 
     waiting: int
@@ -52,17 +52,17 @@ class BatchStatus:
 
 @dataclass(frozen=True, slots=True)
 class BatchHandle:
-    """A reference to a batch: it is in the table once the transaction commits."""
+    """A reference to a batch, which is in the table once the transaction has committed."""
 
     id: uuid.UUID
     name: str
     using: str
 
     def status(self) -> BatchStatus:
-        """Count its members, as this connection sees them now.
+        """Count the members, as this connection sees them now.
 
         Raises:
-            LookupError: there is no such batch: it was rolled back, or ended longer ago than it is kept.
+            LookupError: no such batch: it was rolled back, or it ended and is not kept any longer.
         """
         from django_txtasks.lifecycle import batches
         from django_txtasks.models import Batch
@@ -90,15 +90,15 @@ class BatchHandle:
 
 
 def get_batch(batch_id: uuid.UUID | str, *, using: str = "default") -> BatchHandle:
-    """Return the handle of a batch, in another process than that which made it.
+    """Return the handle of a batch by its id, for example in another process.
 
     Args:
-        batch_id: that of a ``BatchHandle``, or of the event that its hooks get.
-        using: the database alias in which the batch is.
+        batch_id: the id of a ``BatchHandle``, or the batch_id of the event that the hooks get.
+        using: alias of the database that has the batch.
 
     Raises:
-        InvalidArguments: that is no id.
-        LookupError: there is no such batch.
+        InvalidArguments: not an id.
+        LookupError: no such batch.
     """
     from django_txtasks.models import Batch
 
@@ -130,20 +130,22 @@ def batch(
     on_failure: Enqueueable[...] | None = None,
     using: str = "default",
 ) -> Iterator[BatchHandle]:
-    """Make what is enqueued inside the block members of a batch, whose end enqueues something.
+    """Make the tasks that are enqueued in the block members of a batch, and enqueue hooks when the batch ends.
 
-    The block is a transaction, or a savepoint of the open one: if it raises, there is neither batch nor member.
-    The batch ends when no member waits, runs or is held any more; one without members at the end of the block.
+    The block is a transaction, or a savepoint of the open one. If the block raises, neither the batch nor a member
+    is written. The batch ends when no member is pending, claimed or held. A batch without members ends with the
+    block.
 
     Args:
-        name: for people and for the hooks; printable text of at most 200 characters.
-        on_finish: a task function, enqueued when the batch has ended.
-        on_success: the same, if all members have succeeded.
-        on_failure: the same, if one of them is dead, expired, cancelled or discarded.
-        using: the database alias whose transaction the batch belongs to.
+        name: shown to people and passed to the hooks: printable text of at most 200 characters.
+        on_finish: a task function that is enqueued when the batch has ended.
+        on_success: a task function that is enqueued when the batch has ended and all members have succeeded.
+        on_failure: a task function that is enqueued when the batch has ended and a member is dead, expired,
+            cancelled or discarded.
+        using: alias of the database whose transaction the batch belongs to.
 
     Raises:
-        InvalidOption: before any SQL: a hook that is none, a name that cannot be stored, or another batch is open.
+        InvalidOption: before any SQL: an invalid hook, a name that cannot be stored, or another batch is open.
     """
     from django_txtasks.lifecycle import batches
 
@@ -161,7 +163,7 @@ def batch(
 
 @contextmanager
 def of_member(alias: str, attempt: Attempt) -> Iterator[BatchHandle]:
-    """Make what is enqueued inside the block members of the batch of an attempt's task; see ``TaskContext``."""
+    """Make the tasks that are enqueued in the block members of a task's batch; see ``TaskContext.batch``."""
     from django_txtasks.lifecycle import batches
 
     open_batches.refuse_second()

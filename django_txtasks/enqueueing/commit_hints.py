@@ -16,17 +16,17 @@ from django_txtasks.sending.sender import BUFFER_IDS
 
 
 def notify_on_commit(alias: str, tasks: Iterable[tuple[uuid.UUID, str]]) -> None:
-    """Have hints of (id, queue) pairs sent when the current transaction commits.
+    """Register hints of (id, queue) pairs, to be sent when the current transaction commits.
 
-    One hook per alias and savepoint stack, which holds its ids itself: a savepoint that is
-    rolled back takes its own along, and nothing outlives the transaction. It is short, as every commit runs it: in
-    a process that waits for its database meanwhile, Python takes several times as long for it as in a loop.
+    Each alias and each stack of savepoints has one hook, which holds its ids. So a savepoint that is rolled back
+    drops its ids, and no ids outlive the transaction. The code is short, because every commit runs it, and after a
+    wait for the database Python runs it several times slower than in a loop.
     """
     connection, config = connections[alias], get_config()
     if not hints.can_notify(config, connection.vendor):
         return
     if not connection.in_atomic_block and not connection.get_autocommit():
-        return  # the end of a transaction by hand is not told to anybody; workers scan
+        return  # Django runs no hooks after a transaction with autocommit off; workers find its tasks by a scan
     open_hook = _open_hook(connection)
     hook = open_hook or CommitHook(alias, config)
     hook.add(tasks)
@@ -35,17 +35,17 @@ def notify_on_commit(alias: str, tasks: Iterable[tuple[uuid.UUID, str]]) -> None
 
 
 def notify_now(config: Config, alias: str, tasks: Iterable[tuple[uuid.UUID, str]]) -> None:
-    """Send hints of (id, queue) pairs that are committed, where ``hints.can_notify``."""
+    """Send hints of (id, queue) pairs of committed tasks, if ``hints.can_notify``."""
     hook = CommitHook(alias, config)
     hook.add(tasks)
     hook.send_hints()
 
 
 class CommitHook:
-    """Runs after the commit, in the request's thread: a buffer append, no wait, no error.
+    """A hook that runs after the commit, in the thread of the request: it appends to a buffer and never waits.
 
     Attributes:
-        of_queue: ids of those to notify workers about, by queue: one more than hints will name, at most.
+        of_queue: ids of committed tasks, by queue: at most one more than hints name.
     """
 
     def __init__(self, alias: str, config: Config) -> None:
@@ -53,7 +53,7 @@ class CommitHook:
         self.of_queue: dict[str, list[uuid.UUID]] = {}
 
     def add(self, tasks: Iterable[tuple[uuid.UUID, str]]) -> None:
-        """Keep what hints will name; the first one beyond them says that there are more."""
+        """Keep the ids that hints will name, and one more, which shows that the list is incomplete."""
         of_queue = self.of_queue
         for task_id, queue in tasks:
             ids = of_queue.get(queue)
@@ -63,9 +63,10 @@ class CommitHook:
                 ids.append(task_id)
 
     def send_hints(self) -> None:
-        """Send them; what goes wrong is told in the log, as what was committed is committed.
+        """Send the hints. An error is logged, because the tasks are committed already.
 
-        Not so what ends the task that has enqueued: Django's own ``robust`` would keep that from it.
+        Exceptions that end the enqueueing task (time limit, cancel) are raised. Django's own ``robust=True`` would
+        swallow them.
         """
         try:
             hints.notify(self._config, self._alias, self.of_queue)
@@ -76,7 +77,7 @@ class CommitHook:
 
 
 def hooks_in(registered: Sequence[Any]) -> Iterator[tuple[set[str], CommitHook]]:
-    """Yield our hooks of Django's ``run_on_commit``, or of a part of it, last one first, with savepoints."""
+    """Yield our hooks in Django's ``run_on_commit`` or a part of it, the last first, each with its savepoints."""
     for savepoints, function, *_ in reversed(registered):
         hook = getattr(function, "__self__", None)
         if isinstance(hook, CommitHook):

@@ -1,4 +1,4 @@
-"""Events: one task for each task function that has subscribed, in the transaction of whoever publishes."""
+"""Events: one task for each subscribed task function, in the transaction of the publisher."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ _subscribers: dict[str, dict[str, Enqueueable[Any]]] = {}  # by event, and by na
 
 
 class NoSubscribersWarning(UserWarning):
-    """An event was published to which no task function of this process has subscribed."""
+    """An event was published that has no subscriber in this process."""
 
 
 def subscribe(event: str) -> Callable[[F], F]:
-    """Subscribe a task function to an event; one may have several.
+    """Subscribe a task function to an event. A function may subscribe to several events.
 
-    Use it above ``@task``. The function gets what ``publish`` is given.
+    Use the decorator above ``@task``. The function gets the arguments of ``publish``.
 
     Args:
         event: text of at most 200 characters, such as ``"order.paid"``.
 
     Raises:
-        InvalidDeclaration: that is no such text, or no task function.
+        InvalidDeclaration: the event is not such text, or the function is not a task function.
     """
     _check_name(event)
 
@@ -44,7 +44,7 @@ def subscribe(event: str) -> Callable[[F], F]:
                 f"@subscribe({event!r}) was used on {function!r}, which is no task function. Declare it with "
                 "@task, below @subscribe."
             )
-        # by name, since a module may be loaded again
+        # by name, because a module may be loaded again
         _subscribers.setdefault(event, {})[declaration.name] = function
         return function
 
@@ -52,29 +52,30 @@ def subscribe(event: str) -> Callable[[F], F]:
 
 
 def subscribers(event: str) -> list[str]:
-    """Return the names of the task functions of this process that have subscribed to an event, sorted."""
+    """Return the names of an event's subscribers in this process, sorted."""
     return sorted(_subscribers.get(event, ()))
 
 
 def subscribed_events() -> list[str]:
-    """Return the events to which a task function of this process has subscribed, sorted."""
+    """Return the events with a subscriber in this process, sorted."""
     return sorted(_subscribers)
 
 
 def publish(event: str, /, *args: Any, **kwargs: Any) -> list[TaskHandle]:
-    """Enqueue a task for each subscriber of an event, in the current transaction: all of them or none.
+    """Enqueue one task for each subscriber of an event, in the current transaction.
 
-    Each has its own retries, queue and crash policy. If there is no subscriber, it warns: a name may be wrong.
+    After an error, no task is enqueued. Each task has its own retries, queue and crash policy. An event without
+    a subscriber gives a warning, because its name may be wrong.
 
     Args:
-        args, kwargs: what each subscriber gets.
+        args, kwargs: the arguments of each subscriber.
 
     Returns:
-        Their handles, in the order of the functions' names.
+        The handles, sorted by the names of the functions.
 
     Raises:
-        UnknownEvent: ``TXTASKS["events"]`` does not have it.
-        InvalidArguments, UnknownQueue, InvalidOption: as ``enqueue_many``; it names the subscriber.
+        UnknownEvent: the event is not in ``TXTASKS["events"]``.
+        InvalidArguments, UnknownQueue, InvalidOption: as ``enqueue_many``; the error names the subscriber.
     """
     known = get_config().events
     if known is not None and event not in known:

@@ -1,4 +1,4 @@
-"""The handle of an enqueued task: how it stands, what came of it, and its cancel."""
+"""The handle of an enqueued task, with its status, its result and its cancel."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 
 CANCELLED_TOGETHER = 500
-"""Tasks that one statement of ``cancel_tasks`` takes."""
+"""Number of tasks that ``cancel_tasks`` cancels in one statement."""
 
 
 class Enqueueable(Protocol[P]):
-    """A task function, or a task of Django's ``@task`` on this package's backend."""
+    """A task function, or a task of Django's ``@task`` with this package's backend."""
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
 class TaskHandle:
-    """A reference to an enqueued task: its id is in the table once the transaction commits.
+    """A reference to an enqueued task, whose row is in the table once the transaction has committed.
 
     Attributes:
-        queue_name: of this request; the first one under a key of ``once`` may have asked for another one.
-        is_new: False = it was enqueued before, under the same key of ``once``.
+        queue_name: the queue of this call. If an earlier call had the same key of ``once``, its queue may differ.
+        is_new: False: an earlier call had the same key of ``once``, and this is the handle of its task.
     """
 
     id: uuid.UUID
@@ -49,7 +49,7 @@ class TaskHandle:
     using: str
     is_new: bool = True
 
-    if not TYPE_CHECKING:  # to type checkers, it would have any attribute
+    if not TYPE_CHECKING:  # type checkers would accept any attribute
 
         def __getattr__(self, name: str) -> Any:
             raise foreign.no_attribute_of_handle(self, name)
@@ -59,32 +59,33 @@ class TaskHandle:
         return cancel_task(self.id, using=self.using)
 
     def status(self) -> str:
-        """Return what has become of the task, as this connection sees it now; see ``status_of``."""
+        """Return the task's status, as this connection sees it now; see ``status_of``."""
         return status_of(self.id, using=self.using)
 
     def progress(self) -> Progress | None:
-        """Return what the task has said last by ``ctx.progress()``; None = it does not run, or said nothing."""
+        """Return the latest report of ``ctx.progress()``; None: the task does not run, or has reported nothing."""
         from django_txtasks.lifecycle.workers import progress_of
 
         return progress_of(self.using, self.id)
 
     def result(self, timeout: timedelta | float | None = None) -> Any:
-        """Wait until the task has succeeded, and return what its function returned.
+        """Wait until the task has succeeded, and return the value of its function.
 
-        It looks for the end: each 2 ms at first, then at longer intervals, up to 0.25 s.
+        The call looks for the end every 2 ms at first, and then at growing intervals, up to 0.25 s.
 
         Args:
-            timeout: the longest wait, as timedelta or seconds; None = for ever.
+            timeout: the longest wait, as timedelta or seconds; None: no limit.
 
         Raises:
-            TaskFailed: it is dead, or was cancelled, discarded, or expired.
-            ResultTimeout: it has not ended in time. It goes on.
-            ResultUnavailable: in a transaction, in a task, where finished tasks are not kept, or if it has no row.
+            TaskFailed: the task is dead, or was cancelled, discarded or expired.
+            ResultTimeout: the task has not ended in time. It continues.
+            ResultUnavailable: called in a transaction or in a task; or finished tasks are not kept; or the task
+                has no row.
         """
         return waiting.result_of(self.using, self.id, _seconds(timeout))
 
     async def aresult(self, timeout: timedelta | float | None = None) -> Any:
-        """Like ``result``, from async code: any number of them at a time cost one statement."""
+        """Like ``result``, from async code. Any number of concurrent waits share one statement."""
         return await waiting.aresult_of(self.using, self.id, _seconds(timeout))
 
     async def astatus(self) -> str:
@@ -101,15 +102,15 @@ class TaskHandle:
 
 
 def get_handle(task_id: uuid.UUID | str, *, using: str = "default") -> TaskHandle:
-    """Return the handle of a task that was enqueued elsewhere, or before.
+    """Return the handle of a task by its id, for example in another process.
 
     Args:
-        task_id: that of a ``TaskHandle``.
-        using: the database alias in which the task is.
+        task_id: the id of a ``TaskHandle``.
+        using: alias of the database that has the task.
 
     Raises:
-        InvalidArguments: that is no id.
-        ResultUnavailable: the task has no row, as this connection sees it: rolled back, or not kept any more.
+        InvalidArguments: not an id.
+        ResultUnavailable: this connection sees no row of the task: it was rolled back, or is not kept any longer.
     """
     from django_txtasks.models import FinishedTask, Task
 
@@ -139,18 +140,19 @@ def _seconds(timeout: Any) -> float | None:
 
 
 def status_of(task_id: uuid.UUID | str, *, using: str = "default") -> str:
-    """Return the state or the outcome of a task; of one that was merged, those of the task that runs instead.
+    """Return the status of a task. A task that was merged has the status of the task that runs instead.
 
     Args:
-        task_id: that of a ``TaskHandle``.
-        using: the database alias in which the task is.
+        task_id: the id of a ``TaskHandle``.
+        using: alias of the database that has the task.
 
     Returns:
-        ``pending``, ``claimed``, ``dead`` or ``held``; ``succeeded``, ``cancelled``, ``discarded`` or ``expired``;
-        or ``gone``: it has no row (any more), since it was rolled back, or has finished and is not kept.
+        ``pending``, ``claimed``, ``dead`` or ``held`` for a live task; ``succeeded``, ``cancelled``,
+        ``discarded`` or ``expired`` for a finished task; ``gone`` for a task without a row: it was rolled back,
+        or it has finished and is not kept.
 
     Raises:
-        InvalidArguments: that is no id.
+        InvalidArguments: not an id.
     """
     from django_txtasks.results.standing import state_of
 
@@ -172,25 +174,26 @@ def _id_of(task_id: Any, where: str) -> uuid.UUID:
 
 
 def cancel_task(task_id: uuid.UUID | str, *, using: str = "default") -> CancelResult:
-    """Cancel a task in the current transaction, or in one of its own if there is none.
+    """Cancel a task in the current transaction, or in its own transaction if none is open.
 
-    What waits, or is held, never runs. An attempt that runs goes on, and was asked to stop: it sees that at
-    ``ctx.check()`` and ``ctx.cancelled``, an async one gets ``CancelledError``, and one that is declared
-    ``interruptible`` gets ``TaskCancelled`` wherever it is. However it ends, no other attempt starts; if it
-    finishes all the same, the task has succeeded.
+    A pending or held task never runs. A running attempt is asked to stop: the function learns of it at
+    ``ctx.check()`` and ``ctx.cancelled``, an async function gets ``CancelledError``, and an ``interruptible``
+    function gets ``TaskCancelled`` at any line. No other attempt starts. If the attempt still finishes, the task
+    has succeeded.
 
-    It waits for a worker that is about to claim the task, and a worker that ends it waits for this transaction.
+    This call waits for a worker that is claiming the task. A worker that is ending the task waits for this
+    transaction.
 
     Args:
-        task_id: that of a ``TaskHandle``.
-        using: the database alias in which the task is.
+        task_id: the id of a ``TaskHandle``.
+        using: alias of the database that has the task.
 
     Returns:
-        ``CANCELLED``: it never starts. ``ASKED``: a worker has it. ``TOO_LATE``: it has finished, is dead, or is
-        not there.
+        ``CANCELLED``: the task never starts. ``ASKED``: a worker has claimed it. ``TOO_LATE``: it has finished, is
+        dead, or has no row.
 
     Raises:
-        InvalidArguments: that is no id.
+        InvalidArguments: not an id.
     """
     from django_txtasks.results.cancelling import cancel
 
@@ -208,14 +211,14 @@ async def acancel_task(task_id: uuid.UUID | str, *, using: str = "default") -> C
 def cancel_tasks(
     function: Enqueueable[Any], /, *, unique_key: str
 ) -> dict[uuid.UUID, CancelResult]:
-    """Cancel all tasks of a unique key, in the current transaction, each as ``cancel_task`` does.
+    """Cancel all tasks of a unique key in the current transaction, each like ``cancel_task``.
 
     Args:
-        function: the task function; one with ``using()`` where its queue, lane or database is another one.
+        function: the task function, with ``using()`` if the tasks have another queue, lane or database.
         unique_key: the key's text.
 
     Returns:
-        What came of each, by its id. One that was enqueued by a transaction that is still open is not among them.
+        The result for each task, by id, without tasks of transactions that have not committed.
 
     Raises:
         NotATask, InvalidOption: before any SQL.

@@ -1,4 +1,4 @@
-"""Keys under which tasks are enqueued once: what comes again, such as a webhook, writes no second task."""
+"""Keys of ``once``: a call that is repeated with the same key, such as by a webhook, writes no second task."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ KEYS_PER_STATEMENT = 100
 KEYS_PER_BATCH = 500
 """Keys that a cleaner deletes in one transaction."""
 ROUNDS = 20
-"""Times that an INSERT is tried that does not wait: one for each transaction that takes a key and rolls back."""
+"""Number of tries of an INSERT that does not wait. A try fails if a transaction has taken a key and rolls back."""
 
-# It waits for a transaction that has taken the same key and not ended; the keys of several tasks are taken in one
-# order, so that two that want the same ones do not wait for each other.
+# The INSERT waits for an open transaction that has taken the same key. Keys are taken in one order, so that two
+# transactions with the same keys do not wait for each other.
 TAKE_ONCE = """
     INSERT INTO txtasks_once (key, text, task_name, task_id, until) VALUES {rows}
         ON CONFLICT (key) DO UPDATE
        SET task_id = excluded.task_id, until = excluded.until WHERE txtasks_once.until <= {now}
 """
-# It waits for another transaction that has written the row.
+# The INSERT waits for an open transaction that has written the row.
 MYSQL_TAKE_ONCE = """
     INSERT INTO txtasks_once (`key`, text, task_name, task_id, until) VALUES {rows}
         ON DUPLICATE KEY UPDATE task_id = IF(until <= {now}, VALUES(task_id), task_id),
            until = IF(until <= {now}, VALUES(until), until)
 """
-# This does not. When a row is rolled back, each INSERT that waits for the row gets a lock on the gap in its
-# place. These locks keep all of them from inserting, and all but one get a deadlock (1213). A SELECT that waits at
-# READ COMMITTED gets no such lock.
+# This INSERT does not wait. When a row is rolled back, each INSERT that waits for the row gets a lock on the gap
+# in its place. The gap locks block all of these INSERTs, and all except one get a deadlock (1213). A SELECT that
+# waits at READ COMMITTED gets no gap lock.
 MARIADB_TAKE_ONCE_AT_ONCE = f"SET STATEMENT innodb_lock_wait_timeout = 0 FOR {MYSQL_TAKE_ONCE}"
 WAIT_FOR_ONCE = "SELECT {key} FROM txtasks_once WHERE {key} {in_keys} ORDER BY {key} {lock}"
-# Where it is ON, a statement that may not wait for a lock ends its whole transaction.
+# If this is ON, a statement that may not wait for a lock rolls back its whole transaction.
 MYSQL_ROLLBACK_ON_TIMEOUT = "SELECT @@innodb_rollback_on_timeout"
-# What was taken long ago is read and not locked: who repeats it writes nothing, and nobody waits for him.
+# A key that was taken earlier is read without a lock: a repeated call writes nothing and blocks no other session.
 STILL_TAKEN = "SELECT {key}, task_id FROM txtasks_once WHERE {key} {in_keys} AND until > {now}"
 TAKEN_ONCE = "SELECT {key}, task_id FROM txtasks_once WHERE {key} {in_keys}"
-# At REPEATABLE READ on MariaDB: what another transaction has committed since this one began.
+# For REPEATABLE READ on MariaDB: reads keys that were committed after this transaction began.
 TAKEN_SINCE = "SELECT task_id FROM txtasks_once WHERE {key} = %(key)s {lock}"
 OLD_ONCE = """
     SELECT {key} FROM txtasks_once {by_until} WHERE until < {now} ORDER BY until LIMIT %(limit)s {skip_locked}
@@ -56,8 +56,8 @@ class OnceKey(NamedTuple):
     """A key that a task takes.
 
     Attributes:
-        digest: of function and text: what is compared.
-        keep: no other task takes it for so long.
+        digest: hash of function and text, which is compared.
+        keep: time during which no other task can take the key.
     """
 
     digest: str
@@ -67,16 +67,16 @@ class OnceKey(NamedTuple):
 
 
 def take(alias: str, wanted: Sequence[tuple[OnceKey, uuid.UUID]]) -> dict[str, uuid.UUID]:
-    """Take these keys for these tasks, in the open transaction; return whose each one is, by its digest.
+    """Take keys for tasks, in the open transaction; return the id of each key's owner, by digest.
 
-    A key that was taken before, and whose time is not over, stays with that task. Of two that want the same one
-    here, the first gets it.
+    A key that an earlier task has taken stays with that task until its time is over. If two of these tasks want
+    the same key, the first gets it.
     """
     first: dict[str, tuple[OnceKey, uuid.UUID]] = {}
     for key, task_id in wanted:
         first.setdefault(key.digest, (key, task_id))
     taken: dict[str, uuid.UUID] = {}
-    digests = sorted(first)  # the same order for all
+    digests = sorted(first)  # the same order in each transaction
     for start in range(0, len(digests), KEYS_PER_STATEMENT):
         some = digests[start : start + KEYS_PER_STATEMENT]
         taken.update(_owners(alias, STILL_TAKEN, some))
@@ -119,11 +119,11 @@ def _take(alias: str, wanted: Sequence[tuple[OnceKey, uuid.UUID]]) -> None:
 def _take_in_turns(
     alias: str, wanted: Sequence[tuple[OnceKey, uuid.UUID]], values: str, params: dict[str, Any]
 ) -> bool:
-    """Take the keys without waiting in the INSERT; wait for whoever has taken one of them in a SELECT of its own.
+    """Take the keys by an INSERT that does not wait, and wait for other owners in a separate SELECT.
 
     Returns:
-        False: after some rounds it has not succeeded. In rare cases those who wait hold locks against each other
-        all the same; an INSERT that waits ends that, and the database tells one of them.
+        False: the INSERT failed ``ROUNDS`` times. In rare cases the waiting sessions still hold locks against each
+        other. An INSERT that waits ends this, because the database raises a deadlock error in one session.
     """
     sql = MARIADB_TAKE_ONCE_AT_ONCE.replace("{rows}", values)
     for _ in range(ROUNDS):
@@ -140,14 +140,14 @@ def _take_in_turns(
 
 @functools.cache
 def _waits_apart(alias: str) -> bool:
-    """Say whether a statement can be told to wait for no lock, and loses nothing but itself then: on MariaDB."""
+    """Return whether a statement can refuse to wait for a lock without losing its transaction: on MariaDB."""
     is_mariadb = getattr(connections[alias], "mysql_is_mariadb", False)
     return is_mariadb and not int(fetch_value(alias, MYSQL_ROLLBACK_ON_TIMEOUT))
 
 
 def forget(alias: str) -> int:
-    """Delete some of the keys whose time is over, in the open transaction; return how many."""
-    if connections[alias].vendor != "mysql":  # which allows no LIMIT there
+    """Delete some of the keys whose time is over, in the open transaction; return their number."""
+    if connections[alias].vendor != "mysql":  # MySQL allows no LIMIT in such a subquery
         return execute(alias, FORGET_OLD_ONCE, limit=KEYS_PER_BATCH)
     keys = fetch_column(alias, OLD_ONCE, limit=KEYS_PER_BATCH)
     return execute(alias, FORGET_ONCE, keys=[as_uuid(one) for one in keys]) if keys else 0

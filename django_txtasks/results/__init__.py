@@ -1,1 +1,1 @@
-"""Results of tasks: their state, waiting for their end, and their cancelling."""
+"""Results of tasks: their states and ends, waiting for an end, and cancelling."""

@@ -1,4 +1,4 @@
-"""Cancelling from Python, in the caller's transaction: what waits never runs, what runs is asked to stop."""
+"""Cancelling in the caller's transaction: waiting tasks never run, running tasks are asked to stop."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from django_txtasks.lifecycle.attempts import FollowUps
 from django_txtasks.lifecycle.outcomes import finish_rows
 from django_txtasks.models import Outcome, Status
 
-# In its caller's transaction: a worker that ends the attempt meanwhile finds the row locked, and tries again.
+# C cancels in its caller's transaction, and W ends the attempt meanwhile: W finds the row locked, and tries again.
 LOCK_TO_CANCEL = """
     SELECT id, TRIM(status), queue_name, task_name, cancel_asked_at IS NOT NULL FROM txtasks_task
      WHERE id {in_ids} ORDER BY id {lock}
@@ -33,28 +33,28 @@ ASKED_TO_STOP = """
 
 
 class CancelResult(str, enum.Enum):
-    """What a cancel has come to, once its transaction commits."""
+    """The result of a cancel, once its transaction has committed."""
 
     CANCELLED = "cancelled"
-    """It waited, and never starts."""
+    """The task was waiting, and never starts."""
     ASKED = "asked"
-    """A worker has it, and was asked to stop; no other attempt starts."""
+    """A worker has claimed the task, and is asked to stop it. No other attempt starts."""
     TOO_LATE = "too late"
-    """It has finished, is dead, or was never committed: nothing has changed."""
+    """The task has finished, is dead, or was never committed. Nothing has changed."""
 
 
 def cancel(
     alias: str, ids: Iterable[uuid.UUID], *, keep: bool
 ) -> tuple[dict[uuid.UUID, CancelResult], FollowUps]:
-    """Move PENDING or HELD -> finished as cancelled, and ask what is CLAIMED to stop.
+    """PENDING or HELD -> finished as cancelled. CLAIMED tasks are asked to stop.
 
-    It waits for whoever has locked one of the rows, such as a worker that claims it: for a moment.
+    The call briefly waits for a session that has locked one of the rows, such as a worker that claims it.
 
     Args:
-        keep: the finished rows.
+        keep: True: the finished rows are kept.
 
     Returns:
-        What came of each, and the tasks that were enqueued along with it.
+        The result for each task, and the tasks that were enqueued in the same transaction.
     """
     wanted = sorted(set(ids))
     follow_ups: FollowUps = []
@@ -97,7 +97,7 @@ def of_key(alias: str, key: str, task_name: str, queue_name: str) -> list[uuid.U
 def asked_to_stop(
     alias: str, worker: uuid.UUID, ids: Sequence[uuid.UUID]
 ) -> set[tuple[uuid.UUID, int]]:
-    """Return (id, attempt) of those of a worker's claims that were asked to stop."""
+    """Return (id, attempt) of the worker's claims that were asked to stop."""
     rows = fetch(alias, ASKED_TO_STOP, worker=worker, ids=ids)
     return {(as_uuid(task_id), number) for task_id, number in rows}
 

@@ -1,4 +1,4 @@
-"""The states and the ends of tasks, for whoever has their ids."""
+"""States and ends of tasks, by id."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from django_txtasks.models import FinishedTask, Outcome, Status, Task
 
 GONE = "gone"
 DONE = (Outcome.SUCCEEDED.value, GONE)
-"""The states of a task that was done: without ``keep_finished`` it has no row."""
+"""The states of a task that has succeeded: without ``keep_finished`` it has no row."""
 
-# Live first: a row moves to the finished ones, and never back.
+# Live rows are read first, because a row moves to the finished rows, and never back.
 STATES_OF = "SELECT id, TRIM(status) FROM txtasks_task WHERE id {in_ids}"
 OUTCOMES_OF = "SELECT id, outcome, merged_into FROM txtasks_finishedtask WHERE id {in_ids}"
 
 
 class Run(NamedTuple):
-    """The task that has run, or runs, for a task: that task itself, or the one into which it was merged."""
+    """The task that runs for a task: the task itself, or the task into which it was merged."""
 
     state: str
     task_id: uuid.UUID
@@ -30,12 +30,12 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True)
 class End:
-    """The end of a task, as far as it has one without a person: what is dead may be revived.
+    """The end of a task. A dead task counts as ended, although a person may revive it.
 
     Attributes:
-        state: an outcome, ``dead``, or ``gone``: it has no row.
-        result: of one that has succeeded.
-        errors: of its attempts, as its row has them.
+        state: an outcome, ``dead``, or ``gone``: the task has no row.
+        result: the result of a task that has succeeded.
+        errors: the errors of its attempts, as the row has them.
     """
 
     state: str
@@ -44,19 +44,19 @@ class End:
 
 
 def state_of(alias: str, task_id: uuid.UUID) -> str:
-    """Return a state or an outcome; of what was merged, that of the row in its place; ``gone`` = no row."""
+    """Return state or outcome of a task, or of the task into which it was merged; ``gone``: it has no row."""
     return states_of(alias, [task_id])[task_id]
 
 
 def states_of(alias: str, ids: Collection[uuid.UUID]) -> dict[uuid.UUID, str]:
-    """Return what ``state_of`` does, of each of these tasks."""
+    """Return ``state_of`` of each task."""
     return {task_id: run.state for task_id, run in runs_of(alias, ids).items()}
 
 
 def runs_of(alias: str, ids: Collection[uuid.UUID]) -> dict[uuid.UUID, Run]:
-    """Return the state of each of these tasks, as ``state_of`` does, and the id of the task that it is of."""
+    """Return ``state_of`` of each task, with the id of the task that has this state."""
     found, winners = _own_runs(alias, ids)
-    # these were never merged themselves, because they have begun
+    # A winner was never merged itself, because it has begun.
     of_winners, _ = _own_runs(alias, set(winners.values()))
     return {**found, **{loser: of_winners[winner] for loser, winner in winners.items()}}
 
@@ -64,7 +64,7 @@ def runs_of(alias: str, ids: Collection[uuid.UUID]) -> dict[uuid.UUID, Run]:
 def _own_runs(
     alias: str, ids: Collection[uuid.UUID]
 ) -> tuple[dict[uuid.UUID, Run], dict[uuid.UUID, uuid.UUID]]:
-    """Return the own states of these tasks; and into which task each one was merged that was merged."""
+    """Return the tasks' own states, and for each merged task the task into which it was merged."""
     if not ids:
         return {}, {}
     found = {task_id: Run(GONE, task_id) for task_id in ids}
@@ -82,11 +82,11 @@ def _own_runs(
 def ends_of(
     alias: str, ids: Collection[uuid.UUID], *, follows: bool = True
 ) -> dict[uuid.UUID, End]:
-    """Return the ends of those of these tasks that have one; of what was merged, that of the row in its place.
+    """Return the ends of the tasks that have ended. A merged task has the end of the task that it was merged into.
 
     Args:
-        follows: False = of what was merged, its own end. The row in its place was never merged, but somebody may
-            have written rows by hand that lead back to each other.
+        follows: False: a merged task has its own end. This stops the search after one step, because rows that were
+            written by hand may refer to each other.
     """
     states = _live(alias, ids) if ids else {}
     ends = {}
@@ -101,7 +101,7 @@ def ends_of(
 
 
 def _live(alias: str, ids: Collection[uuid.UUID]) -> dict[uuid.UUID, str]:
-    """Return the states of live rows. To be asked first: a row moves to the finished ones, and never back."""
+    """Return the states of live rows. Call it first, because a row moves to the finished rows, and never back."""
     rows = fetch(alias, STATES_OF, ids=sorted(ids))
     return {as_uuid(task_id): str(status) for task_id, status in rows}
 

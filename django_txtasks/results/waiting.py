@@ -1,6 +1,7 @@
-"""Waiting for the end of a task, by looking: often at first, and less often the longer it takes.
+"""Waiting for the end of a task by polling: often at first, and less often the longer the wait.
 
-Nobody is told of an end: that would cost each task, and would leave something behind where the one who waits dies.
+No process notifies the waiting code: a notification would add a cost to each task, and would leave rows behind
+if the waiting process dies.
 """
 
 from __future__ import annotations
@@ -34,15 +35,15 @@ from django_txtasks.signals.queue import close_connections
 FIRST_SECONDS = 0.002
 LONGEST_SECONDS = 0.25
 SHARE = 0.1
-"""Of the time that was waited so far: the pause until the next look."""
+"""Pause until the next look, as a share of the time waited so far."""
 ANSWER_SECONDS = 10.0
-"""Time that a look may take: a connection that was dropped without a word would be waited for up to two hours."""
+"""Longest time for a look, because a connection that was silently dropped would block it for up to two hours."""
 AWAY_SECONDS = 1.0
-"""Pause after a second look in a row that failed. The first one is repeated at once, in a new session."""
+"""Pause after the second failed look in a row. The first failed look is repeated at once, in a new session."""
 
 
 def result_of(alias: str, task_id: uuid.UUID, timeout: float | None) -> Any:
-    """Return the result of a task, once it has succeeded; see ``TaskHandle.result``."""
+    """Wait for a task and return its result; see ``TaskHandle.result``."""
     _refuse_what_cannot_end(alias)
     began, looks = time.monotonic(), _Looks(alias)
     while True:
@@ -57,7 +58,7 @@ def result_of(alias: str, task_id: uuid.UUID, timeout: float | None) -> Any:
 
 
 async def aresult_of(alias: str, task_id: uuid.UUID, timeout: float | None) -> Any:
-    """Like ``result_of``, from async code; one statement looks for all tasks for which an event loop waits."""
+    """Like ``result_of``, from async code. One statement serves all waits of an event loop."""
     await sync_to_async(_refuse_what_cannot_end)(alias)
     waiters = _of_loop.setdefault(asyncio.get_running_loop(), {})
     lookout = waiters.setdefault(alias, _Lookout(alias))
@@ -67,17 +68,18 @@ async def aresult_of(alias: str, task_id: uuid.UUID, timeout: float | None) -> A
         raise _too_long(task_id, timeout, lookout.looks) from lookout.looks.problem or error
     finally:
         if not lookout.has_waiters and waiters.get(alias) is lookout:
-            del waiters[alias]  # it would keep its event loop
+            del waiters[alias]  # because the lookout refers to its event loop
 
 
 class _Looks:
-    """Looks in the session of one thread, and what came of the last one.
+    """Looks in the session of one thread, with the state of the last look.
 
-    A session that was cut is replaced, because nobody waits in a transaction (``_refuse_what_cannot_end``).
+    A broken session is replaced. No transaction is lost by this, because ``_refuse_what_cannot_end`` refuses to
+    wait in a transaction.
 
     Attributes:
-        problem: why the last look failed; None = the database has answered.
-        pause: seconds until a look that failed is to be repeated.
+        problem: the error of the last look; None: the database has answered.
+        pause: seconds until a failed look is repeated.
     """
 
     def __init__(self, alias: str) -> None:
@@ -87,7 +89,7 @@ class _Looks:
         self.pause = 0.0
 
     def ends_of(self, ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, End]:
-        """Return the ends of those of these tasks that were seen to have one: none if the database is away."""
+        """Return the ends of the tasks that have ended; an empty dict if the database does not answer."""
         try:
             ends = standing.ends_of(self.alias, ids)
         except (OperationalError, InterfaceError) as error:
@@ -100,17 +102,17 @@ class _Looks:
         return ends
 
     def failed(self, error: Exception) -> None:
-        """Note that the database has not answered."""
+        """Record that the database has not answered."""
         self.pause = 0.0 if self.problem is None else AWAY_SECONDS
         self.problem = error
         self._outage.failed(text_of(error), self.pause)
 
 
 class _Lookout:
-    """Looks for the ends of all tasks for which an event loop waits, while there are any.
+    """Looks for the ends of all tasks for which an event loop waits, as long as there are any.
 
     Attributes:
-        looks: what came of them.
+        looks: the looks, with the state of the last one.
     """
 
     def __init__(self, alias: str) -> None:
@@ -122,7 +124,7 @@ class _Lookout:
 
     @property
     def has_waiters(self) -> bool:
-        """Whether somebody waits."""
+        """True while a coroutine waits for a task."""
         return bool(self._waiting)
 
     async def end_of(self, task_id: uuid.UUID) -> End:
@@ -131,7 +133,8 @@ class _Lookout:
         self._waiting[future] = task_id, time.monotonic()
         self._is_new.set()
         if self._looking is None or self._looking.done():
-            # not in the context of the first one who waits: a request, say, whose thread ends with it
+            # In a new context, because the context of the first waiter may be a request, whose thread ends with
+            # it.
             self._looking = contextvars.Context().run(asyncio.create_task, self._look())
         try:
             return await future
@@ -145,7 +148,9 @@ class _Lookout:
                 if thread.is_stuck:
                     thread = _Thread(self._alias, self.looks)
                 await self._look_once(thread)
-        except Exception as error:  # another look would meet it again: those who wait hear of it
+        except (
+            Exception
+        ) as error:  # another look would raise the same error, so the waiting code gets it
             self._fail(error)
         finally:
             thread.end()
@@ -164,7 +169,7 @@ class _Lookout:
             await self._rest(_pause(time.monotonic() - latest))
 
     async def _rest(self, seconds: float) -> None:
-        """Wait, but not if somebody else waits for a task meanwhile."""
+        """Wait for that time, or until a new wait begins."""
         try:
             await asyncio.wait_for(self._is_new.wait(), seconds)
         except asyncio.TimeoutError:
@@ -177,14 +182,14 @@ class _Lookout:
 
 
 class _Thread:
-    """The thread of a lookout, with a session of its own: it ends with the lookout.
+    """The thread of a lookout, with its own session. It ends with the lookout.
 
-    No thread of Django's or asgiref's: those of requests end with these, and the session of the one that is left,
-    which serves all code outside of requests, is closed and checked by nobody. No thread of an executor, because
-    Python waits for such threads at the end of a process, and this one may be stuck.
+    It is not a thread of Django or asgiref: their threads for requests end with the requests, and no code closes
+    or checks the session of their thread for other code. It is not a thread of an executor either, because
+    Python waits for such threads when a process ends, and this thread may be stuck.
 
     Attributes:
-        is_stuck: a look has taken too long; the thread ends when that does.
+        is_stuck: True: a look took too long. The thread ends when that look ends.
     """
 
     def __init__(self, alias: str, looks: _Looks) -> None:
@@ -207,7 +212,7 @@ class _Thread:
             return {}
 
     def end(self) -> None:
-        """Have the session closed and the thread end, and do not wait for that."""
+        """Let the thread close its session and end, without waiting for it."""
         self._asked.put(None)
 
     def _run(self) -> None:
@@ -217,7 +222,7 @@ class _Thread:
         close_connections()
 
     def _found(self, ids: Sequence[uuid.UUID], answer: asyncio.Future[Any]) -> Callable[[], None]:
-        """Look, and return what gives the answer to the event loop."""
+        """Look, and return a function that gives the answer to its future in the event loop."""
         try:
             ends = self._look(ids)
         except Exception as error:
@@ -225,7 +230,7 @@ class _Thread:
         return functools.partial(_give, answer, answer.set_result, ends)
 
     def _look(self, ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, End]:
-        # the pool's connections may all be held by requests that wait for this look
+        # Requests that wait for this look may hold all connections of the pool.
         sessions.leave_pool(self._alias)
         session = connections[self._alias]
         if session.connection is not None and time.monotonic() >= sessions.end_of_age(session):
@@ -234,7 +239,7 @@ class _Thread:
 
 
 _Question = tuple[Sequence[uuid.UUID], "asyncio.Future[dict[uuid.UUID, End]]"]
-"""Tasks to look for, and where their ends go."""
+"""The tasks to look for, and the future for their ends."""
 
 
 def _give(answer: asyncio.Future[Any], give: Callable[[Any], None], what: Any) -> None:
@@ -250,7 +255,7 @@ def _pause(waited: float) -> float:
 
 
 def _refuse_what_cannot_end(alias: str) -> None:
-    """Raise where the end cannot come, or will not be seen."""
+    """Raise ResultUnavailable if the task cannot end during the wait, or if its end would not be visible."""
     if current.get() is not None:
         raise ResultUnavailable(
             "result() was called in a task: it would keep a slot from others, and perhaps from the task that it "

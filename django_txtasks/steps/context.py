@@ -1,4 +1,4 @@
-"""Steps of a task: each one's effects in the task's database happen once, however often the task is tried."""
+"""Steps of a task: the effects of a step in the task's database happen once, in however many attempts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Steps:
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
     ) -> Any:
-        """Return what the function returned when the step was done; see ``TaskContext.step``."""
+        """Return the value of a step, which is run if no attempt has done it; see ``TaskContext.step``."""
         self._begin(name)
         if name in self._done:
             return json.loads(self._done[name])
@@ -51,14 +51,14 @@ class Steps:
         return json.loads(value)
 
     def sleep_until(self, name: str, until: datetime | timedelta | float) -> None:
-        """Return once it is that late; see ``TaskContext.sleep_until``."""
+        """Return if the time has come, or else suspend the task; see ``TaskContext.sleep_until``."""
         self._begin(name)
         wait = self._in_transaction(name, waits.begin, name, _time(until, "when"), is_sleep=True)
         if not (wait.ended or wait.is_over):
             raise Suspended(name)
 
     def wait_for(self, name: str, timeout: timedelta | float | None) -> Any:
-        """Return the value that has come; see ``TaskContext.wait_for``."""
+        """Return the value that has arrived, or else suspend the task; see ``TaskContext.wait_for``."""
         self._begin(name)
         until = None if timeout is None else _time(timeout, "timeout")
         if isinstance(until, datetime):
@@ -119,7 +119,7 @@ class Steps:
 
 
 def _time(value: Any, option: str) -> datetime | timedelta:
-    """Return a time as it can be kept: a timedelta of 100 years at most, or an aware datetime, in UTC."""
+    """Return a time that a row can store: a timedelta of at most 100 years, or an aware datetime in UTC."""
     value = from_now(value, option)
     if isinstance(value, timedelta) and abs(value) <= LONGEST_SPAN:
         return value
@@ -132,9 +132,9 @@ def _time(value: Any, option: str) -> datetime | timedelta:
 
 
 def check_name(name: Any) -> None:
-    """Raise StepRefused unless it is text that can name a step."""
+    """Raise StepRefused unless the name is text that can name a step."""
     is_text = isinstance(name, str) and 0 < len(name) <= MOST_NAME_CHARACTERS and name.isprintable()
-    is_text = is_text and name == name.strip()  # MariaDB takes "a" and "a " for the same
+    is_text = is_text and name == name.strip()  # for MariaDB "a" equals "a "
     if not is_text:
         raise StepRefused(
             f"A step, or a key, was called {name!r}: say its name first, printable text of 1 to "
@@ -143,11 +143,11 @@ def check_name(name: Any) -> None:
 
 
 def text_of_value(name: str, value: Any) -> str:
-    """Return what a step returned as JSON text.
+    """Return the value of a step as JSON text.
 
     Raises:
-        StepRefused: it is a coroutine.
-        InvalidArguments: it cannot be stored as JSON.
+        StepRefused: the value is a coroutine.
+        InvalidArguments: the value cannot be stored as JSON.
     """
     if inspect.iscoroutine(value):
         value.close()
@@ -159,6 +159,6 @@ def text_of_value(name: str, value: Any) -> str:
 
 
 def key_of(task_id: uuid.UUID | str, name: str) -> str:
-    """Return the key of something that a task asks another system for; see ``TaskContext.key``."""
+    """Return the idempotency key of a request to another system; see ``TaskContext.key``."""
     check_name(name)
     return str(uuid.uuid5(uuid.NAMESPACE_OID, f"{task_id} {name}"))

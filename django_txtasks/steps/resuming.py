@@ -1,4 +1,4 @@
-"""Tokens of what tasks wait for, and whoever brings it: by ``resume()``, or by a signed URL."""
+"""Tokens of waits, and the delivery of their values, by ``resume()`` or by a signed URL."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from django_txtasks.steps import waits
 from django_txtasks.steps.context import check_name
 
 MOST_URL_BYTES = 500
-"""JSON of a value in a URL."""
+"""Longest JSON text of a value in a URL."""
 
 
 class Awaited(NamedTuple):
-    """What a token names: what one task waits for."""
+    """The wait that a token names."""
 
     alias: str
     task_id: uuid.UUID
@@ -32,26 +32,26 @@ class Awaited(NamedTuple):
 
 
 def token_of(alias: str, task_id: uuid.UUID, name: str) -> str:
-    """Return the token of what a task waits for; see ``TaskContext.token``."""
+    """Return the token of a wait; see ``TaskContext.token``."""
     check_name(name)
     return _signer("token").sign_object([alias, task_id.hex, name])
 
 
 def resume(token: str, value: Any = None) -> bool:
-    """Bring a task what it waits for, in the current transaction; a task that will ask later finds it there.
+    """Deliver the value for which a task waits, or will wait, in the current transaction.
 
-    It locks the task's row until the commit.
+    The task's row is locked until the commit.
 
     Args:
-        token: as ``ctx.token(name)`` has returned it.
+        token: the return value of ``ctx.token(name)``.
         value: JSON of at most 256 kB, which ``ctx.wait_for(name)`` returns.
 
     Returns:
-        Whether this value counts. It does not, and nothing changes, if one came before, if the task has given up
-        waiting, or if it has ended.
+        True if this value counts. False, and nothing changes, if a value arrived before, if the wait has timed
+        out, or if the task has ended.
 
     Raises:
-        InvalidToken: no task of this site has given it out.
+        InvalidToken: not a token of this site.
         InvalidArguments: the value cannot be stored as JSON.
     """
     return bring(_awaited(_read(token, "token")), value)
@@ -63,15 +63,15 @@ async def aresume(token: str, value: Any = None) -> bool:
 
 
 def resume_url(token: str, value: Any = None) -> str:
-    """Return the path of a page that brings a task this value when its button is pressed, or by a POST.
+    """Return the path of a page that delivers this value when a person presses its button, or by a POST.
 
-    Include ``django_txtasks.urls`` in your URLs. Who has the URL can read the value, and change nothing of it.
+    Include ``django_txtasks.urls`` in your URLs. The owner of the URL can read the value, but cannot change it.
 
     Args:
         value: JSON of at most 500 bytes.
 
     Raises:
-        InvalidToken: no task of this site has given it out.
+        InvalidToken: not a token of this site.
         InvalidArguments: the value cannot be stored as JSON, or is too long.
         NoReverseMatch: the URLs are not included.
     """
@@ -86,17 +86,17 @@ def resume_url(token: str, value: Any = None) -> str:
 
 
 def of_url(signed: str) -> tuple[Awaited, Any]:
-    """Return what the last part of such a path names, and the value that it brings.
+    """Return the wait and the value that the last part of such a path names.
 
     Raises:
-        InvalidToken: it is none of ours.
+        InvalidToken: not signed by this site.
     """
     *awaited, text = _read(signed, "url")
     return _awaited(awaited), json.loads(text)
 
 
 def bring(awaited: Awaited, value: Any) -> bool:
-    """Like ``resume``, by what the token names."""
+    """Deliver a value to a wait, like ``resume``."""
     text = payload.encode(value, name="value")
     end = partial(waits.end, awaited.alias, awaited.task_id, awaited.name, text)
     counts, to_notify = repeated(awaited.alias, end)

@@ -1,4 +1,4 @@
-"""Steps that tasks have done, and what they returned: rows of their own, committed with the effects."""
+"""Rows of steps that are done, with their values, committed together with their effects."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ FIRST_TASK = uuid.UUID(int=0)
 
 
 def done_before(alias: str, attempt: Attempt) -> dict[str, str]:
-    """Return the values, as JSON text, of the steps that earlier attempts have committed, by their names."""
+    """Return the values of the steps that earlier attempts have committed, as JSON text, by name."""
     if attempt.number == 1:
         return {}
     return dict(fetch(alias, statements.STEPS_DONE, id=attempt.task_id))
 
 
 def keep(alias: str, attempt: Attempt, name: str, value: str) -> None:
-    """Write a step down, in the transaction of its effects: they are committed together, or rolled back.
+    """Write the row of a step in the transaction of its effects, so that both are committed or rolled back.
 
     Args:
         value: JSON text.
 
     Raises:
-        ClaimLost: the row has moved on without this attempt; the caller's transaction must roll back.
+        ClaimLost: this attempt no longer holds the task. The caller's transaction must roll back.
     """
     task_id, number, worker = attempt.fence
     kept = execute(
@@ -47,10 +47,10 @@ def keep(alias: str, attempt: Attempt, name: str, value: str) -> None:
 
 
 def forget(alias: str, last: uuid.UUID) -> tuple[int, uuid.UUID]:
-    """Delete steps and waits of tasks that have no row any more, live or finished: the next ones behind ``last``.
+    """Delete steps and waits of tasks without a live or finished row, among the next tasks after ``last``.
 
     Returns:
-        How many tasks these were, and the last one looked at; the first of all ids once none is left.
+        The number of these tasks, and the last task that was checked; ``FIRST_TASK`` after the last of all.
     """
     ids = [
         as_uuid(one)
@@ -58,7 +58,7 @@ def forget(alias: str, last: uuid.UUID) -> tuple[int, uuid.UUID]:
     ]
     if not ids:
         return 0, FIRST_TASK
-    # a task that has a step had its row before, and an id is never used again
+    # No race: a task has its row before its first step, and an id is never used again.
     known = {as_uuid(one) for one in fetch_column(alias, KNOWN_IDS, ids=ids)}
     gone = [one for one in ids if one not in known]
     if gone:

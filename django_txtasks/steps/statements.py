@@ -1,14 +1,14 @@
 """The SQL of steps and waits, in the transaction of the task's own effects.
 
-W1 and W2 are workers, C is a cleaner; T is the task that asks, R brings the value. ``{now}`` and the like come
-from the dialect.
+In the comments, W1 and W2 are workers, C is a cleaner, T is the task that waits, and R delivers the value. Fields
+such as ``{now}`` are filled from the dialect.
 """
 
 from django_txtasks.lifecycle.statements import FENCE
 
 # -- steps --------------------------------------------------------------------------------------------
-# C has given W1's task to W2, and W1 comes with a step: it finds no row, keeps nothing and rolls back. The lock
-# keeps the row W1's until that COMMIT: what W2 does not read as done, W1 cannot commit any more.
+# C has given W1's task to W2, and W1 then stores a step: W1 finds no row, stores nothing and rolls back. The share
+# lock keeps the row with W1 until its COMMIT: if W2 does not read a step as done, W1 can no longer commit it.
 KEEP_STEP = f"""
     INSERT INTO txtasks_step (task_id, name, value, attempt, done_at)
     SELECT id, %(name)s, %(value)s, attempt, {{now}} FROM txtasks_task {FENCE} {{share}}
@@ -24,14 +24,14 @@ TASKS_WITH_STEPS = f"""
 """
 
 # -- waits --------------------------------------------------------------------------------------------
-# T, whose task asks, and R, who brings the value, lock the task's row first, then the one of the wait: so one of
-# them sees what the other has written.
+# T begins a wait while R delivers its value: both lock the row of the task first, and then the row of the wait, so
+# the second sees the row of the first.
 BEGIN_WAIT = f"""
     {{insert_new}} INTO txtasks_wait (task_id, name, is_sleep, until)
     SELECT id, %(name)s, %(is_sleep)s, <until> FROM txtasks_task {FENCE} {{share}} {{or_leave}}
 """
 _THIS_WAIT = "WHERE task_id = %(id)s AND name = %(name)s"
-# C has given W1's task to W2: W1 gets no value, also where it stands there.
+# C has given W1's task to W2: W1 gets no value, even if the value has arrived.
 SEE_WAIT = f"""
     SELECT value, ended_at IS NOT NULL, until IS NOT NULL AND until <= {{now}}
       FROM txtasks_wait {_THIS_WAIT} AND EXISTS (SELECT 1 FROM txtasks_task {FENCE}) {{share}}
@@ -44,11 +44,11 @@ END_WAIT_AHEAD = """
     {insert_new} INTO txtasks_wait (task_id, name, is_sleep, value, ended_at)
     VALUES (%(id)s, %(name)s, %(is_sleep)s, %(value)s, {now}) {or_leave}
 """
-# Merged, the value would meet the arguments of another row, or be lost with this one.
+# If this row were merged later, the value would meet the arguments of another row, or be lost with this row.
 RUN_ALONE = """
     UPDATE txtasks_task SET unique_key = NULL WHERE id = %(id)s AND attempt = 0 AND unique_key IS NOT NULL
 """
-# A claimed row is written as well: a worker at REPEATABLE READ, whose snapshot is older, may not give it back.
+# A claimed row is written, too, because W1 at REPEATABLE READ with an older snapshot must fail to put it back.
 WAKE = """
     UPDATE txtasks_task SET notified_at = NULL,
            run_after = CASE WHEN TRIM(status) IN ('pending', 'held') THEN {now} ELSE run_after END

@@ -1,4 +1,4 @@
-"""The page behind ``resume_url()``. It asks first: programs open links, too, such as scanners of mail."""
+"""The page of ``resume_url()``. It asks before it acts, because programs such as mail scanners open links, too."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from django_txtasks.exceptions import InvalidToken
 from django_txtasks.steps.resuming import bring, of_url
 
 
-@csrf_exempt  # what allows it is the URL, which nobody else has, and no cookie
+@csrf_exempt  # the secret URL permits the request, and not a cookie
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def resume_view(request: HttpRequest, signed: str) -> HttpResponse:
-    """Ask, and bring the task its value on POST. 404 = no such token; 410 = it counts no more."""
+    """Show a button, and deliver the value on POST. 404: no such token. 410: the value does not count any more."""
     try:
         awaited, value = of_url(signed)
     except InvalidToken:
@@ -29,5 +29,5 @@ def resume_view(request: HttpRequest, signed: str) -> HttpResponse:
 
 def _page(request: HttpRequest, state: str, status: int, **shown: object) -> HttpResponse:
     response = render(request, "txtasks/resume.html", {"state": state, **shown}, status=status)
-    response["Referrer-Policy"] = "no-referrer"  # the URL is the key
+    response["Referrer-Policy"] = "no-referrer"  # the URL is the secret
     return response

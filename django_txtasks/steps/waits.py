@@ -1,4 +1,4 @@
-"""Waits of tasks: rows that say until when, and the values that others bring."""
+"""Rows of waits, with the time at which a wait ends and the value that ``resume()`` delivers."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from django_txtasks.steps import statements
 
 
 class WaitRow(NamedTuple):
-    """How a wait stands.
+    """State of a wait.
 
     Attributes:
-        value: JSON text; None = none has come.
-        ended: nothing changes any more: a value has come, or it is too late for one.
-        is_over: its time has passed.
+        value: JSON text; None: no value has arrived.
+        ended: True: final, because a value has arrived, or it is too late for a value.
+        is_over: True: the time has passed.
     """
 
     value: str | None
@@ -33,13 +33,13 @@ class WaitRow(NamedTuple):
 def begin(
     alias: str, attempt: Attempt, name: str, until: datetime | timedelta | None, *, is_sleep: bool
 ) -> WaitRow:
-    """Write down, in the open transaction, what a task waits for, unless it stands there; return how it stands.
+    """Write the row of a wait in the open transaction, unless it exists; return its state.
 
     Args:
-        until: None = for ever. What an earlier attempt has said counts.
+        until: None: no limit. An existing row keeps its time.
 
     Raises:
-        ClaimLost: the row has moved on without this attempt.
+        ClaimLost: this attempt no longer holds the task.
     """
     task_id, number, worker = attempt.fence
     place, params = _place(alias, until)
@@ -57,10 +57,10 @@ def begin(
 
 
 def give_up(alias: str, attempt: Attempt, name: str) -> WaitRow:
-    """Take no value any more if the time has passed, in the open transaction; return how the wait stands then.
+    """End a wait without a value if its time has passed, in the open transaction; return its state.
 
     Raises:
-        ClaimLost: the row has moved on without this attempt.
+        ClaimLost: this attempt no longer holds the task.
     """
     execute(alias, statements.GIVE_UP_WAIT, id=attempt.task_id, name=name)
     return _seen(alias, attempt, name)
@@ -87,17 +87,17 @@ def _place(alias: str, until: datetime | timedelta | None) -> tuple[str, dict[st
 def end(
     alias: str, task_id: uuid.UUID, name: str, value: str
 ) -> tuple[bool, list[tuple[uuid.UUID, str]]]:
-    """Keep the value that a task waits for, or will wait for, in the caller's transaction; make it due.
+    """Store the value of a wait, which may not have begun, in the caller's transaction, and make the task due.
 
-    A task with a unique key that has not begun runs alone from then on, as a task that has begun does. It waits
-    for whoever has locked the task's row, such as a worker that claims it: for a moment.
+    A task with a unique key that has not begun is not merged any more from then on. The call briefly waits for a
+    session that has locked the task's row, such as a worker that claims it.
 
     Args:
         value: JSON text.
 
     Returns:
-        Whether it counts: the task is there, no value came before, and it has not given up. And (id, queue) of
-        the task, if workers are to look at it.
+        True if the value counts: the task has a live row, no value arrived before, and the wait has not timed out.
+        Then (id, queue) of the task, if workers should be notified.
     """
     with transaction.atomic(using=alias):
         for _, status, queue, *_ in fetch(alias, LOCK_TO_CANCEL, ids=[task_id]):
