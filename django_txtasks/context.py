@@ -187,7 +187,7 @@ class TaskContext:
         Raises:
             Suspended: the time has not come. Do not catch it.
             StepRefused: as from ``step``.
-            InvalidOption: ``when`` is none of these, or more than 100 years away.
+            InvalidOption: ``when`` has another type, or is more than 100 years away.
             ClaimLost: the worker was declared lost. Do not catch it.
         """
         self._steps.sleep_until(name, when)
@@ -214,7 +214,7 @@ class TaskContext:
             WaitTimedOut: no value arrived in time. It is raised in each later attempt, too.
             Suspended: no value has arrived yet. Do not catch it.
             StepRefused: as from ``step``.
-            InvalidOption: the timeout is none of these, or more than 100 years.
+            InvalidOption: the timeout has another type, or is more than 100 years.
             ClaimLost: the worker was declared lost. Do not catch it.
         """
         return self._steps.wait_for(name, timeout)

@@ -171,7 +171,7 @@ def test_what_was_missed(catch_up, count):
 
 
 def test_many_that_are_due_at_once_are_written_in_batches():
-    for number in range(2 * schedules.SCHEDULES_PER_BATCH + 7):
+    for number in range(2 * schedules.SCHEDULES_PER_TRANSACTION + 7):
         add(f"s{number}", due=-timedelta(seconds=1))
     assert tick()[0] == 507
     assert Task.objects.values("args").distinct().count() == 507

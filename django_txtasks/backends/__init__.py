@@ -1,6 +1,6 @@
 """A backend for Django's Tasks: ``TASKS = {"default": {"BACKEND": "django_txtasks.backends.TxTasksBackend"}}``.
 
-It is imported while Django loads the apps, so nothing here imports a model.
+Django imports it while it loads the apps, so its modules import no model at the top.
 """
 
 from django_txtasks.backends.backend import DummyBackend, ImmediateBackend, TxTasksBackend

@@ -23,27 +23,27 @@ class _TakesOurOptions(compat.BaseTaskBackend):
     task_class = Task
 
     def validate_task(self, task: Any) -> None:
-        """Check as Django does; a ``run_after`` may be a timedelta as well."""
+        """Check like Django, and also accept a timedelta or seconds as ``run_after``."""
         if task.run_after is not None and not self.supports_defer:
             raise compat.InvalidTask("Backend does not support run_after.")
         super().validate_task(without_delay(task))
 
 
 class ImmediateBackend(_TakesOurOptions, compat.ImmediateBackend):
-    """Django's own, for tasks with this package's options: runs a task at once, without a row."""
+    """Django's backend that runs a task at once, without a row, for tasks with this package's options."""
 
 
 class DummyBackend(_TakesOurOptions, compat.DummyBackend):
-    """Django's own, for tasks with this package's options: keeps results in a list, and runs nothing."""
+    """Django's backend that keeps results in a list and runs no task, for tasks with this package's options."""
 
 
 class TxTasksBackend(_TakesOurOptions):
-    """Django's Tasks as rows, written in the same transaction as their data.
+    """Django's Tasks as rows, written in the same transaction as the data that they belong to.
 
-    Queues are those of ``QUEUES``; where that is left out, those of ``TXTASKS["queues"]``.
+    The queues are ``QUEUES``, or ``TXTASKS["queues"]`` if ``QUEUES`` is left out.
 
     Attributes:
-        database: the alias that ``OPTIONS["database"]`` names.
+        database: the alias of ``OPTIONS["database"]``.
     """
 
     supports_defer = True
@@ -59,11 +59,11 @@ class TxTasksBackend(_TakesOurOptions):
         endings.listen()
 
     def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
-        """Write a task in the current transaction of ``database``, or in one of its own if there is none.
+        """Write a task in the current transaction of ``database``, or in its own transaction if none is open.
 
         Returns:
-            The TaskResult, as ``get_result`` reads it; that of the first one where the task has a key of ``once``
-            that is taken.
+            The TaskResult, like ``get_result``. If an earlier task has the same key of ``once``, the result of
+            that task.
 
         Raises:
             InvalidTask, TypeError, TxTasksError: before any SQL.
@@ -84,7 +84,7 @@ class TxTasksBackend(_TakesOurOptions):
     def _result_of_the_first(
         self, task: Any, task_id: uuid.UUID, args: list[Any], kwargs: dict[str, Any]
     ) -> Any:
-        """Return the result of a task that was enqueued before; if it is kept no more, one that knows no end."""
+        """Return the result of an earlier task; if its row is not kept any longer, a result without an end."""
         try:
             return self.get_result(str(task_id))
         except compat.TaskResultDoesNotExist:
@@ -99,7 +99,7 @@ class TxTasksBackend(_TakesOurOptions):
         *,
         enqueued_at: datetime | None,
     ) -> Any:
-        """Return the result of a task of which nothing more is known than that it was enqueued."""
+        """Return the result of a task that was enqueued and has not begun."""
         return compat.TaskResult(
             task=task,
             id=str(task_id),
@@ -116,15 +116,15 @@ class TxTasksBackend(_TakesOurOptions):
         )
 
     def get_result(self, result_id: str) -> compat.TaskResult:
-        """Return the task of this id: waiting, running, dead or finished.
+        """Return the result of a task by its id, in any state.
 
         Raises:
-            TaskResultDoesNotExist: there is none, or it finished longer ago than it is kept.
+            TaskResultDoesNotExist: no such task, or it has finished and is not kept any longer.
         """
         return results.find(self.database, result_id, self.alias)
 
     def check(self, **_: Any) -> list[CheckMessage]:
-        """Return what would keep this backend from working. Opens no connection."""
+        """Return the problems of this backend's settings, without opening a connection."""
         return list(self._problems())
 
     def _problems(self) -> Iterable[CheckMessage]:

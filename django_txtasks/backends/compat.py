@@ -1,4 +1,4 @@
-"""Django's Tasks: its own from 6.0 on, and the ``django-tasks`` package before."""
+"""Django's Tasks: part of Django from 6.0 on, and the ``django-tasks`` package before."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ __all__ = [
 
 
 def _task_with_options(function: Any = None, *, backend: str = "default", **options: Any) -> Any:
-    """Give Django 6.0 what ``@task`` has from 6.1 on: the options of a backend."""
+    """Accept the options of a backend in Django 6.0, as Django's ``@task`` does from 6.1 on."""
     options = {"priority": 0, "queue_name": "default", "run_after": None, **options}
 
     def declare(function: Any) -> Any:

@@ -1,8 +1,9 @@
-"""Django's ``task_finished`` for tasks that end while no attempt of this process can send it.
+"""Django's ``task_finished`` for tasks that end without an attempt in this process that could send it.
 
-A cleaner buries the task of a lost worker, a person cancels, a task expires: an observer of Django's signals would
-show such a task as READY or RUNNING for ever. This package's own signals tell of each of these ends, after the
-commit. Here they become ``task_finished`` with the status FAILED. Ends that ``running`` has announced are not.
+A cleaner buries the task of a lost worker, a person cancels a task, a task expires: without this module, an
+observer of Django's signals would show such a task as READY or RUNNING for ever. This package's own signals
+report each of these ends after the commit, and this module then sends ``task_finished`` with the status FAILED,
+unless ``running`` has announced the end.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ ENDS = (
     signals.task_stopped,
     signals.task_expired,
 )
-"""Ends that Django calls FAILED. ``task_discarded`` is none: its task was dead, which was told before."""
+"""Ends that Django calls FAILED. ``task_discarded`` is not among them, because the death was announced before."""
 
 
 def listen() -> None:
-    """Announce such ends from now on, in this process."""
+    """Send ``task_finished`` for these ends from now on, in this process."""
     for end in ENDS:
         end.connect(_announce, dispatch_uid="txtasks.task_finished")
 
@@ -43,7 +44,7 @@ def _announce(
     if attempt is not None and was_announced(task_id, attempt):
         return
     in_thread_of_events = Event.queue is not None
-    if in_thread_of_events:  # no request and no slot looks after the sessions of that thread
+    if in_thread_of_events:  # no request and no slot closes the sessions of that thread
         close_old_connections()
     try:
         _send(task_id, entry.function.task, queue)
@@ -54,19 +55,19 @@ def _announce(
 
 def _send(task_id: uuid.UUID, task: Any, queue: str) -> None:
     backend, result = _result(task_id, task, queue)
-    if result.status is compat.TaskResultStatus.FAILED:  # else a person has revived it since
+    if result.status is compat.TaskResultStatus.FAILED:  # not if a person has revived the task
         compat.task_finished.send_robust(sender=type(backend), task_result=result)
 
 
 def _result(task_id: uuid.UUID, task: Any, queue: str) -> tuple[Any, compat.TaskResult]:
-    """Return what is known of the task, and the backend through which it was enqueued."""
+    """Return the backend through which the task was enqueued, and the task's result."""
     for backend in _backends(task, queue):
         try:
             return backend, backend.get_result(str(task_id))
         except compat.TaskResultDoesNotExist:
             continue
     backend = next(_backends(task, queue))
-    unkept = compat.TaskResult(  # TXTASKS["keep_finished"] is 0: nothing but the id is left
+    unkept = compat.TaskResult(  # TXTASKS["keep_finished"] is 0: only the id is left
         task=task.as_enqueued(queue_name=queue, backend=backend.alias),
         id=str(task_id), status=compat.TaskResultStatus.FAILED, enqueued_at=None, started_at=None,
         finished_at=None, last_attempted_at=None, args=[], kwargs={}, backend=backend.alias, errors=[],
@@ -76,7 +77,7 @@ def _result(task_id: uuid.UUID, task: Any, queue: str) -> tuple[Any, compat.Task
 
 
 def _backends(task: Any, queue: str) -> Iterator[Any]:
-    """Yield the backends that may have written the row, the likeliest first."""
+    """Yield the backends that may have written the row, the most likely first."""
     declared = task.get_backend()
     others = [one for one in compat.task_backends.all() if hasattr(one, "database")]
     for backend in (declared, *(one for one in others if one is not declared)):

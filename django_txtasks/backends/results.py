@@ -1,4 +1,4 @@
-"""From a row to Django's task result."""
+"""Django's task result, made from a row."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 def find(database: str, result_id: str, backend: str) -> compat.TaskResult:
-    """Return what the tables say of a task now.
+    """Return the current result of a task.
 
     Raises:
-        TaskResultDoesNotExist: no such id, a finished task that is not kept any more, or one that was not
+        TaskResultDoesNotExist: no such id, a finished task that is not kept any longer, or a task that is not
             declared with Django's ``@task``.
     """
     from django_txtasks import models
@@ -31,7 +31,7 @@ def find(database: str, result_id: str, backend: str) -> compat.TaskResult:
         task_id = uuid.UUID(str(result_id))
     except ValueError:
         raise compat.TaskResultDoesNotExist(result_id) from None
-    # A live row first: it moves to the finished ones, and never back.
+    # The live row is read first, because a row moves to the finished rows, and never back.
     for model in (models.Task, models.FinishedTask):
         row = model._default_manager.using(database).filter(pk=task_id).first()
         if isinstance(row, models.FinishedTask) and row.merged_into is not None:
@@ -42,7 +42,7 @@ def find(database: str, result_id: str, backend: str) -> compat.TaskResult:
 
 
 def _of_request(result: compat.TaskResult, row: FinishedTask) -> compat.TaskResult:
-    """Return the result of the task into which a request was merged as that request's own."""
+    """Return the result of the task into which a task was merged, as the result of the merged task."""
     for name, value in (("id", str(row.pk)), ("enqueued_at", row.enqueued_at)):
         object.__setattr__(result, name, value)
     return result
@@ -107,7 +107,7 @@ def _finished_at(
 
 
 def _last_end(errors: list[dict[str, Any]]) -> datetime | None:
-    """Return when the last attempt ended that left an error."""
+    """Return the time at which the last attempt with an error ended."""
     try:
         return parse_datetime(str(errors[-1].get("at"))) if errors else None
     except ValueError:  # written by hand

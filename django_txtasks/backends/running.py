@@ -1,4 +1,4 @@
-"""The call of a task that was declared with Django's ``@task``: its context, its signals, its function."""
+"""The run of a task that was declared with Django's ``@task``: its context, its signals, its function."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from django_txtasks.enqueueing.batches import BatchHandle
 
 MAX_ANNOUNCED = 10_000
-"""Attempts whose failure is remembered as announced; a worker forgets each when its row has moved."""
+"""Number of announced failures that are remembered. A worker forgets each after it has recorded the attempt."""
 MAY_BE_LOST_AFTER_SECONDS = 1.0
-"""Seconds of running after which an attempt looks whether it still holds its row, before it announces its end."""
+"""Run time in seconds after which an attempt checks that it still holds its row before it announces its end."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -49,46 +49,46 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, kw_only=True)
 class TaskContext(compat.TaskContext):  # type: ignore[misc]  # the stubs say it is not frozen
-    """The context of a task that was declared with ``takes_context=True``: Django's, and ours on top.
+    """The context of a task that was declared with ``takes_context=True``: Django's context, with ours in it.
 
     Attributes:
-        ours: None where the task runs at once, without a row.
+        ours: None if the task runs at once, without a row.
     """
 
     ours: OurContext | None = None
 
     @property
     def attempt(self) -> int:
-        """Number of this attempt; the first is 1, and it never goes down."""
+        """Number of this attempt, from 1 on. It never goes down."""
         return self.task_result.attempts if self.ours is None else self.ours.attempt
 
     @property
     def attempt_id(self) -> str:
-        """Names this attempt, and no other one of any task, to the other side."""
+        """Text that identifies this attempt among the attempts of all tasks."""
         return f"{self.task_result.id}-{self.attempt}"
 
     @property
     def failures(self) -> int:
-        """How many attempts have raised before this one."""
+        """Number of earlier attempts that raised."""
         return 0 if self.ours is None else self.ours.failures
 
     @property
     def snoozes(self) -> int:
-        """How often it has put itself off before."""
+        """Number of times that the task has postponed itself."""
         return 0 if self.ours is None else self.ours.snoozes
 
     @property
     def cancelled(self) -> bool:
-        """Whether this attempt was asked to stop; see ``django_txtasks.TaskContext``."""
+        """True once this attempt is asked to stop; see ``django_txtasks.TaskContext``."""
         return self.ours is not None and self.ours.cancelled
 
     def check(self) -> None:
-        """Raise ClaimLost or TaskCancelled if this attempt must not go on; see ``django_txtasks.TaskContext``."""
+        """Raise ClaimLost or TaskCancelled if this attempt must stop; see ``django_txtasks.TaskContext``."""
         if self.ours is not None:
             self.ours.check()
 
     def batch(self) -> AbstractContextManager[BatchHandle]:
-        """Add members to the batch that this task is in; see ``django_txtasks.TaskContext``."""
+        """Add members to this task's batch; see ``django_txtasks.TaskContext``."""
         if self.ours is None:
             raise NotInBatch("A task that runs at once, without a row, is in no batch.")
         return self.ours.batch()
@@ -99,7 +99,7 @@ class TaskContext(compat.TaskContext):  # type: ignore[misc]  # the stubs say it
             await self.ours.acheck()
 
     def step(self, name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call a function whose effects happen once; see ``django_txtasks.TaskContext``."""
+        """Call a function once for all attempts; see ``django_txtasks.TaskContext``."""
         from django_txtasks.steps.context import text_of_value
 
         if self.ours is not None:
@@ -110,17 +110,17 @@ class TaskContext(compat.TaskContext):  # type: ignore[misc]  # the stubs say it
     async def astep(
         self, name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
     ) -> R:
-        """Like ``step``, from an async task; the function is a sync one."""
+        """Like ``step``, from an async task. The function is sync."""
         return await sync_to_async(self.step)(name, function, *args, **kwargs)
 
     def key(self, name: str) -> str:
-        """Return a key for what this task asks another system for; see ``django_txtasks.TaskContext``."""
+        """Return an idempotency key for a request to another system; see ``django_txtasks.TaskContext``."""
         from django_txtasks.steps.context import key_of
 
         return key_of(self.task_result.id, name)
 
     def sleep_until(self, name: str, when: datetime | timedelta | float) -> None:
-        """Go on after that time; see ``django_txtasks.TaskContext``."""
+        """Suspend the task until a time; see ``django_txtasks.TaskContext``."""
         self._with_row("sleep_until").sleep_until(name, when)
 
     async def asleep_until(self, name: str, when: datetime | timedelta | float) -> None:
@@ -128,7 +128,7 @@ class TaskContext(compat.TaskContext):  # type: ignore[misc]  # the stubs say it
         await self._with_row("asleep_until").asleep_until(name, when)
 
     def wait_for(self, name: str, *, timeout: timedelta | float | None = None) -> Any:
-        """Return the value that somebody brings by ``resume()``; see ``django_txtasks.TaskContext``."""
+        """Suspend the task until ``resume()`` delivers a value; see ``django_txtasks.TaskContext``."""
         return self._with_row("wait_for").wait_for(name, timeout=timeout)
 
     async def await_for(self, name: str, *, timeout: timedelta | float | None = None) -> Any:
@@ -136,7 +136,7 @@ class TaskContext(compat.TaskContext):  # type: ignore[misc]  # the stubs say it
         return await self._with_row("await_for").await_for(name, timeout=timeout)
 
     def token(self, name: str) -> str:
-        """Return what whoever brings that value has to show; see ``django_txtasks.TaskContext``."""
+        """Return the token with which ``resume()`` delivers a value; see ``django_txtasks.TaskContext``."""
         return self._with_row("token").token(name)
 
     def _with_row(self, what: str) -> OurContext:
@@ -149,7 +149,7 @@ class TaskContext(compat.TaskContext):  # type: ignore[misc]  # the stubs say it
 
 
 class RunningResult(compat.TaskResult):
-    """The result of an attempt that runs; what only its row knows is read when it is asked for."""
+    """The result of a running attempt. Times that only its row has are read at the first access."""
 
     _ROW_KNOWS = ("enqueued_at", "started_at", "last_attempted_at")
 
@@ -157,7 +157,7 @@ class RunningResult(compat.TaskResult):
         self.learn(_return_value=None, finished_at=None, **facts)
 
     def learn(self, **facts: Any) -> None:
-        """Set attributes of what Django's code must not change."""
+        """Set attributes, although the object is frozen for Django's code."""
         for name, value in facts.items():
             object.__setattr__(self, name, value)
 
@@ -166,7 +166,7 @@ class RunningResult(compat.TaskResult):
             raise AttributeError(name)
         try:
             row = self.task.get_backend().get_result(self.id)
-        except compat.TaskResultDoesNotExist:  # it has finished, and is not kept
+        except compat.TaskResultDoesNotExist:  # finished, and not kept
             row = None
         self.learn(**{one: getattr(row, one, None) for one in self._ROW_KNOWS})
         return object.__getattribute__(self, name)
@@ -174,19 +174,19 @@ class RunningResult(compat.TaskResult):
 
 @dataclass(frozen=True)
 class EntryPoint:
-    """The function of such a task, as the registry holds it. It gets our context first."""
+    """The function of such a task in the registry. Its first argument is our context."""
 
     task: Task
 
     @property
     def function(self) -> Callable[..., Any]:
-        """The function that was declared."""
+        """The declared function."""
         function: Callable[..., Any] = self.task.func
         return function
 
     @property
     def __signature__(self) -> inspect.Signature:
-        """That of the function, behind our context: the admin hides arguments by their names."""
+        """The function's signature after our context, from which the admin hides arguments by name."""
         own = list(inspect.signature(self.function).parameters.values())
         ours = inspect.Parameter("_ours", inspect.Parameter.POSITIONAL_ONLY)
         return inspect.Signature([ours, *own[int(self.task.takes_context) :]])
@@ -226,9 +226,10 @@ class _Attempt:
 
     @property
     def may_announce(self) -> bool:
-        """Whether the end of this attempt is that of its task: else a cleaner has told, or the task runs again.
+        """True if the end of this attempt is the end of its task.
 
-        A short attempt does not ask: its worker cannot have been declared lost yet.
+        If its worker was declared lost, a cleaner has announced the end, or the task runs again. A short attempt
+        does not check this, because its worker cannot have been declared lost yet.
         """
         if time.monotonic() - self.began < MAY_BE_LOST_AFTER_SECONDS:
             return True
@@ -248,7 +249,7 @@ class _Attempt:
         )
 
     def fail(self, error: BaseException) -> bool:
-        """Say whether that was the last attempt."""
+        """Record the error; return True if this was the last attempt, so that its end is to be announced."""
         error = meant(error)
         if isinstance(error, (Suspended, Snooze)) or not is_last(
             error, failures=self.context.failures, max_attempts=self.context.max_attempts
@@ -271,18 +272,18 @@ _announced: dict[tuple[uuid.UUID, int], None] = {}
 
 
 def _note_announced(task_id: uuid.UUID, attempt: int) -> None:
-    if len(_announced) >= MAX_ANNOUNCED:  # of attempts that lost their claims: nothing forgets them
+    if len(_announced) >= MAX_ANNOUNCED:  # no code forgets attempts that lost their claims
         _announced.clear()
     _announced[task_id, attempt] = None
 
 
 def was_announced(task_id: uuid.UUID, attempt: int) -> bool:
-    """Say whether this attempt has sent ``task_finished`` with FAILED, in this process; then forget that."""
+    """Return whether this attempt has sent ``task_finished`` with FAILED in this process; then forget it."""
     return _announced.pop((task_id, attempt), False) is None
 
 
 def _backend_of(task: Task, database: str, queue: str) -> Any:
-    """Return the backend through which a row was enqueued; the row says its database and queue alone."""
+    """Return the backend that enqueued a row, judged by database and queue, because the row does not name it."""
     declared = task.get_backend()
     if getattr(declared, "database", None) == database and queue in declared.queues:
         return declared
@@ -291,17 +292,17 @@ def _backend_of(task: Task, database: str, queue: str) -> Any:
 
 
 def _send(signal: Signal, attempt: _Attempt) -> None:
-    """Errors of receivers do no harm to the task; but its time may be over in one of them."""
+    """Send a signal. Errors of receivers do not fail the task, but a TimedOut in a receiver is raised."""
     for _, answer in signal.send_robust(**attempt.facts):
         if isinstance(answer, TimedOut):
             raise answer
 
 
 def _stored(value: Any) -> Any:
-    """Return a result as the row will keep it.
+    """Return a result in the form in which the row stores it.
 
     Raises:
-        TypeError, InvalidArguments: it will not.
+        TypeError, InvalidArguments: the row cannot store it.
     """
     value = compat.normalize_json(value)
     payload.encode(value, name="result")
@@ -317,7 +318,7 @@ def _run(attempt: _Attempt) -> Any:
             compat.task_finished.send_robust(**attempt.facts)
         raise
     attempt.succeed(value)
-    if attempt.task.atomic:  # it has not finished before that commits
+    if attempt.task.atomic:  # the task finishes with that commit
         transaction.on_commit(
             lambda: compat.task_finished.send_robust(**attempt.facts), using=attempt.alias
         )
@@ -327,7 +328,7 @@ def _run(attempt: _Attempt) -> Any:
 
 
 async def _arun(attempt: _Attempt) -> Any:
-    if attempt.result.task.takes_context:  # async code cannot read the row when it asks for it
+    if attempt.result.task.takes_context:  # async code cannot read the row at the first access
         await sync_to_async(getattr)(attempt.result, "enqueued_at")
     await _asend(compat.task_started, attempt)
     try:
@@ -343,17 +344,17 @@ async def _arun(attempt: _Attempt) -> Any:
 
 
 async def _asend(signal: Signal, attempt: _Attempt) -> None:
-    """Send it from a thread, where the exception is still being handled; Django's own ``asend`` forgets it."""
+    """Send a signal from a thread, where the exception is still current. Django's ``asend`` loses it."""
     await sync_to_async(signal.send_robust)(**attempt.facts)
 
 
 def task_error(entry: dict[str, Any]) -> compat.TaskError:
-    """Return one of a row's errors as Django has it."""
+    """Return an error of a row as Django's TaskError."""
     path = entry.get("class") or f"builtins.{entry.get('type', 'Exception')}"
     text = entry.get("traceback") or entry.get("message") or ""
     return compat.TaskError(exception_class_path=str(path), traceback=str(text))
 
 
 def workers_of(errors: list[dict[str, Any]]) -> list[str]:
-    """Return the workers of a row's ended attempts."""
+    """Return the workers of the ended attempts in a row's errors."""
     return [str(entry["worker"]) for entry in errors if entry.get("worker")]

@@ -41,11 +41,11 @@ else:
 
 @dataclass(frozen=True, kw_only=True)
 class Task(_WithOptions):
-    """A function declared with Django's ``@task``. The options are those of ``django_txtasks.task``.
+    """A function declared with Django's ``@task``, with the options of ``django_txtasks.task``.
 
     Attributes:
-        run_after: a datetime, or from enqueueing on: a timedelta, or seconds.
-        expires: a timedelta or seconds from enqueueing on; through ``using()`` also a datetime.
+        run_after: an aware datetime, or a timedelta or seconds from the enqueue on.
+        expires: a timedelta or seconds from the enqueue on; through ``using()`` also an aware datetime.
     """
 
     run_after: datetime | timedelta | float | None = None  # type: ignore[assignment]  # not datetimes alone
@@ -58,17 +58,18 @@ class Task(_WithOptions):
             registry.register(declaration)
 
     def using(self, **changes: Any) -> Task:
-        """Return this task with other options for what is enqueued through it.
+        """Return this task with other options for the tasks that are enqueued through it.
+
+        An option that is left out, or None, stays as declared.
 
         Args:
-            changes: priority, queue_name, run_after, backend; and max_attempts, max_crashes, idempotent,
-                timeout, expires, compensate, on_success, on_retry, on_failure, unique_key, settle, lane,
-                once, once_for. None changes nothing.
+            changes: ``backend``, ``run_after``, ``idempotent``, ``compensate``, and the options of
+                ``django_txtasks.TaskFunction.using`` except ``using``.
 
         Raises:
-            InvalidTask: ``atomic``, ``keep``, ``backoff``, ``max_snoozes`` or ``interruptible`` is among them:
-                how a function runs is declared with it.
-            UnknownOption: not one of these.
+            InvalidTask: an option that only a declaration can have, such as ``atomic``, because workers read it
+                from their code and not from the row.
+            UnknownOption: no such option.
         """
         for name in _OF_DECLARATION & changes.keys():
             declared = getattr(self, name)
@@ -91,18 +92,18 @@ class Task(_WithOptions):
         )
 
     def with_result(self) -> WithResult:
-        """Return this task as an ``on_success`` that gets the result; see ``django_txtasks.TaskFunction``."""
+        """Return this task as an ``on_success`` hook that gets the result; see ``django_txtasks.TaskFunction``."""
         return WithResult(self)
 
     def as_enqueued(self, **changes: Any) -> Task:
-        """Return it as a row says it was enqueued: nothing is checked any more, as settings change."""
+        """Return this task with the values of a row, unchecked, because settings may have changed since."""
         task: Task = object.__new__(type(self))
         for one in fields(self):
             object.__setattr__(task, one.name, changes.get(one.name, getattr(self, one.name)))
         return task
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the name and the options, as Python pickles functions: the other process imports the module."""
+        """Pickle name and options, as Python pickles functions: the other process imports the module."""
         options = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "func"}
         return _found_again, (type(self), self.module_path, options)
 
@@ -110,14 +111,14 @@ class Task(_WithOptions):
         raise foreign.no_attribute(self, name)
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
-        """Run it here and now, as the immediate backend does."""
+        """Run the task at once, as the immediate backend does."""
         if self.takes_context and args and type(args[0]) is compat.TaskContext:
             args = (TaskContext(task_result=args[0].task_result), *args[1:])
         return super().call(*args, **kwargs)
 
     @cached_property
     def declaration(self) -> Declaration:
-        """What is written into the rows of this task; ``enqueue_task()`` reads it."""
+        """The declaration of this task, which ``enqueue_task()`` reads."""
         try:
             return declaration_of(self.func, name=self.module_path, options=self._declared)
         except TxTasksError as error:
@@ -125,7 +126,7 @@ class Task(_WithOptions):
 
     @property
     def database(self) -> str:
-        """The alias that its backend writes to."""
+        """Alias of the database of its backend."""
         alias: str = getattr(self.get_backend(), "database", "default")
         return alias
 
@@ -152,7 +153,7 @@ class Task(_WithOptions):
         return options
 
     def _hook(self, hook: Any) -> Any:
-        """Bind a hook; its ``using()`` may not say where it is written: it goes where the task is."""
+        """Return a hook of the same database without the option ``using``, because hooks may not have options."""
         function = getattr(hook, "function", None) if isinstance(hook, WithResult) else hook
         if isinstance(function, Task) and function.database == self.database:
             return SimpleNamespace(
@@ -175,10 +176,10 @@ def _found_again(kind: type[Task], module_path: str, options: dict[str, Any]) ->
 
 
 def with_our_options(task: compat.Task) -> Task:
-    """Return a task as one of ours: it may have been declared for another backend.
+    """Return a task as our class, even if it was declared for another backend.
 
     Raises:
-        InvalidTask: workers would not know it.
+        InvalidTask: workers would not know the task.
     """
     if isinstance(task, Task):
         return task
@@ -192,7 +193,7 @@ def with_our_options(task: compat.Task) -> Task:
 
 
 def without_delay(task: Any) -> Any:
-    """Return what Django's validation takes: it knows datetimes alone as ``run_after``."""
+    """Return a task that Django's validation accepts, which takes only datetimes as ``run_after``."""
     if isinstance(task.run_after, datetime | None):
         return task
     return SimpleNamespace(

@@ -85,9 +85,9 @@ class Upkeep:
         """Delete expired keys of ``once``, for an interval at most."""
         end, count = (
             self._clock() + self._config.clean_interval.total_seconds(),
-            once.KEYS_PER_BATCH,
+            once.KEYS_PER_TRANSACTION,
         )
-        while count == once.KEYS_PER_BATCH and self._clock() <= end:
+        while count == once.KEYS_PER_TRANSACTION and self._clock() <= end:
             with self._transaction():
                 count = once.forget(self._alias)
             yield Counter()

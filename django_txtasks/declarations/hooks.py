@@ -54,7 +54,7 @@ def spec_of_hook(name: str, option: str, hook: Any) -> dict[str, Any] | None:
         hook: a task function, or for ``on_success`` also its ``with_result()``; None returns None.
 
     Raises:
-        InvalidDeclaration: not a task function, or one that cannot be a hook.
+        InvalidDeclaration: not a task function, or its options do not allow it as a hook.
     """
     if hook is None:
         return None
@@ -83,7 +83,7 @@ def spec_of_hook(name: str, option: str, hook: Any) -> dict[str, Any] | None:
 
 
 def _check_result_of(declaration: Declaration, option: str, name: str) -> None:
-    """Refuse a hook with the result where there is none, or that cannot be called with one argument."""
+    """Refuse a hook with the result if there is no result, or if the function does not take one argument."""
     if option != "on_success":
         raise InvalidDeclaration(
             f"{name} has {option}={declaration.name}.with_result(): only a task that succeeds has a result. Use "

@@ -15,7 +15,7 @@ from django_txtasks.database.errors import is_lock_timeout
 from django_txtasks.database.execute import as_uuid, execute, fetch, fetch_column, fetch_value
 
 KEYS_PER_STATEMENT = 100
-KEYS_PER_BATCH = 500
+KEYS_PER_TRANSACTION = 500
 """Keys that a cleaner deletes in one transaction."""
 ROUNDS = 20
 """Number of tries of an INSERT that does not wait. A try fails if a transaction has taken a key and rolls back."""
@@ -148,6 +148,6 @@ def _waits_apart(alias: str) -> bool:
 def forget(alias: str) -> int:
     """Delete some of the keys whose time is over, in the open transaction; return their number."""
     if connections[alias].vendor != "mysql":  # MySQL allows no LIMIT in such a subquery
-        return execute(alias, FORGET_OLD_ONCE, limit=KEYS_PER_BATCH)
-    keys = fetch_column(alias, OLD_ONCE, limit=KEYS_PER_BATCH)
+        return execute(alias, FORGET_OLD_ONCE, limit=KEYS_PER_TRANSACTION)
+    keys = fetch_column(alias, OLD_ONCE, limit=KEYS_PER_TRANSACTION)
     return execute(alias, FORGET_ONCE, keys=[as_uuid(one) for one in keys]) if keys else 0

@@ -1,1 +1,1 @@
-"""Pure rules without a database: lane rules, schedule rules, waits before a retry, payloads."""
+"""Pure rules, without a database: lanes, schedules, retries, payloads."""

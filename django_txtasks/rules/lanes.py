@@ -1,4 +1,4 @@
-"""The rules of lanes, as settings and people write them: data, without a database."""
+"""Lane rules: the limits of a lane, from the settings or from a person. Data, without a database."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from django_txtasks.exceptions import ConfigError
 MOST_LANE_CHARACTERS = 200
 MOST_AT_ONCE = 1_000_000
 BURST_SECONDS = 0.25
-"""Seconds of its rate that a lane may start together, if nothing else is said; one task in any case."""
+"""Seconds of its rate that a lane may start at once if ``burst`` is left out; at least one task."""
 KEYS = ("at_most", "rate", "burst", "weight")
 _RATE = re.compile(r"([1-9][0-9]{0,8})/([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 class LaneRule(NamedTuple):
-    """What holds for the tasks of one lane.
+    """The limits of one lane.
 
     Attributes:
-        at_most: so many of them run at once, wherever; None = any number.
-        rate: so many start in a second; None = any number.
-        burst: so many may start together after a while in which none did; None = a quarter of a second's worth.
-        weight: its share of the slots beside other lanes, where not all of them fit.
+        at_most: number of its tasks that may run at the same time, on all workers; None: no limit.
+        rate: number of its tasks that may start in a second; None: no limit.
+        burst: number of its tasks that may start at once after a pause; None: the rate of a quarter of a second.
+        weight: its share of the slots beside other lanes, when not all waiting tasks fit.
     """
 
     at_most: int | None = None
@@ -35,17 +35,17 @@ class LaneRule(NamedTuple):
 
     @property
     def most_tokens(self) -> float:
-        """How many starts can be saved up.
+        """The capacity of the token bucket: the number of starts that can be saved up.
 
-        Those of a quarter of a second come to the burst, less than one of them: a worker that comes a moment late
-        must not lower the rate.
+        It is the burst plus the rate of a quarter of a second, at most 0.5, because a worker that comes a moment
+        late must not lower the rate.
         """
         rate = self.rate or 0.0
         burst = max(1.0, rate * BURST_SECONDS) if self.burst is None else float(self.burst)
         return burst + min(0.5, rate * BURST_SECONDS)
 
     def changed_by(self, override: Mapping[str, Any]) -> LaneRule:
-        """Return the rule with what a person has written in place of the settings."""
+        """Return the rule with the values that a person has written instead of the settings."""
         return self._replace(
             **{name: value for name, value in override.items() if value is not None}
         )
@@ -61,7 +61,7 @@ class LaneRules:
         return bool(self.rules)
 
     def find(self, lane: str) -> LaneRule | None:
-        """Return the rule of a lane: by its own name, else by the longest pattern that fits; None = none does."""
+        """Return the rule with the lane's name, or with the longest matching pattern; None: no match."""
         found, length = None, -1
         for name, rule in self.rules:
             if name == lane:
@@ -80,7 +80,7 @@ NO_LANES = LaneRules()
 
 
 def problem_of_name(name: Any) -> str:
-    """Return what is wrong with the name of a lane; empty = nothing."""
+    """Return the problem of a lane's name, for an error; empty: no problem."""
     if not isinstance(name, str) or not name.isprintable() or name != name.strip():
         return "use printable text without spaces around it"
     if not 0 < len(name) <= MOST_LANE_CHARACTERS:
@@ -89,10 +89,10 @@ def problem_of_name(name: Any) -> str:
 
 
 def parse_rules(value: Any) -> LaneRules:
-    """Return the rules that ``TXTASKS["lanes"]`` describes.
+    """Return the rules of ``TXTASKS["lanes"]``.
 
     Raises:
-        ConfigError: it does not describe any.
+        ConfigError: the setting is invalid.
     """
     if not isinstance(value, dict):
         raise ConfigError(
@@ -122,10 +122,10 @@ def parse_value(key: str, value: Any, where: str) -> Any:
     """Return one value of a rule.
 
     Args:
-        where: how an error calls it.
+        where: the name of the value in an error.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: the value is invalid.
     """
     if key == "rate":
         found = _RATE.fullmatch(value) if isinstance(value, str) else None

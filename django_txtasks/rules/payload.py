@@ -1,7 +1,7 @@
-"""JSON for rows: what cannot be kept is refused, with an error that names the part, before any SQL sees it.
+"""JSON for rows. A value that cannot be stored is refused before any SQL, with an error that names the part.
 
-``json.dumps`` lets NaN, NUL characters, lone surrogates and non-string keys pass (or bends
-them), and PostgreSQL's jsonb then fails inside the caller's transaction, which is dead after that.
+``json.dumps`` accepts or changes NaN, NUL characters, lone surrogates and keys that are not strings. PostgreSQL's
+jsonb then fails inside the caller's transaction, which cannot be used after that.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ MAX_BYTES = 256 * 1024
 MAX_DEPTH_LEVELS = 20  # MariaDB's JSON functions stop at 32 levels
 MAX_DIGITS = 300
 LONG_TEXT_CHARACTERS = 1_000
-"""Characters of a text that is looked at, and encoded, by itself."""
+"""Length from which a text is checked and encoded separately."""
 
 _LARGE_FLOAT = re.compile(r'"(?:[^"\\]|\\.)*"|-?[\d.]+e\+\d+')
-"""Pattern of a text, which is skipped, or of a float that Python writes with an exponent."""
+"""Pattern of a string, which is skipped, or of a float that Python writes with an exponent."""
 
 Path: TypeAlias = "str | tuple[Path, object]"
-"""Place of a part in a value: the whole, or a key or index of another part. Spelled out for errors only."""
+"""Path of a part in a value: the name of the whole, or a key or index of another part. Errors spell it out."""
 
 _to_json = json.JSONEncoder(
     separators=(",", ":"), allow_nan=False, check_circular=False
-).encode  # what holds itself has been refused as too deep
+).encode  # a value that contains itself is refused earlier, as too deep
 
 
 def encode(value: Any, *, name: str) -> str:
     """Return ``value`` as JSON text.
 
     Args:
-        value: None, bool, int, finite float, str, and lists, tuples and dicts of such.
-            A tuple comes back as a list.
-        name: what it is called in an error, such as ``args``.
+        value: None, bool, int, finite float, str, and lists, tuples and dicts of these. A tuple comes back as a
+            list.
+        name: the name of the value in an error, such as ``args``.
 
     Raises:
-        InvalidArguments: says which part is wrong, why, and what to pass instead.
+        InvalidArguments: names the wrong part, the reason, and a value to pass instead.
     """
     if type(value) is tuple and all(map(_is_plain, value)):
         return _refuse_what_is_too_long(f"[{','.join(map(_plain_to_json, value))}]", name)
@@ -49,14 +49,14 @@ def encode(value: Any, *, name: str) -> str:
 
 
 def _plain_to_json(value: Any) -> str:
-    """Return what ``_is_plain`` as JSON text, in less time than it takes to make an encoder."""
+    """Return a value that ``_is_plain`` as JSON text. For an int this is faster than the encoder."""
     return str(value) if type(value) is int else _to_json(value)
 
 
 def write(value: Any) -> str:
-    """Return what has been checked, or read from a row, as JSON text that comes back as it is.
+    """Return a value that was checked, or read from a row, as JSON text that comes back unchanged.
 
-    PostgreSQL's jsonb makes an integer of 1e+16, but keeps 10000000000000000.0. (It has no -0.0.)
+    PostgreSQL's jsonb changes 1e+16 to an integer, but keeps 10000000000000000.0. (It has no -0.0.)
     """
     text = _to_json(value)
     return _LARGE_FLOAT.sub(_without_exponent, text) if "e+" in text else text
@@ -67,10 +67,10 @@ def _without_exponent(found: re.Match[str]) -> str:
 
 
 def encode_each(values: Sequence[Sequence[Any]], *, name: str) -> list[str]:
-    """Return each of these lists as JSON text, as ``encode`` does; together they take a third of the time."""
+    """Return each of these lists as JSON text, like ``encode``, in a third of the time."""
     if all(all(map(_is_plain, value)) for value in values):
         parts = _to_json(values)[2:-2].split("],[")
-        if len(parts) == len(values):  # so that stands between them only, and in none of them
+        if len(parts) == len(values):  # the separator is only between values, not in one
             return [_refuse_what_is_too_long(f"[{part}]", name) for part in parts]
     return [encode(value, name=name) for value in values]
 
@@ -79,8 +79,7 @@ def decode_arguments(args: str, kwargs: str) -> tuple[list[Any], dict[str, Any]]
     """Return a row's arguments.
 
     Raises:
-        InvalidArguments: the row was written by hand and holds something else than
-            a list and an object.
+        InvalidArguments: not a list and an object, because the row was written by hand.
     """
     try:
         arguments, keywords = json.loads(args), json.loads(kwargs)
@@ -94,11 +93,11 @@ def decode_arguments(args: str, kwargs: str) -> tuple[list[Any], dict[str, Any]]
 
 
 def clean_text(text: str, limit: int = 10_000) -> str:
-    """Return foreign text in a form that every database stores, cut to ``limit`` characters."""
+    """Return foreign text in a form that each database stores, shortened to ``limit`` characters."""
     text = text.encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")
     if len(text) <= limit:
         return text
-    half = limit // 2  # a traceback's ends say most
+    half = limit // 2  # the first and last lines of a traceback are the most useful
     return f"{text[:half]}\n… {len(text) - 2 * half:,} characters left out …\n{text[-half:]}"
 
 
@@ -137,7 +136,7 @@ def _refuse_what_json_cannot_keep(value: Any, path: Path, depth: int) -> None:
 
 
 def _is_plain(value: Any) -> bool:
-    """Say of most values, soon, that there is nothing to refuse."""
+    """Return True, quickly, for most values that can be stored; False: look closer."""
     kind = type(value)
     if kind is int:
         return bool(-(2**63) <= value < 2**63)
@@ -159,7 +158,7 @@ def _refuse_number(value: Any, path: Path) -> None:
         raise InvalidArguments(
             f"{_shown(path)} is {value}, which JSON does not have. Use None or a str."
         )
-    # bits, not digits: Python refuses to print integers of more than 4,300 digits
+    # bits instead of digits, because Python refuses to print integers of more than 4,300 digits
     if isinstance(value, int) and value.bit_length() > MAX_DIGITS * 3.33:
         raise InvalidArguments(f"{_shown(path)} is an integer of more than {MAX_DIGITS} digits.")
 

@@ -8,21 +8,22 @@ from random import SystemRandom
 from django_txtasks.exceptions import InvalidArguments, Reject
 
 jitter = SystemRandom().uniform
-"""A number between two, so that what happened together does not happen together again.
+"""A random number between two numbers, so that tasks that failed together are not repeated together.
 
-From the system: a project's ``random.seed()`` makes no two processes alike, and its numbers stay its own.
+It comes from the system: a project's ``random.seed()`` has no effect on it, and the project's sequence is
+unchanged.
 """
 
 
 def backoff(failures: int, *, base: timedelta, ceiling: timedelta) -> timedelta:
-    """Return how long to wait after a failed attempt.
+    """Return the wait after a failed attempt.
 
-    Doubles from ``base`` up to ``ceiling``, then keeps a random half to all of it, so that
-    tasks that failed together don't return together ("equal jitter": M. Brooker,
-    "Exponential Backoff and Jitter", AWS Architecture Blog, 2015).
+    The wait doubles with each failure, from ``base`` up to ``ceiling``. A random factor from 0.5 to 1 keeps
+    tasks that failed together from returning together ("equal jitter": M. Brooker, "Exponential Backoff and
+    Jitter", AWS Architecture Blog, 2015).
 
     Args:
-        failures: how many attempts have failed so far; the first failure is 1.
+        failures: number of failed attempts so far, from 1 on.
 
     Raises:
         ValueError: ``failures`` is below 1.
@@ -35,10 +36,10 @@ def backoff(failures: int, *, base: timedelta, ceiling: timedelta) -> timedelta:
 
 
 def seconds_from(asked: timedelta | float) -> timedelta:
-    """Return what a task's own ``backoff`` has answered.
+    """Return the value of a task's ``backoff`` function as a timedelta.
 
     Raises:
-        ValueError, TypeError: it is no wait, or one of more than 30 years.
+        ValueError, TypeError: neither seconds nor a timedelta, or more than 30 years.
     """
     seconds = asked.total_seconds() if isinstance(asked, timedelta) else asked
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
@@ -49,10 +50,12 @@ def seconds_from(asked: timedelta | float) -> timedelta:
 
 
 def is_last(error: BaseException, *, failures: int, max_attempts: int) -> bool:
-    """Say whether no further attempt follows this failure.
+    """Return whether this failure is the last attempt.
 
     Args:
-        failures: how many attempts had failed before.
+        failures: number of attempts that failed before.
     """
-    hopeless = isinstance(error, (Reject, InvalidArguments))  # another attempt would meet the same
+    hopeless = isinstance(
+        error, (Reject, InvalidArguments)
+    )  # another attempt would raise the same error
     return hopeless or failures + 1 >= max_attempts

@@ -1,4 +1,4 @@
-"""When a schedule's ticks are, as code and people write it: pure, without a database."""
+"""Schedule rules: the times of a schedule's ticks, without a database."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SHORTEST, LONGEST = timedelta(seconds=1), timedelta(days=3653)
 CATCH_UP = ("last", "all", "none")
 ON_TIME = timedelta(seconds=10)
-"""What is written so late is on time, as cleaners restart and databases stall: it was not missed."""
+"""A tick that is written up to this time late counts as on time, because cleaners restart and databases stall."""
 MOST_CAUGHT_UP = 1000
-"""Missed ticks of a schedule that are made up for, at most: the newest."""
+"""Number of missed ticks of a schedule that are caught up: the newest."""
 LONGEST_GRACE = 1e9
 """Seconds."""
 LONGEST_SHIFT = timedelta(hours=3)
-"""Clocks are set back or forward by less than that, at a time."""
+"""A change of daylight saving time moves clocks by less than this."""
 _LOOK_BACK = tuple(timedelta(hours=hours) for hours in (1, 25, 800, 9000, 100_000))
-"""How far to look for the tick before a moment: soon found where there are many."""
+"""Spans in which to look for the tick before a moment, the shortest first, because most schedules tick often."""
 _READY_BY = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])")
 
 
 class Rule(NamedTuple):
-    """When ticks are. Made by ``parse_rule``.
+    """The times of ticks, made by ``parse_rule``.
 
     Attributes:
-        cron: minute, hour, day of the month, month, day of the week; empty = ``every`` counts.
-        every: on a grid of this width, which begins with 1970 in UTC.
-        tz: whose hours ``cron`` means.
+        cron: minute, hour, day of the month, month, day of the week; empty: ``every`` applies.
+        every: interval between ticks, on a grid that begins with 1970 in UTC.
+        tz: the time zone of ``cron``.
     """
 
     cron: str
@@ -49,7 +49,7 @@ class Rule(NamedTuple):
 
 
 class Due(NamedTuple):
-    """What is to be written of a schedule now, and its next tick after that."""
+    """The ticks of a schedule that are to be written now, and the next tick after them."""
 
     ticks: list[datetime]
     next_at: datetime
@@ -59,13 +59,13 @@ def parse_rule(cron: Any, every: Any, tz: Any) -> Rule:
     """Return a rule.
 
     Args:
-        cron: five fields; empty or None = none.
-        every: a timedelta, or seconds; None = none.
+        cron: five fields; empty or None: not given.
+        every: a timedelta or seconds; None: not given.
         tz: the name of a time zone.
 
     Raises:
-        InvalidSchedule: there is no such rule, or it has no tick.
-        LibraryMissing: this environment lacks what it takes to say so.
+        InvalidSchedule: an invalid rule, or a rule without ticks.
+        LibraryMissing: cronsim or the time zones are not installed, so the rule cannot be checked.
     """
     if bool(cron) == (every is not None):
         raise InvalidSchedule("Say when: either cron, such as '0 3 * * *', or every, one of them.")
@@ -108,8 +108,8 @@ def zone_of(name: Any) -> zoneinfo.ZoneInfo | timezone:
     """Return a time zone.
 
     Raises:
-        InvalidSchedule: there is none of this name.
-        LibraryMissing: this host knows none.
+        InvalidSchedule: no time zone has this name.
+        LibraryMissing: this host has no time zones.
     """
     if name == "UTC":
         return UTC
@@ -136,10 +136,10 @@ def _tick_after(rule: Rule, moment: datetime) -> datetime:
 
 
 def ticks_after(rule: Rule, moment: datetime) -> Iterator[datetime]:
-    """Yield the ticks after a moment, in UTC, each later than the one before it.
+    """Yield the ticks after a moment, in UTC, each later than the tick before it.
 
-    What daylight saving time leaves out at its beginning comes right after that, and what comes twice at its end
-    comes once, as in Debian's cron; schedules of each minute or each hour go on as time does.
+    A tick in the hour that daylight saving time skips comes right after it, and a tick in the hour that is
+    repeated comes once, as in Debian's cron. Schedules of each minute or each hour follow the elapsed time.
     """
     if rule.every is not None:
         number = (moment - EPOCH) // rule.every + 1
@@ -155,7 +155,7 @@ def ticks_after(rule: Rule, moment: datetime) -> Iterator[datetime]:
 
 
 def _cron_ticks(rule: Rule, moment: datetime) -> Iterator[datetime]:
-    """Yield ticks in UTC from about this moment on; some may come before that, or twice."""
+    """Yield ticks in UTC from about this moment on; some may be earlier, or come twice."""
     zone = zone_of(rule.tz)
     minute, hour = rule.cron.split()[:2]
     if zone is UTC or not (minute.startswith("*") or hour.startswith("*")):
@@ -164,7 +164,7 @@ def _cron_ticks(rule: Rule, moment: datetime) -> Iterator[datetime]:
         return
     begin = moment.astimezone(zone)
     if (moment + LONGEST_SHIFT).astimezone(zone).utcoffset() != begin.utcoffset():
-        begin -= LONGEST_SHIFT  # clocks will be set back: local times before this one come again
+        begin -= LONGEST_SHIFT  # clocks will be set back: earlier local times will be repeated
     again: list[datetime] = []
     for wall in _simulated(rule, begin.replace(tzinfo=None)):
         first, second = _instants(wall, zone)
@@ -185,9 +185,10 @@ def _simulated(rule: Rule, begin: datetime) -> Any:
 
 
 def _instants(wall: datetime, zone: Any) -> tuple[datetime | None, datetime | None]:
-    """Return when clocks show this time: once; never, where they are set forward; or twice, where back.
+    """Return the instants at which clocks show this time: one, or none if it is skipped, or two if it is repeated.
 
-    cronsim goes on by whole hours where cron has a star, and loses ticks where clocks move by half an hour.
+    It replaces this part of cronsim, which moves by whole hours if cron has a star, and so loses ticks where
+    clocks move by half an hour.
     """
     found = [wall.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1)]
     if found[0].astimezone(zone).replace(tzinfo=None) != wall:
@@ -196,7 +197,7 @@ def _instants(wall: datetime, zone: Any) -> tuple[datetime | None, datetime | No
 
 
 def has_cron() -> bool:
-    """Say whether this environment can read cron."""
+    """Return whether this environment can read cron."""
     try:
         _cronsim()
     except LibraryMissing:
@@ -215,7 +216,7 @@ def _cronsim() -> Any:
 
 
 def last_tick(rule: Rule, moment: datetime) -> datetime | None:
-    """Return the last tick up to a moment; None = there was none in eleven years."""
+    """Return the last tick up to a moment; None: no tick in the eleven years before."""
     if rule.every is not None:
         return EPOCH + (moment - EPOCH) // rule.every * rule.every
     for span in _LOOK_BACK:
@@ -236,12 +237,12 @@ def number_of_ticks(rule: Rule, begin: datetime, end: datetime) -> int:
 def due_ticks(
     rule: Rule, next_at: datetime, now: datetime, *, catch_up: str, grace: timedelta | None
 ) -> Due:
-    """Return which ticks are to be written, where the next one that nobody has written is this.
+    """Return the ticks that are to be written now.
 
     Args:
-        next_at: if that is still to come, it is written ahead.
-        catch_up: of the ticks that were missed, none of them on time: the last one, all, or none.
-        grace: how late a tick may be written at all; None = however late.
+        next_at: the first tick that is not written; if it is in the future, it is written ahead.
+        catch_up: the missed ticks to write if no tick is on time: ``last``, ``all`` or ``none``.
+        grace: the longest delay of a tick; an older tick is not written; None: no limit.
     """
     if next_at > now:
         return Due([next_at], tick_after(rule, next_at))
@@ -269,20 +270,20 @@ def _newest(
 
 
 def _between(rule: Rule, begin: datetime, next_at: datetime, now: datetime) -> list[datetime]:
-    """Return the ticks from ``begin`` to ``now``; ``next_at`` is one, whoever has set it."""
+    """Return the ticks from ``begin`` to ``now``. Also ``next_at`` is a tick, even if the rule has changed."""
     first = [next_at] if begin <= next_at else []
     after = next_at if first else begin - timedelta(microseconds=1)
     return first + list(takewhile(lambda tick: tick <= now, ticks_after(rule, after)))
 
 
 def check_grace(grace: Any) -> timedelta | None:
-    """Return how late a tick may be written; None = however late.
+    """Return the longest delay of a tick; None: no limit.
 
     Args:
         grace: seconds, or None.
 
     Raises:
-        InvalidSchedule: it is neither.
+        InvalidSchedule: neither of them.
     """
     if grace is None:
         return None
@@ -297,10 +298,10 @@ def check_grace(grace: Any) -> timedelta | None:
 
 
 def check_ready_by(rule: Rule, ready_by: Any) -> None:
-    """Refuse an hour that is none, or that means nothing for a schedule of several ticks a day.
+    """Refuse an invalid hour, and any hour for a schedule with several ticks a day, where it has no meaning.
 
     Raises:
-        InvalidSchedule: see there.
+        InvalidSchedule: the hour is refused.
     """
     if ready_by == "":
         return
@@ -314,7 +315,7 @@ def check_ready_by(rule: Rule, ready_by: Any) -> None:
 
 
 def expected_by(rule: Rule, ready_by: str, now: datetime) -> datetime | None:
-    """Return the tick whose task was to be done by the last such hour; None = none was."""
+    """Return the tick whose task should be done by the last such hour; None: no such tick."""
     zone = zone_of(rule.tz)
     today = now.astimezone(zone).date()
     hour = _hour_of(today, ready_by, zone)
@@ -329,8 +330,9 @@ def _hour_of(day: date, ready_by: str, zone: Any) -> datetime:
 
 
 # -- the instant of a task, in its id -----------------------------------------------------------------
-# A UUID of version 7 with the tick's millisecond, 42 random bits, and a checksum that other ids have by chance:
-# one in four thousand million. So a retry, a finished row and the admin know the instant, and no other task pays.
+# The id of a tick's task is a UUID of version 7 with the tick's millisecond, 42 random bits and a checksum. One
+# other id in four thousand million has a valid checksum by chance. So retries, finished rows and the admin know
+# the instant, and other tasks need no column for it.
 
 _VERSION_7 = 0x7 << 76 | 0x2 << 62
 
@@ -344,7 +346,7 @@ def id_of_tick(tick: datetime) -> uuid.UUID:
 
 
 def tick_of_id(task_id: uuid.UUID) -> datetime | None:
-    """Return the instant that a schedule meant by the task of this id; None = no schedule has made it."""
+    """Return the tick for which a schedule made the task with this id; None: not a task of a schedule."""
     if task_id.int & 0xFFFFFFFF != _checksum(task_id.int):
         return None
     return EPOCH + timedelta(milliseconds=task_id.int >> 80)

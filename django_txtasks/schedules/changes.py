@@ -1,8 +1,8 @@
-"""Changes of schedules: from code, by commands and a starting cleaner, and by people, which survive a deployment.
+"""Changes of schedules by code (a command, a starting cleaner) and by people, whose changes survive a deployment.
 
-Each locks the row, as cleaners do, and writes what is said of the schedule. A task that was written ahead, for a
-tick that is still to come, is cancelled, and its tick is written anew; where the rule changes, the next tick is
-the first one after now. What is due already is left alone, and so are ticks that were missed: cleaners catch up.
+Each change locks the schedule's row, as cleaners do. A task that was written ahead for a future tick is
+cancelled, and its tick is written again; if the rule changes, the next tick is the first tick after now. Tasks
+that are due and ticks that were missed stay: cleaners catch up.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from django_txtasks.schedules.code_versions import NOT_DECLARED, digest_of, vers
 from django_txtasks.schedules.ticks import moment_of, parse_known, unbegun_of
 
 MOST_TRIES = 5
-"""Of a sync, where others run at the same time."""
+"""Number of tries of a sync, because another sync may run at the same time."""
 KEPT = "kept as people have changed them"
 GONE = "No longer declared by the code it was synchronised from."
 
@@ -39,27 +39,27 @@ class Declared(Protocol):
 
     @property
     def configuration(self) -> dict[str, Any]:
-        """Its columns that code and people write."""
+        """The values of the columns that code and people write."""
 
 
 class NewerRelease(InvalidSchedule):
-    """The schedules in the database are of a newer release of the code."""
+    """The schedules in the database are from a newer release of the code."""
 
 
 def sync(
     alias: str, declared: Mapping[str, Declared], *, release: int = 0, keep: bool, dry: bool = False
 ) -> Counter[str]:
-    """Make the rows say what the code says, in one transaction; what people have changed stays.
+    """Write the code's schedules to the rows, in one transaction. Rows that people have changed stay.
 
-    What the code no longer declares is disabled, not deleted, and enabled again if it comes back.
+    A schedule that the code no longer declares is disabled, not deleted. It is enabled again when it comes back.
 
     Args:
-        release: number of the code's release; rows of a higher one refuse. 0 = do not look.
-        keep: finished rows, of tasks that are cancelled.
+        release: number of the code's release, refused if a row has a higher number; 0: no check.
+        keep: True: finished rows of cancelled tasks are kept.
         dry: change nothing.
 
     Returns:
-        How many were added, changed, disabled, enabled, and how many keep what people have said.
+        The numbers of added, changed, disabled and enabled schedules, and of schedules that people have changed.
 
     Raises:
         NewerRelease: see ``release``.
@@ -70,18 +70,17 @@ def sync(
 def bring(
     alias: str, declared: Mapping[str, Declared], *, keep: bool, only_new: bool = False
 ) -> Counter[str]:
-    """Add and update rows as the code says, in one transaction, without anybody who has asked for that.
+    """Add and update the code's schedules automatically, in one transaction.
 
-    Nothing is turned off, and nothing that a person or ``sync`` has turned off is turned on. Rows stay as they are
-    that people have changed or added, that ``sync --release`` has written, or of which a later release of the code
-    has said something else.
+    No schedule is disabled, and no disabled schedule is enabled. A row stays unchanged if a person has changed or
+    added it, if ``sync --release`` has written it, or if a later release of the code has declared something else.
 
     Args:
         keep: see ``sync``.
-        only_new: add what is missing, and leave all other rows alone.
+        only_new: add missing schedules, and update no others.
 
     Returns:
-        How many were added and changed.
+        The numbers of added and changed schedules.
     """
     return _repeated(partial(_bring, alias, declared, keep=keep, only_new=only_new))
 
@@ -115,7 +114,7 @@ def _bring(
 
 
 def _is_newer(row: Schedule, configuration: Mapping[str, Any]) -> bool:
-    """Say whether code that says this of a schedule is newer than all that has been said before."""
+    """Return whether this declaration is newer than all declarations that the row has had."""
     is_free = row.from_code and not row.release
     return is_free and digest_of(configuration) not in versions_of(row)
 
@@ -198,14 +197,14 @@ def add(alias: str, name: str, configuration: Mapping[str, Any], *, by: str = ""
 def configure(
     alias: str, name: str, configuration: Mapping[str, Any], *, keep: bool, by: str = ""
 ) -> bool:
-    """Write what a person says of a schedule; False = there is no such row.
+    """Write a person's changes of a schedule; return False if it has no row.
 
     Args:
         configuration: columns of ``code_versions.CONFIGURATION``; the others stay.
-        keep: the finished row, of a task that is cancelled.
+        keep: True: the finished row of a cancelled task is kept.
 
     Raises:
-        InvalidSchedule: no such ticks can be.
+        InvalidSchedule: an invalid rule.
     """
     with _locked(alias, name) as row:
         if row is not None:
@@ -218,13 +217,13 @@ def configure(
 
 
 def _said(change: tuple[str, Any]) -> str:
-    """Return a change for the log: never a value of ``args`` or ``kwargs``, which may be a secret."""
+    """Return a change for the log, without the values of ``args`` and ``kwargs``, which may be secret."""
     key, value = change
     return f"{key} changed" if key in ("args", "kwargs") else f"{key}={value!r}"
 
 
 def follow_code(alias: str, name: str, one: Declared, *, keep: bool, by: str = "") -> None:
-    """Undo what people have changed: the code counts again."""
+    """Replace a person's changes by the code's declaration."""
     with _locked(alias, name) as row:
         if row is not None:
             _configure(alias, row, one.configuration, keep)
@@ -235,7 +234,7 @@ def follow_code(alias: str, name: str, one: Declared, *, keep: bool, by: str = "
 
 
 def enable(alias: str, name: str, *, keep: bool, by: str = "") -> bool:
-    """Have a schedule tick from now on; False = it does already, or is not there."""
+    """Enable a schedule from now on; return False if it is enabled already, or has no row."""
     with _locked(alias, name) as row:
         if row is None or row.enabled:
             return False
@@ -246,10 +245,10 @@ def enable(alias: str, name: str, *, keep: bool, by: str = "") -> bool:
 
 
 def disable(alias: str, name: str, *, keep: bool, by: str = "") -> bool:
-    """Have a schedule tick no more, and cancel the task that was written ahead; False = it is off already.
+    """Disable a schedule, and cancel the task that was written ahead; return False if it is disabled already.
 
-    An error beside the row goes: only rows that a cleaner or ``sync`` has turned off have one, and go on by
-    themselves. What a person has turned off stays off.
+    The row's error is removed, because only a row that a cleaner or ``sync`` has disabled has an error, and such
+    a row is enabled again automatically. A schedule that a person has disabled stays disabled.
     """
     with _locked(alias, name) as row:
         if row is None or not (row.enabled or row.error):
@@ -261,7 +260,7 @@ def disable(alias: str, name: str, *, keep: bool, by: str = "") -> bool:
 
 
 def run_now(alias: str, name: str, task: NewTask, *, by: str = "") -> None:
-    """Write a task of a schedule that runs at once, whatever its ticks; its outcome is the schedule's last one."""
+    """Write a task of a schedule that runs at once. Its outcome becomes the schedule's last outcome."""
     with _locked(alias, name) as row:
         insert(connections[alias], [task])
         if row is not None and not unbegun_of(alias, [row.last_task]):
@@ -271,7 +270,7 @@ def run_now(alias: str, name: str, task: NewTask, *, by: str = "") -> None:
 
 def _configure(alias: str, row: Schedule, configuration: Mapping[str, Any], keep: bool) -> None:
     changes = {**configuration, **_changed(alias, row, keep, configuration)}
-    # Off, with an error: a cleaner has turned it off, because of what it said before. See disable().
+    # Disabled with an error: a cleaner has disabled it because of its earlier values. See disable().
     if row.error and row.error != GONE:
         changes.update(enabled=True, error="")
     _rows(alias).filter(pk=row.pk).update(**changes)
@@ -280,29 +279,30 @@ def _configure(alias: str, row: Schedule, configuration: Mapping[str, Any], keep
 def _changed(
     alias: str, row: Schedule, keep: bool, configuration: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return when a row goes on that says something else from now on."""
+    """Return the new tick of a row whose configuration changes."""
     before = _rule_columns(row)
     rule = before | {key: configuration[key] for key in before if key in configuration}
     parse_known(**rule)  # before anything is cancelled
     is_cancelled = _cancel_ahead(alias, row, keep)
     if row.next_at is not None and _aware(row.next_at) <= _now(alias):
-        return {}  # nobody has written that tick yet
+        return {}  # that tick is not yet written
     if rule != before:
         return _from_now(alias, row, rule)
     return {"next_at": row.last_at} if is_cancelled else {}
 
 
 def _fresh(alias: str, row: Schedule, keep: bool) -> dict[str, Any]:
-    """Return the state of a row that was off and begins anew."""
+    """Return the new ticks of a row that was disabled."""
     parse_known(**_rule_columns(row))
     _cancel_ahead(alias, row, keep)
     return _from_now(alias, row, _rule_columns(row))
 
 
 def _from_now(alias: str, row: Schedule, rule: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the state of a row whose next tick is the first one after now.
+    """Return the columns of a row whose next tick is the first tick after now.
 
-    A task that was written ahead and could not be cancelled, since a worker is just claiming it, keeps its tick.
+    If a task that was written ahead cannot be cancelled, because a worker is claiming it, its tick counts as
+    written.
     """
     next_at = _next_at(alias, rule, None if row.last_task is None else row.last_at)
     return {"next_at": next_at, "waiting_since": None, "watched_from": DatabaseNow()}
@@ -329,7 +329,7 @@ def _aware(moment: datetime) -> datetime:
 
 
 def _cancel_ahead(alias: str, row: Schedule, keep: bool) -> bool:
-    """Cancel the task of a tick that is still to come, if no worker has begun it; say whether that was done."""
+    """Cancel the task of a future tick, unless a worker has begun it; return True if it was cancelled."""
     if row.last_task is None or row.last_at is None or _aware(row.last_at) <= _now(alias):
         return False
     if not unbegun_of(alias, [row.last_task]):

@@ -1,8 +1,8 @@
-"""Versions of a schedule's declaration, as digests in its row: they tell code of an older release from newer code.
+"""Versions of a schedule's declaration, as digests in its row. They show whether code is of an older release.
 
-A release has no number that everybody sets. So the row keeps, in the order in which they came, the digests of what
-releases have said of it. Code whose digest is among them and not the last is older: a later release has said
-something else since.
+Not every site numbers its releases. So the row keeps the digests of the declarations of all releases, in the
+order in which they were written. Code whose digest is in the list, but not the last, is older: a later release
+has declared something else.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ CONFIGURATION = (
 )  # fmt: skip
 """Columns that code and people write; the others are written by cleaners."""
 NOT_DECLARED = ""
-"""In place of a digest: ``sync`` ran with code that does not declare the schedule."""
+"""Entry instead of a digest: ``sync`` ran with code that does not declare the schedule."""
 MOST_VERSIONS = 100
-"""Digests that a row keeps: the newest."""
+"""Number of digests that a row keeps: the newest."""
 
 
 def digest_of(configuration: Mapping[str, Any]) -> str:
-    """Return 16 hex digits that stand for what code says of a schedule."""
+    """Return the digest of a declaration: 16 hex digits."""
     text = json.dumps(configuration, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -35,8 +35,8 @@ def digest_of(configuration: Mapping[str, Any]) -> str:
 def versions_of(row: Schedule) -> list[str]:
     """Return the digests of a row, the newest last.
 
-    A row that no release has written yet since there are digests has one: of what it says, unless people have
-    changed that.
+    A row without digests, from before this column, has the digest of its own values, unless a person has changed
+    them.
     """
     found = row.code_versions if isinstance(row.code_versions, list) else []
     if found or row.edited:
@@ -45,10 +45,10 @@ def versions_of(row: Schedule) -> list[str]:
 
 
 def with_newest(versions: Sequence[str], newest: str) -> list[str]:
-    """Return the digests with one of them, or a new one, at their end."""
+    """Return the digests with ``newest`` at the end, moved or added."""
     return [*(one for one in versions if one != newest), newest][-MOST_VERSIONS:]
 
 
 def has_table(alias: str) -> bool:
-    """Say whether a database has the table of schedules."""
+    """Return whether a database has the table of schedules."""
     return Schedule._meta.db_table in connections[alias].introspection.table_names()

@@ -1,8 +1,8 @@
-"""The work of a task beyond the task itself: batches that it has opened, and what these lead to. It only reads.
+"""The work that a task has started: batches that it has opened, and their further batches. The module only reads.
 
 A batch names the first task of the work that it belongs to. So one statement finds the batches that a task has
-opened, those that their members have opened, and so on, although members that have ended may have no rows any
-more. The hooks of a batch are tasks whose work is followed in the same way.
+opened, the batches that their members have opened, and so on, even if ended members have no rows any longer. The
+hooks of a batch are tasks whose work is followed in the same way.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from django_txtasks.results.standing import DONE, runs_of
 from django_txtasks.wording import counted
 
 TASKS_PER_LOOK = 500
-"""Tasks whose batches one statement finds."""
+"""Number of tasks whose batches one statement reads."""
 
 
 @dataclass(frozen=True)
 class Unsettled:
-    """A batch because of which the work of a task is not done.
+    """A batch that is the reason why the work of a task is not done.
 
     Attributes:
         batch: its id.
-        why: words that follow those which name the batch.
-        others: how many other batches were found that go on or have failed.
+        why: the reason, as words that follow the name of the batch.
+        others: number of other batches that have not ended or have failed.
     """
 
     batch: uuid.UUID
@@ -41,7 +41,7 @@ class Unsettled:
 
     @property
     def text(self) -> str:
-        """What is to be said after the name of the batch."""
+        """The words after the name of the batch."""
         if not self.others:
             return self.why
         others = counted(self.others, "other batch", "other batches")
@@ -61,7 +61,7 @@ class _Row(NamedTuple):
 
 
 class _Hook(NamedTuple):
-    """The hook of an ended batch whose task is to be followed."""
+    """The hook of an ended batch, whose task's work is followed."""
 
     batch: uuid.UUID
     option: str
@@ -70,14 +70,14 @@ class _Hook(NamedTuple):
 
 
 Origins = dict[uuid.UUID, frozenset[uuid.UUID]]
-"""By task: those to whose work it belongs. They are several where hooks were merged by a unique key."""
+"""By task: the first tasks to whose work it belongs. There are several if hooks were merged by a unique key."""
 
 
 def unsettled(alias: str, ids: Collection[uuid.UUID]) -> dict[uuid.UUID, Unsettled]:
-    """Return why the work of these tasks is not done, which are done themselves; without those whose work is."""
+    """Return the reason why the work of each succeeded task is not done, without tasks whose work is done."""
     found: dict[uuid.UUID, Unsettled] = {}
     origins: Origins = {task_id: frozenset([task_id]) for task_id in ids}
-    # somebody may have written batches that lead back to where they come from
+    # Batches that were written by hand may refer back to their own origin.
     asked = dict(origins)
     while origins:
         hooks = []
@@ -110,7 +110,7 @@ def _rows(alias: str, ids: Iterable[uuid.UUID]) -> Iterator[_Row]:
 
 
 def _note(found: dict[uuid.UUID, Unsettled], of: Iterable[uuid.UUID], new: Unsettled) -> None:
-    """Keep the first batch that has failed, else the first one at all, and count the others."""
+    """Keep the first failed batch, or the first batch if no batch has failed, and count the others."""
     for origin in of:
         old = found.get(origin)
         if old is None:
@@ -121,7 +121,7 @@ def _note(found: dict[uuid.UUID, Unsettled], of: Iterable[uuid.UUID], new: Unset
 
 
 def _followed(alias: str, hooks: list[_Hook], found: dict[uuid.UUID, Unsettled]) -> Origins:
-    """Note hooks whose tasks are not done; return the other ones' tasks."""
+    """Record hooks whose tasks are not done; return the tasks of the other hooks."""
     runs = runs_of(alias, {one.task_id for one in hooks})
     followed: Origins = {}
     for hook in hooks:

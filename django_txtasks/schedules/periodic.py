@@ -1,4 +1,4 @@
-"""@periodic: a task function that is enqueued again and again, and the tasks of its ticks."""
+"""``@periodic``: schedules that code declares, and the tasks of their ticks."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, kw_only=True)
 class DeclaredSchedule:
-    """A schedule as code declares it; the fields are columns of its row.
+    """A schedule as code declares it. The fields are columns of its row.
 
     Attributes:
         every, grace: seconds.
-        using: the database in which its row is, and its tasks are.
+        using: alias of the database that has the schedule's row and its tasks.
         function: the decorated task function.
     """
 
@@ -64,7 +64,7 @@ class DeclaredSchedule:
 
     @property
     def configuration(self) -> dict[str, Any]:
-        """What it says, by the names of columns, as they give it back: JSON has no tuples."""
+        """The values by column, in the form in which the row returns them: JSON has no tuples."""
         values = {name: getattr(self, name) for name in CONFIGURATION}
         for name in ("args", "kwargs"):
             values[name] = json.loads(payload.encode(values[name], name=name))
@@ -89,27 +89,28 @@ def periodic(
     ready_by: str = "",
     using: str = "default",
 ) -> Callable[[TaskFunction[P, R]], TaskFunction[P, R]]:
-    """Have a task function enqueued at each tick of a schedule. It stands above ``@task``, also several times.
+    """Enqueue a task function at each tick of a schedule. Use the decorator above ``@task``, also several times.
 
-    ``manage.py migrate`` brings it into the database, as does a cleaner that starts; cleaners write its ticks.
+    ``manage.py migrate`` and each starting cleaner write the schedule to the database. Cleaners enqueue its ticks.
 
     Args:
-        cron: minute, hour, day of the month, month, day of the week. It takes the extra ``periodic``.
-        every: instead of cron: a timedelta or seconds, a second at least; ticks are its multiples since 1970.
+        cron: minute, hour, day of the month, month, day of the week. It needs the extra ``periodic``.
+        every: the interval between ticks, instead of cron: a timedelta or seconds, at least 1 second. Ticks are
+            the multiples of it since 1970.
         tz: the time zone of ``cron`` and ``ready_by``, such as "Europe/Vienna".
-        args, kwargs: what the function is called with.
-        name: of the schedule; the function's, if nothing is said.
-        queue_name: another one than the function's.
-        catch_up: of the ticks that were missed while no cleaner was at work: "last", "all" (the newest 1,000), or
-            "none".
-        grace: a timedelta or seconds: a tick is not written so late; None = however late.
-        ready_by: "07:00": tell if the task of a day has not succeeded by then.
-        using: the database alias.
+        args, kwargs: the arguments of the function.
+        name: the name of the schedule; default: the name of the function.
+        queue_name: the queue of its tasks; default: the queue of the function.
+        catch_up: the missed ticks to enqueue after a time in which no cleaner ran: "last", "all" (the newest
+            1,000) or "none".
+        grace: a timedelta or seconds: a tick that is later than this is not enqueued; None: no limit.
+        ready_by: an hour such as "07:00": report if the task of a day has not succeeded by then.
+        using: alias of the database.
 
     Raises:
-        InvalidSchedule: a value that cannot be.
-        InvalidDeclaration: not a task function, or two schedules of one name.
-        InvalidArguments: the function cannot be called with these.
+        InvalidSchedule: an invalid value.
+        InvalidDeclaration: not a task function, or two schedules with one name.
+        InvalidArguments: the function does not take these arguments.
         LibraryMissing: the extra ``periodic`` is not installed.
     """
 
@@ -143,12 +144,12 @@ def periodic(
 
 
 def declared(alias: str | None = None) -> dict[str, DeclaredSchedule]:
-    """Return what this code declares, by name; of one database, or of all."""
+    """Return the schedules that this code declares, by name, for one database or for all."""
     return {name: one for name, one in sorted(_declared.items()) if alias in (None, one.using)}
 
 
 def check(schedule: DeclaredSchedule) -> None:
-    """Refuse what no cleaner could write.
+    """Refuse a schedule whose ticks no cleaner could write.
 
     Raises:
         InvalidSchedule, InvalidDeclaration, InvalidArguments, LibraryMissing: see ``periodic``.
@@ -178,12 +179,12 @@ def check(schedule: DeclaredSchedule) -> None:
 
 
 def bring(alias: str, *, only_new: bool = False) -> str:
-    """Add and update the schedules of this code in a database, unasked; return what was done, as people call it.
+    """Add and update this code's schedules in a database, for migrate and cleaners; return a summary as text.
 
-    A schedule whose queue this site does not have is left out; ``schedule_not_written`` tells of it.
+    A schedule whose queue is not in the settings is left out, and ``schedule_not_written`` reports it.
 
     Args:
-        only_new: add what is missing, and leave all else.
+        only_new: add missing schedules, and update no others.
     """
     from django_txtasks.schedules import changes as schedule_changes
 
@@ -201,11 +202,11 @@ def bring(alias: str, *, only_new: bool = False) -> str:
 
 
 def tasks_of(row: ScheduleRow, ticks: Sequence[datetime]) -> list[NewTask]:
-    """Return the tasks of these ticks.
+    """Return the tasks of ticks.
 
     Raises:
-        InvalidSchedule: nobody could make them.
-        TxTasksError: this code cannot; that of another release may.
+        InvalidSchedule: no code could make them.
+        TxTasksError: this code cannot make them, but code of another release may.
     """
     try:
         args, kwargs = payload.decode_arguments(row.args, row.kwargs)
@@ -221,16 +222,18 @@ def tasks_of(row: ScheduleRow, ticks: Sequence[datetime]) -> list[NewTask]:
 def configure(
     alias: str, name: str, configuration: Mapping[str, Any], *, keep: bool, by: str = ""
 ) -> bool:
-    """Write what a person says of a schedule, if it fits what others have said of it since that person looked.
+    """Write a person's changes of a schedule, if they are valid together with the row's other values.
+
+    Another person may have changed these since the first person loaded the page.
 
     Args:
-        configuration: columns that the person has changed; see ``schedule_changes.configure`` for the others.
+        configuration: the changed columns; see ``schedule_changes.configure`` for the others.
 
     Returns:
-        False = there is no such row.
+        False: no such row.
 
     Raises:
-        TxTasksError: ``@periodic`` would refuse the whole, and nothing is changed.
+        TxTasksError: ``@periodic`` would refuse the resulting schedule. Nothing is changed.
     """
     from django_txtasks.models import Schedule
     from django_txtasks.schedules import changes as schedule_changes
@@ -245,11 +248,11 @@ def configure(
 
 
 def run_now(alias: str, name: str, *, by: str = "") -> uuid.UUID:
-    """Enqueue a task of a schedule that runs at once, whatever its ticks; return its id.
+    """Enqueue a task of a schedule that runs at once, independently of its ticks; return its id.
 
     Raises:
-        TxTasksError: this code cannot make it.
-        Schedule.DoesNotExist: there is no such schedule.
+        TxTasksError: this code cannot make the task.
+        Schedule.DoesNotExist: no such schedule.
     """
     from django_txtasks.models import Schedule
     from django_txtasks.schedules import changes as schedule_changes

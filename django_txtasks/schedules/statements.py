@@ -1,8 +1,11 @@
-"""The SQL of schedules and their ticks. C1 and C2 are cleaners; ``{now}`` and the like come from the dialect."""
+"""The SQL of schedules and their ticks.
+
+In the comments, C1 and C2 are cleaners. Fields such as ``{now}`` are filled from the dialect.
+"""
 
 NOW_IN_UTC = "SELECT CAST({now}{at_utc} AS {text})"
-# C1 and C2 see the same tick: one of them locks the row, and the other leaves it out; when C2 locks it after C1's
-# commit, the row says the next tick, and is not due. So each tick is written once, by whoever it is.
+# C1 and C2 see the same tick: C1 locks the row, and C2 skips it. If C2 locks the row after C1's commit, the row
+# has the next tick, and is not due. So each tick is written once.
 _HERE = (
     "enabled AND {name} {in_names} AND queue_name {in_queues} AND name NOT IN (<skipped>) <crons>"
 )
@@ -18,11 +21,11 @@ DUE_SCHEDULES = f"""
      WHERE {_HERE} AND (next_at IS NULL OR next_at <= {{later}})
      ORDER BY next_at IS NOT NULL, next_at LIMIT %(limit)s {{skip_locked}}
 """
-# A task that has begun, such as one that is to be tried again, keeps no other one waiting.
+# Only a task that has not begun delays the next tick. A task that waits for a retry has begun.
 UNBEGUN = (
     "SELECT id FROM txtasks_task WHERE id {in_ids} AND TRIM(status) = 'pending' AND attempt = 0"
 )
-# The rows are there, and locked by this transaction: it only updates.
+# This transaction has locked the rows, so they exist and the statement only updates them.
 TICKED = """
     INSERT INTO txtasks_schedule (name, task_name, next_at, last_at, last_task, waiting_since) VALUES {rows}
 """
@@ -39,7 +42,7 @@ DISABLE_SCHEDULE = (
 NOTE_OF_SCHEDULE = (
     "UPDATE txtasks_schedule SET error = %(error)s WHERE name = %(name)s AND error <> %(error)s"
 )
-# Of several cleaners one tells.
+# C1 and C2 see the same late tick: the one whose update changes the row sends the signal.
 TELL_UNREADY = """
     UPDATE txtasks_schedule SET told_at = %(tick)s
      WHERE name = %(name)s AND (told_at IS NULL OR told_at < %(tick)s)

@@ -1,4 +1,4 @@
-"""The standing of schedules: what came of the last task, how late they are, what comes next. It only reads."""
+"""Status of schedules: the state of the last task, the delay, the next ticks. The module only reads."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from django_txtasks.schedules.ticks import FOREIGN, Scope, parse_known
 
 @dataclass(frozen=True)
 class ScheduleStatus:
-    """How one schedule is.
+    """Status of one schedule.
 
     Attributes:
-        late: seconds since a tick that no cleaner has written; 0 = none.
-        state: of its last task: a state, an outcome, ``gone``; empty = there was none.
-        unready: the tick that was to be done by its hour, and is not.
-        unsettled: the batch because of which it is not; None = because of the tick's own task.
-        problem: why it does not tick as it says; empty = it does.
+        late: seconds since a tick that no cleaner has written; 0: no such tick.
+        state: state or outcome of its last task, or ``gone``; empty: no task yet.
+        unready: the tick that should be done by the hour of ``ready_by``, and is not.
+        unsettled: the batch that is the reason for ``unready``; None: the reason is the tick's own task.
+        problem: the reason why the schedule does not tick as declared; empty: it does.
     """
 
     row: Any
@@ -40,21 +40,21 @@ class ScheduleStatus:
 
     @property
     def is_well(self) -> bool:
-        """Whether nobody has to look at it. A schedule that a person has turned off is well."""
+        """True if the schedule needs no attention. This includes a schedule that a person has disabled."""
         return not (self.problem or self.unready or self.late)
 
 
 def status_of_schedules(alias: str, names: Collection[str] | None = None) -> list[ScheduleStatus]:
-    """Return how these schedules are, or all of them, by name."""
+    """Return the status of these schedules, or of all, sorted by name."""
     rows = Schedule.objects.using(alias).annotate(now=DatabaseNow()).order_by("pk")
     return status_of_rows(alias, rows if names is None else rows.filter(pk__in=names))
 
 
 def status_of_rows(alias: str, rows: Iterable[Any]) -> list[ScheduleStatus]:
-    """Return how these schedules are.
+    """Return the status of schedules.
 
     Args:
-        rows: with ``now``, the database's clock.
+        rows: rows with the attribute ``now``, the database's time.
     """
     rows = list(rows)
     runs = runs_of(alias, {row.last_task for row in rows if row.last_task is not None})
@@ -64,7 +64,7 @@ def status_of_rows(alias: str, rows: Iterable[Any]) -> list[ScheduleStatus]:
 
 
 class _Seen(NamedTuple):
-    """A schedule, its last task, and the tick that has to be done."""
+    """A schedule, its last task, and the tick whose task should be done."""
 
     row: Any
     run: Run | None
@@ -72,7 +72,7 @@ class _Seen(NamedTuple):
 
     @property
     def is_done_itself(self) -> bool:
-        """Whether the task of the tick was done, be it that its batches were not."""
+        """True if the task of the tick has succeeded, even if its batches have not."""
         return self.run is not None and self.run.state in DONE and self.row.last_at == self.tick
 
 
@@ -91,7 +91,7 @@ def _status(seen: _Seen, unsettled: dict[uuid.UUID, Unsettled]) -> ScheduleStatu
 
 
 def next_ticks(row: Any, count: int = 5) -> list[datetime]:
-    """Return the next ticks of a schedule; none if it has none, or they cannot be told here."""
+    """Return the next ticks of a schedule; an empty list if it has no ticks, or this code cannot read its rule."""
     rule = _rule(row)
     if rule is None or not row.enabled:
         return []
@@ -101,7 +101,7 @@ def next_ticks(row: Any, count: int = 5) -> list[datetime]:
 
 
 def _due_tick(row: Any) -> datetime | None:
-    """Return the tick that has to be done, as its hour was; None = there is none, or a later one has a task."""
+    """Return the tick whose ``ready_by`` has passed; None: no such tick, or a later tick has a task already."""
     rule = _rule(row)
     if rule is None or not (row.ready_by and row.enabled):
         return None
@@ -122,7 +122,7 @@ def _rule(row: Any) -> Rule | None:
 
 
 def differences(rows: Iterable[Any], declared: Mapping[str, Any]) -> list[str]:
-    """Return in which schedules the code and the database differ, as people call it."""
+    """Return the differences between the schedules of the code and of the database, as texts."""
     by_name = {row.pk: row for row in rows}
     found = [f"{name} is missing" for name in declared if name not in by_name]
     for name, one in declared.items():
@@ -139,12 +139,12 @@ def differences(rows: Iterable[Any], declared: Mapping[str, Any]) -> list[str]:
 
 
 def ticks_between(alias: str, scope: Scope, begin: datetime, end: datetime) -> int:
-    """Count the ticks of enabled schedules after ``begin`` and up to ``end``; of one with cron 1,000 at most."""
+    """Count the ticks of enabled schedules after ``begin`` and up to ``end``, at most 1,000 of a cron schedule."""
     rows = Schedule.objects.using(alias).filter(
         enabled=True, task_name__in=scope.names, queue_name__in=scope.queues
     )
     count = 0
     for cron, every, tz in rows.values_list("cron", "every", "tz"):
-        with suppress(TxTasksError, *FOREIGN):  # a row that ticks no more
+        with suppress(TxTasksError, *FOREIGN):  # a row whose rule is invalid
             count += number_of_ticks(parse_known(cron, every, tz), begin, end)
     return count

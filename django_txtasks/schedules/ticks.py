@@ -1,7 +1,7 @@
-"""The ticks of schedules, as rows: each once, whoever writes it, however many do.
+"""Ticks of schedules, written as tasks. Each tick is written once, by any number of cleaners.
 
-A tick is written a few seconds ahead, with its instant as ``run_after``: in one transaction, in which the
-schedule's row is locked, with the step to the next tick. There is no leader, and nothing is kept besides.
+A cleaner writes a tick's task a few seconds ahead, with the time of the tick as ``run_after``. The same
+transaction locks the schedule's row and moves it to the next tick. There is no leader, and no other state.
 """
 
 from __future__ import annotations
@@ -31,23 +31,24 @@ from django_txtasks.rules.schedules import (
 from django_txtasks.schedules import statements
 
 AHEAD = timedelta(seconds=5)
-"""How long before its instant a tick's task is written."""
-SCHEDULES_PER_BATCH = 250
-"""Schedules that one transaction moves on."""
-TASKS_PER_BATCH = 2000
-"""Tasks after which a transaction ends: more than one schedule has only where missed ones are made up for."""
+"""Time before a tick at which its task is written."""
+SCHEDULES_PER_TRANSACTION = 250
+"""Number of schedules that one transaction moves to their next tick."""
+TASKS_PER_TRANSACTION = 2000
+"""Number of tasks after which a transaction ends. A schedule has many at once only if missed ticks are caught
+up."""
 
 
 FOREIGN = (OverflowError, ValueError, TypeError)
 
 
 class Scope(NamedTuple):
-    """Whose ticks a cleaner may write: an older release knows neither new functions nor new queues.
+    """The schedules whose ticks a cleaner may write. An older release does not know new functions and queues.
 
     Attributes:
-        names: of the task functions that its code declares.
-        crons: it can read cron.
-        skipped: names of schedules that it could not write a moment ago.
+        names: the task functions that the cleaner's code declares.
+        crons: True: the cleaner can read cron.
+        skipped: names of schedules that the cleaner recently failed to write.
     """
 
     names: Sequence[str]
@@ -57,7 +58,7 @@ class Scope(NamedTuple):
 
 
 class ScheduleRow(NamedTuple):
-    """The row of a schedule, as the database has it: anybody may have written it.
+    """The row of a schedule, unchecked: it may have been written by hand.
 
     Attributes:
         args, kwargs: JSON text.
@@ -82,19 +83,19 @@ class ScheduleRow(NamedTuple):
 
 
 Make = Callable[[ScheduleRow, Sequence[datetime]], list[NewTask]]
-"""Makes the tasks of these ticks."""
+"""A function that makes the tasks of ticks."""
 
 
 @dataclass
 class Written:
-    """What one transaction has written.
+    """The result of one transaction.
 
     Attributes:
-        tasks: (id, queue) of each.
-        passed: schedules whose tick has passed without a task, since one of them still waits.
-        broken: (name, why) of schedules that were disabled.
-        skipped: (name, why) of those that this process cannot write.
-        moved: how many schedules have gone on, or were left.
+        tasks: (id, queue) of each written task.
+        passed: schedules whose tick passed without a task, because the task of an earlier tick still waits.
+        broken: (name, reason) of schedules that were disabled.
+        skipped: (name, reason) of schedules that this process cannot write.
+        moved: number of schedules that were moved, disabled or skipped.
     """
 
     tasks: list[tuple[uuid.UUID, str]] = field(default_factory=list)
@@ -105,7 +106,7 @@ class Written:
 
 
 class _Step(NamedTuple):
-    """What becomes of a schedule's row."""
+    """The new values of a schedule's row."""
 
     row: ScheduleRow
     next_at: datetime
@@ -118,8 +119,8 @@ class NextTick(NamedTuple):
     """The first tick of all schedules.
 
     Attributes:
-        wait: seconds until then; zero or less = now; None = there is none.
-        now: the database's time; None = there is no schedule to ask it with.
+        wait: seconds until the tick; zero or less: now; None: no tick.
+        now: the database's time; None: not read, because there is no schedule.
     """
 
     wait: float | None
@@ -127,7 +128,7 @@ class NextTick(NamedTuple):
 
 
 def next_tick(alias: str, scope: Scope) -> NextTick:
-    """Look for the first tick of all."""
+    """Read the first tick of all schedules."""
     if not scope.names:
         return NextTick(None, None)
     rows = fetch(alias, _of_scope(statements.NEXT_TICK, scope), **_params(scope))
@@ -148,11 +149,12 @@ def write_ticks(
     limit: timedelta | None,
     stepped: timedelta = timedelta(0),
 ) -> Written:
-    """Write the tasks of the ticks that are due, or soon will be, of some schedules; in a transaction of its own.
+    """Write the tasks of some schedules' ticks that are due, or due soon, in a separate transaction.
 
     Args:
-        limit: how long this process may freeze in it; None = in a test's transaction, which gets no limits.
-        stepped: by how much the database's clock went forward a moment ago. No task has waited for that long.
+        limit: longest time for which this process may freeze in the transaction; None: no limit, in the
+            transaction of a test.
+        stepped: time by which the database's clock has just jumped forward, which does not count as waiting time.
     """
     written = Written()
     free = not connections[alias].in_atomic_block
@@ -161,25 +163,25 @@ def write_ticks(
             ScheduleRow(*row)
             for row in fetch(
                 alias, _of_scope(statements.DUE_SCHEDULES, scope),
-                delay=AHEAD.total_seconds(), limit=SCHEDULES_PER_BATCH, **_params(scope),
+                delay=AHEAD.total_seconds(), limit=SCHEDULES_PER_TRANSACTION, **_params(scope),
             )
         ]  # fmt: skip
         unbegun = unbegun_of(alias, [row.last_task for row in rows])
         steps: list[_Step] = []
         tasks: list[NewTask] = []
         for row in rows:
-            if len(tasks) >= TASKS_PER_BATCH:
+            if len(tasks) >= TASKS_PER_TRANSACTION:
                 break
             try:
                 waits = row.last_task in unbegun
                 step, new = _step(row, waits, make, written, stepped=stepped)
-            except UnknownZone as error:  # this host's list of zones may be an old one
+            except UnknownZone as error:  # this host's list of zones may be old
                 written.skipped.append((row.name, str(error)))
             except InvalidSchedule as error:
                 written.broken.append((row.name, str(error)))
             except TxTasksError as error:
                 written.skipped.append((row.name, str(error)))
-            except FOREIGN as error:  # whatever somebody has written there
+            except FOREIGN as error:  # a value that was written by hand
                 written.broken.append((row.name, f"{type(error).__name__}: {error}"))
             else:
                 tasks += new
@@ -198,13 +200,13 @@ def write_ticks(
 
 
 def tell_unready(alias: str, name: str, tick: datetime) -> bool:
-    """Note that it is told of a tick that it is not done; False = somebody has told it."""
+    """Record that a late tick is reported; return False if another cleaner has reported it."""
     at = connections[alias].ops.adapt_datetimefield_value(tick)
     return bool(execute(alias, statements.TELL_UNREADY, name=name, tick=at))
 
 
 def unbegun_of(alias: str, ids: Iterable[Any]) -> set[Any]:
-    """Return which of these tasks no worker has begun; ids as the database gives them."""
+    """Return the tasks that no worker has begun, with ids in the form that the database gives."""
     sound = {one: as_uuid(one) for one in ids if one is not None and is_uuid(one)}
     if not sound:
         return set()
@@ -215,10 +217,10 @@ def unbegun_of(alias: str, ids: Iterable[Any]) -> set[Any]:
 
 
 def moment_of(text: str) -> datetime:
-    """Return a time of the database, in UTC.
+    """Return the time that a text from the database has, in UTC.
 
     Raises:
-        InvalidSchedule: it is none.
+        InvalidSchedule: the text is not a time.
     """
     whole, _, part = str(text).partition(".")
     try:
@@ -230,7 +232,7 @@ def moment_of(text: str) -> datetime:
 
 
 def rule_of(row: ScheduleRow) -> Rule:
-    """Return when a schedule's ticks are.
+    """Return the rule of a schedule.
 
     Raises:
         InvalidSchedule, LibraryMissing: see ``parse_rule``.
@@ -242,7 +244,7 @@ _known: dict[tuple[Any, Any, Any], Rule] = {}
 
 
 def parse_known(cron: Any, every: Any, tz: Any) -> Rule:
-    """Return what ``parse_rule`` does, which takes a while, and remember it."""
+    """Return the result of ``parse_rule``, which is slow, from a cache."""
     key = (cron, every, tz)
     if key not in _known:
         if len(_known) > 10_000:
