@@ -129,7 +129,7 @@ def test_a_pass_reads_few_rows_though_statistics_are_of_empty_tables(txtasks):
 
 @counts_rows
 def test_a_batch_reads_few_more_rows_than_it_takes(monkeypatch):
-    monkeypatch.setattr(cleaning, "BATCH_ROWS", 50)
+    monkeypatch.setattr(cleaning, "ROWS_PER_LOOK", 50)
     write(2000, "txtasks_finishedtask", outcome="'succeeded'", finished_at=ago(8 * 86400))
     write(2000, expires_at=ago(1), run_after=ago(1000))
     steps = Cleaner(get_config()).old_rows.remove()
@@ -167,7 +167,7 @@ def test_a_cleaner_follows_the_indexes_it_names():
 
 
 def test_a_pass_goes_on_while_there_is_more_to_remove(monkeypatch):
-    monkeypatch.setattr(cleaning, "BATCH_ROWS", 5)
+    monkeypatch.setattr(cleaning, "ROWS_PER_LOOK", 5)
     write(600, "txtasks_finishedtask", outcome="'succeeded'", finished_at=ago(8 * 86400))
     write(600, expires_at=ago(1))
     counts = Cleaner(get_config(), clock=Clock()).run_once()  # a pass has an interval, and no more
@@ -175,7 +175,7 @@ def test_a_pass_goes_on_while_there_is_more_to_remove(monkeypatch):
 
 
 def test_a_pass_ends_after_an_interval_and_the_next_one_goes_on(monkeypatch):
-    monkeypatch.setattr(cleaning, "BATCH_ROWS", 5)
+    monkeypatch.setattr(cleaning, "ROWS_PER_LOOK", 5)
     clock, passes = Clock(), []
     write(100, "txtasks_finishedtask", outcome="'succeeded'", finished_at=ago(8 * 86400))
     cleaner = Cleaner(get_config(), clock=clock)
@@ -192,7 +192,7 @@ def test_a_pass_ends_after_an_interval_and_the_next_one_goes_on(monkeypatch):
 
 def test_workers_are_watched_while_a_long_prune_goes_on(monkeypatch, txtasks):
     txtasks(clean_interval=1000)
-    monkeypatch.setattr(cleaning, "BATCH_ROWS", 5)
+    monkeypatch.setattr(cleaning, "ROWS_PER_LOOK", 5)
     monkeypatch.setattr("django_txtasks.cleaner.cleaner.PIECE_SECONDS", 0)
     write(500, "txtasks_finishedtask", outcome="'succeeded'", finished_at=ago(8 * 86400))
     worker(lease=15)
@@ -208,7 +208,7 @@ def test_workers_are_watched_while_a_long_prune_goes_on(monkeypatch, txtasks):
 
 
 def test_neither_expiring_nor_pruning_waits_for_the_other(monkeypatch):
-    monkeypatch.setattr(cleaning, "BATCH_ROWS", 5)
+    monkeypatch.setattr(cleaning, "ROWS_PER_LOOK", 5)
     write(50, "txtasks_finishedtask", outcome="'succeeded'", finished_at=ago(8 * 86400))
     write(50, expires_at=ago(1))
     steps = Cleaner(get_config()).old_rows.remove()
@@ -218,7 +218,7 @@ def test_neither_expiring_nor_pruning_waits_for_the_other(monkeypatch):
 
 @pytest.mark.skipif(not IS_POSTGRES, reason="its dead rows stay in the index")
 def test_a_prune_under_an_old_snapshot_does_not_walk_what_it_removed(monkeypatch, txtasks):
-    monkeypatch.setattr(cleaning, "BATCH_ROWS", 20)
+    monkeypatch.setattr(cleaning, "ROWS_PER_LOOK", 20)
     txtasks(
         clean_interval=300
     )  # a pass removes for as long as that: all rows, on a slow machine too
@@ -309,7 +309,7 @@ def test_finished_rows_that_have_to_stay_keep_no_others_from_being_pruned(
 ):
     """However many stand before the others, all of one instant: each look reads as many rows as any other."""
     txtasks(queues=["default", "kept"], keep_finished={"kept": None, "*": 3600})
-    monkeypatch.setattr(cleaning, "BATCH_ROWS", 20)
+    monkeypatch.setattr(cleaning, "ROWS_PER_LOOK", 20)
     monkeypatch.setattr("django_txtasks.lifecycle.batches.live_member", lambda alias, batch: batch)
     winner = tasks.note.enqueue()
     helpers.execute("UPDATE txtasks_task SET status = 'dead'")
@@ -336,7 +336,7 @@ def test_finished_rows_that_have_to_stay_keep_no_others_from_being_pruned(
 
 
 def test_tasks_with_an_expiry_that_do_not_wait_keep_no_others_from_expiring(monkeypatch):
-    monkeypatch.setattr(cleaning, "BATCH_ROWS", 20)
+    monkeypatch.setattr(cleaning, "ROWS_PER_LOOK", 20)
     write(500, status="'dead'", expires_at="'2001-01-01 00:00:00'")
     write(30, expires_at=ago(4000))
     looks = []
@@ -371,7 +371,7 @@ def test_what_a_person_holds_since_a_cleaner_looked_does_not_expire():
 
 def test_tasks_that_cannot_expire_keep_no_others_from_expiring(monkeypatch):
     """Their ids stand in history already."""
-    monkeypatch.setattr(cleaning, "BATCH_ROWS", 5)
+    monkeypatch.setattr(cleaning, "ROWS_PER_LOOK", 5)
     write(25, expires_at="'2001-01-01 00:00:00'")
     helpers.execute(
         "INSERT INTO txtasks_finishedtask (id, task_name, outcome) "
@@ -389,7 +389,9 @@ def test_a_walk_past_many_rows_that_have_to_stay_goes_on_in_the_next_pass_and_th
         asked.append(since)
         clock.now += SLOW_LOOK_SECONDS / 2
         number = (since or 0) + 1
-        return Removed([], cleaning.BATCH_ROWS if number < 6 else 0, number if number < 6 else None)
+        return Removed(
+            [], cleaning.ROWS_PER_LOOK if number < 6 else 0, number if number < 6 else None
+        )
 
     removal = Removal(remove, lambda: "recent", clock, lambda error: None)
     removal.begin()

@@ -75,7 +75,7 @@ class Removal:
         self._place = removed.place or place
         if place is None and seconds > SLOW_LOOK_SECONDS:
             self._rest_after(seconds)
-        self._has_ended = removed.looked < cleaning.BATCH_ROWS
+        self._has_ended = removed.looked < cleaning.ROWS_PER_LOOK
         if self._has_ended:
             if self._is_whole and self._spent > SLOW_LOOK_SECONDS:
                 self._rest_after(self._spent)

@@ -1,8 +1,8 @@
-"""Batches: tasks whose common end enqueues something. Nothing is counted; no member writes the batch's row.
+"""Batches: tasks with a common end, which enqueues hooks. No counter is kept; no member writes the batch's row.
 
-A batch and its first members are written in one transaction, so whoever sees it sees them. Whoever has ended a
-member looks after his COMMIT whether a live one is left; if not, he locks the batch, looks again, and ends it.
-Where he dies before he has looked, a cleaner looks.
+A batch and its first members are written in one transaction, so a session that sees the batch sees them too. A
+process that has ended a member looks, after its COMMIT, for a live member. If there is none, it locks the batch,
+looks again, and ends it. If the process dies before it has looked, a cleaner looks.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ HOOKS = ("on_finish", "on_success", "on_failure")
 FIRST_ID = uuid.UUID(int=0)
 SUCCEEDED = (Outcome.SUCCEEDED.value,)
 FAILED = (Outcome.CANCELLED.value, Outcome.DISCARDED.value, Outcome.EXPIRED.value)
-"""Ends that count as failures, as does a member that is dead."""
+"""Outcomes that count as failures. A dead member is a failure, too."""
 tell_workers: Callable[[str, FollowUps], None] | None = None
-"""Sends hints of tasks that a look after a COMMIT has enqueued; ``apps`` sets it to ``notify_on_commit``."""
+"""Sends hints for tasks that a look after a COMMIT has enqueued. ``apps`` sets it to ``notify_on_commit``."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class Looked:
     """The result of a look at a batch.
 
     Attributes:
-        member: one that is live; None = there is none, and the batch has ended.
-        follow_ups: the tasks that its end has enqueued.
+        member: a live member; None = there is none, and the batch has ended.
+        follow_ups: the tasks that the end of the batch has enqueued.
     """
 
     member: uuid.UUID | None
@@ -56,13 +56,13 @@ class Looked:
 def create(
     alias: str, batch: uuid.UUID, name: str, hooks: str, opener: Opener | None = None
 ) -> FollowUps:
-    """Write a batch, in the transaction that has written its members; without a live one it ends at once.
+    """Write a batch, in the transaction that has written its members. Without a live member, it ends at once.
 
     Args:
-        opener: the task that opens it; None = no task does.
+        opener: the task that opens it; None = no task opens it.
 
     Returns:
-        The tasks that its end has enqueued.
+        The tasks that the end of the batch has enqueued.
     """
     facts: dict[str, Any] = {"batch": batch, "name": name, "hooks": hooks}
     if opener is None:
@@ -76,25 +76,25 @@ def create(
 
 
 def live_member(alias: str, batch: uuid.UUID) -> uuid.UUID | None:
-    """Return the id of a member that waits, runs, or is held; None = there is none."""
+    """Return the id of a member that waits, runs or is held; None = there is no such member."""
     found = fetch_column(alias, statements.LIVE_MEMBER, batch=batch)
     return None if found[0] is None else as_uuid(found[0])
 
 
 def which_are_live(alias: str, ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, str]:
-    """Return the states of those of these tasks that wait, run, or are held."""
+    """Return the states, by id, of the given tasks that wait, run or are held."""
     wanted = sorted(set(ids))
     found = fetch(alias, statements.ARE_LIVE, ids=wanted) if wanted else []
     return {as_uuid(task_id): status for task_id, status in found}
 
 
 def look(alias: str, batch: uuid.UUID, *, own_session: bool = True) -> Looked:
-    """Look whether a batch has a live member, after the COMMIT that has ended one; if not, end it.
+    """Look for a live member of a batch, after the COMMIT that has ended one. If there is none, end the batch.
 
-    In a transaction of its own; in a test that runs in one, in that.
+    It opens its own transaction; in a test that runs in a transaction, it uses that.
 
     Args:
-        own_session: it is a worker's or a cleaner's; on MariaDB limits stay with a session.
+        own_session: whether this is a session of a worker or cleaner. On MariaDB, limits stay with the session.
     """
     connection = connections[alias]
     is_apart = not connection.in_atomic_block
@@ -106,10 +106,10 @@ def look(alias: str, batch: uuid.UUID, *, own_session: bool = True) -> Looked:
 
 
 def end(alias: str, batch: uuid.UUID) -> FollowUps:
-    """End a batch that has no live member, in the open transaction, and enqueue what it asks for, once.
+    """End a batch without a live member, in the open transaction, and enqueue its hooks once.
 
     Returns:
-        The tasks that were enqueued; none if it has ended already.
+        The tasks that were enqueued; none if the batch has ended already.
     """
     for name, hooks in fetch(alias, statements.LOCK_BATCH, batch=batch):
         ((live, dead, failure),) = fetch(alias, statements.STATE_OF_BATCH, batch=batch)
@@ -136,37 +136,34 @@ def _text_of_ids(ids: Mapping[str, uuid.UUID]) -> str | None:
 
 
 def hook_tasks_of(text: str | None) -> dict[str, uuid.UUID]:
-    """Return the ids of the tasks that the end of a batch has enqueued, by hook, as its row has them."""
+    """Return the ids of the tasks that the end of a batch has enqueued, by hook, from the text in its row."""
     try:
         found = json.loads(text or "{}").items()
-    except (ValueError, AttributeError, RecursionError):  # somebody has written something else
+    except (ValueError, AttributeError, RecursionError):  # a row written by hand
         return {}
     return {hook: as_uuid(one) for hook, one in found if hook in HOOKS and is_uuid(one)}
 
 
 def _event(hook: str, batch: uuid.UUID, name: str, *, failed: bool) -> str:
-    """Return the arguments of a hook: one object that says what happened."""
+    """Return the arguments of a hook: one object that describes the event."""
     event = {"event": hook[3:], "batch_id": str(batch), "name": name, "failed": failed}
     return payload.write([event])
 
 
 def batches_of(alias: str, ids: Sequence[uuid.UUID]) -> list[Any]:
-    """Return the batches of which some of these tasks are members."""
+    """Return the batches that have some of these tasks as members."""
     return fetch_column(alias, statements.BATCHES_OF, ids=ids) if ids else []
 
 
 def look_on_commit(alias: str, batches: Iterable[Any]) -> None:
-    """Look at these batches when the open transaction has committed.
-
-    Where a look fails, a cleaner looks.
-    """
+    """Look at these batches after the commit of the open transaction. If a look fails, a cleaner looks later."""
     ids = readable(batches)
     if ids:
         transaction.on_commit(partial(_look_at_all, alias, sorted(ids)), using=alias, robust=True)
 
 
 def readable(batches: Iterable[Any]) -> set[uuid.UUID]:
-    """Return ids as they came from the database, without what somebody has written by hand and is none."""
+    """Return the ids from the database that are valid; rows written by hand may have others."""
     return {as_uuid(one) for one in batches if is_uuid(one)}
 
 
@@ -179,16 +176,16 @@ def _look_at_all(alias: str, ids: Sequence[uuid.UUID]) -> None:
 
 
 def without_live_member(alias: str, after: uuid.UUID) -> tuple[list[uuid.UUID], uuid.UUID | None]:
-    """Return those of the next open batches that have no live member, in the open transaction.
+    """Return the ids of open batches without a live member, in the open transaction, page by page.
 
     Args:
-        after: the last one that was looked at.
+        after: the last batch of the page before.
 
     Returns:
-        Also the last one of these; None = there are no more.
+        Also the last batch of this page; None = there are no more.
     """
     page = fetch_column(alias, statements.OPEN_BATCHES, after=after, limit=BATCHES_PER_LOOK)
-    # in the database's order: MariaDB has one of its own
+    # in the database's order, because MariaDB sorts ids differently
     ids = [as_uuid(one) for one in page if is_uuid(one)]
     if not ids:
         return [], None
@@ -198,7 +195,7 @@ def without_live_member(alias: str, after: uuid.UUID) -> tuple[list[uuid.UUID], 
 
 
 def sweep(alias: str) -> FollowUps:
-    """End all batches that have no live member; return the tasks that were enqueued."""
+    """End all batches without a live member; return the tasks that were enqueued."""
     follow_ups: FollowUps = []
     after: uuid.UUID | None = FIRST_ID
     while after is not None:
@@ -209,7 +206,7 @@ def sweep(alias: str) -> FollowUps:
 
 
 def forget(alias: str, seconds: float) -> int:
-    """Delete some of the batches that ended longer ago than that, in the open transaction; return how many."""
+    """Delete some batches that ended more than ``seconds`` ago, in the open transaction; return their number."""
     found = fetch_column(alias, statements.OLD_BATCHES, age=seconds, limit=BATCHES_PER_LOOK)
     ids = sorted(readable(found))
     return execute(alias, statements.FORGET_BATCHES, ids=ids) if ids else 0
@@ -221,9 +218,9 @@ def batch_of_member(alias: str, attempt: Attempt) -> tuple[uuid.UUID, str]:
     While it is locked, the batch cannot end.
 
     Raises:
-        ClaimLost: it is not this attempt's any more.
-        NotInBatch: its task is in none.
-        BatchEnded: the task was revived after its end.
+        ClaimLost: the attempt no longer holds its row.
+        NotInBatch: its task is in no batch.
+        BatchEnded: the task was revived after the end of its batch.
     """
     task_id, number, worker = attempt.fence
     rows = fetch(alias, statements.LOCK_MEMBER, id=task_id, attempt=number, worker=worker)
@@ -248,7 +245,7 @@ def counts(alias: str, batch: uuid.UUID, most: int) -> Counter[str]:
     """Count the members of a batch by ``waiting``, ``running``, ``succeeded`` and ``failed``.
 
     Args:
-        most: look at so many live ones, and at so many that succeeded and that failed.
+        most: largest number of rows to count in each of four groups: waiting, running, succeeded and failed.
     """
     found: Counter[str] = Counter()
     for state, count in fetch(alias, statements.COUNTS_OF_BATCH, batch=batch, limit=most):

@@ -1,4 +1,4 @@
-"""A brake on dead notices: a few one by one, then digests, for as long as the storm lasts."""
+"""A brake on dead notices: a few single notices, then digests as long as many tasks die."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from collections.abc import Callable
 from datetime import timedelta
 
 DEATHS_PER_MINUTE = 10
-"""Deaths in a minute that are told one by one."""
+"""Number of deaths in a minute that get a notice each."""
 MINUTE_SECONDS = 60.0
 LONGEST_PAUSE_SECONDS = 3600.0
-"""Seconds between two digests at most: they double from a minute on while tasks go on dying."""
+"""Longest time in seconds between two digests. It starts at a minute and doubles while tasks go on dying."""
 MARGIN_SECONDS = 5.0
-"""Seconds from the end of that time to its digest, which reports all that died in it."""
+"""Seconds from the end of such a time to its digest, which reports all tasks that died in it."""
 
 
 class Brake:
-    """A limit for notices: how many deaths are reported one by one, and when their digest comes.
+    """A limit for notices: how many deaths are reported one by one, and when the digest of the others comes.
 
-    Of one database in one process: a counter that all share would be a row that all burials wait for. A digest
-    reads what is dead when it runs, so it forgets nobody, whichever process buried them.
-    Threads: workers' loops, slots and cleaners ask; the lock is held for a few lines.
+    It counts for one database in one process, because a shared counter would be a row for which all burials wait.
+    A digest reads the dead tasks when it runs, so it misses none, whichever process buried them.
+    Threads: workers' loops, slots and cleaners call it; the lock is held for a few lines.
 
     Args:
         clock: monotonic seconds.
@@ -34,9 +34,9 @@ class Brake:
         self._pause, self._digest_at = MINUTE_SECONDS, float("-inf")
 
     def ask(self, deaths: int) -> tuple[int, float | None]:
-        """Return how many of these may get a notice each, and in how many seconds a digest names the rest.
+        """Return how many of these deaths get a notice each, and the seconds until a digest reports the others.
 
-        None = no rest is left, or a digest that is enqueued already will name it.
+        None = there are no others, or a digest that is enqueued already will report them.
         """
         with self._lock:
             now = self._clock()
@@ -51,15 +51,15 @@ class Brake:
             return singles, MINUTE_SECONDS if singles < deaths else None
 
     def digest_enqueued(self, pause: float) -> None:
-        """Say that the transaction with the digest was committed."""
+        """Note that the transaction with the digest was committed."""
         with self._lock:
             self._pause, self._digest_at = pause, self._clock() + pause
 
 
 brakes: defaultdict[str, Brake] = defaultdict(Brake)
-"""By database; empty in a new process."""
+"""By alias; empty in a new process."""
 
 
 def digest_delay(pause: float) -> timedelta:
-    """Return how long after now the digest of such a time runs."""
+    """Return the time from now until the digest runs."""
     return timedelta(seconds=pause + MARGIN_SECONDS)

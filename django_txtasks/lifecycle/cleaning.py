@@ -1,6 +1,6 @@
 """A cleaner's changes to rows: lost workers, their claims, expired tasks, old history.
 
-A worker that must end takes care of its own claims in the same way.
+A worker that must end recovers its own claims in the same way.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ from django_txtasks.lifecycle.follow_ups import follow
 from django_txtasks.lifecycle.outcomes import finish_rows, move
 from django_txtasks.models import OnCrash, Outcome, Status, Task
 
-BATCH_ROWS = 500
+ROWS_PER_LOOK = 500
 MAX_HELD_CLAIMS = 10_000
-"""Claims of one worker that are looked at together."""
+"""Number of claims of one worker that are read together."""
 MAX_NAMES, MAX_NAMED_CLAIMS = 10, 500
-"""Names of functions that an error lists, and the claims of the same worker of which these are."""
+"""Number of names of task functions in an error, and number of claims of the worker that are read for them."""
 _ABANDONED = (
     "The attempt did not end after its time limit, so its process was replaced, and how far it came is unknown. "
     "Its compensation was enqueued in the same transaction."
 )
 STOPS_IN_A_ROW = MAX_ERRORS - 1
-"""Orderly stops of a worker in a row that count as no crash of the task that they cut short."""
+"""Number of orderly stops of workers in a row that do not count as crashes of the interrupted task."""
 # The finished row of a merged tick leads to the task that ran instead, and so to the batches which that task has
 # opened. The row stays as long as ``UNSETTLED_BATCHES`` finds one of them.
 OLD_FINISHED = f"""
@@ -84,9 +84,9 @@ class LivingWorker(NamedTuple):
 
     Attributes:
         lease: in seconds.
-        sessions: of the database; the loop's first. Empty text = not known.
-        suspected: RabbitMQ has delivered its last will.
-        process: the mark of its process, see ``processes``.
+        sessions: its database sessions, the loop's first. Empty text = unknown.
+        suspected: whether RabbitMQ has delivered its last will.
+        process: the mark of its process; see ``processes``.
     """
 
     id: uuid.UUID
@@ -101,7 +101,7 @@ class LivingWorker(NamedTuple):
 
 @dataclass(frozen=True)
 class Holder:
-    """Somebody who will end none of the claims in his name: a lost worker, or an id that has no row."""
+    """A worker that will not end its claims: it is declared lost, or its id has no row."""
 
     id: uuid.UUID
     whose: str
@@ -112,8 +112,8 @@ class Orphan:
     """A claim whose worker is lost, has no row, or is about to end.
 
     Attributes:
-        beside: names of all tasks that its worker held, where there were several.
-        was_asked: its task was asked to stop, so no other attempt starts.
+        beside: names of all tasks that its worker held, if there were several.
+        was_asked: whether its task was asked to stop, so that no other attempt starts.
     """
 
     attempt: Attempt
@@ -126,14 +126,14 @@ class Orphan:
 
 @dataclass(frozen=True)
 class Recovered:
-    """The arrow that a claim took, and the tasks that followed it."""
+    """The arrow that a claim took, and the tasks that were enqueued with it."""
 
     ended: Ended
     follow_ups: FollowUps
 
 
 def living_workers(alias: str) -> list[LivingWorker]:
-    """Return the workers that are believed, with the beat that each has reached."""
+    """Return the workers that are not declared lost, with their beats."""
     return [
         LivingWorker(
             as_uuid(worker), beat, lease, host, pid, **_signs(signs), suspected=bool(suspected)
@@ -145,9 +145,9 @@ def living_workers(alias: str) -> list[LivingWorker]:
 
 
 def _signs(text: str) -> dict[str, Any]:
-    """Return a worker's sessions and the mark of its process, which are kept together.
+    """Return a worker's sessions and the mark of its process, which are in one column.
 
-    Somebody may have written something else, which must not stop the cleaner: then nothing is known of them.
+    If the column has other content, both are unknown: a row written by hand must not stop the cleaner.
     """
     try:
         written = json.loads(text)
@@ -159,9 +159,9 @@ def _signs(text: str) -> dict[str, Any]:
 
 
 def abilities(alias: str) -> dict[str, set[str] | None]:
-    """Return, for each queue that some worker serves, the task functions that its workers declare; None = all.
+    """Return, for each queue with a worker, the task functions that its workers declare; None = any.
 
-    A worker of a release that did not write them down may declare any.
+    A worker of an older release, whose row does not list them, may declare any.
     """
     able: dict[str, set[str] | None] = {}
     for queues, names in fetch(alias, statements.ABILITIES):
@@ -173,9 +173,9 @@ def abilities(alias: str) -> dict[str, set[str] | None]:
 
 
 def suspect(alias: str, worker: uuid.UUID, will: int) -> bool | None:
-    """RabbitMQ has delivered this will.
+    """Mark a worker as suspected, because RabbitMQ has delivered this will.
 
-    False = it is void: the worker is lost, gone, or has a new one. None = the worker's row is locked.
+    False = the will is void: the worker is lost or gone, or has a new will. None = the worker's row is locked.
     """
     if not fetch(alias, statements.LOCK_WORKER, worker=worker):
         return None if fetch(alias, statements.HAS_WORKER, worker=worker) else False
@@ -183,7 +183,7 @@ def suspect(alias: str, worker: uuid.UUID, will: int) -> bool | None:
 
 
 def seems_silent(alias: str) -> bool:
-    """Say whether some worker's last beat is older than its lease, by the database's clock."""
+    """Say whether the last beat of any worker is older than its lease, by the database's clock."""
     return any(
         fetch(alias, statements.SILENT_WORKERS, age=worker.lease)
         for worker in living_workers(alias)
@@ -191,9 +191,9 @@ def seems_silent(alias: str) -> bool:
 
 
 def lose(alias: str, worker: LivingWorker) -> bool:
-    """Declare a worker lost, if its beat is still the one that was seen.
+    """Declare a worker lost if its beat has not changed since it was read.
 
-    False = it lives, or its row is locked, by itself or by another cleaner.
+    False = the worker is alive, or its row is locked, by itself or by another cleaner.
     """
     if not fetch(alias, statements.LOCK_WORKER, worker=worker.id):
         return False
@@ -201,10 +201,10 @@ def lose(alias: str, worker: LivingWorker) -> bool:
 
 
 def holds_final_claims(alias: str, worker: uuid.UUID, lease: timedelta) -> bool:
-    """Say whether a worker holds a claim that would not run again if it were recovered now.
+    """Say whether a worker holds a claim whose task would not run again after recovery.
 
     Args:
-        lease: a task that may not start any more after this time counts as well: its next run might come too late.
+        lease: a task that expires within this time counts as well, because its next run might come too late.
     """
     return bool(fetch(alias, statements.FINAL_CLAIM, worker=worker, delay=lease.total_seconds()))
 
@@ -219,20 +219,20 @@ def lost_workers(alias: str) -> list[Holder]:
 
 
 def holders_without_row(alias: str) -> list[Holder]:
-    """Return those who hold claims and have no row, at most BATCH; not those that are no ids.
+    """Return the workers that hold claims and have no row, at most ``ROWS_PER_LOOK``. Invalid ids are left out.
 
-    One look between each two workers that have one.
+    It reads the index of claims once between each two workers that have a row.
     """
     found: list[Holder] = []
     known = fetch_column(alias, statements.ALL_WORKERS)
     low: Any = _FIRST_ID
     for high in [*known, _LAST_ID]:
-        while len(found) < BATCH_ROWS:
+        while len(found) < ROWS_PER_LOOK:
             holders = fetch_column(alias, statements.HOLDER_BETWEEN, low=low, high=high)
             if not holders:
                 break
             (low,) = holders
-            # W1 has registered and claimed since the workers were read: its row is older than its claim
+            # W1 may have registered and claimed since the workers were read; its row is older than its claim
             if is_uuid(low) and not fetch(alias, statements.HAS_WORKER, worker=as_uuid(low)):
                 found.append(Holder(as_uuid(low), f"{as_uuid(low)}, which has no row"))
         low = high
@@ -240,7 +240,7 @@ def holders_without_row(alias: str) -> list[Holder]:
 
 
 def held_by(alias: str, holder: Holder, most: int = MAX_HELD_CLAIMS) -> list[uuid.UUID]:
-    """Return the ids of claims in a holder's name, in order; if there are more than ``most``, any of them."""
+    """Return the ids of a holder's claims in order; if there are more than ``most``, any ``most`` of them."""
     ids = fetch_column(alias, statements.HELD_BY, worker=holder.id, limit=most)
     return sorted(as_uuid(one) for one in ids if is_uuid(one))
 
@@ -254,10 +254,10 @@ def names_in_hand(alias: str, ids: Sequence[uuid.UUID]) -> str:
 
 
 def orphans(alias: str, holder: Holder, ids: Sequence[uuid.UUID], beside: str = "") -> list[Orphan]:
-    """Return those of these claims that are still in the holder's name, by id."""
+    """Return the given claims that the holder still holds, in the order of their ids."""
     found: list[Orphan] = []
-    for start in range(0, len(ids), BATCH_ROWS):
-        page = ids[start : start + BATCH_ROWS]
+    for start in range(0, len(ids), ROWS_PER_LOOK):
+        page = ids[start : start + ROWS_PER_LOOK]
         claims = fetch_as(_Claim, alias, statements.ORPHANS, ids=page, worker=holder.id)
         some = [replace(_orphan(claim, holder.whose), beside=beside) for claim in claims]
         found += sorted(some, key=lambda one: one.attempt.task_id)
@@ -273,18 +273,20 @@ def recover(
     stopped: str = "",
     lost_end: Arrow | None = None,
 ) -> Recovered:
-    """Take a claim's own arrow, with the tasks that follow it.
+    """Take the arrow of a claim by its crash policy, and enqueue the tasks that follow.
 
-    Declared safe to run again: retried at once after the first crash, after ``delay(crashes - 1)`` from the
-    second on, until ``max_crashes``. Then, or else: dead, and compensated if so declared.
+    A task that may run again is retried at once after its first crash, and after ``delay(crashes - 1)`` from the
+    second crash on, until ``max_crashes``. Then it is dead, like a task that may not run again; it is compensated
+    if it is declared so.
 
     Args:
-        stopped: why its worker stops in good order. Then what may run again does so at once, and it counts as
-            no crash, unless it has been so ``STOPS_IN_A_ROW`` times: what has itself stopped must end, too.
-        lost_end: the arrow that its worker has recorded for this attempt, which the database has lost.
+        stopped: the reason if its worker stops in good order. Then a task that may run again does so at once, and
+            this counts as no crash, unless it has happened ``STOPS_IN_A_ROW`` times: a task that stops its worker
+            itself must end, too.
+        lost_end: the arrow that its worker has recorded for this attempt and that the database has lost.
 
     Raises:
-        ClaimLost: the row has moved on by itself, or somebody else has locked it.
+        ClaimLost: the row has changed, or another transaction has locked it.
     """
     attempt, policy = orphan.attempt, orphan.on_crash
     _lock(alias, attempt)
@@ -314,14 +316,14 @@ def recover(
 def abandon(alias: str, orphan: Orphan, failed: Ended, config: Config) -> Recovered:
     """Take the arrow of an attempt that no exception could end, so that its process is replaced.
 
-    It is a failure. But if the task has a compensation and has no further attempt, or runs only once, it ends as
-    after a crash: nobody knows how far the attempt came, and its code cannot clean up.
+    It counts as a failure. But if the task has a compensation, and has no further attempt or runs only once, it
+    ends as after a crash: how far the attempt came is unknown, and its code cannot clean up.
 
     Args:
-        failed: the arrow of the attempt as an ordinary failure.
+        failed: the end of the attempt as an ordinary failure.
 
     Raises:
-        ClaimLost: the row has moved on by itself, or somebody else has locked it.
+        ClaimLost: the row has changed, or another transaction has locked it.
     """
     attempt, policy = orphan.attempt, orphan.on_crash
     _lock(alias, attempt)
@@ -343,10 +345,10 @@ def abandon(alias: str, orphan: Orphan, failed: Ended, config: Config) -> Recove
 def give_back(
     alias: str, orphan: Orphan, config: Config, lost_end: Arrow | None
 ) -> Recovered | None:
-    """Take the arrow of a claim which its own worker knows not to run: pending again, and nothing is counted.
+    """Release a claim of which its own worker knows that no attempt runs. Nothing is counted.
 
     Args:
-        lost_end: see ``recover``: then what may run only once takes the arrow of its crash policy.
+        lost_end: see ``recover``. Then a task that may run only once takes the arrow of its crash policy.
 
     Returns:
         None = it is pending again.
@@ -354,7 +356,7 @@ def give_back(
     Raises:
         ClaimLost: see ``recover``.
     """
-    # an atomic task has lost its effects in this database together with its end
+    # the database has lost an atomic task's effects together with its end
     if lost_end is None or orphan.on_crash.retries:
         _lock(alias, orphan.attempt)
         move(alias, Ended(attempt=orphan.attempt, arrow=Arrow.RELEASE))
@@ -363,17 +365,17 @@ def give_back(
 
 
 def _lock(alias: str, attempt: Attempt) -> None:
-    """Lock the row of an attempt in the open transaction, and wait for nobody.
+    """Lock the row of an attempt in the open transaction, without waiting.
 
     Raises:
-        ClaimLost: somebody else has locked the row, or the row is not claimed any more.
+        ClaimLost: another transaction has locked the row, or the row is no longer claimed.
     """
     if not attempts.locked(alias, [attempt.task_id]):
         raise ClaimLost(f"task {attempt.task_id} is locked or no longer claimed")
 
 
 def events_of(orphan: Orphan, ended: Ended) -> Iterator[tuple[signals.Event, dict[str, Any]]]:
-    """Yield the signals for a claim that was recovered, each with its facts."""
+    """Yield the signals about a recovered claim, each with its fields."""
     facts = orphan.attempt.facts
     if ended.arrow is Arrow.RETRY:
         if orphan.was_asked:
@@ -392,8 +394,8 @@ class Place(NamedTuple):
 
     Attributes:
         until: a time, as text.
-        left: number of rows of exactly this time that were looked at and left. Many rows may have one time, and
-            an order by their ids, too, would sort all of these in each look.
+        left: number of rows with exactly this time that were read and left. Many rows may have the same time, and
+            an order by time and id would sort all of them in each look.
     """
 
     until: str
@@ -401,7 +403,7 @@ class Place(NamedTuple):
 
 
 class Expired(NamedTuple):
-    """A task that may not start any more, locked. ``was_asked``: to stop."""
+    """An expired task, whose row is locked. ``was_asked``: it was asked to stop."""
 
     id: uuid.UUID
     name: str
@@ -410,13 +412,13 @@ class Expired(NamedTuple):
 
 
 class Removed(NamedTuple):
-    """Result of a look at BATCH_ROWS old rows, in the order of their time.
+    """Result of a look at ``ROWS_PER_LOOK`` old rows, in the order of their time.
 
     Attributes:
-        rows: those that were removed; the others have to stay, are locked, or are stuck.
-        looked: number of rows that were looked at; fewer than BATCH_ROWS = there are no more.
-        place: behind the last row that was looked at; None = there was none.
-        stuck: ids of rows that could not be removed, and why.
+        rows: the removed rows; the others must stay, are locked, or are stuck.
+        looked: number of rows that were read; fewer than ``ROWS_PER_LOOK`` = there are no more.
+        place: the place behind the last row that was read; None = no row was read.
+        stuck: ids of rows that could not be removed, with the errors.
     """
 
     rows: Sequence[Any]
@@ -426,11 +428,10 @@ class Removed(NamedTuple):
 
 
 def expire(alias: str, *, keep: bool, since: Place | None = None) -> Removed:
-    """Move PENDING -> finished: a batch of tasks that may not start any more, as expired, or as cancelled if they
-    were asked to stop.
+    """Move PENDING -> finished for the next expired tasks: as expired; as cancelled if they were asked to stop.
 
     Args:
-        since: look only at rows behind this place.
+        since: read only rows behind this place.
     """
     sql = statements.EXPIRED.replace("{since}", statements.SINCE_EXPIRY if since else "")
     old = _old_rows(alias, sql, since)
@@ -448,13 +449,13 @@ def expire(alias: str, *, keep: bool, since: Place | None = None) -> Removed:
 def _finish_expired(
     alias: str, ids: list[uuid.UUID], outcome: Outcome, *, keep: bool
 ) -> Iterator[tuple[uuid.UUID, Exception]]:
-    """Move PENDING -> finished: all together, or each that can be. Yields the others, and why."""
+    """Move PENDING -> finished: all rows together, or else one by one. Yield the others with their errors."""
     if not ids:
         return
     try:
         with transaction.atomic(using=alias):
             finish_rows(alias, ids, Status.PENDING, outcome, keep=keep)
-    except IntegrityError as error:  # somebody has used the id of a task that has finished
+    except IntegrityError as error:  # the id of a finished task was used again
         if len(ids) == 1:
             yield from ((one, error) for one in ids)
             return
@@ -463,13 +464,13 @@ def _finish_expired(
 
 
 def prune(alias: str, what: Pruned, *, since: Place | None = None) -> Removed:
-    """Delete those of a batch of tasks that finished as long ago as ``what`` says, and their steps.
+    """Delete the next tasks that finished as long ago as ``what`` says, and their steps.
 
-    Rows stay while they are the last word on something: merged into a task that has not finished, or failed
-    members of a batch that has not ended. They are looked at, too, so that any number of them stops no look.
+    A row stays if another row still depends on it: it was merged into a task that has not finished, or it is a
+    failed member of an open batch. Such rows are read, too, so that any number of them does not stop the look.
 
     Args:
-        since: look only at rows behind this place.
+        since: read only rows behind this place.
     """
     of_queues, queues = "", {}
     if what.queue != OTHERS:
@@ -495,13 +496,13 @@ def place_of_age(alias: str, age: timedelta) -> Place:
 
 
 def long_claimed(alias: str, age: timedelta) -> list[tuple[Attempt, str]]:
-    """Return attempts without a time limit that living workers hold for longer than ``age``, and where."""
+    """Return attempts without a time limit that living workers have held for longer than ``age``, and where."""
     living = {worker.id: worker for worker in living_workers(alias)}
     if not living:
         return []
     rows = fetch(
         alias, statements.LONG_CLAIMED,
-        workers=sorted(living), age=age.total_seconds(), limit=BATCH_ROWS,
+        workers=sorted(living), age=age.total_seconds(), limit=ROWS_PER_LOOK,
     )  # fmt: skip
     found = []
     for task_id, number, worker_id, name, queue in rows:
@@ -512,7 +513,7 @@ def long_claimed(alias: str, age: timedelta) -> list[tuple[Attempt, str]]:
 
 
 def forget_lost_workers(alias: str, age: timedelta) -> int:
-    """Delete the rows of lost workers that hold nothing and were last seen ``age`` ago; keep where they were."""
+    """Delete lost workers without claims that were last seen ``age`` ago; keep their host and times."""
     seconds = age.total_seconds()
     old = [as_uuid(one) for one in fetch_column(alias, statements.OLD_LOST_WORKERS, age=seconds)]
     free = [one for one in old if not fetch(alias, statements.HELD_BY, worker=one, limit=1)]
@@ -523,10 +524,10 @@ def forget_lost_workers(alias: str, age: timedelta) -> int:
 
 
 class _OldRows(NamedTuple):
-    """Rows that were looked at, in order: their ids, times, and whether they may be removed.
+    """Rows that were read, in order: id, time, and whether the row may be removed.
 
     Attributes:
-        since: the place behind which they stand.
+        since: the place behind which the rows are.
     """
 
     rows: list[tuple[uuid.UUID, str, Any]]
@@ -542,7 +543,7 @@ class _OldRows(NamedTuple):
         removed: Sequence[Any],
         stuck: Sequence[tuple[uuid.UUID, Exception]] = (),
     ) -> Removed:
-        """Return what came of them once the rows of these ids were removed."""
+        """Return the result after the rows of these ids were removed."""
         if not self.rows:
             return Removed(removed, 0, None, stuck)
         until, gone = self.rows[-1][1], set(ids)
@@ -553,13 +554,13 @@ class _OldRows(NamedTuple):
 
 
 def _old_rows(alias: str, sql: str, since: Place | None, **params: Any) -> _OldRows:
-    """Look at the next BATCH_ROWS old rows, whether or not they may be removed.
+    """Read the next ``ROWS_PER_LOOK`` old rows, whether or not they may be removed.
 
-    A search for those that may would walk past all others at the beginning of the index, until it takes too long.
+    A search for removable rows would walk past all others at the start of the index, and take too long in the end.
     """
     if since is not None:
         params["since"] = since.until
-    rows = fetch(alias, sql, limit=BATCH_ROWS, left=since.left if since else 0, **params)
+    rows = fetch(alias, sql, limit=ROWS_PER_LOOK, left=since.left if since else 0, **params)
     return _OldRows([(as_uuid(one), until, may_go) for one, until, may_go in rows], since)
 
 
@@ -598,7 +599,7 @@ def _orphan(claim: _Claim, whose: str) -> Orphan:
         hooks=claim.hooks,
         batch=claim.batch,
     )
-    known = claim.on_crash in OnCrash.values  # somebody may have written another by hand
+    known = claim.on_crash in OnCrash.values  # a row written by hand may have another value
     policy = OnCrash(claim.on_crash) if known else OnCrash.DEAD
     return Orphan(attempt, claim.max_crashes, policy, whose, was_asked=bool(claim.was_asked))
 

@@ -1,4 +1,4 @@
-"""The first arrow: a row in the caller's transaction."""
+"""The first arrow: a new row in the caller's transaction."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ ROWS_PER_STATEMENT = 500
 LEAST_ROWS_FOR_COPY = 20
 ROWS_PER_WRITE = 250
 BYTES_PER_STATEMENT = 1_000_000
-"""Bytes of arguments after which a statement ends. Quoting may double them; MariaDB takes 16 MB in a packet."""
+"""Bytes of arguments after which a statement ends. Quoting may double them; MariaDB accepts packets of 16 MB."""
 REMEMBERED = 500
-"""Functions, with their options, of which it is remembered what their rows say."""
+"""Number of combinations of function and options whose row values are cached."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -31,8 +31,8 @@ _MICROSECOND = timedelta(microseconds=1)
 class Edge(NamedTuple):
     """A time to run at: the next edge of a grid, by the clock of the database that writes the row.
 
-    All rows of one grid that are written between two edges are due together. No other clock is asked: a host whose
-    clock is an hour fast would have its rows wait for an hour.
+    All rows of one grid that are written between two edges are due together. Only the database's clock counts,
+    because the rows of a host whose clock is an hour fast would wait for an hour.
 
     Attributes:
         width: microseconds between two edges.
@@ -88,7 +88,7 @@ if not TYPE_CHECKING:
 
 
 class NewTask(NamedTuple):
-    """A validated row to be; ``args`` and ``kwargs`` are JSON."""
+    """A new task, validated but not written yet. ``args`` and ``kwargs`` are JSON."""
 
     task_id: uuid.UUID
     defaults: RowDefaults
@@ -104,7 +104,7 @@ class Times(NamedTuple):
 
     @property
     def later(self) -> datetime | None:
-        """When it may run; None = at once."""
+        """The earliest time of its run; None = at once."""
         return self.run_after if self.run_after > self.enqueued_at else None
 
 
@@ -113,15 +113,15 @@ _VERSION_7 = 0x7 << 76 | 0x2 << 62
 
 
 def new_id() -> uuid.UUID:
-    """Return a UUID version 7 (RFC 9562): fresh ids lie side by side in the primary key.
+    """Return a UUID version 7 (RFC 9562), so that new ids are next to each other in the primary key.
 
-    Those of one machine rise: it has a quarter of a microsecond where the RFC lets one choose (6.2, method 3).
+    The ids of one machine increase: 12 bits have the time in quarters of a microsecond (RFC 9562, 6.2, method 3).
     """
     return uuid.UUID(int=_this_moment() | int.from_bytes(urandom(8), "big") & _RANDOM_BITS)
 
 
 def new_ids(count: int) -> Iterator[uuid.UUID]:
-    """Yield so many of them, all of this moment, in the order in which scans claim what is due."""
+    """Yield ``count`` ids with the current time, in increasing order, which is the order in which scans claim."""
     now = _this_moment()
     bits = urandom(8 * count)
     parts = [
@@ -140,12 +140,12 @@ _OWN = {"args": "[]", "kwargs": "{}"}
 
 
 def insert(connection: BaseDatabaseWrapper, tasks: Sequence[NewTask]) -> None:
-    """-> PENDING. Writes the rows in the connection's open transaction, few statements for many."""
+    """-> PENDING. Write the rows in the connection's open transaction, many rows with each statement."""
     insert_as_made(connection, [task.defaults for task in tasks], tasks)
 
 
 def insert_and_read(connection: BaseDatabaseWrapper, task: NewTask) -> Times:
-    """-> PENDING, as ``insert``. Returns what the database made of the row's times."""
+    """-> PENDING, as ``insert``. Return the row's times as the database has stored them."""
     said = _said_by([task.defaults])
     if connection.features.can_return_columns_from_insert:
         times = _insert(connection, said, [task], f" RETURNING {statements.TIMES_OF_TASK}")
@@ -165,8 +165,8 @@ def insert_as_made(
     """-> PENDING, as ``insert``. PostgreSQL writes the first rows while the next ones are made.
 
     Args:
-        defaults_of_all: of each task; a statement has its columns before its first row.
-        tasks: making them must not use the connection. If it raises, the caller rolls back.
+        defaults_of_all: the defaults of each task, because a statement names its columns before its first row.
+        tasks: the iterator must not use the connection. If it raises, the caller rolls back.
     """
     distinct = list({id(one): one for one in defaults_of_all}.values())
     said = _said_by(distinct)
@@ -174,25 +174,25 @@ def insert_as_made(
     if connection.vendor == "postgresql" and len(defaults_of_all) >= LEAST_ROWS_FOR_COPY:
         _copy(connection, distinct, said, rest)
         return
-    for some in _batches(rest, ROWS_PER_STATEMENT):
+    for some in _chunks(rest, ROWS_PER_STATEMENT):
         _insert(connection, said, some)
 
 
-def _batches(tasks: Iterable[NewTask], most: int) -> Iterator[list[NewTask]]:
-    """Yield lists of at most ``most`` tasks.
+def _chunks(tasks: Iterable[NewTask], most: int) -> Iterator[list[NewTask]]:
+    """Yield the rows of one statement after the other: at most ``most`` tasks.
 
-    A list ends sooner, once its arguments exceed ``BYTES_PER_STATEMENT``.
+    A chunk ends sooner if its arguments exceed ``BYTES_PER_STATEMENT``.
     """
-    batch: list[NewTask] = []
+    chunk: list[NewTask] = []
     size = 0
     for task in tasks:
-        batch.append(task)
+        chunk.append(task)
         size += len(task.args) + len(task.kwargs)
-        if len(batch) == most or size > BYTES_PER_STATEMENT:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
+        if len(chunk) == most or size > BYTES_PER_STATEMENT:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
 
 
 def _insert(
@@ -225,9 +225,9 @@ def _copy(
     said: tuple[str, ...],
     tasks: Iterator[NewTask],
 ) -> None:
-    """Stream the rows. Django wraps no COPY, so we do what it does around a statement.
+    """Stream the rows. Django has no wrapper for COPY, so this does what Django does around a statement.
 
-    No name has control characters, and in JSON they are escaped.
+    Names have no control characters, and JSON escapes them.
     """
     columns = ", ".join(["id", *_OWN, *said])
     connection.validate_no_broken_transaction()
@@ -238,7 +238,7 @@ def _copy(
             for one in defaults_of_all
         }
         with cursor.copy(statements.COPY_TASKS.format(columns=columns)) as copy:
-            for some in _batches(tasks, ROWS_PER_WRITE):
+            for some in _chunks(tasks, ROWS_PER_WRITE):
                 lines = [
                     f"{task_id.hex}\t{args}\t{kwargs}\t{ends[id(defaults)]}\n"
                     for task_id, defaults, args, kwargs in some
@@ -247,20 +247,20 @@ def _copy(
 
 
 def _now(cursor: Any) -> datetime:
-    """Return the database's time: COPY takes no expressions, and no other clock counts."""
+    """Return the time of the database's clock, because COPY accepts no expressions."""
     cursor.execute(statements.POSTGRES_NOW)
     (now,) = cursor.fetchone()
     return _in_utc(now)
 
 
 def _in_utc(value: datetime | str) -> datetime:
-    """Return a time as a driver gives it, which leaves UTC out; SQLite has text."""
+    """Return a driver's time as an aware datetime. Drivers leave UTC out; SQLite returns text."""
     moment = datetime.fromisoformat(value) if isinstance(value, str) else value
     return moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
 
 
 def _said_by(distinct: Sequence[RowDefaults]) -> tuple[str, ...]:
-    """Return the columns in which some row is not what the column is by default."""
+    """Return the columns in which at least one row differs from the default."""
     if len(distinct) == 1:
         return _columns_of(distinct[0])
     said = {name for one in distinct for name in _columns_of(one)}
@@ -268,7 +268,7 @@ def _said_by(distinct: Sequence[RowDefaults]) -> tuple[str, ...]:
 
 
 def _is_of_one_call(defaults: RowDefaults) -> bool:
-    """Say whether no other call says the same: such values would drive those of functions out of the memory."""
+    """Say whether no other call has the same values. Caching them would evict the values of task functions."""
     return (
         defaults.unique_key is not None
         or defaults.batch is not None
@@ -303,7 +303,7 @@ def _shared(vendor: str, defaults: RowDefaults, said: tuple[str, ...]) -> tuple[
     later = dialect.later.replace("%(delay)s", "%s")
     places = []
     for value in values:
-        if isinstance(value, Edge):  # numbers of our own, and no parameters
+        if isinstance(value, Edge):  # its numbers are our own and are no parameters
             places.append(dialect.edge.format(**value._asdict()))
         else:
             places.append(later if isinstance(value, timedelta) else "%s")
@@ -312,7 +312,7 @@ def _shared(vendor: str, defaults: RowDefaults, said: tuple[str, ...]) -> tuple[
 
 
 def _values(defaults: RowDefaults, said: Sequence[str]) -> list[Any]:
-    """Return what is in these columns; a row to run at once, beside others that wait, says so as they do."""
+    """Return the values of these columns. Beside rows with a later time, a row to run at once has a zero delay."""
     values = [(name, getattr(defaults, name)) for name in said]
     return [
         timedelta(0) if value is None and name == "run_after" else value for name, value in values
@@ -324,11 +324,11 @@ def _text(value: Any, now: datetime | None) -> str:
         value = now + value if isinstance(value, timedelta) else value.after(now)
     if isinstance(value, datetime):
         return value.isoformat()
-    return "\x01" if value is None else str(value)  # as COPY_TASKS says
+    return "\x01" if value is None else str(value)  # the NULL of COPY_TASKS
 
 
 def _stored(connection: BaseDatabaseWrapper, value: Any) -> Any:
-    """Return a value as this database takes it; a timedelta is seconds from now on, by its clock."""
+    """Return a value in this database's form. A timedelta becomes seconds, which the database adds to its time."""
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, datetime):

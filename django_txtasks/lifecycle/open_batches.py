@@ -1,4 +1,4 @@
-"""The batch that what is enqueued now is a member of: each belongs to a connection, in whose transaction it is."""
+"""The open batch, to which newly enqueued tasks are added. It belongs to the connection of its transaction."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django_txtasks.exceptions import InvalidOption
 
 _open: WeakKeyDictionary[BaseDatabaseWrapper, uuid.UUID] = WeakKeyDictionary()
-"""A connection belongs to one thread: another thread, whose tasks would not commit with the batch, adds none."""
+"""A connection belongs to one thread. Other threads add no members: their tasks would not commit with it."""
 
 
 class Opener(NamedTuple):
-    """The task that runs here, which may open batches.
+    """The task that runs in this context, which may open batches.
 
     Attributes:
-        alias: of the database in which its row is.
-        batch: of which it is a member, as the database gives it; None = of none.
+        alias: alias of the database with its row.
+        batch: id of the batch that it is a member of, in the database's form; None = no batch.
     """
 
     alias: str
@@ -32,12 +32,12 @@ class Opener(NamedTuple):
 
 
 running: ContextVar[Opener | None] = ContextVar("txtasks_running", default=None)
-"""The task whose attempt this context belongs to; whoever runs an attempt sets it."""
+"""The task of the attempt that this context belongs to. The code that runs attempts sets it."""
 
 
 @contextmanager
 def run_by(opener: Opener) -> Iterator[None]:
-    """Make this task the one that runs, inside the block."""
+    """Set the running task for the block."""
     token = running.set(opener)
     try:
         yield
@@ -46,21 +46,21 @@ def run_by(opener: Opener) -> Iterator[None]:
 
 
 def opener_at(alias: str) -> Opener | None:
-    """Return the task that runs here, if its row is in this database, so that the two can be seen together."""
+    """Return the task that runs here, if its row is in this database, as that of a batch it opens must be."""
     opener = running.get()
     return opener if opener is not None and opener.alias == alias else None
 
 
 def is_any() -> bool:
-    """Say whether some thread of this process has a batch open."""
+    """Say whether any thread of this process has an open batch."""
     return bool(_open)
 
 
 def batch_at(alias: str) -> uuid.UUID | None:
-    """Return the batch that is open in this thread; None = none is.
+    """Return the open batch of this thread; None = there is none.
 
     Raises:
-        InvalidOption: it is one of another database, so that the two do not commit together.
+        InvalidOption: the batch is in another database, so the task would not commit together with it.
     """
     for connection in connections.all(initialized_only=True):
         batch = _open.get(connection)
@@ -76,7 +76,7 @@ def batch_at(alias: str) -> uuid.UUID | None:
 
 @contextmanager
 def opened(alias: str, batch: uuid.UUID) -> Iterator[None]:
-    """Make what this thread enqueues in the block a member of a batch, whose transaction is open."""
+    """Add the tasks that this thread enqueues in the block to a batch, whose transaction is open."""
     connection = connections[alias]
     _open[connection] = batch
     try:
