@@ -880,7 +880,7 @@ MUTANTS = [
            {"if held := held_for(row):": "if (held := held_for(row)) < 0:"}, "test_lanes.py"),
     Mutant("lanes: a pause pauses", "lanes/claiming.py", {"if row.is_paused:": "if False:"}, "test_lanes.py"),
     Mutant("lanes: one of its tasks has ended here", "worker/worker.py",
-           {"        self.lanes.ended(lanes)\n": ""}, "test_lanes.py"),
+           {"            self.lanes.ended(lanes)\n": "            pass\n"}, "test_lanes.py"),
     Mutant("lanes: by turns with the others", "worker/schedule.py",
            {"may_serve and not (self._served_lanes and (scan or look_up))": "may_serve"}, "test_lanes.py"),
     Mutant("lanes: the order does not pass one that was not served", "lanes/claiming.py",

@@ -186,7 +186,8 @@ class Worker:
     def _collect(self) -> None:
         tell_long_waits()
         ended, released, lanes = self.workload.collect()
-        self.lanes.ended(lanes)
+        if lanes:
+            self.lanes.ended(lanes)
         if (
             ended and len(self.inbox.ids) <= self.prefetch.most
         ):  # the hinted tasks start in a moment

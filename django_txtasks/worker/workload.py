@@ -181,7 +181,9 @@ class Workload:
         again = in_hand.release_kept_back(self._buffer.keys()) if in_hand.kept_back else []
         self._counted(len(again))  # they were not counted when they were kept back
         self.release(stalled + again)
-        lanes, self._ended_in = self._ended_in, set()
+        lanes = self._ended_in
+        if lanes:
+            self._ended_in = set()
         return Collected(bool(ended), bool(stalled or again), lanes)
 
     def release(self, attempts: list[Attempt]) -> None:
