@@ -1,4 +1,4 @@
-"""The server behind a backend of Django: some speak the protocol of PostgreSQL or MySQL, and are neither."""
+"""The product behind a backend of Django: some servers use PostgreSQL's or MySQL's protocol, but are neither."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ OTHERS = {
     "Vitess": "Vitess",
     "SingleStore": "SingleStore",
 }
-"""Words of a server's version, and the product that says so."""
+"""Words in a server's version, and the products that they identify."""
 
 POSTGRES_VERSION = "SELECT version()"
 MYSQL_VERSION = "SELECT CONCAT(VERSION(), ' ', @@version_comment)"
 
 
 def other_product(alias: str) -> str | None:
-    """Return the name of the product where it is another one than PostgreSQL, MariaDB, MySQL or SQLite; else None.
+    """Return the name of the product; None = it is PostgreSQL, MariaDB, MySQL or SQLite.
 
     Raises:
         DatabaseError: the server cannot be asked.
@@ -37,9 +37,9 @@ def other_product(alias: str) -> str | None:
 
 
 def product_of(vendor: str, version: str) -> str | None:
-    """Return the product that has this version, if it is another one than the vendor's.
+    """Return the product that has this version; None = it is the vendor's own.
 
-    PostgreSQL, and what is built from its source, says for which machine and by which compiler it was built.
+    PostgreSQL, and products built from its source, name the machine and the compiler in their version.
     """
     for word, product in OTHERS.items():
         if word in version:

@@ -1,7 +1,7 @@
-"""Database sessions of a process, by which others can tell whether it is still there.
+"""Database sessions of a process, by which other processes can see whether it is still there.
 
-A session is kept as text. Empty text means that it cannot be told: behind a pooler, where the server's
-sessions are the pooler's, and on SQLite, which has none.
+A session is written as text. Empty text means unknown: behind a pooler, the server's sessions are those of the
+pooler, and SQLite has no sessions.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from django_txtasks.database.transactions import dedicate_session
 from django_txtasks.signals.queue import close_session
 
 _known: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
-"""The session of each of the driver's connections: a pool hands the same ones out again."""
+"""The session by connection of the driver, because a pool hands out the same connections again."""
 
 CLOCK_TOLERANCE_SECONDS = 2.0
-"""Seconds by which two readings of MariaDB's start, which it tells as an age in full seconds, may differ."""
+"""Seconds by which two readings of MariaDB's start may differ, because it reports its age in full seconds."""
 
 LEAST_AGE_SECONDS = 5.0
-"""Seconds that a connection lives where CONN_MAX_AGE is 0: a new one for each task costs more than most tasks."""
+"""Seconds that a connection is kept if CONN_MAX_AGE is 0: opening one for each task costs more than most tasks."""
 
 CONNECT_SECONDS = 2
-"""Seconds that a session may take to be there, when one is opened to see whether it can be."""
+"""Limit in seconds for opening a session as a test."""
 
 POSTGRES_OWN_SESSION = """
     SELECT pid, CAST(EXTRACT(EPOCH FROM backend_start) AS text),
@@ -43,15 +43,15 @@ POSTGRES_SESSIONS = """
     SELECT CAST(pid AS text), CAST(EXTRACT(EPOCH FROM backend_start) AS text) FROM pg_stat_activity
      WHERE CAST(pid AS text) {in_numbers}
 """
-# Somebody who may write workers' rows, and nothing else, must not make C end sessions of other databases and
-# roles: only those of C's own role in this database are ended.
+# An attacker who can only write workers' rows must not make C end sessions of other databases or roles. So this
+# ends only sessions of C's own role in this database.
 POSTGRES_TERMINATE = """
     SELECT pg_terminate_backend(pid) FROM pg_stat_activity
      WHERE pid = %(pid)s AND CAST(EXTRACT(EPOCH FROM backend_start) AS text) = %(started)s
        AND datname = current_database() AND usename = session_user AND backend_type = 'client backend'
 """
 MYSQL_OWN_SESSION = "SELECT CONNECTION_ID()"
-# Another server of a cluster has other sessions.
+# The host and port are included, because another server of a cluster has other sessions.
 MYSQL_USER = "SELECT CONCAT(SUBSTRING_INDEX(USER(), '@', 1), '@', @@hostname, ':', @@port)"
 MYSQL_CLOCK = "SELECT UNIX_TIMESTAMP()"
 MYSQL_UPTIME = "SHOW GLOBAL STATUS LIKE 'Uptime'"
@@ -65,7 +65,7 @@ MYSQL_KILL = "KILL %(id)s"
 
 
 def session_of_thread(alias: str) -> str:
-    """Return the session of this thread's connection, which is opened if there is none."""
+    """Return the session of this thread's connection; open the connection if necessary."""
     wrapper = connections[alias]
     if wrapper.vendor == "sqlite":  # it has none
         return ""
@@ -77,7 +77,7 @@ def session_of_thread(alias: str) -> str:
 
 
 def dedicate(alias: str, limit: timedelta) -> None:
-    """Dedicate this thread's session to us, unless a pooler may give it to others.
+    """Dedicate this thread's session to our statements, unless a pooler may give it to others.
 
     Args:
         limit: see ``own_transaction``.
@@ -90,10 +90,10 @@ def dedicate(alias: str, limit: timedelta) -> None:
 
 
 def leave_pool(alias: str) -> None:
-    """Give this thread a connection of its own, where Django keeps a pool: the pool is for tasks.
+    """Give this thread its own connection if Django has a pool, because the pool is for tasks.
 
-    A session that is now here and now there would tell nothing of this process, and could keep no plans.
-    Errors of connecting are those that ``wait_for_any_backend`` raises.
+    A pool's session may move between threads, so it would say nothing about this process and could keep no plans.
+    Connecting raises the errors of ``wait_for_any_backend``.
     """
     wrapper = connections[alias]
     options = wrapper.settings_dict["OPTIONS"]
@@ -108,10 +108,10 @@ _converted: WeakSet[BaseDatabaseWrapper] = WeakSet()
 
 
 def wait_for_any_backend(alias: str) -> None:
-    """Turn every error of this thread's ``connect()`` into OperationalError, but for those of wrong settings.
+    """Turn each error of this thread's ``connect()`` into OperationalError, except errors of wrong settings.
 
-    A backend may ask another service for a password, and raise that service's errors. Whoever waits for a database
-    that is away waits after an OperationalError; any other error would end it.
+    A backend may ask another service for a password, and raise the errors of that service. Our loops wait for an
+    unavailable database after an OperationalError, and any other error would end them.
     """
     _wait_for_any_backend(connections[alias])
 
@@ -127,7 +127,7 @@ def _wait_for_any_backend(wrapper: Any) -> None:
             connect()
         except (theirs, DatabaseError, InterfaceError, ImproperlyConfigured, TypeError):
             raise
-        except Exception as error:  # without it as cause: its arguments are not a database's codes
+        except Exception as error:  # not as the cause: its arguments are no codes of a database
             text = f"it cannot connect: {type(error).__name__}: {error}"
             raise OperationalError(text) from None
 
@@ -135,7 +135,7 @@ def _wait_for_any_backend(wrapper: Any) -> None:
 
 
 def close_dedicated(alias: str) -> None:
-    """Close this thread's session if it was dedicated, and go back to the pool."""
+    """Close this thread's session if it was dedicated, and return to the pool."""
     wrapper = connections[alias]
     if wrapper in _converted:
         _converted.discard(wrapper)
@@ -148,12 +148,12 @@ def close_dedicated(alias: str) -> None:
 
 
 def is_pooled(wrapper: BaseDatabaseWrapper) -> bool:
-    """Say whether Django keeps a pool for it, into which it is given back when it is closed."""
+    """Say whether the connection belongs to a pool of Django, to which closing returns it."""
     return bool(wrapper.settings_dict["OPTIONS"].get("pool"))
 
 
 def end_of_age(wrapper: BaseDatabaseWrapper) -> float:
-    """Return when the age of an open connection is over, by ``time.monotonic()``; see CONN_MAX_AGE."""
+    """Return when an open connection reaches CONN_MAX_AGE, by ``time.monotonic()``."""
     if wrapper.close_at is None:
         return float("inf")
     has_no_age = not wrapper.settings_dict["CONN_MAX_AGE"] and not is_pooled(wrapper)
@@ -161,10 +161,10 @@ def end_of_age(wrapper: BaseDatabaseWrapper) -> float:
 
 
 def close(wrapper: BaseDatabaseWrapper) -> None:
-    """End this thread's session, or give it back to its pool, also if the server is gone.
+    """End this thread's session, or return it to its pool, also if the server is gone.
 
-    A server that is gone cannot be told. Any other error is logged: a task has broken the object, or the backend
-    is at fault. The connection is given up in any case, because the next task must not get it.
+    If the server is gone, it cannot be told. Any other error is logged, because a task has broken the connection,
+    or the backend has a defect. The connection is given up in any case: the next task must not get it.
     """
     error = close_session(wrapper)
     if error is not None and not isinstance(error, Exception):
@@ -174,24 +174,25 @@ def close(wrapper: BaseDatabaseWrapper) -> None:
 
 
 def keeps_statements(alias: str) -> bool:
-    """Say whether what this thread's session is told to keep ready is there next time, and nobody else's.
+    """Say whether this thread's session keeps prepared statements for this thread alone.
 
-    Not in a pool, nor behind a pooler, and not where that has not been asked yet.
+    It does not in a pool or behind a pooler, nor before the session was read.
     """
     wrapper = connections[alias]
-    session = wrapper.connection  # None: the task has closed it
+    session = wrapper.connection  # None: the task has closed the connection
     return session is not None and bool(_known.get(session)) and not is_pooled(wrapper)
 
 
 def is_gone(alias: str, session: str) -> bool | None:
-    """Say whether a session has ended; None = this role, this session or this database cannot tell."""
+    """Say whether a session has ended; None = unknown to this role, session or database."""
     return are_gone(alias, [session])
 
 
 def are_gone(alias: str, sessions: Sequence[str]) -> bool | None:
-    """Say whether all of these sessions have ended; None = of some of them that cannot be told.
+    """Say whether all of these sessions have ended; None = unknown for some of them.
 
-    It cannot if the server was started since, or is another one of a cluster: that one has sessions of its own.
+    It is unknown if the server was restarted since, or if this is another node of a cluster, which has its own
+    sessions.
     """
     parts = [_parts(one) for one in (session_of_thread(alias), *sessions)]
     read = [one for one in parts if one is not None]
@@ -204,12 +205,12 @@ def are_gone(alias: str, sessions: Sequence[str]) -> bool | None:
 
 
 class _Session(NamedTuple):
-    """The text of a session in its parts.
+    """The parts of a session's text.
 
     Attributes:
-        number: what the server calls it; used again.
-        started: when it began; on MariaDB, when its server did.
-        server: which one; on MariaDB with the user, who sees no other's sessions.
+        number: the server's number for the session; numbers are reused.
+        started: start of the session; on MariaDB, start of the server.
+        server: the server; on MariaDB with the user, because users see only their own sessions.
     """
 
     number: str
@@ -218,7 +219,7 @@ class _Session(NamedTuple):
 
 
 def _parts(text: str) -> _Session | None:
-    """Return a session's parts; None = it is not known, or somebody has written something else."""
+    """Return a session's parts; None = the session is unknown, or the text is invalid."""
     parts = text.split(" ", 2)
     if len(parts) != len(_Session._fields) or not (parts[0].isascii() and parts[0].isdigit()):
         return None
@@ -233,7 +234,9 @@ def _are_gone_from_postgres(alias: str, ours: _Session, told: list[_Session]) ->
     there = fetch(alias, POSTGRES_SESSIONS, numbers=[one.number for one in told])
     if any((one.number, one.started) in there for one in told):
         return False
-    is_hidden = any(started is None for _, started in there)  # it is of a role that we may not see
+    is_hidden = any(
+        started is None for _, started in there
+    )  # the session of a role that we may not see
     return None if is_hidden or any(one.server != ours.server for one in told) else True
 
 
@@ -246,7 +249,7 @@ def _are_gone_from_mysql(alias: str, ours: _Session, told: list[_Session]) -> bo
 
 
 def can_connect(alias: str) -> bool:
-    """Say whether the server takes another session of ours, and soon."""
+    """Say whether the server accepts another session of ours within ``CONNECT_SECONDS``."""
     settings = connections[alias].settings_dict
     options = {name: value for name, value in settings["OPTIONS"].items() if name != "pool"}
     options["connect_timeout"] = CONNECT_SECONDS
@@ -262,15 +265,15 @@ def can_connect(alias: str) -> bool:
 
 
 def end(alias: str, sessions: Iterable[str]) -> None:
-    """End what is left of a lost worker's sessions: a frozen one may hold locks that others wait for.
+    """End the remaining sessions of a lost worker, because a frozen session may hold locks for which others wait.
 
-    Only sessions of this database and of this role are ended, whatever stands in the worker's row.
+    It ends only sessions of this database and this role, whatever the worker's row says.
     """
     ours = session_of_thread(alias)
     for session in sessions:
         if session != ours and is_gone(alias, session) is False:
             number, started, _ = session.split(" ", 2)
-            with contextlib.suppress(DatabaseError):  # it ended by itself, or this role may not
+            with contextlib.suppress(DatabaseError):  # it has ended, or this role may not end it
                 if connections[alias].vendor == "postgresql":
                     execute(alias, POSTGRES_TERMINATE, pid=int(number), started=started)
                 elif fetch(alias, MYSQL_MAY_KILL, id=int(number)):
@@ -283,7 +286,7 @@ def _read(alias: str, wrapper: BaseDatabaseWrapper) -> str:
         for pid, started, server in fetch(alias, POSTGRES_OWN_SESSION):
             if pid == raw.info.backend_pid:
                 return f"{pid} {started} {server}"
-        return ""  # a pooler's session, or a server that does not show it
+        return ""  # a pooler's session, or a server that does not show sessions
     if wrapper.vendor == "mysql":
         number = fetch_value(alias, MYSQL_OWN_SESSION)
         if number == raw.thread_id() and (start := _mysql_start(alias)) is not None:
@@ -296,10 +299,7 @@ def _mysql_user(alias: str) -> str:
 
 
 def _mysql_start(alias: str) -> float | None:
-    """Return when the server was started, by its own clock: after that its session numbers begin anew.
-
-    None = it does not say.
-    """
+    """Return the server's start by its own clock; from then on, session numbers begin again. None = unknown."""
     for _, uptime in fetch(alias, MYSQL_UPTIME):
         return float(fetch_value(alias, MYSQL_CLOCK)) - float(uptime)
     return None

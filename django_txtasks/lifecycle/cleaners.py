@@ -1,4 +1,4 @@
-"""A cleaner's row: registered, beating, gone; and whether somebody cleans at all."""
+"""A cleaner's row: registration, beat, end; and whether any cleaner is at work."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from django_txtasks.lifecycle.workers import host_name
 from django_txtasks.models import Cleaner, DatabaseNow
 
 MAX_SILENT_INTERVALS = 3
-"""Intervals without a whole pass after which a cleaner counts as achieving nothing."""
+"""Number of intervals without a complete pass after which a cleaner counts as ineffective."""
 ONCE_COUNTS = timedelta(hours=1)
-"""Time for which a pass by ``runcleaner --once`` counts as a cleaner at work: cron starts it now and then."""
+"""Time for which a pass by ``runcleaner --once`` counts as a cleaner at work, because cron may repeat it."""
 KEEP_KILLED = timedelta(hours=1)
-"""Time for which the row of a killed cleaner is kept, and shown."""
+"""Time for which the row of a killed cleaner is kept and shown."""
 MAX_ROWS = 1000
 HOW = "Start manage.py runcleaner, and keep it running."
 
 
 @dataclass(frozen=True)
 class Seen:
-    """One cleaner, as the tables show it. Times are seconds by the database's clock.
+    """State of one cleaner. Times are seconds by the database's clock.
 
     Attributes:
-        interval: between two of its passes; None = it cleaned once.
-        silence: since its last beat; infinite = that time cannot be read.
-        age: since its start; zero, too, if that time cannot be read.
-        passed: since its last whole pass; None = there was none yet.
-        error: why it failed since.
+        interval: time between two passes; None = it was started with ``--once``.
+        silence: time since its last beat; infinite = the time in the row is invalid.
+        age: time since its start; zero if the time in the row is invalid.
+        passed: time since its last complete pass; None = there was none yet.
+        error: the last error since that pass.
     """
 
     host: str
@@ -48,7 +48,7 @@ class Seen:
 
     @classmethod
     def of(cls, row: Any) -> Seen:
-        """Return what a row says, which has the database's time in ``now``."""
+        """Return the state from a row, which has the database's time in ``now``."""
         return cls(
             row.host, row.pid, row.interval, row.lease,
             silence=inf if row.seen_at is None else (row.now - row.seen_at).total_seconds(),
@@ -59,26 +59,26 @@ class Seen:
 
     @property
     def is_there(self) -> bool:
-        """Whether it beats; one that cleans once is there for as long as its pass counts."""
+        """Whether it beats. A cleaner with ``--once`` counts for ``ONCE_COUNTS`` after its pass."""
         if self.interval is None:
             return self._since_pass <= ONCE_COUNTS.total_seconds()
         return self.silence <= self.lease
 
     @property
     def achieves(self) -> bool:
-        """Whether it is there and has finished a pass lately, or was started a short while ago."""
+        """Whether it is there, and has completed a pass recently or was started recently."""
         if not self.is_there or self.interval is None:
             return self.is_there
         return self._since_pass <= MAX_SILENT_INTERVALS * self.interval + self.lease
 
     @property
     def where(self) -> str:
-        """The process, for people."""
+        """Host and process id, for people."""
         return f"{self.host} (pid {self.pid})"
 
     @property
     def trouble(self) -> str:
-        """What is wrong with one that is there and achieves nothing."""
+        """The problem of a cleaner that is there and completes no pass, for people."""
         why = f": {self.error}" if self.error else "; its log says why"
         return f"Cleaner on {self.where} beats, but has finished no pass for {_span(self._since_pass)}{why}"
 
@@ -98,27 +98,27 @@ def register(alias: str, *, interval: timedelta, lease: timedelta) -> uuid.UUID:
 
 
 def beat(alias: str, cleaner: uuid.UUID) -> bool:
-    """Say that it is there. False = its row was removed."""
+    """Note that the cleaner is there. False = its row was deleted."""
     return _change(alias, cleaner, seen_at=DatabaseNow())
 
 
 def passed(alias: str, cleaner: uuid.UUID) -> bool:
-    """Say that a whole pass has ended. False = its row was removed."""
+    """Note a complete pass. False = the row was deleted."""
     return _change(alias, cleaner, seen_at=DatabaseNow(), passed_at=DatabaseNow(), error="")
 
 
 def failed(alias: str, cleaner: uuid.UUID, error: str) -> bool:
-    """Say why there was no whole pass. False = its row was removed."""
+    """Note the error of an incomplete pass. False = the row was deleted."""
     return _change(alias, cleaner, seen_at=DatabaseNow(), error=error.replace("\0", "")[:500])
 
 
 def unregister(alias: str, cleaner: uuid.UUID) -> None:
-    """Remove the row of a cleaner that stops."""
+    """Delete the row of a cleaner that stops."""
     Cleaner.objects.using(alias).filter(pk=cleaner).delete()
 
 
 def note_once(alias: str, *, lease: timedelta) -> None:
-    """Keep the record of a pass whose process ends after it, in place of the earlier ones."""
+    """Record a pass with ``--once``, in place of earlier records of such passes."""
     Cleaner.objects.using(alias).filter(interval__isnull=True).delete()
     Cleaner.objects.using(alias).create(
         id=uuid.uuid4(), host=host_name(), pid=os.getpid(),
@@ -127,18 +127,18 @@ def note_once(alias: str, *, lease: timedelta) -> None:
 
 
 def forget_gone(alias: str) -> None:
-    """Remove the rows of cleaners that were killed a while ago."""
+    """Delete the rows of cleaners that were killed more than ``KEEP_KILLED`` ago."""
     Cleaner.objects.using(alias).filter(seen_at__lt=DatabaseNow() - KEEP_KILLED).delete()
 
 
 def seen(alias: str) -> list[Seen]:
-    """Return the cleaners that have rows, those seen last first."""
+    """Return the cleaners with rows; those with the latest beat come first."""
     rows = Cleaner.objects.using(alias).annotate(now=Coalesce(DatabaseNow(), F("seen_at")))
     return [Seen.of(one) for one in rows.order_by("-seen_at", "id")[:MAX_ROWS]]
 
 
 def only_once(cleaners: list[Seen]) -> float | None:
-    """Return the seconds since the last pass by ``--once``, if no cleaner keeps running; else None."""
+    """Return the seconds since the last pass with ``--once``, if no other cleaner is at work; else None."""
     at_work = [one for one in cleaners if one.achieves]
     if not at_work or any(one.interval is not None for one in at_work):
         return None
@@ -146,7 +146,7 @@ def only_once(cleaners: list[Seen]) -> float | None:
 
 
 def trouble(cleaners: list[Seen]) -> str:
-    """Say in one line what is wrong if nobody cleans; empty = somebody does."""
+    """Return the problem in one line if no cleaner is at work; empty = one is."""
     if any(one.achieves for one in cleaners):
         return ""
     stuck = [one for one in cleaners if one.is_there]

@@ -1,8 +1,7 @@
 """Tasks that an arrow enqueues in its own transaction: hooks, compensation, dead notices.
 
-They are rows like any other, so they are as sure as the change that they follow: a rolled-back arrow
-leaves none, a committed one leaves each exactly once. All they need stands in the row of the task or
-in the settings: a cleaner needs no task code.
+They are rows like all others: if the arrow is rolled back, there are none; if it commits, each is there exactly
+once. Their values come from the row of the task or from the settings, so a cleaner needs no task code.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ DIGEST = "django_txtasks.notices.digest_of_the_dead"
 OF_ONE_TASK = (
     "task_id", "task_name", "queue_name", "args", "kwargs", "attempt", "failures", "crashes", "result", "error",
 )  # fmt: skip
-"""What an event says of one task; a digest has them, too, and they are None."""
+"""Keys of an event about one task. A digest has the same keys, with None as their values."""
 _HOOK_OF = {Arrow.FINISH: "on_success", Arrow.RETRY: "on_retry", Arrow.BURY: "on_failure"}
 
 # If a row that has absorbed others leaves the table without a run, its ``on_failure`` is enqueued: otherwise the
@@ -46,10 +45,10 @@ ABSORBERS = """
 def follow(
     alias: str, ended: Iterable[Ended], config: Config, *, lost: OnCrash | None = None
 ) -> FollowUps:
-    """Enqueue what these arrows ask for, in the transaction that takes them.
+    """Enqueue the hooks, compensations and notices of these arrows, in the transaction that takes them.
 
     Args:
-        lost: their worker was lost, and this was the policy.
+        lost: the crash policy, if their worker was lost; else None.
     """
     unusual = [one for one in ended if one.arrow is not Arrow.FINISH or one.attempt.hooks != "{}"]
     tasks = [task for one in unusual for task in _tasks(one, lost)]
@@ -71,7 +70,7 @@ def follow(
 
 
 def digest(alias: str, event: dict[str, Any], config: Config) -> FollowUps:
-    """Enqueue a digest of dead tasks, for each way in which people are told, in the open transaction."""
+    """Enqueue a digest of dead tasks for each kind of notice, in the open transaction."""
     text = json.dumps([event], separators=(",", ":"))
     tasks = [_notice(name, text, config) for name in _ways(config)]
     insert(connections[alias], tasks)
@@ -79,12 +78,12 @@ def digest(alias: str, event: dict[str, Any], config: Config) -> FollowUps:
 
 
 def fail_absorbers(alias: str, ids: Iterable[uuid.UUID], why: str) -> FollowUps:
-    """Enqueue the ``on_failure`` of those rows that stand for merged ones, and are about to leave the table unrun.
+    """Enqueue the ``on_failure`` of rows that have absorbed others and are about to leave the table without a run.
 
-    Those who have asked for the merged ones would not hear of it otherwise.
+    Otherwise the callers of the merged tasks would not learn of it.
 
     Args:
-        why: what becomes of the rows: an outcome.
+        why: the outcome of the rows.
     """
     tasks = []
     for row in fetch_as(_Absorber, alias, ABSORBERS, ids=sorted(set(ids))):
@@ -145,7 +144,7 @@ def _hooks(attempt: Attempt) -> dict[str, Any]:
 
 
 def read_hooks(text: str) -> dict[str, Any]:
-    """Return the hooks in a row, without what somebody else than a declaration wrote."""
+    """Return the hooks in a row's text; invalid ones, written by hand, are left out."""
     if text in ("", "{}"):
         return {}
     try:
@@ -156,7 +155,7 @@ def read_hooks(text: str) -> dict[str, Any]:
 
 
 def _notices(attempt: Attempt, config: Config) -> list[str]:
-    """Return the names of the tasks that report a death; the death of a notice is in the log alone."""
+    """Return the names of the tasks that report a death. The death of a notice is only logged."""
     ways = _ways(config)
     return [] if attempt.task_name in (*ways, DIGEST) else ways
 
@@ -185,7 +184,7 @@ def follow_up(task_spec: dict[str, Any], *, args: str, kwargs: str = "{}") -> Ne
 
 
 def _event(one: Ended) -> str:
-    """Return the arguments of a hook: one object that says what happened."""
+    """Return the arguments of a hook: one object that describes the event."""
     attempt = one.attempt
     failed = one.arrow is not Arrow.FINISH and one.counted is Counted.FAILURE
     event = {
@@ -205,7 +204,7 @@ def _event(one: Ended) -> str:
 
 
 def _readable(text: str | None) -> Any:
-    """Return the value of a JSON text; None if it cannot be written again, as 1e999 in a foreign row."""
+    """Return the value of a JSON text; None if it cannot be written as JSON again, such as 1e999."""
     try:
         value = None if text is None else json.loads(text)
         json.dumps(value, allow_nan=False)

@@ -1,8 +1,8 @@
-"""Names of tasks that wait, and that no living worker of their queue declares.
+"""Names of waiting tasks that no living worker of their queue declares.
 
-A task whose module its workers do not import waits without an error: its row is sound, and no worker of its queue
-asks for its name. Such rows grow old, so they stand at the head of their queue and priority. This module reads a
-few rows from there, never a backlog.
+A task whose module its workers do not import waits without an error: its row is valid, but no worker of its queue
+asks for its name. Such rows grow old, so they are at the head of their queue and priority. This module reads a few
+rows there, never a backlog.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from django_txtasks.lifecycle.workers import texts_in
 from django_txtasks.models import DatabaseNow, Worker
 
 ROWS_PER_PRIORITY = 200
-"""Rows that are looked at of each priority of a queue: the first that are due."""
+"""Number of rows that are read for each priority of a queue: those that are due first."""
 MAX_PRIORITIES = 10
-"""Priorities that are looked at of a queue: the highest."""
+"""Number of priorities that are read for a queue: the highest ones."""
 ROWS_IN_LANES = 200
 MAX_WORKERS = 1000
 MAX_NAMES_SAID = 10
 STATEMENT_TIMEOUT = timedelta(seconds=5)
 Found = dict[str, dict[str, int]]
-"""By queue and name, the number of pending tasks that were seen."""
+"""Number of pending tasks that were read, by queue and name."""
 
-# What stands in brackets is for PostgreSQL: see dialect.to_queue.
+# ``{bounds}`` is for PostgreSQL: see ``Dialect.to_queue``.
 _HEAD = """
     SELECT task_name FROM txtasks_task {forced}
      WHERE status = 'pending' AND lane = '' AND queue_name = %(queue)s AND priority = %(priority)s {bounds}
@@ -49,9 +49,9 @@ _BOUNDS = """
 
 
 def declared(alias: str) -> dict[str, set[str] | None]:
-    """Return, for each queue that a living worker serves, the names that its workers declare; None = all.
+    """Return, for each queue with a living worker, the names that its workers declare; None = any.
 
-    A worker that does not say what it declares (an older release) may declare any name, in its own queues.
+    A worker of an older release, whose row does not list them, may declare any name in its queues.
     """
     workers = (
         Worker.objects.using(alias)
@@ -74,12 +74,12 @@ def declared(alias: str) -> dict[str, set[str] | None]:
 
 
 def undeclared(alias: str, queues: Iterable[str], known: Iterable[str] = ()) -> Found:
-    """Return, by queue, how many pending tasks of each name were seen that no living worker of the queue declares.
+    """Return, by queue, the names of pending tasks that no living worker of the queue declares.
 
-    At least so many wait. A queue that no living worker serves is left out: other reports name such queues.
+    The counts are lower bounds. A queue without a living worker is left out, because other reports name it.
 
     Args:
-        known: names of a worker that is about to start, and to serve these queues.
+        known: names that a worker declares which is about to start and to serve these queues.
     """
     able, starting = declared(alias), set(known)
     names = {
@@ -95,12 +95,12 @@ def undeclared(alias: str, queues: Iterable[str], known: Iterable[str] = ()) -> 
 
 
 def sentence(found: Found) -> str:
-    """Return what was found, for people."""
+    """Return the findings as a sentence for people."""
     return signals.names_undeclared.sentence % listed(found)
 
 
 def listed(found: Found) -> str:
-    """Return the first names, their queues, and how many pending tasks of each were seen, for people."""
+    """Return the first names with their queues and counts, as text for people."""
     said = [
         f"{name} ({count} or more in queue {queue})"
         for queue, names in found.items()
@@ -111,7 +111,7 @@ def listed(found: Found) -> str:
 
 def _waiting(alias: str, queues: Collection[str]) -> Counter[tuple[str, str]]:
     vendor = connections[alias].vendor
-    if vendor != "postgresql":  # where a transaction that reads may keep others waiting
+    if vendor != "postgresql":  # elsewhere, a transaction that reads may block others
         forced = "FORCE INDEX (txtasks_pending)" * (vendor == "mysql")
         return _heads(alias, queues, forced=forced) + _heads_of_lanes(alias, queues)
     with own_transaction(alias, limit=STATEMENT_TIMEOUT, in_order=True):
@@ -131,7 +131,7 @@ def _heads(
 
 
 def _heads_of_lanes(alias: str, queues: Collection[str]) -> Counter[tuple[str, str]]:
-    """Count the names of the oldest rows of lanes, one of each queue and priority."""
+    """Count the names of the oldest rows in lanes: one row of each lane, queue and priority."""
     buckets, _ = lane_buckets.look(alias, "")
     ids = [one.first_id for one in buckets if one.queue_name in queues][:ROWS_IN_LANES]
     return (

@@ -1,4 +1,4 @@
-"""The arrows that a person takes, from the admin. Rows in another state are left as they are."""
+"""The arrows that a person takes, from the admin or a command. Rows in another state are not changed."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from django_txtasks.models import Outcome, Status
 from django_txtasks.signals import Event
 
 Moved = list[tuple[uuid.UUID, str]]
-"""(id, queue name) of each row that took the arrow."""
+"""(id, queue name) of each row that has taken the arrow."""
 _Locked = list[tuple[uuid.UUID, str, str]]
-"""(id, queue name, task name) of each."""
+"""(id, queue name, task name) of each locked row."""
 
 
 def hold(alias: str, ids: Iterable[uuid.UUID]) -> Moved:
-    """Move PENDING -> HELD: the task waits for an operator."""
+    """Move PENDING -> HELD: the task waits for a person."""
     return _update(alias, ids, Status.PENDING, statements.HOLD, signals.task_held)
 
 
 def resume(alias: str, ids: Iterable[uuid.UUID]) -> Moved:
-    """HELD -> PENDING, at the time it was to run."""
+    """Move HELD -> PENDING, with its old time."""
     return _update(alias, ids, Status.HELD, statements.RESUME, signals.task_resumed)
 
 
@@ -35,7 +35,7 @@ def run_now(alias: str, ids: Iterable[uuid.UUID]) -> Moved:
 
 
 def revive(alias: str, ids: Iterable[uuid.UUID]) -> Moved:
-    """DEAD -> PENDING, due now, its failures, crashes and expiry forgiven; not what was compensated."""
+    """Move DEAD -> PENDING, due now, without failures, crashes and expiry. Compensated tasks are left out."""
     return _update(
         alias,
         ids,
@@ -52,7 +52,7 @@ def cancel(alias: str, ids: Iterable[uuid.UUID], *, keep: bool) -> Moved:
 
 
 def ask_to_stop(alias: str, ids: Iterable[uuid.UUID]) -> Moved:
-    """Ask attempts that run to stop; they stay CLAIMED until they do, and no other one starts."""
+    """Ask running attempts to stop. They stay CLAIMED until they do, and no other attempt starts."""
     return _update(
         alias,
         ids,
@@ -64,7 +64,7 @@ def ask_to_stop(alias: str, ids: Iterable[uuid.UUID]) -> Moved:
 
 
 def discard(alias: str, ids: Iterable[uuid.UUID], *, keep: bool) -> Moved:
-    """DEAD -> finished as discarded."""
+    """Move DEAD -> finished as discarded."""
     return _finish(alias, ids, Status.DEAD, Outcome.DISCARDED, signals.task_discarded, keep=keep)
 
 
@@ -107,7 +107,7 @@ def _told(moved: _Locked, event: Event) -> Moved:
 
 
 def _lock(alias: str, ids: Iterable[uuid.UUID], status: Status, sql: str) -> _Locked:
-    """Lock those rows that are in the state; one that a worker is just claiming is left out."""
+    """Lock the rows that are in the state. A row that another transaction has locked is left out."""
     wanted = sorted(set(ids))
     if not wanted:
         return []

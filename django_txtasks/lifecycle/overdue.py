@@ -1,4 +1,4 @@
-"""Tasks that have been due for long: looked at page by page, and marked once workers are told again."""
+"""Overdue tasks: read page by page, and marked when workers are notified again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.heads import pending_priorities
 from django_txtasks.models import Status
 
-# What has waited for longer than two intervals: a page of it, from a given place on.
+# A page of tasks that have waited for longer than two intervals, from a given place on.
 OVERDUE = """
     SELECT id, task_name, notified_at IS NULL OR notified_at < {ago}, CAST(run_after AS {text}) AS due_at
       FROM txtasks_task {by_queue}
@@ -26,11 +26,11 @@ NOTIFIED = (
 
 
 class Overdue(NamedTuple):
-    """A task that has been due for long.
+    """An overdue task.
 
     Attributes:
-        untold: it was not renotified for as long, either.
-        due_at: its ``run_after``, as text.
+        untold: whether it was not renotified for as long, either.
+        due_at: ``run_after`` as text.
     """
 
     task_id: uuid.UUID
@@ -56,7 +56,7 @@ def page(
     """Return a page of the tasks that have been due for longer than ``age``, oldest first.
 
     Args:
-        behind: the last one of the page before.
+        behind: the last task of the page before; None = the first page.
     """
     after, cursor = "", {}
     if behind is not None:
@@ -70,7 +70,7 @@ def page(
 
 
 def mark_notified(alias: str, ids: list[uuid.UUID]) -> list[uuid.UUID]:
-    """Write down when hints are sent for them; return those that still wait and that nobody has locked."""
+    """Note the time of the hints for these tasks; return the tasks that still wait and are not locked."""
     if not ids:
         return []
     sql = statements.LOCK_IN_STATE

@@ -1,7 +1,7 @@
-"""Queues that a person has paused: no worker claims their tasks, and what runs goes on.
+"""Queues that a person has paused: no worker claims their tasks, and running tasks go on.
 
-A row stands for a paused queue. Each claim asks for it in its own statement or transaction, so that a pause holds
-from its commit on, whoever works, and nothing has to be told or remembered.
+Each paused queue has a row. Each claim reads these rows in its own statement or transaction, so a pause holds for
+all workers from its commit on, without a message.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from django_txtasks.models import Lane, PausedQueue
 
 
 def pause(alias: str, queue: str, *, by: str = "", reason: str = "") -> bool:
-    """Pause a queue; False = it was paused before, and stays as it was.
+    """Pause a queue. False = it was paused already, and nothing changes.
 
     Args:
-        by: who does it. What is too long of it, and of ``reason``, is left out.
+        by: the person who pauses it. This and ``reason`` are cut to the width of their columns.
     """
     row = who_and_why(PausedQueue, by, reason)
     _, is_new = PausedQueue.objects.using(alias).get_or_create(pk=queue, defaults=row)
@@ -24,7 +24,7 @@ def pause(alias: str, queue: str, *, by: str = "", reason: str = "") -> bool:
 
 
 def resume(alias: str, queue: str, *, by: str = "") -> bool:
-    """Let workers claim a queue's tasks again, from their next scan on; False = it was not paused."""
+    """Let workers claim a queue's tasks again, from their next scan on. False = it was not paused."""
     count, _ = PausedQueue.objects.using(alias).filter(pk=queue).delete()
     if count:
         signals.queue_resumed.emit(database=alias, queue=queue, by=by or "?")
@@ -32,7 +32,7 @@ def resume(alias: str, queue: str, *, by: str = "") -> bool:
 
 
 def who_and_why(model: type[PausedQueue | Lane], by: str, reason: str) -> dict[str, str]:
-    """Return what a row says of a pause, as much of it as its columns take."""
+    """Return the columns of a pause, cut to their widths."""
     columns = model._meta
     return {
         "paused_by": by[: columns.get_field("paused_by").max_length],

@@ -1,4 +1,4 @@
-"""The near future: when the next tasks are due that nobody has to be told of again. Reads a few rows."""
+"""The near future: when the next tasks become due, so that a worker is ready in time. It reads few rows."""
 
 from __future__ import annotations
 
@@ -21,20 +21,19 @@ from django_txtasks.lifecycle.turn import Bucket, Subscription
 ROWS_PER_PRIORITY = 200
 MAX_PRIORITIES = 10
 LONGEST_SECONDS = 0.25
-"""Seconds that all statements of a look may take together: a worker's loop waits for them."""
+"""Limit in seconds for all statements of a look together, because a worker's loop waits for them."""
 STATEMENT_TIMEOUT = timedelta(seconds=1)
-"""The limit of one of them on PostgreSQL."""
+"""Limit for one statement on PostgreSQL."""
 
-# What becomes due within so many seconds: a worker is there at the time. No more rows than these are read, however
-# many are due later.
+# The rows that become due within ``%(delay)s`` seconds. It reads no other rows, however many are due later.
 UPCOMING = """
     SELECT task_name, priority, {wait} AS wait FROM txtasks_task {forced}
      WHERE status = 'pending' AND lane = '' AND queue_name = %(queue)s AND priority = %(priority)s
        AND run_after > {now} AND run_after <= {later} AND %(queue)s NOT IN (<paused>)
      ORDER BY run_after, id LIMIT %(most)s
 """.replace("<paused>", statements.PAUSED_QUEUES)
-# PostgreSQL leaves out what the condition of the index says already, and would read all of the index: whole rows
-# compare instead, and what comes behind is left out when a few rows have been read.
+# PostgreSQL drops a condition that the index has, too, and would then read the whole index. So the condition
+# compares whole rows, and rows behind the wanted ones are left out after a few rows were read.
 _POSTGRES_SOON = """
     SELECT n.task_name, n.priority, n.wait FROM (
         SELECT t.task_name, t.lane, t.queue_name, t.priority, {wait} AS wait FROM txtasks_task t
@@ -53,12 +52,12 @@ POSTGRES_UPCOMING = statements.PENDING_PRIORITIES.replace(
 
 
 class Upcoming(NamedTuple):
-    """What becomes due soon.
+    """The tasks that become due soon.
 
     Attributes:
-        waits: seconds until each of the next tasks of a worker is due, the least first.
-        known_for: seconds ahead for which that is all there is.
-        buckets: where these tasks are.
+        waits: seconds until each of a worker's next tasks is due, in increasing order.
+        known_for: seconds ahead for which ``waits`` is complete.
+        buckets: the buckets of these tasks.
     """
 
     waits: list[float]
@@ -67,10 +66,10 @@ class Upcoming(NamedTuple):
 
 
 def upcoming(subscription: Subscription, seconds: float) -> Upcoming:
-    """Return when tasks become due within so many seconds, but for those in lanes.
+    """Return when tasks become due within ``seconds``, without those in lanes.
 
     Raises:
-        DatabaseError: among others, it took too long: see ``database.errors.is_timeout``, ``TookTooLong``.
+        DatabaseError: among others, if it takes too long: see ``database.errors.is_timeout``, ``TookTooLong``.
     """
     found: list[float] = []
     buckets: set[Bucket] = set()
@@ -85,7 +84,7 @@ def upcoming(subscription: Subscription, seconds: float) -> Upcoming:
 
 
 _Rows = list[tuple[str, list[tuple[Any, ...]]]]
-"""Of each queue, or of each priority of it, the rows by time."""
+"""The rows in the order of their times, for each queue or each priority of a queue."""
 
 
 def _rows(subscription: Subscription, seconds: float) -> _Rows:

@@ -1,4 +1,4 @@
-"""A worker's row: registered, beating, gone."""
+"""A worker's row: registration, beat, end."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from django_txtasks.models import DatabaseNow, Task, Worker
 from django_txtasks.progress import Progress, read_progress
 
 PAUSES, LANES = 1, 2
-"""What workers may know of, each with what comes before it: paused queues; lanes."""
+"""Protocol versions of workers: 1 = the worker obeys paused queues, 2 = lanes, too."""
 PROTOCOL = LANES
-"""What workers of this release know of, which stands in their rows."""
+"""Protocol version of this release, which is in its workers' rows."""
 
 
 class Beat(NamedTuple):
     """A beat that was written.
 
     Attributes:
-        is_suspected: a last will under the number of this beat was delivered to a cleaner.
+        is_suspected: whether RabbitMQ has delivered the last will with this beat's number to a cleaner.
     """
 
     is_suspected: bool = False
@@ -48,7 +48,7 @@ def register(
     """Write a row for this process and return its new id. Ids are never used again.
 
     Args:
-        task_names: the task functions that its code declares.
+        task_names: names of the task functions that its code declares.
     """
     worker = uuid.uuid4()
     execute(
@@ -69,7 +69,7 @@ def register(
 
 
 def host_name() -> str:
-    """Return the name of this machine, as it stands in workers' rows."""
+    """Return the name of this machine in workers' rows."""
     return socket.gethostname()[:200]
 
 
@@ -82,11 +82,11 @@ def beat(
     will: int = 0,
     slot_sessions: Sequence[str] = (),
 ) -> Beat | None:
-    """Renew the lease. None = declared lost: roll back and claim nothing under this id.
+    """Renew the lease. None = the worker is declared lost: roll back, and claim nothing under this id.
 
     Args:
         will: number of the last will that RabbitMQ holds; 0 = none.
-        slot_sessions: the sessions of the threads that run tasks.
+        slot_sessions: database sessions of the threads that run tasks.
     """
     state = state_of(
         alias, running=running, listening=listening, will=will, slot_sessions=slot_sessions
@@ -109,48 +109,48 @@ def state_of(
     will: int = 0,
     slot_sessions: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return what a beat writes into a worker's row: see ``beat``."""
+    """Return the values that a beat writes into a worker's row: see ``beat``."""
     signs = _signs(alias, slot_sessions)
     return {"running": running, "listening": listening, "will": will, "sessions": signs}
 
 
 def _signs(alias: str, slot_sessions: Sequence[str] = ()) -> str:
-    """Return by what others can tell that this process is there: its sessions, and its mark at the end."""
+    """Return the signs of life that others can check: the database sessions, and at the end the process's mark."""
     marks = [mark] if (mark := processes.own_mark()) else []
     return json.dumps([session_of_thread(alias), *slot_sessions, *marks])
 
 
 def write_progress(alias: str, worker: uuid.UUID, progress: Mapping[str, Progress]) -> None:
-    """Write what a worker's tasks say of their progress, by their ids."""
+    """Write the progress that a worker's tasks have reported, by id."""
     execute(alias, statements.WRITE_PROGRESS, worker=worker, progress=json.dumps(progress))
 
 
 def progress_of(alias: str, task_id: uuid.UUID) -> Progress | None:
-    """Return how far a task has come that runs; None = it does not run, or has said nothing."""
-    # No condition on the status: only a claimed row has a worker, and PostgreSQL might read all that are claimed.
+    """Return the progress of a running task; None = it does not run, or has reported none."""
+    # No condition on the status: only a claimed row has a worker, and PostgreSQL might read all claimed rows.
     task = Task.objects.using(alias).filter(pk=task_id)
     rows = Worker.objects.using(alias).filter(pk__in=task.values("worker"))
     try:
         notes = rows.values_list("progress", flat=True).first()
-    except ValueError:  # somebody has written what is no JSON: SQLite takes any text
+    except ValueError:  # the text is no JSON: SQLite accepts any text from a person
         return None
     return read_progress(notes.get(str(task_id))) if isinstance(notes, dict) else None
 
 
 def unregister(alias: str, worker: uuid.UUID) -> None:
-    """Remove the row of a worker that stops, unless it still holds claims; keep where it was."""
+    """Delete the row of a worker that stops, unless it still holds claims; keep its host and times."""
     if not fetch(alias, statements.HELD_BY, worker=worker, limit=1):
         execute(alias, statements.KEEP_WORKERS, ids=[worker])
         execute(alias, statements.UNREGISTER, worker=worker)
 
 
 def forget_ended(alias: str, age: timedelta) -> int:
-    """Forget where workers were that ended so long ago."""
+    """Delete the hosts and times of workers that ended more than ``age`` ago; return their number."""
     return execute(alias, statements.FORGET_ENDED_WORKERS, age=age.total_seconds())
 
 
 def give_up(alias: str, worker: uuid.UUID) -> None:
-    """Declare oneself lost: a worker that must stop now leaves its claims to the cleaner."""
+    """Declare this worker lost, because it must stop now and leave its claims to the cleaner."""
     execute(alias, statements.MARK_LOST, worker=worker)
 
 
@@ -167,9 +167,10 @@ def workers_before(alias: str, protocol: int) -> list[str]:
 
 
 def can_write(alias: str, error: DatabaseError) -> bool:
-    """Say whether the session in which this error came takes writes: after a failover an old one may only read.
+    """Say whether the session in which this error was raised accepts writes.
 
-    One that the error has ended takes none, though the next statement would open another one.
+    After a failover, an old session may only read. A session that the error has ended accepts none, although the
+    next statement would open another session.
     """
     if connections[alias].vendor != "sqlite" and ends_session(error):
         return False
@@ -181,12 +182,12 @@ def can_write(alias: str, error: DatabaseError) -> bool:
 
 
 def texts(value: Any) -> set[str]:
-    """Return the texts of a list; somebody may have written something else into a worker's row."""
+    """Return the texts of a list; empty for any other value, which a person may have written."""
     return {one for one in value if isinstance(one, str)} if isinstance(value, list) else set()
 
 
 def texts_in(text: str | None) -> set[str]:
-    """Return the texts of a list, read as JSON text; none of what Python cannot parse, such as 5,000 levels."""
+    """Return the texts of a JSON list; empty if Python cannot parse it, such as 5,000 nested lists."""
     try:
         return texts(json.loads(text or "null"))
     except (ValueError, RecursionError):
