@@ -14,7 +14,8 @@ class Dialect:
     """Pieces of SQL, put into a statement by name.
 
     Attributes:
-        now: the database's clock, in UTC.
+        now: the database's clock. On PostgreSQL it has a time zone, so apply ``at_utc`` before an hour or a day is
+            taken from it. ``testing/clock.py`` finds the clock by this text, so other pieces must spell it alike.
         later: the same plus ``%(delay)s`` seconds.
         ago: the same minus ``%(age)s`` seconds.
         edge: the next edge of a grid after ``now``. {width} and {offset} are whole microseconds; see ``Edge``.

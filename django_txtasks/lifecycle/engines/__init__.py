@@ -6,8 +6,8 @@
   PostgreSQL
   and MariaDB, it claims in sweeps (``worker.sweep``) and rows with a unique key.
 
-All engines have the same rules: ``statements.CHOOSE_DUE`` and ``CHOOSE_BY_ID`` say which rows may be claimed,
-``Capacity.admit`` how many.
+All engines have the same rules: ``_CLAIMABLE``, a part of each ``CHOOSE_…`` statement, says which rows may be
+claimed, and ``Capacity.admit`` says how many.
 """
 
 from __future__ import annotations

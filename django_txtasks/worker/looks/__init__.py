@@ -1,4 +1,4 @@
-"""The looks of a worker's loop: everything that it looks for besides what its turns claim.
+"""The looks of a worker's loop, which come between its turns.
 
 The table has all ways by which a worker finds work or news, in a turn (T) or in a look (L).
 A statement is named by the constant that holds its SQL.
