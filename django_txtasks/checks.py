@@ -129,8 +129,8 @@ def _check_events(config: Config) -> Iterator[CheckMessage]:
     for event in known:
         if config.events is not None and event not in config.events:
             yield Error(
-                f"{', '.join(events.subscribers(event))}: subscribed to the event {event!r}, which nobody may "
-                "publish.",
+                f"{', '.join(events.subscribers(event))}: subscribed to the event {event!r}, which may not be "
+                "published.",
                 hint="Fix the name, or add it to TXTASKS['events'].",
                 id="txtasks.E025",
             )
@@ -418,8 +418,8 @@ def _check_mysql(alias: str, entry: dict[str, Any]) -> Iterable[CheckMessage]:
     level = entry.get("OPTIONS", {}).get("isolation_level", "read committed")
     if str(level).lower() != "read committed":
         yield Error(
-            f"Database {alias!r} runs at isolation level {level!r}: workers would read what was true before they "
-            "locked it, and lock gaps between rows.",
+            f"Database {alias!r} runs at isolation level {level!r}: workers would read rows as they were before "
+            "the lock, and lock gaps between rows.",
             hint=f"Remove isolation_level from DATABASES[{alias!r}]['OPTIONS']; "
             "Django's default is 'read committed'.",
             id="txtasks.E012",

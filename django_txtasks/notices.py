@@ -82,7 +82,7 @@ def _number(event: dict[str, Any]) -> str:
 def _text_of_digest(event: dict[str, Any]) -> str:
     names = "".join(f"{number:>8}  {name}\n" for name, number in event["dead"].items())
     return (
-        f"Dead tasks in database {event['database']!r}: {_number(event)}. So many died in a short time that "
+        f"Dead tasks in database {event['database']!r}: {_number(event)}. They died in such a short time that "
         f"most of them get no notice of their own:\n\n{names}\n"
         "Look at them in the admin: revive them once the cause is fixed, or discard them.\n"
     )

@@ -53,7 +53,7 @@ def only_declared_here():
 def test_a_task_function_is_still_a_function():
     declared = task(plain)
     assert declared(1, b=3) == 4
-    assert (declared.__name__, declared.__doc__) == ("plain", "What it does.")
+    assert (declared.__name__, declared.__doc__) == ("plain", "A docstring.")
     assert repr(declared) == f"<task function {__name__}.plain>"
     assert registry.get(f"{__name__}.plain").function is plain
 

@@ -93,7 +93,7 @@ NEWEST = ReadOrder("PRIMARY", ("-id",), _("the newest"))
 # retry.
 NEWEST_TASKS = ReadOrder(
     "PRIMARY", ("-id",),
-    _("those with the highest ids, which are the newest ones unless raw SQL chose their ids at random"),
+    _("those with the highest ids, which are the newest unless raw SQL chose ids at random"),
     list_order=("-enqueued_at", "-id"),
 )  # fmt: skip
 LAST_FINISHED = ReadOrder("txtasks_finished_at", ("-finished_at",), _("the last to finish"))

@@ -210,7 +210,7 @@ class ScheduleAdmin(ScheduleActions):
         except (TxTasksError, IntegrityError) as error:  # everything is rolled back
             why = _now("There is one of this name.") if isinstance(error, IntegrityError) else error
             text = _now(
-                "Nothing was changed, because somebody else has changed schedules in the meantime: %s"
+                "Nothing was changed, because another user has changed schedules in the meantime: %s"
             )
             self.message_user(request, text % shown.line(str(why)), messages.ERROR)
             return HttpResponseRedirect(request.get_full_path())

@@ -46,7 +46,7 @@ NOUNS = {
 }
 ACTIONS = {
     "session": (
-        "If nobody needs it: SELECT pg_terminate_backend({name}). Then: VACUUM {table}. To prevent it, set "
+        "If it is not needed: SELECT pg_terminate_backend({name}). Then: VACUUM {table}. To prevent it, set "
         "idle_in_transaction_session_timeout for that user, and run long reports on a standby."
     ),
     "prepared": "No restart ends it: COMMIT PREPARED or ROLLBACK PREPARED '{name}'. Then: VACUUM {table}.",
@@ -55,7 +55,7 @@ ACTIONS = {
         "and check whether it needs hot_standby_feedback. Then: VACUUM {table}."
     ),
     "standby": "Look there for long queries, and check if it needs hot_standby_feedback. Then: VACUUM {table}.",
-    "connection": "If nobody needs it: KILL {name}. To prevent it: SET GLOBAL idle_transaction_timeout.",
+    "connection": "If it is not needed: KILL {name}. To prevent it: SET GLOBAL idle_transaction_timeout.",
     "hidden": "To see the session: GRANT PROCESS ON *.* TO the user of this check.",
 }
 

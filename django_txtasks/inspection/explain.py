@@ -209,7 +209,7 @@ def _waits(alias: str, task: Any) -> Iterator[Reason]:
             yield Reason("sleeps", f"It sleeps{until} ({wait.name!r}).")
         else:
             text = f"It waits for {wait.name!r}{until}."
-            yield Reason("waits", text, "resume(token, value), by whoever has ctx.token's text.")
+            yield Reason("waits", text, "Call resume(token, value) with the text of its ctx.token.")
 
 
 def _behind_its_twin(alias: str, task: Any) -> Iterator[Reason]:

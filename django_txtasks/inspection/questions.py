@@ -187,7 +187,7 @@ QUESTIONS = (
         "overdue_unserved",
         "due tasks in queues that no living worker serves",
         "They wait for a worker that does not exist.",
-        "Start one: manage.py runworkers, if need be with --queue. Check the --exclude-queue of those that run.",
+        "Start one: manage.py runworkers, if need be with --queue. Check --exclude-queue of the running workers.",
         lambda view: view.unserved(),
     ),
     Question(
@@ -200,7 +200,7 @@ QUESTIONS = (
     Question(
         "overdue_paused",
         "overdue tasks in queues that a person has paused",
-        "None of them starts until somebody resumes their queue.",
+        "None of them starts until a person resumes their queue.",
         "manage.py txtasks_queue list says who paused it, and why; txtasks_queue resume starts it again.",
         lambda view: view.late().filter(queue_name__in=paused_queues(view.alias)),
         is_problem=False,

@@ -108,7 +108,7 @@ def log_json_option(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--log-json",
         action="store_true",
-        help="Write all log lines as JSON, with the task's id on those of a task.",
+        help="Write all log lines as JSON, with the task's id on each line of a task.",
     )
 
 

@@ -282,7 +282,7 @@ backoff_failed = Event(
     "error",
 )
 task_died = Event(
-    logging.ERROR, "Task %s (%s) is dead after attempt %s, until somebody revives or discards it in the admin: %s",
+    logging.ERROR, "Task %s (%s) is dead after attempt %s, until a person revives or discards it in the admin: %s",
     *_TASK, "attempt", "error",
 )  # fmt: skip
 task_released = Event(logging.INFO, "Task %s (%s) was given back before it started.", *_TASK)
@@ -382,7 +382,7 @@ worker_stopping = Event(
 worker_stopped = Event(logging.INFO, "Worker %s stopped. Tasks started: %s.", "worker", "count")
 queue_paused = Event(
     logging.WARNING,
-    "Queue %s of %r was paused by %s (%s): none of its tasks starts until somebody resumes it, in the admin or by "
+    "Queue %s of %r was paused by %s (%s): none of its tasks starts until a person resumes it, in the admin or by "
     "manage.py txtasks_queue.",
     "queue", "database", "by", "reason",
 )  # fmt: skip
@@ -399,7 +399,7 @@ lane_limited = Event(
 )
 lane_paused = Event(
     logging.WARNING,
-    "Lane %s of %r was paused by %s (%s): none of its tasks starts until somebody resumes it, in the admin or by "
+    "Lane %s of %r was paused by %s (%s): none of its tasks starts until a person resumes it, in the admin or by "
     "manage.py txtasks_lane.",
     "lane", "database", "by", "reason",
 )  # fmt: skip
@@ -450,7 +450,7 @@ session_unseen = Event(
 )  # fmt: skip
 worker_cut_short = Event(
     logging.ERROR,
-    "Worker %s ends at once. Tasks cut short: %s. Those that may run again become pending, without counting a "
+    "Worker %s ends at once. Tasks cut short: %s. Tasks that may run again become pending, without counting a "
     "crash; the others are dead, or compensated.",
     "worker", "running",
 )  # fmt: skip
@@ -597,7 +597,7 @@ schedule_not_ready = Event(
 )  # fmt: skip
 schedules_differ = Event(
     logging.WARNING,
-    "Schedules of '%s' differ from those of this code: %s. Run manage.py txtasks_schedules sync when you deploy.",
+    "Schedules of '%s' differ from this code: %s. Run manage.py txtasks_schedules sync when you deploy.",
     "database", "differences",
 )  # fmt: skip
 row_skipped = Event(

@@ -25,7 +25,7 @@ MAY_RUN_AGAIN = (
 SUSPENDED = {"sleeping": 1, "waiting": 1}
 """How often a task of such a kind gives its slot back before it continues."""
 BATCHES = (
-    "every batch told of its end exactly once, after its last member, and as failed if one is dead"
+    "every batch reported its end exactly once, after its last member, and as failed if one is dead"
 )
 
 
@@ -55,7 +55,9 @@ def _committed_run(evidence: Evidence, keys: Keys) -> Iterable[Check]:
     ran = set(evidence.finished)
     yield Check.of(1, "every finished task has left its effect", ran - set(keys.effects))
     yield Check.of(
-        1, "every merged task names one that ran instead, and has ended", keys.unserved - keys.left
+        1,
+        "every merged task names the task that ran instead, and that task has ended",
+        keys.unserved - keys.left,
     )
     torn = (
         f"{group[0]} and {len(group) - 1} more"
@@ -105,7 +107,7 @@ def _refused_never_run(keys: Keys) -> Iterable[Check]:
     yield Check.of(2, "no rolled-back task has run or left a row", keys.refused & keys.there)
     yield Check.of(
         2,
-        "nothing ran that nobody had enqueued (else it is unexpected)",
+        "no task ran that was never enqueued (else it is unexpected)",
         keys.there - keys.committed - keys.unknown - keys.refused,
     )
 

@@ -80,7 +80,7 @@ def _check(check: Check) -> str:
 
 def _messages(verdict: Verdict, log: Log) -> str:
     if not any(log.done[name] for name in LOSING):
-        return "  -     not tried: no hint was thrown away"
+        return "  -     not tried: no hint was purged"
     missing = int(verdict.figures["lost"] + verdict.figures["left"])
     return (
         f"  {'FAIL' if missing else 'ok  '}  {', '.join(f'{log.done[name]} x {name}' for name in LOSING)}; "

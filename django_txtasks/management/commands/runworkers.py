@@ -285,7 +285,7 @@ def _options_of_a_worker(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="Run all task functions but this one, or but those that match a pattern.",
+        help="Run all task functions except this one, or all that match a pattern.",
     )
     parser.add_argument(
         "--threads",

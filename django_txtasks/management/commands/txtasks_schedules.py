@@ -29,8 +29,8 @@ class Command(DatabaseCommand):
     """Exit codes: 0 done, and no problem; 1 a problem, or wrong options; 2 the database cannot be queried."""
 
     help = (
-        "Schedules: sync copies those of @periodic into the database, as a step of each deploy; list shows "
-        "all; check ends with 1 if one is late, broken, or not done by its hour, or if sync would change "
+        "Schedules: sync copies the declarations of @periodic into the database, as a step of each deploy; list "
+        "shows all; check ends with 1 if one is late, broken, or not done by its hour, or if sync would change "
         "something."
     )
     of_database = "Database of the schedules"
