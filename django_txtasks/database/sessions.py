@@ -67,7 +67,7 @@ MYSQL_KILL = "KILL %(id)s"
 def session_of_thread(alias: str) -> str:
     """Return the session of this thread's connection; open the connection if necessary."""
     wrapper = connections[alias]
-    if wrapper.vendor == "sqlite":  # it has none
+    if wrapper.vendor == "sqlite":  # SQLite has no sessions
         return ""
     wrapper.ensure_connection()
     session = _known.get(wrapper.connection)

@@ -42,7 +42,7 @@ TURN_SECONDS = 1.0
 
 
 class LaneLook(NamedTuple):
-    """What a turn has learned about a lane.
+    """State of a lane after a turn.
 
     Attributes:
         tag: the virtual time of the lane: service received / weight.
@@ -50,7 +50,7 @@ class LaneLook(NamedTuple):
             ``FULL`` = when a task of the lane ends.
         priority: priority of the next due row; None = unknown.
         is_barren: whether rows are due, but none that this worker may claim.
-        is_closed: whether its rate, or a wait that a task has asked for, lets no task start for so long.
+        is_closed: whether its rate, or a wait that a task has asked for, closes the lane until then.
     """
 
     tag: float
@@ -268,7 +268,7 @@ def _row_of(name: str) -> LaneRow:
 
 
 def _claimed(alias: str, rows: Sequence[LaneRow]) -> Counter[str]:
-    """Count the claimed tasks of each lane, in a later statement than the one that has locked the lanes."""
+    """Count the claimed tasks of each lane, in a later statement than their lock."""
     if not rows:
         return Counter()
     found = fetch(alias, statements.CLAIMED_IN_LANES, names=[row.name for row in rows])
@@ -413,7 +413,7 @@ def _place(offer: _Offer) -> tuple[int, float, float, str, _Offer]:
 
 
 def _settle(alias: str, offer: _Offer, taken: int, claimed: int) -> LaneLook:
-    """Write the claimed tasks into the lane's row, and return what is known about the lane now."""
+    """Write the claimed tasks into the lane's row, and return the new state of the lane."""
     row, rule = offer.row, offer.rule
     tag = offer.start + taken / rule.weight
     left = tokens_now(row, rule) - taken if rule.rate is not None else None

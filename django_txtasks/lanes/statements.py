@@ -1,4 +1,4 @@
-"""The SQL of lanes, in the transaction of the claim. What each statement must check stands beside it.
+"""The SQL of lanes, in the transaction of the claim. The comment beside each statement says why it is safe.
 
 ``{now}`` and the like come from the dialect, as in ``lifecycle.statements``. W1 is a worker.
 """

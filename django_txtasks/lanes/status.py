@@ -29,7 +29,7 @@ class LaneStatus:
     """State of one lane.
 
     Attributes:
-        rule: the limits in force: those of the settings, overridden by those that a person has set.
+        rule: the limits in force: the settings, overridden by the limits that a person has set.
         is_known: whether the settings have a rule for the lane.
         running: number of claimed tasks.
         waiting: number of pending tasks, due or not; up to ``MOST_WAITING``.
@@ -65,7 +65,7 @@ class LaneStatus:
 
     @property
     def is_full(self) -> bool:
-        """Whether the lane's limit on running tasks is reached."""
+        """True if the lane's limit on running tasks is reached."""
         return self.rule.at_most is not None and self.running >= self.rule.at_most
 
 

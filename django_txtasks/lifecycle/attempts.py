@@ -162,7 +162,7 @@ def read_entries(text: str) -> list[dict[str, Any]]:
 
 
 class Standing(enum.Enum):
-    """Whether an attempt still holds its row, and whether it was asked to stop."""
+    """The standing of an attempt: it holds its row, was asked to stop, or has lost its row."""
 
     HELD = "held"
     ASKED_TO_STOP = "asked to stop"

@@ -1,7 +1,7 @@
 """Batches: tasks with a common end, which enqueues hooks. No counter is kept; no member writes the batch's row.
 
 A batch and its first members are written in one transaction, so a session that sees the batch sees them too. A
-process that has ended a member looks, after its COMMIT, for a live member. If there is none, it locks the batch,
+process that has ended a member looks, after its COMMIT, for a live member. If it finds none, it locks the batch,
 looks again, and ends it. If the process dies before it has looked, a cleaner looks.
 """
 
@@ -45,7 +45,7 @@ class Looked:
     """The result of a look at a batch.
 
     Attributes:
-        member: a live member; None = there is none, and the batch has ended.
+        member: a live member; None = the batch has ended.
         follow_ups: the tasks that the end of the batch has enqueued.
     """
 
@@ -89,7 +89,7 @@ def which_are_live(alias: str, ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, str]
 
 
 def look(alias: str, batch: uuid.UUID, *, own_session: bool = True) -> Looked:
-    """Look for a live member of a batch, after the COMMIT that has ended one. If there is none, end the batch.
+    """Look for a live member of a batch, after the COMMIT that has ended one. If no member is live, end the batch.
 
     It opens its own transaction; in a test that runs in a transaction, it uses that.
 

@@ -33,7 +33,7 @@ class Seen:
         interval: time between two passes; None = it was started with ``--once``.
         silence: time since its last beat; infinite = the time in the row is invalid.
         age: time since its start; zero if the time in the row is invalid.
-        passed: time since its last complete pass; None = there was none yet.
+        passed: time since its last complete pass; None = it has completed no pass.
         error: the last error since that pass.
     """
 
@@ -59,14 +59,14 @@ class Seen:
 
     @property
     def is_there(self) -> bool:
-        """Whether it beats. A cleaner with ``--once`` counts for ``ONCE_COUNTS`` after its pass."""
+        """True if it beats. A cleaner with ``--once`` counts for ``ONCE_COUNTS`` after its pass."""
         if self.interval is None:
             return self._since_pass <= ONCE_COUNTS.total_seconds()
         return self.silence <= self.lease
 
     @property
     def achieves(self) -> bool:
-        """Whether it is there, and has completed a pass recently or was started recently."""
+        """True if it is there, and has completed a pass recently or was started recently."""
         if not self.is_there or self.interval is None:
             return self.is_there
         return self._since_pass <= MAX_SILENT_INTERVALS * self.interval + self.lease
@@ -132,7 +132,7 @@ def forget_gone(alias: str) -> None:
 
 
 def seen(alias: str) -> list[Seen]:
-    """Return the cleaners with rows; those with the latest beat come first."""
+    """Return the cleaners with rows, the latest beat first."""
     rows = Cleaner.objects.using(alias).annotate(now=Coalesce(DatabaseNow(), F("seen_at")))
     return [Seen.of(one) for one in rows.order_by("-seen_at", "id")[:MAX_ROWS]]
 

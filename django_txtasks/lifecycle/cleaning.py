@@ -280,7 +280,7 @@ def recover(
     if it is declared so.
 
     Args:
-        stopped: the reason if its worker stops in good order. Then a task that may run again does so at once, and
+        stopped: the reason if its worker stops in good order. Then a task that may run again is due at once, and
             this counts as no crash, unless it has happened ``STOPS_IN_A_ROW`` times: a task that stops its worker
             itself must end, too.
         lost_end: the arrow that its worker has recorded for this attempt and that the database has lost.
@@ -449,7 +449,7 @@ def expire(alias: str, *, keep: bool, since: Place | None = None) -> Removed:
 def _finish_expired(
     alias: str, ids: list[uuid.UUID], outcome: Outcome, *, keep: bool
 ) -> Iterator[tuple[uuid.UUID, Exception]]:
-    """Move PENDING -> finished: all rows together, or else one by one. Yield the others with their errors."""
+    """Move PENDING -> finished: all rows together, or one by one. Yield the others with their errors."""
     if not ids:
         return
     try:

@@ -13,7 +13,7 @@ KEPT = (
     "id", "task_name", "queue_name", "priority", "args", "kwargs", "enqueued_at", "run_after", "worker", "batch",
     "started_at", "attempt", "failures", "crashes", "errors", "late_finishes",
 )  # fmt: skip
-"""The columns of a live row that history keeps: those of ``models.TaskColumns``."""
+"""The columns of a live row that history keeps, which are the columns of ``models.TaskColumns``."""
 _KEPT = f"{', '.join(KEPT[:10])},\n           {', '.join(KEPT[10:])}"
 COPY = f"""
     INSERT INTO txtasks_finishedtask (

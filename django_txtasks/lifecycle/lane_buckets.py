@@ -37,8 +37,8 @@ POSTGRES_BUCKETS = (
 """
 )
 WHILE_OF_LANE = "WHERE b.lane = %(lane)s"
-# Other databases read one bucket for each statement: the next priority of the queue, else the next queue, else the
-# next lane.
+# Other databases read one bucket for each statement: the next priority of the queue, then the next queue, then
+# the next lane.
 _BUCKET_BEHIND = """
     SELECT * FROM (
         SELECT lane, queue_name, priority, id, {wait} AS wait, <place> AS place FROM txtasks_task {by_queue}

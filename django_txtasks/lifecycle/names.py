@@ -25,7 +25,7 @@ from django_txtasks.lifecycle.workers import texts_in
 from django_txtasks.models import DatabaseNow, Worker
 
 ROWS_PER_PRIORITY = 200
-"""Number of rows that are read for each priority of a queue: those that are due first."""
+"""Number of rows that are read for each priority of a queue, in the order of their times."""
 MAX_PRIORITIES = 10
 """Number of priorities that are read for a queue: the highest ones."""
 ROWS_IN_LANES = 200

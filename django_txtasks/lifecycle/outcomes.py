@@ -39,7 +39,7 @@ from django_txtasks.models import Outcome, Status
 FOR_EVER = timedelta(days=36525)
 """Time until a task is due that waits for a value without a time limit."""
 SOON_SECONDS = 60.0
-"""Workers get a hint of a suspended task that is due within so many seconds, and set a timer for it."""
+"""Seconds. Workers get a hint of a suspended task that is due within this time, and set a timer for it."""
 
 
 def record(alias: str, ended: Sequence[Ended], *, config: Config) -> Recorded:
@@ -270,7 +270,7 @@ def finish_rows(
     ids, told = sorted(ids), []
     if outcome in (Outcome.CANCELLED, Outcome.EXPIRED):
         told = fail_absorbers(alias, ids, outcome.value)
-    if status is not Status.CLAIMED:  # a worker looks at the batches of what it held
+    if status is not Status.CLAIMED:  # a worker looks at the batches of its own tasks
         batches.look_on_commit(alias, batches.batches_of(alias, ids))
     if keep or outcome is not Outcome.SUCCEEDED:
         of = COPY_TO_FINISHED if keep else COPY_MEMBERS

@@ -1,7 +1,7 @@
 """The SQL of enqueueing, of the claim, of the arrows out of claimed and of workers, in the order of a task's life.
 
-The comment beside each statement says what it must check. ``{now}`` and other names in braces come from the
-dialect; ``{in_ids}`` compares with a list. W1 and W2 are workers, C is a cleaner.
+The comment beside each statement says which conditions it must check. ``{now}`` and other names in braces come
+from the dialect; ``{in_ids}`` compares with a list. W1 and W2 are workers, C is a cleaner.
 """
 
 from django_txtasks.lifecycle.history import COPY
@@ -12,7 +12,9 @@ NOW = "SELECT {now}"
 INSERT_TASKS = "INSERT INTO txtasks_task ({columns}) VALUES {rows}"
 TIMES_OF_TASK = "enqueued_at, run_after"
 SELECT_TIMES = f"SELECT {TIMES_OF_TASK} FROM txtasks_task WHERE id = %s"
-COPY_TASKS = "COPY txtasks_task ({columns}) FROM STDIN (NULL E'\\x01')"  # which no value is
+COPY_TASKS = (
+    "COPY txtasks_task ({columns}) FROM STDIN (NULL E'\\x01')"  # no value has this character
+)
 POSTGRES_NOW = "SELECT statement_timestamp() AT TIME ZONE 'UTC'"
 
 # No statement may read a whole backlog, whatever the planner's statistics say: PostgreSQL's are often those of an

@@ -66,7 +66,7 @@ class Capacity(NamedTuple):
         return min(self.dedicated + self.prefetch, self.limit)
 
     def admit(self, attempts: Iterable[Attempt]) -> Admission:
-        """Choose the attempts that fit. The order is strict: no attempt overtakes one that finds no slot.
+        """Choose the attempts that fit. The order is strict: no attempt overtakes another that finds no slot.
 
         PostgreSQL's statement of a turn has the same rule in SQL: see ``engines.postgresql``.
         """
@@ -157,7 +157,7 @@ class Candidate(NamedTuple):
 
     @property
     def has_key(self) -> bool:
-        """Whether a claim must merge it with other rows of its key. Rows in a lane are left to lane turns."""
+        """True if a claim must merge it with other rows of its key. Rows in a lane are left to lane turns."""
         return self.merge_key is not None and not self.lane
 
     @property
@@ -173,7 +173,7 @@ class RecentWindow(NamedTuple):
 
     Attributes:
         buckets: the buckets to read, highest priority first; the scan does not ask for others.
-        seconds: in a bucket without a cursor, read the rows that became due in the last so many seconds.
+        seconds: in a bucket without a cursor, the age in seconds up to which due rows are read.
     """
 
     buckets: tuple[Bucket, ...]
@@ -251,7 +251,7 @@ class Keys(enum.Enum):
     NONE = "none"
     """It has met none."""
     CLAIMED = "claimed"
-    """It has merged and claimed those that were free."""
+    """It has merged and claimed the rows that no other transaction had locked."""
     LEFT_FOR_NEXT_TURN = "left for next turn"
     """It cannot merge, so the next turn claims them, by ``portable``."""
 
@@ -261,10 +261,10 @@ class ScanResult(NamedTuple):
 
     Attributes:
         cursors: the last row that was claimed in each bucket; the next scan goes on behind it.
-        backlog: it may not have seen all that is due.
+        backlog: there may be more due rows.
         is_held_up: it has claimed nothing, because other transactions have locked the rows, or rows of their keys.
-        is_partial: it has looked at a part of what is due.
-        is_unfinished: the next turns look at the other parts.
+        is_partial: it has read only a part of the due rows.
+        is_unfinished: the next turns read the other parts.
     """
 
     cursors: Cursors
@@ -288,7 +288,7 @@ class TurnResult:
         absent: looked-up ids without a row, live or finished. The row may not be committed yet.
         scan: None = the turn has not scanned.
         blocked_queue: the queue whose first due task found no slot; None = no task was left without a slot.
-        recorded: the outcomes by what became of them.
+        recorded: the result of recording the ended attempts.
         lanes: a ``LanesResult``, if the turn has served lanes.
         is_suspected: see ``workers.Beat``.
     """
@@ -308,17 +308,17 @@ class TurnResult:
 
     @property
     def has_scanned(self) -> bool:
-        """Whether the turn has scanned."""
+        """True if the turn has scanned."""
         return self.scan is not None
 
     @property
     def has_more(self) -> bool:
-        """Whether the scan found as many tasks as there was room for, so there may be more."""
+        """True if the scan has found as many tasks as fit, so that more may be due."""
         return self.scan is not None and (self.scan.backlog or self.blocked_queue is not None)
 
     @property
     def settled(self) -> set[uuid.UUID]:
-        """The ids that this worker need not look up again: all but those that are due and found no slot."""
+        """The ids that this worker need not look up again: all except due rows without a slot."""
         return set(self.looked_up) - {one for one, wait in self.later.items() if wait <= 0}
 
     @property

@@ -66,7 +66,7 @@ class Upcoming(NamedTuple):
 
 
 def upcoming(subscription: Subscription, seconds: float) -> Upcoming:
-    """Return when tasks become due within ``seconds``, without those in lanes.
+    """Return when tasks outside of lanes become due within ``seconds``.
 
     Raises:
         DatabaseError: among others, if it takes too long: see ``database.errors.is_timeout``, ``TookTooLong``.

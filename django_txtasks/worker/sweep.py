@@ -55,7 +55,7 @@ class Place(NamedTuple):
     Attributes:
         buckets: the buckets that are left, the current one first.
         at: position at which the current part begins.
-        end: end of a part that was not read to its end, because the worker had no more room; None = there is none.
+        end: end of a part that was not read to its end, because the worker had no more room; None = no such part.
         cursor: the last claimed row of that part.
     """
 
@@ -106,7 +106,7 @@ class Size:
         return ranges.part_end(at, at + 1) == end and self.limit >= self._longest
 
     def took(self, seconds: float, at: Position, end: Position, now: Position) -> None:
-        """Choose the size of the next part after one that was read."""
+        """Choose the size of the next part after a part was read."""
         self.succeeded()
         if seconds > TURN_SECONDS:
             self._span = max(1, (end - at) // 2)
@@ -150,7 +150,7 @@ class Sweep:
         is_strict: whether priorities are strict: a task gains none with age.
 
     Attributes:
-        buckets: all buckets, with those that were found.
+        buckets: all buckets, given and found.
         parts: the parts of each bucket so far.
         began: start of the pass, by ``time.monotonic()``.
         spent: seconds that its turns have taken.

@@ -79,7 +79,7 @@ def turn(order: TurnOrder) -> TurnResult | None:
     )
 
 
-# -- what it asks ---------------------------------------------------------------------------------
+# -- the first block ---------------------------------------------------------------------------------
 
 _NO_PRIORITY = "-32769"
 """A number below all priorities that the column takes."""
@@ -208,7 +208,7 @@ def _numbered(sql: str, n: int) -> str:
     return sql.replace("mark_time)", f"mark_time_{n})").replace("mark_id)", f"mark_id_{n})")
 
 
-# -- what it writes -------------------------------------------------------------------------------
+# -- the second block -------------------------------------------------------------------------------
 
 # The turn has locked the rows that it writes. Another number of written rows is a defect, so the turn is rolled
 # back.
@@ -251,7 +251,7 @@ def _writing(
     return f"BEGIN NOT ATOMIC {' '.join(parts)} COMMIT; END", params
 
 
-# -- what it answers ------------------------------------------------------------------------------
+# -- the result ------------------------------------------------------------------------------
 
 
 def _recorded(ended: Sequence[Ended], rows: Rows) -> Recorded:

@@ -298,7 +298,7 @@ def _look_at_due(
 
 
 def choosing(subscription: Subscription, bucket: Bucket, limit: int) -> dict[str, Any]:
-    """Return the parameters of ``statements.CHOOSE_DUE``, except those for where it begins and ends."""
+    """Return the parameters of ``statements.CHOOSE_DUE``, except the limits of a part."""
     return {
         "queue": bucket.queue_name,
         "priority": bucket.priority,

@@ -67,7 +67,7 @@ def claim(subscription: Subscription, worker: uuid.UUID, request: TurnRequest) -
     return _read(rows, worker, request, [])
 
 
-# -- what it asks ---------------------------------------------------------------------------------
+# -- parameters ---------------------------------------------------------------------------------
 
 
 def _asks_for(request: TurnRequest) -> dict[str, bool]:
@@ -115,7 +115,7 @@ def _where(scan: Scan) -> dict[str, Any]:
     }
 
 
-# -- what it answers ------------------------------------------------------------------------------
+# -- the result ------------------------------------------------------------------------------
 
 
 def _read(
@@ -225,7 +225,7 @@ _CHOOSE_HINTED = statements.CHOOSE_BY_ID.replace("{in_ids}", "{in_hinted}").repl
 _HINTED = f""",
     hinted AS ({_CHOOSE_HINTED})"""
 # As in ``Capacity.admit``: short tasks may wait for a slot, each other task must find a free slot, and no task
-# overtakes one that finds none. Rows with a unique key are left to ``portable``, which merges them, and rows of
+# overtakes a task without a slot. Rows with a unique key are left to ``portable``, which merges them, and rows of
 # lanes to ``lanes.claiming``.
 _CLAIM = f""",
     fitting AS (
