@@ -14,7 +14,7 @@ from django_txtasks.conf import get_config
 from django_txtasks.database import sessions
 from django_txtasks.database.execute import bound
 from django_txtasks.declarations import registry
-from django_txtasks.lifecycle import heads, pausing, statements, workers
+from django_txtasks.lifecycle import buckets, pausing, statements, workers
 from django_txtasks.lifecycle.engines import mariadb, portable, postgresql
 from django_txtasks.lifecycle.turn import (
     Admission,
@@ -128,7 +128,7 @@ def seen(result):
 
 def claimed_from_paused():
     claimed = Task.objects.filter(status=Status.CLAIMED)
-    return claimed.filter(queue_name__in=heads.paused_queues("default")).count()
+    return claimed.filter(queue_name__in=buckets.paused_queues("default")).count()
 
 
 def rows():

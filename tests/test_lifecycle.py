@@ -17,7 +17,7 @@ from django_txtasks.database.transactions import own_transaction
 from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import cleaning, history, operators, outcomes, statements, workers
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended, capped
-from django_txtasks.lifecycle.heads import pending_priorities
+from django_txtasks.lifecycle.buckets import pending_priorities
 from django_txtasks.models import Outcome, Status, Task, TaskColumns, Worker
 
 pytestmark = pytest.mark.usefixtures("rows")

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from django_txtasks.conf import Config
 from django_txtasks.database.transactions import own_transaction
 from django_txtasks.lifecycle import overdue
+from django_txtasks.lifecycle.buckets import paused_queues
 from django_txtasks.lifecycle.cleaning import abilities
-from django_txtasks.lifecycle.heads import paused_queues
 from django_txtasks.lifecycle.overdue import Overdue
 
 Notify = Callable[[Iterable[tuple[uuid.UUID, str]]], None]

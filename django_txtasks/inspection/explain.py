@@ -25,7 +25,7 @@ from django_txtasks.exceptions import EndLost, WorkerLost, WorkerStopped
 from django_txtasks.lanes.status import rate_text, status_of_lanes
 from django_txtasks.lifecycle import cleaners
 from django_txtasks.lifecycle.attempts import read_entries
-from django_txtasks.lifecycle.heads import pending_priorities
+from django_txtasks.lifecycle.buckets import pending_priorities
 from django_txtasks.lifecycle.lane_buckets import buckets_of
 from django_txtasks.lifecycle.merging import first_of_key
 from django_txtasks.lifecycle.workers import texts

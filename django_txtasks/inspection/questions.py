@@ -16,7 +16,7 @@ from django_txtasks import signals
 from django_txtasks.conf import Config
 from django_txtasks.inspection import forgotten
 from django_txtasks.lifecycle import cleaners, names
-from django_txtasks.lifecycle.heads import paused_queues
+from django_txtasks.lifecycle.buckets import paused_queues
 from django_txtasks.lifecycle.workers import texts
 from django_txtasks.models import FinishedTask, Status, Task, Worker
 from django_txtasks.schedules.status import status_of_schedules

@@ -10,7 +10,7 @@ from django.db.models import Count, Min, Q
 
 from django_txtasks.conf import get_config
 from django_txtasks.lifecycle import cleaners, names
-from django_txtasks.lifecycle.heads import paused_queues
+from django_txtasks.lifecycle.buckets import paused_queues
 from django_txtasks.models import DatabaseNow, FinishedTask, Outcome, Status, Task, Worker
 
 RECENT = timedelta(minutes=5)

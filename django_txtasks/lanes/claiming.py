@@ -24,8 +24,8 @@ from django_txtasks.database.time_limits import fetch_within
 from django_txtasks.exceptions import ConfigError
 from django_txtasks.lanes import statements
 from django_txtasks.lifecycle.attempts import Attempt
+from django_txtasks.lifecycle.buckets import paused_queues
 from django_txtasks.lifecycle.engines.portable import KEY_SECONDS, choosing, claim_rows
-from django_txtasks.lifecycle.heads import paused_queues
 from django_txtasks.lifecycle.lane_buckets import LaneBucket, buckets_of, look
 from django_txtasks.lifecycle.statements import AFTER_CURSOR, CHOOSE_IN_LANE
 from django_txtasks.lifecycle.turn import Bucket, Candidate, Capacity, Subscription

@@ -1,23 +1,22 @@
-"""Where a scan begins: queues that are not paused, the priorities of each, and in each the tasks due for longest.
+"""The heads of the due tasks: in each priority of a queue, the tasks that have been due for longest.
 
-It reads no backlog: one probe of an index for each priority, and the first rows behind it.
+It reads no backlog: only the first rows of each priority, and the first row of each lane.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
 from datetime import timedelta
 from itertools import islice
-from typing import Any
 
 from django.db import connections
 
 from django_txtasks.conf import get_config
-from django_txtasks.database.execute import as_uuid, fetch, fetch_column
+from django_txtasks.database.execute import as_uuid
 from django_txtasks.database.time_limits import within_together
 from django_txtasks.database.transactions import own_transaction
-from django_txtasks.lifecycle import lane_buckets, statements
+from django_txtasks.lifecycle import lane_buckets
+from django_txtasks.lifecycle.buckets import paused_queues, pending_priorities
 from django_txtasks.lifecycle.turn import Subscription
 
 ROWS_PER_PRIORITY = 100
@@ -85,37 +84,3 @@ def _due(subscription: Subscription) -> tuple[list[uuid.UUID], bool]:
         ours = [one for one in buckets if one.wait <= 0 and one.queue_name in queues]
         found += [as_uuid(one.first_id) for one in ours[:MAX_LANES]]
     return found, is_full
-
-
-def paused_queues(alias: str) -> set[str]:
-    """Return the names of all paused queues."""
-    return set(fetch_column(alias, statements.PAUSED_QUEUES))
-
-
-def pending_priorities(
-    alias: str, queue: str, look: Callable[..., list[tuple[Any, ...]]] = fetch
-) -> Iterator[int]:
-    """Yield the priorities of a queue's pending tasks, highest first.
-
-    On MariaDB, it reads the next priority when the caller asks for it; elsewhere it reads all at once.
-
-    Args:
-        look: a function that runs a statement, with the signature of ``execute.fetch``.
-    """
-    found = _one_by_one if connections[alias].vendor == "mysql" else _at_once
-    return found(alias, queue, look)
-
-
-def _at_once(alias: str, queue: str, look: Callable[..., list[tuple[Any, ...]]]) -> Iterator[int]:
-    rows = look(alias, statements.PENDING_PRIORITIES, queue=queue)
-    return (priority for (priority,) in rows if isinstance(priority, int))  # SQLite takes any text
-
-
-def _one_by_one(
-    alias: str, queue: str, look: Callable[..., list[tuple[Any, ...]]]
-) -> Iterator[int]:
-    ((priority,),) = look(alias, statements.HIGHEST_PRIORITY, queue=queue)
-    while priority is not None:
-        yield priority
-        sql = statements.NEXT_PRIORITY
-        ((priority,),) = look(alias, sql, queue=queue, priority=priority)

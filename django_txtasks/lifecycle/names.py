@@ -20,7 +20,7 @@ from django_txtasks import signals
 from django_txtasks.database.execute import fetch
 from django_txtasks.database.transactions import own_transaction
 from django_txtasks.lifecycle import lane_buckets
-from django_txtasks.lifecycle.heads import pending_priorities
+from django_txtasks.lifecycle.buckets import pending_priorities
 from django_txtasks.lifecycle.workers import texts_in
 from django_txtasks.models import DatabaseNow, Worker
 

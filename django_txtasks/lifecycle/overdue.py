@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from django_txtasks.database.execute import as_uuid, execute, fetch, fetch_as
 from django_txtasks.lifecycle import statements
-from django_txtasks.lifecycle.heads import pending_priorities
+from django_txtasks.lifecycle.buckets import pending_priorities
 from django_txtasks.models import Status
 
 # A page of tasks that have waited for longer than two intervals, from a given place on.

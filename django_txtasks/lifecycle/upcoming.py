@@ -15,7 +15,7 @@ from django_txtasks.database.transactions import (
     own_transaction,
 )
 from django_txtasks.lifecycle import statements
-from django_txtasks.lifecycle.heads import pending_priorities
+from django_txtasks.lifecycle.buckets import pending_priorities
 from django_txtasks.lifecycle.turn import Bucket, Subscription
 
 ROWS_PER_PRIORITY = 200

@@ -15,8 +15,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from django_txtasks.lifecycle import ranges
+from django_txtasks.lifecycle.buckets import paused_queues
 from django_txtasks.lifecycle.engines.portable import claim_rows
-from django_txtasks.lifecycle.heads import paused_queues
 from django_txtasks.lifecycle.ranges import Position
 from django_txtasks.lifecycle.turn import (
     Bucket,

@@ -17,7 +17,7 @@ from django_txtasks.database.execute import as_uuid, execute, fetch_as, fetch_co
 from django_txtasks.database.time_limits import fetch_within
 from django_txtasks.lifecycle import merging, statements
 from django_txtasks.lifecycle.attempts import Attempt
-from django_txtasks.lifecycle.heads import paused_queues, pending_priorities
+from django_txtasks.lifecycle.buckets import paused_queues, pending_priorities
 from django_txtasks.lifecycle.turn import (
     Bucket,
     Candidate,
