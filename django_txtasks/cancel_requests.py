@@ -25,9 +25,7 @@ class CancelRequests:
         return (task_id, attempt) in self._asked
 
     def update(self, asked: Iterable[Key], running: Iterable[Key]) -> None:
-        """Note the attempts that were asked to stop, and call their functions. Forget attempts that no longer
-        run.
-        """
+        """Note the attempts that were asked to stop, and call their functions. Forget ended attempts."""
         with self._lock:
             new = set(asked) - self._asked
             self._asked = (self._asked & set(running)) | new

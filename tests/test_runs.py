@@ -301,7 +301,7 @@ def test_a_queue_of_runs_that_moves_on_is_no_stall():
     slots.start([attempt()])
     assert begun.wait(30)
     slots.start([attempt()])
-    busy, waits = sorted(slots._runs, key=lambda one: not one.begun)
+    busy, waits = sorted(slots._runs.all, key=lambda one: not one.begun)
     waits.since = 1000.0
     looks = []
     for busy.since in (999.0, 1000.3, 1060.0):

@@ -111,8 +111,7 @@ class Connection(SelectConnection):  # type: ignore[misc]  # pika ships no types
         return self._transport is not None and not self._transport.get_write_buffer_size()
 
     def publish_now(self, channel: int, queue: str, body: bytes) -> bool:
-        """Send a message as ``publish`` does, but only if the socket takes it at once. Return True if it took all
-        of it.
+        """Send a message as ``publish`` does, if the socket takes it at once. Return True if it took all of it.
 
         First the loop must have read what RabbitMQ may have sent, because the connection may be closed or blocked.
         """
@@ -126,9 +125,7 @@ class Connection(SelectConnection):  # type: ignore[misc]  # pika ships no types
         return sent == len(message)
 
     def has_something_to_read(self) -> bool:
-        """Return True if RabbitMQ has sent data that the loop has not read, or is gone. With TLS this is not
-        visible.
-        """
+        """Return True if RabbitMQ has sent unread data, or is gone. With TLS this is not visible."""
         sock = getattr(self._transport, "_sock", None)
         if type(sock) is not socket.socket:
             return False

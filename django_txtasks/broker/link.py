@@ -154,9 +154,8 @@ class Listener:
                 while not self._stopping.is_set():
                     self.follow()
                     connection.process_data_events(5)
-            except (
-                Exception
-            ) as error:  # pika raises many kinds; without this thread nothing is received
+            except Exception as error:
+                # pika raises many kinds; without this thread nothing is received.
                 pause = self._link.failed(error)
                 self.broken()
                 self._stopping.wait(pause)

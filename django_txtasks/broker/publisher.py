@@ -63,9 +63,7 @@ class Publisher(HintSender):
             self._rest.begin(begin, sent)
 
     def _send_now(self, queue: str, ids: Sequence[uuid.UUID]) -> bool:
-        """Send a hint from the calling thread, without waiting. Return False if the publisher's thread has to
-        do it.
-        """
+        """Send a hint from the calling thread, without waiting. Return False if it is left to the thread."""
         lock = self._in_use.take_at_once() if len(ids) <= topology.IDS_PER_HINT else None
         if lock is None:
             return False

@@ -42,9 +42,8 @@ def notify(config: Config, alias: str, of_queue: Mapping[str, Sequence[uuid.UUID
     if not is_away:
         broker.notify(config, alias, of_queue)
     else:
-        from django_txtasks.hints.sender import (
-            of_process,
-        )  # quicker than from the package
+        # Quicker than from the package.
+        from django_txtasks.hints.sender import of_process
 
         of_process(alias).notify(of_queue)
 
@@ -57,7 +56,7 @@ def flush() -> None:
 
 
 def source(config: Config, subscription: Subscription, deliver: Callable[[Any], None]) -> Any:
-    """Return a worker's source of hints, not started yet; None = there is none. For the arguments see
+    """Return a worker's source of hints, not started yet; None = there is none. Arguments as of
     ``of_database``.
     """
     if config.broker_url is None:

@@ -33,9 +33,7 @@ TEST_SECONDS = 10.0
 TRY_AGAIN_SECONDS = 300.0
 """Seconds until the next try of a LISTEN that was deaf from its start."""
 READ_WHEN_FULL_SECONDS = 0.1
-"""Seconds between two reads by a worker that does not listen, because PostgreSQL keeps unread messages for all
-sessions.
-"""
+"""Seconds between two reads while a worker does not listen: PostgreSQL keeps a message until all have read it."""
 
 
 class Deaf(Exception):
@@ -92,15 +90,13 @@ class HintListener:
             wrapper = open_session(self._alias)
             self._hear(wrapper.connection)
         except Deaf:
-            if (
-                self.connected
-            ):  # this session has heard; another session, perhaps of another server, may hear
+            # This session has heard; another session, perhaps of another server, may hear.
+            if self.connected:
                 return 0.0
             self._warn_of_deafness()
             return TRY_AGAIN_SECONDS * jitter(0.9, 1.1)
-        except (
-            Exception
-        ) as error:  # backends raise many kinds of errors; without this thread no hint is received
+        except Exception as error:
+            # Backends raise many kinds of errors; without this thread no hint is received.
             return self._failures.failed(error)
         finally:
             self.connected = self._has_heard = False

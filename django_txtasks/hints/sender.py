@@ -111,9 +111,7 @@ class Sender(HintSender):
             self._close()
 
     def _has_ended(self) -> bool:
-        """Return True if the session was ended while it awaited no answer, as servers and firewalls end idle
-        sessions.
-        """
+        """Return True if the session has ended while idle, as servers and firewalls end idle sessions."""
         if self._session is None or self._unanswered is not None:
             return False
         return channel.has_ended(self._session.connection)

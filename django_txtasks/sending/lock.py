@@ -12,8 +12,8 @@ PATIENCE_SECONDS = 2.0
 
 
 class BriefLock:
-    """A lock that committing threads take for microseconds without waiting, and that one thread waits for and
-    holds longer.
+    """A lock that committing threads take without waiting, for microseconds. One thread waits for it and holds it
+    longer.
     """
 
     def __init__(self) -> None:

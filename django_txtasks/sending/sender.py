@@ -62,8 +62,9 @@ class HintSender(ABC):
 
     @abstractmethod
     def _send_what_waits(self) -> None:
-        """Send the waiting ids, in as few hints for each queue as possible, and rest. The thread holds
-        ``_in_use``.
+        """Send the waiting ids, in as few hints for each queue as possible, and rest.
+
+        The thread holds ``_in_use``.
         """
 
     @abstractmethod
@@ -88,9 +89,8 @@ class HintSender(ABC):
             waiting.extend(ids)
             return
         waiting.extend(ids[: max(0, room)])
-        self._more.add(
-            queue
-        )  # last, because it must survive a thread that empties the buffer meanwhile
+        # Last, because it must survive a thread that empties the buffer meanwhile.
+        self._more.add(queue)
 
     def _have_it_sent(self) -> None:
         """Let the thread send the waiting ids. The first call starts it.
@@ -125,9 +125,8 @@ class HintSender(ABC):
     def _run(self) -> None:
         ours = threading.current_thread()
         with self._starting:
-            if (
-                self._thread is None
-            ):  # the thread that started it was interrupted before it could set this
+            # The thread that started it was interrupted before it could set this.
+            if self._thread is None:
                 self._thread = ours
         if self._thread is not ours:  # another thread was started since
             return
@@ -177,8 +176,7 @@ _UWSGI_OPTION = "py-call-uwsgi-fork-hooks"
 
 
 def _refuse_before_a_blind_fork() -> None:
-    """Refuse to start a thread in a process of uWSGI that loads the application and then forks its workers in C
-    code.
+    """Refuse a thread in a process of uWSGI that loads the application and later forks its workers in C code.
 
     If a worker is forked while another thread has or wants the interpreter's lock, the worker waits for the lock
     for ever, because that thread does not exist in it. ``os.fork()`` creates the lock anew; uWSGI does it with one

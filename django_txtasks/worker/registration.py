@@ -72,8 +72,9 @@ class Registration:
         self.slot_sessions[threading.get_ident()] = session
 
     def sees_another_will(self) -> bool:
-        """Return True once after each change of the will: beat then, because a lost connection looks like a lost
-        worker.
+        """Return True once after each change of the will, so that the worker beats.
+
+        A lost connection looks like a lost worker.
         """
         before, self._seen_will = self._seen_will, self._will()
         return self._seen_will != before

@@ -83,10 +83,7 @@ class Turns:
         return min(self._next_turn(capacity), looks_at)
 
     def _has_room(self, capacity: Capacity) -> bool:
-        """Return True if a look may look for work.
-
-        A worker registers before its first look, because registration prepares the session.
-        """
+        """Return True if a look may look for work. A worker registers first, which prepares its session."""
         registered = self._writer.id is not None
         return registered and bool(capacity.width) and self._workload.may_scan
 
@@ -184,9 +181,7 @@ class Turns:
                 signals.task_claimed.emit(**attempt.facts)
 
     def record_all(self) -> None:
-        """Record all waiting outcomes, in several turns if necessary. Gives up after two turns without
-        progress.
-        """
+        """Record all waiting outcomes, in several turns if necessary. Stop after two turns without progress."""
         buffer, tries = self._buffer, 2
         buffer.try_refused_again(now=True)
         while buffer.waiting and tries:

@@ -188,9 +188,8 @@ class Worker:
         ended, released, lanes = self.workload.collect()
         if lanes:
             self.lanes.ended(lanes)
-        if (
-            ended and len(self.inbox.ids) <= self.prefetch.most
-        ):  # the hinted tasks start in a moment
+        # The hinted tasks start in a moment.
+        if ended and len(self.inbox.ids) <= self.prefetch.most:
             self._listening.moved()
         if released or (ended and self._until_idle):  # an ended task may have enqueued others
             self.schedule.look_again()

@@ -29,6 +29,44 @@ class Collected(NamedTuple):
     lanes: set[str]
 
 
+class Gathering:
+    """The wait of a free slot for others, in a backlog: the state of one worker. Only the loop uses it."""
+
+    def __init__(self, slots: Slots, prefetch: PrefetchPolicy) -> None:
+        self._slots, self._prefetch, self._policy = slots, prefetch, GatherPolicy()
+        self._free_since: float | None = None  # when a slot became free after the last turn
+        self._claims_ahead = False  # of the last turn
+
+    @property
+    def until(self) -> float:
+        """End of the wait, by ``time.monotonic()``; 0 = do not wait.
+
+        A turn does not wait if no slot is free, if no other slot will soon be free, or if the last turn claimed
+        more tasks than it had free slots.
+        """
+        free_since = self._free_since
+        if self._claims_ahead or free_since is None or not (self._slots.free and self.soon_free):
+            return 0.0
+        return free_since + self._policy.seconds(self._prefetch.mean)
+
+    @property
+    def soon_free(self) -> int:
+        """Number of slots that will soon be free, judged by how long short tasks take."""
+        between = self._policy.begun_between(self._prefetch.mean, time.monotonic())
+        return self._slots.begun_between(*between)
+
+    def turn_ended(self, claimed: int, free: int, seconds: float) -> None:
+        """Begin anew after a turn. ``free`` is the number of slots that were free before it."""
+        if claimed:
+            self._policy.turn_took(seconds)
+        self._free_since, self._claims_ahead = None, claimed > free
+
+    def collected(self) -> None:
+        """Note whether a slot is free; its last task may have ended a moment before."""
+        if self._slots.free:
+            self._free_since = self._free_since or time.monotonic()
+
+
 class Workload:
     """The tasks that one worker holds, and the number that it can still take. Only the loop uses it.
 
@@ -58,15 +96,11 @@ class Workload:
         self._has_lanes = has_lanes
         self._slots, self._buffer, self._prefetch = slots, buffer, prefetch
         self._sessions, self._recycling = sessions, recycling
-        self._gathering = GatherPolicy()
+        self._gathering = Gathering(slots, prefetch)
         self.count = 0
         self._ended_in: set[str] = set()  # lanes since the last ``collect``
         self._left = sys.maxsize if max_tasks is None else max_tasks
         self._blocked = False
-        self._free_since: float | None = (
-            None  # time at which the first slot became free after the last turn
-        )
-        self._claims_ahead = False  # of the last turn
 
     @property
     def is_empty(self) -> bool:
@@ -90,28 +124,16 @@ class Workload:
 
     @property
     def gathers_until(self) -> float:
-        """End of the wait for more free slots in a backlog, by ``time.monotonic()``; 0 = do not wait.
-
-        A turn does not wait if no slot is free, if no other slot will soon be free, or if it claims more tasks
-        than it has free slots.
-        """
-        if (
-            self._claims_ahead
-            or self._free_since is None
-            or not (self._slots.free and self.soon_free)
-        ):
-            return 0.0
-        return self._free_since + self._gathering.seconds(self._prefetch.mean)
+        """End of the wait for more free slots in a backlog, by ``time.monotonic()``; 0 = do not wait."""
+        return self._gathering.until
 
     @property
     def soon_free(self) -> int:
         """Number of slots that will soon be free, judged by how long short tasks take."""
-        between = self._gathering.begun_between(self._prefetch.mean, time.monotonic())
-        return self._slots.begun_between(*between)
+        return self._gathering.soon_free
 
     def beside_lanes(self, capacity: Capacity, *, served: bool) -> Capacity:
-        """Return the capacity while tasks of lanes wait for a slot: otherwise prefetched tasks would fill every
-        slot.
+        """Return the capacity while tasks of lanes wait for a slot. Prefetched tasks must not fill every slot.
 
         Args:
             served: True if the last turn served lanes.
@@ -154,10 +176,7 @@ class Workload:
             capacity: the capacity of that turn.
             seconds: the duration of that turn.
         """
-        if result.claimed:
-            self._gathering.turn_took(seconds)
-        self._free_since = None
-        self._claims_ahead = len(result.claimed) > capacity.dedicated
+        self._gathering.turn_ended(len(result.claimed), capacity.dedicated, seconds)
         self._blocked = self._blocked or result.blocked_queue is not None
         if result.claimed and capacity.prefetch:
             self._prefetch.learn(result.claimed)
@@ -170,8 +189,7 @@ class Workload:
         self._buffer.add(ended)
         if self._has_lanes:
             self._ended_in.update([one.attempt.lane for one in ended if one.attempt.lane])
-        if self._slots.free:  # possibly a moment after its last task ended
-            self._free_since = self._free_since or time.monotonic()
+        self._gathering.collected()
         if ended:
             self._blocked = self._blocked and not self._slots.free
         stalled = self._slots.release(stalled=True)

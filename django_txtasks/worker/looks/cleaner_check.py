@@ -23,8 +23,7 @@ class CleanerCheck:
         """Check, if it is time and no check was made yet."""
         if time.monotonic() >= self._due:
             self._due = float("inf")
-            with contextlib.suppress(
-                DatabaseError, InterfaceError
-            ):  # the claimed tasks start in any case
+            # The claimed tasks start in any case.
+            with contextlib.suppress(DatabaseError, InterfaceError):
                 if trouble := cleaners.trouble(cleaners.seen(self._alias)):
                     signals.nobody_cleans.emit(worker=worker, trouble=trouble)

@@ -63,9 +63,8 @@ class Glances:
         except DatabaseError as error:
             if not (isinstance(error, TookTooLong) or is_timeout(error)):
                 raise
-            self._rests_until = (
-                time.monotonic() + REST_SECONDS
-            )  # scans and sweeps deal with dead rows
+            # Scans and sweeps deal with dead rows.
+            self._rests_until = time.monotonic() + REST_SECONDS
             return False
         now = time.monotonic()
         self._next = now + EVERY_SECONDS if now < self._until else NEVER

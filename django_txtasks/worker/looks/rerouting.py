@@ -50,9 +50,8 @@ class Rerouting:
 
     def note(self, ids: Iterable[uuid.UUID]) -> None:
         """Note ids of existing rows that this worker could not claim."""
-        if (
-            not self._reach_all and not self._inbox.follows_commits
-        ):  # otherwise all workers have received them
+        # Other hints have reached all workers already.
+        if not self._reach_all and not self._inbox.follows_commits:
             self._noted += [one for one in ids if one not in self._sent]
 
     def look(self) -> bool:

@@ -28,9 +28,8 @@ class ForkedProcess:
         """Return the exit code of a child that has ended, negative for a signal; None = it runs."""
         try:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
-        except (
-            ChildProcessError
-        ):  # the child has ended; SIGCHLD is ignored, or other code has read the exit code
+        except ChildProcessError:
+            # The child has ended; SIGCHLD is ignored, or other code has read the exit code.
             return 0
         return os.waitstatus_to_exitcode(status) if pid else None
 
@@ -51,9 +50,8 @@ def fork() -> ForkedProcess | None:
         OSError: the system has no resources for another process.
     """
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(
-            AttributeError, OSError, ValueError
-        ):  # the stream is absent or closed
+        # A stream may be absent or closed.
+        with contextlib.suppress(AttributeError, OSError, ValueError):
             stream.flush()  # otherwise the copy writes the buffer, too
     gc.freeze()  # otherwise the copy's garbage collector writes to shared memory, and so copies it
     if pid := os.fork():

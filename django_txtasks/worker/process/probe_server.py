@@ -92,9 +92,8 @@ class ProbeServer:
         for _ in range(ACCEPTS_PER_ROUND):
             try:
                 accepted, _address = self._listener.accept()
-            except (
-                OSError
-            ):  # no client waits any more, or no descriptor is left: the next round tries again
+            except OSError:
+                # No client waits any more, or no descriptor is left: the next round tries again.
                 return
             accepted.setblocking(False)
             if len(self._clients) >= MAX_CONNECTIONS:
@@ -120,7 +119,7 @@ class ProbeServer:
         self._drop(client)
 
     def _reply(self, client: _Client, *, is_whole: bool) -> None:
-        """Send the answer, which fits the socket's buffer: the server does not wait for a client that reads
+        """Send the answer. It fits the socket's buffer, so the server does not wait for a client that reads
         nothing.
         """
         try:

@@ -57,9 +57,8 @@ class Liveness:
             self._touched = self._turned
             try:
                 self._file.touch()
-            except (
-                OSError
-            ):  # a full disk must not end a worker; the file grows old, which is a sign, too
+            except OSError:
+                # A full disk must not end a worker; the file grows old, which is a sign, too.
                 return
 
     def wrote(self) -> None:

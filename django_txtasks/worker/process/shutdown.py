@@ -11,8 +11,7 @@ ONE_SIGNAL_SECONDS = 1.0
 
 
 class Shutdown:
-    """Requests to stop a loop: the first ends claims and lets running tasks finish; the second, or ``grace``, ends
-    all.
+    """Requests to stop: the first ends claims, and running tasks finish; the second, or ``grace``, ends all.
 
     Args:
         grace: seconds that running tasks may take.

@@ -230,9 +230,8 @@ class Supervisor:
             before = [child.pid for child in self.children]
             for child in self.children:
                 self._look_after(child)
-            for (
-                child
-            ) in self.children:  # all at once, at the end: logs have threads, forks must not
+            # All at once, at the end: logs have threads, forks must not.
+            for child in self.children:
                 if child.running and child.pid not in before:
                     signals.child_started.emit(pid=child.pid)
             if self._files is not None and not self.stop.asked:
@@ -245,9 +244,8 @@ class Supervisor:
         if order != ordered:
             for child in self.children:
                 if not ordered and _is_failure(code := child.ended()):
-                    _tell_of_end(
-                        child, code
-                    )  # the child died before the stop, which may still succeed
+                    # The child died before the stop, which may still succeed.
+                    _tell_of_end(child, code)
                 child.order(order)
         return order
 

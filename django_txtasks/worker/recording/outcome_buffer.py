@@ -134,15 +134,10 @@ class OutcomeBuffer:
             self.moved(one)
         for one in recorded.lost:
             if one.attempt.worker == me:
-                self.moved(
-                    one
-                )  # an earlier COMMIT whose answer was lost has moved it: see Reconciliation
-            elif one.arrow is Arrow.FINISH:
-                signals.task_finished_late.emit(**one.attempt.facts, context=one.context)
+                # An earlier COMMIT whose answer was lost has moved it: see Reconciliation.
+                self.moved(one)
             else:
-                signals.claim_lost.emit(
-                    **one.attempt.facts, what=f"ended ({one.arrow.value}) too late to be recorded"
-                )
+                _tell_late(one)
 
     def moved(self, one: Ended) -> None:
         """Send the signal of a recorded outcome, remember its end, and note the batch of an ended member."""
@@ -217,6 +212,15 @@ def emit(one: Ended) -> None:
         signals.task_stopped.emit(**facts, context=context)
     else:
         signals.task_released.emit(**facts, context=context)
+
+
+def _tell_late(one: Ended) -> None:
+    """Send the signal of an outcome that came too late to be recorded."""
+    if one.arrow is Arrow.FINISH:
+        signals.task_finished_late.emit(**one.attempt.facts, context=one.context)
+    else:
+        what = f"ended ({one.arrow.value}) too late to be recorded"
+        signals.claim_lost.emit(**one.attempt.facts, what=what)
 
 
 def key(one: Ended) -> Key:

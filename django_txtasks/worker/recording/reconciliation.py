@@ -64,7 +64,7 @@ class Reconciliation:
         return [one for one in waiting if one.attempt.worker == worker and key(one) not in there]
 
     def without_ended(self, claimed: list[Attempt]) -> list[Attempt]:
-        """Return fresh claims without those whose end was recorded before; if there are any, the next turn
+        """Return fresh claims without those whose end was recorded before. If there are any, the next turn
         reconciles.
 
         The database has lost both the old claim and its end, and offers the task again.
@@ -79,9 +79,7 @@ class Reconciliation:
         return left
 
     def _give_back(self, worker: uuid.UUID, unknown: set[Key]) -> None:
-        """Give back the claims that no session has locked. To wait for the others would delay all tasks of this
-        worker.
-        """
+        """Give back the claims that no session has locked. To wait for the others would delay all tasks here."""
         ended = unknown & self._buffer.lately.keys()
         count = self._release(worker, unknown - ended)
         for orphan in orphans_of(self._alias, worker, ended):
@@ -124,8 +122,9 @@ def orphans_of(alias: str, worker: uuid.UUID, claimed: set[Key]) -> Iterator[Orp
 
 
 def give_back(alias: str, orphan: Orphan, buffer: OutcomeBuffer) -> Recovered | None:
-    """Apply the arrow of a claim that this worker does not hold, in the open transaction. Signals follow the
-    commit.
+    """Apply the arrow of a claim that this worker does not hold, in the open transaction.
+
+    Signals follow the commit.
 
     Returns:
         None = the task is pending again.

@@ -135,8 +135,7 @@ def have_session(alias: str, *, wanted: bool) -> None:
 
 
 def after_attempt(*, failed: bool, error: BaseException | None = None) -> None:
-    """Remove for the next task any open transaction, changed session, changed connection object and log of
-    queries.
+    """Remove open transactions, changed sessions, changed connection objects and logged queries for the next task.
 
     A connection that was in a transaction before the attempt, as in a test, stays as it is.
 
@@ -184,10 +183,8 @@ def _renew(connection: BaseDatabaseWrapper, state: WrapperState | None) -> None:
     alias = connection.alias
     if connection.connection is not None:
         _thread.renewed.add(alias)
-    for one in (
-        connection,
-        state.connection if state else connection,
-    ):  # a task may have put another object in its place
+    # A task may have put another object in its place.
+    for one in (connection, state.connection if state else connection):
         one.in_atomic_block = one.closed_in_transaction = False  # otherwise it would not be closed
         _discard(one)
     if state is None:

@@ -48,9 +48,8 @@ def _leave_sessions_to_parent() -> None:
     for one in connections.all(initialized_only=True):
         if one.vendor == "sqlite":
             continue
-        pools = getattr(
-            one, "_connection_pools", {}
-        )  # of PostgreSQL; their threads do not exist in the child
+        # Of PostgreSQL; their threads do not exist in the child.
+        pools = getattr(one, "_connection_pools", {})
         _of_parent.extend([one.connection, dict(pools)])
         pools.clear()
         _make_unconnected(one)
@@ -77,9 +76,7 @@ def call_in_this_process(call: Callable[[], Any]) -> Any:
 
 
 async def await_in_this_process(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """Await a coroutine under the rules of ``call_in_this_process``. The child has only the thread of the event
-    loop.
-    """
+    """Await a coroutine as ``call_in_this_process`` calls. The child has only the thread of the event loop."""
     pid = os.getpid()
     try:
         return await coroutine

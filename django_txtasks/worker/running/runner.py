@@ -109,9 +109,8 @@ class Runner:
             tracebacks.forget_locals(error)
         # Always clean up, because the next task must not find an open transaction.
         self.notes.forget(attempt.task_id)
-        is_asked = (
-            ended.arrow is not Arrow.FINISH and ended.exception is None
-        )  # a Retry or Snooze is no failure
+        # A Retry or Snooze is no failure.
+        is_asked = ended.arrow is not Arrow.FINISH and ended.exception is None
         after_attempt(failed=bool(ended.error) and not is_asked, error=ended.exception)
         task_threads.end_of(attempt.task_id, attempt.number)
         if ended.recorded and ended.error:
@@ -306,9 +305,8 @@ async def _limited(coroutine: Coroutine[Any, Any, Any], limit: TimeLimit, stop: 
 
 
 def _cancel_in(loop: asyncio.AbstractEventLoop, task: asyncio.Future[Any]) -> None:
-    with contextlib.suppress(
-        RuntimeError
-    ):  # the loop was closed a moment ago, so the task has ended
+    # The loop was closed a moment ago, so the task has ended.
+    with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(task.cancel)
 
 
@@ -398,9 +396,7 @@ def _with_text(error: BaseException, text: str) -> BaseException:
 
 
 def describe(error: BaseException) -> dict[str, Any]:
-    """Return an error in the form that the row keeps: no local variables, and only text that every database
-    accepts.
-    """
+    """Return an error in the form that the row keeps: no local variables, only text that every database takes."""
     return {
         "type": type(error).__name__,
         "class": class_path(type(error)),

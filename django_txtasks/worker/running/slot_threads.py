@@ -146,9 +146,8 @@ class SlotThreads:
     def _run_one(self, running: Running) -> Ended:
         try:
             return self._run(running.attempt, running.limit)
-        except (
-            BaseException
-        ) as error:  # otherwise the thread would end, and the row stay claimed for ever
+        except BaseException as error:
+            # Otherwise the thread would end, and the row stay claimed for ever.
             died = describe(error)
             tracebacks.forget_locals(error)
             return Ended(attempt=running.attempt, arrow=Arrow.BURY, error=died, exception=error)

@@ -15,13 +15,80 @@ from django_txtasks.worker.running.limits import NEVER, NO_LIMIT, TimeLimit
 from django_txtasks.worker.running.slot_threads import Running, SlotRun, SlotThreads
 
 STALL_SECONDS = 0.15
-"""Seconds that attempts wait for another attempt of their slot run, or for a free slot, before they are
-released.
-"""
+"""Seconds that attempts wait for another one of their slot run, or for a slot, before they are released."""
 LONGEST_WAIT_SECONDS = 0.5
-"""Longest wait in seconds of a slot run for a slot while others continue: longer than the work that is claimed
-ahead.
-"""
+"""Longest wait in seconds of a slot run for a slot while others go on: longer than the work claimed ahead."""
+
+
+class SlotRuns:
+    """The slot runs that slots have, or wait for. Only the loop uses it.
+
+    Attributes:
+        all: slot runs that are not over.
+        begun: the begun ones, at most one for each thread, as of ``note_begun``.
+        queue: the others, in the order in which slots take them.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+        self.all: set[SlotRun] = set()
+        self.begun: set[SlotRun] = set()
+        self.queue: deque[SlotRun] = deque()
+
+    def add(self, run: SlotRun) -> None:
+        """Add a slot run, which waits for a slot."""
+        self.all.add(run)
+        self.queue.append(run)
+
+    def remove(self, over: list[SlotRun]) -> None:
+        """Remove the slot runs that are over."""
+        self.all.difference_update(over)
+        self.begun.difference_update(over)
+
+    def note_begun(self) -> None:
+        """Move the slot runs that slots have taken. A slot skips a run whose attempts were all released."""
+        while self.queue and (self.queue[0].begun or not self.queue[0].left):
+            run = self.queue.popleft()
+            if run.begun and run in self.all:
+                self.begun.add(run)
+
+    def now_begun(self) -> set[SlotRun]:
+        """Return the begun slot runs, as of now."""
+        self.note_begun()
+        return self.begun
+
+    def forget_empty(self) -> None:
+        """Remove slot runs from the queue whose attempts were all released."""
+        self.queue = deque(one for one in self.queue if one.left or one.begun)
+
+    def count_waiting(self) -> int:
+        """Return the number of slot runs that wait for a slot."""
+        self.note_begun()
+        return max(0, len(self.begun) + len(self.queue) - self._threads)
+
+    def stalled(self, now: float) -> Iterator[SlotRun]:
+        """Yield the slot runs that wait too long: for an attempt of their own, or for a slot."""
+        yield from (one for one in self.begun if one.left and now >= one.since + STALL_SECONDS)
+        for one in self._waiting():
+            if now < self._stalls_at(one):  # the runs behind it came later
+                break
+            yield one
+
+    def stall_times(self) -> Iterator[float]:
+        """Yield the times from which the begun slot runs, and the first waiting one, wait too long."""
+        yield from (run.since + STALL_SECONDS for run in self.begun if run.left)
+        if (first := next(self._waiting(), None)) is not None:
+            yield self._stalls_at(first)
+
+    def _waiting(self) -> Iterator[SlotRun]:
+        """Yield the slot runs that wait for a slot, in order. If a slot is idle, none waits."""
+        if len(self.all) > self._threads:
+            yield from (one for one in self.queue if one.left and not one.begun)
+
+    def _stalls_at(self, run: SlotRun) -> float:
+        """Return the time from which a slot run waits too long for a slot. A moving queue is no stall."""
+        moved = max((one.since for one in self.begun), default=run.since)
+        return min(max(run.since, moved) + STALL_SECONDS, run.since + LONGEST_WAIT_SECONDS)
 
 
 class Slots:
@@ -47,9 +114,7 @@ class Slots:
     ) -> None:
         self._threads = SlotThreads(count, run, wake)
         self._patience, self._took = patience, took
-        self._runs: set[SlotRun] = set()
-        self._begun: set[SlotRun] = set()  # begun slot runs, at most one for each thread
-        self._queue: deque[SlotRun] = deque()  # the others, in the order in which slots take them
+        self._runs = SlotRuns(count)
         self._too_old: list[Attempt] = []
         self._count = 0
         self._timeouts: Counter[float] = Counter()  # timeouts in seconds of all attempts here
@@ -63,7 +128,7 @@ class Slots:
     @property
     def free(self) -> int:
         """Number of idle slots."""
-        return max(0, len(self._threads) - len(self._runs))
+        return max(0, len(self._threads) - len(self._runs.all))
 
     def wake_after(self, count: int) -> None:
         """Wake the loop when this number of slots has become free since its last look; at once if they have."""
@@ -72,30 +137,25 @@ class Slots:
     @property
     def waiting(self) -> int:
         """Number of slot runs that wait for a slot, without released ones."""
-        self._note_begun()
-        return max(0, len(self._begun) + len(self._queue) - len(self._threads))
+        return self._runs.count_waiting()
 
     def begun_between(self, earliest: float, latest: float) -> int:
-        """Return the number of slot runs that began their last attempt, or were handed over, within this span.
-
-        All times are by ``time.monotonic()``.
-        """
-        return sum([earliest <= one.since <= latest for one in self._runs])
+        """Return the number of slot runs whose last attempt began, or that were handed over, in this span."""
+        return sum([earliest <= one.since <= latest for one in self._runs.all])
 
     def are_handed(self, names: AbstractSet[str]) -> bool:
         """Return True if the first task of a slot run that has begun, or soon will, has one of these names."""
-        handed = [*self._begun, *islice(self._queue, len(self._threads))]
+        handed = [*self._runs.begun, *islice(self._runs.queue, len(self._threads))]
         return any(run.attempts[0].task_name in names for run in handed)
 
     def holds(self) -> set[Key]:
         """Return (id, attempt) of all attempts of the present slot runs, and of kept-back claims."""
-        attempts = [one for run in self._runs for one in run.attempts]
+        attempts = [one for run in self._runs.all for one in run.attempts]
         return {(one.task_id, one.number) for one in [*attempts, *self.in_hand.kept_back]}
 
     def running_since(self, moment: float) -> list[Attempt]:
         """Return the running attempts that began before this time, by ``time.monotonic()``."""
-        self._note_begun()
-        began = [one.running for one in self._begun if one.since <= moment]
+        began = [one.running for one in self._runs.now_begun() if one.since <= moment]
         return [one.attempt for one in began if one is not None]
 
     def start(self, attempts: list[Attempt], good_until: float = NEVER) -> None:
@@ -114,7 +174,6 @@ class Slots:
         run = SlotRun(attempts, left, good_until)
         self._count += len(attempts)
         self._runs.add(run)
-        self._queue.append(run)
         self._threads.put(run)
 
     def release(self, *, stalled: bool) -> list[Attempt]:
@@ -124,11 +183,11 @@ class Slots:
             stalled: True = only attempts that wait for a task that takes longer than a short one.
         """
         back, self._too_old = self._too_old, []
-        self._note_begun()
-        for run in list(self._stalled(time.monotonic()) if stalled else self._runs):
+        self._runs.note_begun()
+        for run in list(self._runs.stalled(time.monotonic()) if stalled else self._runs.all):
             back += _emptied(run.left)
         if back:
-            self._queue = deque(one for one in self._queue if one.left or one.begun)
+            self._runs.forget_empty()
         for attempt in back:
             self._forget(attempt)
         return back
@@ -147,10 +206,7 @@ class Slots:
         looks = [one.limit.next(self._patience) for one in self._limited()]
         if self._timeouts:  # of an attempt that begins while the loop waits
             looks.append(time.monotonic() + min(self._timeouts))
-        looks += [run.since + STALL_SECONDS for run in self._begun if run.left]
-        if (first := next(self._waiting(), None)) is not None:
-            looks.append(self._stalls(first))
-        return min(looks, default=NEVER)
+        return min([*looks, *self._runs.stall_times()], default=NEVER)
 
     def collect(self) -> list[Ended]:
         """Return the outcomes since the last call."""
@@ -162,8 +218,7 @@ class Slots:
             self._forget(one.attempt)
             self._took(one.attempt.task_name, seconds)
             ended.append(one)
-        self._runs.difference_update(over)
-        self._begun.difference_update(over)
+        self._runs.remove(over)
         for run in over:
             if run.left:
                 self._too_old += _emptied(run.left)
@@ -173,40 +228,10 @@ class Slots:
         """End the threads, which must be idle."""
         self._threads.close()
 
-    def _note_begun(self) -> None:
-        """Move the slot runs that slots have taken. A slot skips a run whose attempts were all released."""
-        while self._queue and (self._queue[0].begun or not self._queue[0].left):
-            run = self._queue.popleft()
-            if run.begun and run in self._runs:
-                self._begun.add(run)
-
     def _limited(self) -> list[Running]:
         """Return the running attempts that have a time limit."""
-        self._note_begun()
-        now_running = [run.running for run in self._begun]
+        now_running = [run.running for run in self._runs.now_begun()]
         return [one for one in now_running if one is not None and one.limit is not NO_LIMIT]
-
-    def _waiting(self) -> Iterator[SlotRun]:
-        """Yield the slot runs that wait for a slot, in order. If a slot is idle, none waits."""
-        if len(self._runs) > len(self._threads):
-            yield from (one for one in self._queue if one.left and not one.begun)
-
-    def _stalled(self, now: float) -> Iterator[SlotRun]:
-        """Yield the slot runs whose attempts have waited too long, for an attempt of their own run or for a
-        slot.
-        """
-        yield from (one for one in self._begun if one.left and now >= one.since + STALL_SECONDS)
-        for one in self._waiting():
-            if now < self._stalls(one):  # the runs behind it came later
-                break
-            yield one
-
-    def _stalls(self, run: SlotRun) -> float:
-        """Return the time from which a slot run has waited too long for a slot; the wait starts anew when the
-        queue moves.
-        """
-        moved = max((one.since for one in self._begun), default=run.since)
-        return min(max(run.since, moved) + STALL_SECONDS, run.since + LONGEST_WAIT_SECONDS)
 
     def _forget(self, attempt: Attempt) -> None:
         self._count -= 1
