@@ -224,19 +224,15 @@ def describe(function: Any, options: type) -> None:
         function: its docstring has a line that begins with "**options:", which the list of options replaces.
         options: the TypedDict that the function takes as its keyword arguments.
     """
-    entries = _entries(options)
-    parameters = list(inspect.signature(function).parameters.values())[:-1]  # without **options
-    parameters += [
-        inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            # an option that ``using()`` leaves out stays as declared
-            default=None if options is UsingOptions else entry.__metadata__[0].default,
-            annotation=entry.__origin__,
-        )
-        for name, entry in entries.items()
-    ]
-    function.__signature__ = inspect.Signature(parameters)
+    own = inspect.signature(function)
+    parameters = list(own.parameters.values())[:-1]  # without **options
+    for name, entry in _entries(options).items():
+        default, kind = entry.__metadata__[0].default, entry.__origin__
+        if options is UsingOptions:  # an option that is left out stays as declared
+            default, kind = None, kind | None
+        one = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
+        parameters.append(one.replace(annotation=kind))
+    function.__signature__ = own.replace(parameters=parameters)
     if function.__doc__ is None:  # python -OO
         return
     texts = _texts(options)
