@@ -266,12 +266,12 @@ def test_the_oldest_rows_are_left_alone_for_a_while_once_they_are_dear():
     removal = Removal(remove, lambda: "recent", clock, lambda error: None)
     for _ in range(3):
         removal.begin()
-        assert removal.batch() == ([], False)
+        assert removal.chunk() == ([], False)
     dear[0] = False
     clock.now += REST_SECONDS
     for _ in range(2):
         removal.begin()
-        removal.batch()
+        removal.chunk()
     assert asked == [None, "recent", "recent", None, None]
 
 
@@ -287,7 +287,7 @@ def test_if_the_oldest_rows_cannot_be_looked_at_in_time_the_recent_ones_are():
     told = []
     removal = Removal(remove, lambda: "recent", Clock(), told.append)
     removal.begin()
-    assert [removal.batch(), removal.batch(), removal.batch()] == [
+    assert [removal.chunk(), removal.chunk(), removal.chunk()] == [
         ((), True),
         ([(1,)], False),
         ([(1,)], False),
@@ -395,17 +395,17 @@ def test_a_walk_past_many_rows_that_have_to_stay_goes_on_in_the_next_pass_and_th
 
     removal = Removal(remove, lambda: "recent", clock, lambda error: None)
     removal.begin()
-    assert [removal.batch(), removal.batch()] == [([], True), ([], True)]
+    assert [removal.chunk(), removal.chunk()] == [([], True), ([], True)]
     removal.begin()  # the interval was over
-    while removal.batch()[1]:
+    while removal.chunk()[1]:
         pass
     assert asked == [None, 1, 2, 3, 4, 5]
     removal.begin()
-    removal.batch()
+    removal.chunk()
     assert asked[6:] == [5]
     clock.now += REST_SECONDS
     removal.begin()
-    removal.batch()
+    removal.chunk()
     assert asked[7:] == [None]
 
 
@@ -416,9 +416,9 @@ def test_a_failure_elsewhere_than_among_the_oldest_is_one():
         raise DatabaseError("no")
 
     removal = Removal(remove, lambda: "recent", Clock(), lambda error: None)
-    removal.batch()
+    removal.chunk()
     with pytest.raises(DatabaseError):
-        removal.batch()
+        removal.chunk()
 
 
 def test_a_step_that_fails_does_not_stop_the_others(monkeypatch):

@@ -60,7 +60,7 @@ class OldRows:
         while busy and self._clock() <= end:
             left = []
             for count, removal in busy:
-                rows, more = removal.batch()
+                rows, more = removal.chunk()
                 if more:
                     left.append((count, removal))
                 yield count(rows)

@@ -55,7 +55,7 @@ class Removal:
         if self._has_ended and self._clock() >= self._rests_until:
             self._place, self._is_whole, self._has_ended = None, True, False
 
-    def batch(self) -> tuple[Sequence[Any], bool]:
+    def chunk(self) -> tuple[Sequence[Any], bool]:
         """Remove one chunk; return the removed rows, and True if there may be more.
 
         Raises:

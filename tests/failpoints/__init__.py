@@ -1,12 +1,12 @@
-"""Faults on order, in real processes: one fault strikes once at one point.
+"""Planned faults in real processes: one fault strikes once at one point.
 
-Nothing in the package knows of this app. A process that a test starts with ``failpoints.settings``
-hooks, if the environment says so, seams that are there anyway: Django's ``execute_wrapper``, a
-connection's commit, pika's ``basic_publish``, the task functions of this app.
+Nothing in the package knows of this app. A process that a test starts with ``failpoints.settings`` hooks
+existing seams, if its environment asks for it: Django's ``execute_wrapper``, a connection's commit, pika's
+``basic_publish``, the task functions of this app.
 
-* ``points``: where
-* ``faults``: what
-* ``steps``: the same for steps of a task, each of which plans a fault of its own
-* ``waits``: for tasks that wait for a value, their workers, and those who bring it
-* ``tasks``, ``sender``: a load of every kind of task, whose runs can be counted
+* ``points``: the places
+* ``faults``: the faults
+* ``steps``: the same for steps of a task, each of which plans its own fault
+* ``waits``: for tasks that wait for a value, their workers, and the processes that bring the value
+* ``tasks``, ``sender``: a load of every kind of task, with runs that can be counted
 """

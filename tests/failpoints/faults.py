@@ -1,4 +1,4 @@
-"""What strikes: an exception, kill -9, a freeze of two leases, or a cut connection. Once per test."""
+"""The faults: an exception, kill -9, a freeze of two leases, or a cut connection. Each strikes once per test."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Fault:
         {"kill": kill, "stop": self._freeze, "cut": cut}[self.kind]()
 
     def _freeze(self) -> None:
-        """Stop all threads of this process; a shell, which nobody stops, lets it go on."""
+        """Stop all threads of this process; a shell, which is not stopped, continues it later."""
         command = f"(sleep {FREEZE}; kill -CONT {os.getpid()}; echo went on >> {self.marker}) &"
         subprocess.run(["sh", "-c", command], check=True, start_new_session=True)
         os.kill(os.getpid(), signal.SIGSTOP)
@@ -61,6 +61,6 @@ def kill() -> None:
 
 
 def shut(descriptor: int) -> None:
-    """Cut a connection whose socket belongs to somebody else, who will find out when he uses it."""
+    """Cut a connection whose socket belongs to other code, which notices at its next use."""
     with socket.socket(fileno=os.dup(descriptor)) as one:
         one.shutdown(socket.SHUT_RDWR)

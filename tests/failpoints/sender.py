@@ -1,7 +1,7 @@
-"""Enqueues a task of each kind per transaction, and notes what it was promised.
+"""Enqueues a task of each kind per transaction, and records the answer to its COMMIT.
 
-One line in TXTASKS_PROMISES before each transaction, ``begun KEY``, and one after it: ``committed
-KEY`` or ``refused KEY`` (it certainly did not commit). If the second is missing, who knows.
+One line in TXTASKS_PROMISES before each transaction, ``begun KEY``, and one after it: ``committed KEY`` or
+``refused KEY`` (it certainly did not commit). Without the second line the result is unknown.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ PLACES = [
 
 
 class _Thread(threading.local):
-    """What the task of this thread meets, and the step that it is in."""
+    """The planned fault of the task in this thread, and its present step."""
 
     fault: Fault | None = None
     place = ""
@@ -42,7 +42,7 @@ class AtMoment:
 
     @property
     def kind(self) -> str:
-        """What ``points.commit`` asks for."""
+        """Return the kind that ``points.commit`` asks for."""
         is_here = _thread.place == f"{self.moment} {_thread.number}"
         return _thread.fault.kind if is_here and _thread.fault is not None else ""
 

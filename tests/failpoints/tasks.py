@@ -62,7 +62,7 @@ def effect(key, number):
 
 @patient
 def ask(ctx: TaskContext, name):
-    """Wait under a name that says what is met, between two steps; return the value."""
+    """Wait under a name that says the planned fault, between two steps; return the value."""
     ctx.step("before", note, f"{name} before")
     value = answer(ctx, name)
     waits.reached("got", name)

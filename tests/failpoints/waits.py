@@ -1,6 +1,6 @@
-"""Faults where a task asks for a value, where its worker gives the row back, and where somebody brings the value.
+"""Faults where a task asks for a value, where its worker gives the row back, and where the value is brought.
 
-The name of a wait says what it meets: when its value comes, the place, and the fault.
+The name of a wait says its plan: the time of its value, the place, and the fault.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ so."""
 
 
 class Plan(NamedTuple):
-    """What a wait meets."""
+    """The plan of a wait."""
 
     when: str
     place: str
@@ -45,17 +45,17 @@ class Plan(NamedTuple):
 
     @property
     def fault(self) -> Fault:
-        """It strikes once, whoever makes it."""
+        """The fault, which strikes once, in whichever process meets it."""
         return Fault(self.kind, Path(os.environ["TXTASKS_WAIT_FAULTS"]) / self.name)
 
     @property
     def may_miss(self) -> bool:
-        """Whether a neighbour's fault may be quicker: the next attempt finds the value, and its row stays."""
+        """True if a neighbour's fault may come first: the next attempt finds the value, and its row stays."""
         return self.when == "between" and self.place.startswith("suspend")
 
     @classmethod
     def of(cls, name: Any) -> Plan | None:
-        """Return the plan of such a name; None = it is none."""
+        """Return the plan of a name; None if the name is not a plan."""
         parts = name.split(": ") if isinstance(name, str) else []
         return cls(*parts) if len(parts) == len(cls._fields) else None
 
@@ -74,7 +74,7 @@ class AtPlace:
         self._thread = threading.local()
 
     def listen(self) -> None:
-        """Hear of waits from now on, before what strikes."""
+        """Receive the events of waits from now on, before the faults."""
         points.on_each_connection(lambda one: one.execute_wrappers.append(self._hear))
 
     def _hear(self, call: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
@@ -96,12 +96,12 @@ class AtPlace:
 
     @property
     def kind(self) -> str:
-        """What ``points.commit`` asks for."""
+        """Return the kind that ``points.commit`` asks for."""
         fault = self._next()
         return "" if fault is None else fault.kind
 
     def strike(self, cut: Callable[[], None]) -> None:
-        """Do it, if there is one. An outcome that is refused alone is buried, unless the database is away."""
+        """Strike, if planned. An outcome that alone is refused is buried, unless the database is unreachable."""
         fault = self._next()
         if fault is not None:
             fault.strike(cut, OperationalError)

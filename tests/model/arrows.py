@@ -13,7 +13,7 @@ LET_GO_BY_A_BELIEVED_WORKER = "what runs is let go only by a worker that is decl
 
 
 def holds(case: Case, row: Row | None, a: Attempt) -> bool:
-    """Whether the WHERE of this attempt's arrow finds the row."""
+    """Return True if the WHERE of this attempt's arrow finds the row."""
     if row is None or not case.rules.finish_is_fenced:
         return row is not None
     return in_fence(case, row, a)
@@ -53,7 +53,7 @@ def fail(case: Case, s: State, a: Attempt, row: Row) -> State:
 
 
 def abandon(case: Case, s: State, a: Attempt, row: Row) -> State:
-    """What no exception could end: a failure. If it was the last attempt, it is undone as after a crash."""
+    """Fail an attempt that no exception could end. If it was the last attempt, handle it as after a crash."""
     rules, scenario = case.rules, case.scenario
     s = note(s, a.instance, abandoned=True)
     if not rules.a_hang_is_a_failure:

@@ -17,16 +17,19 @@ LIVE, FAILED = frozenset({"waiting", "running"}), frozenset({"dead", "discarded"
 
 
 class BatchRules(NamedTuple):
-    """What keeps a batch right; each can be left out.
+    """The rules that keep a batch right; each can be left out.
 
     Attributes:
-        commits_first: who ends a member looks after that is committed; else in the same transaction.
-        locks: who finds none left locks the batch, and finds it ended if somebody else was faster.
+        commits_first: a process that ends a member looks after that commit; otherwise in the same
+            transaction.
+        locks: a process that finds no member left locks the batch, and finds it ended if another was
+            faster.
         looks_again: and looks again with the lock.
-        questions: the kinds of members that each statement with the lock asks for: all in one statement.
+        questions: the kinds of members that each statement with the lock asks for; all in one statement.
         sweeps: a cleaner looks, too.
-        fenced_adds: members are added by those alone that hold their row, which nobody can move meanwhile.
-        locked_adds: and that share a lock of the batch, which they find open.
+        fenced_adds: only processes that hold their own member's row, which cannot move meanwhile, add
+            members.
+        locked_adds: and only with a shared lock of the batch, which they find open.
     """
 
     commits_first: bool = True
@@ -39,10 +42,10 @@ class BatchRules(NamedTuple):
 
 
 class Asking(NamedTuple):
-    """A process that holds the batch's lock, or has none to hold.
+    """A process that holds the batch's lock, or needs none.
 
     Attributes:
-        asked: how many statements it has made.
+        asked: number of statements that it has made.
         seen: the kinds of members that it has found.
         live_then: members that really waited or ran at its last statement.
     """
@@ -53,18 +56,18 @@ class Asking(NamedTuple):
 
 
 class BatchState(NamedTuple):
-    """A batch as it was committed, and who is about to do what.
+    """The committed state of a batch, and the next actions of processes.
 
     Attributes:
         waiting, running, dead, discarded: members.
-        looking: those who have ended a member and have not looked.
-        going: those who have found none left, and go for the lock.
-        asking: those who have the lock and ask what members there are.
+        looking: processes that have ended a member and have not looked.
+        going: processes that have found no member left, and go for the lock.
+        asking: processes that have the lock and ask which members exist.
         adding: transactions that are about to add a member.
         lost: workers whose member was ended by others, and that do not know it yet.
-        adds, revives, discards, crashes: that may still come.
-        told: how often its end was told.
-        broken: the properties that do not hold any more.
+        adds, revives, discards, crashes: number that may still come.
+        told: how often its end was reported.
+        broken: the violated properties.
     """
 
     waiting: int

@@ -100,7 +100,7 @@ def cut_off(s: State) -> list[WorkerRow]:
 
 
 def holds_final_claims(case: Case, s: State, worker: int) -> bool:
-    """Whether the worker holds what would be dead or compensated."""
+    """Return True if the worker holds a claim whose recovery would make it dead or compensated."""
     held = [row for row in s.rows if row and row.status == CLAIMED and row.worker == worker]
     return any(not runs_again(case, row) for row in held)
 

@@ -1,6 +1,7 @@
-"""Turns for a lane, step by step: lock its row, count what is claimed, claim, commit.
+"""Turns for a lane, step by step: lock its row, count claimed rows, claim, commit.
 
-What one statement sees is what was committed before it began; above READ COMMITTED, before its transaction did.
+A statement sees the commits before its own begin; above READ COMMITTED, those before its transaction's
+begin.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ OVERRUN = "never more claimed than may be"
 
 
 class LaneRules(NamedTuple):
-    """What a turn does; each can be left out.
+    """The rules of a turn; each can be left out.
 
     Attributes:
-        locks: it locks the lane's row before it counts, and keeps it locked until it commits.
-        counts_anew: it counts in a statement after the one that has locked, with a snapshot of its own.
-        counts_rows: what counts is the claimed rows; else a counter beside them, which no crash sets back.
+        locks: it locks the lane's row before it counts, until it commits.
+        counts_anew: it counts in a statement after the lock, with a new snapshot.
+        counts_rows: it counts claimed rows; otherwise it reads a separate counter, which no crash sets
+            back.
     """
 
     locks: bool = True
@@ -26,7 +28,7 @@ class LaneRules(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """A worker's turn: where it is, what it has counted, and what it is about to claim."""
+    """A worker's turn: its position, its count, and the number that it is about to claim."""
 
     at: str = "idle"
     seen: int = 0

@@ -28,7 +28,7 @@ class RolledBack(Exception):
 
 
 class Package:
-    """What may change in how the lifecycle is called changes here only."""
+    """The lifecycle's calls; changes of its interface need changes only here."""
 
     def __init__(self) -> None:
         self.keeping = get_config()

@@ -91,7 +91,7 @@ def enqueue(case: Case, s: State) -> Steps:
 
 
 def copy_from_history(s: State) -> Steps:
-    """Somebody writes a row whose id stands in history: raw SQL, or a restored dump."""
+    """Write a row whose id is in history, as raw SQL or a restored dump may."""
     for task, past in enumerate(s.past):
         if past.finishes and s.rows[task] is None:
             left = s.left.less("copies")

@@ -1,4 +1,4 @@
-"""What the protocol's statements check, and what may go wrong meanwhile."""
+"""The checks of the protocol's statements, and the possible failures."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ RETRY, BURY, COMPENSATE, RETRY_UNDO = "retry", "bury", "compensate", "retry, the
 
 @dataclass(frozen=True)
 class Rules:
-    """What each statement checks. All true = ours; the tests take them away."""
+    """The checks of each statement. All true is the protocol; tests remove them one by one."""
 
     fresh_ids: bool = True
     scans: bool = True
@@ -44,7 +44,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class Scenario:
-    """What kind of task there is, and how much may go wrong."""
+    """The kind of task, and the number of failures that may happen."""
 
     policy: str = RETRY
     atomic: bool = False
@@ -91,7 +91,7 @@ class Scenario:
 
 @dataclass(frozen=True)
 class Case:
-    """Which rules are followed in which scenario."""
+    """A scenario, with the rules that are followed in it."""
 
     rules: Rules
     scenario: Scenario

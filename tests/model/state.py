@@ -1,6 +1,7 @@
-"""What the model knows: the tables, two worker processes, cleaners, people, and what may still go wrong.
+"""The state of the model: the tables, two worker processes, cleaners, people, and the failures that may still
+happen.
 
-Numbers that only grow in reality (ids, beats) are the smallest that nobody remembers, so that the
+Numbers that only grow in reality (ids, beats) are the smallest that no process remembers, so that the
 number of states stays finite. Ghosts are the model's own knowledge: no statement may read them.
 """
 
@@ -37,9 +38,10 @@ class Row(NamedTuple):
 
 
 class Past(NamedTuple):
-    """All ghosts: what happened to one task, whatever its row says.
+    """All ghosts: the real history of one task, independent of its row.
 
-    ``abandoned``: its process was replaced during its last attempt, so nobody knows how far that attempt came.
+    ``abandoned``: its process was replaced during its last attempt, so it is unknown how far that attempt
+    came.
     """
 
     committed: bool = False
@@ -61,7 +63,7 @@ class WorkerRow(NamedTuple):
 
 
 class Attempt(NamedTuple):
-    """What a process or a cleaner remembers of a claim. Ghosts: instance and claim."""
+    """The facts that a process or a cleaner remembers of a claim. Ghosts: instance and claim."""
 
     slot: int
     number: int
@@ -76,8 +78,8 @@ NOTHING = Attempt(-1, 0, 0, 0, 0)
 class Process(NamedTuple):
     """A worker process with one slot.
 
-    ``id`` 0 = it has to register; ``leaving``: only its slot goes on; ``cut``: it lives, and both of its links are
-    cut for a moment; ``ended``: row and attempt of what it recorded lately.
+    ``id`` 0 = it has to register; ``leaving``: only its slot continues; ``cut``: it lives, but both of its
+    links are cut for a moment; ``ended``: row and attempt of its latest records.
     """
 
     id: int = 0
@@ -107,7 +109,7 @@ class Left(NamedTuple):
 
 
 class Sight(NamedTuple):
-    """What a cleaner saw some time ago: by now it may be old."""
+    """A cleaner's earlier observation, which may be out of date."""
 
     kind: str = ""
     worker: int = 0
@@ -159,7 +161,7 @@ def put(items: tuple, place: int, item: object) -> tuple:
 
 
 def unused(used: Iterable[int], start: int = 1) -> int:
-    """Return the smallest number that nobody remembers."""
+    """Return the smallest number that no process remembers."""
     known = set(used)
     return next(number for number in count(start) if number not in known)
 
@@ -184,7 +186,7 @@ def worker_row(s: State, worker: int) -> WorkerRow | None:
 
 
 def is_living(s: State, worker: int) -> bool:
-    """Whether the table believes in this worker."""
+    """Return True if the table shows this worker as living."""
     return any(w.id == worker and not w.lost for w in s.workers)
 
 

@@ -63,7 +63,7 @@ class Tables:
         return worker in self.workers and not self.workers[worker].lost
 
     def holds(self, fence: Fence) -> bool:
-        """Whether this attempt still holds its row."""
+        """Return True if this attempt still holds its row."""
         task_id, number, worker = fence
         row = self.tasks.get(task_id)
         return row is not None and (row.status, row.attempt, row.worker) == (

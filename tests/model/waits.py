@@ -25,21 +25,25 @@ PENDING, CLAIMED, ENDED = "pending", "claimed", "ended"
 
 
 class WaitRules(NamedTuple):
-    """What keeps waits right; each but the last can be left out.
+    """The rules that keep waits right; each but the last can be left out. T is the task, R brings its value.
 
     Attributes:
-        locks: R has the task's row locked from its look until its commit; who gives it back waits.
-        looks_again: who gives the row back looks for the value in that statement; else he believes what T saw.
-        at_once: R's value and the row that it makes due are one transaction; else he looks for T after his commit.
+        locks: R has the task's row locked from its look until its commit; a process that gives the row back
+            waits.
+        looks_again: the process that gives the row back looks for the value in that statement; otherwise it
+            relies on what T saw.
+        at_once: R's value and the update that makes the row due are one transaction; otherwise R looks for
+            T after its commit.
         keeps_early: a value that comes before T asks is kept.
         first_stays: a value that comes after another one, or after T has given up, changes nothing.
-        gives_up_for_good: who has waited too long writes that down before he goes on.
-        is_fenced: the row is given back only by the attempt that holds it.
+        gives_up_for_good: an attempt that has waited too long records this before it continues.
+        is_fenced: only the attempt that holds the row gives it back.
         asks_fenced: only the attempt that holds the row gets an answer, or gives up.
         recovers: a cleaner gives the rows of lost workers back.
         ends_asked: a row that is given back and was asked to stop still ends.
         alone_with_value: R's early value and the end of T's unique key are one transaction.
-        sweeps: a cleaner makes rows due whose value is there. Ours does not: it would find none.
+        sweeps: a cleaner makes rows with a value due. The protocol does not do this, because there are
+            none.
     """
 
     locks: bool = True
@@ -57,7 +61,7 @@ class WaitRules(NamedTuple):
 
 
 class Attempt(NamedTuple):
-    """What a worker's process knows of its attempt.
+    """A worker's knowledge of its attempt.
 
     Attributes:
         at: ``runs``, ``suspends`` (T saw nothing), ``gives up`` (too late), or ``ends`` (with its answer).
@@ -68,7 +72,7 @@ class Attempt(NamedTuple):
 
 
 class Bringer(NamedTuple):
-    """Somebody with a value: where he is, and whether he saw that T waits."""
+    """A process with a value: its position, and whether it saw that T waits."""
 
     value: str
     at: str = "idle"
@@ -76,22 +80,23 @@ class Bringer(NamedTuple):
 
 
 class WaitState(NamedTuple):
-    """The rows as they were committed, and who is about to do what.
+    """The committed rows, and the next actions of processes.
 
     Attributes:
-        status, number, due, asked: the task's row; its last attempt; and whether it was asked to stop.
-        lives: whether such a row would still end by itself.
-        has_key: T has a unique key, and was not said to run alone.
-        twins: other tasks of the key that wait.
+        status, number, due, asked: the task's row, its last attempt, and whether it was asked to stop.
+        lives: True if such a row would still end by itself.
+        has_key: True if T has a unique key, and was not told to run alone.
+        twins: other waiting tasks of the key.
         wait: empty = T has never asked; ``OPEN``, ``TOO_LATE``, or a value.
-        attempts: those that go on, also after they have lost their row.
-        has_limit, is_over: whether T waits for so long only, and whether that time has passed.
-        crashes, freezes, cancels: that may still come.
-        counted, answers: ghosts: the values of which R was told that they count; what attempts got.
-        refused: a ghost: R was told that his value does not count, and it was the first one, and T had not ended.
+        attempts: attempts that continue, also after they have lost their row.
+        has_limit, is_over: True if T waits with a time limit, and if that time has passed.
+        crashes, freezes, cancels: number that may still come.
+        counted, answers: ghosts: the values that R was told count, and the answers that attempts got.
+        refused: a ghost: R was told that its value does not count, although it was the first and T had not
+            ended.
         broken: a ghost: an attempt has moved a row of another one.
         leaked: a ghost: an attempt that holds no row has got an answer.
-        strayed: a ghost: T was merged although its value is there.
+        strayed: a ghost: T was merged although its value was there.
     """
 
     status: str = PENDING
@@ -118,7 +123,7 @@ class WaitState(NamedTuple):
 
     @property
     def is_locked(self) -> bool:
-        """Whether R has the task's row."""
+        """True if R has locked the task's row."""
         return any(one.at == "locked" for one in self.bringers)
 
     @property
@@ -138,7 +143,7 @@ PROPERTIES = {
 
 
 def settled(s: WaitState) -> bool:
-    """Say whether all is over: T has ended, or it waits and nobody has brought anything that counts."""
+    """Return True if all is over: T has ended, or it waits and no value that counts was brought."""
     is_quiet = not s.attempts and all(one.at == "gone" for one in s.bringers)
     waits = s.status == PENDING and s.wait == OPEN and not (s.counted or s.is_over or s.asked)
     return is_quiet and (s.status == ENDED or waits)
@@ -170,7 +175,7 @@ def steps(rules: WaitRules, s: WaitState) -> Steps:
 
 
 def _merges(s: WaitState, claimed: WaitState) -> Steps:
-    """Who claims a task of a key takes in the others that wait, and leaves out what is locked."""
+    """Claim a task of a key, and merge the others that wait, except for locked ones."""
     if s.twins and s.has_key and not s.number and not s.is_locked:
         merged = {"twins": s.twins - 1, "strayed": s.strayed or s.has_value}
         yield (
@@ -199,7 +204,7 @@ def _of_attempt(rules: WaitRules, s: WaitState, a: Attempt, rest: tuple[Attempt,
 
 
 def _asks(s: WaitState, a: Attempt, *, holds: bool) -> tuple[str, WaitState]:
-    """Write the wait down, unless something stands there, and look."""
+    """Write the wait, unless it exists, and look."""
     asked = s._replace(wait=s.wait or OPEN)
     if asked.wait != OPEN:
         return "asks and gets its answer", _answered(asked, a, asked.wait, holds=holds)
@@ -208,7 +213,7 @@ def _asks(s: WaitState, a: Attempt, *, holds: bool) -> tuple[str, WaitState]:
 
 
 def _gives_up(rules: WaitRules, s: WaitState, a: Attempt, *, holds: bool) -> tuple[str, WaitState]:
-    """Close the wait, unless it is; what stands there then is the answer."""
+    """Close the wait, unless it is closed; its content is then the answer."""
     if not rules.gives_up_for_good:
         return "goes on without", _answered(s, a, TOO_LATE, holds=holds)
     closed = s._replace(wait=TOO_LATE) if s.wait == OPEN else s

@@ -89,7 +89,7 @@ def process(case: Case, s: State, place: int) -> Steps:
 
 
 def beat(s: State, worker: int) -> State | None:
-    """None: 0 rows. The new number is one that no cleaner has seen."""
+    """Return None if 0 rows were updated. The new number is one that no cleaner has seen."""
     row = worker_row(s, worker)
     if row is None or row.lost:
         return None
@@ -263,7 +263,7 @@ def reconcile(case: Case, s: State, me: Process) -> State:
 
 
 def in_step(s: State, me: Process) -> bool:
-    """Whether what I think I hold is in the table; if not, an earlier COMMIT has moved it on."""
+    """Return True if the worker's known claims are in the table; if not, an earlier COMMIT has moved them."""
     a = me.attempt
     if me.stage not in (AHEAD, BACK, SUCCEEDED, RAISED) or a.worker != me.id:
         return True  # there is none, it runs, or it is of my former id: its fence will tell

@@ -1,4 +1,4 @@
-"""What callers and workers do, as rules: half of the machine in test_state_machine.py."""
+"""The actions of callers and workers as rules: half of the machine in test_state_machine.py."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ if sys.version_info < (3, 11):
 
 
 def ran(key, attempt=0):
-    """Note a run, whatever becomes of the task."""
+    """Note a run, independent of the task's end."""
     Run.objects.create(key=key, attempt=attempt)
 
 

@@ -1,4 +1,4 @@
-"""A mail server that is away at first."""
+"""A mail server that cannot be reached at first."""
 
 from django.core.mail.backends.locmem import EmailBackend
 

@@ -1,4 +1,4 @@
-"""What ran, one row a run; no unique key, so that a second run would show."""
+"""One row per run, without a unique key, so that a second run shows."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""Task functions that do something to their session or their thread, and some that see what was left."""
+"""Task functions that change their session or their thread, and some that look for leftovers."""
 
 import asyncio
 import contextlib
@@ -143,7 +143,7 @@ def fail_at_commit(key, error="ValueError"):
 
 @task
 def lose_session():
-    """End the session of this thread from another one, and succeed all the same."""
+    """End the session of this thread from another one, and still succeed."""
     mine = {"postgresql": "SELECT pg_backend_pid()", "mysql": "SELECT CONNECTION_ID()"}
     end = {"postgresql": "SELECT pg_terminate_backend(%s, 5000)", "mysql": "KILL %s"}
     [[number]] = see(mine[connections["default"].vendor])
@@ -164,7 +164,7 @@ def do_and_copy(sql):
 
 @task(max_attempts=1)
 def copy_connection():
-    """Ask through a copy of the thread's connection object, which nobody has used."""
+    """Query through an unused copy of the thread's connection object."""
     other = connections["default"].copy()
     try:
         with other.cursor() as cursor:
@@ -439,7 +439,7 @@ def fork_beside_thread(sql):
 
 @task(max_attempts=1)
 def tag_for_sentry(name, *, fails=False, captures=False):
-    """Tag what Sentry hears of from here on, as a site does for its tenants."""
+    """Tag Sentry's events from here on, as a site does for its tenants."""
     import sentry_sdk
 
     if name:

@@ -38,7 +38,7 @@ from probe.models import Run
 
 
 def ran(key: str, attempt: int = 0) -> None:
-    """Note a run, whatever becomes of the task."""
+    """Note a run, independent of the task's end."""
     Run.objects.create(key=key, attempt=attempt, pid=os.getpid())
 
 
@@ -63,7 +63,7 @@ def wait_for_another():
 
 
 def _with_more(function):
-    """A decorator that gives a function what nobody enqueues."""
+    """Decorate a function so that it gets an argument that was not enqueued."""
 
     @functools.wraps(function)
     def wrapped(*args, **kwargs):
@@ -172,7 +172,7 @@ def atomic_note(key="atomic"):
 
 
 def _journal(key, attempt):
-    """Note a run outside the database, whatever becomes of the database."""
+    """Note a run outside the database, independent of the database."""
     file = os.open(os.environ["PROBE_JOURNAL"], os.O_WRONLY | os.O_APPEND)
     try:
         os.write(file, f"{key} {attempt}\n".encode())
@@ -484,7 +484,7 @@ DOOR = threading.Event()
 
 @task(idempotent=True)
 def at_the_door(key):
-    """Short as a rule, but the one that is called "held" waits until somebody opens."""
+    """Run briefly; a task called "held" waits until the test opens the door."""
     ran(key)
     if key == "held":
         DOOR.wait(60)
@@ -517,7 +517,7 @@ def log_something(text):
 
 @task
 def hang_the_log():
-    """From now on no line of this process is ever written, and nobody waits for that for long."""
+    """Block every later log line of this process, without a long wait for it."""
 
     class Hanging(logging.Handler):
         def emit(self, record):
@@ -716,7 +716,7 @@ def receive(event, kind="paid"):
 
 
 def effect(key, value=None, error=None):
-    """What a step does."""
+    """Record the effect of a step."""
     ran(key)
     if error:
         raise ValueError(error)
@@ -830,7 +830,7 @@ ERRORS = {
 
 @task(takes_context=True, idempotent=True)
 async def raise_in_task_group(ctx: TaskContext, name):
-    """Raise it, or wait, in a child task of a TaskGroup, beside one that would go on."""
+    """Raise the error, or wait, in a child task of a TaskGroup, beside one that would continue."""
 
     async def child():
         if name == "suspended":
@@ -927,7 +927,7 @@ def tell_of_batch(event):
 
 @task(takes_context=True, idempotent=True, max_crashes=50)
 def grow(ctx: TaskContext, depth):
-    """A member that adds two more, so many levels deep."""
+    """Add two members, which add two more, for a number of levels."""
     ran(f"member {depth}")
     if depth:
         with ctx.batch():
@@ -945,14 +945,14 @@ def grow_atomic(ctx: TaskContext, depth):
 
 @task(idempotent=True, max_crashes=50)
 def fan_out(levels=1, member="note"):
-    """Open a batch whose one member opens the next one, so many levels deep; the last member is another task."""
+    """Open a batch whose one member opens the next one, for some levels; the last member is another task."""
     with batch(name=f"level {levels}"):
         _last_member(member) if levels == 1 else fan_out.enqueue(levels - 1, member)
 
 
 @task(idempotent=True, max_crashes=50)
 def fan_out_in_stages(stages=1, member="note"):
-    """Open a batch whose hook opens the next one, so many stages long; the last hook is another task."""
+    """Open a batch whose hook opens the next one, for a number of stages; the last hook is another task."""
     hook = open_next_stage if stages > 1 else tell_of_batch
     with batch(name=f"{stages} {member}", on_success=hook):
         _last_member(member) if stages == 1 else note.enqueue(f"stage {stages}")

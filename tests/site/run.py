@@ -40,7 +40,7 @@ SERVERS = {
 
 
 def wait_until(found: Callable[[], Any], what: str, seconds: float = 120.0) -> Any:
-    """Return what is found, once it is true."""
+    """Return the first true result."""
     end = time.monotonic() + seconds
     while not (value := found()):
         if time.monotonic() > end:
@@ -119,7 +119,7 @@ def enqueue_from(server: str, logs: Path) -> None:
 
 
 def see_no_leak() -> None:
-    """Let later tasks see what is left of those before."""
+    """Let later tasks look for leftovers of earlier ones."""
     from shop import tasks
 
     handles = [tasks.whose.enqueue() for _ in range(16)]

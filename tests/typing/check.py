@@ -1,4 +1,4 @@
-"""Ask type checkers about ``calls.py``: they must object where it says so, and nowhere else.
+"""Run type checkers on ``calls.py``: they must object where it says so, and nowhere else.
 
 python tests/typing/check.py
 """

@@ -1,1 +1,1 @@
-"""A backend whose sessions are closed with an error, so many times as a test says."""
+"""A backend whose sessions raise an error at their close, as often as a test says."""

@@ -1,4 +1,4 @@
-"""The wrapper of the tests' own backend, but for its end."""
+"""The wrapper of the tests' own backend, with another close."""
 
 from importlib import import_module
 from typing import Any

@@ -6,7 +6,7 @@ class Order(models.Model):
 
 
 class Receipt(models.Model):
-    """What a task has done for an order, and in which tenant's schema it believed to be."""
+    """The receipt that a task wrote for an order, and the tenant's schema that it saw."""
 
     order_id = models.BigIntegerField()
     schema = models.CharField(max_length=100)

@@ -1,4 +1,4 @@
-"""Tasks that enter their tenant as careless sites do, and one that sees what is left."""
+"""Tasks that enter their tenant as careless sites do, and one that looks for leftovers."""
 
 import os
 import time
@@ -37,7 +37,7 @@ def fail(schema: str) -> None:
 
 @task(idempotent=True)
 def whose() -> list[str]:
-    """Return what is left of the tasks before: the tenant of the connection and of the session."""
+    """Return leftovers of earlier tasks: the tenant of the connection and of the session."""
     sentry_sdk.capture_message("whose")
     with connection.cursor() as cursor:
         cursor.execute("SELECT current_setting('search_path')")
