@@ -9,8 +9,8 @@ CEILINGS = {
     "README.md": 0,
     "CONTRIBUTING.md": 0,
     "docs": 6,
-    "docstrings": 24,
-    "comments": 5,
+    "docstrings": 22,
+    "comments": 4,
 }
 """How many signs each area may have. Lower a number when you have rewritten sentences; never raise one."""
 
