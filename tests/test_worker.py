@@ -141,7 +141,6 @@ def test_an_error_text_that_no_database_stores_is_cleaned():
             registry.get("probe.tasks.fail"),
             name="probe.tasks.fail_bad",
             function=bad,
-            max_attempts=1,
         )
     )
     helpers.execute("UPDATE txtasks_task SET task_name = 'probe.tasks.fail_bad', max_attempts = 1")
