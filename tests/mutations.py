@@ -887,7 +887,7 @@ MUTANTS = [
            {"return max(before, min(left))": "return max([before, *[one.tag for one in looks.values()]])"},
            "test_lanes.py"),
     Mutant("lanes: a lane without its row gets one", "worker/lane_book.py",
-           {"                self._tags.pop(name, None)\n": ""}, "test_lanes.py"),
+           {"                self._virtual_times.pop(name, None)\n": ""}, "test_lanes.py"),
     Mutant("lanes: slots are left to them", "worker/turns.py",
            {"if capacity.prefetch and self.lanes.next <= time.monotonic():": "if False:"}, "test_lanes.py"),
     Mutant("lanes: no key is asked for without a pause", "lanes/claiming.py",

@@ -40,7 +40,9 @@ NEAR_SECONDS = 60.0
 """Seconds ahead for which the next task of a lane gets a timer. Looks find later tasks."""
 FAILED_SECONDS = 30.0
 """Seconds until a lane is tried again if a turn failed that served no other lane."""
-FIRST = (float("-inf"), 0.0)
+Place = tuple[float, float]
+"""Minus the priority, and the virtual time; the smallest comes first."""
+FIRST: Place = (float("-inf"), 0.0)
 """Place of a lane whose due tasks are unknown. It comes first, so that a turn finds out."""
 
 
@@ -61,15 +63,11 @@ class LaneBook:
         self._next_look = 0.0 if config.lanes else NEVER
         vendor = connections[subscription.alias].vendor
         self._looks_often = config.has_database_hints and vendor == "mysql"
-        self._looked_at = 0.0
-        self._has_looked = False
-        self._behind = ""
-        self._ready: dict[
-            str, tuple[float, float]
-        ] = {}  # (-priority, virtual time), smallest first
+        self._looked_at, self._has_looked, self._behind = 0.0, False, ""
+        self._ready: dict[str, Place] = {}
         self._later: list[tuple[float, str]] = []
         self._later_at: dict[str, float] = {}
-        self._tags: dict[str, float] = {}  # virtual time of each lane that has a row
+        self._virtual_times: dict[str, float] = {}  # virtual time of each lane that has a row
         self._shut: dict[str, _Shut] = {}
         self._suspects: list[str] = []  # lanes to ask for one by one, because a turn has failed
         self._asked: list[str] = []
@@ -86,9 +84,8 @@ class LaneBook:
         """Return True if a complete look found nothing that starts within a poll interval."""
         if not self._rules:
             return True
-        if self._ready or self._behind or not self._has_looked:
-            return False
-        return not self._later or self._later[0][0] > now + self._pause
+        knows_all = self._has_looked and not (self._ready or self._behind)
+        return knows_all and (not self._later or self._later[0][0] > now + self._pause)
 
     def request(self, room: int, now: float) -> LanesRequest:
         """Return the work of the next turn: a look for lanes, or the first lanes in order, a few more than fit."""
@@ -100,18 +97,10 @@ class LaneBook:
             if self._later_at.get(name) == at:
                 del self._later_at[name]
                 self._is_ready(name)
-        self._asked = self._first(room)
-        new = [name for name in self._asked if name not in self._tags]
-        return LanesRequest(self._asked, room, self._rules, self._served, new)
-
-    def _first(self, room: int) -> list[str]:
-        if self._suspects:
-            return [self._suspects.pop()]
         count = min(AT_ONCE, room + MORE_LANES)
-        new = [name for name, place in self._ready.items() if place == FIRST][: count // 2]
-        known = [(place, name) for name, place in self._ready.items() if place != FIRST]
-        first = [name for _, name in heapq.nsmallest(count - len(new), known)]
-        return new + first
+        self._asked = [self._suspects.pop()] if self._suspects else _first(self._ready, count)
+        new = [name for name in self._asked if name not in self._virtual_times]
+        return LanesRequest(self._asked, room, self._rules, self._served, new)
 
     def look_again(self) -> None:
         """Look for lanes with the next turn, because an enqueued task may be in a lane that no hint names."""
@@ -149,20 +138,20 @@ class LaneBook:
 
     def _learn(self, learned: LanesResult, now: float) -> None:
         self._served = learned.served
-        if len(self._tags) + len(self._shut) + len(self._later_at) > MOST_KNOWN:
+        if len(self._virtual_times) + len(self._shut) + len(self._later_at) > MOST_KNOWN:
             self._forget()
         for name in self._asked:
             self._ready.pop(name, None)
             if name in learned.looks:
                 self._note(name, learned.looks[name], now)
             else:  # another session has locked its row, or it has no row any more
-                self._tags.pop(name, None)
+                self._virtual_times.pop(name, None)
                 self._wait_for(name, now, BUSY_SECONDS)
         if learned.has_looked:
             self._note_found(learned, now)
 
     def _note(self, name: str, look: LaneLook, now: float) -> None:
-        self._tags[name] = look.tag
+        self._virtual_times[name] = look.tag
         if look.wait == FULL or look.is_barren:
             before = self._shut.get(name)
             pause = self._pause if before is None else min(2 * before.pause, LONGEST_PAUSE_SECONDS)
@@ -196,8 +185,8 @@ class LaneBook:
     def _is_ready(self, name: str, priority: int | None = None) -> None:
         if self._rules.find(name) is None:
             return
-        tag = self._tags.get(name, self._served or 0.0)
-        place = FIRST if priority is None else (-float(priority), tag)
+        virtual_time = self._virtual_times.get(name, self._served or 0.0)
+        place = FIRST if priority is None else (-float(priority), virtual_time)
         self._ready[name] = min(self._ready.get(name, place), place)
 
     def _wait_for(self, name: str, now: float, seconds: float) -> None:
@@ -208,6 +197,13 @@ class LaneBook:
             heapq.heappush(self._later, (at, name))
 
     def _forget(self) -> None:
-        for known in (self._ready, self._later, self._later_at, self._tags, self._shut):
+        for known in (self._ready, self._later, self._later_at, self._virtual_times, self._shut):
             known.clear()
         self._behind = ""
+
+
+def _first(ready: dict[str, Place], count: int) -> list[str]:
+    """Return ``count`` lanes, or all: up to half of them new ones, then the first in order."""
+    new = [name for name, place in ready.items() if place == FIRST][: count // 2]
+    known = [(place, name) for name, place in ready.items() if place != FIRST]
+    return new + [name for _, name in heapq.nsmallest(count - len(new), known)]

@@ -37,8 +37,7 @@ MAX_FAILED_TURNS = 3
 class OutcomeBuffer:
     """Outcomes that are not recorded yet.
 
-    A turn may be rolled back after it has recorded. So only ``committed``, called after the COMMIT, forgets
-    outcomes.
+    A turn may be rolled back after it has recorded, so only ``committed`` forgets outcomes, after the COMMIT.
 
     Attributes:
         waiting: outcomes for the next turns.
@@ -153,9 +152,8 @@ class OutcomeBuffer:
     def failed(self, error: Exception, *, alone: bool) -> bool:
         """Prepare the turn after a failed one, if the database still takes writes: repeat nothing unchanged.
 
-        The next turn writes half as many outcomes, down to one. If the database cannot take that one because it is
-        too large, the task is buried with the reason. Otherwise, for example if its row stays locked, the outcome
-        waits for a lease after ``MAX_FAILED_TURNS``.
+        The next turn writes half as many outcomes, down to one. If that one is too large for the database, the
+        task is buried. Otherwise, for example if its row is locked, it waits a lease after ``MAX_FAILED_TURNS``.
 
         Args:
             alone: True if the turn did nothing else, so that the outcomes made it fail.
