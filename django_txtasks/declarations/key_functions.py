@@ -26,7 +26,7 @@ class KeyFunction:
         function: returns the text. A function without a readable signature is called with the call's own
             arguments.
         signature: the signature of the task function, without its context.
-        said: names task and option, for errors.
+        said: the first words of errors, with the names of task and option.
 
     Raises:
         InvalidDeclaration: a parameter that the task does not have, or with another default than the task's.

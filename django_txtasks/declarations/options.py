@@ -44,8 +44,8 @@ class Option:
         default: the value of an option that ``@task`` leaves out.
         check: takes the task's name, the option's name and the value; returns the value in the form that the code
             reads. It must be hashable, and JSON for an option with a column.
-        column: takes the checked value and returns the value of the row's column with the option's name; None: the
-            option is not such a column.
+        column: takes the checked value and returns the value of the row's column with the option's name; None: no
+            column has this name.
     """
 
     default: Any = None
@@ -193,7 +193,7 @@ def checked(name: str, known: Mapping[str, Option], options: Mapping[str, Any]) 
 
 
 def columns_of(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the columns of a row take for checked values, without options that are no columns."""
+    """Return the values of a row's columns for checked values. Options without a column are left out."""
     return {
         name: option.column(values[name])
         for name, option in COLUMNS.items()

@@ -1,6 +1,6 @@
 """The registry of task functions: their declarations, by name.
 
-A name from a row or a message is looked up here alone. No module is imported for such a name.
+Only this module looks up names from rows and messages. It imports no module for them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """From a call to a validated row; everything is checked here, before any SQL.
 
-``bind`` checks what all calls of a task function share, and keeps it. ``of_call`` adds what depends on the
-arguments: lane, unique key and key of ``once``. ``to_row`` encodes the arguments.
+``bind`` checks a task function with its options, once for all calls. ``of_call`` adds the values that depend on
+the arguments: lane, unique key and key of ``once``. ``to_row`` encodes the arguments.
 """
 
 from __future__ import annotations

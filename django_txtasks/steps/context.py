@@ -1,4 +1,4 @@
-"""Steps of a task: the effects of a step in the task's database happen once, in however many attempts."""
+"""Steps of a task: the effects of a step in the task's database happen once for all attempts."""
 
 from __future__ import annotations
 
