@@ -28,17 +28,13 @@ from django_txtasks.lifecycle.turn import Subscription
 from django_txtasks.models import Worker
 
 LOOK_EVERY_SECONDS, WHEN_BUSY_SECONDS = 0.03, 0.01
-"""Seconds between two looks if the kernel reports no writes; otherwise the least time between looks at two
-writes.
-"""
+"""Seconds between two looks if the kernel reports no writes; otherwise the minimum between two reported writes."""
 BUSY_FOR_SECONDS = 5.0
 """Seconds after a told task during which more tasks are expected."""
 VISIBLE_AFTER_SECONDS = 0.001
 """Seconds from the last write of a commit until others see it, unless SQLite waits for the disk in between."""
 SPREAD_SECONDS, MOST_SPREAD_SECONDS = 0.01, 0.03
-"""Seconds over which the looks at one write are spread for each other worker, because all of them want the same
-task.
-"""
+"""Seconds, for each other worker and at most, over which looks at one write are spread: all want the same task."""
 COUNT_EVERY_SECONDS = 5.0
 """Seconds between two counts of the workers, while there is work."""
 PAUSES_SECONDS = (0.01, 0.03, 0.1, 1.0)

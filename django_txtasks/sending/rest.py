@@ -15,13 +15,9 @@ LONGEST_REST_SECONDS = 0.2
 BUSY_PER_SECOND = 250.0
 """Tasks a second from which a process may be using all of a processor. Below this rate, hints hardly wait."""
 LONGEST_GAP_SECONDS = 0.02
-"""Maximum seconds that one gap between tasks counts, so that a process that commits all the time is recognised
-soon after a pause.
-"""
+"""Maximum seconds that one gap counts, so that a process that commits all the time is known soon after a pause."""
 USUAL_SECONDS = 0.0001
-"""Initial value of the mean duration of sending, because the first hint of a session takes much longer than
-others.
-"""
+"""Initial mean duration of sending, because the first hint of a session takes much longer than others."""
 NEWEST_SHARE = 0.1
 """Share of the newest value in the moving averages of sending durations and of gaps."""
 

@@ -32,9 +32,7 @@ from django_txtasks.worker.turn_writer import TurnWriter
 from django_txtasks.worker.workload import Workload
 
 HAND_OVER_SECONDS = 0.0001
-"""Seconds for which the loop releases the GIL after it has woken slots; otherwise they wait until the loop
-waits.
-"""
+"""Seconds for which the loop releases the GIL after it has woken slots. Otherwise they start when it waits."""
 
 
 class Turns:

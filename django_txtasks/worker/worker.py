@@ -39,13 +39,9 @@ from django_txtasks.worker.turns import Turns
 from django_txtasks.worker.workload import Workload
 
 COLLECT_SECONDS = 0.02
-"""Seconds between two collections of ended attempts while other attempts wait, so that slots need not wake the
-loop.
-"""
+"""Seconds between two collections of ended attempts while others wait, so that slots need not wake the loop."""
 LEAST_END_SECONDS = 1.0
-"""Minimum seconds that a task has to end after its timeout, and that other tasks then have, however short the
-grace.
-"""
+"""Minimum seconds for a task to end after its timeout, and then for the other tasks, however short the grace."""
 LOG_FIRST_SECONDS = 2.0
 """Seconds that log handlers have before tasks are let go, because these tasks may run twice from then on."""
 

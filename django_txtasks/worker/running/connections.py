@@ -37,9 +37,7 @@ from django_txtasks.worker.running.wrapper_state import WrapperState
 FRESH_SECONDS = 0.1
 """Seconds after a successful task for which its connection counts as usable."""
 LONGEST_REST_SECONDS = 3600.0
-"""Longest time in seconds between two looks at a thread's connections, because Python's locks take no longer
-timeouts.
-"""
+"""Maximum seconds between two looks at a thread's connections; Python's locks take no longer timeout."""
 
 
 class NoSession(Exception):

@@ -11,9 +11,7 @@ from django_txtasks.lifecycle.attempts import Attempt
 SHORT_SECONDS = 0.1
 """Mean seconds below which a task may be claimed before a slot is free for it."""
 AHEAD_SECONDS = 0.15
-"""Seconds of work to claim ahead: longer than a turn takes, and short enough that other workers do not miss the
-tasks.
-"""
+"""Seconds of work to claim ahead: longer than a turn, and short enough that no other worker misses the tasks."""
 BESIDE_LANES_SECONDS = 0.01
 """Seconds of prefetched work for each slot while tasks of lanes wait for a slot, too."""
 SLOT_RUN_SECONDS = 0.02
