@@ -359,3 +359,12 @@ def test_tasks_of_a_lane_in_the_admin(client, person):
     handle = Task.objects.get(lane="api")
     page = client.get(reverse("admin:txtasks_task_change", args=[handle.pk]))
     assert b"api" in page.content
+
+
+def test_a_filter_by_lane_holds_before_any_lane_has_a_row(client, person):
+    tasks.note.using(lane="tenant:a").enqueue("first")
+    tasks.note.using(lane="tenant:b").enqueue("second")
+    assert not Lane.objects.exists()
+    person("view_task")
+    page = client.get(reverse("admin:txtasks_task_changelist"), {"lane": "tenant:a"})
+    assert [one.lane for one in page.context["cl"].result_list] == ["tenant:a"]

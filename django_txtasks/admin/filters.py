@@ -31,6 +31,10 @@ class ChoiceFilter(admin.SimpleListFilter):
 
     column: str
 
+    def has_output(self) -> bool:
+        """Stay in the list while a value is chosen: Django drops a filter that has no choices, with its value."""
+        return super().has_output() or self.value() is not None
+
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         """Narrow the list to the chosen value."""
         value = self.value()
