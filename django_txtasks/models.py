@@ -192,7 +192,7 @@ class TaskColumns(PartlyIndexed):
     enqueued_at = Moment(db_default=DatabaseNow())
     run_after = Moment(db_default=DatabaseNow())
     worker = TaskId(null=True)
-    batch = TaskId(null=True, help_text=_("of which it is a member"))
+    batch = TaskId(null=True, help_text=_("the batch of which the task is a member"))
     started_at = Moment(null=True)
     attempt = models.PositiveIntegerField(db_default=0)
     failures = models.PositiveIntegerField(db_default=0)
@@ -200,7 +200,7 @@ class TaskColumns(PartlyIndexed):
     errors = models.JSONField(db_default=models.Value([], models.JSONField()))
     late_finishes = models.JSONField(
         db_default=models.Value([], models.JSONField()),
-        help_text=_("attempts that were abandoned with their worker and finished all the same"),
+        help_text=_("attempts that finished although their worker had been declared lost"),
     )
 
     class Meta:
@@ -217,31 +217,35 @@ class Task(TaskColumns):
     max_attempts = models.PositiveSmallIntegerField(db_default=5)
     max_crashes = models.PositiveSmallIntegerField(db_default=3)
     on_crash = ExactText(max_length=10, choices=OnCrash, db_default=OnCrash.DEAD)
-    timeout = models.FloatField(null=True, help_text=_("seconds that one attempt may take"))
-    expires_at = Moment(null=True, help_text=_("no attempt starts after it"))
+    timeout = models.FloatField(null=True, help_text=_("longest time of one attempt, in seconds"))
+    expires_at = Moment(null=True, help_text=_("no attempt starts after this time"))
     hooks = models.JSONField(
         db_default=models.Value({}, models.JSONField()),
-        help_text=_("the tasks that its arrows enqueue"),
+        help_text=_("the tasks that are enqueued when this task changes its state"),
     )
     claimed_at = Moment(null=True)
     notified_at = Moment(null=True)
     cancel_asked_at = Moment(
-        null=True, help_text=_("when the attempt that runs was asked to stop; no other one starts")
+        null=True,
+        help_text=_("when the running attempt was asked to stop; no further attempt starts"),
     )
     snoozes = models.IntegerField(
-        db_default=0, help_text=_("attempts that gave it back to be run later")
+        db_default=0, help_text=_("number of times that the task postponed itself")
     )
     unique_key = TaskId(
-        null=True, help_text=_("tasks of the same one are merged before they begin")
+        null=True, help_text=_("waiting tasks with the same key are merged into one run")
     )
     unique_text = models.CharField(  # noqa: DJ001 -- NULL where there is no key
-        max_length=200, null=True, help_text=_("its unique key, as it was said")
+        max_length=200, null=True, help_text=_("the unique key as text")
     )
     absorbed = models.IntegerField(
-        db_default=0, help_text=_("tasks of the same unique key that were merged into it")
+        db_default=0,
+        help_text=_("number of tasks with the same unique key that were merged into this task"),
     )
     lane = LaneName(
-        max_length=200, db_default="", help_text=_("whose limits it shares; empty = in none")
+        max_length=200,
+        db_default="",
+        help_text=_("the lane whose limits the task shares; empty = no lane"),
     )
 
     objects = TaskQuerySet.as_manager()
@@ -312,7 +316,9 @@ class FinishedTask(TaskColumns):
     outcome = ExactText(max_length=10, choices=Outcome)
     finished_at = Moment(db_default=DatabaseNow())
     result = models.JSONField(null=True)
-    merged_into = TaskId(null=True, help_text=_("the task of the same unique key that ran instead"))
+    merged_into = TaskId(
+        null=True, help_text=_("the task with the same unique key that ran instead")
+    )
 
     class Meta:
         default_permissions = ("view",)
@@ -338,14 +344,17 @@ class Worker(models.Model):
     queues = models.JSONField()
     task_names = models.JSONField(
         db_default=models.Value([], models.JSONField()),
-        help_text=_("the task functions that its code declares; it claims no others"),
+        help_text=_("the task functions that the worker's code declares; it claims no others"),
     )
     threads = models.PositiveSmallIntegerField()
     running = models.PositiveSmallIntegerField(db_default=0)
     listening = models.BooleanField(
-        null=True, help_text=_("hints reach it; empty = there are none, and it scans")
+        null=True,
+        help_text=_("hints reach the worker; empty = it has no source of hints, and scans"),
     )
-    lease = models.FloatField(help_text=_("seconds of silence after which it may be declared lost"))
+    lease = models.FloatField(
+        help_text=_("seconds without a beat after which the worker may be declared lost")
+    )
     started_at = Moment(db_default=DatabaseNow())
     seen_at = Moment(db_default=DatabaseNow())
     beat = models.BigIntegerField(db_default=0)
@@ -353,21 +362,21 @@ class Worker(models.Model):
     sessions = models.JSONField(
         db_default=models.Value([], models.JSONField()),
         help_text=_(
-            "of the database: the loop's first, then those of the slots; empty = not known; at the end its process"
+            "sessions: the loop's first, then those of slots, last the worker's process; empty = not known"
         ),
     )
     will = models.PositiveIntegerField(
         db_default=0, help_text=_("number of the last will that RabbitMQ holds; 0 = none")
     )
-    suspected_at = Moment(null=True, help_text=_("when RabbitMQ delivered that will"))
+    suspected_at = Moment(null=True, help_text=_("when RabbitMQ delivered the last will"))
     protocol = models.SmallIntegerField(
         db_default=0,
-        help_text=_("what its release knows of: 1 = paused queues, 2 = lanes, too"),
+        help_text=_("what the worker's release supports: 1 = paused queues, 2 = lanes, too"),
     )
 
     progress = models.JSONField(
         db_default=models.Value({}, models.JSONField()),
-        help_text=_("how far its tasks say that they have come, by their ids"),
+        help_text=_("progress that the running tasks have reported, by task id"),
     )
 
     class Meta:
@@ -406,7 +415,10 @@ class PausedQueue(models.Model):
     paused_at = Moment(db_default=DatabaseNow())
     paused_by = models.CharField(max_length=150, db_default="")
     reason = models.CharField(
-        max_length=200, blank=True, db_default="", help_text=_("for whoever finds it paused")
+        max_length=200,
+        blank=True,
+        db_default="",
+        help_text=_("a note for people who find the queue or lane paused"),
     )
 
     class Meta:
@@ -424,23 +436,43 @@ class Lane(models.Model):
     """
 
     name = LaneName(_("lane"), max_length=200, primary_key=True)
-    at_most = models.IntegerField(null=True, blank=True, help_text=_("run at once"))
-    rate = models.CharField(
-        max_length=20, blank=True, db_default="", help_text=_("starts, such as 10/s or 100/m")
+    at_most = models.IntegerField(
+        null=True, blank=True, help_text=_("tasks that may run at the same time")
     )
-    burst = models.IntegerField(null=True, blank=True, help_text=_("starts at the same time"))
-    weight = models.FloatField(null=True, blank=True, help_text=_("share beside other lanes"))
+    rate = models.CharField(
+        max_length=20,
+        blank=True,
+        db_default="",
+        help_text=_("task starts in a time, such as 10/s or 100/m"),
+    )
+    burst = models.IntegerField(
+        null=True,
+        blank=True,
+        help_text=_("task starts that are allowed at once after a quiet time"),
+    )
+    weight = models.FloatField(
+        null=True, blank=True, help_text=_("share of the slots, relative to other lanes")
+    )
     paused_at = Moment(null=True, blank=True)
     paused_by = models.CharField(max_length=150, blank=True, db_default="")
     reason = models.CharField(
-        max_length=200, blank=True, db_default="", help_text=_("for whoever finds it paused")
+        max_length=200,
+        blank=True,
+        db_default="",
+        help_text=_("a note for people who find the queue or lane paused"),
     )
-    tokens = models.FloatField(null=True, help_text=_("starts that its rate allows now"))
-    served_at = Moment(null=True, help_text=_("when a worker has last taken tasks of it"))
+    tokens = models.FloatField(null=True, help_text=_("task starts that the rate allows now"))
+    served_at = Moment(null=True, help_text=_("when a worker last claimed tasks of the lane"))
     tag = models.FloatField(
-        db_default=0.0, help_text=_("what it was served, by its weight; the least comes next")
+        db_default=0.0,
+        help_text=_(
+            "virtual time of fair queueing: service received / weight; the smallest is next"
+        ),
     )
-    held_until = Moment(null=True, help_text=_("until when a task of it has asked to wait"))
+    held_until = Moment(
+        null=True,
+        help_text=_("a task has asked that no other task of the lane starts before this time"),
+    )
 
     class Meta:
         default_permissions = ("view", "change")
@@ -453,7 +485,7 @@ class Once(models.Model):
     """An idempotency key. Until its time is over, no other task of the function is enqueued under it."""
 
     key = TaskId(primary_key=True, editable=False)
-    text = models.CharField(max_length=200, help_text=_("the key, as it was said"))
+    text = models.CharField(max_length=200, help_text=_("the key as text"))
     task_name = models.CharField(max_length=200)
     task_id = TaskId(help_text=_("the task that was enqueued"))
     until = Moment()
@@ -489,42 +521,44 @@ class Schedule(models.Model):
         max_length=200,
         blank=True,
         db_default="",
-        help_text=_("such as 0 3 * * *, in its time zone"),
+        help_text=_("such as 0 3 * * *, in the schedule's time zone"),
     )
-    every = models.FloatField(null=True, blank=True, help_text=_("seconds; or else cron"))
+    every = models.FloatField(
+        null=True, blank=True, help_text=_("seconds between ticks; give this or cron")
+    )
     tz = models.CharField(_("time zone"), max_length=64, db_default="UTC")
     catch_up = models.CharField(
         max_length=4, choices=CatchUp, db_default=CatchUp.LAST,
-        help_text=_("of ticks that were missed while no cleaner was at work"),
+        help_text=_("which ticks are made up for after a time without a cleaner"),
     )  # fmt: skip
     grace = models.FloatField(
-        null=True, blank=True, help_text=_("seconds that a tick may be late; empty = any time")
+        null=True, blank=True, help_text=_("longest delay of a tick, in seconds; empty = no limit")
     )
     ready_by = models.CharField(
         max_length=5, blank=True, db_default="", help_text=_("hour of the day, such as 07:00")
     )
     enabled = models.BooleanField(db_default=True)
-    next_at = Moment(null=True, help_text=_("its next tick; empty = a cleaner says so"))
-    last_at = Moment(null=True, help_text=_("the last tick that has a task"))
+    next_at = Moment(null=True, help_text=_("the next tick; empty = a cleaner computes it"))
+    last_at = Moment(null=True, help_text=_("the last tick for which a task was written"))
     last_task = TaskId(null=True)
-    waiting_since = Moment(null=True, help_text=_("the tick since which its tasks have waited"))
+    waiting_since = Moment(null=True, help_text=_("the oldest tick whose task still waits"))
     watched_from = Moment(
-        db_default=DatabaseNow(), help_text=_("ticks since then have to be done by their hour")
+        db_default=DatabaseNow(),
+        help_text=_("ticks since this time must be done by the hour of ready_by"),
     )
-    told_at = Moment(
-        null=True, help_text=_("the last tick of which it was told that it is not done")
-    )
+    told_at = Moment(null=True, help_text=_("the last tick that was reported as not done in time"))
     from_code = models.BooleanField(db_default=False)
     edited = models.BooleanField(
-        db_default=False, help_text=_("people's words count, not the code's")
+        db_default=False,
+        help_text=_("a person has edited the schedule, so the code no longer changes it"),
     )
     release = models.BigIntegerField(
-        db_default=0, help_text=_("of the code it was synchronised from")
+        db_default=0, help_text=_("release of the code from which the schedule was synchronised")
     )
     code_versions = models.JSONField(
         db_default=models.Value([], models.JSONField()),
         editable=False,
-        help_text=_("digests of what releases of the code have said, the newest last"),
+        help_text=_("digests of the schedule as releases of the code declared it, the newest last"),
     )
     error = models.CharField(max_length=500, db_default="")
 
@@ -542,8 +576,8 @@ class Step(models.Model):
     pk = models.CompositePrimaryKey("task_id", "name")
     task_id = TaskId()
     name = ExactText(max_length=100)
-    value = models.TextField(help_text=_("JSON text, given back as it is"))
-    attempt = models.PositiveIntegerField(help_text=_("the attempt that has done it"))
+    value = models.TextField(help_text=_("JSON text, returned unchanged"))
+    attempt = models.PositiveIntegerField(help_text=_("the attempt that completed the step"))
     done_at = Moment()
 
     class Meta:
@@ -563,12 +597,16 @@ class Wait(models.Model):
     pk = models.CompositePrimaryKey("task_id", "name")
     task_id = TaskId()
     name = ExactText(max_length=100)
-    is_sleep = models.BooleanField(help_text=_("it is over at its time; else it needs a value"))
-    until = Moment(null=True, help_text=_("empty = for ever"))
-    value = models.TextField(  # noqa: DJ001 -- NULL where there is none
-        null=True, help_text=_("JSON text, given back as it is; empty = none has come")
+    is_sleep = models.BooleanField(
+        help_text=_("the wait ends at a time; otherwise it needs a value")
     )
-    ended_at = Moment(null=True, help_text=_("when the value came, or when it was too late for it"))
+    until = Moment(null=True, help_text=_("empty = no time limit"))
+    value = models.TextField(  # noqa: DJ001 -- NULL where there is none
+        null=True, help_text=_("JSON text, returned unchanged; empty = no value has arrived")
+    )
+    ended_at = Moment(
+        null=True, help_text=_("when the value arrived, or when the time limit passed")
+    )
 
     class Meta:
         default_permissions = ()  # the task's page shows it
@@ -588,23 +626,29 @@ class Batch(PartlyIndexed):
     name = models.CharField(max_length=200, blank=True, db_default="")
     hooks = models.JSONField(
         db_default=models.Value({}, models.JSONField()),
-        help_text=_("the tasks that its end enqueues"),
+        help_text=_("the tasks that are enqueued when the batch ends"),
     )
     created_at = Moment(db_default=DatabaseNow())
-    finished_at = Moment(null=True, help_text=_("when it was seen that all of its tasks had ended"))
-    failed = models.BooleanField(
-        null=True, help_text=_("whether one of them has failed; empty = it has not ended")
+    finished_at = Moment(
+        null=True,
+        help_text=_("when a worker or another process found that all its tasks had ended"),
     )
-    opened_by = TaskId(null=True, help_text=_("the task that opened it; empty = no task did"))
+    failed = models.BooleanField(
+        null=True,
+        help_text=_("whether a task of the batch has failed; empty = the batch has not ended"),
+    )
+    opened_by = TaskId(
+        null=True, help_text=_("the task that opened the batch; empty = no task did")
+    )
     root_task = TaskId(
         null=True,
         help_text=_(
-            "the first task of the work that it belongs to: that which opened the batch of which opened_by is a "
-            "member, and so on; else opened_by"
+            "the first task of this work: opened_by, or if opened_by is itself a member of a batch, the root "
+            "task of that batch"
         ),
     )
     hook_tasks = models.JSONField(
-        null=True, help_text=_("ids of the tasks that its end has enqueued, by hook")
+        null=True, help_text=_("ids of the tasks that were enqueued when the batch ended, by hook")
     )
 
     class Meta:
@@ -632,14 +676,18 @@ class Cleaner(models.Model):
     host = models.CharField(max_length=200)
     pid = models.PositiveIntegerField()
     interval = models.FloatField(
-        null=True, help_text=_("seconds between two of its passes; empty = it cleans once")
+        null=True, help_text=_("seconds between two passes of the cleaner; empty = it runs once")
     )
-    lease = models.FloatField(help_text=_("seconds of silence after which it counts as gone"))
+    lease = models.FloatField(
+        help_text=_("seconds without a pass after which the cleaner counts as gone")
+    )
     started_at = Moment(db_default=DatabaseNow())
     seen_at = Moment(db_default=DatabaseNow())
-    passed_at = Moment(null=True, help_text=_("when its last whole pass ended"))
+    passed_at = Moment(null=True, help_text=_("when the cleaner's last complete pass ended"))
     error = models.CharField(
-        max_length=500, db_default="", help_text=_("why it failed since; empty = it did not")
+        max_length=500,
+        db_default="",
+        help_text=_("why a pass has failed since then; empty = none has failed"),
     )
 
     class Meta:

@@ -134,7 +134,7 @@ def test_of_two_who_change_a_schedule_at_once_one_is_told_why_not(client, person
     url = reverse(f"{PAGE}change", args=["nightly"])
     Schedule.objects.update(cron="", every=60)  # by somebody else meanwhile
     page = client.post(url, form(nightly, cron="30 4 * * *"), follow=True)
-    assert b"somebody else has changed" in page.content
+    assert b"another user has changed" in page.content
     assert b"one of them" in page.content
     row = Schedule.objects.get()
     assert (row.cron, row.every, row.edited) == ("", 60, False)
@@ -158,7 +158,7 @@ def test_what_two_have_changed_is_checked_together(client, person, nightly, befo
     url = reverse(f"{PAGE}change", args=["nightly"])
     Schedule.objects.update(**before)
     page = client.post(url, form(nightly, **changes), follow=True)
-    assert b"somebody else has changed" in page.content
+    assert b"another user has changed" in page.content
     row = Schedule.objects.get()
     assert {name: getattr(row, name) for name in before} == before
     assert not row.edited
