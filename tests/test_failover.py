@@ -175,7 +175,7 @@ def test_a_worker_waits_for_a_backend_that_has_no_password(no_password, caplog):
 
     def work():
         no_password()
-        RealWorker(config, subscription, threads=1, inbox=inbox, stop=stop, batch=True).run()
+        RealWorker(config, subscription, threads=1, inbox=inbox, stop=stop, until_idle=True).run()
 
     with helpers.second_session(work):
         helpers.wait_until(lambda: helpers.finished(handle.id))
