@@ -19,7 +19,7 @@ from django_txtasks.lifecycle.enqueueing import (
     BYTES_PER_STATEMENT,
     NewTask,
     RowDefaults,
-    _batches,
+    _chunks,
     insert,
 )
 from django_txtasks.models import Task
@@ -57,7 +57,7 @@ def test_rows_that_no_packet_would_take_together_are_written():
 )
 def test_a_batch_ends_at_so_many_rows_or_bytes_and_leaves_none_out(size, most, lengths):
     rows = [NewTask(uuid.uuid4(), RowDefaults("any"), "x" * size) for _ in range(7)]
-    batches = list(_batches(rows, most))
+    batches = list(_chunks(rows, most))
     assert [len(batch) for batch in batches] == lengths
     assert [row for batch in batches for row in batch] == rows
 

@@ -114,7 +114,10 @@ class LaneFilter(ChoiceFilter):
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         value = self.value()
-        return queryset if value is None else self.narrow(queryset, value)
+        if value is None:
+            return queryset
+        # PostgreSQL refuses a statement with a NUL.
+        return queryset.none() if "\0" in value else self.narrow(queryset, value)
 
 
 class TaskFilter(_NamedFilter):
