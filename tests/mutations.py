@@ -411,7 +411,7 @@ MUTANTS = [
     Mutant("a claim of a worker that registers meanwhile is none without a worker", "lifecycle/cleaning.py",
            {"if is_uuid(low) and not fetch(alias, statements.HAS_WORKER, worker=as_uuid(low)):":
             "if is_uuid(low):"},
-           "test_cleaner_load.py::test_a_prune_under_an_old_snapshot_does_not_walk_what_it_removed"),
+           "test_cleaner_load.py::test_a_worker_that_registers_while_a_cleaner_looks_keeps_its_claims"),
     Mutant("a cleaner repeats a step that met a conflict", "cleaner/passes.py",
            {"                if not is_repeatable(error):\n                    raise\n":
             "                raise\n"},
