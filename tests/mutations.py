@@ -1389,7 +1389,7 @@ MUTANTS = [
     Mutant("unique: no turn of one statement takes one", "lifecycle/engines/postgresql.py",
            {"AND merge_key IS NULL AND lane = '') AS found": "AND lane = '') AS found",
             "if one.merge_key is None and not one.lane]": "if not one.lane]"},
-           "test_unique.py::test_a_locked_key_keeps_no_worker_from_what_is_behind_it"),
+           "test_unique.py::test_a_worker_that_is_at_work_merges_too"),
     Mutant("unique: no turn of two blocks takes one", "lifecycle/engines/mariadb.py",
            {" and one.merge_key is None and not": " and not"},
            "test_unique.py::test_a_worker_that_is_at_work_merges_too", ("MARIADB",)),
