@@ -467,7 +467,7 @@ def test_a_list_looks_at_so_many_rows_and_says_so(monkeypatch: pytest.MonkeyPatc
     Task.objects.bulk_create(Task(id=uuid.uuid4(), task_name=KNOWN) for _ in range(60))
     client = viewer("hold")
     html = page(client, TASKS)
-    assert "60 tasks\n" in html and "There are more rows" not in html
+    assert "60 tasks\n" in html and "The table has more rows" not in html
     row()
     html = page(client, TASKS)
     assert "60+ tasks\n" in html

@@ -62,7 +62,7 @@ def wait_until_closed(numbers):
 def test_sessions_of_threads_that_have_ended_are_closed(function, caplog):
     found = results(run_one_after_the_other(*[(function, MINE)] * 3))
     wait_until_closed([number for one in found for number in one])
-    assert "live on" not in caplog.text or function is sessions.see_in_thread_of_loop
+    assert "are still alive" not in caplog.text or function is sessions.see_in_thread_of_loop
 
 
 def test_sessions_of_threads_of_a_failed_attempt_are_closed_as_well():
@@ -89,7 +89,7 @@ def test_a_thread_that_closes_its_session_is_not_named(pool, caplog):
         (sessions.see_in_pool, MINE, True), (sessions.see_in_pool, MINE, True)
     )
     assert len({str(one) for one in results(ids)}) == 2
-    assert "live on" not in caplog.text
+    assert "are still alive" not in caplog.text
 
 
 @on_postgres
@@ -102,7 +102,7 @@ def test_the_sender_of_hints_is_no_thread_of_the_task_that_is_first_to_enqueue(t
     connection.close()
     call_command("runworkers", batch=True, threads=1)
     assert helpers.runs("by a task ") == 1
-    assert "live on" not in caplog.text
+    assert "are still alive" not in caplog.text
 
 
 def test_threads_that_live_on_are_named_once_though_each_attempt_starts_one(monkeypatch, caplog):
