@@ -17,6 +17,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import plain_english
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "django_txtasks"
 LONG_CLASS = 150
@@ -49,13 +51,8 @@ def code_lines(text: str) -> int:
 def docstring_lines(tree: ast.AST) -> set[int]:
     """Return the numbers of the lines of all docstrings, those below constants too."""
     found: set[int] = set()
-    for node in ast.walk(tree):
-        for one in (
-            getattr(node, "body", []) if not isinstance(node, ast.Lambda | ast.IfExp) else []
-        ):
-            is_text = isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant)
-            if is_text and isinstance(one.value.value, str):
-                found.update(range(one.lineno, (one.end_lineno or one.lineno) + 1))
+    for node in plain_english.docstring_nodes(tree):
+        found.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     return found
 
 

@@ -228,19 +228,29 @@ def markdown(path: Path) -> str:
 
 def docstrings(path: Path, source: str) -> Iterator[Text]:
     """Yield each docstring, those below attributes too."""
-    for node in ast.walk(ast.parse(source)):
+    for node in docstring_nodes(ast.parse(source)):
+        yield Text("docstrings", path, node.lineno, CODE.sub("`", node.value))
+
+
+def docstring_nodes(tree: ast.AST) -> Iterator[ast.Constant]:
+    """Yield the node of each docstring, those below attributes and constants too."""
+    for node in ast.walk(tree):
         is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         if is_text and isinstance(node.value.value, str):
-            prose = CODE.sub("`", node.value.value)
-            yield Text("docstrings", path, node.lineno, prose)
+            yield node.value
+
+
+def comment_tokens(source: str) -> Iterator[tokenize.TokenInfo]:
+    """Yield the token of each comment."""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token
 
 
 def comments(path: Path, source: str) -> Iterator[Text]:
     """Yield each comment; comments that fill adjacent lines are one."""
     blocks: list[tuple[int, list[str]]] = []
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type != tokenize.COMMENT:
-            continue
+    for token in comment_tokens(source):
         line, words = token.start[0], CODE.sub("`", token.string.lstrip("#: "))
         fills_its_line = token.line.lstrip().startswith("#")
         if fills_its_line and blocks and line == blocks[-1][0] + len(blocks[-1][1]):

@@ -1,11 +1,10 @@
 """A docstring or comment that names a constant names one that the package has."""
 
 import ast
-import io
 import re
-import tokenize
 from pathlib import Path
 
+import plain_english
 import pytest
 
 pytestmark = pytest.mark.once
@@ -37,12 +36,10 @@ def names_of(source):
 
 def prose_of(source):
     """Yield the docstrings and comments of a file, those below constants too."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            yield str(node.value.value)
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT:
-            yield token.string
+    for node in plain_english.docstring_nodes(ast.parse(source)):
+        yield node.value
+    for token in plain_english.comment_tokens(source):
+        yield token.string
 
 
 def named_in(text):

@@ -1,4 +1,4 @@
-"""Why one task does not run: each condition of a claim, checked separately, with its remedy.
+"""Reasons why one task does not run: each condition of a claim, checked separately, with its remedy.
 
 It changes nothing and reads a bounded number of rows, by the database's clock. It tries to lock the task's
 row for a moment, to find out whether another transaction has locked it.

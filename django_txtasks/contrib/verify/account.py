@@ -23,7 +23,7 @@ MAY_RUN_AGAIN = (
     *ATOMIC, "idempotent", "unique", "laned", "stepped", "sleeping", "waiting", "tick", "ended",
 )  # fmt: skip
 SUSPENDED = {"sleeping": 1, "waiting": 1}
-"""How often a task of such a kind gives its slot back before it continues."""
+"""Number of times that a task of such a kind gives its slot back before it continues."""
 BATCHES = (
     "every batch reported its end exactly once, after its last member, and as failed if one is dead"
 )
