@@ -22,14 +22,14 @@ def test_a_thread_that_a_task_has_left_keeps_no_worker_that_is_told_to_stop(proc
 
 HANGS = """
 import os, time
-from django_txtasks.worker.process import supervisor
+from django_txtasks.worker.process import orders
 from django_txtasks.worker.process.shutdown import Shutdown
 
-supervisor.PATIENCE_WITH_LOOP = 0.1
-orders, ours = os.pipe()
+orders.LOOP_END_SECONDS = 0.1
+pipe, ours = os.pipe()
 stop = Shutdown(0.1, wake=lambda: None)
 {before}
-supervisor.obey(orders, stop)
+orders.obey(pipe, stop)
 time.sleep(3600)
 """
 

@@ -10,7 +10,8 @@ import helpers
 import pytest
 
 from django_txtasks.models import Worker
-from django_txtasks.worker.process.supervisor import PIPE, Assignment, Supervisor
+from django_txtasks.worker.process.orders import PIPE
+from django_txtasks.worker.process.supervisor import Assignment, Supervisor
 
 
 def children(pid):

@@ -18,7 +18,7 @@ from django.db import DatabaseError, connections, transaction
 from django.utils import timezone, translation
 
 from django_txtasks import Retry, task
-from django_txtasks.worker.process import supervisor
+from django_txtasks.worker.process import orders
 from probe.models import Run
 
 tenant = ContextVar("tenant", default="nobody")
@@ -182,7 +182,7 @@ def break_at_commit(key):
 @task
 def leave_a_thread():
     """Leave a thread that Python waits for at its end, which is to have less time than usual."""
-    supervisor.LOOP_END_SECONDS = 0.1
+    orders.LOOP_END_SECONDS = 0.1
     ThreadPoolExecutor(1).submit(time.sleep, 3600)
     Run.objects.create(key="thread", pid=os.getpid())
 

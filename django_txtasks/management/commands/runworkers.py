@@ -32,16 +32,15 @@ from django_txtasks.management.console import (
 )
 from django_txtasks.management.probing import liveness_at, positive, probe_options, probes_at
 from django_txtasks.worker.hint_inbox import HintInbox
+from django_txtasks.worker.process.orders import end_soon, obey, pipe_of_supervisor
 from django_txtasks.worker.process.probes import Liveness
 from django_txtasks.worker.process.recycling import EXIT_CODE, RecyclePolicy
 from django_txtasks.worker.process.shutdown import Shutdown
 from django_txtasks.worker.process.supervisor import (
     Assignment,
     Forked,
+    Role,
     Supervisor,
-    end_soon,
-    obey,
-    obey_supervisor,
 )
 from django_txtasks.worker.worker import End, Worker
 
@@ -65,6 +64,7 @@ class Command(BaseCommand):
         probe_options(parser)
         database_option(parser, "Run the tasks")
         parser.add_argument("--child-of-database", metavar="ALIAS", help=SUPPRESS)
+        parser.add_argument("--child-role", default=Role.WORKER.value, help=SUPPRESS)
         log_json_option(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -72,25 +72,27 @@ class Command(BaseCommand):
         show_log(options["verbosity"], as_json=options["log_json"])
         queues = _queues(config, options["queue"], options["exclude_queue"])
         task_names = _task_names(options["task"], options["exclude_task"])
-        inbox = HintInbox()
-        stop = Shutdown(config.grace.total_seconds(), inbox.wake)
-        supervised = obey_supervisor(stop)
+        pipe = pipe_of_supervisor()
         only = options["child_of_database"]
         aliases = served([only] if only else options["databases"])
         _refuse_contradictions(aliases, options)
-        if not supervised and self._called_from_command_line:
+        work = Assignment((), aliases, Role(options["child_role"]), options["max_tasks"])
+        if pipe is None and self._called_from_command_line:
             child = self._supervise(aliases, options)
             if child is None:
                 return
-            obey(child.pipe, stop)
-            aliases, options["max_tasks"] = [child.assignment.alias], child.assignment.max_tasks
-        subscription = Subscription(_only(aliases), tuple(queues), task_names)
+            work, pipe = child.assignment, child.pipe
+        subscription = Subscription(_only(work.aliases), tuple(queues), task_names)
+        inbox = HintInbox()
+        stop = Shutdown(config.grace.total_seconds(), inbox.wake)
+        if pipe is not None:
+            obey(pipe, stop)
         with (
             # before the first connection, because a signal may arrive at any time
             stop_signals(stop.request),
             events_in_background(own_process=self._called_from_command_line),
         ):
-            self._work(config, subscription, inbox, stop, options)
+            self._work(config, subscription, inbox, stop, {**options, "max_tasks": work.max_tasks})
 
     def _work(
         self,
@@ -187,7 +189,7 @@ def _refuse_contradictions(aliases: list[str], options: dict[str, Any]) -> None:
         )
 
 
-def _only(aliases: list[str]) -> str:
+def _only(aliases: Sequence[str]) -> str:
     if len(aliases) > 1:
         raise CommandError(
             f"One process serves one database, but these are {', '.join(map(repr, aliases))}: "
@@ -214,10 +216,14 @@ def _assignments(alias: str, options: dict[str, Any]) -> list[Assignment]:
     command = [*get_child_arguments(), "--skip-checks", f"--child-of-database={alias}"]
     count, most = options["processes"], options["max_tasks"]
     if not most:
-        return [Assignment(command, alias)] * count
+        return [Assignment(command, [alias])] * count
     share, rest = divmod(most, count)
     shares = [share + (number < rest) for number in range(count)]
-    return [Assignment([*command, f"--max-tasks={one}"], alias, one) for one in shares if one]
+    return [
+        Assignment([*command, f"--max-tasks={one}"], [alias], max_tasks=one)
+        for one in shares
+        if one
+    ]
 
 
 def _say_what_nobody_declares(subscription: Subscription) -> None:

@@ -1,17 +1,16 @@
-"""Starts worker processes, replaces dead ones, and passes stop requests on.
+"""Starts the processes of ``runworkers``, replaces dead ones, and passes stop requests on.
 
-Orders go through a pipe to each child: ``s`` = stop, ``k`` = stop now. The end of the pipe means that the
-supervisor is gone, which is an order to stop, too. Children are in process groups of their own, so that Ctrl-C
+Orders go through a pipe to each child: see ``orders``. Children are in process groups of their own, so that Ctrl-C
 reaches them once. The supervisor holds no connection and runs no task, so that it can fork: see ``forking``.
 """
 
 from __future__ import annotations
 
 import contextlib
+import enum
 import os
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,63 +24,18 @@ from django_txtasks import signals
 from django_txtasks.rules.retry import backoff
 from django_txtasks.wakeup import WakeEvent
 from django_txtasks.worker.process.forking import ForkedProcess, can_fork, fork
+from django_txtasks.worker.process.orders import PIPE
 from django_txtasks.worker.process.recycling import EXIT_CODE
 from django_txtasks.worker.process.shutdown import Shutdown
 
-PIPE = "TXTASKS_SUPERVISOR_FD"
-LOOP_END_SECONDS = 10.0
-"""Seconds from the end of the grace, or from an order to stop now, to the forced end of the process."""
-LAST_WORDS_SECONDS = 2.0
-"""Seconds to write the log of a worker that had to be ended."""
 HEALTHY_AFTER_SECONDS = 30.0
 """Seconds of life after which the next death of a child counts as its first."""
 
 
-def obey_supervisor(stop: Shutdown) -> bool:
-    """Follow the supervisor's orders from now on, in a child. Return False if this process has no supervisor."""
-    number = os.environ.pop(PIPE, None)
-    if number is None:
-        return False
-    obey(int(number), stop)
-    return True
+class Role(enum.Enum):
+    """The kind of work of a process."""
 
-
-def obey(pipe: int, stop: Shutdown) -> None:
-    """Follow the orders that come through this file descriptor, in a separate thread."""
-    threading.Thread(target=_listen, args=(pipe, stop), name="txtasks-orders", daemon=True).start()
-
-
-def _listen(pipe: int, stop: Shutdown) -> None:
-    will_end = False
-    with os.fdopen(pipe, "rb", buffering=0) as orders:
-        while (order := orders.read(1)) != b"k":
-            if not stop.asked:  # a signal may have come first
-                stop.request(why="its supervisor says so" if order else "its supervisor is gone")
-            if not will_end:
-                will_end = True
-                end_soon(1, stop.deadline - time.monotonic())
-            if not order:
-                return
-    stop.force()
-    end_soon(1)
-
-
-def end_soon(code: int, seconds: float = 0.0) -> None:
-    """End this process after ``seconds`` + ``LOOP_END_SECONDS``, whatever its threads do.
-
-    A loop that hangs in a database call does not notice the stop request, and Python waits for threads that tasks
-    have left.
-
-    Args:
-        seconds: time that running tasks may still take.
-    """
-
-    def end() -> None:
-        time.sleep(max(0, seconds) + LOOP_END_SECONDS)
-        signals.flush(LAST_WORDS_SECONDS)
-        os._exit(code)
-
-    threading.Thread(target=end, name="txtasks-end", daemon=True).start()
+    WORKER = "worker"
 
 
 @dataclass(frozen=True)
@@ -90,12 +44,14 @@ class Assignment:
 
     Attributes:
         command: the command line that starts it if it cannot be forked.
-        alias: the database whose tasks it runs.
+        aliases: the databases that it serves; a worker serves one.
+        role: the kind of its work.
         max_tasks: number of tasks after which it ends; None = no limit.
     """
 
     command: Sequence[str]
-    alias: str = "default"
+    aliases: Sequence[str] = ("default",)
+    role: Role = Role.WORKER
     max_tasks: int | None = None
 
 
@@ -113,7 +69,7 @@ class Forked(BaseException):
 
 
 class Child:
-    """One worker process, or the wait for its next start.
+    """One process, or the wait for its next start.
 
     Attributes:
         start_at: time of its next start, by ``time.monotonic()``; None = it runs, or has done its work.

@@ -1,0 +1,64 @@
+"""Orders of a supervisor, as its child processes read them from a pipe.
+
+``s`` = stop, ``k`` = stop now. The end of the pipe means that the supervisor is gone, which is an order to stop,
+too. A pipe has one reader in each process: a second one would take bytes that the first one waits for.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+from django_txtasks import signals
+from django_txtasks.worker.process.shutdown import Shutdown
+
+PIPE = "TXTASKS_SUPERVISOR_FD"
+LOOP_END_SECONDS = 10.0
+"""Seconds from the end of the grace, or from an order to stop now, to the forced end of the process."""
+LAST_WORDS_SECONDS = 2.0
+"""Seconds to write the log of a process that had to be ended."""
+
+
+def pipe_of_supervisor() -> int | None:
+    """Return the file descriptor of the orders, once; None if this process has no supervisor."""
+    number = os.environ.pop(PIPE, None)  # not for processes that tasks start
+    return None if number is None else int(number)
+
+
+def obey(pipe: int, stop: Shutdown) -> None:
+    """Follow the orders that come through this file descriptor, in a separate thread."""
+    threading.Thread(target=_listen, args=(pipe, stop), name="txtasks-orders", daemon=True).start()
+
+
+def _listen(pipe: int, stop: Shutdown) -> None:
+    will_end = False
+    with os.fdopen(pipe, "rb", buffering=0) as orders:
+        while (order := orders.read(1)) != b"k":
+            if not stop.asked:  # a signal may have come first
+                stop.request(why="its supervisor says so" if order else "its supervisor is gone")
+            if not will_end:
+                will_end = True
+                end_soon(1, stop.deadline - time.monotonic())
+            if not order:
+                return
+    stop.force()
+    end_soon(1)
+
+
+def end_soon(code: int, seconds: float = 0.0) -> None:
+    """End this process after ``seconds`` + ``LOOP_END_SECONDS``, whatever its threads do.
+
+    A loop that hangs in a database call does not notice the stop request, and Python waits for threads that tasks
+    have left.
+
+    Args:
+        seconds: time that running tasks may still take.
+    """
+
+    def end() -> None:
+        time.sleep(max(0, seconds) + LOOP_END_SECONDS)
+        signals.flush(LAST_WORDS_SECONDS)
+        os._exit(code)
+
+    threading.Thread(target=end, name="txtasks-end", daemon=True).start()
