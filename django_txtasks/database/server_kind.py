@@ -20,6 +20,10 @@ OTHERS = {
 
 POSTGRES_VERSION = "SELECT version()"
 MYSQL_VERSION = "SELECT CONCAT(VERSION(), ' ', @@version_comment)"
+MAX_CONNECTIONS = {
+    "postgresql": "SELECT CAST(current_setting('max_connections') AS int)",
+    "mysql": "SELECT @@max_connections",
+}
 
 
 def other_product(alias: str) -> str | None:
@@ -48,3 +52,13 @@ def product_of(vendor: str, version: str) -> str | None:
         version.startswith("PostgreSQL ") and "compiled by" in version
     )
     return None if is_own else f"a server that calls itself {version[:100]!r}"
+
+
+def max_connections(alias: str) -> int | None:
+    """Return the highest number of sessions of the server; None = SQLite, which has no sessions.
+
+    Raises:
+        DatabaseError: the server cannot be asked.
+    """
+    sql = MAX_CONNECTIONS.get(connections[alias].vendor)
+    return None if sql is None else int(fetch_value(alias, sql))

@@ -133,8 +133,7 @@ def show_log(verbosity: int, *, as_json: bool = False) -> None:
 def served(databases: Sequence[str] | str | None) -> list[str]:
     """Return the aliases of ``--database``, each once.
 
-    Each database is checked in a thread of its own, with its own connections, for a few seconds only. A database
-    that does not answer is waited for later, and delays no other.
+    A database that does not answer within a few seconds is waited for later.
 
     Raises:
         CommandError: one of them cannot hold tasks.
@@ -142,34 +141,45 @@ def served(databases: Sequence[str] | str | None) -> list[str]:
     named = [databases] if isinstance(databases, str) else databases  # from call_command()
     aliases = list(dict.fromkeys(named or ["default"]))
     problems: list[CheckMessage] = []
-    errors: list[Exception] = []
-
-    def look(alias: str) -> None:
-        try:
-            if alias in connections:
-                sessions.leave_pool(alias)  # a forked child could not use the pool
-            problems.extend(checks.refusals(alias))
-        except Exception as error:  # for example a driver that is not installed
-            errors.append(error)
-        finally:
-            connections.close_all()
-
     for alias in aliases:
         if alias in connections and not router.allow_migrate_model(alias, Task):
             raise CommandError(
                 f"A router keeps tasks away from database {alias!r}: it has no tables for them. Let "
                 "DATABASE_ROUTERS allow the app 'txtasks' there, and migrate it."
             )
-    threads = [threading.Thread(target=look, args=[alias], daemon=True) for alias in aliases]
-    for thread in threads:
+    look_at(aliases, lambda alias: problems.extend(checks.refusals(alias)))
+    _refuse(problems)
+    return aliases
+
+
+def look_at(aliases: Sequence[str], look: Callable[[str], None]) -> None:
+    """Call a function with each alias, each in a thread of its own with its own connections.
+
+    Wait for a few seconds only, so that a database that does not answer delays nothing else.
+
+    Raises:
+        Exception: the first error of the function.
+    """
+    errors: list[Exception] = []
+
+    def work(alias: str) -> None:
+        try:
+            if alias in connections:
+                sessions.leave_pool(alias)  # a forked child could not use the pool
+            look(alias)
+        except Exception as error:  # for example a driver that is not installed
+            errors.append(error)
+        finally:
+            connections.close_all()
+
+    started = [threading.Thread(target=work, args=[alias], daemon=True) for alias in aliases]
+    for thread in started:
         thread.start()
     end = time.monotonic() + CONNECT_TIMEOUT_SECONDS
-    for thread in threads:
+    for thread in started:
         thread.join(max(0.0, end - time.monotonic()))
     if errors:
         raise errors[0]
-    _refuse(problems)
-    return aliases
 
 
 def refuse_without_tables(alias: str) -> None:

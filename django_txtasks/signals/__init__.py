@@ -605,6 +605,18 @@ row_skipped = Event(
     "task_id", "error",
 )  # fmt: skip
 
+processes_chosen = Event(
+    logging.INFO,
+    "Supervisor: --processes auto starts %s for each database, because %s.",
+    "count",
+    "reason",
+)
+sessions_near_limit = Event(
+    logging.WARNING,
+    "Supervisor: the workers that --processes auto starts may open up to %s sessions in database '%s', more than "
+    "a third of its max_connections (%s). Give --processes a number, or raise max_connections.",
+    "count", "database", "most",
+)  # fmt: skip
 child_started = Event(logging.INFO, "Supervisor: started worker process %s.", "pid")
 child_died = Event(
     logging.ERROR, "Supervisor: worker process %s ended with %s; a new one starts in %.1f s.",

@@ -31,6 +31,7 @@ from django_txtasks.management.console import (
     stop_signals,
 )
 from django_txtasks.management.probing import liveness_at, positive, probe_options, probes_at
+from django_txtasks.management.processes import AUTO, for_each_database, processes, threads
 from django_txtasks.worker.hint_inbox import HintInbox
 from django_txtasks.worker.process.orders import end_soon, obey, pipe_of_supervisor
 from django_txtasks.worker.process.probes import Liveness
@@ -75,9 +76,13 @@ class Command(BaseCommand):
         pipe = pipe_of_supervisor()
         only = options["child_of_database"]
         aliases = served([only] if only else options["databases"])
+        supervises = self._called_from_command_line and pipe is None
+        if options["processes"] == AUTO:
+            chosen = for_each_database(config, aliases, options["threads"]) if supervises else 1
+            options["processes"] = chosen
         _refuse_contradictions(aliases, options)
         work = Assignment((), aliases, Role(options["child_role"]), options["max_tasks"])
-        if pipe is None and self._called_from_command_line:
+        if supervises:
             child = self._supervise(aliases, options)
             if child is None:
                 return
@@ -295,17 +300,17 @@ def _options_of_a_worker(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--threads",
-        type=positive,
+        type=threads,
         default=checks.DEFAULT_THREADS,
         metavar="N",
         help=f"Tasks at a time per process ({checks.DEFAULT_THREADS}).",
     )
     parser.add_argument(
         "--processes",
-        type=positive,
+        type=processes,
         default=1,
         metavar="N",
-        help="Worker processes for each database (1).",
+        help="Worker processes for each database (1); auto = one for each CPU that this process may use.",
     )
 
 
