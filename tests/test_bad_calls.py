@@ -23,7 +23,7 @@ from django_txtasks.lifecycle.enqueueing import (
     insert,
 )
 from django_txtasks.models import Task
-from django_txtasks.sending.sender import BUFFER_IDS
+from django_txtasks.sending.buffer import BUFFER_IDS
 
 pytestmark = pytest.mark.usefixtures("rows")
 

@@ -29,8 +29,8 @@ from django_txtasks.broker.consumer import HintConsumer
 from django_txtasks.broker.link import Link
 from django_txtasks.conf import MAX_NAME_BYTES, get_config
 from django_txtasks.models import Task
+from django_txtasks.sending import buffer as hint_buffer
 from django_txtasks.sending import message as hint_message
-from django_txtasks.sending import sender as hint_sender
 
 pytestmark = pytest.mark.usefixtures("rows")
 
@@ -307,7 +307,7 @@ def test_what_many_transactions_left_waiting_is_packed_into_few_hints(broker, tx
 def test_hints_name_so_many_ids_and_then_say_that_there_are_more(broker):
     with pika.BlockingConnection(pika.URLParameters(broker)) as amqp:
         topology.declare(amqp.channel(), queue_name())
-    number = hint_sender.BUFFER_IDS
+    number = hint_buffer.BUFFER_IDS
     handles = enqueue_many((tasks.note, ()) for _ in range(number + 50))
     publisher.close_all()
     got = received(broker, "default")
@@ -322,21 +322,21 @@ def test_the_buffer_keeps_the_first_ids_while_rabbitmq_is_away(broker, txtasks):
         topology.declare(amqp.channel(), queue_name())
     with Proxy(url.host, url.port, swallow=True) as proxy:
         txtasks(broker_url=broker.replace(f":{url.port}/", f":{proxy.port}/"))
-        ids = [uuid.uuid4() for _ in range(hint_sender.BUFFER_IDS + 50)]
+        ids = [uuid.uuid4() for _ in range(hint_buffer.BUFFER_IDS + 50)]
         for one in ids:
             broker_room.notify(get_config(), "default", {"default": [one]})
         proxy.swallow = False
-        helpers.wait_until(lambda: waiting(broker) == hint_sender.BUFFER_IDS // 100)
+        helpers.wait_until(lambda: waiting(broker) == hint_buffer.BUFFER_IDS // 100)
         publisher.close_all()
     got = received(broker, "default")
-    assert [one for packed, _ in got for one in packed] == ids[: hint_sender.BUFFER_IDS]
+    assert [one for packed, _ in got for one in packed] == ids[: hint_buffer.BUFFER_IDS]
     assert got[0][1]
 
 
 def test_what_no_hint_names_is_found_at_once(hints_only, monkeypatch):
     """One worker takes all of it, in several turns."""
-    monkeypatch.setattr(hint_sender, "BUFFER_IDS", 100)
-    number = hint_sender.BUFFER_IDS + 150
+    monkeypatch.setattr(hint_buffer, "BUFFER_IDS", 100)
+    number = hint_buffer.BUFFER_IDS + 150
     with helpers.working():
         enqueue_many((tasks.note, ()) for _ in range(number))
         helpers.wait_until(lambda: helpers.counts()["finished"] == number)
@@ -355,9 +355,9 @@ def test_a_hint_without_ids_says_only_that_there_is_something(hints_only):
 SCRIPT = """
 import django, os
 django.setup()
-from django_txtasks.sending import sender as hint_sender
+from django_txtasks.sending import buffer as hint_buffer
 from probe import tasks
-hint_sender.FLUSH_SECONDS = 60  # this machine may be busy
+hint_buffer.FLUSH_SECONDS = 60  # this machine may be busy
 tasks.note.enqueue("parent")
 {more}
 """
@@ -430,8 +430,7 @@ def test_a_name_that_is_too_long_for_rabbitmq_takes_no_hint_from_other_queues(hi
     try:
 
         def told():
-            sender = publisher.of_process(config)
-            sender.notify("second", {long: [uuid.uuid4()], "default": [task_id]})
+            broker_room.notify(config, "second", {long: [uuid.uuid4()], "default": [task_id]})
             return task_id in heard
 
         helpers.wait_until(told)

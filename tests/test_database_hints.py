@@ -31,7 +31,7 @@ from django_txtasks.lifecycle import operators
 from django_txtasks.models import Task
 from django_txtasks.sending import message as hint_message
 from django_txtasks.sending import rest as resting
-from django_txtasks.sending.sender import BUFFER_IDS
+from django_txtasks.sending.buffer import BUFFER_IDS
 from django_txtasks.wakeup import WakeEvent
 from django_txtasks.worker.hint_inbox import HintInbox
 
@@ -330,7 +330,7 @@ def test_a_session_that_the_server_has_ended_while_it_was_idle_is_no_failure(hin
 def test_a_time_limit_in_the_midst_of_it_stops_no_hint(hints_only, monkeypatch, place):
     monkeypatch.setattr(sender, "LOOK_SECONDS", 0.1)
 
-    def interrupted():
+    def interrupted(*_):
         ours._woken = place == "_wake"
         raise TimedOut
 
@@ -872,7 +872,7 @@ def test_while_rabbitmq_is_away_postgresql_tells_workers_and_then_rabbitmq_again
         helpers.wait_until(lambda: source._reserve is not None and source._reserve.connected)
         runs_by_hint("while it is away")
         sender.close_all()
-        publisher_of_process()._waiting.clear()  # a hint is lost if it was being sent: then nothing waits
+        publisher_of_process()._buffer._waiting.clear()  # a hint is lost if it was being sent: then nothing waits
         cut_off.cut(away=0)
         helpers.wait_until(lambda: source._first.connected and not publisher_of_process().is_away)
         runs_by_hint("after it")

@@ -45,7 +45,7 @@ def through_proxy(broker, txtasks):
 
 def test_a_hint_needs_no_other_thread(broker, monkeypatch):
     ours = ready()
-    monkeypatch.setattr(ours, "_keep", None)  # it would be called in vain
+    monkeypatch.setattr(ours, "_have_it_sent", None)  # a call would fail
     task_id = enqueue_task(tasks.note).id
     helpers.wait_until(lambda: waiting(broker) == 2)
     assert packed(broker)[-1] == task_id
@@ -78,7 +78,7 @@ def test_one_transaction_tells_all_its_queues_at_once(broker, monkeypatch):
     ours = publisher.of_process(get_config())
     helpers.wait_until(lambda: len(ours._queues._declared) == 2 and not ours._woken)
     helpers.wait_until(ours._rest.is_over)
-    monkeypatch.setattr(ours, "_keep", None)  # it would be called in vain
+    monkeypatch.setattr(ours, "_have_it_sent", None)  # a call would fail
     with transaction.atomic():
         enqueue_many([(tasks.note, ()), (tasks.mail, ())])
     helpers.wait_until(lambda: waiting(broker) == waiting(broker, "mail") == 2)
@@ -111,7 +111,7 @@ def test_a_queue_that_rabbitmq_refuses_stops_no_other_one(broker, caplog):
             with transaction.atomic():
                 enqueue_many([(tasks.note, ()), (tasks.mail, ())])
             helpers.wait_until(lambda n=number: waiting(broker) == n)
-        helpers.wait_until(lambda: not ours._something_waits())
+        helpers.wait_until(lambda: not ours._buffer)
     ours._queues._refused_until.clear()  # as after its 30 seconds
     tasks.mail.enqueue()
     helpers.wait_until(lambda: queue_name("mail") in ours._queues)

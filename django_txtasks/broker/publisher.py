@@ -1,9 +1,7 @@
-"""Sends hints, so that no request waits for the broker, or fails because of it.
+"""Sends hints to RabbitMQ, so that no request waits for the broker, or fails because of it.
 
-A thread connects, looks after the connection, and sends waiting hints. If nothing is in the way, a hint does not
-wait for this thread: the thread that has committed gives it to the socket, which takes it at once or not at all.
-To wake another thread would cost both threads more, because they share the GIL. If many hints come within a short
-time, the thread packs them together: see ``sending.rest``.
+A thread connects, looks after the connection, and sends the hints that a committing thread cannot send without
+waiting. If many hints come within a short time, the sender's thread packs them together: see ``sending.rest``.
 
 Hints are transient and unconfirmed: a lost hint costs only latency until the next scan.
 """
@@ -11,16 +9,13 @@ Hints are transient and unconfirmed: a lost hint costs only latency until the ne
 from __future__ import annotations
 
 import time
-import uuid
-from collections import deque
-from collections.abc import Mapping, Sequence
 
 from django_txtasks.broker import quiet, topology
 from django_txtasks.broker.hint_queues import HintQueues
 from django_txtasks.broker.link import Link
 from django_txtasks.conf import Config
 from django_txtasks.exceptions import INTERRUPTIONS
-from django_txtasks.sending import message as hint_message
+from django_txtasks.sending.buffer import Packed
 from django_txtasks.sending.sender import HintSender, SendersOfProcess
 
 QUIET_LOOK_SECONDS = 5.0
@@ -42,41 +37,23 @@ class Publisher(HintSender):
     """
 
     def __init__(self, config: Config) -> None:
-        super().__init__("txtasks-publisher", QUIET_LOOK_SECONDS)
+        super().__init__("txtasks-publisher", QUIET_LOOK_SECONDS, topology.IDS_PER_HINT)
         self.config = config
         self._link = Link(config, "Publisher")
         self._queues = HintQueues()
         self._looked_at = 0.0
         self.is_away = False
 
-    def notify(self, alias: str, of_queue: Mapping[str, Sequence[uuid.UUID]]) -> None:
-        """Send hints of these ids, by queue, now, or put them into the buffer."""
-        is_resting, begin, sent = not self._rest.is_over(), time.monotonic(), 0
-        for name, ids in of_queue.items():
-            queue = topology.hint_queue(self.config, alias, name)
-            if is_resting or not self._send_now(queue, ids):
-                self._keep(queue, ids)
-                self._have_it_sent()
-            else:
-                sent += len(ids)
-        if sent:
-            self._rest.begin(begin, sent)
+    def _may_give(self, queue: str) -> bool:
+        return queue in self._queues
 
-    def _send_now(self, queue: str, ids: Sequence[uuid.UUID]) -> bool:
-        """Send a hint from the calling thread, without waiting. Return False if it is left to the thread."""
-        lock = self._in_use.take_at_once() if len(ids) <= topology.IDS_PER_HINT else None
-        if lock is None:
-            return False
+    def _give(self, packed: Packed) -> bool:
         try:
-            if queue not in self._queues or self._waiting.get(queue) or queue in self._more:
-                return False
-            return topology.publish_now(self._link.channel, queue, hint_message.encode(ids))
+            return topology.publish_now(self._link.channel, packed.queue, packed.message())
         except INTERRUPTIONS:
             raise
         except Exception:  # pika raises many kinds of errors; its thread notices and logs them
             return False
-        finally:
-            lock.release()
 
     def _run(self) -> None:
         with quiet.ours():
@@ -87,14 +64,10 @@ class Publisher(HintSender):
             self._look_after()
         else:
             self._connect()
-        while self._something_waits():
-            of_queue = {
-                queue: ids
-                for queue, ids in list(self._waiting.items())
-                if (ids or queue in self._more) and self._declare(queue)
-            }
+        while self._buffer:
+            queues = [queue for queue in self._buffer.queues() if self._declare(queue)]
             begin = time.monotonic()
-            number = sum(self._publish(queue, ids) for queue, ids in of_queue.items())
+            number = sum(self._publish(self._buffer.pack(queue)) for queue in queues)
             self._rest.begin(begin, number)
 
     def _look_after(self) -> None:
@@ -111,7 +84,7 @@ class Publisher(HintSender):
             connection.process_data_events(0)
 
     def _has_to_do(self) -> bool:
-        return self._something_waits() or (self.is_away and not self._closing.is_set())
+        return bool(self._buffer) or (self.is_away and not self._closing.is_set())
 
     def _failed(self, error: Exception) -> float:
         self.is_away = True
@@ -125,26 +98,17 @@ class Publisher(HintSender):
         self._link.channel = self._queues.declare(self._link.channel, queue)
         if queue in self._queues:
             return True
-        self._waiting[queue].clear()
-        self._more.discard(queue)
+        self._buffer.drop(queue)
         return False
 
-    def _publish(self, queue: str, ids: deque[uuid.UUID]) -> int:
-        """Send the waiting ids of one queue in one hint. Return their number. It does not wait for more ids.
-
-        Each hint says whether more tasks wait, so that as many workers as possible look for them.
-        """
-        more = queue in self._more
-        if more and len(ids) <= topology.IDS_PER_HINT:
-            self._more.discard(queue)
-        packed = [ids.popleft() for _ in range(min(len(ids), topology.IDS_PER_HINT))]
+    def _publish(self, packed: Packed) -> int:
+        """Send a hint. Return the number of its ids."""
         try:
-            topology.publish(self._link.channel, queue, hint_message.encode(packed, more=more))
-        except Exception:  # these ids are lost; the next connection says that other tasks wait
-            if more:
-                self._more.add(queue)
+            topology.publish(self._link.channel, packed.queue, packed.message())
+        except Exception:
+            self._buffer.put_back(packed)
             raise
-        return len(packed)
+        return len(packed.ids)
 
     def _connect(self) -> None:
         self._queues = HintQueues()

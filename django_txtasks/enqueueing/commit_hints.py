@@ -12,7 +12,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django_txtasks import hints, signals
 from django_txtasks.conf import Config, get_config
 from django_txtasks.exceptions import INTERRUPTIONS
-from django_txtasks.sending.sender import BUFFER_IDS
+from django_txtasks.sending.buffer import BUFFER_IDS
 
 
 def notify_on_commit(alias: str, tasks: Iterable[tuple[uuid.UUID, str]]) -> None:

@@ -10,22 +10,23 @@ import threading
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
+from django_txtasks.sending.buffer import HintBuffer, Packed
 from django_txtasks.sending.lock import BriefLock
 from django_txtasks.sending.rest import Rest
 from django_txtasks.signals.queue import close_connections
 from django_txtasks.wakeup import WakeEvent
 
 FLUSH_SECONDS = 2.0
-BUFFER_IDS = 1_000
-"""Ids that may wait for a queue. For further ids, hints say only that there are more."""
 
 
 class HintSender(ABC):
-    """A bounded buffer of ids for each queue, and the thread that packs them into hints.
+    """A buffer of ids, and the thread that sends its content.
+
+    A thread that has committed sends its hints itself, if it need not wait for that: to wake another thread would
+    cost both threads more, and the task would start later. Otherwise the sender's thread sends the hints.
 
     One thread at a time uses the connection, and holds ``_in_use`` meanwhile. Subclasses define the connection.
 
@@ -33,12 +34,17 @@ class HintSender(ABC):
         name: of the thread.
         look_seconds: seconds between two looks at an idle connection and at the buffer. A time limit may have
             interrupted the thread that was to wake this one.
+        ids_per_hint: maximum number of ids in one hint.
+
+    Attributes:
+        is_answered: True if the receiver answers each hint. The sender's thread waits for the answer.
     """
 
-    def __init__(self, name: str, look_seconds: float) -> None:
+    is_answered = False
+
+    def __init__(self, name: str, look_seconds: float, ids_per_hint: int) -> None:
         self._name, self._look_seconds = name, look_seconds
-        self._waiting: dict[str, deque[uuid.UUID]] = {}
-        self._more: set[str] = set()
+        self._buffer = HintBuffer(ids_per_hint)
         self._wake_event = WakeEvent()
         self._woken = False
         self._closing = threading.Event()
@@ -46,6 +52,17 @@ class HintSender(ABC):
         self._starting = threading.Lock()
         self._in_use = BriefLock()
         self._rest = Rest()
+
+    def notify(self, of_queue: Mapping[str, Sequence[uuid.UUID]]) -> None:
+        """Send hints of these ids, by queue, now, or let the thread do it."""
+        for queue, ids in of_queue.items():
+            self._buffer.add(queue, ids)
+        try:
+            if self._rest.is_over():
+                self._send_at_once(of_queue)
+        finally:  # even if a time limit interrupts this thread
+            if self._has_to_do():
+                self._have_it_sent()
 
     def ask_to_close(self) -> None:
         """Tell the thread to end when it has sent everything."""
@@ -68,6 +85,17 @@ class HintSender(ABC):
         """
 
     @abstractmethod
+    def _give(self, packed: Packed) -> bool:
+        """Give a hint to the socket without waiting. Return False if that is not possible now.
+
+        The calling thread holds ``_in_use``. A hint with False is sent again.
+        """
+
+    @abstractmethod
+    def _may_give(self, queue: str) -> bool:
+        """Return True if the connection could take a hint of this queue without waiting."""
+
+    @abstractmethod
     def _look_after(self) -> None:
         """Look after the connection while nothing waits. The thread holds ``_in_use``."""
 
@@ -79,18 +107,24 @@ class HintSender(ABC):
     def _failed(self, error: Exception) -> float:
         """Close, and return the seconds to wait before the next try. The thread holds ``_in_use``."""
 
-    def _keep(self, queue: str, ids: Sequence[uuid.UUID]) -> None:
-        """Put ids into the buffer; if there are too many, the first ones."""
-        waiting = self._waiting.get(queue)
-        if waiting is None:
-            waiting = self._waiting.setdefault(queue, deque())
-        room = BUFFER_IDS - len(waiting)
-        if len(ids) <= room:
-            waiting.extend(ids)
+    def _send_at_once(self, queues: Iterable[str]) -> None:
+        """Send what waits for these queues, if one hint has room for it and nothing is in the way."""
+        lock = self._in_use.take_at_once()
+        if lock is None:
             return
-        waiting.extend(ids[: max(0, room)])
-        # Last, because it must survive a thread that empties the buffer meanwhile.
-        self._more.add(queue)
+        try:
+            begin, number = time.monotonic(), 0
+            for queue in queues:
+                if self._buffer.fits_one_hint(queue) and self._may_give(queue):
+                    packed = self._buffer.pack(queue)
+                    if not self._give(packed):
+                        self._buffer.put_back(packed)
+                        break
+                    number += len(packed.ids)
+            if number:
+                self._rest.begin(begin, number, counts=not self.is_answered)
+        finally:
+            lock.release()
 
     def _have_it_sent(self) -> None:
         """Let the thread send the waiting ids. The first call starts it.
@@ -115,12 +149,9 @@ class HintSender(ABC):
         self._woken = True
         self._wake_event.wake()
 
-    def _something_waits(self) -> bool:
-        return any(self._waiting.values()) or bool(self._more)
-
     def _has_to_do(self) -> bool:
         """Return True if the thread has work now."""
-        return self._something_waits()
+        return bool(self._buffer)
 
     def _run(self) -> None:
         ours = threading.current_thread()
