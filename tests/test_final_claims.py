@@ -38,7 +38,7 @@ from django_txtasks.models import FinishedTask, Status, Task, Worker
 pytestmark = pytest.mark.usefixtures("rows")
 
 TWO_BEATS = 3.0
-"""Seconds in which two signals are enough, on any database."""
+"""Seconds in which two signs are enough, on any database."""
 TO_THE_LEASE, OVER_IT = 14, 2
 
 

@@ -17,7 +17,7 @@ from probe.models import Run
 from proxy import Proxy
 
 from django_txtasks.cleaner.failure_detector import FailureDetector, lives_here
-from django_txtasks.cleaner.suspicion import GAP_SECONDS, FirstSignal, Suspicion
+from django_txtasks.cleaner.suspicion import GAP_SECONDS, FirstSign, Suspicion
 from django_txtasks.conf import get_config
 from django_txtasks.database import sessions
 from django_txtasks.database.processes import PREFIX, is_there, mark_of, own_mark
@@ -430,7 +430,7 @@ def test_a_look_at_workers_that_beat_is_one_statement(detector):
 
 @pytest.fixture
 def endless_leases(txtasks):
-    """Endless leases, so that only two signals can prove a crash."""
+    """Endless leases, so that only two signs can prove a crash."""
     txtasks(heartbeat_interval=0.3, lease=NEVER, poll_interval=0.1, clean_interval=NEVER)
 
 
@@ -545,15 +545,15 @@ def test_a_frozen_worker_is_not_declared_lost_before_its_lease(processes, cleane
 
 @pytest.mark.once
 @pytest.mark.parametrize(
-    ("signal", "now", "pause"),
+    ("sign", "now", "pause"),
     [
-        (FirstSignal.SILENCE, 4.0, 1.0),
-        (FirstSignal.SILENCE, 6.0, float("inf")),
-        (FirstSignal.WILL, 4.0, 1.0),
-        (FirstSignal.WILL, 6.0, 0.001),
+        (FirstSign.SILENCE, 4.0, 1.0),
+        (FirstSign.SILENCE, 6.0, float("inf")),
+        (FirstSign.WILL, 4.0, 1.0),
+        (FirstSign.WILL, 6.0, 0.001),
     ],
 )
-def test_a_proven_silence_asks_for_no_more_looks(signal, now, pause):
+def test_a_proven_silence_asks_for_no_more_looks(sign, now, pause):
     """Where several are silent, none is declared lost by it, however often the cleaner looks."""
-    one = Suspicion(beat=1, signal=signal, grace=5.0, since=0.0, looked_at=0.0, gone=0.0)
+    one = Suspicion(beat=1, sign=sign, grace=5.0, since=0.0, looked_at=0.0, gone=0.0)
     assert one.pause(now) == pause

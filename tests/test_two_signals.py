@@ -1,4 +1,4 @@
-"""A crashed worker is declared lost at once by two signals; one alone is a link that was cut."""
+"""A crashed worker is declared lost at once by two signs; one alone is a link that was cut."""
 
 import contextlib
 import json
@@ -361,7 +361,7 @@ def test_a_lost_workers_frozen_session_is_ended_and_its_locks_with_it(clock):
 
 @pytest.fixture
 def endless_leases(broker, txtasks):
-    """Endless leases, so that only two signals can prove a crash, and only hints announce tasks."""
+    """Endless leases, so that only two signs can prove a crash, and only hints announce tasks."""
     txtasks(heartbeat_interval=0.5, lease=NEVER, poll_interval=NEVER, clean_interval=NEVER)
 
 

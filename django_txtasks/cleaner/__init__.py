@@ -1,6 +1,6 @@
 """The cleaner: finds lost workers, recovers their claims, and keeps the tables tidy. Several may run at once.
 
-* ``failure_detector``, ``seen_beats``, ``second_signal``, ``suspicion``: which workers are lost
+* ``failure_detector``, ``seen_beats``, ``second_sign``, ``suspicion``: which workers are lost
 * ``cleaner``: the loop
 * ``rescue``: recovery of the claims of lost workers
 * ``ticker``, ``clock_steps``: tasks of schedules

@@ -1,18 +1,18 @@
 """The decision that a worker is lost, from what this cleaner has seen, by its own clock.
 
-Silence for a whole lease is enough. Two signals together prove a crash sooner. The first signal is one of
+Silence for a whole lease is enough. Two signs together prove a crash sooner. The first sign is one of
 these:
 
 * on the cleaner's machine: the worker's process has ended
 * with a broker: RabbitMQ has delivered the worker's last will
 * on another machine without a broker: the worker does not beat
 
-The second signal: the database has ended the worker's session. Where the database cannot tell, two beats of
+The second sign: the database has ended the worker's session. Where the database cannot tell, two beats of
 silence count instead.
 
-One signal alone is only a suspicion, because a link may have been cut. Both links may be cut at once, so a
-grace period follows; it is long if both signals come from the worker's connection to the database. Two
-signals that arrive through links, which one proxy may carry, are not a proof: then a worker with a claim
+One sign alone is only a suspicion, because a link may have been cut. Both links may be cut at once, so a
+grace period follows; it is long if both signs come from the worker's connection to the database. Two
+signs that arrive through links, which one proxy may carry, are not a proof: then a worker with a claim
 that would become dead or compensated is lost only when its lease ends.
 """
 
@@ -24,13 +24,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from django_txtasks import signals
-from django_txtasks.cleaner.second_signal import SecondSignal
+from django_txtasks.cleaner.second_sign import SecondSign
 from django_txtasks.cleaner.seen_beats import SeenBeats
 from django_txtasks.cleaner.suspicion import (
     GAP_SECONDS,
     GRACE_AT_HOME_SECONDS,
     GRACE_SECONDS,
-    FirstSignal,
+    FirstSign,
     Suspicion,
 )
 from django_txtasks.conf import Config
@@ -89,7 +89,7 @@ class FailureDetector:
         self._seen = SeenBeats(config, alias, self.clock())
         self._suspicions: dict[uuid.UUID, Suspicion] = {}
         self._delivered: list[DeliveredWill] = []
-        self._second = SecondSignal(config, alias)
+        self._second = SecondSign(config, alias)
 
     def lost(self) -> Iterator[tuple[LivingWorker, str]]:
         """Yield the workers that should be declared lost now, with the reason."""
@@ -104,8 +104,8 @@ class FailureDetector:
             silence = self._seen.silence(worker, now)
             if silence >= worker.lease:
                 yield worker, f"this cleaner has seen no beat for {silence:.1f} s"
-            elif (signal := self._two_signals(worker, silence, now)) is not None:
-                yield worker, signal.value
+            elif (sign := self._two_signs(worker, silence, now)) is not None:
+                yield worker, sign.value
 
     @property
     def looked_for(self) -> float:
@@ -139,27 +139,25 @@ class FailureDetector:
             del self._suspicions[worker_id]
         self._second.forget_others(ids)
 
-    def _two_signals(self, worker: LivingWorker, silence: float, now: float) -> FirstSignal | None:
-        """Return the first signal if the second one has been there for long enough without a beat; else None."""
+    def _two_signs(self, worker: LivingWorker, silence: float, now: float) -> FirstSign | None:
+        """Return the first sign if the second one has been there for long enough without a beat; else None."""
         is_there = lives_here(worker)
-        signal = self._first_signal(worker, is_there, silence)
+        sign = self._first_sign(worker, is_there, silence)
         # The failure that cut this cleaner's links may have cut the worker's. The end of a process needs no
         # link.
-        is_unproven = signal is not FirstSignal.PROCESS and not self._seen.has_beaten(worker)
-        if signal is None or is_unproven:
+        is_unproven = sign is not FirstSign.PROCESS and not self._seen.has_beaten(worker)
+        if sign is None or is_unproven:
             self._suspicions.pop(worker.id, None)
             return None
-        suspicion = self._suspicion(worker, signal, now)
-        is_gone = not is_there and self._second.is_seen(
-            worker, signal, silence, link=self._seen.link
-        )
-        suspicion.look(now, has_second_signal=is_gone)
-        if signal is FirstSignal.SILENCE and self._are_many_cut_off():
+        suspicion = self._suspicion(worker, sign, now)
+        is_gone = not is_there and self._second.is_seen(worker, sign, silence, link=self._seen.link)
+        suspicion.look(now, has_second_sign=is_gone)
+        if sign is FirstSign.SILENCE and self._are_many_cut_off():
             return None
         if not suspicion.is_proven(now):
             return None
-        suspicion.waits = signal is not FirstSignal.PROCESS and self._holds_final_claims(worker)
-        return None if suspicion.waits else signal
+        suspicion.waits = sign is not FirstSign.PROCESS and self._holds_final_claims(worker)
+        return None if suspicion.waits else sign
 
     def _holds_final_claims(self, worker: LivingWorker) -> bool:
         """Return True if the worker holds a claim whose recovery could not be undone if the worker is alive.
@@ -172,46 +170,46 @@ class FailureDetector:
         with own_transaction(self.alias, limit=lease / 2, in_order=True):
             return cleaning.holds_final_claims(self.alias, worker.id, lease)
 
-    def _first_signal(
+    def _first_sign(
         self, worker: LivingWorker, is_there: bool | None, silence: float
-    ) -> FirstSignal | None:
+    ) -> FirstSign | None:
         if is_there is False:
-            return FirstSignal.PROCESS
+            return FirstSign.PROCESS
         if worker.suspected:
-            return FirstSignal.WILL
+            return FirstSign.WILL
         has_broker = self.wills is not None  # a broker would report its end
-        return None if has_broker or silence < self._beats(2) else FirstSignal.SILENCE
+        return None if has_broker or silence < self._beats(2) else FirstSign.SILENCE
 
-    def _suspicion(self, worker: LivingWorker, signal: FirstSignal, now: float) -> Suspicion:
+    def _suspicion(self, worker: LivingWorker, sign: FirstSign, now: float) -> Suspicion:
         """Return the suspicion at this beat; a new one if the last look was too long ago."""
         known = self._suspicions.get(worker.id)
-        grace = self._grace(worker, signal)
+        grace = self._grace(worker, sign)
         if (
             known is None
             or known.beat != worker.beat
             or now - known.looked_at > max(GAP_SECONDS, self._beats(2))
         ):
             since = now if known is None else known.since
-            known = Suspicion(worker.beat, signal, grace, since, looked_at=now)
+            known = Suspicion(worker.beat, sign, grace, since, looked_at=now)
             self._suspicions[worker.id] = known
-        known.signal, known.grace = signal, grace
+        known.sign, known.grace = sign, grace
         return known
 
-    def _grace(self, worker: LivingWorker, signal: FirstSignal) -> float:
+    def _grace(self, worker: LivingWorker, sign: FirstSign) -> float:
         """Return the seconds in which a living worker would have beaten.
 
         A worker that lost its connection to the database tries again after at most a fifth of its lease,
         and looking up the server's address may take 5 s. So the grace is half a lease if silence is the only sign.
         """
-        if signal is FirstSignal.PROCESS:
+        if sign is FirstSign.PROCESS:
             return GRACE_AT_HOME_SECONDS
-        if signal is FirstSignal.WILL:
+        if sign is FirstSign.WILL:
             return GRACE_SECONDS
         return max(self._beats(3), worker.lease / 2)
 
     def _are_many_cut_off(self) -> bool:
         """Return True if several workers lost their sessions at once: a network failure, not a crash."""
-        silent = [one for one in self._suspicions.values() if one.signal is FirstSignal.SILENCE]
+        silent = [one for one in self._suspicions.values() if one.sign is FirstSign.SILENCE]
         return sum(one.gone is not None for one in silent) > 1
 
     def _beats(self, count: int) -> float:

@@ -45,7 +45,7 @@ class SeenBeats:
 
         Time in which this cleaner did not look does not count. After an outage, a pause of this process or a new
         database session, silence is counted anew. Otherwise the cleaner would declare all workers lost because of
-        beats that it could not see. Two signals that arrive through links count only for workers that have beaten
+        beats that it could not see. Two signs that arrive through links count only for workers that have beaten
         since both of the cleaner's own links were made: the failure that cut those links may have cut all others.
 
         Args:

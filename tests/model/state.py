@@ -54,7 +54,7 @@ class Past(NamedTuple):
 
 
 class WorkerRow(NamedTuple):
-    """Ghost: it was declared lost by two signals, before its lease was over."""
+    """Ghost: it was declared lost by two signs, before its lease was over."""
 
     id: int
     beat: int = 0

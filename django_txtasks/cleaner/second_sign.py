@@ -1,17 +1,17 @@
-"""The second signal of a crash: the database has ended a worker's sessions."""
+"""The second sign of a crash: the database has ended a worker's sessions."""
 
 from __future__ import annotations
 
 import uuid
 
 from django_txtasks import signals
-from django_txtasks.cleaner.suspicion import FirstSignal
+from django_txtasks.cleaner.suspicion import FirstSign
 from django_txtasks.conf import Config
 from django_txtasks.database import sessions
 from django_txtasks.lifecycle.cleaning import LivingWorker
 
 
-class SecondSignal:
+class SecondSign:
     """Asks the database about the sessions of suspects, and reports once for each that it may not see them."""
 
     def __init__(self, config: Config, alias: str) -> None:
@@ -19,19 +19,17 @@ class SecondSignal:
         self._patience = 2 * config.heartbeat_interval.total_seconds()
         self._unseen: set[uuid.UUID] = set()
 
-    def is_seen(
-        self, worker: LivingWorker, signal: FirstSignal, silence: float, *, link: int
-    ) -> bool:
-        """Return True if the second signal is there; where the database cannot tell, after two beats of silence.
+    def is_seen(self, worker: LivingWorker, sign: FirstSign, silence: float, *, link: int) -> bool:
+        """Return True if the second sign is there; where the database cannot tell, after two beats of silence.
 
         Args:
             link: the cleaner's own connection to RabbitMQ; 0 = none.
         """
-        if signal is FirstSignal.SILENCE:
+        if sign is FirstSign.SILENCE:
             are_gone = sessions.are_gone(self.alias, worker.sessions) is True
             # the cause that keeps the worker from reconnecting may affect this cleaner, too
             return are_gone and sessions.can_connect(self.alias)
-        if signal is FirstSignal.WILL and not link:
+        if sign is FirstSign.WILL and not link:
             return False
         return self._session_is_gone(worker, silence)
 
