@@ -33,7 +33,7 @@ from django_txtasks.management.commands import runcleaner
 from django_txtasks.signals import tracebacks
 from django_txtasks.worker.hint_inbox import HintInbox
 from django_txtasks.worker.process.shutdown import Shutdown
-from django_txtasks.worker.worker import End, Worker
+from django_txtasks.worker.worker import Exit, Worker
 
 pytestmark = pytest.mark.once
 
@@ -369,7 +369,7 @@ def test_a_worker_that_never_reached_its_database_says_so(rows, quick, log, monk
     stop = Shutdown(1, inbox.wake)
     stop.request()
     nobody = helpers.subscription(names=["x"])
-    assert Worker(get_config(), nobody, threads=1, inbox=inbox, stop=stop).run() is End.DONE
+    assert Worker(get_config(), nobody, threads=1, inbox=inbox, stop=stop).run() is Exit.DONE
     assert "Worker (not registered yet) stopped. Tasks started: 0." in log.messages
     assert not any("None" in one for one in log.messages)
 

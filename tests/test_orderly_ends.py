@@ -25,7 +25,7 @@ from django_txtasks.worker.process.shutdown import Shutdown
 from django_txtasks.worker.recording.outcome_buffer import TURN_BYTES
 from django_txtasks.worker.schedule import Plan
 from django_txtasks.worker.turn_writer import TurnWriter
-from django_txtasks.worker.worker import End, Worker
+from django_txtasks.worker.worker import Exit, Worker
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
 IS_SQLITE = "sqlite3" in django_settings.DATABASES["default"]["ENGINE"]
@@ -291,7 +291,7 @@ def test_what_has_ended_is_recorded_first_however_much_it_is(workers):
         Ended(attempt=one, arrow=Arrow.FINISH, result=result) for one in claimed
     )
     worker.stop.force()
-    assert worker.run() is End.CUT_SHORT
+    assert worker.run() is Exit.CUT_SHORT
     assert all(helpers.finished(one.id) for one in handles)
     assert not models.Worker.objects.exists()
 
@@ -306,7 +306,7 @@ def test_neighbours_of_a_stuck_task_end_in_good_order(workers, txtasks, monkeypa
     with helpers.second_session(lambda: ends.append(worker.run())):
         helpers.wait_until(lambda: helpers.runs("again") and helpers.runs("once"))
         stuck = tasks.rest_too_long.enqueue()
-    assert ends == [End.STUCK]
+    assert ends == [Exit.STUCK]
     dead = helpers.row(stuck.id)
     assert (dead.status, dead.failures, dead.crashes) == (Status.DEAD, 1, 0)
     assert dead.errors[0]["type"] == "TimedOut"
@@ -325,7 +325,7 @@ def abandon(workers, txtasks, monkeypatch, *handles):
     worker, ends = workers(threads=len(handles)), []
     with helpers.second_session(lambda: ends.append(worker.run())):
         pass
-    assert ends == [End.STUCK]
+    assert ends == [Exit.STUCK]
 
 
 def test_a_hung_task_with_a_compensation_is_compensated_at_once(workers, txtasks, monkeypatch):

@@ -46,8 +46,8 @@ LOG_FIRST_SECONDS = 2.0
 """Seconds that log handlers have before tasks are let go, because these tasks may run twice from then on."""
 
 
-class End(enum.Enum):
-    """The reason why a worker's run ended.
+class Exit(enum.Enum):
+    """How a worker process exits.
 
     DONE: it was told to stop, or nothing was left to do. RECYCLE: a new process should continue. CUT_SHORT and
     STUCK: as DONE and RECYCLE, but tasks still run and die with this process.
@@ -145,7 +145,7 @@ class Worker:
         self._listening = Listening(inbox)
         self._recycle, self._has_told = "", False  # reason for a new process; of the stop
 
-    def run(self) -> End:
+    def run(self) -> Exit:
         """Work until stopped, then until all running tasks have ended."""
         while not self._is_finished():
             self.liveness.turned()
@@ -165,7 +165,7 @@ class Worker:
         self.turns.look_at_batches()
         self._leave(self.writer.registration.leave)
         signals.worker_stopped.emit(worker=self.writer.name, count=self.workload.count)
-        return End.RECYCLE if self._recycle and not self.stop.asked else End.DONE
+        return Exit.RECYCLE if self._recycle and not self.stop.asked else Exit.DONE
 
     def _is_finished(self) -> bool:
         if not self.workload.is_empty:
@@ -211,7 +211,7 @@ class Worker:
         if not self._is_finished():
             self.inbox.wait(until - now)
 
-    # -- the end ----------------------------------------------------------------------------------
+    # -- the exit ---------------------------------------------------------------------------------
 
     def _tell_of_stop(self) -> None:
         if self.stop.asked and not self._has_told:
@@ -223,7 +223,7 @@ class Worker:
         self._recycle = self._recycle or reason
         self.turns.is_closed = bool(self._recycle)
 
-    def _cut_short(self) -> End:
+    def _cut_short(self) -> Exit:
         """Record the ended attempts and let the rest go; those tasks die with the process.
 
         Slow work, such as writing the log, comes first: once the tasks are let go, other workers run them.
@@ -243,7 +243,7 @@ class Worker:
         ]
         abandoned = {key(one): one for one in ended}
         self._leave(lambda: let_go(self.writer, slots.holds(), self._why(), abandoned))
-        return End.CUT_SHORT if self.stop.asked else End.STUCK
+        return Exit.CUT_SHORT if self.stop.asked else Exit.STUCK
 
     def _why(self) -> str:
         if not self.stop.asked:

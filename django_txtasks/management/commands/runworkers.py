@@ -43,7 +43,7 @@ from django_txtasks.worker.process.supervisor import (
     Role,
     Supervisor,
 )
-from django_txtasks.worker.worker import End, Worker
+from django_txtasks.worker.worker import Exit, Worker
 
 LAST_LINES_SECONDS = 0.5
 """Longest time for the last log lines and hints after tasks were given back; these may already run elsewhere."""
@@ -125,23 +125,23 @@ class Command(BaseCommand):
             liveness=liveness,
         )
         _say_what_nobody_declares(subscription)
-        end = worker.run()
-        if end in (End.CUT_SHORT, End.STUCK):
-            self._cut_short(end)
+        exited = worker.run()
+        if exited in (Exit.CUT_SHORT, Exit.STUCK):
+            self._cut_short(exited)
         for listener in listeners:
             listener.stop()
         if probes is not None:
             probes.close()
-        if end is End.RECYCLE and self._called_from_command_line:
+        if exited is Exit.RECYCLE and self._called_from_command_line:
             # a thread that a task left behind must not keep the process alive
             end_process(EXIT_CODE)
         if stop.asked and self._called_from_command_line:
             end_soon(0)
 
-    def _cut_short(self, end: End) -> None:
+    def _cut_short(self, exited: Exit) -> None:
         """End at once. The running tasks belong to other workers by now, and threads cannot be ended."""
         if self._called_from_command_line:
-            end_process(1 if end is End.CUT_SHORT else EXIT_CODE, seconds=LAST_LINES_SECONDS)
+            end_process(1 if exited is Exit.CUT_SHORT else EXIT_CODE, seconds=LAST_LINES_SECONDS)
         raise CommandError("Tasks were cut short.")
 
     def _supervise(self, aliases: list[str], options: dict[str, Any]) -> Forked | None:
