@@ -388,7 +388,7 @@ def working(
     from probe.models import wait_for_the_writer
 
     from django_txtasks import hints
-    from django_txtasks.broker.will import LastWillHolder
+    from django_txtasks.broker.will import LastWillConnection
     from django_txtasks.conf import get_config
     from django_txtasks.worker.hint_inbox import HintInbox
     from django_txtasks.worker.process.shutdown import Shutdown
@@ -398,7 +398,7 @@ def working(
     queues = list(queues or config.queues)
     inbox.source = hints.source(config, subscription(*queues, names=names), inbox.deliver)
     if config.broker_url is not None:
-        last_will = LastWillHolder(config, "default", inbox.wake)
+        last_will = LastWillConnection(config, "default", inbox.wake)
         last_will.start()
     if inbox.source is not None:
         inbox.source.start()

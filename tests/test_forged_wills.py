@@ -12,7 +12,7 @@ import pytest
 from probe import tasks
 from test_two_signals import Clock, lost
 
-from django_txtasks.broker.will import LastWillConsumer, LastWillHolder
+from django_txtasks.broker.will import LastWillConnection, LastWillConsumer
 from django_txtasks.cleaner.failure_detector import FailureDetector
 from django_txtasks.conf import get_config
 from django_txtasks.database import sessions
@@ -94,15 +94,15 @@ def test_a_flood_of_forged_wills_has_a_worker_write_new_ones_seldom(broker, monk
     """Each will has a queue of its own, which stays for a minute."""
     monkeypatch.setattr("django_txtasks.broker.will.RENEW_PAUSE_SECONDS", NEVER)
     me = uuid.uuid4()
-    holder = LastWillHolder(get_config(), "default", lambda: None)
-    holder.start()
-    helpers.wait_until(lambda: holder.number_for(me) == 1)
-    holder.renew()
-    helpers.wait_until(lambda: holder.number_for(me) == 2)
+    will = LastWillConnection(get_config(), "default", lambda: None)
+    will.start()
+    helpers.wait_until(lambda: will.number_for(me) == 1)
+    will.renew()
+    helpers.wait_until(lambda: will.number_for(me) == 2)
     for _ in range(100):
-        holder.renew()
+        will.renew()
     done = threading.Event()
-    holder.soon(holder.channel, done.set)
+    will.soon(will.channel, done.set)
     assert done.wait(20)
-    assert holder.number_for(me) == 2
-    holder.stop()
+    assert will.number_for(me) == 2
+    will.stop()

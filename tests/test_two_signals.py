@@ -18,7 +18,7 @@ from probe import tasks
 from probe.models import Run
 from proxy import Proxy
 
-from django_txtasks.broker.will import LastWillConsumer, LastWillHolder
+from django_txtasks.broker.will import LastWillConnection, LastWillConsumer
 from django_txtasks.cleaner import Cleaner
 from django_txtasks.cleaner.failure_detector import FailureDetector
 from django_txtasks.cleaner.suspicion import GRACE_AT_HOME_SECONDS, GRACE_SECONDS
@@ -478,7 +478,7 @@ def test_a_worker_that_stops_in_good_order_leaves_no_suspicion(crowd, processes,
 def test_a_will_is_renewed_before_rabbitmq_runs_out_of_patience(broker, txtasks, monkeypatch):
     """A delivery that is not acknowledged for half an hour costs the channel."""
     me = uuid.uuid4()
-    will = LastWillHolder(get_config(), "default", lambda: None)
+    will = LastWillConnection(get_config(), "default", lambda: None)
     will.start()
     helpers.wait_until(lambda: will.number_for(me) == 1)
     monkeypatch.setattr("django_txtasks.broker.will.RENEW_AFTER_SECONDS", 1.0)
@@ -493,7 +493,7 @@ def test_a_will_is_renewed_before_rabbitmq_runs_out_of_patience(broker, txtasks,
 
 @pytest.mark.once
 def test_a_worker_with_a_new_id_has_a_new_will(broker):
-    will = LastWillHolder(get_config(), "default", lambda: None)
+    will = LastWillConnection(get_config(), "default", lambda: None)
     will.start()
     first, second = uuid.uuid4(), uuid.uuid4()
     helpers.wait_until(lambda: will.number_for(first) == 1)

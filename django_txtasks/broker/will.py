@@ -32,7 +32,7 @@ RETURN_TIMEOUT_SECONDS = 2.0
 """Seconds after which a will that RabbitMQ did not return is written again."""
 
 
-class LastWillHolder(Listener):
+class LastWillConnection(Listener):
     """Holds one unacknowledged message in this worker's name.
 
     Each connection, worker id and repetition has a will with a new number, in a queue of its own, so that RabbitMQ

@@ -72,8 +72,8 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Holder:
-    """The holder of the oldest snapshot: no row version that it may still see can be removed.
+class Blocker:
+    """The owner of the oldest snapshot. It blocks vacuum: no row version that it may still see can be removed.
 
     Attributes:
         kind: "session", "prepared", "slot", "standby", "connection" (of MariaDB) or "hidden".
@@ -161,7 +161,7 @@ OLDEST_SNAPSHOT = """
               FROM pg_prepared_xacts WHERE database = current_database()
              UNION ALL
             SELECT 'slot', CAST(slot_name AS text), '', '', '', NULL, age(xmin)
-              FROM pg_replication_slots WHERE xmin IS NOT NULL) AS holders
+              FROM pg_replication_slots WHERE xmin IS NOT NULL) AS blockers
      ORDER BY transactions DESC LIMIT 1
 """
 
@@ -170,10 +170,10 @@ def _on_postgresql(alias: str) -> Iterator[Finding]:
     for row in fetch(alias, TABLE, name=NAME):
         table = Table(*row)
         yield from _bloat(table)
-        for holder in (Holder(*row) for row in fetch(alias, OLDEST_SNAPSHOT)):
-            if table.dead >= DEAD_ROWS and holder.is_old:
-                text = f"{NAME} has {counted(table.dead, 'dead row')}. {holder}: {REASON}"
-                yield Finding("snapshot", text, holder.action)
+        for blocker in (Blocker(*row) for row in fetch(alias, OLDEST_SNAPSHOT)):
+            if table.dead >= DEAD_ROWS and blocker.is_old:
+                text = f"{NAME} has {counted(table.dead, 'dead row')}. {blocker}: {REASON}"
+                yield Finding("snapshot", text, blocker.action)
 
 
 def _bloat(table: Table) -> Iterator[Finding]:
@@ -215,19 +215,19 @@ OLDEST_TRANSACTION = """
 def _on_mariadb(alias: str) -> Iterator[Finding]:
     """Yield a finding if MariaDB keeps many old versions. MySQL has no such status variable, so no finding."""
     for _, records in fetch(alias, UNDO):
-        holder = _oldest_transaction(alias) if int(records) >= UNDO_RECORDS else None
-        if holder is not None and holder.is_old:
-            text = f"InnoDB keeps old versions of {counted(int(records), 'change')}. {holder}: {REASON}"
-            yield Finding("snapshot", text, holder.action)
+        blocker = _oldest_transaction(alias) if int(records) >= UNDO_RECORDS else None
+        if blocker is not None and blocker.is_old:
+            text = f"InnoDB keeps old versions of {counted(int(records), 'change')}. {blocker}: {REASON}"
+            yield Finding("snapshot", text, blocker.action)
 
 
-def _oldest_transaction(alias: str) -> Holder | None:
+def _oldest_transaction(alias: str) -> Blocker | None:
     try:
         rows = fetch(alias, OLDEST_TRANSACTION)
     except DatabaseError:  # it needs the PROCESS privilege
-        return Holder("hidden", transactions=SNAPSHOT_TRANSACTIONS)
+        return Blocker("hidden", transactions=SNAPSHOT_TRANSACTIONS)
     for thread, started, seconds in rows:
-        return Holder("connection", str(thread), since=started, seconds=float(seconds))
+        return Blocker("connection", str(thread), since=started, seconds=float(seconds))
     return None
 
 

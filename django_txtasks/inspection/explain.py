@@ -49,7 +49,7 @@ MAX_PRIORITIES = 10
 COUNT_TIMEOUT = timedelta(seconds=5)
 MAX_WORKERS = 1000
 MAX_WAITS = 3
-MAX_HOLDERS = 3
+MAX_RUNNING = 3
 """Number of tasks that are named if a lane is full."""
 ERRORS_OF = "SELECT errors FROM txtasks_task WHERE id = %(id)s"
 HALF_DONE = "Check what it has done, then revive or discard it in the admin."
@@ -242,11 +242,11 @@ def _closed_lane(alias: str, task: Any) -> Iterator[Reason]:
         text = f"Lane {task.lane} was paused by {by} at {time_text(lane.paused_at)}{why}."
         yield Reason("lane", text, f"{command} resume {name}{_of(alias)}")
     elif lane.is_full:
-        holders = Task.objects.using(alias).filter(
+        running = Task.objects.using(alias).filter(
             status=Status.CLAIMED, lane=task.lane, lane__gt=""
         )
-        ids = ", ".join(str(one) for one in holders.values_list("pk", flat=True)[:MAX_HOLDERS])
-        more = ", …" if lane.running > MAX_HOLDERS else ""
+        ids = ", ".join(str(one) for one in running.values_list("pk", flat=True)[:MAX_RUNNING])
+        more = ", …" if lane.running > MAX_RUNNING else ""
         text = f"Lane {task.lane} is full: {lane.running} of {lane.rule.at_most} run, {ids}{more}."
         yield Reason("full", text, f"Wait, or {command} limit {name} --at-most N{_of(alias)}")
     elif lane.held_for:

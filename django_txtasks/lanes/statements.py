@@ -3,8 +3,8 @@
 ``{now}`` and the like come from the dialect, as in ``lifecycle.statements``. W1 is a worker.
 """
 
-# Only the holder of the lane's row lock claims in the lane. It counts the claimed rows in a later statement,
-# which has a later snapshot, so the count holds until it commits.
+# Only the session that holds the lane's row lock claims in the lane. It counts the claimed rows in a later
+# statement, which has a later snapshot, so the count holds until it commits.
 NEW_LANES = "{insert_new} INTO txtasks_lane (name, served_at) VALUES {rows} {or_leave}"
 KNOWN_LANES = "SELECT name FROM txtasks_lane WHERE name {in_names}"
 LOCK_LANES = """

@@ -32,8 +32,8 @@ class BriefLock:
     def held(self) -> Iterator[None]:
         """Hold the lock for the block, in the one thread that may wait."""
         if not self._lock.acquire(timeout=PATIENCE_SECONDS):
-            # A time limit has ended the holder before it could release the lock, because a release takes
-            # microseconds.
+            # A time limit has ended the thread that held the lock before it could release the lock, because a
+            # release takes microseconds.
             self._lock = threading.Lock()
             self._lock.acquire()
         lock = self._lock

@@ -20,7 +20,7 @@ class DeclaredLost(Exception):
     """This worker's row says that it is lost."""
 
 
-class LastWillHolder(Protocol):
+class LastWill(Protocol):
     """The last will: a message that RabbitMQ gives to the cleaners when this process is gone."""
 
     def number_for(self, worker: uuid.UUID) -> int:
@@ -47,7 +47,7 @@ class Registration:
         config: Config,
         subscription: Subscription,
         threads: int,
-        last_will: LastWillHolder | None,
+        last_will: LastWill | None,
     ) -> None:
         self._config, self._subscription, self._threads = config, subscription, threads
         self._alias, self.last_will = subscription.alias, last_will

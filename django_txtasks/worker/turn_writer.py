@@ -41,7 +41,7 @@ from django_txtasks.lifecycle.turn import (
 from django_txtasks.worker.looks.cleaner_check import CleanerCheck
 from django_txtasks.worker.recording.outcome_buffer import Key, OutcomeBuffer
 from django_txtasks.worker.recording.reconciliation import Reconciliation
-from django_txtasks.worker.registration import DeclaredLost, LastWillHolder, Registration
+from django_txtasks.worker.registration import DeclaredLost, LastWill, Registration
 from django_txtasks.worker.scan_cursor import ScanCursor
 from django_txtasks.worker.schedule import Plan
 from django_txtasks.worker.sweep import Sweep
@@ -70,7 +70,7 @@ class TurnWriter:
         config: Config,
         subscription: Subscription,
         threads: int,
-        last_will: LastWillHolder | None = None,
+        last_will: LastWill | None = None,
     ) -> None:
         self.config, self.subscription, self.alias = config, subscription, subscription.alias
         self.registration = Registration(config, subscription, threads, last_will)

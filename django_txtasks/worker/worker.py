@@ -25,7 +25,7 @@ from django_txtasks.worker.process.probes import Liveness
 from django_txtasks.worker.process.recycling import RecyclePolicy
 from django_txtasks.worker.process.shutdown import Shutdown
 from django_txtasks.worker.recording.outcome_buffer import key
-from django_txtasks.worker.registration import LastWillHolder
+from django_txtasks.worker.registration import LastWill
 from django_txtasks.worker.running.awaited_sessions import tell_long_waits
 from django_txtasks.worker.running.limits import NEVER
 from django_txtasks.worker.running.prefetch import PrefetchPolicy
@@ -84,7 +84,7 @@ class Worker:
         until_idle: bool = False,
         max_tasks: int | None = None,
         recycling: RecyclePolicy | None = None,
-        last_will: LastWillHolder | None = None,
+        last_will: LastWill | None = None,
         liveness: Liveness | None = None,
     ) -> None:
         self.config, self.inbox, self.stop, self._until_idle = config, inbox, stop, until_idle

@@ -204,13 +204,13 @@ def _only(aliases: Sequence[str]) -> str:
 
 
 def _listen(config: Config, subscription: Subscription, inbox: HintInbox) -> tuple[Any, ...]:
-    """Start the source of hints, and with RabbitMQ the holder of the last will; return them in this order."""
+    """Start the source of hints, and with RabbitMQ the last will; return them in this order."""
     inbox.source = source = hints.source(config, subscription, inbox.deliver)
     listeners = [] if source is None else [source]
     if config.broker_url is not None:
-        from django_txtasks.broker.will import LastWillHolder  # imports pika
+        from django_txtasks.broker.will import LastWillConnection  # imports pika
 
-        listeners.append(LastWillHolder(config, subscription.alias, inbox.wake))
+        listeners.append(LastWillConnection(config, subscription.alias, inbox.wake))
     for one in listeners:
         one.start()
     return tuple(listeners)
