@@ -81,7 +81,7 @@ class Config:
         lanes: limits of lanes, by name or pattern.
         sync_schedules: ``migrate`` copies schedules of the code into the database, and a starting cleaner
             adds new ones; see ``syncs_schedules``.
-        ageing: a due task gains one step of priority each time it has waited this long; None = never.
+        ageing: the priority of a due task increases by 1 each time it has waited this long; None = never.
         long_running_after: age from which a claim without a time limit is shown and reported.
         dead_notices: receivers of notices about tasks that die.
     """

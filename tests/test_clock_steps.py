@@ -1,4 +1,4 @@
-"""Steps of the database's clock: they are logged, ticks follow their schedule's rule, and none comes twice."""
+"""Changes of the database's clock: they are logged, ticks follow their schedule's rule, and none comes twice."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.db import connection
 from probe import tasks  # noqa: F401 -- declares what the schedules name
 
 from django_txtasks import signals
-from django_txtasks.cleaner.clock_steps import ClockStep, ClockSteps
+from django_txtasks.cleaner.clock_changes import ClockChange, ClockChanges
 from django_txtasks.cleaner.ticker import Ticker
 from django_txtasks.conf import get_config
 from django_txtasks.models import DatabaseNow, Schedule, Task
@@ -147,7 +147,7 @@ def test_what_ticks_no_more_is_not_counted(clock):
     assert cleaner.events[0][1]["ticks"] == 6
 
 
-# -- which difference is a step --------------------------------------------------------------------
+# -- which difference is a change --------------------------------------------------------------------
 
 START = datetime(2026, 3, 4, 5, 6, tzinfo=UTC)
 
@@ -159,12 +159,12 @@ class Host:
         return self.now
 
 
-def look(steps, host, *, after, gone, answer=0.0):
+def look(changes, host, *, after, gone, answer=0.0):
     """Look again this many seconds after the last answer, with an answer that takes this long."""
     host.now += after
-    sent = steps.sent()
+    sent = changes.sent()
     host.now += answer
-    return steps.seen(START + timedelta(seconds=gone), sent)
+    return changes.seen(START + timedelta(seconds=gone), sent)
 
 
 @pytest.mark.parametrize(
@@ -188,36 +188,36 @@ def test_a_step_is_what_neither_time_nor_drift_nor_a_slow_answer_explains(
     after, gone, answer, stepped
 ):
     host = Host()
-    steps = ClockSteps(host)
-    assert look(steps, host, after=0, gone=0) is None
-    step = look(steps, host, after=after, gone=gone, answer=answer)
+    changes = ClockChanges(host)
+    assert look(changes, host, after=0, gone=0) is None
+    change = look(changes, host, after=after, gone=gone, answer=answer)
     if not stepped:
-        assert step is None
+        assert change is None
         return
-    assert (step.end - step.right).total_seconds() == stepped
-    assert step.forward == timedelta(seconds=max(stepped, 0)) == steps.forward
-    assert look(steps, host, after=1, gone=gone + 1) is None
+    assert (change.end - change.right).total_seconds() == stepped
+    assert change.forward == timedelta(seconds=max(stepped, 0)) == changes.forward
+    assert look(changes, host, after=1, gone=gone + 1) is None
 
 
 def test_a_database_that_does_not_say_its_time_shows_no_step():
     host = Host()
-    steps = ClockSteps(host)
-    assert steps.seen(None, steps.sent()) is None
-    assert look(steps, host, after=1, gone=0) is None
+    changes = ClockChanges(host)
+    assert changes.seen(None, changes.sent()) is None
+    assert look(changes, host, after=1, gone=0) is None
     host.now += 1
-    assert steps.seen(None, steps.sent()) is None
-    assert isinstance(look(steps, host, after=1, gone=100), ClockStep)
+    assert changes.seen(None, changes.sent()) is None
+    assert isinstance(look(changes, host, after=1, gone=100), ClockChange)
 
 
 def test_a_step_forward_is_known_for_a_moment():
     host = Host()
-    steps = ClockSteps(host)
-    look(steps, host, after=0, gone=0)
-    look(steps, host, after=1, gone=3601)
+    changes = ClockChanges(host)
+    look(changes, host, after=0, gone=0)
+    look(changes, host, after=1, gone=3601)
     host.now += 9
-    assert steps.forward == HOUR
+    assert changes.forward == HOUR
     host.now += 1
-    assert steps.forward == timedelta(0)
+    assert changes.forward == timedelta(0)
 
 
 @pytest.mark.parametrize(

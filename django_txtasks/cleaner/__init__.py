@@ -3,7 +3,7 @@
 * ``failure_detector``, ``seen_beats``, ``second_sign``, ``suspicion``: which workers are lost
 * ``cleaner``: the loop
 * ``rescue``: recovery of the claims of lost workers
-* ``ticker``, ``clock_steps``: tasks of schedules
+* ``ticker``, ``clock_changes``: tasks of schedules
 * ``passes``: a pass over all tasks, in small pieces
 * ``upkeep``, ``renotifier``, ``old_rows``, ``removal``, ``schedule_reports``: the steps of a pass
 * ``record``: the cleaner's own row

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from django.db import DatabaseError
 
 from django_txtasks import signals
-from django_txtasks.cleaner.clock_steps import ClockStep, ClockSteps
+from django_txtasks.cleaner.clock_changes import ClockChange, ClockChanges
 from django_txtasks.cleaner.renotifier import Notify
 from django_txtasks.cleaner.schedule_reports import Told
 from django_txtasks.conf import Config
@@ -59,7 +59,7 @@ class Ticker:
         self._skipped: dict[str, float] = {}  # names of schedules, and until when each is skipped
         self._told = Told(clock)
         self._may_bring = config.syncs_schedules
-        self._clock_steps = ClockSteps()
+        self._clock_changes = ClockChanges()
         self.error = ""
 
     def pause(self) -> float:
@@ -104,7 +104,7 @@ class Ticker:
                 return count
             written = schedules.write_ticks(
                 self._alias, scope, scheduling.tasks_of,
-                limit=self._config.lease / 2, stepped=self._clock_steps.forward,
+                limit=self._config.lease / 2, set_forward=self._clock_changes.forward,
             )  # fmt: skip
             self._tell(written)
             count += len(written.tasks)
@@ -115,24 +115,24 @@ class Ticker:
         return count
 
     def _look(self, scope: Scope) -> float | None:
-        """Return the seconds until the next tick; report a step of the database's clock."""
-        sent = self._clock_steps.sent()
+        """Return the seconds until the next tick; report a change of the database's clock."""
+        sent = self._clock_changes.sent()
         wait, now = schedules.next_tick(self._alias, scope)
-        step = self._clock_steps.seen(now, sent)
-        if step is not None:
-            self._tell_step(scope, step)
+        change = self._clock_changes.seen(now, sent)
+        if change is not None:
+            self._tell_change(scope, change)
         return wait
 
-    def _tell_step(self, scope: Scope, step: ClockStep) -> None:
-        between = sorted([step.right, step.end])
+    def _tell_change(self, scope: Scope, change: ClockChange) -> None:
+        between = sorted([change.right, change.end])
         self._emit(
-            signals.clock_set_forward if step.forward else signals.clock_set_back,
+            signals.clock_set_forward if change.forward else signals.clock_set_back,
             database=self._alias,
-            begin=time_text(step.begin),
-            end=time_text(step.end),
-            seconds=step.seconds,
+            begin=time_text(change.begin),
+            end=time_text(change.end),
+            seconds=change.seconds,
             ticks=ticks_between(self._alias, scope, *between),
-            right=time_text(step.right),
+            right=time_text(change.right),
         )
 
     def _bring_new(self) -> None:

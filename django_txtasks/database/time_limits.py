@@ -16,8 +16,8 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django_txtasks.database.errors import TookTooLong, is_timeout
 from django_txtasks.database.execute import execute, fetch
 
-STEPS_PER_LOOK = 10_000
-"""Steps of SQLite's virtual machine between two checks of the clock: less than a millisecond."""
+INSTRUCTIONS_PER_READING = 10_000
+"""Instructions of SQLite's virtual machine between two readings of the clock: less than a millisecond."""
 LEAST_SECONDS = 0.001
 """Shortest limit in seconds, because zero would mean no limit."""
 
@@ -87,7 +87,7 @@ def _interrupted_after(connection: BaseDatabaseWrapper, seconds: float) -> Itera
     connection.ensure_connection()
     raw: Any = connection.connection
     until = time.monotonic() + seconds
-    raw.set_progress_handler(lambda: time.monotonic() > until, STEPS_PER_LOOK)
+    raw.set_progress_handler(lambda: time.monotonic() > until, INSTRUCTIONS_PER_READING)
     try:
         yield
     finally:

@@ -330,8 +330,8 @@ FINAL_CLAIM = """
                 AND (expires_at IS NULL OR expires_at > {later}))
      LIMIT 1
 """
-# Recovery has two steps on purpose. After a wait for a lock, one UPDATE with a subquery on the workers would see
-# the new version of the locked row but the old workers, and reset a live claim.
+# Recovery has two statements on purpose. After a wait for a lock, one UPDATE with a subquery on the workers would
+# see the new version of the locked row but the old workers, and reset a live claim.
 ORPHANS = """
     SELECT id, attempt, worker, task_name, queue_name, args, kwargs, failures, crashes,
            max_crashes, on_crash, errors, hooks, batch, cancel_asked_at IS NOT NULL

@@ -189,7 +189,7 @@ class Scan:
         cursors: go on behind these rows.
         recent: read only this part, and keep the cursors; None = read all due rows.
         seconds: limit for all statements of the scan together.
-        ageing: seconds after which a due task gains one step of priority; None = never.
+        ageing: seconds after which the priority of a due task increases by 1; None = never.
     """
 
     queues: tuple[str, ...]

@@ -85,7 +85,7 @@ def ends_of(
     """Return the ends of the tasks that have ended. A merged task has the end of the task that it was merged into.
 
     Args:
-        follows: False: a merged task has its own end. This stops the search after one step, because rows that were
+        follows: False: a merged task has its own end. This stops the search after one row, because rows that were
             written by hand may refer to each other.
     """
     states = _live(alias, ids) if ids else {}

@@ -105,7 +105,7 @@ class Written:
     moved: int = 0
 
 
-class _Step(NamedTuple):
+class _Move(NamedTuple):
     """The new values of a schedule's row."""
 
     row: ScheduleRow
@@ -147,14 +147,14 @@ def write_ticks(
     make: Make,
     *,
     limit: timedelta | None,
-    stepped: timedelta = timedelta(0),
+    set_forward: timedelta = timedelta(0),
 ) -> Written:
     """Write the tasks of some schedules' ticks that are due, or due soon, in a separate transaction.
 
     Args:
         limit: longest time for which this process may freeze in the transaction; None: no limit, in the
             transaction of a test.
-        stepped: time by which the database's clock has just jumped forward, which does not count as waiting time.
+        set_forward: time by which the database's clock was set forward a moment ago. It is no waiting time.
     """
     written = Written()
     free = not connections[alias].in_atomic_block
@@ -167,14 +167,14 @@ def write_ticks(
             )
         ]  # fmt: skip
         unbegun = unbegun_of(alias, [row.last_task for row in rows])
-        steps: list[_Step] = []
+        moves: list[_Move] = []
         tasks: list[NewTask] = []
         for row in rows:
             if len(tasks) >= TASKS_PER_TRANSACTION:
                 break
             try:
                 waits = row.last_task in unbegun
-                step, new = _step(row, waits, make, written, stepped=stepped)
+                move, new = _move(row, waits, make, written, set_forward=set_forward)
             except UnknownZone as error:  # this host's list of zones may be old
                 written.skipped.append((row.name, str(error)))
             except InvalidSchedule as error:
@@ -185,16 +185,16 @@ def write_ticks(
                 written.broken.append((row.name, f"{type(error).__name__}: {error}"))
             else:
                 tasks += new
-                steps += [step] if step is not None else []
+                moves += [move] if move is not None else []
         if tasks:
             insert(connections[alias], tasks)
-        if steps:
-            _move_on(alias, steps)
+        if moves:
+            _move_on(alias, moves)
         for name, why in written.broken:
             execute(alias, statements.DISABLE_SCHEDULE, name=name, error=why[:500])
         for name, why in written.skipped:
             execute(alias, statements.NOTE_OF_SCHEDULE, name=name, error=why[:500])
-    written.moved = len(steps) + len(written.broken) + len(written.skipped)
+    written.moved = len(moves) + len(written.broken) + len(written.skipped)
     written.tasks = [(task.task_id, task.defaults.queue_name) for task in tasks]
     return written
 
@@ -253,28 +253,28 @@ def parse_known(cron: Any, every: Any, tz: Any) -> Rule:
     return _known[key]
 
 
-def _step(
-    row: ScheduleRow, waits: bool, make: Make, written: Written, *, stepped: timedelta
-) -> tuple[_Step | None, list[NewTask]]:
+def _move(
+    row: ScheduleRow, waits: bool, make: Make, written: Written, *, set_forward: timedelta
+) -> tuple[_Move | None, list[NewTask]]:
     rule, now = rule_of(row), moment_of(row.now)
     last_at = moment_of(row.last_at) if row.last_at else None
     if row.next_at is None:
         after = now if last_at is None else max(now, last_at)
-        return _Step(row, tick_after(rule, after), last_at, row.last_task, None), []
+        return _Move(row, tick_after(rule, after), last_at, row.last_task, None), []
     next_at = moment_of(row.next_at)
     since = moment_of(row.waiting_since) if waits and row.waiting_since else last_at
     if waits and next_at > now:
         return None, []
-    if waits and since is not None and now - since - stepped > ON_TIME:
+    if waits and since is not None and now - since - set_forward > ON_TIME:
         written.passed.append(row.name)
-        return _Step(row, tick_after(rule, now), last_at, row.last_task, since), []
+        return _Move(row, tick_after(rule, now), last_at, row.last_task, since), []
     due = _due(row, rule, next_at, now)
     tasks = make(row, due.ticks)
     if tasks:
         last_at, last_task = due.ticks[-1], tasks[-1].task_id
     else:
         last_task = row.last_task
-    return _Step(row, due.next_at, last_at, last_task, since if waits else None), tasks
+    return _Move(row, due.next_at, last_at, last_task, since if waits else None), tasks
 
 
 def _due(row: ScheduleRow, rule: Rule, next_at: datetime, now: datetime) -> Due:
@@ -284,19 +284,19 @@ def _due(row: ScheduleRow, rule: Rule, next_at: datetime, now: datetime) -> Due:
     return due_ticks(rule, next_at, now, catch_up=row.catch_up, grace=grace)
 
 
-def _move_on(alias: str, steps: Sequence[_Step]) -> None:
+def _move_on(alias: str, moves: Sequence[_Move]) -> None:
     connection, rows, params = connections[alias], [], dict[str, Any]()
 
     def at(moment: datetime | None) -> Any:
         return None if moment is None else connection.ops.adapt_datetimefield_value(moment)
 
-    for n, step in enumerate(steps):
+    for n, move in enumerate(moves):
         rows.append(
             f"(%(name_{n})s, %(task_{n})s, %(next_{n})s, %(last_{n})s, %(id_{n})s, %(since_{n})s)"
         )
-        params.update({f"name_{n}": step.row.name, f"task_{n}": step.row.task_name})
-        params.update({f"next_{n}": at(step.next_at), f"last_{n}": at(step.last_at)})
-        params.update({f"id_{n}": step.last_task, f"since_{n}": at(step.waiting_since)})
+        params.update({f"name_{n}": move.row.name, f"task_{n}": move.row.task_name})
+        params.update({f"next_{n}": at(move.next_at), f"last_{n}": at(move.last_at)})
+        params.update({f"id_{n}": move.last_task, f"since_{n}": at(move.waiting_since)})
     update = statements.MYSQL_TO_TICKED if connection.vendor == "mysql" else statements.TO_TICKED
     execute(alias, statements.TICKED.replace("{rows}", ", ".join(rows)) + update, **params)
 

@@ -130,9 +130,9 @@ class _Emission(NamedTuple):
         """
         for alias, cache in own_caches.items():
             caches[alias] = cache
-        for step in (self._log, self._send):
+        for deliver in (self._log, self._send):
             try:
-                step()
+                deliver()
             except INTERRUPTIONS:  # raised in the emitting task from outside
                 raise
             except Exception as error:

@@ -41,7 +41,7 @@ class ScanCursor:
     Args:
         pause: time between two scans that begin at the head, during a backlog.
         longest: limit in seconds for a scan.
-        ageing: time after which a due task gains one step of priority; None = never.
+        ageing: time after which the priority of a due task increases by 1; None = never.
     """
 
     def __init__(

@@ -136,7 +136,7 @@ def _by_age(
 
 
 def _gained(wait: Any, ageing: float) -> float:
-    """Return the steps of priority that a row has gained; zero if its time is invalid."""
+    """Return the priority that a row has gained by its age; zero if its time is invalid."""
     return min(max(0.0, -float(wait)), MOST_AGE_SECONDS) // ageing if wait is not None else 0.0
 
 

@@ -1,4 +1,4 @@
-"""Steps of a database's clock, found by comparison with the host's clock."""
+"""Changes of a database's clock, found by comparison with the host's clock."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def seconds_of_host() -> float:
     return time.monotonic() if number is None else time.clock_gettime(number)
 
 
-class ClockStep(NamedTuple):
-    """A step of a database's clock.
+class ClockChange(NamedTuple):
+    """A change of a database's clock.
 
     Attributes:
-        begin: the database's time at the previous look.
-        seconds: seconds between the two looks, by the host's clock.
-        end: the database's time at this look.
+        begin: the database's time at the previous reading.
+        seconds: seconds between the two readings, by the host's clock.
+        end: the database's time at this reading.
     """
 
     begin: datetime
@@ -34,25 +34,25 @@ class ClockStep(NamedTuple):
 
     @property
     def right(self) -> datetime:
-        """The database's time at this look, if there had been no step."""
+        """The database's time at this reading, if the clock had not been changed."""
         return self.begin + timedelta(seconds=self.seconds)
 
     @property
     def forward(self) -> timedelta:
-        """The size of a step forward; zero for a step back."""
+        """The time by which the clock was set forward; zero if it was set back."""
         return max(self.end - self.right, timedelta(0))
 
 
-class _Look(NamedTuple):
+class _Reading(NamedTuple):
     now: datetime
     sent: float
     received: float
 
 
-class ClockSteps:
-    """Compares a database's clock with the host's at each look.
+class ClockChanges:
+    """Compares a database's clock with the host's at each reading.
 
-    Steps of up to ``ON_TIME`` are ignored, because such late ticks count as on time.
+    Changes of up to ``ON_TIME`` are ignored, because such late ticks count as on time.
 
     Args:
         clock: seconds of the host.
@@ -60,15 +60,15 @@ class ClockSteps:
 
     def __init__(self, clock: Callable[[], float] = seconds_of_host) -> None:
         self._clock = clock
-        self._last: _Look | None = None
+        self._last: _Reading | None = None
         self._forward, self._forward_until = timedelta(0), float("-inf")
 
     def sent(self) -> float:
         """Return the host's seconds. Call it before the database's time is read, and pass it to ``seen``."""
         return self._clock()
 
-    def seen(self, now: datetime | None, sent: float) -> ClockStep | None:
-        """Compare the database's time with the previous one; return the step between them, or None.
+    def seen(self, now: datetime | None, sent: float) -> ClockChange | None:
+        """Compare the database's time with the previous one; return the change between them, or None.
 
         Args:
             now: the database's time, read after ``sent``; None = unknown.
@@ -76,26 +76,26 @@ class ClockSteps:
         """
         if now is None:
             return None
-        last, self._last = self._last, _Look(now, sent, self._clock())
+        last, self._last = self._last, _Reading(now, sent, self._clock())
         if last is None:
             return None
-        step = _step(last, self._last)
-        if step is not None:
-            self._forward = step.forward
+        change = _change(last, self._last)
+        if change is not None:
+            self._forward = change.forward
             self._forward_until = self._last.received + ON_TIME.total_seconds()
-        return step
+        return change
 
     @property
     def forward(self) -> timedelta:
-        """The size of a step forward that happened a moment ago; else zero."""
+        """The time by which the clock was set forward a moment ago; else zero."""
         return self._forward if self._clock() < self._forward_until else timedelta(0)
 
 
-def _step(last: _Look, this: _Look) -> ClockStep | None:
-    """Return the step between two looks. Each time was read somewhere between sending and receiving."""
+def _change(last: _Reading, this: _Reading) -> ClockChange | None:
+    """Return the change between two readings. Each time was read somewhere between sending and receiving."""
     least, most = this.sent - last.received, this.received - last.sent
     gone = (this.now - last.now).total_seconds()
     allowed = ON_TIME.total_seconds() + DRIFT * most
     if least - allowed <= gone <= most + allowed:
         return None
-    return ClockStep(last.now, most if gone > most else least, this.now)
+    return ClockChange(last.now, most if gone > most else least, this.now)
