@@ -149,7 +149,7 @@ MUTANTS = [
            {"            connections[alias].rollback()\n": "            pass\n"},
            "test_turn_costs.py::test_a_turn_whose_second_block_fails_is_rolled_back", ("MARIADB",)),
     Mutant("a scan in blocks goes on behind its cursors", "lifecycle/engines/mariadb.py",
-           {"            {_choosing_behind(n, cursors)}\n": "            {_choosing(n, 'head', '')}\n"},
+           {"            {_choosing_behind(n, numbers)}\n": "            {_choosing(n, 'head', '')}\n"},
            "test_runs.py::test_a_scan_goes_on_where_the_last_one_ended_and_begins_anew_after_the_backlog",
            ("MARIADB",)),
     Mutant("a scan in one statement goes on behind its cursors", "lifecycle/engines/postgresql.py",
@@ -169,7 +169,7 @@ MUTANTS = [
            "test_turn_failures.py::test_wherever_the_rows_are_a_pass_reaches_all_of_them_in_parts_that_take_a_"
            "moment"),
     Mutant("a sweep whose turn was rolled back goes on from where that began", "worker/sweep.py",
-           {"        self._place = self._before\n": "        pass\n"},
+           {"        self._here = self._before\n": "        pass\n"},
            "test_turn_failures.py::test_what_a_sweep_claimed_in_a_turn_that_was_rolled_back_is_found_again"),
     Mutant("a part ends before its end", "lifecycle/statements.py",
            {'BEFORE_TIME = "AND run_after < %(end_time)s"': 'BEFORE_TIME = ""'},

@@ -24,7 +24,7 @@ ROWS_PER_PAGE = 1000
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Cursor:
     """The last task that was read in a queue."""
 
     priority: int
@@ -40,7 +40,7 @@ class Renotifier:
 
     def __init__(self, config: Config, alias: str, notify: Notify) -> None:
         self._config, self._alias, self._notify = config, alias, notify
-        self._places: dict[str, _Place] = {}
+        self._cursors: dict[str, _Cursor] = {}
 
     def pages(self) -> Iterator[int]:
         """Renotify page by page; yield the number of tasks in each page."""
@@ -56,11 +56,11 @@ class Renotifier:
             names: task functions that its workers declare; None = all.
         """
         looked, told = 0, 0
-        place = self._places.pop(queue, None)
+        cursor = self._cursors.pop(queue, None)
         for priority in self._priorities(queue):
-            if place is not None and priority > place.priority:
+            if cursor is not None and priority > cursor.priority:
                 continue
-            behind = place.task if place is not None and priority == place.priority else None
+            behind = cursor.task if cursor is not None and priority == cursor.priority else None
             while found := self._page(queue, priority, behind):
                 behind = found[-1]
                 wanted = [one for one in found if one.untold and _is_in(one.task_name, names)]
@@ -71,7 +71,7 @@ class Renotifier:
                 yield count
                 looked, told = looked + len(found), told + len(wanted)
                 if looked >= MAX_SEEN_TASKS or told >= MAX_RENOTIFIED_TASKS:
-                    self._places[queue] = _Place(priority, behind)
+                    self._cursors[queue] = _Cursor(priority, behind)
                     return
                 if len(found) < ROWS_PER_PAGE:
                     break

@@ -396,7 +396,7 @@ def _in_fair_order(offers: Sequence[_Offer], room: int) -> list[Candidate]:
     """Choose the rows that fit: higher priorities first, then lanes with a lower virtual time."""
     chosen: list[Candidate] = []
     share = -(-room // len(offers)) if offers else 0
-    order = [_place(offer) for offer in offers if offer.priority is not None]
+    order = [_rank(offer) for offer in offers if offer.priority is not None]
     heapq.heapify(order)
     while order and len(chosen) < room:
         *_, offer = heapq.heappop(order)
@@ -404,11 +404,11 @@ def _in_fair_order(offers: Sequence[_Offer], room: int) -> list[Candidate]:
         if row is not None:
             chosen.append(row)
         if offer.allowed and offer.priority is not None:
-            heapq.heappush(order, _place(offer))
+            heapq.heappush(order, _rank(offer))
     return chosen
 
 
-def _place(offer: _Offer) -> tuple[int, float, float, str, _Offer]:
+def _rank(offer: _Offer) -> tuple[int, float, float, str, _Offer]:
     return -(offer.priority or 0), offer.tag, offer.own, offer.name, offer
 
 

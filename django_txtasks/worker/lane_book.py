@@ -40,10 +40,10 @@ NEAR_SECONDS = 60.0
 """Seconds ahead for which the next task of a lane gets a timer. Looks find later tasks."""
 FAILED_SECONDS = 30.0
 """Seconds until a lane is tried again if a turn failed that served no other lane."""
-Place = tuple[float, float]
+Rank = tuple[float, float]
 """Minus the priority, and the virtual time; the smallest comes first."""
-FIRST: Place = (float("-inf"), 0.0)
-"""Place of a lane whose due tasks are unknown. It comes first, so that a turn finds out."""
+FIRST: Rank = (float("-inf"), 0.0)
+"""Rank of a lane whose due tasks are unknown. It comes first, so that a turn finds out."""
 
 
 @dataclass
@@ -64,7 +64,7 @@ class LaneBook:
         vendor = connections[subscription.alias].vendor
         self._looks_often = config.has_database_hints and vendor == "mysql"
         self._looked_at, self._has_looked, self._behind = 0.0, False, ""
-        self._ready: dict[str, Place] = {}
+        self._ready: dict[str, Rank] = {}
         self._later: list[tuple[float, str]] = []
         self._later_at: dict[str, float] = {}
         self._virtual_times: dict[str, float] = {}  # virtual time of each lane that has a row
@@ -186,8 +186,8 @@ class LaneBook:
         if self._rules.find(name) is None:
             return
         virtual_time = self._virtual_times.get(name, self._served or 0.0)
-        place = FIRST if priority is None else (-float(priority), virtual_time)
-        self._ready[name] = min(self._ready.get(name, place), place)
+        rank = FIRST if priority is None else (-float(priority), virtual_time)
+        self._ready[name] = min(self._ready.get(name, rank), rank)
 
     def _wait_for(self, name: str, now: float, seconds: float) -> None:
         """Ask for a lane after this number of seconds, unless it is asked for sooner."""
@@ -202,8 +202,8 @@ class LaneBook:
         self._behind = ""
 
 
-def _first(ready: dict[str, Place], count: int) -> list[str]:
+def _first(ready: dict[str, Rank], count: int) -> list[str]:
     """Return ``count`` lanes, or all: up to half of them new ones, then the first in order."""
-    new = [name for name, place in ready.items() if place == FIRST][: count // 2]
-    known = [(place, name) for name, place in ready.items() if place != FIRST]
+    new = [name for name, rank in ready.items() if rank == FIRST][: count // 2]
+    known = [(rank, name) for name, rank in ready.items() if rank != FIRST]
     return new + [name for _, name in heapq.nsmallest(count - len(new), known)]

@@ -1,4 +1,4 @@
-"""A pass over all due rows, in parts that each take a short time.
+"""The sweep: a search of all due rows, in parts that each take a short time.
 
 A scan in one statement would walk past all rows that this worker may not claim, and all dead rows that an old
 snapshot keeps. These may be millions, and meanwhile the worker would claim and record nothing.
@@ -49,18 +49,18 @@ Parts = list[tuple[Position, float]]
 """The end of each part, and the seconds that it took."""
 
 
-class Place(NamedTuple):
-    """The place that a sweep has reached.
+class SweepCursor(NamedTuple):
+    """Where a sweep continues.
 
     Attributes:
         buckets: the buckets that are left, the current one first.
-        at: position at which the current part begins.
+        begin: position at which the current part begins.
         end: end of a part that was not read to its end, because the worker had no more room; None = no such part.
         cursor: the last claimed row of that part.
     """
 
     buckets: tuple[Bucket, ...]
-    at: Position = 0
+    begin: Position = 0
     end: Position | None = None
     cursor: Cursor | None = None
 
@@ -133,26 +133,26 @@ class Size:
 
 
 class Sweep:
-    """One pass from the oldest row to the rows that are due when it begins; higher priorities first.
+    """One search from the oldest row to the rows that are due when it begins; higher priorities first.
 
     The time of a part depends on its rows, live and dead, and no statement can count them. If a part takes too
-    long, the database ends its statement, and the sweep reads it in much smaller parts. The next pass has the same
-    parts.
+    long, the database ends its statement, and the sweep reads it in much smaller parts. The next sweep has the
+    same parts.
 
     If priorities are strict, the last part of each bucket includes the rows that have become due since, so a
     backlog that grows as fast as it is claimed keeps lower priorities waiting. If tasks gain priority with age,
-    those rows are left to the next pass.
+    those rows are left to the next sweep.
 
     Args:
         buckets: buckets that may have rows; the sweep finds the others.
         longest: limit in seconds for one statement.
-        before: the parts of the last pass.
+        before: the parts of the last sweep.
         is_strict: whether priorities are strict: a task gains none with age.
 
     Attributes:
         buckets: all buckets, given and found.
         parts: the parts of each bucket so far.
-        began: start of the pass, by ``time.monotonic()``.
+        began: start of the sweep, by ``time.monotonic()``.
         spent: seconds that its turns have taken.
         waste: seconds that its parts have taken beyond the time of empty parts.
     """
@@ -174,27 +174,27 @@ class Sweep:
         self._known = {bucket: _joined(parts) for bucket, parts in before.items()}
         self._now: Position = 0
         self._gaps = [gap for queue in subscription.queues for gap in self._gaps_of(queue)]
-        self._place: Place | None = None
-        self._before: Place | None = None
+        self._here: SweepCursor | None = None
+        self._before: SweepCursor | None = None
         self._paused: set[str] = set()
         self._size = Size(longest)
 
     @property
     def is_over(self) -> bool:
         """Say whether all parts were read."""
-        return self._place is not None and not self._place.buckets
+        return self._here is not None and not self._here.buckets
 
     def claim(self, worker: uuid.UUID, capacity: Capacity) -> TurnResult:
         """Go on for ``TURN_SECONDS``, and claim the rows that fit."""
-        self._before = self._place
+        self._before = self._here
         self._paused = paused_queues(self._subscription.alias)
         result = TurnResult(capacity, scan=NOTHING_SEEN)
         begun = time.monotonic()
         while not self.is_over and result.rest.width and result.blocked_queue is None:
-            if self._place is None:
-                self._look_for_buckets()
+            if self._here is None:
+                self._search_gap()
             else:
-                result = self._look(self._place, worker, result)
+                result = self._claim_part(self._here, worker, result)
             if time.monotonic() >= begun + TURN_SECONDS:
                 break
         self.spent += time.monotonic() - begun
@@ -202,7 +202,7 @@ class Sweep:
 
     def rolled_back(self) -> None:
         """Go back to where the last turn began, because the rows that it claimed are pending again."""
-        self._place = self._before
+        self._here = self._before
 
     # -- the priorities that have rows ---------------------------------------------------------------
 
@@ -211,7 +211,7 @@ class Sweep:
         edges = [ranges.LOWEST - 1, *known, ranges.HIGHEST + 1]
         return [Gap(queue, *pair) for pair in itertools.pairwise(edges)]
 
-    def _look_for_buckets(self) -> None:
+    def _search_gap(self) -> None:
         """Search one gap. If this takes too long, the gap has dead rows, and its middle is read in parts."""
         if not self._gaps:
             self._begin()
@@ -233,39 +233,39 @@ class Sweep:
 
     def _begin(self) -> None:
         self._now = ranges.now(self._subscription.alias)
-        self._place = Place(tuple(in_order(self.buckets, self._subscription.queues)))
+        self._here = SweepCursor(tuple(in_order(self.buckets, self._subscription.queues)))
 
     # -- parts -------------------------------------------------------------------------------------
 
-    def _look(self, place: Place, worker: uuid.UUID, so_far: TurnResult) -> TurnResult:
-        width, bucket = so_far.rest.width, place.buckets[0]
+    def _claim_part(self, here: SweepCursor, worker: uuid.UUID, so_far: TurnResult) -> TurnResult:
+        width, bucket = so_far.rest.width, here.buckets[0]
         if bucket.queue_name in self._paused:
-            self._go_on(place, self._now)
+            self._go_on(here, self._now)
             return so_far
-        end = place.end or self._end_of_part(place)
+        end = here.end or self._end_of_part(here)
         rows, seconds = ranges.choose(
             self._subscription,
             bucket,
             width,
-            begin=place.at,
+            begin=here.begin,
             end=None if self._is_strict and end >= self._now else end,
-            cursor=place.cursor,
+            cursor=here.cursor,
             seconds=self._size.limit,
         )
         self.waste += max(0.0, seconds - EMPTY_PART_SECONDS)
         if rows is None:
-            self._took_too_long(place, end)
+            self._took_too_long(here, end)
             return so_far
         candidates = [Candidate._make(row) for row in rows]
         claimed = claim_rows(self._subscription, worker, candidates, so_far.rest)
         is_filled = len(candidates) == width or claimed.is_cut_short
         if is_filled or claimed.blocked_queue is not None:
-            cursor = candidates[claimed.passed - 1].cursor if claimed.passed else place.cursor
-            self._place = place._replace(end=end, cursor=cursor)
+            cursor = candidates[claimed.passed - 1].cursor if claimed.passed else here.cursor
+            self._here = here._replace(end=end, cursor=cursor)
         else:
-            self._size.took(seconds, place.at, end, self._now)
+            self._size.took(seconds, here.begin, end, self._now)
             self.parts[bucket].append((end, seconds))
-            self._go_on(place, end)
+            self._go_on(here, end)
         scan, attempts = so_far.scan or NOTHING_SEEN, so_far.claimed + claimed.attempts
         is_held_up = (scan.is_held_up or claimed.keys_wait) and not attempts
         return replace(
@@ -277,25 +277,25 @@ class Sweep:
             blocked_queue=claimed.blocked_queue,
         )
 
-    def _end_of_part(self, place: Place) -> Position:
-        known = self._known.get(place.buckets[0], [])
-        while known and known[0] <= place.at:
+    def _end_of_part(self, here: SweepCursor) -> Position:
+        known = self._known.get(here.buckets[0], [])
+        while known and known[0] <= here.begin:
             known.pop(0)
-        end = known[0] if known else self._size.end_of(place.at, self._now)
-        return ranges.part_end(place.at, end)
+        end = known[0] if known else self._size.end_of(here.begin, self._now)
+        return ranges.part_end(here.begin, end)
 
-    def _took_too_long(self, place: Place, end: Position) -> None:
-        self._known.pop(place.buckets[0], None)
-        self._place = place._replace(end=None)
-        if self._size.is_smallest(place.at, end):
-            self._go_on(place, end)
-        self._size.took_too_long(place.at, end)
+    def _took_too_long(self, here: SweepCursor, end: Position) -> None:
+        self._known.pop(here.buckets[0], None)
+        self._here = here._replace(end=None)
+        if self._size.is_smallest(here.begin, end):
+            self._go_on(here, end)
+        self._size.took_too_long(here.begin, end)
 
-    def _go_on(self, place: Place, end: Position) -> None:
+    def _go_on(self, here: SweepCursor, end: Position) -> None:
         if end < self._now:
-            self._place = Place(place.buckets, at=end)
+            self._here = SweepCursor(here.buckets, begin=end)
         else:
-            self._place = Place(place.buckets[1:])
+            self._here = SweepCursor(here.buckets[1:])
             self._size.reset()
 
 

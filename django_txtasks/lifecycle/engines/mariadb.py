@@ -140,39 +140,41 @@ def _scanning(scan: Scan) -> tuple[str, dict[str, Any]]:
     for n, (bucket, cursor) in enumerate(scan.cursors.items()):
         params.update({f"priority_{n}": bucket.priority, f"mark_time_{n}": cursor.due_at})
         params[f"mark_id_{n}"] = cursor.task_id
-    places = {bucket: n for n, bucket in enumerate(scan.cursors)}
+    numbers = {bucket: n for n, bucket in enumerate(scan.cursors)}
     if scan.recent is not None:
         params["age"] = scan.recent.seconds
         parts = []
         for n, bucket in enumerate(scan.recent.buckets):
             params.update({f"queue_{n}": bucket.queue_name, f"bucket_{n}": bucket.priority})
-            place = places.get(bucket)
-            after = statements.LATELY if place is None else _numbered(_AFTER_CURSOR, place)
+            number = numbers.get(bucket)
+            after = statements.LATELY if number is None else _numbered(_AFTER_CURSOR, number)
             choosing = _choosing(n, f"%(bucket_{n})s", after)
             asking = _of_queue(_IS_PAUSED, n)
             parts.append(f"SELECT {asking} INTO is_paused;")
             parts.append(f"IF room > 0 AND NOT is_paused THEN {choosing} END IF;")
         return " ".join(parts), params
     params.update({f"queue_{n}": queue for n, queue in enumerate(scan.queues)})
-    marks = [[places[one] for one in places if one.queue_name == queue] for queue in scan.queues]
-    return _scanning_all(tuple(map(tuple, marks))), params
+    cursors = [
+        [numbers[one] for one in numbers if one.queue_name == queue] for queue in scan.queues
+    ]
+    return _scanning_all(tuple(map(tuple, cursors))), params
 
 
 @functools.lru_cache(maxsize=200)
-def _scanning_all(marks: tuple[tuple[int, ...], ...]) -> str:
+def _scanning_all(cursors: tuple[tuple[int, ...], ...]) -> str:
     """Return the part that goes through the buckets, highest priority first, until the room is filled.
 
     Args:
-        marks: for each queue, the numbers of its cursors.
+        cursors: for each queue, the numbers of its cursors.
     """
-    heads = ", ".join([*(f"head_{n}" for n in range(len(marks))), _NO_PRIORITY])
-    first = " ".join(_of_queue(_HIGHEST, n) for n in range(len(marks)))
+    heads = ", ".join([*(f"head_{n}" for n in range(len(cursors))), _NO_PRIORITY])
+    first = " ".join(_of_queue(_HIGHEST, n) for n in range(len(cursors)))
     bodies = " ".join(
         f"""IF room > 0 AND head_{n} = head THEN
-            {_choosing_behind(n, cursors)}
+            {_choosing_behind(n, numbers)}
             IF room > 0 THEN {_of_queue(_NEXT, n)} END IF;
         END IF;"""
-        for n, cursors in enumerate(marks)
+        for n, numbers in enumerate(cursors)
     )
     return f"""{first} SET head = GREATEST({heads});
         WHILE room > 0 AND head > {_NO_PRIORITY} DO {bodies} SET head = GREATEST({heads}); END WHILE;"""

@@ -76,7 +76,7 @@ class UpcomingLook:
     def look(self) -> bool:
         """Look ahead, if it is time. Return True if a task has become due.
 
-        If a task has become due, the next pass of the loop looks ahead, after the scan.
+        If a task has become due, the next round of the loop looks ahead, after the scan.
 
         Raises:
             DatabaseError, InterfaceError: scans find the tasks that become due meanwhile.

@@ -12,7 +12,7 @@ from django_txtasks.worker.process.probe_server import ProbeServer
 TOUCH_SECONDS = 1.0
 """Seconds between two touches of the file."""
 TURN_TIMEOUT = timedelta(seconds=180)
-"""Time without a pass of the loop after which a new process is needed. libpq takes up to 130 s to connect to an
+"""Time without a round of the loop after which a new process is needed. libpq takes up to 130 s to connect to an
 absent database.
 """
 
@@ -21,7 +21,7 @@ REFUSAL_TIMEOUT = timedelta(minutes=10)
 
 
 class Liveness:
-    """Signs of life of a loop: its last pass, its last write, and since when the database refuses its writes.
+    """Signs of life of a loop: its last round, its last write, and since when the database refuses its writes.
 
     Args:
         lease: the loop is ready if it wrote within this time.
@@ -47,7 +47,7 @@ class Liveness:
             self._file.touch()
 
     def turned(self) -> None:
-        """Note a pass of the loop, whatever the state of database and broker."""
+        """Note a round of the loop, whatever the state of database and broker."""
         self._turned = time.monotonic()
         if (
             self._file is not None
@@ -101,7 +101,7 @@ class LivenessOfAll:
         self.unready = livenesses[0].unready
 
     def turned(self) -> None:
-        """Note a pass of the thread that watches the loops."""
+        """Note a round of the thread that watches the loops."""
         if self.is_live():
             self._own.turned()
 

@@ -94,7 +94,7 @@ class SlotRuns:
 class Slots:
     """The slots as the loop sees them: the threads that run tasks, with their attempts. Only the loop uses it.
 
-    The cost of each pass of the loop grows with the number of threads and of ended attempts, not with the number
+    The cost of each round of the loop grows with the number of threads and of ended attempts, not with the number
     of attempts that wait for a slot.
 
     Args:
