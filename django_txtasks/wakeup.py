@@ -1,4 +1,4 @@
-"""The event on which a loop waits until it has something to do."""
+"""The wake-up for which a loop waits until it has something to do."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import contextlib
 import threading
 
 
-class WakeEvent:
-    """An event that any thread and any signal handler may set, and on which one thread waits.
+class WakeUp:
+    """A wake-up that any thread and any signal handler may give, and for which one thread waits.
 
     The main thread should wait only for a short time at once: a signal that arrives at the start of the wait does
     not end it, and its handler runs after the wait.
@@ -22,7 +22,7 @@ class WakeEvent:
 
     def wake(self) -> None:
         """Wake the thread that waits, or the next wait. Two calls before a wait count once."""
-        with contextlib.suppress(RuntimeError):  # the event was set before
+        with contextlib.suppress(RuntimeError):  # woken before
             self._silent.release()
 
     def wait(self, seconds: float) -> None:

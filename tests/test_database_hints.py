@@ -32,7 +32,7 @@ from django_txtasks.models import Task
 from django_txtasks.sending import message as hint_message
 from django_txtasks.sending import rest as resting
 from django_txtasks.sending.buffer import BUFFER_IDS
-from django_txtasks.wakeup import WakeEvent
+from django_txtasks.wakeup import WakeUp
 from django_txtasks.worker.hint_inbox import HintInbox
 
 if connection.vendor == "postgresql":
@@ -231,11 +231,11 @@ def test_a_hint_waits_for_no_other_thread(hints_only):
     with listening() as (_, heard):
         first = enqueue_task(tasks.note)
         ours = at_rest()
-        ours._wake_event, theirs = WakeEvent(), ours._wake_event  # the thread sleeps on
+        ours._wake_up, theirs = WakeUp(), ours._wake_up  # the thread sleeps on
         second = enqueue_task(tasks.note)
         helpers.wait_until(lambda: second.id in ids(heard))
         assert ours._unanswered is not None
-        ours._wake_event = theirs
+        ours._wake_up = theirs
         theirs.wake()
         helpers.wait_until(lambda: ours._unanswered is None)
     assert ids(heard) == [first.id, second.id]

@@ -16,7 +16,7 @@ from probe import tasks
 from django_txtasks import enqueue_many, enqueue_task, hints
 from django_txtasks.conf import get_config, parse
 from django_txtasks.hints import file_watcher
-from django_txtasks.hints.file_events import FileEvents
+from django_txtasks.hints.file_changes import FileChanges
 from django_txtasks.lifecycle import heads
 from django_txtasks.lifecycle.turn import Capacity, TurnResult
 from django_txtasks.models import Task
@@ -141,9 +141,9 @@ def test_a_full_worker_drops_what_it_is_told_and_scans_later(watching):
 )
 def test_the_kernel_tells_of_a_commit(hints_only, tmp_path, monkeypatch, mode, name):
     monkeypatch.setattr(file_watcher, "PAUSES_SECONDS", (0.01, 0.03, 0.1, NEVER))
-    wait, waits, heard = FileEvents.wait, [], []
+    wait, waits, heard = FileChanges.wait, [], []
     monkeypatch.setattr(
-        FileEvents, "wait", lambda self, seconds: waits.append(seconds) or wait(self, seconds)
+        FileChanges, "wait", lambda self, seconds: waits.append(seconds) or wait(self, seconds)
     )
     with helpers.second_alias(NAME=os.path.join(tmp_path, os.fsdecode(name))):
         call_command("migrate", database="second", verbosity=0)
@@ -159,7 +159,7 @@ def test_the_kernel_tells_of_a_commit(hints_only, tmp_path, monkeypatch, mode, n
 @pytest.fixture
 def silence(hints_only, monkeypatch):
     """Make the kernel report no writes, although it claims to."""
-    monkeypatch.setattr(FileEvents, "watch", lambda self, paths: True)
+    monkeypatch.setattr(FileChanges, "watch", lambda self, paths: True)
 
 
 @on_sqlite
@@ -169,7 +169,7 @@ def test_a_commit_is_seen_though_it_was_told_before_others_can_see_it(silence, m
     heard = []
     with watcher(heard) as one:
         time.sleep(0.3)  # it waits for long now
-        one._events.wake()
+        one._changes.wake()
         time.sleep(0.02)
         seen = tasks.note.enqueue()
         helpers.wait_until(lambda: seen.id in ids(heard))
@@ -177,7 +177,7 @@ def test_a_commit_is_seen_though_it_was_told_before_others_can_see_it(silence, m
 
 @on_sqlite
 def test_where_nobody_tells_of_writes_it_looks_all_the_time(hints_only, monkeypatch):
-    monkeypatch.setattr(FileEvents, "watch", lambda self, paths: False)
+    monkeypatch.setattr(FileChanges, "watch", lambda self, paths: False)
     monkeypatch.setattr(file_watcher, "PAUSES_SECONDS", (NEVER,))
     heard = []
     with watcher(heard):

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from django_txtasks.wakeup import WakeEvent
+from django_txtasks.wakeup import WakeUp
 
 PATIENCE = 60.0
 
@@ -14,10 +14,10 @@ PATIENCE = 60.0
 def test_a_deadline_that_passes_during_the_call_ends_the_wait(seconds, is_new):
     # A worker that sleeps on through its lease is declared lost, and its tasks run again.
     def wait_often():
-        inbox = WakeEvent()
+        inbox = WakeUp()
         for _ in range(5_000):
             if is_new:
-                inbox = WakeEvent()
+                inbox = WakeUp()
             else:
                 inbox.wake()
                 inbox.wait(PATIENCE)
@@ -30,7 +30,7 @@ def test_a_deadline_that_passes_during_the_call_ends_the_wait(seconds, is_new):
 
 
 def test_a_ring_is_heard_by_the_next_wait_and_once():
-    inbox = WakeEvent()
+    inbox = WakeUp()
     inbox.wake()
     inbox.wake()
     heard = []
@@ -53,7 +53,7 @@ def test_a_ring_is_heard_by_the_next_wait_and_once():
 
 
 def test_nothing_that_comes_while_others_are_read_is_overlooked():
-    inbox, came, read = WakeEvent(), [], []
+    inbox, came, read = WakeUp(), [], []
 
     def bring():
         for number in range(20_000):

@@ -5,7 +5,7 @@ If ``TXTASKS["broker_url"]`` names a RabbitMQ, it is used: see ``broker``. Other
 
 * PostgreSQL: ``sender`` sends NOTIFY after the commit, ``listener`` receives it. ``channel`` has all their SQL,
   ``session`` opens their sessions.
-* SQLite: ``file_watcher`` notices commits and reads due tasks; ``file_events`` tells it when to look.
+* SQLite: ``file_watcher`` notices commits and reads due tasks; ``file_changes`` tells it when to look.
 * PostgreSQL, while RabbitMQ is away: ``reserve`` uses NOTIFY meanwhile.
 * Other databases send no messages, so workers look more often while there is work: see ``worker.looks.glances``.
 

@@ -22,7 +22,7 @@ from django.db import connections
 from django_txtasks.database.file import refuse_replaced
 from django_txtasks.hints.delivery import Delivery, Hint
 from django_txtasks.hints.failures import Failures
-from django_txtasks.hints.file_events import FileEvents
+from django_txtasks.hints.file_changes import FileChanges
 from django_txtasks.lifecycle.heads import Heads
 from django_txtasks.lifecycle.turn import Subscription
 from django_txtasks.models import Worker
@@ -63,7 +63,7 @@ class FileWatcher:
         self._heads = Heads(subscription)
         self._busy_until = self._count_at = self._spread = 0.0
         self._stopping = threading.Event()
-        self._events = FileEvents()
+        self._changes = FileChanges()
         self._failures = Failures("Worker (hints)", self._alias)
         self._thread = threading.Thread(target=self._run, name="txtasks-watcher", daemon=True)
 
@@ -74,16 +74,16 @@ class FileWatcher:
     def stop(self, seconds: float = 2.0) -> None:
         """End the thread, and close its connection."""
         self._stopping.set()
-        self._events.wake()
+        self._changes.wake()
         if self._thread.ident is not None:  # the thread was started
             self._thread.join(seconds)
         if not self._thread.is_alive():
-            self._events.close()
+            self._changes.close()
 
     def listen(self, on: bool) -> None:
         """Deliver hints from now on, or drop them. Returns at once, from any thread."""
         self._delivery.listen(on)
-        self._events.wake()
+        self._changes.wake()
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -110,7 +110,7 @@ class FileWatcher:
         execute = wrapper.connection.cursor().execute
         execute(_NUMBER_OF_CHANGES)  # opens the second file of a WAL, too
         (path,) = execute(_FILE).fetchone()
-        looks, seen = _Looks(self._events, [path, path + b"-wal"]), None
+        looks, seen = _Looks(self._changes, [path, path + b"-wal"]), None
         while not self._stopping.is_set():
             is_busy = time.monotonic() < self._busy_until
             looks.wait(WHEN_BUSY_SECONDS if is_busy else LOOK_EVERY_SECONDS, spread=self._spread)
@@ -141,8 +141,8 @@ class FileWatcher:
 class _Looks:
     """The times to look: soon after each write that the kernel reports, or all the time."""
 
-    def __init__(self, events: FileEvents, paths: list[bytes]) -> None:
-        self._events, self._paths = events, paths
+    def __init__(self, changes: FileChanges, paths: list[bytes]) -> None:
+        self._changes, self._paths = changes, paths
         self._hears = False
         self._watch_at = 0.0
         self._told_at = 0.0
@@ -157,12 +157,12 @@ class _Looks:
         """
         now = time.monotonic()
         if not self._hears and now >= self._watch_at:
-            self._hears = self._events.watch(self._paths)
+            self._hears = self._changes.watch(self._paths)
             self._watch_at = now + DEAF_FOR_SECONDS
             self._silences = 0
         if not self._hears:
-            time.sleep(rest)  # an Event takes twice as long
-        elif self._events.wait(PAUSES_SECONDS[min(self._silences, len(PAUSES_SECONDS) - 1)]):
+            time.sleep(rest)  # threading.Event takes twice as long
+        elif self._changes.wait(PAUSES_SECONDS[min(self._silences, len(PAUSES_SECONDS) - 1)]):
             rest_left = self._told_at + rest - time.monotonic()
             time.sleep(max(VISIBLE_AFTER_SECONDS, rest_left) + random.uniform(0, spread))  # noqa: S311
             self._told_at = time.monotonic()
@@ -173,7 +173,7 @@ class _Looks:
     def found(self) -> None:
         """Note that the last look found a commit; after a long silence, the kernel did not report this commit."""
         if self._hears and self._silences >= len(PAUSES_SECONDS):
-            self._hears = self._events.wait(0)  # the report may have come just now
+            self._hears = self._changes.wait(0)  # the report may have come just now
             self._watch_at = time.monotonic() + DEAF_FOR_SECONDS
             self._silences = 0
         else:  # no second commit is expected soon whose report came before it was visible

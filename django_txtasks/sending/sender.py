@@ -17,7 +17,7 @@ from django_txtasks.sending.buffer import HintBuffer, Packed
 from django_txtasks.sending.lock import BriefLock
 from django_txtasks.sending.rest import Rest
 from django_txtasks.signals.queue import close_connections
-from django_txtasks.wakeup import WakeEvent
+from django_txtasks.wakeup import WakeUp
 
 FLUSH_SECONDS = 2.0
 
@@ -45,7 +45,7 @@ class HintSender(ABC):
     def __init__(self, name: str, look_seconds: float, ids_per_hint: int) -> None:
         self._name, self._look_seconds = name, look_seconds
         self._buffer = HintBuffer(ids_per_hint)
-        self._wake_event = WakeEvent()
+        self._wake_up = WakeUp()
         self._woken = False
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
@@ -147,7 +147,7 @@ class HintSender(ABC):
 
     def _wake(self) -> None:
         self._woken = True
-        self._wake_event.wake()
+        self._wake_up.wake()
 
     def _has_to_do(self) -> bool:
         """Return True if the thread has work now."""
@@ -196,7 +196,7 @@ class HintSender(ABC):
         self._woken = False
         if self._has_to_do() or self._closing.is_set():
             return
-        self._wake_event.wait(self._look_seconds)
+        self._wake_up.wait(self._look_seconds)
         if not self._has_to_do():
             with self._in_use.held():
                 self._look_after()

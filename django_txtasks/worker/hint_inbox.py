@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Collection
 from typing import Protocol
 
-from django_txtasks.wakeup import WakeEvent
+from django_txtasks.wakeup import WakeUp
 from django_txtasks.worker.running.limits import NEVER
 
 
@@ -61,20 +61,20 @@ class HintInbox:
         self.more = 0
         self._last: dict[type[Hint], Hint] = {}  # by kind, because each source has its own order
         self._came: deque[Hint] = deque()
-        self._wake_event = WakeEvent()
+        self._wake_up = WakeUp()
 
     def wake(self) -> None:
         """Wake the loop."""
-        self._wake_event.wake()
+        self._wake_up.wake()
 
     def deliver(self, hint: Hint) -> None:
         """Wake the loop with a hint."""
         self._came.append(hint)
-        self._wake_event.wake()
+        self._wake_up.wake()
 
     def wait(self, seconds: float) -> None:
         """Wait until woken, at most ``seconds``. Afterwards ``ids`` has the hints that came."""
-        self._wake_event.wait(seconds)
+        self._wake_up.wait(seconds)
         with contextlib.suppress(IndexError):  # the deque is empty
             while True:
                 hint = self._came.popleft()

@@ -34,7 +34,7 @@ from django_txtasks.management.console import (
     stop_signals,
 )
 from django_txtasks.management.probing import liveness_at, probe_options, probes_at
-from django_txtasks.wakeup import WakeEvent
+from django_txtasks.wakeup import WakeUp
 from django_txtasks.worker.process.probes import Liveness, LivenessOfAll
 from django_txtasks.worker.process.shutdown import Shutdown
 
@@ -105,16 +105,16 @@ class Command(BaseCommand):
 
         An error in one thread ends the process; its supervisor restarts all of it.
         """
-        over, wake_events = WakeEvent(), {alias: WakeEvent() for alias in livenesses}
+        over, wake_ups = WakeUp(), {alias: WakeUp() for alias in livenesses}
         broken: list[BaseException] = []
 
         def wake() -> None:
-            for wake_event in (over, *wake_events.values()):
-                wake_event.wake()
+            for wake_up in (over, *wake_ups.values()):
+                wake_up.wake()
 
         def clean(alias: str) -> None:
             try:
-                self._clean(config, alias, wake_events[alias], stop, livenesses[alias])
+                self._clean(config, alias, wake_ups[alias], stop, livenesses[alias])
             except BaseException as error:
                 broken.append(error)
                 over.wake()
@@ -140,21 +140,21 @@ class Command(BaseCommand):
             raise broken[0]
 
     def _clean(
-        self, config: Config, alias: str, wake_event: WakeEvent, stop: Shutdown, liveness: Liveness
+        self, config: Config, alias: str, wake_up: WakeUp, stop: Shutdown, liveness: Liveness
     ) -> None:
         """Clean until told to stop. A last will wakes the cleaner."""
         wills = None
         if config.broker_url is not None:
             from django_txtasks.broker.will import LastWillConsumer  # imports pika
 
-            wills = LastWillConsumer(config, alias, wake_event.wake)
+            wills = LastWillConsumer(config, alias, wake_up.wake)
             wills.start()
         cleaner = Cleaner(
             config, alias, notify=_notify(config, alias), wills=wills, liveness=liveness
         )
 
         def wait(seconds: float) -> bool:
-            wake_event.wait(seconds)
+            wake_up.wait(seconds)
             return stop.asked
 
         signals.cleaner_started.emit(

@@ -22,7 +22,7 @@ from django.utils.autoreload import iter_all_python_module_files
 
 from django_txtasks import signals
 from django_txtasks.rules.retry import backoff
-from django_txtasks.wakeup import WakeEvent
+from django_txtasks.wakeup import WakeUp
 from django_txtasks.worker.process.forking import ForkedProcess, can_fork, fork
 from django_txtasks.worker.process.orders import PIPE
 from django_txtasks.worker.process.recycling import EXIT_CODE
@@ -169,8 +169,8 @@ class Supervisor:
         self.finite = finite
         self.children = [Child(assignment) for assignment in assignments]
         self._may_fork = may_fork and not reload
-        self._wake_event = WakeEvent()
-        self.stop = Shutdown(float("inf"), self._wake_event.wake)
+        self._wake_up = WakeUp()
+        self.stop = Shutdown(float("inf"), self._wake_up.wake)
         self._files = _modified() if reload else None
         self._failed = False
 
@@ -192,7 +192,7 @@ class Supervisor:
                     signals.child_started.emit(pid=child.pid)
             if self._files is not None and not self.stop.asked:
                 self._reload_if_changed()
-            self._wake_event.wait(0.2)
+            self._wake_up.wait(0.2)
         return int(self._failed)
 
     def _order(self, ordered: bytes) -> bytes:

@@ -17,7 +17,7 @@ _IN_MODIFY = 2
 _READ_BYTES = 65536
 
 
-class FileEvents:
+class FileChanges:
     """One thread waits for writes to files; any other thread may wake it."""
 
     def __init__(self) -> None:
