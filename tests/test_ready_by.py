@@ -28,7 +28,7 @@ from django_txtasks.models import (
     Status,
     Task,
 )
-from django_txtasks.results import standing
+from django_txtasks.results import task_states
 from django_txtasks.schedules import periodic as scheduling
 from django_txtasks.schedules import ticks as schedules
 from django_txtasks.schedules.fan_out import unsettled
@@ -592,4 +592,4 @@ def test_rows_that_were_merged_into_each_other_are_looked_at_once():
         row.save(force_insert=True)
     with at_most(20):
         assert get_handle(one).status() == "merged"
-        assert standing.ends_of("default", [one])[one].state == "merged"
+        assert task_states.ends_of("default", [one])[one].state == "merged"

@@ -22,7 +22,7 @@ from django_txtasks import (
 )
 from django_txtasks.exceptions import InvalidArguments, InvalidOption
 from django_txtasks.models import FinishedTask, Status, Task
-from django_txtasks.results import waiting
+from django_txtasks.results import polling
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
 
@@ -159,7 +159,7 @@ def test_nothing_keeps_an_event_loop():
         assert run(handle.aresult(60)) == 1
     assert run_until_timeout() is ResultTimeout
     gc.collect()
-    assert not any(waiting._of_loop.values())
+    assert not any(polling._of_loop.values())
 
 
 def run_until_timeout():

@@ -20,7 +20,7 @@ from proxy import Proxy
 from test_sessions_of_slots import on_postgres, pool  # noqa: F401 -- a fixture
 
 from django_txtasks import ResultTimeout, enqueue_task, get_handle
-from django_txtasks.results import waiting
+from django_txtasks.results import polling
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
 has_server = pytest.mark.skipif(connection.vendor == "sqlite", reason="what a server has")
@@ -104,7 +104,7 @@ def succeeded():
 def looks():
     """Return True if a lookout of this process waits."""
     return any(
-        one.has_waiters for of_loop in list(waiting._of_loop.values()) for one in of_loop.values()
+        one.has_waiters for of_loop in list(polling._of_loop.values()) for one in of_loop.values()
     )
 
 
@@ -112,7 +112,7 @@ def looks():
 def lookouts_session(monkeypatch):
     """The session of the lookout that looks, as the driver has it; None at first."""
     found = []
-    ends_of = waiting.standing.ends_of
+    ends_of = polling.task_states.ends_of
 
     def noted(alias, ids):
         try:
@@ -120,7 +120,7 @@ def lookouts_session(monkeypatch):
         finally:
             found.append(connections[alias].connection)
 
-    monkeypatch.setattr(waiting.standing, "ends_of", noted)
+    monkeypatch.setattr(polling.task_states, "ends_of", noted)
     return found
 
 
@@ -252,7 +252,7 @@ def test_a_connection_that_was_dropped_without_a_word_keeps_nobody_waiting(
     monkeypatch, lookouts_session
 ):
     """New ones work: the wait goes on in one of them."""
-    monkeypatch.setattr(waiting, "ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(polling, "ANSWER_SECONDS", 0.5)
     handle, found = enqueue_task(tasks.give, 7), []
 
     def wait_for_it():
@@ -275,16 +275,16 @@ import django
 django.setup()
 from django.db import connections
 from django_txtasks import ResultTimeout, aget_handle
-from django_txtasks.results import waiting
-waiting.ANSWER_SECONDS = 0.5
+from django_txtasks.results import polling
+polling.ANSWER_SECONDS = 0.5
 connections.settings["default"].update(HOST="127.0.0.1", PORT=sys.argv[1])
-looked, ends_of = [], waiting.standing.ends_of
+looked, ends_of = [], polling.task_states.ends_of
 def look(*args):
     try:
         return ends_of(*args)
     finally:
         looked.append(args)
-waiting.standing.ends_of = look
+polling.task_states.ends_of = look
 async def wait():
     waiter = asyncio.create_task((await aget_handle(uuid.UUID(sys.argv[2]))).aresult(timeout=3))
     while not looked:

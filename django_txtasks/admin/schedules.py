@@ -24,7 +24,7 @@ from django_txtasks.conf import get_config
 from django_txtasks.declarations import registry
 from django_txtasks.exceptions import InvalidSchedule, TxTasksError
 from django_txtasks.models import DatabaseNow, FinishedTask, Schedule, Status, Task
-from django_txtasks.results.standing import DONE
+from django_txtasks.results.task_states import DONE
 from django_txtasks.schedules import changes as schedule_changes
 from django_txtasks.schedules import periodic as scheduling
 from django_txtasks.schedules.code_versions import CONFIGURATION

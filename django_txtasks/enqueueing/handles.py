@@ -16,7 +16,7 @@ from django_txtasks.declarations import foreign
 from django_txtasks.enqueueing.calls import bind, static_lane, with_texts
 from django_txtasks.enqueueing.commit_hints import notify_on_commit
 from django_txtasks.exceptions import InvalidArguments, InvalidOption
-from django_txtasks.results import waiting
+from django_txtasks.results import polling
 
 if TYPE_CHECKING:
     from django_txtasks.progress import Progress
@@ -82,11 +82,11 @@ class TaskHandle:
             ResultUnavailable: called in a transaction or in a task; or finished tasks are not kept; or the task
                 has no row.
         """
-        return waiting.result_of(self.using, self.id, _seconds(timeout))
+        return polling.result_of(self.using, self.id, _seconds(timeout))
 
     async def aresult(self, timeout: timedelta | float | None = None) -> Any:
         """Like ``result``, from async code. Any number of concurrent waits share one statement."""
-        return await waiting.aresult_of(self.using, self.id, _seconds(timeout))
+        return await polling.aresult_of(self.using, self.id, _seconds(timeout))
 
     async def astatus(self) -> str:
         """Like ``status``, from async code."""
@@ -119,7 +119,7 @@ def get_handle(task_id: uuid.UUID | str, *, using: str = "default") -> TaskHandl
         rows = model._default_manager.using(using).filter(pk=wanted)
         if found := rows.values_list("task_name", "queue_name").first():
             return TaskHandle(wanted, found[0], found[1], using)
-    raise waiting.no_row(wanted)
+    raise polling.no_row(wanted)
 
 
 async def aget_handle(task_id: uuid.UUID | str, *, using: str = "default") -> TaskHandle:
@@ -154,7 +154,7 @@ def status_of(task_id: uuid.UUID | str, *, using: str = "default") -> str:
     Raises:
         InvalidArguments: not an id.
     """
-    from django_txtasks.results.standing import state_of
+    from django_txtasks.results.task_states import state_of
 
     return state_of(using, _id_of(task_id, "status_of()"))
 

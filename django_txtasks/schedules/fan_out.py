@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from django_txtasks.database.execute import as_uuid, fetch, is_uuid
 from django_txtasks.lifecycle.batch_statements import UNSETTLED_BATCHES
 from django_txtasks.lifecycle.batches import hook_tasks_of
-from django_txtasks.results.standing import DONE, runs_of
+from django_txtasks.results.task_states import DONE, representatives_of
 from django_txtasks.wording import counted
 
 TASKS_PER_LOOK = 500
@@ -122,10 +122,10 @@ def _note(found: dict[uuid.UUID, Unsettled], of: Iterable[uuid.UUID], new: Unset
 
 def _followed(alias: str, hooks: list[_Hook], found: dict[uuid.UUID, Unsettled]) -> Origins:
     """Record hooks whose tasks are not done; return the tasks of the other hooks."""
-    runs = runs_of(alias, {one.task_id for one in hooks})
+    representatives = representatives_of(alias, {one.task_id for one in hooks})
     followed: Origins = {}
     for hook in hooks:
-        state, task_id = runs[hook.task_id]
+        state, task_id = representatives[hook.task_id]
         if state in DONE:
             followed[task_id] = followed.get(task_id, frozenset()) | hook.origins
         else:

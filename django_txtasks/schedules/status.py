@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from django_txtasks.declarations import registry
 from django_txtasks.exceptions import TxTasksError
 from django_txtasks.models import DatabaseNow, Schedule
-from django_txtasks.results.standing import DONE, Run, runs_of
+from django_txtasks.results.task_states import DONE, Representative, representatives_of
 from django_txtasks.rules.schedules import ON_TIME, Rule, expected_by, number_of_ticks, ticks_after
 from django_txtasks.schedules.fan_out import Unsettled, unsettled
 from django_txtasks.schedules.ticks import FOREIGN, Scope, parse_known
@@ -57,9 +57,11 @@ def status_of_rows(alias: str, rows: Iterable[Any]) -> list[ScheduleStatus]:
         rows: rows with the attribute ``now``, the database's time.
     """
     rows = list(rows)
-    runs = runs_of(alias, {row.last_task for row in rows if row.last_task is not None})
-    seen = [_Seen(row, runs.get(row.last_task), _due_tick(row)) for row in rows]
-    left = unsettled(alias, {one.run.task_id for one in seen if one.run and one.is_done_itself})
+    last_tasks = {row.last_task for row in rows if row.last_task is not None}
+    found = representatives_of(alias, last_tasks)
+    seen = [_Seen(row, found.get(row.last_task), _due_tick(row)) for row in rows]
+    done = [one.last for one in seen if one.last is not None and one.is_done_itself]
+    left = unsettled(alias, {one.task_id for one in done})
     return [_status(one, left) for one in seen]
 
 
@@ -67,27 +69,27 @@ class _Seen(NamedTuple):
     """A schedule, its last task, and the tick whose task should be done."""
 
     row: Any
-    run: Run | None
+    last: Representative | None
     tick: datetime | None
 
     @property
     def is_done_itself(self) -> bool:
         """True if the task of the tick has succeeded, even if its batches have not."""
-        return self.run is not None and self.run.state in DONE and self.row.last_at == self.tick
+        return self.last is not None and self.last.state in DONE and self.row.last_at == self.tick
 
 
 def _status(seen: _Seen, unsettled: dict[uuid.UUID, Unsettled]) -> ScheduleStatus:
-    row, run, tick = seen
+    row, last, tick = seen
     problem, late = row.error, 0.0
     if row.enabled and not problem and registry.find(row.task_name) is None:
         problem = f"No task function {row.task_name} is declared in this code."
     if row.enabled and row.next_at is not None and row.now - row.next_at > ON_TIME:
         late = (row.now - row.next_at).total_seconds()
     left = None
-    if run is not None and seen.is_done_itself:
-        left = unsettled.get(run.task_id)
+    if last is not None and seen.is_done_itself:
+        left = unsettled.get(last.task_id)
         tick = tick if left else None
-    return ScheduleStatus(row, late, run.state if run else "", tick, problem, left)
+    return ScheduleStatus(row, late, last.state if last else "", tick, problem, left)
 
 
 def next_ticks(row: Any, count: int = 5) -> list[datetime]:

@@ -21,8 +21,8 @@ STATES_OF = "SELECT id, TRIM(status) FROM txtasks_task WHERE id {in_ids}"
 OUTCOMES_OF = "SELECT id, outcome, merged_into FROM txtasks_finishedtask WHERE id {in_ids}"
 
 
-class Run(NamedTuple):
-    """The task that runs for a task: the task itself, or the task into which it was merged."""
+class Representative(NamedTuple):
+    """The task that runs for a task, and its state: the task itself, or the task into which it was merged."""
 
     state: str
     task_id: uuid.UUID
@@ -50,32 +50,32 @@ def state_of(alias: str, task_id: uuid.UUID) -> str:
 
 def states_of(alias: str, ids: Collection[uuid.UUID]) -> dict[uuid.UUID, str]:
     """Return ``state_of`` of each task."""
-    return {task_id: run.state for task_id, run in runs_of(alias, ids).items()}
+    return {task_id: one.state for task_id, one in representatives_of(alias, ids).items()}
 
 
-def runs_of(alias: str, ids: Collection[uuid.UUID]) -> dict[uuid.UUID, Run]:
+def representatives_of(alias: str, ids: Collection[uuid.UUID]) -> dict[uuid.UUID, Representative]:
     """Return ``state_of`` of each task, with the id of the task that has this state."""
-    found, winners = _own_runs(alias, ids)
+    found, winners = _own_states(alias, ids)
     # A winner was never merged itself, because it has begun.
-    of_winners, _ = _own_runs(alias, set(winners.values()))
+    of_winners, _ = _own_states(alias, set(winners.values()))
     return {**found, **{loser: of_winners[winner] for loser, winner in winners.items()}}
 
 
-def _own_runs(
+def _own_states(
     alias: str, ids: Collection[uuid.UUID]
-) -> tuple[dict[uuid.UUID, Run], dict[uuid.UUID, uuid.UUID]]:
+) -> tuple[dict[uuid.UUID, Representative], dict[uuid.UUID, uuid.UUID]]:
     """Return the tasks' own states, and for each merged task the task into which it was merged."""
     if not ids:
         return {}, {}
-    found = {task_id: Run(GONE, task_id) for task_id in ids}
-    live = {task_id: Run(state, task_id) for task_id, state in _live(alias, ids).items()}
+    found = {task_id: Representative(GONE, task_id) for task_id in ids}
+    live = {task_id: Representative(state, task_id) for task_id, state in _live(alias, ids).items()}
     rest = [task_id for task_id in found if task_id not in live]
     winners = {}
     for row in fetch(alias, OUTCOMES_OF, ids=rest) if rest else ():
         task_id, outcome, merged_into = as_uuid(row[0]), str(row[1]), row[2]
         if outcome == Outcome.MERGED and merged_into is not None:
             winners[task_id] = as_uuid(merged_into)
-        found[task_id] = Run(outcome, task_id)
+        found[task_id] = Representative(outcome, task_id)
     return {**found, **live}, winners
 
 

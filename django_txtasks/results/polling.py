@@ -1,4 +1,4 @@
-"""Waiting for the end of a task by polling: often at first, and less often the longer the wait.
+"""Polls for the end of a task: often at first, and less often the longer the wait.
 
 No process notifies the waiting code: a notification would add a cost to each task, and would leave rows behind
 if the waiting process dies.
@@ -26,8 +26,8 @@ from django_txtasks.database import sessions
 from django_txtasks.database.errors import text_of
 from django_txtasks.exceptions import ResultTimeout, ResultUnavailable, TaskFailed
 from django_txtasks.models import Outcome
-from django_txtasks.results import standing
-from django_txtasks.results.standing import End
+from django_txtasks.results import task_states
+from django_txtasks.results.task_states import End
 from django_txtasks.signals.logs import current
 from django_txtasks.signals.outage import Outage
 from django_txtasks.signals.queue import close_connections
@@ -35,25 +35,25 @@ from django_txtasks.signals.queue import close_connections
 FIRST_SECONDS = 0.002
 LONGEST_SECONDS = 0.25
 SHARE = 0.1
-"""Pause until the next look, as a share of the time waited so far."""
+"""Pause until the next poll, as a share of the time waited so far."""
 ANSWER_SECONDS = 10.0
-"""Longest time for a look, because a connection that was silently dropped would block it for up to two hours."""
+"""Longest time for a poll, because a connection that was silently dropped would block it for up to two hours."""
 AWAY_SECONDS = 1.0
-"""Pause after the second failed look in a row. The first failed look is repeated at once, in a new session."""
+"""Pause after the second failed poll in a row. The first failed poll is repeated at once, in a new session."""
 
 
 def result_of(alias: str, task_id: uuid.UUID, timeout: float | None) -> Any:
     """Wait for a task and return its result; see ``TaskHandle.result``."""
     _refuse_what_cannot_end(alias)
-    began, looks = time.monotonic(), _Looks(alias)
+    began, polls = time.monotonic(), _Polls(alias)
     while True:
-        ends = looks.ends_of([task_id])
+        ends = polls.ends_of([task_id])
         if task_id in ends:
             return _result(task_id, ends[task_id])
         waited = time.monotonic() - began
         if timeout is not None and waited >= timeout:
-            raise _too_long(task_id, timeout, looks) from looks.problem
-        pause = _pause(waited) if looks.problem is None else looks.pause
+            raise _too_long(task_id, timeout, polls) from polls.problem
+        pause = _pause(waited) if polls.problem is None else polls.pause
         time.sleep(pause if timeout is None else min(pause, timeout - waited))
 
 
@@ -61,25 +61,25 @@ async def aresult_of(alias: str, task_id: uuid.UUID, timeout: float | None) -> A
     """Like ``result_of``, from async code. One statement serves all waits of an event loop."""
     await sync_to_async(_refuse_what_cannot_end)(alias)
     waiters = _of_loop.setdefault(asyncio.get_running_loop(), {})
-    lookout = waiters.setdefault(alias, _Lookout(alias))
+    poller = waiters.setdefault(alias, _Poller(alias))
     try:
-        return _result(task_id, await asyncio.wait_for(lookout.end_of(task_id), timeout))
+        return _result(task_id, await asyncio.wait_for(poller.end_of(task_id), timeout))
     except asyncio.TimeoutError as error:
-        raise _too_long(task_id, timeout, lookout.looks) from lookout.looks.problem or error
+        raise _too_long(task_id, timeout, poller.polls) from poller.polls.problem or error
     finally:
-        if not lookout.has_waiters and waiters.get(alias) is lookout:
-            del waiters[alias]  # because the lookout refers to its event loop
+        if not poller.has_waiters and waiters.get(alias) is poller:
+            del waiters[alias]  # because the poller refers to its event loop
 
 
-class _Looks:
-    """Looks in the session of one thread, with the state of the last look.
+class _Polls:
+    """Polls in the session of one thread, with the state of the last poll.
 
     A broken session is replaced. No transaction is lost by this, because ``_refuse_what_cannot_end`` refuses to
     wait in a transaction.
 
     Attributes:
-        problem: the error of the last look; None: the database has answered.
-        pause: seconds until a failed look is repeated.
+        problem: the error of the last poll; None: the database has answered.
+        pause: seconds until a failed poll is repeated.
     """
 
     def __init__(self, alias: str) -> None:
@@ -91,7 +91,7 @@ class _Looks:
     def ends_of(self, ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, End]:
         """Return the ends of the tasks that have ended; an empty dict if the database does not answer."""
         try:
-            ends = standing.ends_of(self.alias, ids)
+            ends = task_states.ends_of(self.alias, ids)
         except (OperationalError, InterfaceError) as error:
             self.failed(error)
             sessions.close(connections[self.alias])
@@ -108,19 +108,19 @@ class _Looks:
         self._outage.failed(text_of(error), self.pause)
 
 
-class _Lookout:
-    """Looks for the ends of all tasks for which an event loop waits, as long as there are any.
+class _Poller:
+    """Polls for the ends of all tasks for which an event loop waits, as long as there are any.
 
     Attributes:
-        looks: the looks, with the state of the last one.
+        polls: the polls, with the state of the last one.
     """
 
     def __init__(self, alias: str) -> None:
         self._alias = alias
         self._waiting: dict[asyncio.Future[End], tuple[uuid.UUID, float]] = {}
         self._is_new = asyncio.Event()
-        self._looking: asyncio.Task[None] | None = None
-        self.looks = _Looks(alias)
+        self._polling: asyncio.Task[None] | None = None
+        self.polls = _Polls(alias)
 
     @property
     def has_waiters(self) -> bool:
@@ -132,38 +132,38 @@ class _Lookout:
         future: asyncio.Future[End] = asyncio.get_running_loop().create_future()
         self._waiting[future] = task_id, time.monotonic()
         self._is_new.set()
-        if self._looking is None or self._looking.done():
+        if self._polling is None or self._polling.done():
             # In a new context, because the context of the first waiter may be a request, whose thread ends with
             # it.
-            self._looking = contextvars.Context().run(asyncio.create_task, self._look())
+            self._polling = contextvars.Context().run(asyncio.create_task, self._poll())
         try:
             return await future
         finally:
             self._waiting.pop(future, None)
 
-    async def _look(self) -> None:
-        thread = _Thread(self._alias, self.looks)
+    async def _poll(self) -> None:
+        thread = _Thread(self._alias, self.polls)
         try:
             while self._waiting:
                 if thread.is_stuck:
-                    thread = _Thread(self._alias, self.looks)
-                await self._look_once(thread)
+                    thread = _Thread(self._alias, self.polls)
+                await self._poll_once(thread)
         except (
             Exception
-        ) as error:  # another look would raise the same error, so the waiting code gets it
+        ) as error:  # another poll would raise the same error, so the waiting code gets it
             self._fail(error)
         finally:
             thread.end()
 
-    async def _look_once(self, thread: _Thread) -> None:
+    async def _poll_once(self, thread: _Thread) -> None:
         self._is_new.clear()
         ends = await thread.ends_of(sorted({task_id for task_id, _ in self._waiting.values()}))
         for future, (task_id, _) in list(self._waiting.items()):
             if task_id in ends and not future.done():
                 future.set_result(ends[task_id])
                 del self._waiting[future]
-        if self._waiting and self.looks.problem is not None:
-            await asyncio.sleep(self.looks.pause)
+        if self._waiting and self.polls.problem is not None:
+            await asyncio.sleep(self.polls.pause)
         elif self._waiting:
             latest = max(since for _, since in self._waiting.values())
             await self._rest(_pause(time.monotonic() - latest))
@@ -182,25 +182,25 @@ class _Lookout:
 
 
 class _Thread:
-    """The thread of a lookout, with its own session. It ends with the lookout.
+    """The thread of a poller, with its own session. It ends with the poller.
 
     It is not a thread of Django or asgiref: their threads for requests end with the requests, and no code closes
     or checks the session of their thread for other code. It is not a thread of an executor either, because
     Python waits for such threads when a process ends, and this thread may be stuck.
 
     Attributes:
-        is_stuck: True: a look took too long. The thread ends when that look ends.
+        is_stuck: True: a poll took too long. The thread ends when that poll ends.
     """
 
-    def __init__(self, alias: str, looks: _Looks) -> None:
-        self._alias, self._looks = alias, looks
+    def __init__(self, alias: str, polls: _Polls) -> None:
+        self._alias, self._polls = alias, polls
         self._loop = asyncio.get_running_loop()
         self._asked: queue.SimpleQueue[_Question | None] = queue.SimpleQueue()
         self.is_stuck = False
         threading.Thread(target=self._run, name="txtasks-results", daemon=True).start()
 
     async def ends_of(self, ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, End]:
-        """Look in the thread; see ``_Looks.ends_of``."""
+        """Poll in the thread; see ``_Polls.ends_of``."""
         answer: asyncio.Future[dict[uuid.UUID, End]] = self._loop.create_future()
         self._asked.put((ids, answer))
         try:
@@ -208,7 +208,7 @@ class _Thread:
         except asyncio.TimeoutError:
             self.is_stuck = True
             self.end()
-            self._looks.failed(OperationalError(f"no answer within {ANSWER_SECONDS:g} s"))
+            self._polls.failed(OperationalError(f"no answer within {ANSWER_SECONDS:g} s"))
             return {}
 
     def end(self) -> None:
@@ -222,24 +222,24 @@ class _Thread:
         close_connections()
 
     def _found(self, ids: Sequence[uuid.UUID], answer: asyncio.Future[Any]) -> Callable[[], None]:
-        """Look, and return a function that gives the answer to its future in the event loop."""
+        """Poll, and return a function that gives the answer to its future in the event loop."""
         try:
-            ends = self._look(ids)
+            ends = self._poll(ids)
         except Exception as error:
             return functools.partial(_give, answer, answer.set_exception, error)
         return functools.partial(_give, answer, answer.set_result, ends)
 
-    def _look(self, ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, End]:
-        # Requests that wait for this look may hold all connections of the pool.
+    def _poll(self, ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, End]:
+        # Requests that wait for this poll may hold all connections of the pool.
         sessions.leave_pool(self._alias)
         session = connections[self._alias]
         if session.connection is not None and time.monotonic() >= sessions.end_of_age(session):
             sessions.close(session)
-        return self._looks.ends_of(ids)
+        return self._polls.ends_of(ids)
 
 
 _Question = tuple[Sequence[uuid.UUID], "asyncio.Future[dict[uuid.UUID, End]]"]
-"""The tasks to look for, and the future for their ends."""
+"""The tasks to poll for, and the future for their ends."""
 
 
 def _give(answer: asyncio.Future[Any], give: Callable[[Any], None], what: Any) -> None:
@@ -247,7 +247,7 @@ def _give(answer: asyncio.Future[Any], give: Callable[[Any], None], what: Any) -
         give(what)
 
 
-_of_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Lookout]] = WeakKeyDictionary()
+_of_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Poller]] = WeakKeyDictionary()
 
 
 def _pause(waited: float) -> float:
@@ -282,7 +282,7 @@ def _result(task_id: uuid.UUID, end: End) -> Any:
 
 
 def _raise(task_id: uuid.UUID, end: End) -> NoReturn:
-    if end.state == standing.GONE:
+    if end.state == task_states.GONE:
         raise no_row(task_id)
     last = end.errors[-1] if end.errors else {}
     why = f": {last.get('type')}: {last.get('message')}" if last else ""
@@ -297,10 +297,10 @@ def no_row(task_id: uuid.UUID) -> ResultUnavailable:
     )
 
 
-def _too_long(task_id: uuid.UUID, timeout: float | None, looks: _Looks) -> ResultTimeout:
-    if looks.problem is None:
+def _too_long(task_id: uuid.UUID, timeout: float | None, polls: _Polls) -> ResultTimeout:
+    if polls.problem is None:
         return ResultTimeout(f"Task {task_id} has not ended within {timeout:g} s. It goes on.")
     return ResultTimeout(
-        f"Task {task_id} was not seen to end within {timeout:g} s: the database {looks.alias!r} could not be "
-        f"asked last ({text_of(looks.problem)}). The task goes on, or has ended meanwhile: ask again."
+        f"Task {task_id} was not seen to end within {timeout:g} s: the database {polls.alias!r} could not be "
+        f"asked last ({text_of(polls.problem)}). The task goes on, or has ended meanwhile: ask again."
     )
