@@ -76,7 +76,7 @@ def test_a_rate_holds_across_a_kill_of_everything(processes, txtasks):
     for first, begun in enumerate(starts):
         for number, at in enumerate(starts[first:], 1):
             seconds = (at - begun).total_seconds() + CLAIM_SECONDS
-            assert number <= rule.most_tokens + rule.rate * seconds
+            assert number <= rule.most_permits + rule.rate * seconds
     took = (starts[-1] - starts[0]).total_seconds()
     print(
         f"{len(starts)} starts in {took:.1f} s, where {rule.rate * took + 1:.1f} may be, at {RATE}"

@@ -551,7 +551,7 @@ def asks(book, now=0.0, room=1, *, found=(), until="", **looks):
     """Have it ask, and learn this."""
     request = book.request(room, now)
     has_looked = request.look_behind is not None
-    known = {name.replace("_", ":"): lanes.LaneLook(*look) for name, look in looks.items()}
+    known = {name.replace("_", ":"): lanes.LaneState(*look) for name, look in looks.items()}
     result = lanes.LanesResult(known, 0.0, list(found), until, has_looked)
     book.learn(TurnResult(Capacity(1), lanes=result), now)
     return request
@@ -604,7 +604,7 @@ def test_after_a_turn_that_took_too_long_lanes_are_asked_one_by_one():
         else:
             book.learn(
                 TurnResult(
-                    Capacity(1), lanes=lanes.LanesResult({names[0]: lanes.LaneLook(0.0, None)})
+                    Capacity(1), lanes=lanes.LanesResult({names[0]: lanes.LaneState(0.0, None)})
                 ),
                 0.02,
             )
@@ -851,6 +851,6 @@ def test_a_person_s_limit_takes_the_place_of_the_settings():
 
 
 def test_a_rule_in_numbers():
-    assert LaneRule(rate=100 / 60).most_tokens == pytest.approx(1 + 100 / 60 * 0.25)
-    assert LaneRule(rate=40.0).most_tokens == pytest.approx(10.5)
-    assert LaneRule(rate=1.0, burst=5).most_tokens == pytest.approx(5.25)
+    assert LaneRule(rate=100 / 60).most_permits == pytest.approx(1 + 100 / 60 * 0.25)
+    assert LaneRule(rate=40.0).most_permits == pytest.approx(10.5)
+    assert LaneRule(rate=1.0, burst=5).most_permits == pytest.approx(5.25)

@@ -41,11 +41,11 @@ TURN_SECONDS = 1.0
 """Limit in seconds for a statement that chooses rows of a lane; the next turn tries again."""
 
 
-class LaneLook(NamedTuple):
+class LaneState(NamedTuple):
     """State of a lane after a turn.
 
     Attributes:
-        tag: the virtual time of the lane: service received / weight.
+        virtual_time: that of the lane: service received / weight.
         wait: seconds until the lane should be tried again. Zero = more tasks may be due; None = no task is due;
             ``FULL`` = when a task of the lane ends.
         priority: priority of the next due row; None = unknown.
@@ -53,7 +53,7 @@ class LaneLook(NamedTuple):
         is_closed: whether its rate, or a wait that a task has asked for, closes the lane until then.
     """
 
-    tag: float
+    virtual_time: float
     wait: float | None
     priority: int | None = None
     is_barren: bool = False
@@ -86,14 +86,14 @@ class LanesResult:
     """The result of a turn for lanes.
 
     Attributes:
-        looks: a ``LaneLook`` for each requested lane that no other transaction has locked.
+        states: a ``LaneState`` for each requested lane that no other transaction has locked.
         served: the virtual time of the fair order: no lane begins before it.
         found: buckets of lanes, from the search for lanes with due tasks.
         looked_until: the last lane of that search; empty = all lanes were read.
         has_looked: whether there was such a search.
     """
 
-    looks: Mapping[str, LaneLook] = field(default_factory=dict)
+    states: Mapping[str, LaneState] = field(default_factory=dict)
     served: float = 0.0
     found: Sequence[LaneBucket] = ()
     looked_until: str = ""
@@ -113,9 +113,9 @@ class LaneRow(NamedTuple):
     burst: int | None
     weight: float | None
     is_paused: Any
-    tokens: Any
+    permits: Any
     idle: Any
-    tag: Any
+    virtual_time: Any
     held: Any
     seen_at: str
 
@@ -162,9 +162,9 @@ def create(alias: str, names: Collection[str]) -> None:
         execute(alias, statements.NEW_LANES.replace("{rows}", rows), **params)
 
 
-def greatest_tag(alias: str) -> float:
+def greatest_virtual_time(alias: str) -> float:
     """Return the virtual time of the fair order. A worker that has not served lanes yet begins there."""
-    return sound(fetch_value(alias, statements.GREATEST_TAG), 0.0)
+    return sound(fetch_value(alias, statements.GREATEST_VIRTUAL_TIME), 0.0)
 
 
 def hold(alias: str, name: str, delay: timedelta) -> None:
@@ -187,8 +187,8 @@ def forget(alias: str, age: timedelta, rules: LaneRules, behind: str = "") -> tu
     found = fetch(alias, statements.UNUSED_LANES, age=seconds, behind=behind, limit=LANES_PER_LOOK)
     full = [
         name
-        for name, tokens, idle in found
-        if is_full(tokens, idle, rules.find(name) or LaneRule())
+        for name, permits, idle in found
+        if is_full(permits, idle, rules.find(name) or LaneRule())
     ]
     count = execute(alias, statements.FORGET_LANES, age=seconds, names=full) if full else 0
     return count, found[-1][0] if len(found) == LANES_PER_LOOK else ""
@@ -214,40 +214,45 @@ def claim(
     commits: see ``own_transaction``.
     """
     alias, names, room = subscription.alias, request.names, request.room
-    served = greatest_tag(alias) if request.served is None else request.served
+    served = greatest_virtual_time(alias) if request.served is None else request.served
     rows = fetch_as(LaneRow, alias, statements.LOCK_LANES, names=list(names)) if names else []
     counts = _claimed(alias, rows)
-    looks: dict[str, LaneLook] = {}
+    states: dict[str, LaneState] = {}
     paused = paused_queues(alias)
     queues = [one for one in subscription.queues if one not in paused]
     offers: list[_Offer] = []
     for row in rows:
         rule = rule_of(request.rules, row)
         allowed, wait = allowed_now(row, rule, counts[row.name])
-        looks[row.name] = LaneLook(sound(row.tag, 0.0), wait, is_closed=not allowed)
+        states[row.name] = LaneState(sound(row.virtual_time, 0.0), wait, is_closed=not allowed)
         if sound(row.idle, 0.0) < 0:  # the clock was set back: time counts from now on
-            _write(alias, row, sound(row.tag, 0.0), tokens_now(row, rule))
+            _write(alias, row, sound(row.virtual_time, 0.0), permits_now(row, rule))
         if allowed:
             offers.append(_Offer(subscription, queues, _Open(row, rule, allowed), served))
     chosen = _in_fair_order(offers, room)
     claimed = claim_rows(subscription, worker, chosen, Capacity(room)).attempts
     taken = Counter(attempt.lane for attempt in claimed)
     for offer in offers:
-        looks[offer.name] = _settle(alias, offer, taken[offer.name], counts[offer.name])
-    return claimed, LanesResult(looks, _served(served, offers, looks, taken))
+        states[offer.name] = _settle(alias, offer, taken[offer.name], counts[offer.name])
+    return claimed, LanesResult(states, _served(served, offers, states, taken))
 
 
 def _served(
-    before: float, offers: Sequence[_Offer], looks: Mapping[str, LaneLook], taken: Mapping[str, int]
+    before: float,
+    offers: Sequence[_Offer],
+    states: Mapping[str, LaneState],
+    taken: Mapping[str, int],
 ) -> float:
     """Return the virtual time of the fair order: at most that of a lane that could have been served and was not.
 
     If every due task was claimed or may not start, it is the virtual time of the last claimed task.
     """
-    left = [looks[one.name].tag for one in offers if looks[one.name].wait == 0]
+    left = [states[one.name].virtual_time for one in offers if states[one.name].wait == 0]
     if left:
         return max(before, min(left))
-    ends = [looks[one.name].tag - 1 / one.rule.weight for one in offers if taken[one.name]]
+    ends = [
+        states[one.name].virtual_time - 1 / one.rule.weight for one in offers if taken[one.name]
+    ]
     return max([before, *ends])
 
 
@@ -285,10 +290,10 @@ def allowed_now(row: LaneRow, rule: LaneRule, claimed: int) -> tuple[int, float]
     if room <= 0:
         return 0, FULL
     if rule.rate is not None:
-        tokens = tokens_now(row, rule)
-        if tokens < 1:
-            return 0, (1 - tokens) / rule.rate
-        room = min(room, int(tokens))
+        permits = permits_now(row, rule)
+        if permits < 1:
+            return 0, (1 - permits) / rule.rate
+        room = min(room, int(permits))
     return room, 0.0
 
 
@@ -297,21 +302,21 @@ def held_for(row: LaneRow) -> float:
     return max(0.0, sound(row.held, 0.0))
 
 
-def tokens_now(row: LaneRow, rule: LaneRule) -> float:
-    """Return the number of starts that a lane's rate allows now. A clock that was set back adds no tokens."""
-    return _tokens(row.tokens, row.idle, rule)
+def permits_now(row: LaneRow, rule: LaneRule) -> float:
+    """Return the number of starts that a lane's rate allows now. A clock that was set back adds no permits."""
+    return _permits(row.permits, row.idle, rule)
 
 
-def is_full(tokens: Any, idle: Any, rule: LaneRule) -> bool:
+def is_full(permits: Any, idle: Any, rule: LaneRule) -> bool:
     """Say whether the lane's token bucket is full, ``idle`` seconds after the lane was served."""
-    return _tokens(tokens, idle, rule) >= rule.most_tokens
+    return _permits(permits, idle, rule) >= rule.most_permits
 
 
-def _tokens(tokens: Any, idle: Any, rule: LaneRule) -> float:
-    most = rule.most_tokens
-    if tokens is None or rule.rate is None:
+def _permits(permits: Any, idle: Any, rule: LaneRule) -> float:
+    most = rule.most_permits
+    if permits is None or rule.rate is None:
         return most
-    return min(most, sound(tokens, most) + max(0.0, sound(idle, 0.0)) * rule.rate)
+    return min(most, sound(permits, most) + max(0.0, sound(idle, 0.0)) * rule.rate)
 
 
 class _Open(NamedTuple):
@@ -334,8 +339,8 @@ class _Offer:
     ) -> None:
         self.row, self.rule, self.allowed = lane
         self.name = self.row.name
-        self.own = sound(self.row.tag, 0.0)
-        self.start = self.tag = max(self.own, served)
+        self.own = sound(self.row.virtual_time, 0.0)
+        self.start = self.virtual_time = max(self.own, served)
         self.has_chosen = False
         self._subscription = subscription
         ours = [
@@ -373,7 +378,7 @@ class _Offer:
         if row is not None:
             self.has_chosen = True
             self.allowed -= 1
-            self.tag += 1 / self.rule.weight
+            self.virtual_time += 1 / self.rule.weight
         return row
 
     def _choose(self, bucket: LaneBucket, limit: int) -> list[Candidate]:
@@ -409,23 +414,28 @@ def _in_fair_order(offers: Sequence[_Offer], room: int) -> list[Candidate]:
 
 
 def _rank(offer: _Offer) -> tuple[int, float, float, str, _Offer]:
-    return -(offer.priority or 0), offer.tag, offer.own, offer.name, offer
+    return -(offer.priority or 0), offer.virtual_time, offer.own, offer.name, offer
 
 
-def _settle(alias: str, offer: _Offer, taken: int, claimed: int) -> LaneLook:
+def _settle(alias: str, offer: _Offer, taken: int, claimed: int) -> LaneState:
     """Write the claimed tasks into the lane's row, and return the new state of the lane."""
     row, rule = offer.row, offer.rule
-    tag = offer.start + taken / rule.weight
-    left = tokens_now(row, rule) - taken if rule.rate is not None else None
+    virtual_time = offer.start + taken / rule.weight
+    left = permits_now(row, rule) - taken if rule.rate is not None else None
     if taken:
-        _write(alias, row, tag, left)
+        _write(alias, row, virtual_time, left)
     if offer.priority is None:
-        return LaneLook(tag, offer.next_due, is_barren=offer.was_due and not offer.has_chosen)
-    more, wait = allowed_now(row._replace(tokens=left, idle=0.0), rule, claimed + taken)
+        return LaneState(
+            virtual_time, offer.next_due, is_barren=offer.was_due and not offer.has_chosen
+        )
+    more, wait = allowed_now(row._replace(permits=left, idle=0.0), rule, claimed + taken)
     if offer.has_chosen and not taken:  # other transactions have locked the keys of the chosen rows
         wait = max(wait, KEY_SECONDS)
-    return LaneLook(tag, wait, offer.priority, is_closed=not more)
+    return LaneState(virtual_time, wait, offer.priority, is_closed=not more)
 
 
-def _write(alias: str, row: LaneRow, tag: float, tokens: float | None) -> None:
-    execute(alias, statements.SERVED, tag=tag, tokens=tokens, seen_at=row.seen_at, name=row.name)
+def _write(alias: str, row: LaneRow, virtual_time: float, permits: float | None) -> None:
+    execute(
+        alias, statements.SERVED,
+        tag=virtual_time, tokens=permits, seen_at=row.seen_at, name=row.name,
+    )  # fmt: skip

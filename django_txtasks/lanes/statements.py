@@ -27,7 +27,7 @@ HOLD_LANE = """
     UPDATE txtasks_lane SET held_until = {later}
      WHERE name = %(name)s AND (held_until IS NULL OR held_until < {later})
 """
-GREATEST_TAG = "SELECT MAX(tag) FROM txtasks_lane"
+GREATEST_VIRTUAL_TIME = "SELECT MAX(tag) FROM txtasks_lane"
 _UNUSED_LANE = """
        at_most IS NULL AND rate = '' AND burst IS NULL AND weight IS NULL AND paused_at IS NULL
        AND (held_until IS NULL OR held_until < {now}) AND served_at < {ago}

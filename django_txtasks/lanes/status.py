@@ -124,7 +124,7 @@ def _status(name: str, row: LaneRow | None, person: Any, running: int, waiting: 
         rule = rule.changed_by(row.override)
         held_for = lanes.held_for(row)
         if rule.rate is not None:
-            opens_in = max(0.0, 1 - lanes.tokens_now(row, rule)) / rule.rate
+            opens_in = max(0.0, 1 - lanes.permits_now(row, rule)) / rule.rate
     return LaneStatus(
         name=name,
         rule=rule,

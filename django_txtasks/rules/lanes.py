@@ -34,7 +34,7 @@ class LaneRule(NamedTuple):
     weight: float = 1.0
 
     @property
-    def most_tokens(self) -> float:
+    def most_permits(self) -> float:
         """The capacity of the token bucket: the number of starts that can be saved up.
 
         It is the burst plus the rate of a quarter of a second, at most 0.5, because a worker that comes a moment

@@ -18,9 +18,9 @@ from django_txtasks.lanes.claiming import (
     AT_ONCE,
     BUSY_SECONDS,
     FULL,
-    LaneLook,
     LanesRequest,
     LanesResult,
+    LaneState,
 )
 from django_txtasks.lifecycle.lane_buckets import LOOK_SECONDS
 from django_txtasks.lifecycle.turn import Subscription, TurnResult
@@ -142,29 +142,29 @@ class LaneBook:
             self._forget()
         for name in self._asked:
             self._ready.pop(name, None)
-            if name in learned.looks:
-                self._note(name, learned.looks[name], now)
+            if name in learned.states:
+                self._note(name, learned.states[name], now)
             else:  # another session has locked its row, or it has no row any more
                 self._virtual_times.pop(name, None)
                 self._wait_for(name, now, BUSY_SECONDS)
         if learned.has_looked:
             self._note_found(learned, now)
 
-    def _note(self, name: str, look: LaneLook, now: float) -> None:
-        self._virtual_times[name] = look.tag
-        if look.wait == FULL or look.is_barren:
+    def _note(self, name: str, state: LaneState, now: float) -> None:
+        self._virtual_times[name] = state.virtual_time
+        if state.wait == FULL or state.is_barren:
             before = self._shut.get(name)
             pause = self._pause if before is None else min(2 * before.pause, LONGEST_PAUSE_SECONDS)
             self._shut[name] = _Shut(now + pause, pause)
             return
         self._shut.pop(name, None)
-        if look.wait == 0:
-            self._is_ready(name, look.priority)
-        elif look.wait is not None:
-            if look.is_closed:  # neither hints nor looks open it sooner
-                pause = min(look.wait, LONGEST_PAUSE_SECONDS)
+        if state.wait == 0:
+            self._is_ready(name, state.priority)
+        elif state.wait is not None:
+            if state.is_closed:  # neither hints nor looks open it sooner
+                pause = min(state.wait, LONGEST_PAUSE_SECONDS)
                 self._shut[name] = _Shut(now + pause, pause)
-            self._wait_for(name, now, look.wait)
+            self._wait_for(name, now, state.wait)
 
     def _note_found(self, learned: LanesResult, now: float) -> None:
         """Note the lanes of a look. If the look is not complete and few lanes are ready, it continues soon."""
