@@ -14,7 +14,7 @@ from django_txtasks.cleaner.clock_changes import ClockChange, ClockChanges
 from django_txtasks.cleaner.ticker import Ticker
 from django_txtasks.conf import get_config
 from django_txtasks.models import DatabaseNow, Schedule, Task
-from django_txtasks.rules.schedules import Rule, number_of_ticks, tick_of_id
+from django_txtasks.rules.schedules import ScheduleRule, number_of_ticks, tick_of_id
 from django_txtasks.testing.clock import Clock
 
 HOUR, CELL = timedelta(hours=1), timedelta(minutes=10)
@@ -223,9 +223,9 @@ def test_a_step_forward_is_known_for_a_moment():
 @pytest.mark.parametrize(
     ("rule", "count"),
     [
-        (Rule("", timedelta(minutes=10), "UTC"), 6),
-        (Rule("*/20 * * * *", None, "Europe/Vienna"), 3),
-        (Rule("0 0 1 1 *", None, "UTC"), 0),
+        (ScheduleRule("", timedelta(minutes=10), "UTC"), 6),
+        (ScheduleRule("*/20 * * * *", None, "Europe/Vienna"), 3),
+        (ScheduleRule("0 0 1 1 *", None, "UTC"), 0),
     ],
 )
 def test_ticks_between_two_times_are_counted(rule, count):

@@ -93,7 +93,7 @@ def test_no_more_than_at_most_are_claimed():
     assert keys_of(first) == ['["0"]', '["1"]', '["2"]']
     more, learned = served(["api"])
     assert not more
-    assert learned.looks["api"].wait == lanes.FULL
+    assert learned.states["api"].wait == lanes.FULL
     ended(first[:1])
     assert len(served(["api"])[0]) == 1
     assert Task.objects.filter(status=Status.CLAIMED, lane="api").count() == 3
@@ -154,7 +154,7 @@ def test_whoever_holds_the_lane_is_the_only_one_who_adds_to_it(how):
         looked.set()
     attempts, known = others[0]
     assert not attempts
-    assert "api" not in known.looks
+    assert "api" not in known.states
     assert len(taken) == 2
     assert len(served(["api"])[0]) == (1 if how == "committed" else 3)
 
@@ -198,7 +198,7 @@ def test_priorities_come_first_and_what_is_not_due_waits():
     assert keys_of(first) == ['["high"]']
     second, learned = served(["api"], room=9)
     assert keys_of(second) == ['["low"]']
-    assert 3500 < learned.looks["api"].wait < 3700
+    assert 3500 < learned.states["api"].wait < 3700
 
 
 def test_a_paused_queue_keeps_its_part_of_a_lane():
@@ -222,7 +222,7 @@ def test_a_rate_lets_one_start_then_the_next_in_its_time():
         tasks.note.using(lane="slow").enqueue(f"{n}")
     first, learned = served(["slow"])
     assert keys_of(first) == ['["0"]']
-    assert 0 < learned.looks["slow"].wait <= 0.6
+    assert 0 < learned.states["slow"].wait <= 0.6
     assert not served(["slow"])[0]
     shift(0.6)
     assert keys_of(served(["slow"])[0]) == ['["1"]']
@@ -252,7 +252,7 @@ def test_a_clock_that_was_set_back_gives_nothing():
     shift(-3600)
     attempts, known = served(["slow"])
     assert not attempts
-    assert known.looks["slow"].wait <= 0.6
+    assert known.states["slow"].wait <= 0.6
     shift(0.6)  # it counts from then on
     assert len(served(["slow"])[0]) == 1
 
@@ -464,7 +464,7 @@ def test_a_key_in_other_hands_is_not_asked_for_without_a_pause():
     with helpers.locked("SELECT id FROM txtasks_task WHERE id = %s FOR UPDATE", first):
         attempts, learned = served(["api"])
     assert not attempts
-    assert learned.looks["api"].wait >= 0.05
+    assert learned.states["api"].wait >= 0.05
 
 
 def test_a_lane_of_higher_priority_does_not_make_its_neighbours_unequal():

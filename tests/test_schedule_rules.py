@@ -17,7 +17,7 @@ from django_txtasks.rules.schedules import (
     expected_by,
     id_of_tick,
     last_tick,
-    parse_rule,
+    parse_schedule_rule,
     tick_after,
     tick_of_id,
     ticks_after,
@@ -30,7 +30,7 @@ NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 
 
 def ticks(cron, tz, begin, count):
-    rule = parse_rule(cron, None, tz)
+    rule = parse_schedule_rule(cron, None, tz)
     begin = datetime.fromisoformat(begin).replace(tzinfo=zone_of(tz))
     found = list(islice(ticks_after(rule, begin.astimezone(UTC)), count))
     assert found == sorted(set(found))
@@ -59,7 +59,7 @@ def test_a_daily_tick_comes_once_a_day_on_days_of_23_and_25_hours(tz, begin, cro
 
 @pytest.mark.parametrize(("tz", "begin"), [(tz, begin) for tz, begin, _, _ in DAYS])
 def test_what_ticks_each_ten_minutes_goes_on_as_time_does(tz, begin):
-    rule = parse_rule("*/10 * * * *", None, tz)
+    rule = parse_schedule_rule("*/10 * * * *", None, tz)
     begin = datetime.fromisoformat(begin).replace(tzinfo=zone_of(tz)).astimezone(UTC)
     found = list(islice(ticks_after(rule, begin), 200))
     assert {b - a for a, b in pairwise(found)} == {timedelta(minutes=10)}
@@ -80,7 +80,7 @@ STARS = [
 @pytest.mark.parametrize(("tz", "begin"), [(tz, begin) for tz, begin, _, _ in DAYS])
 def test_with_a_star_each_minute_ticks_whose_local_time_fits(tz, begin, cron):
     """Also where clocks move by half an hour: all minutes of three days are asked one by one."""
-    rule, zone = parse_rule(cron, None, tz), zone_of(tz)
+    rule, zone = parse_schedule_rule(cron, None, tz), zone_of(tz)
     begin = datetime.fromisoformat(begin).replace(tzinfo=zone).astimezone(UTC)
     end = begin + timedelta(days=3)
     minutes, hours = (cronsim.cronsim.Field(n).parse(cron.split()[n - 1]) for n in (1, 2))
@@ -96,7 +96,7 @@ def test_with_a_star_each_minute_ticks_whose_local_time_fits(tz, begin, cron):
 
 @pytest.mark.parametrize(("tz", "begin", "cron", "expected"), DAYS)
 def test_from_wherever_one_looks_the_next_tick_is_the_same(tz, begin, cron, expected):
-    rule = parse_rule(cron, None, tz)
+    rule = parse_schedule_rule(cron, None, tz)
     begin = datetime.fromisoformat(begin).replace(tzinfo=zone_of(tz)).astimezone(UTC)
     all_of_them = list(islice(ticks_after(rule, begin), 3))
     for minutes in range(0, 60 * 40, 7):
@@ -107,11 +107,11 @@ def test_from_wherever_one_looks_the_next_tick_is_the_same(tz, begin, cron, expe
 
 
 def test_the_grid_of_every_begins_with_1970():
-    rule = parse_rule("", timedelta(minutes=5), "UTC")
+    rule = parse_schedule_rule("", timedelta(minutes=5), "UTC")
     assert tick_after(rule, NOON) == NOON + timedelta(minutes=5)
     assert tick_after(rule, NOON - timedelta(microseconds=1)) == NOON
     assert last_tick(rule, NOON) == NOON
-    rule = parse_rule(None, 1.5, "UTC")
+    rule = parse_schedule_rule(None, 1.5, "UTC")
     assert tick_after(rule, NOON) == NOON + timedelta(seconds=1.5)
 
 
@@ -141,19 +141,19 @@ def test_the_grid_of_every_begins_with_1970():
 )
 def test_what_is_no_rule_is_refused(cron, every, tz, text):
     with pytest.raises(InvalidSchedule, match=text):
-        parse_rule(cron, every, tz)
+        parse_schedule_rule(cron, every, tz)
 
 
 def test_without_the_library_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "cronsim", None)
     with pytest.raises(LibraryMissing, match=r"pip install 'django-txtasks\[periodic\]'"):
-        parse_rule("0 3 * * *", None, "UTC")
-    assert parse_rule("", 5, "UTC").every == timedelta(seconds=5)
+        parse_schedule_rule("0 3 * * *", None, "UTC")
+    assert parse_schedule_rule("", 5, "UTC").every == timedelta(seconds=5)
 
 
 def due(every, late, catch_up="last", grace=None):
     """Return the ages of the ticks that are written this late, in ticks."""
-    rule = parse_rule("", every, "UTC")
+    rule = parse_schedule_rule("", every, "UTC")
     now = NOON + timedelta(milliseconds=1)
     found = due_ticks(rule, NOON - late, now, catch_up=catch_up, grace=grace)
     assert found.next_at == NOON + timedelta(seconds=every)
@@ -170,7 +170,7 @@ def test_what_was_missed_is_made_up_for_as_was_said():
     assert due(60, hour, "last") == [0]
     assert due(60, hour, "all") == list(range(60, -1, -1))
     assert due(60, hour, "none") == [0]
-    rule = parse_rule("0 12 * * *", None, "UTC")
+    rule = parse_schedule_rule("0 12 * * *", None, "UTC")
     for catch_up, expected in (
         ("last", [NOON]),
         ("none", []),
@@ -183,7 +183,7 @@ def test_what_was_missed_is_made_up_for_as_was_said():
 
 
 def test_grace_says_how_late_a_tick_may_be():
-    rule = parse_rule("0 12 * * *", None, "UTC")
+    rule = parse_schedule_rule("0 12 * * *", None, "UTC")
     for minutes, expected in ((59, []), (61, [NOON])):
         found = due_ticks(
             rule, NOON, NOON + timedelta(hours=1), catch_up="last", grace=timedelta(minutes=minutes)
@@ -195,7 +195,7 @@ def test_grace_says_how_late_a_tick_may_be():
 def test_a_long_outage_is_no_long_work():
     assert len(due(1, timedelta(days=3000), "all")) == MOST_CAUGHT_UP
     assert due(1, timedelta(days=3000)) == list(range(9, -1, -1))
-    rule = parse_rule("* * * * *", None, "Europe/Vienna")
+    rule = parse_schedule_rule("* * * * *", None, "Europe/Vienna")
     long_ago = NOON - timedelta(days=3000)
     found = due_ticks(rule, long_ago, NOON, catch_up="last", grace=None)
     assert found.ticks == [NOON]
@@ -204,13 +204,13 @@ def test_a_long_outage_is_no_long_work():
 
 
 def test_what_is_to_come_is_written_ahead():
-    rule = parse_rule("", 60, "UTC")
+    rule = parse_schedule_rule("", 60, "UTC")
     found = due_ticks(rule, NOON, NOON - timedelta(seconds=4), catch_up="last", grace=None)
     assert found == ([NOON], NOON + timedelta(seconds=60))
 
 
 def test_the_hour_by_which_a_task_is_to_be_done():
-    rule = parse_rule("0 3 * * MON-FRI", None, "Europe/Vienna")
+    rule = parse_schedule_rule("0 3 * * MON-FRI", None, "Europe/Vienna")
     check_ready_by(rule, "07:00")
     monday = datetime(2026, 6, 1, 1, tzinfo=UTC)  # 3:00 in Vienna
     assert expected_by(rule, "07:00", monday + timedelta(hours=3, minutes=59)) is None  # of Sunday
@@ -221,12 +221,12 @@ def test_the_hour_by_which_a_task_is_to_be_done():
 @pytest.mark.parametrize("hour", ["7", "24:00", "07:60", 700, "07:00:00"])
 def test_what_is_no_hour_is_refused(hour):
     with pytest.raises(InvalidSchedule, match="use an hour"):
-        check_ready_by(parse_rule("0 3 * * *", None, "UTC"), hour)
+        check_ready_by(parse_schedule_rule("0 3 * * *", None, "UTC"), hour)
 
 
 def test_an_hour_is_for_what_ticks_once_a_day():
     with pytest.raises(InvalidSchedule, match="once a day"):
-        check_ready_by(parse_rule("0 3,15 * * *", None, "UTC"), "07:00")
+        check_ready_by(parse_schedule_rule("0 3,15 * * *", None, "UTC"), "07:00")
 
 
 def test_the_id_of_a_task_tells_its_tick():

@@ -1,1 +1,1 @@
-"""Pure rules, without a database: lanes, schedules, retries, payloads."""
+"""Logic that needs no database: lanes, schedules, retries, payloads."""

@@ -34,8 +34,8 @@ _LOOK_BACK = tuple(timedelta(hours=hours) for hours in (1, 25, 800, 9000, 100_00
 _READY_BY = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])")
 
 
-class Rule(NamedTuple):
-    """The times of ticks, made by ``parse_rule``.
+class ScheduleRule(NamedTuple):
+    """The times of ticks, made by ``parse_schedule_rule``.
 
     Attributes:
         cron: minute, hour, day of the month, month, day of the week; empty: ``every`` applies.
@@ -55,8 +55,8 @@ class Due(NamedTuple):
     next_at: datetime
 
 
-def parse_rule(cron: Any, every: Any, tz: Any) -> Rule:
-    """Return a rule.
+def parse_schedule_rule(cron: Any, every: Any, tz: Any) -> ScheduleRule:
+    """Return a schedule rule.
 
     Args:
         cron: five fields; empty or None: not given.
@@ -64,12 +64,12 @@ def parse_rule(cron: Any, every: Any, tz: Any) -> Rule:
         tz: the name of a time zone.
 
     Raises:
-        InvalidSchedule: an invalid rule, or a rule without ticks.
+        InvalidSchedule: an invalid schedule rule, or one without ticks.
         LibraryMissing: cronsim or the time zones are not installed, so the rule cannot be checked.
     """
     if bool(cron) == (every is not None):
         raise InvalidSchedule("Say when: either cron, such as '0 3 * * *', or every, one of them.")
-    rule = Rule(_cron(cron) if cron else "", _every(every), tz)
+    rule = ScheduleRule(_cron(cron) if cron else "", _every(every), tz)
     zone_of(tz)
     if rule.cron:
         next(ticks_after(rule, datetime.now(UTC)))
@@ -125,17 +125,17 @@ def zone_of(name: Any) -> zoneinfo.ZoneInfo | timezone:
         ) from None
 
 
-def tick_after(rule: Rule, moment: datetime) -> datetime:
+def tick_after(rule: ScheduleRule, moment: datetime) -> datetime:
     """Return the first tick after a moment, in UTC."""
     return _tick_after(rule, moment if rule.every else moment.replace(microsecond=0))
 
 
 @functools.lru_cache(maxsize=10_000)
-def _tick_after(rule: Rule, moment: datetime) -> datetime:
+def _tick_after(rule: ScheduleRule, moment: datetime) -> datetime:
     return next(ticks_after(rule, moment))
 
 
-def ticks_after(rule: Rule, moment: datetime) -> Iterator[datetime]:
+def ticks_after(rule: ScheduleRule, moment: datetime) -> Iterator[datetime]:
     """Yield the ticks after a moment, in UTC, each later than the tick before it.
 
     A tick in the hour that daylight saving time skips comes right after it, and a tick in the hour that is
@@ -154,7 +154,7 @@ def ticks_after(rule: Rule, moment: datetime) -> Iterator[datetime]:
     raise InvalidSchedule(f"cron is {rule.cron!r}: no such time comes in the next 50 years.")
 
 
-def _cron_ticks(rule: Rule, moment: datetime) -> Iterator[datetime]:
+def _cron_ticks(rule: ScheduleRule, moment: datetime) -> Iterator[datetime]:
     """Yield ticks in UTC from about this moment on; some may be earlier, or come twice."""
     zone = zone_of(rule.tz)
     minute, hour = rule.cron.split()[:2]
@@ -176,7 +176,7 @@ def _cron_ticks(rule: Rule, moment: datetime) -> Iterator[datetime]:
             again.append(second)
 
 
-def _simulated(rule: Rule, begin: datetime) -> Any:
+def _simulated(rule: ScheduleRule, begin: datetime) -> Any:
     cronsim = _cronsim()
     try:
         return cronsim.CronSim(rule.cron, begin)
@@ -215,7 +215,7 @@ def _cronsim() -> Any:
     return cronsim
 
 
-def last_tick(rule: Rule, moment: datetime) -> datetime | None:
+def last_tick(rule: ScheduleRule, moment: datetime) -> datetime | None:
     """Return the last tick up to a moment; None: no tick in the eleven years before."""
     if rule.every is not None:
         return EPOCH + (moment - EPOCH) // rule.every * rule.every
@@ -226,7 +226,7 @@ def last_tick(rule: Rule, moment: datetime) -> datetime | None:
     return None
 
 
-def number_of_ticks(rule: Rule, begin: datetime, end: datetime) -> int:
+def number_of_ticks(rule: ScheduleRule, begin: datetime, end: datetime) -> int:
     """Count the ticks after ``begin`` and up to ``end``; with cron at most ``MOST_CAUGHT_UP``."""
     if rule.every is not None:
         return (end - EPOCH) // rule.every - (begin - EPOCH) // rule.every
@@ -235,7 +235,7 @@ def number_of_ticks(rule: Rule, begin: datetime, end: datetime) -> int:
 
 
 def due_ticks(
-    rule: Rule, next_at: datetime, now: datetime, *, catch_up: str, grace: timedelta | None
+    rule: ScheduleRule, next_at: datetime, now: datetime, *, catch_up: str, grace: timedelta | None
 ) -> Due:
     """Return the ticks that are to be written now.
 
@@ -257,7 +257,7 @@ def due_ticks(
 
 
 def _newest(
-    rule: Rule, next_at: datetime, now: datetime, oldest: datetime | None
+    rule: ScheduleRule, next_at: datetime, now: datetime, oldest: datetime | None
 ) -> list[datetime]:
     begin = next_at if oldest is None else max(next_at, oldest)
     spans = _LOOK_BACK if rule.every is None else [min(MOST_CAUGHT_UP * rule.every, LONGEST)]
@@ -269,7 +269,9 @@ def _newest(
     return ticks[-MOST_CAUGHT_UP:]
 
 
-def _between(rule: Rule, begin: datetime, next_at: datetime, now: datetime) -> list[datetime]:
+def _between(
+    rule: ScheduleRule, begin: datetime, next_at: datetime, now: datetime
+) -> list[datetime]:
     """Return the ticks from ``begin`` to ``now``. Also ``next_at`` is a tick, even if the rule has changed."""
     first = [next_at] if begin <= next_at else []
     after = next_at if first else begin - timedelta(microseconds=1)
@@ -297,7 +299,7 @@ def check_grace(grace: Any) -> timedelta | None:
 # -- ready by -----------------------------------------------------------------------------------------
 
 
-def check_ready_by(rule: Rule, ready_by: Any) -> None:
+def check_ready_by(rule: ScheduleRule, ready_by: Any) -> None:
     """Refuse an invalid hour, and any hour for a schedule with several ticks a day, where it has no meaning.
 
     Raises:
@@ -314,7 +316,7 @@ def check_ready_by(rule: Rule, ready_by: Any) -> None:
         )
 
 
-def expected_by(rule: Rule, ready_by: str, now: datetime) -> datetime | None:
+def expected_by(rule: ScheduleRule, ready_by: str, now: datetime) -> datetime | None:
     """Return the tick whose task should be done by the last such hour; None: no such tick."""
     zone = zone_of(rule.tz)
     today = now.astimezone(zone).date()

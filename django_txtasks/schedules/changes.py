@@ -1,8 +1,8 @@
 """Changes of schedules by code (a command, a starting cleaner) and by people, whose changes survive a deployment.
 
 Each change locks the schedule's row, as cleaners do. A task that was written ahead for a future tick is
-cancelled, and its tick is written again; if the rule changes, the next tick is the first tick after now. Tasks
-that are due and ticks that were missed stay: cleaners catch up.
+cancelled, and its tick is written again; if the schedule rule changes, the next tick is the first tick after
+now. Tasks that are due and ticks that were missed stay: cleaners catch up.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ def configure(
         keep: True: the finished row of a cancelled task is kept.
 
     Raises:
-        InvalidSchedule: an invalid rule.
+        InvalidSchedule: an invalid schedule rule.
     """
     with _locked(alias, name) as row:
         if row is not None:

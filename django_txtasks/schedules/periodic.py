@@ -29,7 +29,7 @@ from django_txtasks.rules.schedules import (
     check_grace,
     check_ready_by,
     id_of_tick,
-    parse_rule,
+    parse_schedule_rule,
 )
 from django_txtasks.schedules.code_versions import CONFIGURATION
 from django_txtasks.schedules.ticks import ScheduleRow
@@ -120,7 +120,7 @@ def periodic(
                 f"@periodic was used on {function!r}, which is no task function. Put it above @task."
             )
         declaration = function.declaration
-        rule = parse_rule(cron, every, tz)
+        rule = parse_schedule_rule(cron, every, tz)
         found = DeclaredSchedule(
             name=name or declaration.name,
             task_name=declaration.name,
@@ -172,7 +172,9 @@ def check(schedule: DeclaredSchedule) -> None:
     if not isinstance(schedule.args, (list, tuple)) or not isinstance(schedule.kwargs, dict):
         raise InvalidArguments("args is a list, kwargs a dict.")
     check_grace(schedule.grace)
-    check_ready_by(parse_rule(schedule.cron, schedule.every, schedule.tz), schedule.ready_by)
+    check_ready_by(
+        parse_schedule_rule(schedule.cron, schedule.every, schedule.tz), schedule.ready_by
+    )
     payload.encode(list(schedule.args), name="args")
     payload.encode(dict(schedule.kwargs), name="kwargs")
     check_call(declaration, schedule.args, schedule.kwargs)

@@ -14,7 +14,13 @@ from django_txtasks.declarations import registry
 from django_txtasks.exceptions import TxTasksError
 from django_txtasks.models import DatabaseNow, Schedule
 from django_txtasks.results.task_states import DONE, Representative, representatives_of
-from django_txtasks.rules.schedules import ON_TIME, Rule, expected_by, number_of_ticks, ticks_after
+from django_txtasks.rules.schedules import (
+    ON_TIME,
+    ScheduleRule,
+    expected_by,
+    number_of_ticks,
+    ticks_after,
+)
 from django_txtasks.schedules.fan_out import Unsettled, unsettled
 from django_txtasks.schedules.ticks import FOREIGN, Scope, parse_known
 
@@ -93,7 +99,7 @@ def _status(seen: _Seen, unsettled: dict[uuid.UUID, Unsettled]) -> ScheduleStatu
 
 
 def next_ticks(row: Any, count: int = 5) -> list[datetime]:
-    """Return the next ticks of a schedule; an empty list if it has no ticks, or this code cannot read its rule."""
+    """Return the next ticks of a schedule; none if it is off, or if its schedule rule is invalid here."""
     rule = _rule(row)
     if rule is None or not row.enabled:
         return []
@@ -116,7 +122,7 @@ def _due_tick(row: Any) -> datetime | None:
     return None if row.last_at is not None and row.last_at > tick else tick
 
 
-def _rule(row: Any) -> Rule | None:
+def _rule(row: Any) -> ScheduleRule | None:
     try:
         return parse_known(row.cron, row.every, row.tz)
     except TxTasksError:

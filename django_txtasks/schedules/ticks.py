@@ -22,10 +22,10 @@ from django_txtasks.rules.schedules import (
     CATCH_UP,
     ON_TIME,
     Due,
-    Rule,
+    ScheduleRule,
     check_grace,
     due_ticks,
-    parse_rule,
+    parse_schedule_rule,
     tick_after,
 )
 from django_txtasks.schedules import statements
@@ -231,32 +231,32 @@ def moment_of(text: str) -> datetime:
         ) from None
 
 
-def rule_of(row: ScheduleRow) -> Rule:
-    """Return the rule of a schedule.
+def schedule_rule_of(row: ScheduleRow) -> ScheduleRule:
+    """Return the schedule rule of a row.
 
     Raises:
-        InvalidSchedule, LibraryMissing: see ``parse_rule``.
+        InvalidSchedule, LibraryMissing: see ``parse_schedule_rule``.
     """
     return parse_known(row.cron, row.every, row.tz)
 
 
-_known: dict[tuple[Any, Any, Any], Rule] = {}
+_known: dict[tuple[Any, Any, Any], ScheduleRule] = {}
 
 
-def parse_known(cron: Any, every: Any, tz: Any) -> Rule:
-    """Return the result of ``parse_rule``, which is slow, from a cache."""
+def parse_known(cron: Any, every: Any, tz: Any) -> ScheduleRule:
+    """Return the result of ``parse_schedule_rule``, which is slow, from a cache."""
     key = (cron, every, tz)
     if key not in _known:
         if len(_known) > 10_000:
             _known.clear()
-        _known[key] = parse_rule(cron, every, tz)
+        _known[key] = parse_schedule_rule(cron, every, tz)
     return _known[key]
 
 
 def _move(
     row: ScheduleRow, waits: bool, make: Make, written: Written, *, set_forward: timedelta
 ) -> tuple[_Move | None, list[NewTask]]:
-    rule, now = rule_of(row), moment_of(row.now)
+    rule, now = schedule_rule_of(row), moment_of(row.now)
     last_at = moment_of(row.last_at) if row.last_at else None
     if row.next_at is None:
         after = now if last_at is None else max(now, last_at)
@@ -277,7 +277,7 @@ def _move(
     return _Move(row, due.next_at, last_at, last_task, since if waits else None), tasks
 
 
-def _due(row: ScheduleRow, rule: Rule, next_at: datetime, now: datetime) -> Due:
+def _due(row: ScheduleRow, rule: ScheduleRule, next_at: datetime, now: datetime) -> Due:
     if row.catch_up not in CATCH_UP:
         raise InvalidSchedule(f"catch_up is {row.catch_up!r}: use 'last', 'all' or 'none'.")
     grace = check_grace(row.grace)
