@@ -896,13 +896,13 @@ def test_a_sender_that_comes_back_later_is_heard_meanwhile(cut_off):
             sender.of_process("default").notify({"default": [uuid.uuid4()]})
 
 
-@pytest.mark.parametrize("end", ["settled", "released"])
+@pytest.mark.parametrize("end", ["settled", "declined"])
 def test_hints_of_both_that_come_together_are_both_ended(end):
     """RabbitMQ gives no more hints to a consumer that never acknowledges the first ten."""
     inbox, ended, ids = HintInbox(), [], [uuid.uuid4(), uuid.uuid4()]
 
     def hint_of(kind, name, task_id):
-        ways = {"settle": f"{name} settled", "release": f"{name} released"}
+        ways = {"settle": f"{name} settled", "decline": f"{name} declined"}
         return kind(
             [task_id], False, **{way: partial(ended.append, text) for way, text in ways.items()}
         )
@@ -913,7 +913,7 @@ def test_hints_of_both_that_come_together_are_both_ended(end):
     if end == "settled":
         inbox.looked_up(ids)
     else:
-        inbox.release()
+        inbox.decline()
     assert sorted(ended) == [f"PostgreSQL's {end}", f"RabbitMQ's {end}"]
 
 

@@ -363,7 +363,7 @@ def test_whom_the_first_scan_fills_leaves_a_hint_of_more_to_others(scans, settle
     said, inbox = [], HintInbox()
     one = uuid.uuid4()
     inbox.deliver(
-        Hint([one], True, settle=lambda: said.append("read"), release=lambda: said.append("back"))
+        Hint([one], True, settle=lambda: said.append("read"), decline=lambda: said.append("back"))
     )
     inbox.wait(0)
     assert inbox.more
@@ -372,7 +372,7 @@ def test_whom_the_first_scan_fills_leaves_a_hint_of_more_to_others(scans, settle
         inbox.scanned(filled=filled)
     assert said == (["read"] if settled else [])
     assert list(inbox.ids) == ([] if settled else [one])
-    inbox.release()
+    inbox.decline()
     assert said == (["read"] if settled else ["back"])
     assert not inbox.more
 

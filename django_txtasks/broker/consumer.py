@@ -25,13 +25,13 @@ class Hint:
     Attributes:
         more: True if other tasks wait that no hint names.
         settle: acknowledge this message and those before it, so that RabbitMQ forgets them.
-        release: return this message and those before it to RabbitMQ, for a worker with free slots.
+        decline: return this message and those before it to RabbitMQ, for a worker with free slots.
     """
 
     ids: list[uuid.UUID]
     more: bool
     settle: Callable[[], None]
-    release: Callable[[], None]
+    decline: Callable[[], None]
 
 
 class HintConsumer(Listener):
@@ -101,7 +101,7 @@ class HintConsumer(Listener):
                 ids,
                 more,
                 settle=lambda: self.soon(channel, lambda: channel.basic_ack(tag, multiple=True)),
-                release=lambda: self.soon(
+                decline=lambda: self.soon(
                     channel, lambda: channel.basic_nack(tag, multiple=True, requeue=True)
                 ),
             )

@@ -14,13 +14,13 @@ class Hint:
     Attributes:
         more: True if other tasks wait that no hint names.
         settle: called when the ids have been looked up.
-        release: called when they were not. Other workers may have been told in vain, too.
+        decline: called when they were not. Other workers may have been told in vain, too.
     """
 
     ids: Sequence[uuid.UUID]
     more: bool
     settle: Callable[[], None]
-    release: Callable[[], None]
+    decline: Callable[[], None]
 
 
 class Delivery:
@@ -52,7 +52,7 @@ class Delivery:
             self._has_missed = True
         # Read again: if the worker began to listen just now, it may have looked for missed hints before.
         if self.is_on:
-            self._deliver(Hint(ids, more, settle=_nothing, release=self._missed))
+            self._deliver(Hint(ids, more, settle=_nothing, decline=self._missed))
 
     def tell_of_more(self) -> None:
         """Deliver a hint without ids, so that the worker scans."""

@@ -15,7 +15,7 @@ from django_txtasks.worker.running.limits import NEVER
 class Hint(Protocol):
     """Ids of committed tasks, with the message that brought them.
 
-    To settle or release a hint includes all earlier hints of its source.
+    To settle or decline a hint includes all earlier hints of its source.
     """
 
     @property
@@ -25,7 +25,7 @@ class Hint(Protocol):
     @property
     def settle(self) -> Callable[[], None]: ...
     @property
-    def release(self) -> Callable[[], None]: ...
+    def decline(self) -> Callable[[], None]: ...
 
 
 class HintSource(Protocol):
@@ -39,7 +39,7 @@ class HintSource(Protocol):
 
 
 SCANS_PER_OVERFLOW = 2
-"""Scans that follow an overflow hint. Until the last of them the hint can be released, because the first scan may
+"""Scans that follow an overflow hint. Until the last of them the hint can be declined, because the first scan may
 fill the worker.
 """
 LISTEN_WHEN_FULL_SECONDS = 0.05
@@ -94,11 +94,11 @@ class HintInbox:
         self.more = max(0, self.more - 1) if filled else 0
         self.looked_up(set(self.ids) if filled and not self.more else set())
 
-    def release(self) -> None:
+    def decline(self) -> None:
         """Leave unread hints to workers with free slots."""
         self.ids.clear()
         self.more = 0
-        self._end(lambda hint: hint.release())
+        self._end(lambda hint: hint.decline())
 
     def listen(self, on: bool) -> None:
         """Take new hints, or leave them to other workers."""
@@ -146,5 +146,5 @@ class Listening:
         if now < end:
             return end
         self._inbox.listen(False)
-        self._inbox.release()
+        self._inbox.decline()
         return NEVER
