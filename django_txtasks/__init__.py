@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from django_txtasks.functions import TaskFunction, task
     from django_txtasks.results.cancelling import CancelResult
     from django_txtasks.schedules.periodic import periodic
-    from django_txtasks.steps.resuming import aresume, resume, resume_url
+    from django_txtasks.steps.answering import aresume, resume, resume_url
 
 __all__ = [
     "BatchEnded",
@@ -143,7 +143,7 @@ _ROOM_OF = {
     "aget_batch": "enqueueing.batches",
     "aget_handle": "enqueueing.handles",
     "apublish": "enqueueing.events",
-    "aresume": "steps.resuming",
+    "aresume": "steps.answering",
     "astatus_of": "enqueueing.handles",
     "batch": "enqueueing.batches",
     "cancel_task": "enqueueing.handles",
@@ -154,8 +154,8 @@ _ROOM_OF = {
     "get_handle": "enqueueing.handles",
     "periodic": "schedules.periodic",
     "publish": "enqueueing.events",
-    "resume": "steps.resuming",
-    "resume_url": "steps.resuming",
+    "resume": "steps.answering",
+    "resume_url": "steps.answering",
     "status_of": "enqueueing.handles",
     "subscribe": "enqueueing.events",
     "task": "functions",

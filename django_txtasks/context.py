@@ -232,7 +232,7 @@ class TaskContext:
         Raises:
             StepRefused: the name is not text of at most 100 characters.
         """
-        from django_txtasks.steps.resuming import token_of
+        from django_txtasks.steps.answering import token_of
 
         return token_of(self._alias, self.task_id, name)
 

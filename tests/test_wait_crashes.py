@@ -18,7 +18,7 @@ from test_step_crashes import QUICK, start
 from django_txtasks import resume
 from django_txtasks.lifecycle import operators
 from django_txtasks.models import Task, Wait
-from django_txtasks.steps.resuming import token_of
+from django_txtasks.steps.answering import token_of
 
 FROZEN_AT = {
     "early": ["bring commit", "ask commit"],

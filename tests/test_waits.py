@@ -21,8 +21,8 @@ from django_txtasks.lifecycle import cleaning, operators
 from django_txtasks.lifecycle.attempts import Arrow
 from django_txtasks.models import FinishedTask, Status, Step, Task, Wait
 from django_txtasks.steps import waits
+from django_txtasks.steps.answering import token_of
 from django_txtasks.steps.context import Steps
-from django_txtasks.steps.resuming import token_of
 from django_txtasks.testing import run_due_tasks
 from django_txtasks.worker.running.runner import failed
 

@@ -9,7 +9,7 @@ from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods
 
 from django_txtasks.exceptions import InvalidToken
-from django_txtasks.steps.resuming import bring, of_url
+from django_txtasks.steps.answering import bring, of_url
 
 
 @csrf_exempt  # the secret URL permits the request, and not a cookie

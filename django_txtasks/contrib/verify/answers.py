@@ -48,7 +48,7 @@ class Answers:
     def _try(self, task_id: uuid.UUID, value: str, *, commit: bool) -> bool:
         """Send a value in a transaction; return True if the database has answered every statement."""
         from django_txtasks import resume
-        from django_txtasks.steps.resuming import token_of
+        from django_txtasks.steps.answering import token_of
 
         try:
             with transaction.atomic(using=self._alias):
