@@ -132,7 +132,7 @@ def _storm(options: argparse.Namespace, restarts: dict[str, Restart]) -> int:
                 tasks=options.tasks,
                 seconds=options.seconds,
                 workers=options.workers,
-                senders=4,
+                producers=4,
                 slow=slow_share(options.tasks, options.seconds, options.workers * THREADS) / 4,
                 kinds=[
                     Kind("kill a worker", *options.kill),

@@ -346,7 +346,7 @@ def test_a_time_limit_in_the_midst_of_it_stops_no_hint(hints_only, monkeypatch, 
 
 
 def test_what_goes_wrong_after_the_commit_is_told_in_the_log(hints_only, monkeypatch):
-    monkeypatch.setattr(sender.Sender, "notify", None)
+    monkeypatch.setattr(sender.NotifySender, "notify", None)
     with told(signals.hints_unsent) as failures:
         with transaction.atomic():
             handle = enqueue_task(tasks.note)

@@ -32,8 +32,8 @@ from django_txtasks.exceptions import ScratchRefused
 # ---- the plan
 
 
-def sent(seed=1, sender="s0", tasks=2000, **shares):
-    return list(plan.transactions(seed, sender, tasks, **shares))
+def sent(seed=1, producer="s0", tasks=2000, **shares):
+    return list(plan.transactions(seed, producer, tasks, **shares))
 
 
 def test_the_plan_is_a_function_of_the_seed():
@@ -42,7 +42,7 @@ def test_the_plan_is_a_function_of_the_seed():
     random.seed(2)
     assert (sent(), plan.schedule(1, KINDS, 60)) == first
     assert sent(seed=2) != first[0]
-    assert sent(sender="s1") != first[0]
+    assert sent(producer="s1") != first[0]
     assert plan.schedule(2, KINDS, 60) != first[1]
 
 

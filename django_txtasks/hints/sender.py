@@ -27,12 +27,12 @@ LOOK_SECONDS = 5.0
 """Seconds between two looks of a thread that was not woken."""
 
 
-def of_process(alias: str) -> Sender:
+def of_process(alias: str) -> NotifySender:
     """Return this process's sender. The first call creates it; each forked child creates its own."""
-    return _senders.get(alias, Sender, alias)
+    return _senders.get(alias, NotifySender, alias)
 
 
-class Sender(HintSender):
+class NotifySender(HintSender):
     """Sends hints of one database in a session of its own."""
 
     is_answered = True
@@ -117,5 +117,5 @@ class Sender(HintSender):
             close(session)
 
 
-_senders: SendersOfProcess[Sender] = SendersOfProcess()
+_senders: SendersOfProcess[NotifySender] = SendersOfProcess()
 close_all = _senders.close_all

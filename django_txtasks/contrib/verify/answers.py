@@ -1,4 +1,4 @@
-"""Answers to waiting tasks: each sender answers its own tasks."""
+"""Answers to waiting tasks: each producer answers its own tasks."""
 
 from __future__ import annotations
 

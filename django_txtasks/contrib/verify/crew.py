@@ -124,7 +124,7 @@ class Member:
 
 @dataclass
 class Crew:
-    """Workers, cleaners and senders.
+    """Workers, cleaners and producers.
 
     Attributes:
         kills: workers that were killed.
@@ -136,7 +136,7 @@ class Crew:
     directory: Path
     workers: list[Member] = field(default_factory=list)
     cleaners: list[Member] = field(default_factory=list)
-    senders: list[Member] = field(default_factory=list)
+    producers: list[Member] = field(default_factory=list)
     kills: list[Kill] = field(default_factory=list)
     restarts: int = 0
     surprises: list[str] = field(default_factory=list)
@@ -151,14 +151,14 @@ class Crew:
             self.cleaners.append(self._member(["django", "runcleaner", *to], f"cleaner-{number}"))
 
     def send(self, name: str, *numbers: float) -> None:
-        """Start a sender with its own plan; ``numbers`` are the arguments of its ``main`` after the name."""
-        arguments = ["django_txtasks.contrib.verify.sender", name, *map(str, numbers)]
-        self.senders.append(self._member(arguments, f"sender-{name}"))
+        """Start a producer with its own plan; ``numbers`` are the arguments of its ``main`` after the name."""
+        arguments = ["django_txtasks.contrib.verify.producer", name, *map(str, numbers)]
+        self.producers.append(self._member(arguments, f"producer-{name}"))
 
     @property
     def sending(self) -> bool:
-        """True if at least one sender is still running."""
-        return any(not sender.ended for sender in self.senders)
+        """True if at least one producer is still running."""
+        return any(not producer.ended for producer in self.producers)
 
     def kill(self, member: Member) -> None:
         """Kill a worker and note the time; ``look_after`` starts its replacement."""
@@ -178,7 +178,7 @@ class Crew:
 
     def end(self) -> None:
         """Stop all processes in good order; note a surprise for each that must be killed."""
-        everybody = [*self.senders, *self.workers, *self.cleaners]
+        everybody = [*self.producers, *self.workers, *self.cleaners]
         for member in everybody:
             member.stop()
         for member in everybody:
@@ -188,14 +188,14 @@ class Crew:
                     f"{member.log.stem} did not stop within {STOP_TIMEOUT_SECONDS:g} s:\n{last}"
                 )
 
-    def dismiss_senders(self) -> None:
-        """Note a surprise for each sender that failed or is still running, and end it."""
-        for sender in self.senders:
-            if not sender.ended:
-                self.surprises.append(f"{sender.log.stem} has not sent everything in time")
-                sender.kill()
-            elif sender.process.returncode:
-                self._surprise(sender)
+    def dismiss_producers(self) -> None:
+        """Note a surprise for each producer that failed or is still running, and end it."""
+        for producer in self.producers:
+            if not producer.ended:
+                self.surprises.append(f"{producer.log.stem} has not sent everything in time")
+                producer.kill()
+            elif producer.process.returncode:
+                self._surprise(producer)
 
     def _member(self, arguments: list[str], name: str, *, supervised: bool = False) -> Member:
         log = self.directory / f"{name}.log"

@@ -29,7 +29,7 @@ class Start:
 
 @dataclass
 class Promises:
-    """Transactions as their senders know them, each a list of keys, and other promises.
+    """Transactions as their producers know them, each a list of keys, and other promises.
 
     Attributes:
         unknown: COMMIT was sent but not answered: all of its tasks exist, or none.
@@ -60,7 +60,7 @@ def note(directory: str, name: str, *words: object) -> None:
 
 
 def promises(directory: Path) -> Promises:
-    """Return the notes of all senders."""
+    """Return the notes of all producers."""
     found = Promises()
     for path in sorted(directory.glob(f"{SENT}.*")):
         keys: dict[str, list[str]] = {}

@@ -87,22 +87,27 @@ class Fault:
 
 
 def transactions(
-    seed: int, sender: str, tasks: int, *, rolled_back: float = ROLLED_BACK_SHARE, slow: float = 0.0
+    seed: int,
+    producer: str,
+    tasks: int,
+    *,
+    rolled_back: float = ROLLED_BACK_SHARE,
+    slow: float = 0.0,
 ) -> Iterator[Transaction]:
-    """Yield the transactions of one sender, with ``tasks`` tasks in total.
+    """Yield the transactions of one producer, with ``tasks`` tasks in total.
 
     Args:
         rolled_back: share of transactions that are rolled back.
         slow: share of slow tasks.
     """
-    dice = random.Random(f"{seed} {sender}")  # noqa: S311 -- a plan, not a secret
+    dice = random.Random(f"{seed} {producer}")  # noqa: S311 -- a plan, not a secret
     number = 0
     while tasks > 0:
         longest = dice.choices([*SIZES], [*SIZES.values()])[0]
         size = min(dice.randint(1, longest), tasks)
-        planned = tuple(_task(dice, f"{sender}-{number}-{index}", slow) for index in range(size))
+        planned = tuple(_task(dice, f"{producer}-{number}-{index}", slow) for index in range(size))
         commit, is_batch = dice.random() >= rolled_back, dice.random() < BATCH_SHARE
-        yield Transaction(number, planned, commit, f"{sender}-{number}{END}" if is_batch else "")
+        yield Transaction(number, planned, commit, f"{producer}-{number}{END}" if is_batch else "")
         number, tasks = number + 1, tasks - size
 
 

@@ -63,7 +63,7 @@ class Options:
     tasks: int
     seconds: float
     workers: int
-    senders: int
+    producers: int
     slow: float
     kinds: Sequence[Kind]
     drain: float
@@ -191,7 +191,7 @@ class Storm:
         return int(count)
 
     def _send(self) -> None:
-        shares = plan.share(self.options.tasks, self.options.senders)
+        shares = plan.share(self.options.tasks, self.options.producers)
         for number, tasks in enumerate(shares):
             if tasks:
                 self.crew.send(
@@ -217,7 +217,7 @@ class Storm:
                 self.crew.look_after()
             self._look_at_lane()
             time.sleep(TICK_SECONDS)
-        self.crew.dismiss_senders()
+        self.crew.dismiss_producers()
         self.log.storm = time.monotonic() - begun
 
     def _look_at_lane(self) -> None:

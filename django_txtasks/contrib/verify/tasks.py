@@ -99,7 +99,7 @@ def sleeping(ctx: TaskContext, key: str, seconds: float = 0.0) -> None:
 
 @task(idempotent=True, takes_context=True)
 def waiting(ctx: TaskContext, key: str, seconds: float = 0.0) -> None:
-    """Wait for a value, which the sender brings."""
+    """Wait for a value, which the producer brings."""
     with _noted(ctx, key, "waiting"):
         value = ctx.wait_for(WAIT)
         time.sleep(seconds)

@@ -25,7 +25,7 @@ from django_txtasks.exceptions import ConfigError, ScratchRefused
 from django_txtasks.management.console import PrintingCommand
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)
-SENDERS = 3
+PRODUCERS = 3
 SLOW_SHARE_ON_SQLITE = 0.01
 """Share of slow tasks. It is small because an atomic task holds SQLite's only write lock."""
 
@@ -96,7 +96,7 @@ def _storm_options(stage: Stage, seed: int, options: dict[str, Any]) -> Options:
         tasks=options["tasks"],
         seconds=options["seconds"],
         workers=options["workers"],
-        senders=SENDERS,
+        producers=PRODUCERS,
         slow=_slow_share(stage, options),
         kinds=kinds,
         drain=60 + 10 * stage.config.lease.total_seconds() + options["tasks"] / 20,

@@ -1,4 +1,4 @@
-"""``python -m django_txtasks.contrib.verify.sender NAME SEED TASKS SECONDS ROLLED_BACK SLOW``: send a
+"""``python -m django_txtasks.contrib.verify.producer NAME SEED TASKS SECONDS ROLLED_BACK SLOW``: send a
 plan.
 
 It continues whatever happens to the servers. It notes the intent before each COMMIT, and the answer after it.
@@ -75,7 +75,7 @@ def main(name: str, *numbers: str) -> None:
         sent += len(planned.tasks)
         if (planned.commit and outcome != "committed") and not wait_for(alias):
             sys.exit(
-                f"The database did not come back; sender {name} ended after {counted(sent, 'task')}."
+                f"The database did not come back; producer {name} ended after {counted(sent, 'task')}."
             )
         answers.owe(planned, ids)
     answers.bring_rest()
