@@ -29,7 +29,7 @@ class DeadNotices:
     Attributes:
         mail: addresses; sent through Django's mail settings.
         exchange: a RabbitMQ exchange; the queue's name is the routing key.
-        task: dotted name of a task function that takes the event.
+        task: dotted name of a task function that takes the hook data.
     """
 
     mail: tuple[str, ...] = ()

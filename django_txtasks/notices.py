@@ -30,10 +30,10 @@ MAX_LISTED_NAMES = 50
 @task(idempotent=True, max_attempts=MAX_ATTEMPTS)
 def digest_of_the_dead(database: str) -> None:
     """Send one digest of all dead tasks, counted by name, because there are too many for a notice each."""
-    event = _digest(database)
-    if event["count"]:  # else people have dealt with them
+    data = _digest(database)
+    if data["count"]:  # else people have dealt with them
         with transaction.atomic(using=database):
-            notify_on_commit(database, follow_ups.digest(database, event, get_config()))
+            notify_on_commit(database, follow_ups.digest(database, data, get_config()))
 
 
 def _digest(database: str) -> dict[str, Any]:
@@ -49,51 +49,49 @@ def _digest(database: str) -> dict[str, Any]:
 
 
 @task(idempotent=True, max_attempts=MAX_ATTEMPTS)
-def mail_dead_notice(event: dict[str, Any]) -> None:
+def mail_dead_notice(data: dict[str, Any]) -> None:
     """Mail a dead task and its error to ``TXTASKS["dead_notices"]["mail"]``."""
     recipients = list(get_config().dead_notices.mail)
     if not recipients:
         return
-    if event["event"] == "digest":
-        send_mail(f"Dead tasks: {_number(event)}", _text_of_digest(event), None, recipients)
+    if data["event"] == "digest":
+        send_mail(f"Dead tasks: {_number(data)}", _text_of_digest(data), None, recipients)
     else:
-        send_mail(f"Dead task: {event['task_name']}"[:200], _text(event), None, recipients)
+        send_mail(f"Dead task: {data['task_name']}"[:200], _text(data), None, recipients)
 
 
 @task(idempotent=True, max_attempts=MAX_ATTEMPTS)
-def publish_dead_notice(event: dict[str, Any]) -> None:
+def publish_dead_notice(data: dict[str, Any]) -> None:
     """Publish a dead task and its error to the exchange ``TXTASKS["dead_notices"]["exchange"]``."""
     config = get_config()
     if config.dead_notices.exchange and config.broker_url is not None:
         from django_txtasks.broker import exchange  # imports pika
 
-        key = event["queue_name"] or config.queues[0]  # a digest covers all queues
-        exchange.publish(config, config.dead_notices.exchange, key, event)
+        key = data["queue_name"] or config.queues[0]  # a digest covers all queues
+        exchange.publish(config, config.dead_notices.exchange, key, data)
 
 
-def _number(event: dict[str, Any]) -> str:
+def _number(data: dict[str, Any]) -> str:
     return (
-        f"{MAX_COUNTED_TASKS} or more"
-        if event["count"] >= MAX_COUNTED_TASKS
-        else str(event["count"])
+        f"{MAX_COUNTED_TASKS} or more" if data["count"] >= MAX_COUNTED_TASKS else str(data["count"])
     )
 
 
-def _text_of_digest(event: dict[str, Any]) -> str:
-    names = "".join(f"{number:>8}  {name}\n" for name, number in event["dead"].items())
+def _text_of_digest(data: dict[str, Any]) -> str:
+    names = "".join(f"{number:>8}  {name}\n" for name, number in data["dead"].items())
     return (
-        f"Dead tasks in database {event['database']!r}: {_number(event)}. They died in such a short time that "
+        f"Dead tasks in database {data['database']!r}: {_number(data)}. They died in such a short time that "
         f"most of them get no notice of their own:\n\n{names}\n"
         "Look at them in the admin: revive them once the cause is fixed, or discard them.\n"
     )
 
 
-def _text(event: dict[str, Any]) -> str:
-    error = event["error"] or {}
+def _text(data: dict[str, Any]) -> str:
+    error = data["error"] or {}
     return (
-        f"Task {event['task_id']} ({event['task_name']}, queue {event['queue_name']}) is dead\n"
-        f"after attempt {event['attempt']}, with {counted(event['failures'], 'failure')} and "
-        f"{counted(event['crashes'], 'crash', 'crashes')} of its worker.\n\n"
+        f"Task {data['task_id']} ({data['task_name']}, queue {data['queue_name']}) is dead\n"
+        f"after attempt {data['attempt']}, with {counted(data['failures'], 'failure')} and "
+        f"{counted(data['crashes'], 'crash', 'crashes')} of its worker.\n\n"
         f"{error.get('type')}: {error.get('message')}\n\n"
         "Look at it in the admin: revive it once the cause is fixed, or discard it.\n"
     )

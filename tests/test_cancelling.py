@@ -326,7 +326,7 @@ def test_what_is_told_of_a_lost_claim_is_what_happens(stopped, is_asked):
         recovered = cleaning.recover(
             "default", orphan, lambda _: timedelta(0), get_config(), stopped=stopped
         )
-    [(event, _)] = cleaning.events_of(orphan, recovered.ended)
+    [(event, _)] = cleaning.signals_of(orphan, recovered.ended)
     runs_again = signals.task_cut_short if stopped else signals.task_recovered
     assert event is (signals.task_not_run_again if is_asked else runs_again)
 

@@ -40,8 +40,8 @@ def test_the_death_of_a_task_is_logged_in_its_context():
             (sessions.set_tenant_and_fail, "a"), (sessions.set_tenant_and_fail, "b")
         )
     assert handler.seen == [
-        ("txtasks-events", "ValueError: a", "a"),
-        ("txtasks-events", "ValueError: b", "b"),
+        ("txtasks-signals", "ValueError: a", "a"),
+        ("txtasks-signals", "ValueError: b", "b"),
     ]
     assert handler.caches[0] is handler.caches[1]  # those of its own thread, not of the slot
 
@@ -62,7 +62,7 @@ def test_receivers_run_in_the_context_of_the_attempt():
 
 def test_contexts_of_few_attempts_are_kept_for_a_handler_that_is_stuck(held, monkeypatch):  # noqa: F811
     """A task may have put anything there, such as a request with its body."""
-    monkeypatch.setattr(event_queue, "MAX_LARGE_EVENTS", 2)
+    monkeypatch.setattr(event_queue, "MAX_LARGE_SIGNALS", 2)
 
     def tell(name):
         context, kept = contextvars.Context(), Value()
@@ -99,7 +99,7 @@ def broken_cache():
 def test_a_cache_that_cannot_be_made_keeps_no_event_from_the_log(broken_cache):
     with attached(Tenants()) as handler:
         run_one_after_the_other((sessions.set_tenant_and_fail, "a"))
-    assert handler.seen == [("txtasks-events", "ValueError: a", "a")]
+    assert handler.seen == [("txtasks-signals", "ValueError: a", "a")]
 
 
 def test_a_cache_that_cannot_be_made_keeps_no_task_from_enqueueing_others(broken_cache):

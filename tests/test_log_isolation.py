@@ -180,7 +180,7 @@ def test_receivers_in_a_worker_leave_no_session_open(rows, quick):
         tasks.note.enqueue()
         call_command("runworkers", batch=True)
     [(thread, connection)] = seen
-    assert thread == "txtasks-events" and connection.connection is None
+    assert thread == "txtasks-signals" and connection.connection is None
 
 
 def test_what_a_task_enqueues_is_told_in_its_own_thread(rows, quick):
@@ -274,10 +274,10 @@ go_on = threading.Event()
 def test_a_full_queue_keeps_the_order_counts_what_it_drops_and_never_waits(monkeypatch):
     said.clear()
     go_on.clear()
-    monkeypatch.setattr(event_queue, "MAX_EVENTS", 4)
-    monkeypatch.setattr(event_queue, "MAX_LARGE_EVENTS", 2)
+    monkeypatch.setattr(event_queue, "MAX_SIGNALS", 4)
+    monkeypatch.setattr(event_queue, "MAX_LARGE_SIGNALS", 2)
     dropped = []
-    events = event_queue.EventQueue(dropped.append)
+    events = event_queue.SignalQueue(dropped.append)
     events.put(Said("wait"))
     helpers.wait_until(lambda: said)
     for number in range(6):
@@ -295,14 +295,14 @@ def test_a_full_queue_keeps_the_order_counts_what_it_drops_and_never_waits(monke
 def test_a_dropped_event_is_logged():
     [record] = records_of(signals.events_dropped, count=7)
     assert record.levelno == logging.WARNING
-    assert record.getMessage().startswith("Events that were neither logged nor sent as signals: 7.")
+    assert record.getMessage().startswith("Signals that were neither logged nor sent: 7.")
 
 
 def test_a_handler_that_hangs_is_waited_for_a_limited_time(held):
     with signals.in_background(0.01) as events:
         signals.worker_lost.emit(worker="w", host="h", pid=1, reason="silent")
         assert held.reached.wait(30)
-    assert events.is_stuck and signals.Event.queue is None
+    assert events.is_stuck and signals.LogSignal.queue is None
 
 
 def test_a_forked_child_logs_by_itself():
@@ -337,7 +337,7 @@ def test_a_process_that_forks_has_a_thread_only_while_there_is_something_to_tell
             held.release.clear()
             signals.worker_lost.emit(worker="w", host="h", pid=1, reason="silent")
             assert held.reached.wait(30)
-            [thread] = [one for one in threading.enumerate() if one.name == "txtasks-events"]
+            [thread] = [one for one in threading.enumerate() if one.name == "txtasks-signals"]
             held.release.set()
             thread.join(30)
             assert not thread.is_alive()

@@ -18,7 +18,7 @@ from django_txtasks import signals
 from django_txtasks.backends import compat
 from django_txtasks.backends.running import EntryPoint, was_announced
 from django_txtasks.declarations import registry
-from django_txtasks.signals import Event
+from django_txtasks.signals import LogSignal
 
 ENDS = (
     signals.task_died,
@@ -43,13 +43,13 @@ def _announce(
         return  # not declared with Django's @task
     if attempt is not None and was_announced(task_id, attempt):
         return
-    in_thread_of_events = Event.queue is not None
-    if in_thread_of_events:  # no request and no slot closes the sessions of that thread
+    in_thread_of_signals = LogSignal.queue is not None
+    if in_thread_of_signals:  # no request and no slot closes the sessions of that thread
         close_old_connections()
     try:
         _send(task_id, entry.function.task, queue)
     finally:
-        if in_thread_of_events:
+        if in_thread_of_signals:
             close_old_connections()
 
 

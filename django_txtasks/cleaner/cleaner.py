@@ -65,7 +65,7 @@ class Cleaner:
         notify: sends hints for (id, queue) pairs; None = hints are off.
         wills: the last wills that RabbitMQ delivers; None = no broker, so leases decide.
         liveness: receives the signs of life.
-        quiet: emit no events, because the work will be rolled back.
+        quiet: emit no signals, because the work will be rolled back.
         clock: monotonic seconds.
     """
 
@@ -202,9 +202,9 @@ class Cleaner:
             self.liveness.turned()
             self.liveness.ended(refused=refused)
 
-    def _emit(self, event: signals.Event, **facts: Any) -> None:
+    def _emit(self, signal: signals.LogSignal, **facts: Any) -> None:
         if not self.quiet:
-            event.emit(**facts)
+            signal.emit(**facts)
 
 
 def _steps(cleaner: Cleaner) -> tuple[Step, ...]:

@@ -27,7 +27,7 @@ class OldRows:
     """Removes old rows, each kind by a ``Removal`` of its own.
 
     Args:
-        emit: logs an event with its facts.
+        emit: emits a signal with its facts.
         skip: called with the facts of a row that cannot be moved.
         clock: monotonic seconds.
     """
@@ -83,8 +83,8 @@ class OldRows:
         with self._transaction():
             removed = cleaning.expire(self._alias, keep=self._config.keeps_finished, since=since)
         for one in removed.rows:
-            event = signals.task_cancelled if one.was_asked else signals.task_expired
-            self._emit(event, task_id=one.id, task=one.name, queue=one.queue)
+            signal = signals.task_cancelled if one.was_asked else signals.task_expired
+            self._emit(signal, task_id=one.id, task=one.name, queue=one.queue)
         for task_id, error in removed.stuck:
             self._skip(task_id, error)
         return removed

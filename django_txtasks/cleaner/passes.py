@@ -23,7 +23,7 @@ class Passes:
 
     Args:
         steps: each yields its counts after each bounded piece of work. A failing step does not stop the others.
-        emit: emits an event with its facts.
+        emit: emits a signal with its facts.
 
     Attributes:
         error: error of the step that failed last in this pass; empty = none failed.

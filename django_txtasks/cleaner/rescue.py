@@ -40,7 +40,7 @@ class Rescue:
 
     Args:
         notify: sends hints for (id, queue) pairs; None = hints are off.
-        emit: emits an event with its facts.
+        emit: emits a signal with its facts.
         clock: monotonic seconds.
 
     Attributes:
@@ -161,8 +161,8 @@ class Rescue:
             self.skip(task_id, error)
             return []
         self._tried.discard(task_id)
-        for event, facts in cleaning.events_of(orphan, recovered.ended):
-            self._emit(event, **facts)
+        for signal, facts in cleaning.signals_of(orphan, recovered.ended):
+            self._emit(signal, **facts)
         if not (orphan.was_asked and recovered.ended.arrow is Arrow.RETRY):
             counts[COUNTED[recovered.ended.arrow]] += 1  # else it is counted when it is cancelled
         if recovered.ended.arrow is Arrow.BURY:

@@ -40,7 +40,7 @@ class ScheduleReports:
     """Steps of a pass. Each is a generator that yields once.
 
     Args:
-        emit: emits an event with its facts.
+        emit: emits a signal with its facts.
         clock: monotonic seconds.
     """
 

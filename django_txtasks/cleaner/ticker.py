@@ -37,7 +37,7 @@ class Ticker:
 
     Args:
         notify: sends hints for (id, queue) pairs; None = hints are off.
-        emit: emits an event with its facts.
+        emit: emits a signal with its facts.
         clock: monotonic seconds.
 
     Attributes:
@@ -160,9 +160,9 @@ class Ticker:
             self._skipped[name] = self._clock() + SKIP_SECONDS
             self._emit_once(signals.schedule_not_written, name, error)
 
-    def _emit_once(self, event: signals.Event, name: str, error: str) -> None:
-        if self._told.is_new(f"{event.sentence}{name}{error}"):
-            self._emit(event, schedule=name, **({"error": error} if error else {}))
+    def _emit_once(self, signal: signals.LogSignal, name: str, error: str) -> None:
+        if self._told.is_new(f"{signal.sentence}{name}{error}"):
+            self._emit(signal, schedule=name, **({"error": error} if error else {}))
 
     def _look_in(self, seconds: float) -> None:
         self._next_look = self._clock() + seconds

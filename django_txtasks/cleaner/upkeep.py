@@ -39,7 +39,7 @@ class Upkeep:
 
     Args:
         notify: sends hints for (id, queue) pairs; None = hints are off.
-        emit: logs an event with its facts.
+        emit: emits a signal with its facts.
         clock: monotonic seconds.
     """
 

@@ -93,7 +93,7 @@ def get_batch(batch_id: uuid.UUID | str, *, using: str = "default") -> BatchHand
     """Return the handle of a batch by its id, for example in another process.
 
     Args:
-        batch_id: the id of a ``BatchHandle``, or the batch_id of the event that the hooks get.
+        batch_id: the id of a ``BatchHandle``, or the batch_id of the data that the hooks get.
         using: alias of the database that has the batch.
 
     Raises:
@@ -106,7 +106,7 @@ def get_batch(batch_id: uuid.UUID | str, *, using: str = "default") -> BatchHand
         wanted = batch_id if isinstance(batch_id, uuid.UUID) else uuid.UUID(batch_id)
     except (ValueError, AttributeError, TypeError):
         raise InvalidArguments(
-            f"get_batch() got {batch_id!r}; pass the id of a BatchHandle, or the batch_id of its hook's event."
+            f"get_batch() got {batch_id!r}; pass the id of a BatchHandle, or the batch_id of its hook's data."
         ) from None
     for name in Batch.objects.using(using).filter(pk=wanted).values_list("name", flat=True):
         return BatchHandle(wanted, name, using)
@@ -189,7 +189,7 @@ def _hooks(**asked: Any) -> str:
         if getattr(hook, "gets_result", False):
             raise InvalidOption(
                 f"A batch has {option}={hook.declaration.name}.with_result(), but a batch has no result: its hook "
-                "gets an event. Name the function alone."
+                "gets hook data. Name the function alone."
             )
         try:
             specs[option] = spec_of_hook("A batch", option, hook)

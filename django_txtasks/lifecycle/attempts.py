@@ -58,7 +58,7 @@ class Attempt(NamedTuple):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The fields of every event about this attempt."""
+        """The fields of every signal about this attempt."""
         return {
             "task_id": self.task_id,
             "task": self.task_name,

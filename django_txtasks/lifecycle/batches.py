@@ -119,7 +119,7 @@ def end(alias: str, batch: uuid.UUID) -> FollowUps:
         specs = read_hooks(hooks)
         wanted = ("on_finish", "on_failure" if failed else "on_success")
         tasks = {
-            hook: follow_up(specs[hook], args=_event(hook, batch, name, failed=failed))
+            hook: follow_up(specs[hook], args=_hook_data(hook, batch, name, failed=failed))
             for hook in wanted
             if hook in specs
         }
@@ -144,10 +144,10 @@ def hook_tasks_of(text: str | None) -> dict[str, uuid.UUID]:
     return {hook: as_uuid(one) for hook, one in found if hook in HOOKS and is_uuid(one)}
 
 
-def _event(hook: str, batch: uuid.UUID, name: str, *, failed: bool) -> str:
-    """Return the arguments of a hook: one object that describes the event."""
-    event = {"event": hook[3:], "batch_id": str(batch), "name": name, "failed": failed}
-    return payload.write([event])
+def _hook_data(hook: str, batch: uuid.UUID, name: str, *, failed: bool) -> str:
+    """Return the arguments of a hook: one object, the hook data."""
+    data = {"event": hook[3:], "batch_id": str(batch), "name": name, "failed": failed}
+    return payload.write([data])
 
 
 def batches_of(alias: str, ids: Sequence[uuid.UUID]) -> list[Any]:

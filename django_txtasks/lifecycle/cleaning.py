@@ -374,7 +374,7 @@ def _lock(alias: str, attempt: Attempt) -> None:
         raise ClaimLost(f"task {attempt.task_id} is locked or no longer claimed")
 
 
-def events_of(orphan: Orphan, ended: Ended) -> Iterator[tuple[signals.Event, dict[str, Any]]]:
+def signals_of(orphan: Orphan, ended: Ended) -> Iterator[tuple[signals.LogSignal, dict[str, Any]]]:
     """Yield the signals about a recovered claim, each with its fields."""
     facts = orphan.attempt.facts
     if ended.arrow is Arrow.RETRY:

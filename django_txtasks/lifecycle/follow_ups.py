@@ -31,7 +31,7 @@ DIGEST = "django_txtasks.notices.digest_of_the_dead"
 OF_ONE_TASK = (
     "task_id", "task_name", "queue_name", "args", "kwargs", "attempt", "failures", "crashes", "result", "error",
 )  # fmt: skip
-"""Keys of an event about one task. A digest has the same keys, with None as their values."""
+"""Keys of the hook data about one task. A digest has the same keys, with None as their values."""
 _HOOK_OF = {Arrow.FINISH: "on_success", Arrow.RETRY: "on_retry", Arrow.BURY: "on_failure"}
 
 # If a row that has absorbed others leaves the table without a run, its ``on_failure`` is enqueued: otherwise the
@@ -57,7 +57,7 @@ def follow(
     if deaths:
         singles, pause = brakes[alias].ask(len(deaths))
         tasks += [
-            _notice(name, _event(one), config)
+            _notice(name, _hook_data(one), config)
             for one in deaths[:singles]
             for name in _notices(one.attempt, config)
         ]
@@ -69,9 +69,9 @@ def follow(
     return [(task.task_id, task.defaults.queue_name) for task in tasks]
 
 
-def digest(alias: str, event: dict[str, Any], config: Config) -> FollowUps:
+def digest(alias: str, data: dict[str, Any], config: Config) -> FollowUps:
     """Enqueue a digest of dead tasks for each kind of notice, in the open transaction."""
-    text = json.dumps([event], separators=(",", ":"))
+    text = json.dumps([data], separators=(",", ":"))
     tasks = [_notice(name, text, config) for name in _ways(config)]
     insert(connections[alias], tasks)
     return [(task.task_id, task.defaults.queue_name) for task in tasks]
@@ -92,7 +92,7 @@ def fail_absorbers(alias: str, ids: Iterable[uuid.UUID], why: str) -> FollowUps:
         hook = _hooks(attempt).get("on_failure")
         if hook is not None:
             ended = Ended(attempt, Arrow.BURY, error=error, counted=Counted.NOTHING)
-            tasks.append(follow_up(hook, args=_event(ended)))
+            tasks.append(follow_up(hook, args=_hook_data(ended)))
     insert(connections[alias], tasks)
     return [(task.task_id, task.defaults.queue_name) for task in tasks]
 
@@ -135,7 +135,7 @@ def _tasks(one: Ended, lost: OnCrash | None) -> Iterator[NewTask]:
     if name is not None and name in hooks:
         gets_result = one.arrow is Arrow.FINISH and hooks[name].get("with_result", False)
         yield follow_up(
-            hooks[name], args=f"[{one.result or 'null'}]" if gets_result else _event(one)
+            hooks[name], args=f"[{one.result or 'null'}]" if gets_result else _hook_data(one)
         )
 
 
@@ -183,11 +183,11 @@ def follow_up(task_spec: dict[str, Any], *, args: str, kwargs: str = "{}") -> Ne
     return NewTask(new_id(), row, args, kwargs)
 
 
-def _event(one: Ended) -> str:
-    """Return the arguments of a hook: one object that describes the event."""
+def _hook_data(one: Ended) -> str:
+    """Return the arguments of a hook: one object, the hook data."""
     attempt = one.attempt
     failed = one.arrow is not Arrow.FINISH and one.counted is Counted.FAILURE
-    event = {
+    data = {
         "event": _HOOK_OF[one.arrow][3:],
         "task_id": str(attempt.task_id),
         "task_name": attempt.task_name,
@@ -200,7 +200,7 @@ def _event(one: Ended) -> str:
         "result": _readable(one.result),
         "error": {key: one.error.get(key) for key in ("type", "message")} if one.error else None,
     }
-    return payload.write([event])
+    return payload.write([data])
 
 
 def _readable(text: str | None) -> Any:

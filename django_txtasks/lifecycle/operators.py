@@ -11,7 +11,7 @@ from django_txtasks.database.transactions import own_transaction
 from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.outcomes import finish_rows
 from django_txtasks.models import Outcome, Status
-from django_txtasks.signals import Event
+from django_txtasks.signals import LogSignal
 
 Moved = list[tuple[uuid.UUID, str]]
 """(id, queue name) of each row that has taken the arrow."""
@@ -73,7 +73,7 @@ def _update(
     ids: Iterable[uuid.UUID],
     status: Status,
     sql: str,
-    event: Event,
+    signal: LogSignal,
     *,
     lock: str = statements.LOCK_IN_STATE,
 ) -> Moved:
@@ -81,7 +81,7 @@ def _update(
         moved = _lock(alias, ids, status, lock)
         if moved:
             execute(alias, sql, ids=sorted(task_id for task_id, *_ in moved))
-    return _told(moved, event)
+    return _told(moved, signal)
 
 
 def _finish(
@@ -89,7 +89,7 @@ def _finish(
     ids: Iterable[uuid.UUID],
     status: Status,
     outcome: Outcome,
-    event: Event,
+    signal: LogSignal,
     *,
     keep: bool,
 ) -> Moved:
@@ -97,12 +97,12 @@ def _finish(
         moved = _lock(alias, ids, status, statements.LOCK_IN_STATE)
         if moved:
             finish_rows(alias, [task_id for task_id, *_ in moved], status, outcome, keep=keep)
-    return _told(moved, event)
+    return _told(moved, signal)
 
 
-def _told(moved: _Locked, event: Event) -> Moved:
+def _told(moved: _Locked, signal: LogSignal) -> Moved:
     for task_id, queue, name in moved:
-        event.emit(task_id=task_id, queue=queue, task=name)
+        signal.emit(task_id=task_id, queue=queue, task=name)
     return [(task_id, queue) for task_id, queue, _ in moved]
 
 

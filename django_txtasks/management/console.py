@@ -113,7 +113,7 @@ def log_json_option(parser: ArgumentParser) -> None:
 
 
 def show_log(verbosity: int, *, as_json: bool = False) -> None:
-    """Write the package's events to stderr, unless the project's LOGGING handles them.
+    """Write the package's log lines to stderr, unless the project's LOGGING handles them.
 
     Args:
         as_json: write every log line of the process as JSON.
@@ -209,7 +209,7 @@ def stop_signals(request: Callable[..., None]) -> Iterator[None]:
 
 
 @contextmanager
-def events_in_background(*, own_process: bool, by_one_thread: bool = True) -> Iterator[None]:
+def signals_in_background(*, own_process: bool, by_one_thread: bool = True) -> Iterator[None]:
     """Write the log and call receivers of signals in a background thread inside the block.
 
     If that thread hangs at the end, the process still ends; Python alone would wait for its lock.
@@ -218,16 +218,16 @@ def events_in_background(*, own_process: bool, by_one_thread: bool = True) -> It
         own_process: True if there is no caller to return to.
         by_one_thread: as for ``signals.in_background``.
     """
-    events, code = None, 1
+    background, code = None, 1
     try:
-        with signals.in_background(by_one_thread=by_one_thread) as events:
+        with signals.in_background(by_one_thread=by_one_thread) as background:
             yield
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(bool(end.code))
         raise
     finally:
-        if own_process and events is not None and events.is_stuck:
+        if own_process and background is not None and background.is_stuck:
             end_process(code)
 
 

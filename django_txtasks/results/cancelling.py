@@ -103,10 +103,10 @@ def asked_to_stop(
 
 
 def _tell(told: Sequence[tuple[uuid.UUID, str, str, CancelResult]]) -> None:
-    events = {
+    signal_of = {
         CancelResult.CANCELLED: signals.task_cancelled,
         CancelResult.ASKED: signals.task_asked_to_stop,
     }
     for task_id, queue, name, result in told:
-        if result in events:
-            events[result].emit(task_id=task_id, queue=queue, task=name)
+        if result in signal_of:
+            signal_of[result].emit(task_id=task_id, queue=queue, task=name)

@@ -1,6 +1,6 @@
-"""All events of this package: each a Django signal together with its log sentence.
+"""All signals of this package: each a Django signal together with its log sentence.
 
-Other code emits events and never writes to the log. Levels: debug = per hint, info = per task and start or
+Other code emits signals and never writes to the log. Levels: debug = per hint, info = per task and start or
 stop, warning = heals by itself, error = a person must look.
 """
 
@@ -25,7 +25,7 @@ from django.dispatch import Signal
 from django_txtasks.exceptions import INTERRUPTIONS
 from django_txtasks.signals import tracebacks
 from django_txtasks.signals.logs import current
-from django_txtasks.signals.queue import EventQueue
+from django_txtasks.signals.queue import SignalQueue
 
 logger = logging.getLogger("django_txtasks")
 
@@ -38,17 +38,17 @@ _NOT_ATTRIBUTES = {"message", "asctime"}
 """Attributes of a record that formatters set themselves."""
 
 
-class Event(Signal):
+class LogSignal(Signal):
     """A signal that also writes one log line with the named facts.
 
     Args:
         in_place: its receivers run in the transaction of the code that emits it, in a worker, too.
 
     Attributes:
-        queue: the queue of this process's events, inside ``in_background``.
+        queue: the queue of this process's signals, inside ``in_background``.
     """
 
-    queue: ClassVar[EventQueue | None] = None
+    queue: ClassVar[SignalQueue | None] = None
 
     def __init__(self, level: int, sentence: str, *names: str, in_place: bool = False) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class Event(Signal):
 
     @property
     def has_observers(self) -> bool:
-        """True if a receiver or the log would notice it; saves the work where there are many events."""
+        """True if a receiver or the log would notice it; saves the work where there are many signals."""
         return bool(self.receivers) or logger.isEnabledFor(self.level)
 
     def emit(
@@ -72,9 +72,9 @@ class Event(Signal):
         Never raises. Errors of a log handler or a receiver are reported on stderr.
 
         Args:
-            level: level of the log line, if not the event's own.
+            level: level of the log line, if not the signal's own.
             exception: its traceback is added to the log line.
-            context: context of the attempt that the event is about. Handlers and receivers run in a copy of
+            context: context of the attempt that the signal is about. Handlers and receivers run in a copy of
                 it, so they see its context variables, such as a tenant or the scope of Sentry. None = the
                 caller's context, if the caller is an attempt.
         """
@@ -96,14 +96,14 @@ class Event(Signal):
 
 
 class _Emission(NamedTuple):
-    """One call of ``Event.emit``.
+    """One call of ``LogSignal.emit``.
 
     Attributes:
         created: time of the call, as ``time.time()``.
         thread, thread_name: thread of the call.
     """
 
-    event: Event
+    signal: LogSignal
     level: int
     facts: Mapping[str, Any]
     exception: BaseException | None
@@ -136,7 +136,7 @@ class _Emission(NamedTuple):
             except INTERRUPTIONS:  # raised in the emitting task from outside
                 raise
             except Exception as error:
-                _complain(self.event, error)
+                _complain(self.signal, error)
 
     def _log(self) -> None:
         if logger.isEnabledFor(self.level):
@@ -148,11 +148,11 @@ class _Emission(NamedTuple):
         The facts become its attributes, except for attributes that the project's LogRecordFactory has set:
         ``extra=`` would raise KeyError for these.
         """
-        event, error = self.event, self.exception
-        shown = tuple([_one_line(self.facts.get(name)) for name in event.names])
+        signal, error = self.signal, self.exception
+        shown = tuple([_one_line(self.facts.get(name)) for name in signal.names])
         info = None if error is None else (type(error), error, error.__traceback__)
         record = logger.makeRecord(
-            logger.name, self.level, __file__, _LINE, event.sentence, shown, info, "emit"
+            logger.name, self.level, __file__, _LINE, signal.sentence, shown, info, "emit"
         )
         if error is not None:
             record.exc_text = tracebacks.for_log(error)
@@ -166,8 +166,8 @@ class _Emission(NamedTuple):
         return record
 
     def _send(self) -> None:
-        if self.event.receivers:
-            for _, answer in self.event.send_robust(sender=None, **self.facts):
+        if self.signal.receivers:
+            for _, answer in self.signal.send_robust(sender=None, **self.facts):
                 if isinstance(answer, INTERRUPTIONS):
                     raise answer
 
@@ -181,48 +181,48 @@ def _caches_of_thread() -> dict[str, Any]:
     return found
 
 
-_LINE = Event.emit.__code__.co_firstlineno
+_LINE = LogSignal.emit.__code__.co_firstlineno
 
 
 @contextmanager
 def in_background(
     seconds: float | None = None, *, by_one_thread: bool = True
-) -> Iterator[EventQueue]:
+) -> Iterator[SignalQueue]:
     """Write the log and call receivers in a background thread inside the block, so that no loop waits for
     them.
 
-    At the end, deliver the remaining events, for at most ``seconds`` (FLUSH_SECONDS).
+    At the end, deliver the remaining signals, for at most ``seconds`` (FLUSH_SECONDS).
 
     Args:
-        by_one_thread: False = a thread exists only while there are events.
+        by_one_thread: False = a thread exists only while there are signals.
     """
-    queue = Event.queue
+    queue = LogSignal.queue
     if queue is not None:
         try:
             yield queue
         finally:
             flush(seconds)
         return
-    queue = Event.queue = EventQueue(
+    queue = LogSignal.queue = SignalQueue(
         lambda count: events_dropped.emit(count=count), by_one_thread=by_one_thread
     )
     try:
         yield queue
     finally:
-        if Event.queue is queue:  # else this is a forked child
+        if LogSignal.queue is queue:  # else this is a forked child
             queue.close(FLUSH_SECONDS if seconds is None else seconds)
-            Event.queue = None
+            LogSignal.queue = None
 
 
 def flush(seconds: float | None = None) -> None:
-    """Wait until all events were delivered, for at most ``seconds`` (FLUSH_SECONDS)."""
-    if Event.queue is not None:
-        Event.queue.flush(FLUSH_SECONDS if seconds is None else seconds)
+    """Wait until all signals were delivered, for at most ``seconds`` (FLUSH_SECONDS)."""
+    if LogSignal.queue is not None:
+        LogSignal.queue.flush(FLUSH_SECONDS if seconds is None else seconds)
 
 
 def _deliver_in_place() -> None:
     """Deliver in the calling thread, because a forked child has no delivering thread."""
-    Event.queue = None
+    LogSignal.queue = None
 
 
 os.register_at_fork(after_in_child=_deliver_in_place)
@@ -234,14 +234,14 @@ class _Complaint:
     next_at = 0.0
 
 
-def _complain(event: Event, error: Exception) -> None:
+def _complain(signal: LogSignal, error: Exception) -> None:
     """Report on stderr that the log has failed, as ``logging.Handler.handleError`` does, but seldom."""
     now = time.monotonic()
     if logging.raiseExceptions and sys.stderr and now >= _Complaint.next_at:
         _Complaint.next_at = now + COMPLAIN_EVERY_SECONDS
         with contextlib.suppress(Exception):
             said = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-            print(f"Logging {event.sentence!r} failed:\n{said}", file=sys.stderr, flush=True)
+            print(f"Logging {signal.sentence!r} failed:\n{said}", file=sys.stderr, flush=True)
 
 
 def _one_line(value: Any) -> Any:
@@ -253,109 +253,109 @@ def _one_line(value: Any) -> Any:
 
 _TASK = ("task_id", "task")
 
-task_enqueued = Event(
+task_enqueued = LogSignal(
     logging.DEBUG, "Task %s (%s) was written to queue %s.", *_TASK, "queue", in_place=True
 )
-task_claimed = Event(
+task_claimed = LogSignal(
     logging.DEBUG, "Task %s (%s) starts attempt %s at worker %s.", *_TASK, "attempt", "worker"
 )
 attempt_starting = Signal()
 """Sent before the task function of each attempt, in its thread and context, so that a site can prepare state
-of threads or connections. It is not an event, and has no log line. An error that a receiver raises fails
+of threads or connections. It is no LogSignal, and has no log line. An error that a receiver raises fails
 the attempt.
 """
-task_finished = Event(logging.INFO, "Task %s (%s) finished at attempt %s.", *_TASK, "attempt")
-task_hook_failed = Event(
+task_finished = LogSignal(logging.INFO, "Task %s (%s) finished at attempt %s.", *_TASK, "attempt")
+task_hook_failed = LogSignal(
     logging.ERROR,
     "Task %s (%s) has finished and is committed, but a function that it gave to transaction.on_commit() failed: "
     "%s. The work of that function, and of those after it, is not done; the error is kept with the task.",
     *_TASK, "error",
 )  # fmt: skip
-task_retried = Event(
+task_retried = LogSignal(
     logging.WARNING, "Task %s (%s) failed at attempt %s, next one in %.1f s: %s",
     *_TASK, "attempt", "delay", "error",
 )  # fmt: skip
-backoff_failed = Event(
+backoff_failed = LogSignal(
     logging.ERROR,
     "The backoff function of task %s (%s) has failed, so the usual wait applies: %s",
     *_TASK,
     "error",
 )
-task_died = Event(
+task_died = LogSignal(
     logging.ERROR, "Task %s (%s) is dead after attempt %s, until a person revives or discards it in the admin: %s",
     *_TASK, "attempt", "error",
 )  # fmt: skip
-task_released = Event(logging.INFO, "Task %s (%s) was given back before it started.", *_TASK)
-task_compensated = Event(
+task_released = LogSignal(logging.INFO, "Task %s (%s) was given back before it started.", *_TASK)
+task_compensated = LogSignal(
     logging.WARNING, "Task %s (%s) was lost at attempt %s; its compensation was enqueued.",
     *_TASK, "attempt",
 )  # fmt: skip
-task_expired = Event(logging.WARNING, "Task %s (%s) has expired and is cancelled.", *_TASK)
-task_snoozed = Event(
+task_expired = LogSignal(logging.WARNING, "Task %s (%s) has expired and is cancelled.", *_TASK)
+task_snoozed = LogSignal(
     logging.INFO,
     "Task %s (%s) snoozed at attempt %s, for %.1f s.",
     *_TASK,
     "attempt",
     "delay",
 )
-task_suspended = Event(
+task_suspended = LogSignal(
     logging.INFO,
     "Task %s (%s) is suspended at attempt %s and waits for %r.",
     *_TASK,
     "attempt",
     "awaited",
 )
-task_asked_to_stop = Event(
+task_asked_to_stop = LogSignal(
     logging.INFO,
     "Task %s was asked to stop; no other attempt of it starts.",
     "task_id",
     in_place=True,
 )
-task_stopped = Event(
+task_stopped = LogSignal(
     logging.INFO, "Task %s (%s) has stopped at attempt %s, and is cancelled.", *_TASK, "attempt"
 )
-task_held = Event(logging.INFO, "Task %s was held.", "task_id", in_place=True)
-task_resumed = Event(logging.INFO, "Task %s was resumed.", "task_id", in_place=True)
-task_run_now = Event(logging.INFO, "Task %s was told to run now.", "task_id", in_place=True)
-task_revived = Event(logging.INFO, "Task %s was revived.", "task_id", in_place=True)
-task_cancelled = Event(logging.INFO, "Task %s was cancelled.", "task_id", in_place=True)
-task_discarded = Event(logging.INFO, "Task %s was discarded.", "task_id", in_place=True)
-task_recovered = Event(
+task_held = LogSignal(logging.INFO, "Task %s was held.", "task_id", in_place=True)
+task_resumed = LogSignal(logging.INFO, "Task %s was resumed.", "task_id", in_place=True)
+task_run_now = LogSignal(logging.INFO, "Task %s was told to run now.", "task_id", in_place=True)
+task_revived = LogSignal(logging.INFO, "Task %s was revived.", "task_id", in_place=True)
+task_cancelled = LogSignal(logging.INFO, "Task %s was cancelled.", "task_id", in_place=True)
+task_discarded = LogSignal(logging.INFO, "Task %s was discarded.", "task_id", in_place=True)
+task_recovered = LogSignal(
     logging.WARNING, "Task %s (%s) was lost at attempt %s with its worker; it runs again.",
     *_TASK, "attempt",
 )  # fmt: skip
-task_not_run_again = Event(
+task_not_run_again = LogSignal(
     logging.WARNING,
     "Task %s (%s): attempt %s ended with its worker. The task was asked to stop, so it does not run again: a "
     "cleaner cancels it.",
     *_TASK, "attempt",
 )  # fmt: skip
-task_cut_short = Event(
+task_cut_short = LogSignal(
     logging.WARNING,
     "Task %s (%s) was cut short at attempt %s, because its worker had to end. It runs again, without counting a "
     "crash.",
     *_TASK, "attempt",
 )  # fmt: skip
-task_finished_late = Event(
+task_finished_late = LogSignal(
     logging.WARNING,
     "Task %s (%s) finished attempt %s, which was abandoned when its worker was declared lost. The finish is noted "
     "with the task. If the task has run again since, its effects outside the database may have happened twice.",
     *_TASK, "attempt",
 )  # fmt: skip
-task_running_long = Event(
+task_running_long = LogSignal(
     logging.ERROR,
     "Task %s (%s) has been running attempt %s for longer than TXTASKS['long_running_after'] on %s, which is alive."
     " Nothing ends it by itself: look at that process, and consider a timeout= for this task.",
     *_TASK, "attempt", "where",
 )  # fmt: skip
-claim_lost = Event(
+claim_lost = LogSignal(
     logging.WARNING,
     "Task %s (%s): attempt %s %s, because a cleaner had declared worker %s lost and recovered its tasks. "
     "The cleaner's log has the reason.",
     *_TASK, "attempt", "what", "worker",
 )  # fmt: skip
 
-worker_started = Event(
+worker_started = LogSignal(
     logging.INFO,
     "Worker %s started: queues %s, threads: %s, broker %s.",
     "worker",
@@ -367,29 +367,29 @@ HOW_TO_DECLARE = (
     "Check that workers import their modules (an app's tasks.py, INSTALLED_APPS), and deploy them; or keep the "
     "old name of a renamed function."
 )
-names_undeclared = Event(
+names_undeclared = LogSignal(
     logging.WARNING,
     f"Pending tasks have names that no living worker of their queue declares: %s. {HOW_TO_DECLARE}",
     "names",
 )
-worker_stopping = Event(
+worker_stopping = LogSignal(
     logging.INFO,
     "Worker %s stops: %s. Tasks still running: %s; a second signal, or the end of its grace, cuts them short.",
     "worker",
     "why",
     "running",
 )
-worker_stopped = Event(logging.INFO, "Worker %s stopped. Tasks started: %s.", "worker", "count")
-queue_paused = Event(
+worker_stopped = LogSignal(logging.INFO, "Worker %s stopped. Tasks started: %s.", "worker", "count")
+queue_paused = LogSignal(
     logging.WARNING,
     "Queue %s of %r was paused by %s (%s): none of its tasks starts until a person resumes it, in the admin or by "
     "manage.py txtasks_queue.",
     "queue", "database", "by", "reason",
 )  # fmt: skip
-queue_resumed = Event(
+queue_resumed = LogSignal(
     logging.WARNING, "Queue %s of %r was resumed by %s.", "queue", "database", "by"
 )
-lane_limited = Event(
+lane_limited = LogSignal(
     logging.WARNING,
     "Lane %s of %r got new limits from %s: %s.",
     "lane",
@@ -397,68 +397,70 @@ lane_limited = Event(
     "by",
     "limits",
 )
-lane_paused = Event(
+lane_paused = LogSignal(
     logging.WARNING,
     "Lane %s of %r was paused by %s (%s): none of its tasks starts until a person resumes it, in the admin or by "
     "manage.py txtasks_lane.",
     "lane", "database", "by", "reason",
 )  # fmt: skip
-lane_resumed = Event(logging.WARNING, "Lane %s of %r was resumed by %s.", "lane", "database", "by")
-lane_not_held = Event(
+lane_resumed = LogSignal(
+    logging.WARNING, "Lane %s of %r was resumed by %s.", "lane", "database", "by"
+)
+lane_not_held = LogSignal(
     logging.ERROR,
     "Task %s (%s) asked lane %s to wait, but the database refused (%s): only the task waits.",
     "task_id", "task", "lane", "error",
 )  # fmt: skip
-worker_recycled = Event(
+worker_recycled = LogSignal(
     logging.INFO, "Worker %s makes room for a new process: %s.", "worker", "reason"
 )
-worker_stuck = Event(
+worker_stuck = LogSignal(
     logging.ERROR,
     "Worker %s: %s did not end after its timeout. The process is replaced when its other tasks (%s) "
     "have ended, or at the end of TXTASKS['grace']. Tasks that may run again then become pending, others dead.",
     "worker", "tasks", "others",
 )  # fmt: skip
-worker_suspected = Event(
+worker_suspected = LogSignal(
     logging.WARNING,
     "Worker %s: RabbitMQ has lost its connection. Its database session is watched.", "worker",
 )  # fmt: skip
-session_awaited = Event(
+session_awaited = LogSignal(
     logging.WARNING,
     "Task %s (%s) is claimed, and has been waiting for %.0f s for a session of its thread in database '%s': the "
     "server does not answer. The task has not begun. Set connect_timeout in OPTIONS of this database to bound "
     "the wait.",
     *_TASK, "seconds", "database",
 )  # fmt: skip
-sessions_left = Event(
+sessions_left = LogSignal(
     logging.WARNING,
     "Task %s (%s) has ended attempt %s; threads that it started are still alive with database sessions: %s. "
     "End them before the task function returns, or call close_old_connections() of django.db in them after their "
     "work (it closes sessions whose CONN_MAX_AGE is over). Further attempts of this function are not reported.",
     *_TASK, "attempt", "count",
 )  # fmt: skip
-session_close_failed = Event(
+session_close_failed = LogSignal(
     logging.WARNING,
     "A database session could not be closed: %s. Check the ENGINE of the database, and what tasks do to "
     "connection objects: closing usually raises database errors only.",
     "error",
 )  # fmt: skip
-session_unseen = Event(
+session_unseen = LogSignal(
     logging.WARNING,
     "This cleaner's database role may not see if the session of worker %s still exists, so a crash is noticed "
     "later. Use the workers' role, or on PostgreSQL grant it pg_read_all_stats.",
     "worker",
 )  # fmt: skip
-worker_cut_short = Event(
+worker_cut_short = LogSignal(
     logging.ERROR,
     "Worker %s ends at once. Tasks cut short: %s. Tasks that may run again become pending, without counting a "
     "crash; the others are dead, or compensated.",
     "worker", "running",
 )  # fmt: skip
-worker_was_lost = Event(
+worker_was_lost = LogSignal(
     logging.WARNING,
     "Worker %s had been declared lost; it goes on under a new id. The cleaner's log has the reason.", "worker",
 )  # fmt: skip
-worker_lost = Event(
+worker_lost = LogSignal(
     logging.ERROR,
     "Worker %s on %s (pid %s) is lost: %s.",
     "worker",
@@ -466,23 +468,23 @@ worker_lost = Event(
     "pid",
     "reason",
 )
-unknown_claims = Event(
+unknown_claims = LogSignal(
     logging.WARNING,
     "Worker %s gave back claims that it did not know of: %s. The answer to a COMMIT had been lost, or the "
     "database has lost the ends of their attempts, as in a failover.",
     "worker", "count",
 )  # fmt: skip
-second_claim = Event(
+second_claim = LogSignal(
     logging.WARNING,
     "Task %s (%s): attempt %s was claimed by a worker that already holds the task, because the database "
     "lost a commit or a cleaner had declared the worker lost: %s.",
     "task_id", "task", "attempt", "what",
 )  # fmt: skip
-database_failed = Event(
+database_failed = LogSignal(
     logging.WARNING, "%s: cannot use database '%s' (%s): failure %d in %.0f s; next try in %.1f s.",
     "who", "database", "error", "count", "seconds", "delay",
 )  # fmt: skip
-database_recovered = Event(
+database_recovered = LogSignal(
     logging.INFO,
     "%s: can use database '%s' again. Failures: %d, the last one %.1f s after the first.",
     "who",
@@ -490,7 +492,7 @@ database_recovered = Event(
     "count",
     "seconds",
 )
-outcome_refused = Event(
+outcome_refused = LogSignal(
     logging.ERROR,
     "Task %s (%s): its outcome could not be recorded (%s). The worker buries the task with this reason. If that "
     "fails, too, or the cause is a lock or a time limit, it tries again once per lease.",
@@ -498,39 +500,39 @@ outcome_refused = Event(
     "error",
 )
 
-broker_failed = Event(
+broker_failed = LogSignal(
     logging.WARNING,
     "%s: no connection to RabbitMQ at %s: %s. Next try %s, then at least every 30 s. Tasks still run, found by "
     "scanning.",
     "who", "broker", "error", "when",
 )  # fmt: skip
-broker_connected = Event(logging.INFO, "%s: connected to RabbitMQ at %s.", "who", "broker")
-queue_differs = Event(
+broker_connected = LogSignal(logging.INFO, "%s: connected to RabbitMQ at %s.", "who", "broker")
+queue_differs = LogSignal(
     logging.WARNING,
     "RabbitMQ's queue %s exists with other arguments; it is used as it is (%s).",
     "queue", "error",
 )  # fmt: skip
-queue_refused = Event(
+queue_refused = LogSignal(
     logging.WARNING,
     "RabbitMQ refuses the queue %s (%s): no hints go there for %.0f s. Its tasks still run, found by scanning.",
     "queue", "error", "delay",
 )  # fmt: skip
-hint_refused = Event(
+hint_refused = LogSignal(
     logging.DEBUG, "A message in %s is not a hint and was dropped: %s", "queue", "error"
 )
-hints_unsent = Event(
+hints_unsent = LogSignal(
     logging.ERROR,
     "Hints of tasks committed to database '%s' could not be sent. These tasks still run, found by scanning.",
     "database",
 )  # fmt: skip
-hints_failed = Event(
+hints_failed = LogSignal(
     logging.WARNING,
     "%s: no session in database '%s' (%s); next try in %.1f s. Until then tasks are found by scanning, where that "
     "database can be used.",
     "who", "database", "error", "delay",
 )  # fmt: skip
-hints_resumed = Event(logging.INFO, "%s: connected to database '%s' again.", "who", "database")
-hints_unheard = Event(
+hints_resumed = LogSignal(logging.INFO, "%s: connected to database '%s' again.", "who", "database")
+hints_unheard = LogSignal(
     logging.WARNING,
     "Hints do not reach this worker: its LISTEN in database '%s' did not receive a NOTIFY of another session, as "
     "behind a pooler such as PgBouncer in transaction mode. Tasks still run, found by scanning. Let workers "
@@ -538,38 +540,38 @@ hints_unheard = Event(
     "database", "delay",
 )  # fmt: skip
 
-cleaner_started = Event(
+cleaner_started = LogSignal(
     logging.INFO,
     "Cleaner of '%s' started: looks at workers every %s s, at tasks every %s s; broker %s.",
     "database", "beat", "interval", "broker",
 )  # fmt: skip
-cleaner_stopped = Event(logging.INFO, "Cleaner of '%s' stopped.", "database")
-cleaned = Event(logging.INFO, "Cleaner of '%s': %s.", "database", "done")
-nobody_cleans = Event(logging.WARNING, "Worker %s: %s", "worker", "trouble")
-step_failed = Event(
+cleaner_stopped = LogSignal(logging.INFO, "Cleaner of '%s' stopped.", "database")
+cleaned = LogSignal(logging.INFO, "Cleaner of '%s': %s.", "database", "done")
+nobody_cleans = LogSignal(logging.WARNING, "Worker %s: %s", "worker", "trouble")
+step_failed = LogSignal(
     logging.ERROR,
     "Cleaner of '%s' could not do all of its work, and tries again in the next pass: %s",
     "database", "error",
 )  # fmt: skip
-step_put_off = Event(
+step_put_off = LogSignal(
     logging.WARNING,
     "Cleaner of '%s' left out some of its work, and tries again later: %s", "database", "error",
 )  # fmt: skip
-schedules_synchronised = Event(
+schedules_synchronised = LogSignal(
     logging.INFO, "Schedules of '%s' are as in the code: %s.", "database", "done"
 )
-schedule_changed = Event(
+schedule_changed = LogSignal(
     logging.INFO, "Schedule %s was changed by %s: %s.", "schedule", "by", "what"
 )
-schedule_disabled = Event(
+schedule_disabled = LogSignal(
     logging.ERROR,
     "Schedule %s is turned off: %s Correct it in the code and sync, or in the admin.", "schedule", "error",
 )  # fmt: skip
-schedule_not_written = Event(
+schedule_not_written = LogSignal(
     logging.ERROR,
     "Schedule %s: this cleaner cannot write its tasks, and tries again: %s", "schedule", "error",
 )  # fmt: skip
-schedule_passed = Event(
+schedule_passed = LogSignal(
     logging.WARNING,
     "Schedule %s: a tick has passed without a task, because the last task has waited for more than 10 s. Is its "
     "queue paused, or are its workers busy?",
@@ -579,59 +581,59 @@ _CLOCK_WAS_SET = (
     "The clock of database '%s' went from %s to %s while %.1f s passed. Was the clock set, the server suspended, "
     "or is this another server? Look at its time. Ticks of schedules between: %s. "
 )
-clock_set_forward = Event(
+clock_set_forward = LogSignal(
     logging.WARNING,
     _CLOCK_WAS_SET + "The catch_up and grace of each schedule decide which of them get a task now; the others get "
     "none. If a schedule must not miss one, run it: manage.py txtasks_schedules run NAME.",
     "database", "begin", "end", "seconds", "ticks",
 )  # fmt: skip
-clock_set_back = Event(
+clock_set_back = LogSignal(
     logging.WARNING,
     _CLOCK_WAS_SET + "They had their tasks and get no second ones, so their schedules wait until the clock is "
     "at %s again. If a schedule cannot wait, run it: manage.py txtasks_schedules run NAME.",
     "database", "begin", "end", "seconds", "ticks", "right",
 )  # fmt: skip
-schedule_not_ready = Event(
+schedule_not_ready = LogSignal(
     logging.ERROR,
     "Schedule %s was to be done by %s, and its task of %s is %s.", "schedule", "ready_by", "tick", "state",
 )  # fmt: skip
-schedules_differ = Event(
+schedules_differ = LogSignal(
     logging.WARNING,
     "Schedules of '%s' differ from this code: %s. Run manage.py txtasks_schedules sync when you deploy.",
     "database", "differences",
 )  # fmt: skip
-row_skipped = Event(
+row_skipped = LogSignal(
     logging.ERROR, "Cleaner: task %s cannot be changed, and is left as it is: %s",
     "task_id", "error",
 )  # fmt: skip
 
-processes_chosen = Event(
+processes_chosen = LogSignal(
     logging.INFO,
     "Supervisor: --processes auto starts %s for each database, because %s.",
     "count",
     "reason",
 )
-sessions_near_limit = Event(
+sessions_near_limit = LogSignal(
     logging.WARNING,
     "Supervisor: the workers that --processes auto starts may open up to %s sessions in database '%s', more than "
     "a third of its max_connections (%s). Give --processes a number, or raise max_connections.",
     "count", "database", "most",
 )  # fmt: skip
-child_started = Event(logging.INFO, "Supervisor: started worker process %s.", "pid")
-child_died = Event(
+child_started = LogSignal(logging.INFO, "Supervisor: started worker process %s.", "pid")
+child_died = LogSignal(
     logging.ERROR, "Supervisor: worker process %s ended with %s; a new one starts in %.1f s.",
     "pid", "status", "delay",
 )  # fmt: skip
-child_died_at_stop = Event(
+child_died_at_stop = LogSignal(
     logging.ERROR,
     "Supervisor: worker process %s ended with %s instead of stopping in good order. A cleaner recovers the tasks "
     "that it was running.",
     "pid", "status",
 )  # fmt: skip
-events_dropped = Event(
+events_dropped = LogSignal(
     logging.WARNING,
-    "Events that were neither logged nor sent as signals: %s. A log handler or a receiver is too slow for so "
+    "Signals that were neither logged nor sent: %s. A log handler or a receiver is too slow for so "
     "many. Check LOGGING and the receivers, or raise the level of the logger 'django_txtasks'.",
     "count",
 )  # fmt: skip
-reloading = Event(logging.INFO, "Supervisor: %s changed, workers restart.", "path")
+reloading = LogSignal(logging.INFO, "Supervisor: %s changed, workers restart.", "path")

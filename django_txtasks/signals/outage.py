@@ -1,4 +1,4 @@
-"""Log events of a failing database: a warning for each new reason, an error each minute, and the end."""
+"""Signals of a failing database: a warning for each new reason, an error each minute, and the end."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Outage:
 
     Args:
         who: returns the loop's name for the log.
-        emit: emits an event with its facts.
+        emit: emits a signal with its facts.
     """
 
     def __init__(
-        self, alias: str, who: Callable[[], str], emit: Callable[..., None] = signals.Event.emit
+        self, alias: str, who: Callable[[], str], emit: Callable[..., None] = signals.LogSignal.emit
     ) -> None:
         self._alias, self._who, self._emit = alias, who, emit
         self._began: float | None = None

@@ -1,6 +1,6 @@
-"""A queue of events before log handlers and receivers of signals, which may be slow, hang or raise.
+"""A queue of signals before their log handlers and receivers, which may be slow, hang or raise.
 
-Loops put events into it and continue; one thread delivers them in order.
+Loops put signals into it and continue; one thread delivers them in order.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Any, Protocol
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-MAX_EVENTS = 10_000
-"""Highest number of waiting events; twice as many at WARNING and above."""
-MAX_LARGE_EVENTS = 1_000
-"""Highest number of waiting events with all their data. Later events lose the traceback, which takes about 10
+MAX_SIGNALS = 10_000
+"""Highest number of waiting signals; twice as many at WARNING and above."""
+MAX_LARGE_SIGNALS = 1_000
+"""Highest number of waiting signals with all their data. Later signals lose the traceback, which takes about 10
 kB, and the context of their attempt, which keeps all objects that the task has put there.
 """
 
 
-class QueuedEvent(Protocol):
-    """One call of ``Event.emit``."""
+class QueuedSignal(Protocol):
+    """One call of ``LogSignal.emit``."""
 
     @property
     def level(self) -> int:
@@ -33,20 +33,20 @@ class QueuedEvent(Protocol):
     def deliver(self) -> None:
         """Write the log line and call the receivers."""
 
-    def made_small(self) -> QueuedEvent:
-        """Return the event without exception and context."""
+    def made_small(self) -> QueuedSignal:
+        """Return the signal without exception and context."""
 
 
-class EventQueue:
-    """Events that wait for the delivering thread.
+class SignalQueue:
+    """Signals that wait for the delivering thread.
 
-    ``put`` may be called from any thread and never waits. If the queue is full, the event is counted and
+    ``put`` may be called from any thread and never waits. If the queue is full, the signal is counted and
     dropped.
 
     Args:
-        dropped: called in the thread with the number of events dropped since its last call.
-        by_one_thread: True = the thread waits for more events. False = it ends when the queue is empty, and the
-            next event starts another: for a process that forks, and must have no thread then.
+        dropped: called in the thread with the number of signals dropped since its last call.
+        by_one_thread: True = the thread waits for more signals. False = it ends when the queue is empty, and the
+            next signal starts another: for a process that forks, and must have no thread then.
 
     Attributes:
         is_stuck: True if ``close`` left the thread behind; it may hold the lock of a log handler.
@@ -54,25 +54,25 @@ class EventQueue:
 
     def __init__(self, dropped: Callable[[int], None], *, by_one_thread: bool = True) -> None:
         self._tell_dropped, self._waits = dropped, by_one_thread
-        self._waiting: queue.SimpleQueue[QueuedEvent | threading.Event] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[QueuedSignal | threading.Event] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._dropped = 0
         self._thread: threading.Thread | None = None
         self.is_stuck = False
 
-    def put(self, event: QueuedEvent) -> None:
-        """Queue an event for delivery."""
+    def put(self, signal: QueuedSignal) -> None:
+        """Queue a signal for delivery."""
         waiting = self._waiting.qsize()
-        if waiting >= MAX_LARGE_EVENTS:
-            event = event.made_small()
-            if waiting >= (MAX_EVENTS if event.level < logging.WARNING else 2 * MAX_EVENTS):
+        if waiting >= MAX_LARGE_SIGNALS:
+            signal = signal.made_small()
+            if waiting >= (MAX_SIGNALS if signal.level < logging.WARNING else 2 * MAX_SIGNALS):
                 with self._lock:
                     self._dropped += 1
                 return
-        self._put(event)
+        self._put(signal)
 
     def flush(self, seconds: float) -> bool:
-        """Wait until all earlier events were delivered; return False if that took longer than ``seconds``."""
+        """Wait until all earlier signals were delivered; return False if that took longer than ``seconds``."""
         if threading.current_thread() is self._thread:
             return False
         delivered = threading.Event()
@@ -84,32 +84,32 @@ class EventQueue:
         self._waits = False
         self.is_stuck = not self.flush(seconds)
 
-    def _put(self, event: QueuedEvent | threading.Event) -> None:
-        self._waiting.put(event)
+    def _put(self, signal: QueuedSignal | threading.Event) -> None:
+        self._waiting.put(signal)
         with self._lock:
             if self._thread is None:
                 self._thread = threading.Thread(
-                    target=self._run, name="txtasks-events", daemon=True
+                    target=self._run, name="txtasks-signals", daemon=True
                 )
                 self._thread.start()
 
     def _run(self) -> None:
         while self._goes_on():
-            event = self._waiting.get()
-            if isinstance(event, threading.Event):
+            signal = self._waiting.get()
+            if isinstance(signal, threading.Event):
                 self._count_dropped()
                 close_connections()
-                event.set()
+                signal.set()
                 continue
             with contextlib.suppress(BaseException):  # SystemExit, too: receivers end nothing
-                event.deliver()
-            if self._waiting.qsize() < MAX_EVENTS // 2:
+                signal.deliver()
+            if self._waiting.qsize() < MAX_SIGNALS // 2:
                 self._count_dropped()
             if self._waiting.empty():
                 close_connections()
 
     def _goes_on(self) -> bool:
-        """Return True to wait for more events. After False, the next ``put`` starts another thread."""
+        """Return True to wait for more signals. After False, the next ``put`` starts another thread."""
         if self._waits or not self._waiting.empty():
             return True
         with self._lock:

@@ -85,8 +85,8 @@ class PassingTime:
         with transaction.atomic(using=self._alias):
             removed = cleaning.expire(self._alias, keep=get_config().keeps_finished)
         for one in removed.rows:
-            event = signals.task_cancelled if one.was_asked else signals.task_expired
-            event.emit(task_id=one.id, task=one.name, queue=one.queue)
+            signal = signals.task_cancelled if one.was_asked else signals.task_expired
+            signal.emit(task_id=one.id, task=one.name, queue=one.queue)
         return bool(removed.rows)
 
     def _scope(self, subscription: Subscription) -> Scope:

@@ -55,8 +55,8 @@ def let_go(
         if ended.counted is Counted.FAILURE:
             emit(ended)
             continue
-        for event, facts in cleaning.events_of(orphan, ended):
-            event.emit(**facts)
+        for signal, facts in cleaning.signals_of(orphan, ended):
+            signal.emit(**facts)
     sessions.close_dedicated(writer.alias)
 
 

@@ -178,9 +178,9 @@ def _ends(live: Sequence[_Task], finished: Sequence[_Task]) -> Iterator[End]:
             last[batch] = max(at, last.get(batch, at))
     for task in [*live, *finished]:
         if task.row.kind == "ended":
-            event = _read(task.args)[0]
-            last_at = last.get(uuid.UUID(event["batch_id"]))
-            yield End(task.key, bool(event["failed"]), _moment(task.enqueued_at), last_at)
+            data = _read(task.args)[0]
+            last_at = last.get(uuid.UUID(data["batch_id"]))
+            yield End(task.key, bool(data["failed"]), _moment(task.enqueued_at), last_at)
 
 
 def _moment(value: Any) -> datetime:

@@ -64,15 +64,15 @@ def promises(directory: Path) -> Promises:
     found = Promises()
     for path in sorted(directory.glob(f"{SENT}.*")):
         keys: dict[str, list[str]] = {}
-        for event, number, rest in _lines(path):
-            if event == "intent":
+        for what, number, rest in _lines(path):
+            if what == "intent":
                 keys[number] = rest[0].split(",")
-            elif event == "brought":
+            elif what == "brought":
                 found.brought.append(number)
-            elif event == "ticks":
+            elif what == "ticks":
                 found.first_tick = int(number)
             else:
-                getattr(found, event).append(keys.pop(number))
+                getattr(found, what).append(keys.pop(number))
         found.unknown += keys.values()
     return found
 
@@ -81,8 +81,8 @@ def runs(directory: Path) -> Runs:
     """Return the notes of all workers."""
     found = Runs()
     for path in directory.glob(f"{RAN}.*"):
-        for event, key, (kind, attempt, at) in _lines(path):
-            if event == "start":
+        for what, key, (kind, attempt, at) in _lines(path):
+            if what == "start":
                 pid = int(path.suffix[1:])
                 found.starts.append(Start(key, kind, int(attempt), pid, float(at)))
             else:
@@ -93,7 +93,7 @@ def runs(directory: Path) -> Runs:
 
 def has_ended_one(directory: Path, pid: int) -> bool:
     """Return True if this worker has ended an attempt since its start."""
-    return any(event == "end" for event, *_ in _lines(directory / f"{RAN}.{pid}"))
+    return any(what == "end" for what, *_ in _lines(directory / f"{RAN}.{pid}"))
 
 
 @lru_cache(maxsize=4)
@@ -102,7 +102,7 @@ def _open(directory: str, name: str, pid: int) -> int:
 
 
 def _lines(path: Path) -> Iterator[tuple[str, str, list[str]]]:
-    """Yield (event, key, rest) of each whole line."""
+    """Yield (what, key, rest) of each whole line."""
     try:
         with path.open() as lines:
             yield from _split(lines)
@@ -113,5 +113,5 @@ def _lines(path: Path) -> Iterator[tuple[str, str, list[str]]]:
 def _split(lines: Iterable[str]) -> Iterator[tuple[str, str, list[str]]]:
     for line in lines:
         if line.endswith("\n"):
-            event, key, *rest = line.split()
-            yield event, key, rest
+            what, key, *rest = line.split()
+            yield what, key, rest

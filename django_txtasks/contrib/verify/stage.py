@@ -47,7 +47,7 @@ class Stage:
     keep: bool = False
 
     def play(self, options: Options, say: Say) -> tuple[Verdict, Log]:
-        """Run the storm; return the verdict and the log of events."""
+        """Run the storm; return the verdict and the log."""
         storm = Storm(
             self.config, self.scene, self.scratch, self.directory, options=options, proxy=self.proxy
         )

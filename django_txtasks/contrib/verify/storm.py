@@ -72,7 +72,7 @@ class Options:
 
 @dataclass
 class Log:
-    """The events of a storm, counted.
+    """The incidents of a storm, counted.
 
     Attributes:
         done, idle: faults by name, and faults that had nothing to break.

@@ -113,9 +113,9 @@ def tick(ctx: TaskContext) -> None:
 
 
 @task(idempotent=True, takes_context=True)
-def ended(ctx: TaskContext, event: dict[str, Any]) -> None:
+def ended(ctx: TaskContext, data: dict[str, Any]) -> None:
     """Receive the end of a batch."""
-    _run(ctx, key_of(ctx.task_id, [event]), "ended", 0.0)
+    _run(ctx, key_of(ctx.task_id, [data]), "ended", 0.0)
 
 
 def function_of(kind: str) -> TaskFunction[..., None]:
@@ -157,5 +157,5 @@ def _noted(ctx: TaskContext, key: str, kind: str) -> Iterator[None]:
         _note("end", ctx, key, kind)
 
 
-def _note(event: str, ctx: TaskContext, key: str, kind: str) -> None:
-    journal.note(SCENE.journals, journal.RAN, event, key, kind, ctx.attempt)
+def _note(what: str, ctx: TaskContext, key: str, kind: str) -> None:
+    journal.note(SCENE.journals, journal.RAN, what, key, kind, ctx.attempt)

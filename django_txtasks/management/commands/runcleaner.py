@@ -27,10 +27,10 @@ from django_txtasks.lifecycle import cleaners, cleaning
 from django_txtasks.management.console import (
     CHECKS,
     database_option,
-    events_in_background,
     log_json_option,
     served,
     show_log,
+    signals_in_background,
     stop_signals,
 )
 from django_txtasks.management.probing import liveness_at, probe_options, probes_at
@@ -61,7 +61,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         show_log(options["verbosity"], as_json=options["log_json"])
-        with events_in_background(own_process=self._called_from_command_line):
+        with signals_in_background(own_process=self._called_from_command_line):
             self._handle(options)
 
     def _handle(self, options: dict[str, Any]) -> None:

@@ -24,10 +24,10 @@ from django_txtasks.management.console import (
     CHECKS,
     database_option,
     end_process,
-    events_in_background,
     log_json_option,
     served,
     show_log,
+    signals_in_background,
     stop_signals,
 )
 from django_txtasks.management.probing import liveness_at, positive, probe_options, probes_at
@@ -95,7 +95,7 @@ class Command(BaseCommand):
         with (
             # before the first connection, because a signal may arrive at any time
             stop_signals(stop.request),
-            events_in_background(own_process=self._called_from_command_line),
+            signals_in_background(own_process=self._called_from_command_line),
         ):
             self._work(config, subscription, inbox, stop, {**options, "max_tasks": work.max_tasks})
 
@@ -161,7 +161,7 @@ class Command(BaseCommand):
         connections.close_all()  # this thread's; a fork must not share them
         try:
             with (
-                events_in_background(own_process=True, by_one_thread=False),
+                signals_in_background(own_process=True, by_one_thread=False),
                 stop_signals(supervisor.stop.request),
             ):
                 code = supervisor.run()

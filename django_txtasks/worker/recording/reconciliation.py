@@ -133,6 +133,6 @@ def give_back(alias: str, orphan: Orphan, buffer: OutcomeBuffer) -> Recovered | 
     recovered = cleaning.give_back(alias, orphan, buffer.config, lost_end)
     if recovered is not None:
         notify_on_commit(alias, recovered.follow_ups)
-        for event, facts in cleaning.events_of(orphan, recovered.ended):
-            transaction.on_commit(partial(event.emit, **facts), using=alias, robust=True)
+        for signal, facts in cleaning.signals_of(orphan, recovered.ended):
+            transaction.on_commit(partial(signal.emit, **facts), using=alias, robust=True)
     return recovered
