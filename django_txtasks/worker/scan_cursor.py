@@ -29,6 +29,39 @@ LATE_COMMIT_SECONDS = 10.0
 """Seconds by which the scans in between read further back than the last one, in buckets without a cursor."""
 
 
+class LookBack:
+    """How far back the scans between two sweeps read, in buckets without a cursor.
+
+    Attributes:
+        skipped_until: time of the last scan that took too long, so that due rows may have been left out.
+    """
+
+    def __init__(self) -> None:
+        self.skipped_until = 0.0
+        self._read_until, self._seconds = 0.0, LATE_COMMIT_SECONDS
+
+    def window(self, buckets: tuple[Bucket, ...], now: float) -> RecentWindow:
+        """Return the rows that the next scan reads: all that became due since the last one, and a few more."""
+        return RecentWindow(buckets, now - self._read_until + self._seconds)
+
+    def read(self, began: float) -> None:
+        """Note that all rows that were due at this time were read."""
+        self._read_until = began
+
+    def took(self, seconds: float) -> None:
+        """Choose how far back the next scan reads, from the seconds that this one took."""
+        if seconds < SLOW_SCAN_SECONDS / 4:
+            longer = max(SLOW_SCAN_SECONDS, 2 * self._seconds)
+            self._seconds = min(LATE_COMMIT_SECONDS, longer)
+        elif seconds > SLOW_SCAN_SECONDS:
+            self._seconds /= 2
+
+    def skip(self, began: float) -> None:
+        """Leave out what a scan that took too long was to read; the next sweep finds it."""
+        self._read_until = self.skipped_until = began
+        self._seconds = 0.0
+
+
 class ScanCursor:
     """The place that the scans of one worker have reached.
 
@@ -68,8 +101,7 @@ class ScanCursor:
         self._parts: dict[Bucket, Parts] = {}
         self._scan: Scan | Sweep | None = None
         self._began, self._is_from_head = 0.0, False
-        self._looked_until = self._skipped_until = 0.0
-        self._look_back = LATE_COMMIT_SECONDS
+        self._look_back = LookBack()
 
     @property
     def is_sweeping(self) -> bool:
@@ -102,7 +134,7 @@ class ScanCursor:
             self._note_recent(took, is_all=not result.has_more)
             return True
         if self._is_from_head:
-            self._looked_until = self._began
+            self._look_back.read(self._began)
             self._note_cost(took, waste=took)
         return False
 
@@ -114,8 +146,7 @@ class ScanCursor:
             scan.rolled_back()
         if scan is not None and too_long:
             self._is_slow = True
-            self._looked_until = self._skipped_until = self._began
-            self._look_back = 0.0
+            self._look_back.skip(self._began)
 
     def expect(self, buckets: set[Bucket]) -> None:
         """Add buckets in which tasks become due: scans of recent rows read known buckets only."""
@@ -146,26 +177,22 @@ class ScanCursor:
         if self._swept_last and self._sweep is not None:
             return self._sweep
         buckets = tuple(in_order(self._buckets, self._queues))
-        seconds = now - self._looked_until + self._look_back
-        return self._from(self._cursors, RecentWindow(buckets, seconds))
+        return self._from(self._cursors, self._look_back.window(buckets, now))
 
     def _note_sweep(self, sweep: Sweep) -> None:
         self._buckets |= sweep.buckets
         if sweep.is_over:
             self._sweep, self._parts = None, sweep.parts
             self._note_cost(sweep.spent, waste=sweep.waste)
-            if sweep.began < self._skipped_until:
+            if sweep.began < self._look_back.skipped_until:
                 self._next_head = 0.0
 
     def _note_recent(self, took: float, *, is_all: bool) -> None:
         if is_all:
-            self._looked_until = self._began
-        if took < SLOW_SCAN_SECONDS / 4:
-            longer = max(SLOW_SCAN_SECONDS, 2 * self._look_back)
-            self._look_back = min(LATE_COMMIT_SECONDS, longer)
-        elif took > SLOW_SCAN_SECONDS:
-            self._look_back /= 2
-            self._cursors = {} if is_all else self._cursors
+            self._look_back.read(self._began)
+        self._look_back.took(took)
+        if took > SLOW_SCAN_SECONDS and is_all:
+            self._cursors = {}
 
     def _note_cost(self, seconds: float, *, waste: float) -> None:
         """Choose the time of the next read of all due rows, from the seconds that this one took."""

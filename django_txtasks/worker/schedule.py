@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from django_txtasks.conf import Config
 from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.engines.portable import KEY_SECONDS
-from django_txtasks.lifecycle.turn import Capacity, Keys, TurnResult
+from django_txtasks.lifecycle.turn import Capacity, Keys, ScanResult, TurnResult
 from django_txtasks.rules.retry import jitter
 from django_txtasks.worker.back_off import BackOff, Kind
 from django_txtasks.worker.running.limits import NEVER
@@ -43,16 +43,47 @@ class Plan:
     serves_lanes: bool = False
 
 
-class TurnSchedule:
-    """The near future of a worker, from what the worker knows.
+class NextScan:
+    """The time of a worker's next scan, from what the last one has found.
 
     Attributes:
+        at: its time; 0 = now.
+        has_backlog: True if the last scan may have left due tasks.
         nothing_due: True if the last scan with free capacity found nothing.
     """
 
     def __init__(self, config: Config) -> None:
+        self._poll = config.poll_interval.total_seconds()
+        self.at, self.has_backlog, self.nothing_due = 0.0, False, False
+        self.failed()
+
+    def failed(self) -> None:
+        """Take a part off the next pause, so that workers that an outage has synchronised scan at other times."""
+        self._earlier = jitter(0, 0.5)
+
+    def look_again(self) -> None:
+        """Scan in the next turn."""
+        self.nothing_due, self.at = False, 0.0
+
+    def ended(self, result: TurnResult, scan: ScanResult, now: float) -> None:
+        """Choose the time after a scan that has committed."""
+        self.nothing_due = not (result.claimed or result.has_more or scan.is_partial)
+        poll = self._poll * (1 - self._earlier)
+        # The other half of the time is for other turns.
+        pause = min(TURN_SECONDS, poll) if scan.is_unfinished else poll
+        self.at = 0.0 if result.has_more else now + pause
+        if scan.is_held_up:
+            self.at = now + min(KEY_SECONDS, pause)
+        self.has_backlog = result.has_more
+        self._earlier = 0.0
+
+
+class TurnSchedule:
+    """The near future of a worker, from what the worker knows."""
+
+    def __init__(self, config: Config) -> None:
         self.config = config
-        self.nothing_due = False
+        self._scan = NextScan(config)
         self.timers = Timers(
             retry=config.hint_retry_interval.total_seconds(),
             giveup=config.hint_give_up_after.total_seconds(),
@@ -60,12 +91,11 @@ class TurnSchedule:
         self._back_off = BackOff(config.lease)
         self._timed: set[uuid.UUID] = set()
         self._width = 0
-        self._backlog = self._served_lanes = False
+        self._served_lanes = False
         # All workers get such hints, after the commit. So if a hinted row is absent, another worker has done the
         # task.
         self._hints_follow_commits = config.has_database_hints
-        self._earlier = jitter(0, 0.5)  # share taken off the first poll_interval: see ``failed``
-        self._next_beat = self._next_scan = 0.0
+        self._next_beat = 0.0
 
     @property
     def served_lanes(self) -> bool:
@@ -75,7 +105,12 @@ class TurnSchedule:
     @property
     def has_backlog(self) -> bool:
         """True if the last scan may have left due tasks."""
-        return self._backlog
+        return self._scan.has_backlog
+
+    @property
+    def nothing_due(self) -> bool:
+        """True if the last scan with free capacity found nothing."""
+        return self._scan.nothing_due
 
     def next_turn(
         self,
@@ -95,7 +130,7 @@ class TurnSchedule:
             look_up = 0.0 if hinted else self.timers.next()
             times.append(max(look_up, self._back_off.not_before_of(Kind.LOOK_UP)))
         if capacity.width and may_scan:
-            scan = 0.0 if more else self._next_scan
+            scan = 0.0 if more else self._scan.at
             times.append(max(scan, self._back_off.not_before_of(Kind.SCAN)))
         if capacity.dedicated and capacity.width:
             times.append(max(lanes_at, self._back_off.not_before_of(Kind.LANES)))
@@ -121,7 +156,7 @@ class TurnSchedule:
         self._timed, self._back_off.tried = set(), set()
         if self._back_off.only_beats or not capacity.width:
             return Plan(Capacity(0))
-        scan = (more or now >= self._next_scan) and may_scan
+        scan = (more or now >= self._scan.at) and may_scan
         look_up = bool(hinted) or self.timers.next() <= now
         lanes_from = max(lanes_at, self._back_off.not_before_of(Kind.LANES))
         may_serve = bool(capacity.dedicated) and lanes_from <= now
@@ -133,7 +168,7 @@ class TurnSchedule:
             return Plan(room, serves_lanes=True)
         if self._back_off.one_by_one:
             scan, look_up = self._back_off.one_of(scan, look_up, now)
-        elif scan and (more or self._backlog):
+        elif scan and (more or self._scan.has_backlog):
             look_up = False  # the scan finds the hinted tasks in their order; if it has room, they are next
         if scan:
             self._back_off.tried.add(Kind.SCAN)
@@ -167,24 +202,12 @@ class TurnSchedule:
         if result.has_more:
             self.timers.pop_due(now)  # in a backlog, the scan finds them in their order
         if result.scan is not None:
-            is_partial = result.scan.is_partial
-            self.nothing_due = not (result.claimed or result.has_more or is_partial)
-            poll = self.config.poll_interval.total_seconds() * (1 - self._earlier)
-            # The other half of the time is for other turns.
-            pause = min(TURN_SECONDS, poll) if result.scan.is_unfinished else poll
-            self._next_scan = 0.0 if result.has_more else now + pause
-            if result.scan.is_held_up:
-                self._next_scan = now + min(KEY_SECONDS, pause)
-            self._backlog = result.has_more
-            self._earlier = 0.0
+            self._scan.ended(result, result.scan, now)
 
     def failed(self, error: Exception, now: float) -> float:
-        """Note that a turn was rolled back; return the seconds until the next try.
-
-        Workers that an outage has synchronised scan at different times after it.
-        """
+        """Note that a turn was rolled back; return the seconds until the next try."""
         self.timers.due_in(dict.fromkeys(self._timed, 0.0), now)
-        self._earlier = jitter(0, 0.5)
+        self._scan.failed()
         self._next_beat = 0.0
         return self._back_off.failed(error, now)
 
@@ -194,7 +217,7 @@ class TurnSchedule:
 
     def look_again(self) -> None:
         """Scan in the next turn, because a task may have become due."""
-        self.nothing_due, self._next_scan = False, 0.0
+        self._scan.look_again()
 
     def expect_again(self, ended: Iterable[Ended], now: float) -> None:
         """Set timers for released tasks and near retries, so that they do not wait for a scan."""

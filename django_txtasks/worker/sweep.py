@@ -6,7 +6,6 @@ snapshot keeps. These may be millions, and meanwhile the worker would claim and 
 
 from __future__ import annotations
 
-import itertools
 import time
 import uuid
 from collections import defaultdict
@@ -28,6 +27,7 @@ from django_txtasks.lifecycle.turn import (
     Subscription,
     TurnResult,
 )
+from django_txtasks.worker.gaps import Gaps
 
 TURN_SECONDS = 0.025
 """Seconds that a turn spends on a sweep, because ended attempts and hints wait meanwhile."""
@@ -63,18 +63,6 @@ class SweepCursor(NamedTuple):
     begin: Position = 0
     end: Position | None = None
     cursor: Cursor | None = None
-
-
-class Gap(NamedTuple):
-    """The priorities of a queue between two others, both excluded."""
-
-    queue: str
-    low: int
-    high: int
-
-    @property
-    def is_empty(self) -> bool:
-        return self.high - self.low <= 1
 
 
 class Size:
@@ -173,7 +161,7 @@ class Sweep:
         self.spent = self.waste = 0.0
         self._known = {bucket: _joined(parts) for bucket, parts in before.items()}
         self._now: Position = 0
-        self._gaps = [gap for queue in subscription.queues for gap in self._gaps_of(queue)]
+        self._gaps = Gaps(subscription, self.buckets)
         self._here: SweepCursor | None = None
         self._before: SweepCursor | None = None
         self._paused: set[str] = set()
@@ -192,7 +180,7 @@ class Sweep:
         begun = time.monotonic()
         while not self.is_over and result.rest.width and result.blocked_queue is None:
             if self._here is None:
-                self._search_gap()
+                (self._begin if self._gaps.are_over else self._search_gap)()
             else:
                 result = self._claim_part(self._here, worker, result)
             if time.monotonic() >= begun + TURN_SECONDS:
@@ -204,32 +192,12 @@ class Sweep:
         """Go back to where the last turn began, because the rows that it claimed are pending again."""
         self._here = self._before
 
-    # -- the priorities that have rows ---------------------------------------------------------------
-
-    def _gaps_of(self, queue: str) -> list[Gap]:
-        known = sorted(priority for priority, of in self.buckets if of == queue)
-        edges = [ranges.LOWEST - 1, *known, ranges.HIGHEST + 1]
-        return [Gap(queue, *pair) for pair in itertools.pairwise(edges)]
-
     def _search_gap(self) -> None:
-        """Search one gap. If this takes too long, the gap has dead rows, and its middle is read in parts."""
-        if not self._gaps:
-            self._begin()
-            return
-        queue, low, high = gap = self._gaps.pop()
-        if gap.is_empty:
-            return
-        alias = self._subscription.alias
-        found, seconds = ranges.priority_between(alias, queue, low, high, seconds=self._size.limit)
-        self.waste += max(0.0, seconds - EMPTY_PART_SECONDS)
-        (self._size.failed if found is None else self._size.succeeded)()
-        if found == []:
-            return
-        priority = (low + high) // 2
-        for (lowest,) in found or []:
-            priority = lowest
-        self.buckets.add(Bucket(priority, queue))
-        self._gaps += [gap._replace(high=priority), gap._replace(low=priority)]
+        searched = self._gaps.search(self._size.limit)
+        self.waste += max(0.0, searched.seconds - EMPTY_PART_SECONDS)
+        (self._size.failed if searched.took_too_long else self._size.succeeded)()
+        if searched.bucket is not None:
+            self.buckets.add(searched.bucket)
 
     def _begin(self) -> None:
         self._now = ranges.now(self._subscription.alias)
