@@ -926,7 +926,7 @@ MUTANTS = [
     Mutant("auto: a third of the server's sessions is a warning", "management/processes.py",
            {"needed * SHARE_OF_CONNECTIONS > most": "needed > most"},
            "test_processes_auto.py::test_more_than_a_third_of_the_server_s_sessions_is_a_warning", BOTH),
-    Mutant("a look for results takes no connection of the pool", "results/waiting.py",
+    Mutant("a look for results takes no connection of the pool", "results/polling.py",
            {"sessions.leave_pool(self._alias)": "sessions.wait_for_any_backend(self._alias)"},
            "test_waiting_sessions.py::test_a_request_that_holds_the_last_connection_of_the_pool_gets_its_result"),
     Mutant("the loop leaves the pool to tasks", "database/sessions.py",
