@@ -295,8 +295,8 @@ def pool_is_too_small(alias: str, threads: int) -> str:
         return ""
     return (
         f"The pool of database {alias!r} has at most {counted(most, 'connection')}, and a worker process "
-        f"runs {counted(threads, 'task')} at a time, each of which may need one: some would wait until "
-        f"the pool gives up. Set DATABASES[{alias!r}]['OPTIONS']['pool'] = {{'max_size': {threads}}} or more."
+        f"has {counted(threads, 'thread')}, each of which may need one: some would wait until the pool gives up. "
+        f"Set DATABASES[{alias!r}]['OPTIONS']['pool'] = {{'max_size': {threads}}} or more."
     )
 
 

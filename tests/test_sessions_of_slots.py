@@ -238,13 +238,13 @@ def test_a_copy_of_the_connection_takes_one_connection_of_the_pool(pool):
 
 @on_postgres
 def test_more_threads_than_the_pool_has_connections_are_refused_with_both_numbers(pool):
-    with pytest.raises(CommandError, match=r"at most 1 connection,.* 4 tasks"):
+    with pytest.raises(CommandError, match=r"at most 1 connection,.* 4 threads"):
         call_command("runworkers", batch=True, threads=4)
     [found] = [one for one in checks.check_databases() if one.id == "txtasks.W024"]
     assert "at most 1 connection" in found.msg
     pool.update(min_size=4, max_size=None)  # which is what psycopg_pool takes if it is told nothing
     assert not [one for one in checks.check_databases() if one.id == "txtasks.W024"]
-    with pytest.raises(CommandError, match=r"at most 4 connections,.* 16 tasks"):
+    with pytest.raises(CommandError, match=r"at most 4 connections,.* 16 threads"):
         call_command("runworkers", batch=True, threads=16)
 
 

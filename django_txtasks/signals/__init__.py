@@ -431,6 +431,13 @@ session_awaited = LogSignal(
     "the wait.",
     *_TASK, "seconds", "database",
 )  # fmt: skip
+threads_awaited = LogSignal(
+    logging.WARNING,
+    "Async tasks that wait for a thread for a query or for sync code: %s, the first of them for %.0f s. There are "
+    "%s threads, %s of which stay with one task each until it ends, because it has changed its database session. "
+    "Give runworkers more --threads.",
+    "count", "seconds", "threads", "pinned",
+)  # fmt: skip
 sessions_left = LogSignal(
     logging.WARNING,
     "Task %s (%s) has ended attempt %s; threads that it started are still alive with database sessions: %s. "

@@ -27,7 +27,7 @@ def wait_for_the_writer(connection):
 
 def slots_wait_for_the_writer(connection, **_):
     """Tasks do; the loop keeps its second."""
-    if threading.current_thread().name.startswith("txtasks-slot"):
+    if threading.current_thread().name.startswith(("txtasks-slot", "txtasks-shared")):
         wait_for_the_writer(connection)
 
 

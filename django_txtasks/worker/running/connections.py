@@ -36,6 +36,8 @@ from django_txtasks.worker.running.wrapper_state import WrapperState
 
 FRESH_SECONDS = 0.1
 """Seconds after a successful task for which its connection counts as usable."""
+_IDLE, _LOST = 0, 4
+"""States of a session in libpq: outside a transaction; lost."""
 LONGEST_REST_SECONDS = 3600.0
 """Maximum seconds between two looks at a thread's connections; Python's locks take no longer timeout."""
 
@@ -51,7 +53,8 @@ class _Thread(threading.local):
         note: called with each new connection; None = this thread runs no tasks.
         states: state of each connection object of this thread before the attempt, by alias.
         renewed: aliases whose session was closed because a task had changed the connection object.
-        touched: aliases whose session the task has changed, or in which the database refused something.
+        touched: aliases whose session the task has changed.
+        refused: aliases in whose session the database refused something.
         fresh_until: time by ``time.monotonic()`` from which connections are checked before use.
         is_in_doubt: True if a database error ended the last attempt.
         replaced: number of SQLite files known to be replaced at the last look at the connections.
@@ -62,6 +65,7 @@ class _Thread(threading.local):
         self.states: dict[str, WrapperState] = {}
         self.renewed: set[str] = set()
         self.touched: set[str] = set()
+        self.refused: set[str] = set()
         self.fresh_until = 0.0
         self.is_in_doubt = False
         self.replaced = 0
@@ -82,7 +86,7 @@ def before_attempt(note: Callable[[str], None]) -> None:
             state.is_in_block = state.connection.in_atomic_block
         return
     _thread.replaced = number_replaced()
-    for connection in _all():
+    for connection in all_connections():
         if connection.connection is not None and not connection.in_atomic_block:
             with awaiting(connection.alias):
                 is_usable = connection.is_usable()
@@ -101,7 +105,7 @@ def before_attempt(note: Callable[[str], None]) -> None:
 
 def note_states() -> None:
     """Take the present state of this thread's connection objects as their state before the attempt."""
-    for connection in _all():
+    for connection in all_connections():
         state = _thread.states.get(connection.alias)
         if state is None or state.connection is not connection:
             _watch_statements(connection)
@@ -110,7 +114,7 @@ def note_states() -> None:
             state.note()
 
 
-def _all() -> Sequence[BaseDatabaseWrapper]:
+def all_connections() -> Sequence[BaseDatabaseWrapper]:
     """Return the connection objects of this thread, also for aliases that no task has used before."""
     try:
         return connections.all()
@@ -144,13 +148,45 @@ def after_attempt(*, failed: bool, error: BaseException | None = None) -> None:
     """
     _thread.is_in_doubt = _is_of_database(error)
     now = time.monotonic()
-    for connection in _all():
+    for connection in all_connections():
         try:
             _leave(connection, failed=failed, now=now)
         except Exception:  # a Django attribute is missing or has another type
             _renew(connection, _thread.states.get(connection.alias))
     _thread.touched.clear()
+    _thread.refused.clear()
     _thread.fresh_until = 0.0 if failed or _thread.renewed else now + FRESH_SECONDS
+
+
+def after_call() -> bool:
+    """Do what ``after_attempt`` does, unless a later call of the same attempt needs what this one has left.
+
+    Returns:
+        False if the attempt has left a transaction, a changed session or a changed connection object. Then
+        nothing was done, and this thread must run the attempt's other calls, and ``after_attempt``.
+    """
+    if any(_is_needed(connection) for connection in all_connections()):
+        return False
+    after_attempt(failed=False)
+    return True
+
+
+def _is_needed(connection: BaseDatabaseWrapper) -> bool:
+    """Return True if later statements of the attempt would find something that earlier ones have left.
+
+    An error leaves nothing, and a lost session neither: the attempt can continue in another session.
+    """
+    state = _thread.states.get(connection.alias)
+    if state is not None and state.is_in_block:
+        return False
+    try:
+        if state is None or _is_changed(connection, state):
+            return True
+        if connection.connection is None:
+            return False
+        return connection.alias in _thread.touched or 0 < _transaction_of(connection) < _LOST
+    except Exception:  # a Django attribute is missing or has another type
+        return True
 
 
 def _leave(connection: BaseDatabaseWrapper, *, failed: bool, now: float) -> None:
@@ -159,8 +195,7 @@ def _leave(connection: BaseDatabaseWrapper, *, failed: bool, now: float) -> None
     state = _thread.states.get(connection.alias)
     if state is not None and state.is_in_block:
         return
-    in_block = connection.in_atomic_block or (is_open and not connection.autocommit)
-    if state is None or state.connection is not connection or in_block or state.is_changed():
+    if state is None or _is_changed(connection, state):
         _renew(connection, state)
     elif is_open and (failed or _is_bent(connection)):
         _discard(connection)
@@ -224,14 +259,26 @@ def _asked(connection: Any, *, done: bool) -> None:
     connection.health_check_done = done
 
 
+def _is_changed(connection: BaseDatabaseWrapper, state: WrapperState) -> bool:
+    """Return True if the task has left a block open, or has changed the connection object."""
+    is_open = connection.connection is not None
+    in_block = connection.in_atomic_block or (is_open and not connection.autocommit)
+    return in_block or state.connection is not connection or state.is_changed()
+
+
 def _is_bent(connection: BaseDatabaseWrapper) -> bool:
-    """Return True if the task has left something in the session, judged without a query."""
-    if connection.errors_occurred or connection.alias in _thread.touched:
+    """Return True if the next task must not get the session, judged without a query."""
+    if connection.errors_occurred or connection.alias in _thread.refused:
         return True
+    return connection.alias in _thread.touched or _transaction_of(connection) != _IDLE
+
+
+def _transaction_of(connection: BaseDatabaseWrapper) -> int:
+    """Return the state of the session's transaction, which the task may have begun by hand, without a query."""
     raw: Any = connection.connection
     if connection.vendor == "postgresql":
-        return bool(raw.pgconn.transaction_status)  # 0 = idle; otherwise the task began one by hand
-    return connection.vendor == "sqlite" and raw.in_transaction
+        return int(raw.pgconn.transaction_status)
+    return int(connection.vendor == "sqlite" and raw.in_transaction)
 
 
 def _discard(connection: BaseDatabaseWrapper) -> None:
@@ -258,7 +305,7 @@ def _watch(execute: Callable[..., Any], sql: Any, params: Any, many: bool, conte
     except (DataError, IntegrityError):
         raise
     except Error:
-        _thread.touched.add(connection.alias)
+        _thread.refused.add(connection.alias)
         raise
 
 
@@ -282,6 +329,7 @@ def _opened(connection: BaseDatabaseWrapper, **_: Any) -> None:
         return
     _watch_statements(connection)
     _thread.touched.discard(connection.alias)
+    _thread.refused.discard(connection.alias)
     is_replaced(connection)  # this notes its file
     _thread.note(connection.alias)
 

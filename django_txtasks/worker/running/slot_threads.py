@@ -55,7 +55,7 @@ class SlotRun:
     running: Running | None = None
 
 
-def _close_old() -> float | None:
+def close_old_connections() -> float | None:
     """Close connections that have reached their maximum age: see ``close_old``.
 
     Never raises, because the slot would end with its thread. A backend with an event loop may raise
@@ -129,7 +129,7 @@ class SlotThreads:
         """Wait for work. Close old connections meanwhile."""
         while True:
             with contextlib.suppress(queue.Empty):
-                return self._work.get(timeout=_close_old())
+                return self._work.get(timeout=close_old_connections())
 
     def _take_run(self, run: SlotRun) -> None:
         run.since, run.begun = time.monotonic(), True

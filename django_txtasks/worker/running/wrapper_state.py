@@ -16,9 +16,9 @@ from django.utils.functional import cached_property
 
 _OF_USE = frozenset({
     "atomic_blocks", "autocommit", "close_at", "closed_in_transaction", "commit_on_exit", "connection",
-    "errors_occurred", "health_check_done", "health_check_enabled", "in_atomic_block", "isolation_level",
-    "needs_rollback", "queries_log", "rollback_exc", "run_commit_hooks_on_set_autocommit_on", "run_on_commit",
-    "savepoint_ids", "savepoint_state", "_named_cursor_idx",
+    "errors_occurred", "health_check_done", "health_check_enabled", "in_atomic_block", "init_commands",
+    "isolation_level", "needs_rollback", "queries_log", "rollback_exc", "run_commit_hooks_on_set_autocommit_on",
+    "run_on_commit", "savepoint_ids", "savepoint_state", "transaction_mode", "_named_cursor_idx",
 })  # fmt: skip
 """Attributes that Django itself changes when a connection is used."""
 _OF_DJANGO = frozenset({

@@ -1,0 +1,125 @@
+"""The threads that run the sync calls of all attempts of one event loop: ORM queries and ``sync_to_async``."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from django_txtasks import signals
+from django_txtasks.lifecycle.attempts import Attempt
+from django_txtasks.signals.queue import close_connections
+from django_txtasks.worker.loop.executors import AttemptExecutor
+from django_txtasks.worker.loop.open_cursors import note_cursors
+from django_txtasks.worker.running import task_threads
+from django_txtasks.worker.running.connections import all_connections
+from django_txtasks.worker.running.forked_task import watch_forks
+from django_txtasks.worker.running.slot_threads import close_old_connections
+
+LONG_SECONDS = 5.0
+"""Seconds that a call waits for a thread before the log has a warning."""
+TELL_EVERY_SECONDS = 60.0
+"""Seconds between two such log lines."""
+CLOSE_SECONDS = 1.0
+"""Longest time for idle threads to close their connections, and to end, at the end of the process."""
+
+
+class SharedThreads:
+    """A few threads, each started when it is first needed. Attempts get them in the order of their calls.
+
+    Args:
+        size: maximum number of threads.
+        note_session: see ``before_attempt``.
+
+    Attributes:
+        lock: guards the state of all executors.
+        pinned: executors with which a thread stays.
+    """
+
+    def __init__(self, size: int, *, note_session: Callable[[str], None]) -> None:
+        task_threads.watch()
+        watch_forks()
+        self._size, self.note_session = size, note_session
+        self.lock = threading.Lock()
+        self.pinned: set[AttemptExecutor] = set()
+        self._starting = threading.Lock()
+        self._threads: list[threading.Thread] = []
+        self._free: set[threading.Thread] = set()
+        self._ready: deque[AttemptExecutor] = deque()  # their next call waits for a thread
+        self._work: queue.SimpleQueue[bool] = (
+            queue.SimpleQueue()
+        )  # True for each of them, False = the end
+        self._told_at = -TELL_EVERY_SECONDS
+
+    def for_attempt(self, attempt: Attempt) -> AttemptExecutor:
+        """Return the executor of an attempt."""
+        return AttemptExecutor(self, attempt)
+
+    def enqueue(self, executor: AttemptExecutor) -> None:
+        """Have the next free thread call ``executor.serve()``; start a thread if none is free."""
+        executor.since = time.monotonic()
+        self._ready.append(executor)
+        self._work.put(True)
+        if len(self._threads) < self._size and len(self._ready) > len(self._free):
+            self._start()
+
+    def note_free(self) -> None:
+        """Count the calling thread as free. Otherwise a call that follows at once would start another thread."""
+        self._free.add(threading.current_thread())
+
+    @property
+    def waiting(self) -> int:
+        """Number of attempts with a call that waits for a thread."""
+        return len(self._waiting())
+
+    def tell_long_waits(self) -> None:
+        """Log once a minute that calls wait for LONG_SECONDS."""
+        now, waiting = time.monotonic(), self._waiting()
+        seconds = now - waiting[0].since if waiting else 0.0
+        if seconds >= LONG_SECONDS and now >= self._told_at + TELL_EVERY_SECONDS:
+            self._told_at = now
+            signals.threads_awaited.emit(
+                count=len(waiting), threads=self._size, pinned=len(self.pinned), seconds=seconds
+            )
+
+    def close(self) -> None:
+        """End the idle threads. A thread in a call, or of a pinned attempt, ends with the process."""
+        for _ in self._threads:
+            self._work.put(False)
+        end = time.monotonic() + CLOSE_SECONDS
+        for thread in list(self._free):
+            thread.join(max(0.0, end - time.monotonic()))
+
+    def _waiting(self) -> list[AttemptExecutor]:
+        return [one for one in self._ready.copy() if one.is_waiting]
+
+    def _start(self) -> None:
+        with self._starting:
+            if len(self._threads) < self._size:
+                name = f"txtasks-shared-{len(self._threads) + 1}"
+                thread = threading.Thread(target=self._run, name=name, daemon=True)
+                self._threads.append(thread)
+                thread.start()
+
+    def _run(self) -> None:
+        for connection in all_connections():
+            note_cursors(connection)
+        while (executor := self._next()) is not None:
+            executor.serve()
+            del executor
+        close_connections()
+
+    def _next(self) -> AttemptExecutor | None:
+        """Wait for an attempt with a call. Close old connections meanwhile."""
+        self.note_free()
+        while True:
+            with contextlib.suppress(queue.Empty):
+                if not self._work.get(timeout=close_old_connections()):
+                    return None
+                # In this order: if the attempt no longer counted as ready, and the thread still counted as free,
+                # the next attempt would wait for this thread instead of getting a new one.
+                self._free.discard(threading.current_thread())
+                return self._ready.popleft()
