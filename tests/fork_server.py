@@ -1,16 +1,14 @@
-"""Django's commands as processes forked from one that has already imported Django.
+"""Django's commands as processes forked from one that has set up Django.
 
-Importing Django takes a third of the CPU time of a command that a test starts, and the tests start some
-hundreds. Each command still has its own session, environment, output and modules: the server has imported
-neither settings nor this package, and has neither a thread nor a connection.
+Importing Django and this package takes most of the CPU time of a command that a test starts, and the tests
+start some hundreds. A command has its own session, environment, output and settings, which it reads again.
+The server has neither a thread nor a connection. test_startup.py and test_docs.py start commands without it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import gc
-import importlib
 import json
 import os
 import runpy
@@ -26,23 +24,11 @@ from typing import Any
 
 READ_AT_START = ("PYTHON", "COVERAGE", "LD_")
 """Beginnings of the names of variables that decide how Python starts."""
-MODULES = [  # without models, settings or threads
-    "asyncio",
-    "django.core.management",
-    "django.core.serializers.json",
-    "django.db.backends.postgresql.base",
-    "django.db.backends.sqlite3.base",
-    "django.db.models.functions",
-    "django.forms",
-    "django.template.loader_tags",
-    "django.test.signals",
-    "django.urls",
-    "django.utils.autoreload",
-    "django.views.generic",
-    "multiprocessing.context",
-    "pymysql",
-    "sqlparse",
-]
+SETTINGS = "DJANGO_SETTINGS_MODULE"
+SETTINGS_MODULES = ["failpoints.settings", "settings_for_tests", "settings"]
+"""Modules of settings, which a command reads again, because they depend on its environment."""
+COMMANDS = ["runworkers", "runcleaner"]
+"""Commands whose modules the server imports."""
 LOOK_SECONDS = 0.02
 
 
@@ -88,7 +74,6 @@ class Server:
     """The process that has imported Django; it ends with this one."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self._read_at_start = _read_at_start(environment)
         self._lock = threading.Lock()
         self._channel, theirs = socket.socketpair()
         with theirs:
@@ -99,10 +84,6 @@ class Server:
                 start_new_session=True,
             )
         self._answers = self._channel.makefile()
-
-    def may_start(self, environment: Mapping[str, str]) -> bool:
-        """Say whether a command with this environment would start as the server did."""
-        return _read_at_start(environment) == self._read_at_start
 
     def start(
         self, arguments: Sequence[str], environment: Mapping[str, str], output: Path
@@ -120,17 +101,27 @@ class Server:
 
 
 @functools.cache
-def _servers_of(process: int) -> list[Server]:
-    """Return the place where a process keeps its server; a child has none of its parent's."""
-    return []
+def _servers_of(process: int) -> dict[str, Server]:
+    """Return the place where a process keeps its servers; a child has none of its parent's."""
+    return {}
 
 
-def server(environment: Mapping[str, str]) -> Server:
-    """Return the server of this process; the first call starts it with this environment."""
-    servers = _servers_of(os.getpid())
-    if not servers:
-        servers.append(Server(environment))
-    return servers[0]
+def server(environment: Mapping[str, str], usual: Mapping[str, str]) -> Server | None:
+    """Return the server of these settings; the first call starts it.
+
+    Args:
+        environment: of the command.
+        usual: of most commands.
+
+    Returns:
+        None if a command with this environment would start differently from most.
+    """
+    if _read_at_start(environment) != _read_at_start(usual):
+        return None
+    servers, settings = _servers_of(os.getpid()), environment[SETTINGS]
+    if settings not in servers:
+        servers[settings] = Server({**usual, SETTINGS: settings})
+    return servers[settings]
 
 
 def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
@@ -172,16 +163,46 @@ def _become(told: dict[str, Any]) -> None:
     os.close(output)
     os.environ.clear()
     os.environ.update(told["environment"])
-    time.tzset()
+    _read_settings_again()
     sys.argv = ["django", *told["arguments"]]
     runpy.run_module("django", run_name="__main__", alter_sys=True)
 
 
+def _read_settings_again() -> None:
+    from django.apps import apps
+    from django.conf import empty, settings
+    from django.db import connections
+
+    from django_txtasks.conf import get_config
+
+    for name in SETTINGS_MODULES:
+        sys.modules.pop(name, None)
+    settings._wrapped = empty
+    get_config.cache_clear()
+    vars(connections).pop("settings", None)
+    connections.__init__()
+    for app in apps.get_app_configs():
+        if hasattr(app, "arm"):
+            app.arm()  # what the environment says to this process
+
+
+def _set_up() -> None:
+    """Do what each command does first."""
+    import django
+    from django.core.management import load_command_class
+    from django.db import connections
+
+    os.environ.pop("TXTASKS_SETTINGS", None)
+    django.setup()
+    for name in COMMANDS:
+        load_command_class("django_txtasks", name)
+    opened = [one.alias for one in connections.all(initialized_only=True) if one.connection]
+    assert not opened, "a forked process would use this session, too"
+
+
 def main() -> None:
-    """Import, and fork when told."""
-    for name in MODULES:
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
+    """Set up Django, and fork when told."""
+    _set_up()
     gc.freeze()
     told = _serve(socket.socket(fileno=int(sys.argv[1])))
     if told is not None:

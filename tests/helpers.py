@@ -259,9 +259,9 @@ class Processes:
         """Start a command and return at once."""
         log = Path(self.directory.name) / f"{len(self._logs)}.log"
         usual = self._environment()
-        environment, server = {**usual, **(env or {})}, fork_server.server(usual)
+        environment = {**usual, **(env or {})}
         process: Started
-        if server.may_start(environment):
+        if server := fork_server.server(environment, usual):
             process = server.start(arguments, environment, log)
         else:
             with log.open("wb") as output:

@@ -11,6 +11,9 @@ class FailPoints(AppConfig):
     name = "failpoints"
 
     def ready(self) -> None:
+        self.arm()
+
+    def arm(self) -> None:
         """Hook the seam that the environment names, if it does."""
         points.arm()
         steps.arm()
