@@ -108,7 +108,7 @@ class Play:
                 process.wait()
 
     def _worker(self) -> subprocess.Popen[bytes]:
-        return stage.start("runworkers", "--threads", "1", log=self.log)
+        return stage.start("runworkers", "--no-cleaner", "--threads=1", log=self.log)
 
     def _round(self) -> tuple[list[str], float]:
         from probe import tasks

@@ -45,7 +45,8 @@ def _play(arguments: argparse.Namespace) -> int:
     sent: list[str] = []
     with tempfile.TemporaryFile("w+b") as log:
         processes = [
-            stage.start("runworkers", "--threads=2", log=log) for _ in range(FROZEN_AT_ONCE + 1)
+            stage.start("runworkers", "--no-cleaner", "--threads=2", log=log)
+            for _ in range(FROZEN_AT_ONCE + 1)
         ]
         processes.append(stage.start("runcleaner", log=log))
         sender = threading.Thread(target=_send, args=(enough, sent))

@@ -58,7 +58,7 @@ def _measure(arguments: argparse.Namespace) -> None:
         figures |= {f"{name}{FROM_BEAT}": [] for name in NAMES}
     with tempfile.TemporaryFile() as log:
         cleaners = [stage.start("runcleaner", log=log)]
-        workers = [stage.start("runworkers", log=log) for _ in range(2)]
+        workers = [stage.start("runworkers", "--no-cleaner", log=log) for _ in range(2)]
         try:
             for number in range(1, arguments.kills + 1):
                 _kill_once(workers, cleaners, log, figures, arguments)
@@ -132,7 +132,7 @@ def _kill_once(
     assert not waited, f"not within 60 s: {', '.join(waited)}"
     Task.objects.filter(status=Status.DEAD).delete()
     victim.wait()
-    workers[workers.index(victim)] = stage.start("runworkers", log=log)
+    workers[workers.index(victim)] = stage.start("runworkers", "--no-cleaner", log=log)
     wait_until(lambda: Worker.objects.filter(lost=True, pid=pid).exists(), 60)
 
 

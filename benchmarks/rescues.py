@@ -76,7 +76,7 @@ class Play:
         self.log = tempfile.TemporaryFile("w+b")  # noqa: SIM115 -- until the end of the process
         self.processes: list[subprocess.Popen[bytes]] = []
 
-    def start(self, command: str, *, proxied: bool) -> None:
+    def start(self, *command: str, proxied: bool) -> None:
         """Start a command, behind the proxies or not."""
         rows = self.rows.url
         broker = "" if self.rabbitmq is None else self.rabbitmq.url
@@ -87,7 +87,7 @@ class Play:
             "TXTASKS_DATABASE_URL": rows,
             "TXTASKS_SETTINGS": json.dumps({"broker_url": broker or None}),
         }
-        self.processes.append(stage.start(command, log=self.log, env=env))
+        self.processes.append(stage.start(*command, log=self.log, env=env))
 
     def lost(self) -> int:
         """How often a cleaner has said that a worker is lost."""
@@ -114,8 +114,8 @@ def main() -> int:
         call_command("migrate", verbosity=0)
         play = Play(rows, rabbitmq)
         play.start("runcleaner", proxied=False)
-        play.start("runworkers", proxied=True)
-        play.start("runworkers", proxied=rabbitmq is not None)
+        play.start("runworkers", "--no-cleaner", proxied=True)
+        play.start("runworkers", "--no-cleaner", proxied=rabbitmq is not None)
         try:
             return _play(play, arguments)
         finally:

@@ -314,7 +314,7 @@ def _check_apart(alias: str) -> Iterable[CheckMessage]:
             "enqueued in a transaction there is written to another database: it runs even if that transaction "
             "rolls back.",
             hint=f"Let DATABASE_ROUTERS allow the app 'txtasks' on {alias!r}, migrate it, enqueue by "
-            f"fn.using(using={alias!r}).enqueue(…), and add --database {alias} to runworkers and runcleaner. "
+            f"fn.using(using={alias!r}).enqueue(…), and add --database {alias} to runworkers. "
             "Or silence this check, if no task is enqueued together with these models.",
             id="txtasks.W021",
         )

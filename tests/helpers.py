@@ -255,8 +255,16 @@ class Processes:
         self._logs: dict[int, Path] = {}
         self.directory = tempfile.TemporaryDirectory()
 
-    def start(self, *arguments: str, env: dict[str, str] | None = None) -> Started:
-        """Start a command and return at once."""
+    def start(
+        self, *arguments: str, env: dict[str, str] | None = None, with_cleaner: bool = False
+    ) -> Started:
+        """Start a command and return at once.
+
+        Args:
+            with_cleaner: ``runworkers`` starts its cleaner, too. Most tests start a cleaner when they need one.
+        """
+        if arguments[0] == "runworkers" and not with_cleaner:
+            arguments = (*arguments, "--no-cleaner")
         log = Path(self.directory.name) / f"{len(self._logs)}.log"
         usual = self._environment()
         environment = {**usual, **(env or {})}

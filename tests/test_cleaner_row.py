@@ -136,6 +136,76 @@ def test_a_killed_cleaners_row_is_removed_by_another_after_a_while():
     assert Cleaner.objects.filter(pk=silent.pk).exists()
 
 
+class SteppedClock:
+    """Monotonic seconds that a test moves."""
+
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def passes_of(*, minutes, start=lambda: None, **options):
+    """Let a cleaner run by a clock that jumps a minute after each turn; return the times of its passes."""
+    clock, passes = SteppedClock(), []
+
+    def wait(seconds):
+        if seconds:
+            clock.now += 60
+            start()
+        return clock.now >= 60 * minutes
+
+    cleaner = cleaner_room.Cleaner(get_config(), clock=clock, **options)
+    passed = cleaner.record.passed
+    cleaner.record.passed = lambda: (passes.append(clock.now), passed())
+    cleaner.run(wait, lambda counts: None)
+    return passes
+
+
+@pytest.mark.parametrize(
+    ("ago", "count"),
+    [(10, 0), (40, 1), (-3600, 1)],
+    ids=["just now", "an interval ago", "in the future"],
+)
+def test_a_pass_is_left_out_if_another_cleaner_has_just_made_one(ago, count):
+    """The interval is 30 s. A time in the future comes from a clock that was set back."""
+    other = row(passed=ago)
+    assert len(passes_of(minutes=1)) == count
+    other.refresh_from_db()
+    assert other.error == ""
+
+
+def test_a_cleaner_that_leaves_passes_out_is_at_work_and_ready():
+    class Ready:
+        passes = 0
+
+        def turned(self): ...
+        def ended(self, *, refused): ...
+        def wrote(self):
+            self.passes += 1
+
+    other, ready = row(passed=10), Ready()
+    seen = []
+
+    def look():
+        seen.append(Cleaner.objects.exclude(pk=other.pk).get())
+
+    assert passes_of(minutes=1, start=look, liveness=ready) == []
+    assert ready.passes == 1
+    assert seen[0].passed_at == other.passed_at
+
+
+def test_the_cleaner_of_the_last_pass_makes_the_next_one():
+    """Others have noted its pass in their rows."""
+    follower = row(passed=7200)
+
+    def follow():
+        last = Cleaner.objects.exclude(pk=follower.pk).get().passed_at
+        Cleaner.objects.filter(pk=follower.pk).update(passed_at=last)
+
+    assert len(passes_of(minutes=3, start=follow)) == 3
+
+
 def test_cron_leaves_one_record_of_its_last_pass():
     for _ in range(2):
         call_command("runcleaner", once=True, stdout=io.StringIO())
@@ -199,7 +269,7 @@ def test_a_cleaner_that_is_gone_or_achieves_nothing_is_told_of(facts, text):
 def test_without_any_cleaner_it_says_what_to_start():
     assert status().splitlines()[-2] == (
         "No cleaner is running. Tasks of crashed workers stay claimed. "
-        "Start manage.py runcleaner, and keep it running."
+        "Start runworkers without --no-cleaner, or keep manage.py runcleaner running."
     )
 
 

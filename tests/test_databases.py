@@ -39,7 +39,7 @@ def second(second_database):
 @pytest.fixture
 def start(second, processes):
     """Start commands that know both databases; they have ended before the second one is dropped."""
-    yield lambda *arguments: processes.start(*arguments, env=second)
+    yield lambda *arguments, **more: processes.start(*arguments, env=second, **more)
     processes.end()
 
 
@@ -75,8 +75,7 @@ def test_a_task_belongs_to_the_transaction_of_its_database():
 
 @pytest.mark.usefixtures("broker")
 def test_one_command_serves_both_and_one_cleaner_recovers_in_both(start):
-    start("runworkers", *BOTH)
-    start("runcleaner", *BOTH)
+    start("runworkers", *BOTH, with_cleaner=True)
     handles = {
         "default": tasks.slow_once.enqueue("here"),
         "second": there(tasks.slow_once).enqueue("there"),

@@ -28,7 +28,6 @@ import os
 import re
 import shutil
 import signal
-import sqlite3
 import subprocess
 import sys
 import uuid
@@ -585,52 +584,6 @@ def test_the_recipes_do_what_they_say(shop):
     assert "Found 8 test(s)" in project.manage("test", "shop")
 
 
-@pytest.mark.parametrize("ended", ["the container", "runcleaner"])
-def test_the_script_of_one_container_ends_both_commands(shop, ended):
-    project = shop(RECIPES)
-    project.commands(*UP_TO_DATE)
-    (script,) = [block.text for block in blocks(RECIPES) if "start.sh" in block.text]
-    path = project.directory / "start.sh"
-    path.write_text(script)
-    with (project.directory / "start.log").open("wb") as log:
-        container = subprocess.Popen(
-            ["bash", str(path)],
-            cwd=project.directory,
-            env=project.environment,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
-    database = sqlite3.connect(project.directory / "db.sqlite3", timeout=10)
-
-    def rows(table: str) -> int:
-        return database.execute(f"SELECT count(*) FROM txtasks_{table}").fetchone()[0]
-
-    try:
-        helpers.wait_until(lambda: rows("worker") and rows("cleaner"), 60, "both to beat")
-        if ended == "the container":
-            container.terminate()
-        else:
-            os.kill(process_of(project, "runcleaner"), signal.SIGKILL)
-        container.wait(30)
-        assert not process_of(project, "manage.py")
-        assert not rows("worker")  # it has ended in good order
-    finally:
-        container.kill()
-        container.wait()
-        database.close()
-
-
-def process_of(project: Project, word: str) -> int | None:
-    """Return a process of the project whose command line has this word."""
-    mark = f"PREFIX_OF_THE_TESTS={project.prefix}".encode()
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # it has just ended, or belongs to somebody else
-            words = (process / "cmdline").read_bytes().split(b"\0")
-            if word.encode() in words and mark in (process / "environ").read_bytes():
-                return int(process.name)
-    return None
-
-
 # ---- what is named
 
 
@@ -691,7 +644,6 @@ def options(command: str) -> set[str]:
 DEPLOYED = {
     "compose/compose.yaml",
     "systemd/txtasks-workers.service",
-    "systemd/txtasks-cleaner.service",
     "kubernetes/txtasks.yaml",
 }
 

@@ -70,7 +70,7 @@ def test_a_task_that_nothing_keeps_is_next(crew):
 def test_without_a_cleaner_that_is_said_beside_it():
     worker_row()
     handle = tasks.note.enqueue()
-    assert only_reason(handle).lift == "Start manage.py runcleaner."
+    assert only_reason(handle).lift == cleaners.HOW
 
 
 def test_a_task_that_is_due_later(crew):
@@ -244,10 +244,10 @@ def test_a_task_whose_worker_is_gone(crew, how):
     from django_txtasks.models import Cleaner
 
     Cleaner.objects.all().delete()
-    assert only_reason(handle).lift == "Start manage.py runcleaner."
+    assert only_reason(handle).lift == cleaners.HOW
     cleaners.note_once("default", lease=get_config().lease)
     assert "the last pass by --once was 0." in only_reason(handle).text
-    assert only_reason(handle).lift == "Start manage.py runcleaner, and keep it running."
+    assert only_reason(handle).lift == cleaners.HOW
 
 
 def test_a_task_that_has_ended_or_never_was(crew, txtasks):

@@ -84,8 +84,15 @@ def hoard(count: str) -> None:
 
 
 def work(processes: str, *options: str) -> None:
-    """Become runworkers."""
-    command = ["-m", "django", "runworkers", "--verbosity=0", f"--processes={processes}"]
+    """Become runworkers, without a cleaner: ``clean`` is one."""
+    command = [
+        "-m",
+        "django",
+        "runworkers",
+        "--verbosity=0",
+        "--no-cleaner",
+        f"--processes={processes}",
+    ]
     os.execv(sys.executable, [sys.executable, *command, *options])  # noqa: S606 -- no shell
 
 

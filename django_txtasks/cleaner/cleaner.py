@@ -61,6 +61,8 @@ class Liveness(Protocol):
 class Cleaner:
     """Checks workers every beat and at each last will; makes a pass over the tasks every clean interval.
 
+    A pass is left out if another cleaner has made one within the interval.
+
     Args:
         notify: sends hints for (id, queue) pairs; None = hints are off.
         wills: the last wills that RabbitMQ delivers; None = no broker, so leases decide.
@@ -89,7 +91,14 @@ class Cleaner:
         self.reports = ScheduleReports(alias, emit=self._emit, clock=clock)
         self.ticker = Ticker(config, alias, notify=notify, emit=self._emit, clock=clock)
         self.record = Record(config, alias, clock, self._say_unwritten)
-        self.passes = Passes(alias, config, _steps(self), emit=self._emit, clock=clock)
+        self.passes = Passes(
+            alias,
+            config,
+            _steps(self),
+            since_another=self._since_another,
+            emit=self._emit,
+            clock=clock,
+        )
         self.outage = Outage(alias, lambda: f"Cleaner of {alias!r}", self._emit)
 
     def run(self, wait: Callable[[float], bool], report: Callable[[Counter[str]], None]) -> None:
@@ -184,6 +193,12 @@ class Cleaner:
         self.record.passed()
         if self.liveness is not None:
             self.liveness.wrote()
+
+    def _since_another(self) -> float | None:
+        seconds = self.record.since_pass_of_another()
+        if seconds is not None and self.liveness is not None:
+            self.liveness.wrote()
+        return seconds
 
     def _say_unwritten(self, why: str) -> None:
         self._emit(signals.step_failed, database=self.alias, error=f"its own row: {why}")

@@ -22,6 +22,8 @@ class Passes:
     """Makes one pass after the other. Times are from ``clock``.
 
     Args:
+        since_another: returns the seconds since another cleaner's pass that makes one by this cleaner needless;
+            None = this cleaner makes it.
         steps: each yields its counts after each bounded piece of work. A failing step does not stop the others.
         emit: emits a signal with its facts.
 
@@ -35,11 +37,12 @@ class Passes:
         config: Config,
         steps: Sequence[Step],
         *,
+        since_another: Callable[[], float | None],
         emit: Callable[..., None],
         clock: Callable[[], float],
     ) -> None:
         self._alias, self._config, self._steps = alias, config, steps
-        self._emit, self._clock = emit, clock
+        self._since_another, self._emit, self._clock = since_another, emit, clock
         self._pieces: Iterator[Counter[str]] | None = None
         self._next = float("-inf")
         self._done: Counter[str] = Counter()
@@ -57,9 +60,7 @@ class Passes:
     def work(self, end: float) -> Counter[str] | None:
         """Begin a pass if one is due, and continue it until ``end``; return its counts once it has ended."""
         if self._pieces is None and self._clock() >= self._next:
-            interval = self._config.clean_interval.total_seconds() * jitter(0.9, 1)
-            self._next = self._clock() + interval  # also if the pass fails half-way
-            self._pieces, self._done = self.pieces(), Counter()
+            self._begin()
         while self._pieces is not None:
             piece = next(self._pieces, None)
             if piece is None:
@@ -69,6 +70,19 @@ class Passes:
             if self._clock() >= end:
                 break
         return None
+
+    def _begin(self) -> None:
+        """Begin a pass, or wait until one would be due after another cleaner's pass.
+
+        The cleaner that made the last pass is earlier than the others, so usually one of them makes all passes. If
+        two make one at the same time, each row is still changed once.
+        """
+        interval, seconds = self._config.clean_interval.total_seconds(), self._since_another()
+        if seconds is not None:
+            self._next = self._clock() + interval * jitter(1, 1.1) - seconds
+            return
+        self._next = self._clock() + interval * jitter(0.9, 1)  # also if the pass fails half-way
+        self._pieces, self._done = self.pieces(), Counter()
 
     def pieces(self) -> Iterator[Counter[str]]:
         """Yield the counts of each piece of a pass."""

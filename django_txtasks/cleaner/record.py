@@ -15,7 +15,7 @@ from django_txtasks.lifecycle import cleaners, workers
 
 
 class Record:
-    """Writes the row: beats three times per lease, the end of each pass, and the error since.
+    """Writes the row: beats three times per lease, the end of the last pass, and the error since.
 
     A row that cannot be written (before ``migrate``, or without the privilege) does not keep the cleaner
     from working.
@@ -47,6 +47,20 @@ class Record:
         """Record the end of a whole pass."""
         self._write(cleaners.passed)
         self._error = ""
+
+    def since_pass_of_another(self) -> float | None:
+        """Return the seconds since another cleaner's pass, and record it, if this cleaner need not make one now.
+
+        None: a pass is due, or the rows cannot be used.
+        """
+        if self._id is None or self._why:
+            return None
+        found = cleaners.newer_pass(self._alias, self._id, self._config.clean_interval)
+        if found is None:
+            return None
+        ended_at, seconds = found
+        self._write(partial(cleaners.saw_pass, ended_at=ended_at))
+        return seconds
 
     def failed(self, error: str) -> None:
         """Keep the error for the next beat, because the database itself may be failing now."""

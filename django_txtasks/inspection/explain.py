@@ -135,16 +135,14 @@ def _lost(alias: str, who: str) -> Reason:
     """Return the reason for a claim whose worker is gone: when a cleaner will recover it."""
     seen = cleaners.seen(alias)
     if trouble := cleaners.trouble(seen):
-        return Reason(
-            "lost", f"Its worker is gone: {who}. {trouble}", "Start manage.py runcleaner."
-        )
+        return Reason("lost", f"Its worker is gone: {who}. {trouble}", cleaners.HOW)
     text = f"Its worker is gone or silent: {who}."
     passed = cleaners.only_once(seen)
     if passed is None:
         return Reason("lost", f"{text} A cleaner recovers it within a lease.")
     ago = _span(timedelta(seconds=passed))
     text += f" No cleaner keeps running: the last pass by --once was {ago} ago, and the next one recovers it."
-    return Reason("lost", text, "Start manage.py runcleaner, and keep it running.")
+    return Reason("lost", text, cleaners.HOW)
 
 
 def _dead(alias: str, task: Any) -> Reason:
@@ -331,9 +329,7 @@ def _nothing(alias: str) -> Reason:
         f"{config.poll_interval.total_seconds():g} s."
     )
     trouble = cleaners.trouble(cleaners.seen(alias))
-    return Reason(
-        "next", f"{text} {trouble}".strip(), "Start manage.py runcleaner." if trouble else ""
-    )
+    return Reason("next", f"{text} {trouble}".strip(), cleaners.HOW if trouble else "")
 
 
 def _can_lock(alias: str, task: Any) -> bool:

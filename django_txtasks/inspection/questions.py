@@ -166,21 +166,21 @@ QUESTIONS = (
         "no_cleaner",
         "no cleaner is running",
         "Tasks of crashed workers stay claimed, expired tasks wait, and finished tasks are never deleted.",
-        "Start one: manage.py runcleaner. If one runs, the line above and its log say why it achieves nothing.",
+        f"{cleaners.HOW} If one runs, the line above and its log say why it achieves nothing.",
         _nobody_cleans,
     ),
     Question(
         "silent_workers",
         "workers silent for two leases that nobody declared lost",
         "No cleaner runs, or it cannot reach the database. Tasks of crashed workers stay claimed.",
-        "Start one: manage.py runcleaner. Running more than one does no harm.",
+        f"{cleaners.HOW} Running more than one does no harm.",
         _silent,
     ),
     Question(
         "not_recovered",
         "claimed tasks of workers that are lost or have no row",
         "No worker runs them, and no cleaner has recovered them.",
-        "Check that manage.py runcleaner runs; if it does, its log says why it leaves them.",
+        "Check that a cleaner runs (runworkers starts one); if it does, its log says why it leaves them.",
         _not_recovered,
     ),
     Question(
@@ -226,8 +226,8 @@ QUESTIONS = (
         "unended_batches",
         "open batches without a live member for long",
         "Their on_finish, on_success and on_failure are not enqueued, so the work that follows does not start.",
-        "Each pass of a cleaner ends such batches: check that manage.py runcleaner runs, and read its log. If it "
-        "cannot, a session has locked the batch's row: end that session.",
+        "Each pass of a cleaner ends such batches: check that a cleaner runs (runworkers starts one), and read "
+        "its log. If it cannot end them, a session has locked the batch's row: end that session.",
         lambda view: forgotten.unended_batches(view.alias, view.config, view.now),
     ),
     Question(

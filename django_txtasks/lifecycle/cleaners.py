@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from math import inf
 from typing import Any
 
@@ -22,7 +22,7 @@ ONCE_COUNTS = timedelta(hours=1)
 KEEP_KILLED = timedelta(hours=1)
 """Time for which the row of a killed cleaner is kept and shown."""
 MAX_ROWS = 1000
-HOW = "Start manage.py runcleaner, and keep it running."
+HOW = "Start runworkers without --no-cleaner, or keep manage.py runcleaner running."
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Seen:
         interval: time between two passes; None = it was started with ``--once``.
         silence: time since its last beat; infinite = the time in the row is invalid.
         age: time since its start; zero if the time in the row is invalid.
-        passed: time since its last complete pass; None = it has completed no pass.
+        passed: time since the last complete pass, its own or that of another cleaner; None = no pass.
         error: the last error since that pass.
     """
 
@@ -105,6 +105,28 @@ def beat(alias: str, cleaner: uuid.UUID) -> bool:
 def passed(alias: str, cleaner: uuid.UUID) -> bool:
     """Note a complete pass. False = the row was deleted."""
     return _change(alias, cleaner, seen_at=DatabaseNow(), passed_at=DatabaseNow(), error="")
+
+
+def newer_pass(
+    alias: str, cleaner: uuid.UUID, interval: timedelta
+) -> tuple[datetime, float] | None:
+    """Return when another cleaner completed a pass, and the seconds since then.
+
+    None: no cleaner has completed a pass within ``interval``, or the last one was this cleaner's. A time in the
+    future, as after a step of the database's clock, does not count.
+    """
+    now, rows = DatabaseNow(), Cleaner.objects.using(alias)
+    recent = rows.filter(passed_at__gt=now - interval, passed_at__lte=now).annotate(now=now)
+    passes = {one.pk: (one.passed_at, one.now) for one in recent[:MAX_ROWS]}
+    last, read_at = max(passes.values(), default=(None, None))
+    if last is None or read_at is None or passes.get(cleaner, (None,))[0] == last:
+        return None
+    return last, (read_at - last).total_seconds()
+
+
+def saw_pass(alias: str, cleaner: uuid.UUID, ended_at: datetime) -> bool:
+    """Note another cleaner's complete pass, which this cleaner need not repeat. False = the row was deleted."""
+    return _change(alias, cleaner, seen_at=DatabaseNow(), passed_at=ended_at)
 
 
 def failed(alias: str, cleaner: uuid.UUID, error: str) -> bool:

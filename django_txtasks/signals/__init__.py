@@ -626,16 +626,16 @@ sessions_near_limit = LogSignal(
     "a third of its max_connections (%s). Give --processes a number, or raise max_connections.",
     "count", "database", "most",
 )  # fmt: skip
-child_started = LogSignal(logging.INFO, "Supervisor: started worker process %s.", "pid")
+child_started = LogSignal(logging.INFO, "Supervisor: started %s process %s.", "role", "pid")
 child_died = LogSignal(
-    logging.ERROR, "Supervisor: worker process %s ended with %s; a new one starts in %.1f s.",
-    "pid", "status", "delay",
+    logging.ERROR, "Supervisor: %s process %s ended with %s; a new one starts in %.1f s.",
+    "role", "pid", "status", "delay",
 )  # fmt: skip
 child_died_at_stop = LogSignal(
     logging.ERROR,
-    "Supervisor: worker process %s ended with %s instead of stopping in good order. A cleaner recovers the tasks "
-    "that it was running.",
-    "pid", "status",
+    "Supervisor: %s process %s ended with %s instead of stopping in good order. If it was running tasks, a "
+    "cleaner recovers them.",
+    "role", "pid", "status",
 )  # fmt: skip
 events_dropped = LogSignal(
     logging.WARNING,

@@ -220,7 +220,6 @@ def run(stack: ExitStack, directory: Path) -> None:
     call_command("check")
     workers = process("manage.py runworkers --processes 1 --threads 2", directory / "workers.log")
     stack.enter_context(workers)
-    stack.enter_context(process("manage.py runcleaner", directory / "cleaner.log"))
     for server in SERVERS:
         enqueue_from(server, directory)
         see_no_leak()

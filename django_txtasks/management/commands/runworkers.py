@@ -50,14 +50,16 @@ LAST_LINES_SECONDS = 0.5
 
 
 class Command(BaseCommand):
-    """Exit codes: 0 stopped as told; 1 tasks were cut short, or the command could not start.
+    """Keeps workers and a cleaner running.
+
+    Exit codes: 0 stopped as told; 1 tasks were cut short, or the command could not start.
 
     A child process that is recycled ends with 75; its supervisor does not.
     """
 
     requires_system_checks = CHECKS
     _called_from_command_line: bool  # Django sets it; without it no supervisor
-    help = "Runs tasks until it is stopped by SIGTERM or Ctrl-C."
+    help = "Runs tasks, and a cleaner beside them, until it is stopped by SIGTERM or Ctrl-C."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         _options_of_a_worker(parser)
@@ -87,6 +89,9 @@ class Command(BaseCommand):
             if child is None:
                 return
             work, pipe = child.assignment, child.pipe
+        if work.role is Role.CLEANER:
+            self._clean(config, work.aliases, pipe)
+            return
         subscription = Subscription(_only(work.aliases), tuple(queues), task_names)
         inbox = HintInbox()
         stop = Shutdown(config.grace.total_seconds(), inbox.wake)
@@ -98,6 +103,16 @@ class Command(BaseCommand):
             signals_in_background(own_process=self._called_from_command_line),
         ):
             self._work(config, subscription, inbox, stop, {**options, "max_tasks": work.max_tasks})
+
+    def _clean(self, config: Config, aliases: Sequence[str], pipe: int | None) -> None:
+        """Clean in this process."""
+        from django_txtasks.management.cleaning import Cleaning
+
+        loops = Cleaning(config, aliases)
+        if pipe is not None:
+            obey(pipe, loops.stop)
+        with stop_signals(loops.stop.request), signals_in_background(own_process=True):
+            loops.run()
 
     def _work(
         self,
@@ -147,14 +162,21 @@ class Command(BaseCommand):
     def _supervise(self, aliases: list[str], options: dict[str, Any]) -> Forked | None:
         """Run this command in child processes, ``--processes`` for each database, until they have ended.
 
-        No child serves two databases, so that a backlog or an outage of one does not delay the other.
+        No worker serves two databases, so that a backlog or an outage of one does not delay the other. The cleaner
+        has a thread for each.
 
         Returns:
             In a forked child: its assignment. In this process: None.
         """
+        finite = bool(options["batch"] or options["max_tasks"])
+        assignments = [one for alias in aliases for one in _workers(alias, options)]
+        if not (finite or options["no_cleaner"]):
+            from django_txtasks.management import cleaning  # noqa: F401 -- before the fork, to share it
+
+            assignments.append(_cleaner(aliases))
         supervisor = Supervisor(
-            [assignment for alias in aliases for assignment in _assignments(alias, options)],
-            finite=bool(options["batch"] or options["max_tasks"]),
+            assignments,
+            finite=finite,
             reload=options["reload"],
             may_fork=True,
         )
@@ -216,8 +238,14 @@ def _listen(config: Config, subscription: Subscription, inbox: HintInbox) -> tup
     return tuple(listeners)
 
 
-def _assignments(alias: str, options: dict[str, Any]) -> list[Assignment]:
-    """Return the assignments of the child processes for one database."""
+def _cleaner(aliases: Sequence[str]) -> Assignment:
+    """Return the assignment of the cleaner of all these databases."""
+    command = [*get_child_arguments(), "--skip-checks", f"--child-role={Role.CLEANER.value}"]
+    return Assignment(command, aliases, Role.CLEANER)
+
+
+def _workers(alias: str, options: dict[str, Any]) -> list[Assignment]:
+    """Return the assignments of the workers of one database."""
     command = [*get_child_arguments(), "--skip-checks", f"--child-of-database={alias}"]
     count, most = options["processes"], options["max_tasks"]
     if not most:
@@ -337,3 +365,7 @@ def _options_of_its_end(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--reload", action="store_true", help="Restart when code changes. For development."
     )
+    parser.add_argument(
+        "--no-cleaner", action="store_true",
+        help="Start no cleaner beside the workers, because runcleaner runs elsewhere.",
+    )  # fmt: skip

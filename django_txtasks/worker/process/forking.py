@@ -13,9 +13,14 @@ import contextlib
 import gc
 import os
 import sys
+import time
 
 STANDARD = ("0", "1", "2")
 """File descriptors that a child always has, even if one of them is a socket."""
+SETTLE_SECONDS = 0.1
+"""Seconds for threads and connections to end before a fork."""
+LOOK_SECONDS = 0.002
+"""Seconds between two looks meanwhile."""
 
 
 class ForkedProcess:
@@ -35,11 +40,23 @@ class ForkedProcess:
 
 
 def can_fork() -> bool:
-    """Return True if a copy of this process would share only memory with it."""
+    """Return True if a copy of this process would share only memory with it.
+
+    A thread that was joined a moment ago may still be listed, because its function ends before the thread does.
+    So a process with several threads is looked at again, for ``SETTLE_SECONDS``.
+    """
+    end = time.monotonic() + SETTLE_SECONDS
     try:
-        threads, files = os.listdir("/proc/self/task"), os.listdir("/proc/self/fd")
+        while not (is_alone := _is_alone()) and time.monotonic() < end:
+            time.sleep(LOOK_SECONDS)
     except OSError:  # this is not Linux
         return False
+    return is_alone
+
+
+def _is_alone() -> bool:
+    """Return True if this process has one thread and no connection. Raise OSError if the system cannot tell."""
+    threads, files = os.listdir("/proc/self/task"), os.listdir("/proc/self/fd")
     return len(threads) == 1 and not any(map(_is_connection, files))
 
 

@@ -32,10 +32,15 @@ HEALTHY_AFTER_SECONDS = 30.0
 """Seconds of life after which the next death of a child counts as its first."""
 
 
+RESCUE_SECONDS = 4.0
+"""Longest time in which the cleaner recovers the tasks of a worker that was killed while it stopped."""
+
+
 class Role(enum.Enum):
     """The kind of work of a process."""
 
     WORKER = "worker"
+    CLEANER = "cleaner"
 
 
 @dataclass(frozen=True)
@@ -83,12 +88,23 @@ class Child:
         self._process: subprocess.Popen[bytes] | ForkedProcess | None = None
         self._failures = 0
         self._started = 0.0
+        self._ordered = b""
         self._pipe = self.pid = -1
+
+    @property
+    def role(self) -> str:
+        """The kind of its work, for people."""
+        return self.assignment.role.value
 
     @property
     def running(self) -> bool:
         """True if the process runs."""
         return self._process is not None
+
+    @property
+    def has_ended(self) -> bool:
+        """True if the process does not run and will not start again."""
+        return not self.running and self.start_at is None
 
     def start(self, *, by_fork: bool, siblings: Sequence[Child] = ()) -> None:
         """Start the process, with the reading end of a new pipe.
@@ -115,6 +131,7 @@ class Child:
         os.close(reader)
         self._pipe, self.pid = writer, self._process.pid
         self.start_at, self.restarts, self._started = None, False, time.monotonic()
+        self._ordered = b""
 
     def _spawn(self, reader: int) -> subprocess.Popen[bytes]:
         return subprocess.Popen(  # noqa: S603 -- our own command line
@@ -126,8 +143,9 @@ class Child:
         )
 
     def order(self, order: bytes) -> None:
-        """Send an order. A child that has ended does not need it."""
-        if self._process is not None:
+        """Send an order, once. A child that has ended does not need it."""
+        if self._process is not None and order != self._ordered:
+            self._ordered = order
             with contextlib.suppress(OSError):
                 os.write(self._pipe, order)
 
@@ -145,7 +163,9 @@ class Child:
         self._failures = self._failures + 1 if young else 1
         pause = backoff(self._failures, base=timedelta(seconds=0.2), ceiling=timedelta(seconds=30))
         self.start_at = time.monotonic() + pause.total_seconds()
-        signals.child_died.emit(pid=self.pid, status=how, delay=pause.total_seconds())
+        signals.child_died.emit(
+            role=self.role, pid=self.pid, status=how, delay=pause.total_seconds()
+        )
 
 
 class Supervisor:
@@ -172,7 +192,8 @@ class Supervisor:
         self._wake_up = WakeUp()
         self.stop = Shutdown(float("inf"), self._wake_up.wake)
         self._files = _modified() if reload else None
-        self._failed = False
+        self._failed = self._stopping = False
+        self._rescue_end = float("-inf")
 
     def run(self) -> int:
         """Return 0 if all children ended without an error, else 1.
@@ -180,37 +201,43 @@ class Supervisor:
         Raises:
             Forked: in each new process that is a copy of this one.
         """
-        ordered = b""
-        while any(child.running or child.start_at is not None for child in self.children):
-            ordered = self._order(ordered)
+        while not all(child.has_ended for child in self.children):
+            if self.stop.asked:
+                self._pass_on_stop()
             before = [child.pid for child in self.children]
             for child in self.children:
                 self._look_after(child)
             # All at once, at the end: logs have threads, forks must not.
             for child in self.children:
                 if child.running and child.pid not in before:
-                    signals.child_started.emit(pid=child.pid)
+                    signals.child_started.emit(role=child.role, pid=child.pid)
             if self._files is not None and not self.stop.asked:
                 self._reload_if_changed()
             self._wake_up.wait(0.2)
         return int(self._failed)
 
-    def _order(self, ordered: bytes) -> bytes:
-        order = b"k" if self.stop.now else b"s" if self.stop.asked else b""
-        if order != ordered:
+    def _pass_on_stop(self) -> None:
+        """Order the children to stop: the cleaner last, because a worker may be killed while it stops."""
+        if not self._stopping:
+            self._stopping = True
             for child in self.children:
-                if not ordered and _is_failure(code := child.ended()):
+                if _is_failure(code := child.ended()):
                     # The child died before the stop, which may still succeed.
-                    _tell_of_end(child, code)
-                child.order(order)
-        return order
+                    self._tell_of_end(child, code)
+        told = [one for one in self.children if one.assignment.role is not Role.CLEANER]
+        is_rescued = self.stop.now or time.monotonic() >= self._rescue_end
+        if is_rescued and all(child.has_ended for child in told):
+            told = self.children
+        for child in told:
+            child.order(b"k" if self.stop.now else b"s")
 
     def _look_after(self, child: Child) -> None:
         code = child.ended()
         if code is not None and self.stop.asked:
+            self._wake_up.wake()  # the cleaner may be the next to stop
             if _is_failure(code):
                 self._failed = True
-                _tell_of_end(child, code)
+                self._tell_of_end(child, code)
         elif code is not None and (child.restarts or code == EXIT_CODE):
             child.start_at = 0.0
         elif code or (code is not None and not self.finite):
@@ -225,6 +252,11 @@ class Supervisor:
             child.start(by_fork=self._may_fork and can_fork(), siblings=self.children)
         except OSError as error:  # no memory or no process left: start the other children
             child.start_later(repr(error))
+
+    def _tell_of_end(self, child: Child, code: int) -> None:
+        signals.child_died_at_stop.emit(role=child.role, pid=child.pid, status=_in_words(code))
+        if code < 0:  # it could not let go of its tasks
+            self._rescue_end = time.monotonic() + RESCUE_SECONDS
 
     def _reload_if_changed(self) -> None:
         before, self._files = self._files or {}, _modified()
@@ -245,10 +277,6 @@ def _is_failure(code: int | None) -> TypeGuard[int]:
     by the signal, but it has begun no task. A working child handles both signals, so they cannot end it.
     """
     return code not in (None, 0, EXIT_CODE, -signal.SIGTERM, -signal.SIGINT)
-
-
-def _tell_of_end(child: Child, code: int) -> None:
-    signals.child_died_at_stop.emit(pid=child.pid, status=_in_words(code))
 
 
 def _in_words(code: int) -> str:

@@ -65,7 +65,6 @@ class Command(BaseCommand):
         """Play every promise; say which were kept, and return whether all were."""
         start, kept = time.monotonic(), 0
         processes.start("runworkers", "--processes=2", "--threads=2")
-        processes.start("runcleaner")
         broker = "RabbitMQ" if os.environ["TXTASKS_BROKER_URL"] else "no broker"
         self._say(f"{connection.display_name}, {broker}: 2 workers and a cleaner start")
         for number, promise in enumerate(promises.PROMISES, 1):
