@@ -31,7 +31,7 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from importlib import import_module
@@ -143,11 +143,11 @@ def use_servers_of_the_tests(settings):
     if kind == "sqlite3":
         if "timeout" in database["OPTIONS"]:
             assert database["OPTIONS"]["timeout"] == 5
-        database["OPTIONS"]["timeout"] = 1.3
+        database["OPTIONS"]["timeout"] = 4.5
     else:
         database.update(json.loads(os.environ["SERVERS_OF_THE_TESTS"])[kind])
     txtasks = settings.setdefault("TXTASKS", {})
-    txtasks.update(lease=4, heartbeat_interval=0.5, poll_interval=0.2, grace=1, clean_interval=1)
+    txtasks.update(lease=15, heartbeat_interval=0.5, poll_interval=0.2, grace=1, clean_interval=1)
     if txtasks.get("broker_url"):
         txtasks["queue_prefix"] = os.environ["PREFIX_OF_THE_TESTS"]
 '''
@@ -157,27 +157,27 @@ from django_txtasks import *
 from shop.models import *
 from shop.tasks import *
 """
-# One process for all blocks of a page: each has names of its own, and what it prints is kept apart.
-PYTHON = """
-import contextlib, io, json, sys
+# One process for the blocks of a page, and for commands, each as `manage.py` runs it. Each block has its own
+# names, and its output is kept apart. A worker that a command forks ends here, too, without a result.
+STEPS = """
+import contextlib, importlib, io, json, os, sys
 import django
-django.setup()
-said = []
-for place, code in json.load(sys.stdin):
-    output = io.StringIO()
-    with contextlib.redirect_stdout(output):
-        exec(compile(code, place, "exec"), {"__name__": place})
-    said.append(output.getvalue())
-json.dump(said, sys.stdout)
-"""
-# The same for commands, each as `manage.py` runs it.
-COMMANDS = """
-import importlib, json, sys
 from django.core.management import execute_from_command_line
-for command in json.load(sys.stdin):
-    importlib.invalidate_caches()
-    sys.argv = ["manage.py", *command]
-    execute_from_command_line(sys.argv)
+django.setup()
+process, said = os.getpid(), []
+for place, step in json.load(sys.stdin):
+    output = io.StringIO() if isinstance(step, str) else sys.stderr
+    with contextlib.redirect_stdout(output):
+        if isinstance(step, str):
+            exec(compile(step, place, "exec"), {"__name__": place})
+        else:
+            importlib.invalidate_caches()
+            sys.argv = ["manage.py", *step]
+            execute_from_command_line(sys.argv)
+    if os.getpid() != process:
+        sys.exit()
+    said.append(output.getvalue() if isinstance(step, str) else "")
+json.dump(said, sys.stdout)
 """
 UP_TO_DATE = [["makemigrations", "shop", "-v0"], ["migrate", "-v0"]]
 
@@ -223,10 +223,8 @@ class Project:
         """Do what the block says."""
         if block.file:
             self.write(block)
-        elif block.language == "python":
-            self.run_python(block)
-        elif block.language == "sql":
-            self.run_sql(block.text, block.place)
+        elif block.language in ("python", "sql"):
+            self.run_blocks(block)
         elif block.language == "console":
             for command in COMMAND.findall(block.text):
                 self.run(["bash", "-c", command], block.place)
@@ -243,25 +241,31 @@ class Project:
         if path.name == "settings.py" and (self.directory / "shop/tasks.py").exists():
             self.commands(*UP_TO_DATE, ["check", "--database=default"], place=block.place)
 
-    def run_python(self, *blocks: Block) -> None:
-        code = [(block.place, block.prelude + self.as_tested(block.text)) for block in blocks]
-        place = " ".join(block.place for block in blocks)
-        said = json.loads(self.run([sys.executable, "-c", PYTHON], place, json.dumps(code)))
-        for block, output in zip(blocks, said, strict=True):
-            assert output.splitlines() == EXPECTED.findall(block.text), block.place
-
     def run_sql(self, text: str, place: str) -> str:
-        execute = (
-            f"cursor = connection.cursor(); cursor.execute({text!r}); print(*cursor.fetchone())"
-        )
-        code = f"from django.db import connection\n{execute}"
-        return json.loads(
-            self.run([sys.executable, "-c", PYTHON], place, json.dumps([(place, code)]))
-        )[0]
+        """Run a statement; return its first row as Python prints it."""
+        return self.run_steps([(place, show_first_row(text))])[0]
 
     def commands(self, *commands: list[str], place: str = "") -> None:
         """Run several of Django's commands in one process."""
-        self.run([sys.executable, "-c", COMMANDS], place, json.dumps(commands))
+        self.run_steps([(place, command) for command in commands])
+
+    def run_blocks(self, *found: Block, then: Sequence[list[str]] = ()) -> None:
+        """Run blocks of Python and SQL, and then commands, in one process."""
+        said = self.run_steps([*map(self.step, found), *(("", command) for command in then)])
+        for block, output in zip(found, said, strict=False):
+            if block.language == "python":
+                assert output.splitlines() == EXPECTED.findall(block.text), block.place
+
+    def step(self, block: Block) -> tuple[str, str]:
+        """Return the place and the code of a block."""
+        if block.language == "sql":
+            return block.place, show_first_row(block.text)
+        return block.place, block.prelude + self.as_tested(block.text)
+
+    def run_steps(self, steps: Sequence[tuple[str, str | list[str]]]) -> list[str]:
+        """Run code and commands in one process; return what each code has printed."""
+        place = " ".join(dict.fromkeys(place for place, _ in steps))
+        return json.loads(self.run([sys.executable, "-c", STEPS], place, json.dumps(steps)))
 
     def manage(self, *command: str, place: str = "") -> str:
         return self.run([sys.executable, "manage.py", *command], place)
@@ -299,6 +303,12 @@ class Project:
         helpers.wait_until(lambda: not signal_processes(mark), 20, "the project's processes to end")
         queues = [f"{self.prefix}.{queue}" for queue in ("default", "mail")]
         helpers.delete_queues(helpers.url_of("AMQP"), queues)
+
+
+def show_first_row(sql: str) -> str:
+    """Return code that runs a statement and prints its first row."""
+    execute = f"cursor = connection.cursor(); cursor.execute({sql!r}); print(*cursor.fetchone())"
+    return f"from django.db import connection\n{execute}"
 
 
 def signal_processes(mark: bytes) -> list[int]:
@@ -385,20 +395,35 @@ def empty_shop(tmp_path_factory):
     return directory
 
 
+@pytest.fixture(scope="session")
+def stocked_shop(tmp_path_factory, empty_shop):
+    """The shop with this package, and with all tables in its SQLite file."""
+    directory = tmp_path_factory.mktemp("stocked") / "shop"
+    shutil.copytree(empty_shop, directory)
+    add_to_settings(directory, SHOP_SETTINGS + INSTALLED)
+    Project(directory, "none").commands(*UP_TO_DATE)
+    return directory
+
+
+def add_to_settings(directory: Path, text: str) -> None:
+    path = directory / "mysite/settings.py"
+    path.write_text(path.read_text() + text + FOOTER)
+
+
 @pytest.fixture
-def shop(project, empty_shop):
+def shop(project, empty_shop, stocked_shop):
     """A project with a shop, and this package unless the page says how: ``shop(page)``."""
 
     def of(page: Path) -> Project:
-        shutil.copytree(empty_shop, project.directory, dirs_exist_ok=True)
-        says_how = any(INSTALLED in block.text for block in blocks(page))
-        settings = SHOP_SETTINGS + ("" if says_how else INSTALLED)
+        if not any(INSTALLED in block.text for block in blocks(page)):
+            shutil.copytree(stocked_shop, project.directory, dirs_exist_ok=True)
+        else:
+            shutil.copytree(empty_shop, project.directory, dirs_exist_ok=True)
+            add_to_settings(project.directory, SHOP_SETTINGS)
         if page.name in ON_POSTGRES:
-            settings += '\nDATABASES["default"] = {"ENGINE": "django.db.backends.postgresql"}\n'
-        path = project.directory / "mysite/settings.py"
-        path.write_text(path.read_text() + settings + FOOTER)
-        if not any(block.file and "settings" in block.file["path"] for block in blocks(page)):
-            project.commands(*UP_TO_DATE)  # else it is done when they are written
+            engine = '\nDATABASES["default"] = {"ENGINE": "django.db.backends.postgresql"}\n'
+            add_to_settings(project.directory, engine)
+            project.commands(*UP_TO_DATE)
         return project
 
     return of
@@ -413,9 +438,8 @@ def test_the_tutorial_works_from_top_to_bottom(project):
 
 
 def played(page: Path) -> list[Block]:
-    """Return the blocks of a guide that do something, files first."""
-    found = [block for block in blocks(page) if block.language in PLAYED]
-    return sorted(found, key=lambda block: not block.file)  # stable
+    """Return the blocks of a guide that do something, in order."""
+    return [block for block in blocks(page) if block.language in PLAYED]
 
 
 GUIDES = [page for page in PAGES if page.name != "tutorial.md" and played(page)]
@@ -423,15 +447,15 @@ GUIDES = [page for page in PAGES if page.name != "tutorial.md" and played(page)]
 
 @pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.name)
 def test_every_block_of_a_guide_works(page, shop):
-    project = shop(page)
-    for kind, group in itertools.groupby(played(page), lambda block: block.file or block.language):
-        if kind == "python":
-            project.run_python(*group)
-        else:
-            for block in group:
-                project.play(block)
+    project, found = shop(page), played(page)
+    for block in found:
+        if block.file:
+            project.write(block)
     dead = "from django_txtasks.models import Task; assert not Task.objects.filter(status='dead')"
-    project.commands(*UP_TO_DATE, ["runworkers", "--batch"], ["shell", "-v0", "-c", dead])
+    project.run_blocks(
+        *(block for block in found if not block.file),
+        then=[*UP_TO_DATE, ["runworkers", "--batch"], ["shell", "-v0", "-c", dead]],
+    )
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
