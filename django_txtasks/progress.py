@@ -10,6 +10,10 @@ from typing import Any, NamedTuple
 from django_txtasks.exceptions import InvalidArguments
 
 MOST_NOTE_CHARACTERS = 200
+MOST_WITH_NOTES = 100
+"""Number of tasks up to which a worker writes their notes, too. The progress of all is in one row."""
+LAG = "@lag"
+"""Key of the greatest lag of an event loop, in seconds, among the ids of tasks in a worker's row."""
 
 
 class Progress(NamedTuple):
@@ -36,11 +40,11 @@ class ProgressNotes:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._notes: dict[uuid.UUID, Progress] = {}
+        self._notes: dict[uuid.UUID | str, Progress] = {}
         self.has_changed = False
 
-    def note(self, task_id: uuid.UUID, progress: Progress) -> None:
-        """Keep the progress of a task."""
+    def note(self, task_id: uuid.UUID | str, progress: Progress) -> None:
+        """Keep the progress of a task, or the lag of the event loop."""
         with self._lock:
             if self._notes.get(task_id) != progress:
                 self._notes[task_id] = progress
@@ -53,11 +57,23 @@ class ProgressNotes:
                 del self._notes[task_id]
                 self.has_changed = True
 
+    def has(self, task_id: uuid.UUID | str) -> bool:
+        """Return True if there is a progress of this task."""
+        return task_id in self._notes
+
+    @property
+    def are_many(self) -> bool:
+        """True if more than ``MOST_WITH_NOTES`` tasks have reported: then the worker writes less, more rarely."""
+        return len(self._notes) > MOST_WITH_NOTES
+
     def take(self) -> dict[str, Progress]:
         """Return the progress of all tasks by their ids. Later progress counts as a change."""
         with self._lock:
             self.has_changed = False
-            return {str(task_id): progress for task_id, progress in self._notes.items()}
+            notes = {str(task_id): progress for task_id, progress in self._notes.items()}
+        if len(notes) <= MOST_WITH_NOTES:
+            return notes
+        return {task_id: one._replace(note="") for task_id, one in notes.items()}
 
 
 def read_progress(value: Any) -> Progress | None:

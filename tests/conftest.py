@@ -62,7 +62,8 @@ def broker(txtasks):
     txtasks(broker_url=url, queue_prefix=prefix)
     yield url
     publisher.close_all()
-    names = [f"{name}{of}" for name in ("default", "mail", "@lost") for of in ("", "@second")]
+    queues = ("default", "mail", "@async.default", "@async.mail", "@lost")
+    names = [f"{name}{of}" for name in queues for of in ("", "@second")]
     helpers.delete_queues(url, [f"{prefix}.{name}" for name in names])
 
 

@@ -357,13 +357,22 @@ def patiently(work: Callable[[], Any]) -> Any:
                 raise
 
 
-def subscription(*queues: str, names: Sequence[str] | None = None) -> Any:
-    """Return a worker's subscription to these queues, or to "default", and to all declared names by default."""
-    from django_txtasks.declarations import registry
-    from django_txtasks.lifecycle.turn import Subscription
+def subscription(*queues: str, names: Sequence[str] | None = None, kind: str = "every") -> Any:
+    """Return a worker's subscription to these queues, or to "default", and to all declared names by default.
 
-    declared = registry.names() if names is None else names
-    return Subscription("default", queues or ("default",), tuple(declared))
+    Args:
+        kind: "every", or a kind of ``runworkers --async-tasks``: "threads", "loop" or "loop alone".
+    """
+    from django_txtasks.declarations import registry
+    from django_txtasks.lifecycle.turn import Kind, Subscription
+
+    declared, queues = registry.names() if names is None else names, queues or ("default",)
+    asyncs = tuple(name for name in declared if registry.is_async(name))
+    if Kind(kind) is Kind.THREADS:
+        syncs = tuple(name for name in declared if name not in asyncs)
+        return Subscription("default", queues, syncs, Kind.THREADS, asyncs)
+    names = tuple(declared) if Kind(kind) is Kind.EVERY else asyncs
+    return Subscription("default", queues, names, Kind(kind))
 
 
 def claim(
@@ -386,12 +395,16 @@ def claim(
 
 @contextmanager
 def working(
-    threads: int = 2, queues: list[str] | None = None, names: list[str] | None = None
+    threads: int = 2,
+    queues: list[str] | None = None,
+    names: list[str] | None = None,
+    kind: str = "every",
 ) -> Iterator[Any]:
     """A real worker in a thread of this process, with the hints that TXTASKS names; gives the Worker.
 
     Args:
         names: the task functions that its code declares; None = all.
+        kind: see ``subscription``.
     """
     from probe.models import wait_for_the_writer
 
@@ -404,7 +417,8 @@ def working(
 
     config, inbox, last_will = get_config(), HintInbox(), None
     queues = list(queues or config.queues)
-    inbox.source = hints.source(config, subscription(*queues, names=names), inbox.deliver)
+    wanted = subscription(*queues, names=names, kind=kind)
+    inbox.source = hints.source(config, wanted, inbox.deliver)
     if config.broker_url is not None:
         last_will = LastWillConnection(config, "default", inbox.wake)
         last_will.start()
@@ -413,7 +427,7 @@ def working(
     stop = Shutdown(10, inbox.wake)
     worker = Worker(
         config,
-        subscription(*queues, names=names),
+        wanted,
         threads=threads,
         inbox=inbox,
         stop=stop,

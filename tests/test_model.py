@@ -7,7 +7,7 @@ numbers of steps are what was measured; a change of the model that changes one s
 from dataclasses import fields
 
 import pytest
-from model import arrows, batches, lanes, protocol
+from model import arrows, batches, lanes, loops, protocol
 from model.checker import SETTLES, check
 from model.rules import BURY, COMPENSATE, RETRY_UNDO, Case, Rules, Scenario
 from model.state import DEAD, first
@@ -357,6 +357,44 @@ def test_each_rule_of_a_lane_is_needed(without, broken):
     """Without the lock, and with an old snapshot, too many start; a counter keeps places that a crash took."""
     verdict = lane_verdict(**{without: False})
     assert list(verdict.traces) == [broken], str(verdict)
+
+
+# -- event loops and threads ---------------------------------------------------------------------------------
+
+
+def loop_verdict(max_crashes, threads=2, tasks=5, **rules):
+    """A poisoned task and four others, an event loop that takes all, and threads beside it."""
+    of = loops.LoopRules(**rules)
+    return check(
+        loops.first(tasks),
+        lambda s: loops.steps(of, threads, max_crashes, s),
+        {
+            loops.ONE_KIND: lambda s: loops.one_kind(of, max_crashes, s),
+            loops.FEW_DIE: lambda s: loops.few_die(threads, s),
+        },
+        settled=loops.settled,
+    )
+
+
+@pytest.mark.parametrize("max_crashes", [2, 3])
+def test_a_poisoned_async_task_takes_few_others_along(max_crashes):
+    verdict = loop_verdict(max_crashes)
+    assert not verdict.traces, str(verdict)
+    assert verdict.states > 100
+
+
+def test_if_one_crash_is_allowed_each_task_on_the_loop_dies_with_it():
+    """A first attempt is no last chance: else every such task would wait for a thread."""
+    assert loops.FEW_DIE in loop_verdict(1).traces
+
+
+@pytest.mark.parametrize(
+    ("without", "broken"),
+    [({"loop_leaves": False, "threads_take": False}, loops.FEW_DIE),
+     ({"loop_leaves": False}, loops.ONE_KIND), ({"threads_take": False}, loops.ONE_KIND)],
+)  # fmt: skip
+def test_each_rule_of_the_last_chance_is_needed(without, broken):
+    assert broken in loop_verdict(2, **dict.fromkeys(without, False)).traces
 
 
 # -- batches -----------------------------------------------------------------------------------------------

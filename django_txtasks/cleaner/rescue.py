@@ -167,7 +167,7 @@ class Rescue:
             counts[COUNTED[recovered.ended.arrow]] += 1  # else it is counted when it is cancelled
         if recovered.ended.arrow is Arrow.BURY:
             return recovered.follow_ups
-        return [*recovered.follow_ups, (task_id, orphan.attempt.queue_name)]
+        return [*recovered.follow_ups, _hint(orphan)]
 
     def _take_arrow(self, orphan: Orphan) -> Recovered:
         with own_transaction(self._alias, limit=self._config.lease / 2):
@@ -175,3 +175,10 @@ class Rescue:
 
     def _delay(self, crashes: int) -> timedelta:
         return backoff(crashes, base=self._config.retry_base, ceiling=self._config.retry_ceiling)
+
+
+def _hint(orphan: Orphan) -> tuple[uuid.UUID, str]:
+    """Return the hint of a task that may run again. Threads take its last chance: see ``statements.OF_KIND``."""
+    attempt = orphan.attempt
+    is_last = attempt.crashes + 1 >= orphan.max_crashes - 1
+    return (attempt.task_id, attempt.queue_name) if is_last else attempt.hint

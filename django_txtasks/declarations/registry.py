@@ -139,6 +139,25 @@ def find(name: str) -> Declaration | None:
     return _declarations.get(name)
 
 
+def is_async(name: str) -> bool:
+    """Return True if an async function of this name is declared."""
+    declaration = _declarations.get(name)
+    return declaration is not None and declaration.is_async
+
+
+ASYNC_QUEUE = "@async."
+"""Prefix of the name under which hints of async functions travel. No task queue has such a name."""
+
+
+def hint_queue(name: str, queue_name: str) -> str:
+    """Return the queue for hints of a task: async functions have hint queues of their own.
+
+    Workers with an event loop take no sync tasks, and others beside them no async ones. On one hint queue, each
+    would get half of the hints of the other.
+    """
+    return f"{ASYNC_QUEUE}{queue_name}" if is_async(name) else queue_name
+
+
 def names() -> list[str]:
     """Return all declared names, sorted."""
     return sorted(_declarations)

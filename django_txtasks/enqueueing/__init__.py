@@ -18,6 +18,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_txtasks import signals
 from django_txtasks.database.transactions import repeated
+from django_txtasks.declarations.registry import hint_queue
 from django_txtasks.enqueueing import once
 from django_txtasks.enqueueing.calls import (
     BoundFunction,
@@ -246,7 +247,7 @@ def _tell(
     notify_on_commit(
         alias,
         [
-            (handle.id, handle.queue_name)
+            (handle.id, hint_queue(handle.task_name, handle.queue_name))
             for handle, bound in zip(handles, bound_functions, strict=True)
             if handle.is_new
             and (bound.defaults.run_after is None or _is_near(bound.defaults.run_after))

@@ -63,7 +63,7 @@ def source(config: Config, subscription: Subscription, deliver: Callable[[Any], 
         return of_database(config, subscription, deliver)
     from django_txtasks.broker.consumer import HintConsumer  # imports pika
 
-    alias, queues = subscription.alias, list(subscription.queues)
+    alias, queues = subscription.alias, subscription.hint_queues
     consumer = HintConsumer(config, alias, queues, deliver)
     if not _has_reserve(config, alias):
         return consumer
@@ -90,7 +90,7 @@ def of_database(config: Config, subscription: Subscription, deliver: Callable[[A
     if connection.vendor == "postgresql":
         from django_txtasks.hints.listener import HintListener
 
-        return HintListener(subscription.alias, subscription.queues, deliver)
+        return HintListener(subscription.alias, subscription.hint_queues, deliver)
     if connection.vendor == "sqlite" and not connection.is_in_memory_db():
         from django_txtasks.hints.file_watcher import FileWatcher
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import islice
 from typing import Any
@@ -28,6 +28,7 @@ from django_txtasks.lifecycle.attempts import read_entries
 from django_txtasks.lifecycle.buckets import pending_priorities
 from django_txtasks.lifecycle.lane_buckets import buckets_of
 from django_txtasks.lifecycle.merging import first_of_key
+from django_txtasks.lifecycle.turn import LEAVES_LAST, TAKES_LAST
 from django_txtasks.lifecycle.workers import texts
 from django_txtasks.models import (
     DatabaseNow,
@@ -55,6 +56,9 @@ ERRORS_OF = "SELECT errors FROM txtasks_task WHERE id = %(id)s"
 HALF_DONE = "Check what it has done, then revive or discard it in the admin."
 _CUT_SHORT = (WorkerLost.__name__, WorkerStopped.__name__, EndLost.__name__)
 """Error classes that tell nothing about the task itself."""
+LAST_CHANCE = (
+    "It is its last chance after a crash: it waits for a thread, so that it can end no event loop."
+)
 FULL = 2_147_483_647
 """The largest value of a counter column. Workers do not claim a row with such a counter."""
 
@@ -276,9 +280,31 @@ def _lack_of_workers(alias: str, task: Any) -> Iterator[Reason]:
         lift = "Check that workers import its module under this name, and their --task and --exclude-task."
         yield Reason("name", text, lift)
         return
+    if _is_last_chance(task):
+        able = [one for one in serving if _takes_last_chance(one, task.task_name)]
+        if not able:
+            text = f"{LAST_CHANCE} No worker with threads runs beside the event loop."
+            yield Reason("last chance", text, "Start runworkers --async-tasks with --processes 1.")
+            return
     is_due = task.run_after is not None and task.run_after <= task.now
     if is_due and all(one.running >= one.threads for one in able):
-        yield _full_slots(alias, task, able)
+        reason = _full_slots(alias, task, able)
+        if all(TAKES_LAST in texts(one.task_names) for one in able) and _is_last_chance(task):
+            reason = replace(reason, text=f"{LAST_CHANCE} {reason.text}")
+        yield reason
+
+
+def _is_last_chance(task: Any) -> bool:
+    """Return True if this is the last allowed attempt after a crash: see ``statements.OF_KIND``."""
+    return bool(task.crashes) and task.crashes >= task.max_crashes - 1
+
+
+def _takes_last_chance(worker: Any, name: str) -> bool:
+    """Return True if a worker claims the last chance of a task that some living worker runs."""
+    names = texts(worker.task_names)
+    if TAKES_LAST in names:
+        return True
+    return LEAVES_LAST not in names and (not names or name in names)
 
 
 def _full_slots(alias: str, task: Any, able: Sequence[Any]) -> Reason:

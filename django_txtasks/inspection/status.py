@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 from typing import Any
@@ -11,7 +12,10 @@ from django.db.models import Count, Min, Q
 from django_txtasks.conf import get_config
 from django_txtasks.lifecycle import cleaners, names
 from django_txtasks.lifecycle.buckets import paused_queues
+from django_txtasks.lifecycle.turn import LOOP_MARK
+from django_txtasks.lifecycle.workers import texts
 from django_txtasks.models import DatabaseNow, FinishedTask, Outcome, Status, Task, Worker
+from django_txtasks.progress import LAG, read_progress
 
 RECENT = timedelta(minutes=5)
 """Age up to which finished tasks are counted."""
@@ -46,6 +50,9 @@ class WorkerStatus:
         lost: workers declared lost; their rows stay for a day, and until their claims are recovered.
         listening: living workers that hints reach.
         threads, running: slots of living workers, and tasks in them.
+        loops: living workers that run async tasks on an event loop. ``threads`` and ``running`` do not count them.
+        async_places, async_running: tasks that these loops take at a time, and tasks on them.
+        lag: the most seconds by which one of these loops was late lately; 0 = it was not.
     """
 
     alive: int = 0
@@ -54,6 +61,10 @@ class WorkerStatus:
     listening: int = 0
     threads: int = 0
     running: int = 0
+    loops: int = 0
+    async_places: int = 0
+    async_running: int = 0
+    lag: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -162,7 +173,8 @@ def _queues(database: str) -> dict[str, QueueStatus]:
 
 
 def _workers(database: str) -> WorkerStatus:
-    found = {"alive": 0, "silent": 0, "lost": 0, "listening": 0, "threads": 0, "running": 0}
+    found: Counter[str] = Counter()
+    lag = 0.0
     workers = Worker.objects.using(database).annotate(now=DatabaseNow())
     for worker in workers:
         is_silent = worker.is_silent(worker.now)
@@ -170,9 +182,18 @@ def _workers(database: str) -> WorkerStatus:
         found[state] += 1
         if state == "alive":
             found["listening"] += bool(worker.listening)
-            found["threads"] += worker.threads
-            found["running"] += worker.running
-    return WorkerStatus(**found)
+            is_loop = LOOP_MARK in texts(worker.task_names)
+            found["loops"] += is_loop
+            found["async_places" if is_loop else "threads"] += worker.threads
+            found["async_running" if is_loop else "running"] += worker.running
+            lag = max(lag, _lag(worker.progress))
+    return WorkerStatus(**found, lag=lag)
+
+
+def _lag(notes: Any) -> float:
+    """Return the greatest lag of a worker's event loop, in seconds; 0 = no loop."""
+    lag = read_progress(notes.get(LAG)) if isinstance(notes, dict) else None
+    return lag.done if lag is not None else 0.0
 
 
 def _cleaners(database: str) -> CleanerStatus:

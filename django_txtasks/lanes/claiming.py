@@ -388,7 +388,7 @@ class _Offer:
             behind = {"mark_time": cursor.due_at, "mark_id": cursor.task_id}
         rows = fetch_within(
             self._subscription.alias,
-            CHOOSE_IN_LANE.replace("{after}", after),
+            self._subscription.claiming(CHOOSE_IN_LANE.replace("{after}", after)),
             TURN_SECONDS,
             lane=self.name,
             **choosing(self._subscription, Bucket(bucket.priority, bucket.queue_name), limit),

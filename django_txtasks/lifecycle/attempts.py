@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from django_txtasks.database.execute import as_uuid, fetch
+from django_txtasks.declarations.registry import hint_queue
 from django_txtasks.lifecycle import statements
 
 MAX_ERRORS = 10
@@ -55,6 +56,11 @@ class Attempt(NamedTuple):
     def fence(self) -> tuple[uuid.UUID, int, uuid.UUID]:
         """The values that the row must still have, so that this attempt may change it."""
         return self.task_id, self.number, self.worker
+
+    @property
+    def hint(self) -> tuple[uuid.UUID, str]:
+        """The id of its task, and the queue for a hint of it."""
+        return self.task_id, hint_queue(self.task_name, self.queue_name)
 
     @property
     def facts(self) -> dict[str, Any]:

@@ -127,7 +127,7 @@ def end(alias: str, batch: uuid.UUID) -> FollowUps:
         if not execute(alias, statements.END_BATCH, batch=batch, failed=failed, ids=ids):
             break
         insert(connections[alias], list(tasks.values()))
-        return [(task.task_id, task.defaults.queue_name) for task in tasks.values()]
+        return [task.hint for task in tasks.values()]
     return []
 
 

@@ -15,6 +15,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_txtasks.database.dialect import DIALECTS
 from django_txtasks.declarations.options import COLUMNS, columns_of
+from django_txtasks.declarations.registry import hint_queue
 from django_txtasks.lifecycle import statements
 
 ROWS_PER_STATEMENT = 500
@@ -94,6 +95,11 @@ class NewTask(NamedTuple):
     defaults: RowDefaults
     args: str = "[]"
     kwargs: str = "{}"
+
+    @property
+    def hint(self) -> tuple[uuid.UUID, str]:
+        """Its id, and the queue for its hint."""
+        return self.task_id, hint_queue(self.defaults.task_name, self.defaults.queue_name)
 
 
 class Times(NamedTuple):

@@ -66,7 +66,7 @@ def follow(
             enqueued = partial(brakes[alias].digest_enqueued, pause)
             transaction.on_commit(enqueued, using=alias, robust=True)
     insert(connections[alias], [*tasks, *digest])
-    return [(task.task_id, task.defaults.queue_name) for task in tasks]
+    return [task.hint for task in tasks]
 
 
 def digest(alias: str, data: dict[str, Any], config: Config) -> FollowUps:
@@ -74,7 +74,7 @@ def digest(alias: str, data: dict[str, Any], config: Config) -> FollowUps:
     text = json.dumps([data], separators=(",", ":"))
     tasks = [_notice(name, text, config) for name in _ways(config)]
     insert(connections[alias], tasks)
-    return [(task.task_id, task.defaults.queue_name) for task in tasks]
+    return [task.hint for task in tasks]
 
 
 def fail_absorbers(alias: str, ids: Iterable[uuid.UUID], why: str) -> FollowUps:
@@ -94,7 +94,7 @@ def fail_absorbers(alias: str, ids: Iterable[uuid.UUID], why: str) -> FollowUps:
             ended = Ended(attempt, Arrow.BURY, error=error, counted=Counted.NOTHING)
             tasks.append(follow_up(hook, args=_hook_data(ended)))
     insert(connections[alias], tasks)
-    return [(task.task_id, task.defaults.queue_name) for task in tasks]
+    return [task.hint for task in tasks]
 
 
 class _Absorber(NamedTuple):

@@ -125,10 +125,10 @@ def _lock_first(subscription: Subscription, one: Candidate) -> Candidate | None:
     rows = fetch_as(
         Candidate,
         alias,
-        statements.CHOOSE_BY_ID,
+        subscription.claiming(statements.CHOOSE_BY_ID),
         ids=[first],
         queues=subscription.queues,
-        names=subscription.names,
+        **subscription.claimable,
     )
     return next((one for one in rows if one.merge_key == key and one.wait <= 0), None)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from django_txtasks import signals
 from django_txtasks.database.execute import as_uuid, execute, fetch
 from django_txtasks.database.transactions import own_transaction
+from django_txtasks.declarations.registry import hint_queue
 from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.outcomes import finish_rows
 from django_txtasks.models import Outcome, Status
@@ -103,7 +104,7 @@ def _finish(
 def _told(moved: _Locked, signal: LogSignal) -> Moved:
     for task_id, queue, name in moved:
         signal.emit(task_id=task_id, queue=queue, task=name)
-    return [(task_id, queue) for task_id, queue, _ in moved]
+    return [(task_id, hint_queue(name, queue)) for task_id, queue, name in moved]
 
 
 def _lock(alias: str, ids: Iterable[uuid.UUID], status: Status, sql: str) -> _Locked:

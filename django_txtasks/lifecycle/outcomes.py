@@ -52,11 +52,14 @@ def record(alias: str, ended: Sequence[Ended], *, config: Config) -> Recorded:
     recorded.to_notify += follow(alias, recorded.done, config)
     for one in recorded.done:
         if one.arrow is Arrow.RELEASE:
-            recorded.to_notify.append((one.attempt.task_id, one.attempt.queue_name))
+            recorded.to_notify.append(one.attempt.hint)
     suspended = [one.attempt.task_id for one in recorded.done if one.arrow is Arrow.SUSPEND]
     if suspended:  # it may be due already, or before workers look ahead again
         rows = fetch(alias, statements.DUE_SOON, ids=suspended, delay=SOON_SECONDS)
-        recorded.to_notify += [(as_uuid(task_id), queue) for task_id, queue in rows]
+        due = {as_uuid(task_id) for task_id, _ in rows}
+        recorded.to_notify += [
+            one.attempt.hint for one in recorded.done if one.attempt.task_id in due
+        ]
     return recorded
 
 
@@ -326,6 +329,22 @@ def move(alias: str, ended: Ended, *, crashes: int = 1) -> None:
         _hit(alias, statements.RETRY, attempt, delay=ended.delay.total_seconds(), **changes)
     else:
         _hit(alias, statements.BURY, attempt, **changes)
+
+
+def retry_together(alias: str, ended: Sequence[Ended]) -> int:
+    """Move CLAIMED -> PENDING for attempts of one number and one error that count as nothing. Return the count.
+
+    None of them has an earlier error.
+    """
+    attempt, error = ended[0].attempt, ended[0].error
+    return execute(
+        alias,
+        statements.RETRY_TOGETHER,
+        ids=sorted(one.attempt.task_id for one in ended),
+        attempt=attempt.number,
+        worker=attempt.worker,
+        errors=json.dumps(attempt.errors_with({"at": _now(alias), **error})),
+    )
 
 
 def _now(alias: str) -> str:

@@ -87,7 +87,7 @@ def choose(
         where.append(statements.AFTER_CURSOR)
         params.update(mark_time=cursor.due_at, mark_id=cursor.task_id)
     sql = statements.CHOOSE_DUE.replace(statements.DUE, " ".join(where))
-    return try_within(alias, sql, seconds, **params)
+    return try_within(alias, subscription.claiming(sql), seconds, **params)
 
 
 def _time_at(alias: str, position: Position) -> str:

@@ -53,6 +53,7 @@ NEXT_PRIORITY = f"{HIGHEST_PRIORITY} AND priority < %(priority)s"
 HAS_ENDED = "(SELECT TRUE FROM txtasks_finishedtask f WHERE f.id = txtasks_task.id)"
 # A row written by hand may have a counter at its limit. No arrow could move that row: the statement would fail for
 # all its rows, in every turn. So the row is not claimed and stays pending, where people see it.
+OF_NAMES = "{name} {in_names}"
 _CLAIMABLE = """
     SELECT id, task_name, queue_name, args, kwargs, attempt, failures, crashes, max_attempts, errors,
            timeout, hooks, snoozes, lane, batch, CASE WHEN attempt = 0 THEN unique_key END AS merge_key,
@@ -64,6 +65,15 @@ _CLAIMABLE = """
        AND (expires_at IS NULL OR expires_at > {now})
        AND attempt < 2147483647 AND failures < 2147483647 AND crashes < 2147483647
 """.replace("<has_ended>", HAS_ENDED)
+# A task that kills its process takes the other tasks of an event loop along: each of them counts a crash. So the
+# last allowed attempt after a crash runs in a thread: the loop L leaves the row, and the threads T take it. Each
+# row is claimable by exactly one of L and T. A first attempt is no last chance, even if one crash is allowed.
+_LAST_CHANCE = "crashes > 0 AND crashes >= max_crashes - 1"
+OF_KIND = {
+    "loop": f"{OF_NAMES} AND (crashes = 0 OR crashes < max_crashes - 1)",
+    "threads": f"({OF_NAMES} OR {{name}} {{in_async_names}} AND {_LAST_CHANCE})",
+}
+"""The condition in place of ``OF_NAMES``, by the kind of the worker. Other kinds claim by names alone."""
 DUE = "AND run_after <= {now} {after}"
 # W1 skips the rows that W2 has locked to claim them. The time is compared in the WHERE, so that rows due later are
 # not read at all. The statement names the index, because behind rows that were deleted a moment ago MariaDB would
@@ -164,6 +174,11 @@ RETRY = (
 """
     + FENCE
 )
+# An event loop that must end holds thousands of claims. Claims that differ in nothing are retried together.
+RETRY_TOGETHER = f"""
+    UPDATE txtasks_task SET status = 'pending', {_UNCLAIMED}, notified_at = NULL, errors = %(errors)s
+     WHERE id {{in_ids}} AND attempt = %(attempt)s AND worker = %(worker)s AND TRIM(status) = 'claimed'
+"""
 # A snooze counts neither as a failure nor as a crash.
 SNOOZE = (
     f"""

@@ -14,7 +14,8 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from django_txtasks.database.execute import as_uuid
-from django_txtasks.declarations import values
+from django_txtasks.declarations import registry, values
+from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.attempts import Attempt, Ended, Recorded, read_entries
 
 
@@ -36,13 +37,71 @@ Cursors = Mapping[Bucket, Cursor]
 """The last row that scans have claimed in each bucket. The next scan goes on behind it."""
 
 
+class Kind(enum.Enum):
+    """The kind of a worker, which decides about async functions: see ``runworkers --async-tasks``."""
+
+    EVERY = "every"
+    """It runs sync and async functions in threads."""
+    THREADS = "threads"
+    """It runs sync functions, and the last chances of async ones: see ``statements.OF_KIND``."""
+    LOOP = "loop"
+    """It runs async functions on one event loop, except their last chances."""
+    LOOP_ALONE = "loop alone"
+    """It runs async functions on one event loop. There are no threads beside it for the last chances."""
+
+
+LOOP_MARK, LEAVES_LAST, TAKES_LAST = "@loop", "@leaves last chances", "@takes last chances"
+"""Marks among the names in a worker's row: it runs an event loop; it leaves the last chances of async functions;
+it takes them from the loops beside it. No task has such a name."""
+_MARKS = {
+    Kind.LOOP: (LOOP_MARK, LEAVES_LAST),
+    Kind.LOOP_ALONE: (LOOP_MARK,),
+    Kind.THREADS: (TAKES_LAST,),
+}
+
+
 @dataclass(frozen=True)
 class Subscription:
-    """The rows that a worker may claim: those of its queues whose task function it knows."""
+    """The rows that a worker may claim: those of its queues whose task function it knows.
+
+    Attributes:
+        async_names: async functions of which it claims the last chances only, for ``Kind.THREADS``.
+    """
 
     alias: str
     queues: tuple[str, ...]
     names: tuple[str, ...]
+    kind: Kind = Kind.EVERY
+    async_names: tuple[str, ...] = ()
+
+    @property
+    def is_loop(self) -> bool:
+        """True if one event loop runs the tasks."""
+        return self.kind in (Kind.LOOP, Kind.LOOP_ALONE)
+
+    @property
+    def declared(self) -> list[str]:
+        """The names in the worker's row, with the marks of its kind."""
+        return [*sorted(self.names), *_MARKS.get(self.kind, ())]
+
+    @property
+    def hint_queues(self) -> list[str]:
+        """The names of the queues whose hints it takes: see ``registry.hint_queue``."""
+        plain = [] if self.is_loop else list(self.queues)
+        takes_async = self.kind is not Kind.THREADS and any(map(registry.is_async, self.names))
+        return plain + [f"{registry.ASYNC_QUEUE}{one}" for one in self.queues if takes_async]
+
+    def claiming(self, sql: str) -> str:
+        """Return a statement of ``_CLAIMABLE`` in the form for this kind of worker."""
+        of_kind = statements.OF_KIND.get(self.kind.value)
+        return sql if of_kind is None else sql.replace(statements.OF_NAMES, of_kind)
+
+    @property
+    def claimable(self) -> dict[str, tuple[str, ...]]:
+        """The parameters of ``claiming``."""
+        if self.kind is Kind.THREADS:
+            return {"names": self.names, "async_names": self.async_names}
+        return {"names": self.names}
 
 
 class Capacity(NamedTuple):

@@ -266,7 +266,7 @@ def run_now(alias: str, name: str, *, by: str = "") -> uuid.UUID:
     task = to_row((of_call(bound, row.args, row.kwargs), row.args, row.kwargs))
     with transaction.atomic(using=alias):
         schedule_changes.run_now(alias, name, task, by=by)
-        notify_on_commit(alias, [(task.task_id, task.defaults.queue_name)])
+        notify_on_commit(alias, [task.hint])
     return task.task_id
 
 

@@ -195,7 +195,7 @@ def write_ticks(
         for name, why in written.skipped:
             execute(alias, statements.NOTE_OF_SCHEDULE, name=name, error=why[:500])
     written.moved = len(moves) + len(written.broken) + len(written.skipped)
-    written.tasks = [(task.task_id, task.defaults.queue_name) for task in tasks]
+    written.tasks = [task.hint for task in tasks]
     return written
 
 

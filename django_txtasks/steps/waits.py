@@ -9,6 +9,7 @@ from typing import NamedTuple
 from django.db import connections, transaction
 
 from django_txtasks.database.execute import execute, fetch
+from django_txtasks.declarations.registry import hint_queue
 from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle.attempts import Attempt
 from django_txtasks.models import Status
@@ -97,13 +98,14 @@ def end(
 
     Returns:
         True if the value counts: the task has a live row, no value arrived before, and the wait has not timed out.
-        Then (id, queue) of the task, if workers should be notified.
+        Then its id and the queue for its hint, if workers should be notified.
     """
     with transaction.atomic(using=alias):
-        for _, status, queue, *_ in fetch(alias, LOCK_TO_CANCEL, ids=[task_id]):
+        for _, status, queue, task, *_ in fetch(alias, LOCK_TO_CANCEL, ids=[task_id]):
             if execute(alias, statements.END_WAIT, id=task_id, name=name, value=value):
                 execute(alias, statements.WAKE, id=task_id)
-                return True, [(task_id, queue)] if status == Status.PENDING else []
+                is_waiting = status == Status.PENDING
+                return True, [(task_id, hint_queue(task, queue))] if is_waiting else []
             counts = execute(
                 alias, statements.END_WAIT_AHEAD, id=task_id, name=name, value=value, is_sleep=False
             )

@@ -83,7 +83,7 @@ class Registration:
         """Register, if the worker is not registered."""
         if self.id is not None:
             return
-        queues, names = sorted(self._subscription.queues), sorted(self._subscription.names)
+        queues, names = sorted(self._subscription.queues), self._subscription.declared
         self.id = workers.register(
             self._alias,
             queues=queues,

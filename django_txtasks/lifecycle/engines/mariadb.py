@@ -123,15 +123,15 @@ def _looking(order: TurnOrder) -> tuple[str, dict[str, Any]]:
         heads = len(request.scan.queues)
         scanning, places = _scanning(request.scan)
         parts.append(scanning)
-        params.update(places, names=subscription.names)
+        params.update(places, **subscription.claimable)
     if request.hinted:
         parts.append(statements.CHOOSE_BY_ID.replace("{in_ids}", "{in_hinted}") + ";")
         hinted = sorted(set(request.hinted), key=_INT)
-        params.update(hinted=hinted, queues=subscription.queues, names=subscription.names)
+        params.update(hinted=hinted, queues=subscription.queues, **subscription.claimable)
     if not (ended or request.hinted):  # if no row was found, there is nothing to write
         parts.append("IF room = %(room)s THEN COMMIT; END IF;")
     text = _LOOKING.replace("<heads>", "".join(f", head_{n}" for n in range(heads)))
-    return text.replace("<parts>", " ".join(parts)), params
+    return text.replace("<parts>", subscription.claiming(" ".join(parts))), params
 
 
 def _scanning(scan: Scan) -> tuple[str, dict[str, Any]]:

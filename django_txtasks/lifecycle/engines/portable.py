@@ -125,10 +125,10 @@ def _by_age(
     candidates = fetch_as(
         Candidate,
         subscription.alias,
-        statements.CHOOSE_BY_ID,
+        subscription.claiming(statements.CHOOSE_BY_ID),
         ids=sorted({task_id for *_, task_id in chosen}),
         queues=subscription.queues,
-        names=subscription.names,
+        **subscription.claimable,
     )
     locked = {as_uuid(one.id): one for one in candidates if one.wait <= 0}
     had = [(bucket, locked[task_id]) for _, bucket, task_id in chosen if task_id in locked]
@@ -147,10 +147,10 @@ def look_up(
     candidates = fetch_as(
         Candidate,
         subscription.alias,
-        statements.CHOOSE_BY_ID,
+        subscription.claiming(statements.CHOOSE_BY_ID),
         queues=subscription.queues,
-        names=subscription.names,
         ids=sorted(set(ids)),
+        **subscription.claimable,
     )
     is_blocked = result.blocked_queue is not None
     capacity = Capacity(0) if is_blocked else result.rest
@@ -293,7 +293,7 @@ def _look_at_due(
         after = statements.LATELY
         params.update(age=scan.recent.seconds)
     params.update(choosing(subscription, bucket, limit))
-    sql = sql.replace("{after}", after)
+    sql = subscription.claiming(sql.replace("{after}", after))
     return fetch_within(subscription.alias, sql, _left(until), **params)
 
 
@@ -303,7 +303,7 @@ def choosing(subscription: Subscription, bucket: Bucket, limit: int) -> dict[str
         "queue": bucket.queue_name,
         "priority": bucket.priority,
         "limit": limit,
-        "names": subscription.names,
+        **subscription.claimable,
     }
 
 

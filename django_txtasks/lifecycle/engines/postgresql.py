@@ -48,7 +48,7 @@ def turn(order: TurnOrder) -> TurnResult | None:
     )
     rows = fetch_in_one_statement(
         order.subscription.alias,
-        sql,
+        order.subscription.claiming(sql),
         limit=order.limit,
         worker=order.worker,
         **order.state,
@@ -63,6 +63,7 @@ def claim(subscription: Subscription, worker: uuid.UUID, request: TurnRequest) -
     if request.scan is None and not request.hinted:
         return TurnResult(request.capacity)
     sql = statement_of_turn(beats=False, **_asks_for(request))
+    sql = subscription.claiming(sql)
     rows = fetch(subscription.alias, sql, worker=worker, **_params(subscription, request))
     return _read(rows, worker, request, [])
 
@@ -85,7 +86,7 @@ def _params(subscription: Subscription, request: TurnRequest) -> dict[str, Any]:
         return {}
     params: dict[str, Any] = {
         "queues": subscription.queues if scan is None else scan.queues,
-        "names": subscription.names,
+        **subscription.claimable,
         "short": tuple(capacity.short_names),
         "alone": capacity.dedicated,
         "ahead": capacity.prefetch,

@@ -27,7 +27,7 @@ from django_txtasks.management.console import (
     refuse_without_tables,
 )
 from django_txtasks.models import Worker
-from django_txtasks.wording import time_text
+from django_txtasks.wording import counted, time_text
 
 BEYOND_LIMITS, UNREACHABLE = 1, 2
 
@@ -152,6 +152,12 @@ def _shown(now: Snapshot) -> list[str]:
         f"Workers: {workers.alive} alive ({workers.listening} listening for hints), {workers.silent} silent, "
         f"{workers.lost} lost. Slots in use: {workers.running} of {workers.threads}."
     )
+    if workers.loops:
+        lag = f"; greatest lag: {workers.lag:.1f} s" if workers.lag else ""
+        lines.append(
+            f"Async tasks: {workers.async_running} of {workers.async_places} on "
+            f"{counted(workers.loops, 'event loop')}{lag}."
+        )
     lines.append(now.cleaners.trouble or _cleaners(now.cleaners))
     if now.undeclared:
         lines.append(names.sentence(now.undeclared))

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Iterable
 
 from django_txtasks.conf import Config
+from django_txtasks.declarations import registry
 from django_txtasks.enqueueing.commit_hints import notify_on_commit
 from django_txtasks.lifecycle.turn import Subscription
 from django_txtasks.lifecycle.workers import texts
@@ -71,7 +72,7 @@ class Rerouting:
         # By primary key alone, so that no statistics make the database read the whole backlog.
         rows = Task.objects.using(self._alias).filter(pk__in=ids)
         found = [
-            (task_id, queue)
+            (task_id, registry.hint_queue(name, queue))
             for task_id, status, queue, name in rows.values_list(
                 "pk", "status", "queue_name", "task_name"
             )

@@ -1,0 +1,206 @@
+"""Async task functions for an event loop: what they may do to it, to each other and to their sessions."""
+
+import asyncio
+import os
+import sys
+import time
+from contextvars import ContextVar
+
+from asgiref.sync import async_to_sync, sync_to_async
+from django.db import connection, connections
+
+from django_txtasks import Retry, TaskContext, task
+from probe.models import Run
+
+entered: set[str] = set()
+"""Keys of the tasks that have begun in this process."""
+seen: dict[str, object] = {}
+"""What tasks of this process have seen, by key."""
+doors: dict[str, asyncio.Event] = {}
+LEFT: ContextVar[str] = ContextVar("left", default="")
+
+
+def _ran(key, attempt=0):
+    Run.objects.create(key=key, attempt=attempt, pid=os.getpid())
+
+
+ran = sync_to_async(_ran)
+
+
+@task(idempotent=True)
+async def nap(seconds=0.0):
+    """Wait, and touch no database."""
+    await asyncio.sleep(seconds)
+
+
+@task(idempotent=True)
+async def nap_and_note(key, seconds=0.0):
+    await asyncio.sleep(seconds)
+    await ran(key)
+
+
+@task(idempotent=True)
+async def note_and_nap(key, seconds=60.0):
+    """Note the run first, then wait for longer than a test."""
+    entered.add(key)
+    await ran(key)
+    await asyncio.sleep(seconds)
+
+
+@task
+async def note_and_nap_once(key, seconds=60.0):
+    """The same under the default policy."""
+    entered.add(key)
+    await ran(key)
+    await asyncio.sleep(seconds)
+
+
+@task(idempotent=True, max_crashes=2)
+async def poison(key="poison"):
+    """End the process, unless its event loop has no other task: then the test sees that a thread ran it."""
+    await ran(key)
+    os._exit(66)
+
+
+@task(idempotent=True, max_crashes=2)
+async def neighbour(key, seconds=0.3):
+    await asyncio.sleep(seconds)
+    await ran(key)
+
+
+@task(idempotent=True, timeout=0.5)
+async def answer(key, seconds):
+    await asyncio.sleep(seconds)
+    await ran(key)
+
+
+@task(idempotent=True)
+async def block(seconds, key="block"):
+    """Block the event loop."""
+    entered.add(key)
+    time.sleep(seconds)
+
+
+@task(idempotent=True, timeout=0.2, max_attempts=1)
+async def ignore_cancel(key):
+    entered.add(key)
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            seen[key] = "cancelled"
+
+
+@task(idempotent=True)
+async def leave_child(key):
+    """Leave an asyncio task that would write later."""
+
+    async def write_later():
+        try:
+            await asyncio.sleep(0.3)
+            await ran(f"{key} child")
+        except asyncio.CancelledError:
+            seen[key] = "cancelled"
+            raise
+
+    seen[f"{key} task"] = asyncio.ensure_future(write_later())
+    await asyncio.sleep(0)
+
+
+@task(idempotent=True)
+async def exit_in_child(key):
+    """Leave run_forever, as sys.exit() in an asyncio task does."""
+
+    async def end():
+        sys.exit(3)
+
+    child = asyncio.ensure_future(end())
+    await asyncio.sleep(0.05)
+    seen[key] = child.done()
+
+
+@task(idempotent=True)
+async def clean_up(key, seconds):
+    """Take some time for ``finally``."""
+    entered.add(key)
+    try:
+        await asyncio.sleep(60)
+    finally:
+        await asyncio.sleep(seconds)
+        await ran(f"{key} finally")
+
+
+@task(idempotent=True, takes_context=True)
+async def wait_to_be_cancelled(ctx: TaskContext, key):
+    entered.add(key)
+    try:
+        await asyncio.sleep(60)
+    except asyncio.CancelledError:
+        seen[key] = ctx.cancelled
+        raise
+
+
+@task(idempotent=True, takes_context=True)
+async def step_in_group(ctx: TaskContext, key):
+    """Begin several steps at once."""
+    running: list[str] = []
+
+    def step(name):
+        running.append(name)
+        most = len(running)
+        time.sleep(0.02)
+        running.remove(name)
+        return most
+
+    results = await asyncio.gather(*(ctx.astep(f"s{n}", step, f"s{n}") for n in range(4)))
+    seen[key] = max(results)
+
+
+@task(idempotent=True)
+async def see_context(key):
+    """Return what an earlier attempt has left in the context."""
+    seen[key] = LEFT.get()
+    LEFT.set(key)
+
+
+@task(idempotent=True, takes_context=True)
+async def report(ctx: TaskContext, key):
+    entered.add(key)
+    ctx.progress(1, 2, f"note of {key}")
+    await asyncio.sleep(60)
+
+
+@task(idempotent=True, max_attempts=3)
+async def retry_once(key):
+    await ran(key)
+    if await sync_to_async(Run.objects.filter(key=key).count)() == 1:
+        raise Retry(after=0)
+
+
+@task(idempotent=True)
+async def sync_inside(key):
+    """Call async code from sync code of an async task."""
+
+    async def inner():
+        await asyncio.sleep(0.01)
+        return await sync_to_async(lambda: connection.alias)()
+
+    seen[key] = await sync_to_async(async_to_sync(inner))()
+
+
+@task(idempotent=True)
+async def count_sessions(key):
+    """Use the ORM, and say which session it was."""
+
+    def pid():
+        with connections["default"].cursor() as cursor:
+            cursor.execute("SELECT 1")
+        return id(connections["default"].connection)
+
+    seen[key] = await sync_to_async(pid)()
+
+
+@task(idempotent=True)
+async def big(key, text):
+    await asyncio.sleep(0)

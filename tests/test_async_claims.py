@@ -1,0 +1,122 @@
+"""Which worker may claim an async task: an event loop, or the threads beside it."""
+
+import itertools
+import uuid
+from datetime import timedelta
+
+import helpers
+import pytest
+from django.db import connection, transaction
+from probe import on_loop, tasks
+
+from django_txtasks.declarations import registry
+from django_txtasks.inspection.explain import explain
+from django_txtasks.lanes import claiming
+from django_txtasks.lifecycle import engines, statements, workers
+from django_txtasks.lifecycle.engines import postgresql
+from django_txtasks.lifecycle.turn import Capacity, Scan, TurnRequest
+from django_txtasks.models import Task
+
+pytestmark = pytest.mark.usefixtures("rows")
+
+
+def registered(kind):
+    wanted = helpers.subscription(kind=kind)
+    return workers.register(
+        "default", queues=["default"], threads=1, listening=None, lease=timedelta(seconds=15),
+        task_names=wanted.declared,
+    )  # fmt: skip
+
+
+def claimable(kind, ids=(), *, with_keys=False):
+    """Return what a worker of this kind claims, by a scan or by ids, and give it back."""
+    wanted, worker = helpers.subscription(kind=kind), registered(kind)
+    scan = None if ids else Scan(wanted.queues)
+    request = TurnRequest(Capacity(100), ids, scan)
+    with transaction.atomic():
+        result = engines.claim(wanted, worker, request, with_keys=with_keys)
+        transaction.set_rollback(True)
+    return {one.task_id for one in result.claimed}
+
+
+WAYS = {
+    "scan": lambda kind, task_id: claimable(kind),
+    "hint": lambda kind, task_id: claimable(kind, [task_id]),
+    "portable": lambda kind, task_id: claimable(kind, with_keys=True),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_row_is_claimable_by_exactly_one_kind_at_each_crash_count(way):
+    for name, max_crashes in itertools.product((on_loop.nap, tasks.note), (1, 2, 3)):
+        for crashes in range(max_crashes):
+            handle = name.enqueue()
+            Task.objects.filter(pk=handle.id).update(max_crashes=max_crashes, crashes=crashes)
+            kinds = [one for one in ("threads", "loop") if WAYS[way](one, handle.id)]
+            is_last = crashes and crashes >= max_crashes - 1
+            in_thread = name is tasks.note or is_last
+            assert kinds == ["threads" if in_thread else "loop"], (name, crashes, max_crashes)
+            assert WAYS[way]("every", handle.id) == {handle.id}
+            assert bool(WAYS[way]("loop alone", handle.id)) is (name is on_loop.nap)
+            Task.objects.all().delete()
+
+
+@pytest.mark.once
+def test_without_the_option_the_statements_have_the_same_bytes():
+    """The text of each statement that claims, as of the release before event loops."""
+    texts = [
+        statements.CHOOSE_DUE, statements.CHOOSE_IN_LANE, statements.PEEK_DUE, statements.CHOOSE_BY_ID,
+        postgresql.statement_of_turn(finish=True, keep=True, scan=True),
+        postgresql.statement_of_turn(hints=True), claiming.CHOOSE_IN_LANE,
+    ]  # fmt: skip
+    wanted = helpers.subscription()
+    assert [wanted.claiming(one) for one in texts] == texts
+    assert "crashes = 0 OR" not in "".join(texts)
+    assert wanted.claimable == {"names": wanted.names}
+    assert wanted.declared == sorted(wanted.names)
+
+
+@pytest.mark.once
+def test_each_statement_that_claims_has_the_place_of_the_condition():
+    for sql in (statements.CHOOSE_DUE, statements.CHOOSE_IN_LANE, statements.CHOOSE_BY_ID):
+        for kind in ("loop", "threads"):
+            text = helpers.subscription(kind=kind).claiming(sql)
+            assert "max_crashes - 1" in text
+
+
+def test_explain_names_a_last_chance_that_waits_for_a_thread():
+    handle = on_loop.nap.enqueue()
+    Task.objects.filter(pk=handle.id).update(max_crashes=2, crashes=1)
+    registered("loop")
+    (reason,) = explain("default", handle.id)
+    assert reason.gate == "last chance"
+    assert "waits for a thread" in reason.text
+    busy = registered("threads")
+    helpers.execute("UPDATE txtasks_worker SET running = 1")
+    (reason,) = explain("default", handle.id)
+    assert reason.gate == "slots"
+    assert reason.text.startswith("It is its last chance")
+    helpers.execute("UPDATE txtasks_worker SET running = 0 WHERE id = %s", id_of(busy))
+    assert [one.gate for one in explain("default", handle.id)] == ["next"]
+
+
+def id_of(worker: uuid.UUID):
+    return worker if connection.vendor == "postgresql" else worker.hex
+
+
+@pytest.mark.once
+def test_hints_of_async_functions_have_a_queue_of_their_own():
+    assert registry.hint_queue("probe.on_loop.nap", "mail") == "@async.mail"
+    assert registry.hint_queue("probe.tasks.note", "mail") == "mail"
+    assert registry.hint_queue("unknown", "mail") == "mail"
+    queues = {
+        kind: helpers.subscription("mail", kind=kind).hint_queues
+        for kind in ("every", "threads", "loop", "loop alone")
+    }
+    assert queues == {
+        "every": ["mail", "@async.mail"],
+        "threads": ["mail"],
+        "loop": ["@async.mail"],
+        "loop alone": ["@async.mail"],
+    }
+    assert helpers.subscription("mail", names=["probe.tasks.note"]).hint_queues == ["mail"]
