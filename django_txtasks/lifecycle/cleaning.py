@@ -34,7 +34,7 @@ from django_txtasks.exceptions import (
     WorkerStopped,
     class_path,
 )
-from django_txtasks.lifecycle import attempts, batches, statements
+from django_txtasks.lifecycle import attempts, batches, outcomes, statements
 from django_txtasks.lifecycle.attempts import (
     MAX_ERRORS,
     Arrow,
@@ -311,6 +311,42 @@ def recover(
     if not again and attempt.batch is not None:
         batches.look_on_commit(alias, [attempt.batch])
     return Recovered(ended, follow(alias, [ended], config, lost=policy))
+
+
+def retry_together(
+    alias: str, orphans: Sequence[Orphan], stopped: str
+) -> list[tuple[Orphan, Ended]]:
+    """Retry claims as ``recover`` would after an orderly stop, but with few statements for thousands of claims.
+
+    Rows that another transaction has locked are left out, as are claims that ``recover`` would not retry
+    uncounted, or that have errors or hooks: ``recover`` takes those one by one.
+
+    Raises:
+        ClaimLost: a locked row has changed.
+    """
+    found: dict[int, list[tuple[Orphan, Ended]]] = {}
+    plain = [one for one in orphans if _is_plain(one)]
+    held = attempts.locked(alias, [one.attempt.task_id for one in plain])
+    for one in plain:
+        if one.attempt.fence in held:
+            error = {
+                "type": WorkerStopped.__name__,
+                "class": class_path(WorkerStopped),
+                "message": _reason(one, "", stopped, again=True),
+            }
+            ended = Ended(one.attempt, Arrow.RETRY, error=error, counted=Counted.NOTHING)
+            found.setdefault(one.attempt.number, []).append((one, ended))
+    for some in found.values():
+        if outcomes.retry_together(alias, [ended for _, ended in some]) != len(some):
+            raise ClaimLost("a locked claim has changed")
+    return [one for some in found.values() for one in some]
+
+
+def _is_plain(orphan: Orphan) -> bool:
+    """Return True if an orderly stop retries this claim at once, and its row gets nothing else."""
+    attempt = orphan.attempt
+    may_retry = orphan.on_crash.retries and attempt.crashes < orphan.max_crashes
+    return may_retry and not attempt.errors and attempt.hooks in ("", "{}")
 
 
 def abandon(alias: str, orphan: Orphan, failed: Ended, config: Config) -> Recovered:

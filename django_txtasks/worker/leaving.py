@@ -44,8 +44,11 @@ def let_go(
     """
     if writer.id is None:
         return
+    arrow = partial(_arrow, writer, running, why, stuck)
     try:
-        left = _let_go(writer, writer.id, partial(_arrow, writer, running, why, stuck))
+        left = _let_go(
+            writer, writer.id, arrow, lambda key: key in running and key not in stuck, why
+        )
     except (DatabaseError, InterfaceError):
         connections[writer.alias].close()
         with own_transaction(writer.alias, limit=writer.config.lease / 2):
@@ -60,26 +63,41 @@ def let_go(
     sessions.close_dedicated(writer.alias)
 
 
-def _let_go(writer: TurnWriter, me: uuid.UUID, arrow: Callable[[Orphan], Ended | None]) -> Left:
+def _let_go(
+    writer: TurnWriter,
+    me: uuid.UUID,
+    arrow: Callable[[Orphan], Ended | None],
+    is_cut_short: Callable[[Key], bool],
+    why: str,
+) -> Left:
     buffer = writer.buffer
     buffer.one_by_one = True
     with own_transaction(writer.alias, limit=writer.config.lease / 2, in_order=True):
         workers.give_up(writer.alias, me)
         recorded = buffer.record(me)
-        left = list(_cut_short(writer, me, arrow))
+        left = list(_cut_short(writer, me, arrow, is_cut_short, why))
         workers.unregister(writer.alias, me)
     buffer.committed(recorded, me)
     return left
 
 
 def _cut_short(
-    writer: TurnWriter, me: uuid.UUID, arrow: Callable[[Orphan], Ended | None]
+    writer: TurnWriter,
+    me: uuid.UUID,
+    arrow: Callable[[Orphan], Ended | None],
+    is_cut_short: Callable[[Key], bool],
+    why: str,
 ) -> Iterator[tuple[Orphan, Ended]]:
-    """Move the claims of running tasks, each row in a savepoint of its own."""
+    """Move the claims of running tasks: most of them together, each other row in a savepoint of its own."""
     alias, unrecorded = writer.alias, writer.buffer.keys()
     holder = holder_of(me)
-    for orphan in cleaning.orphans(alias, holder, cleaning.held_by(alias, holder)):
-        if (orphan.attempt.task_id, orphan.attempt.number) in unrecorded:
+    found = cleaning.orphans(alias, holder, cleaning.held_by(alias, holder))
+    orphans = [one for one in found if _key(one) not in unrecorded]
+    together = _retried_together(alias, [one for one in orphans if is_cut_short(_key(one))], why)
+    yield from together
+    done = {_key(one) for one, _ in together}
+    for orphan in orphans:
+        if _key(orphan) in done:
             continue
         try:
             with transaction.atomic(using=alias):
@@ -92,6 +110,20 @@ def _cut_short(
             yield orphan, ended
 
 
+def _retried_together(alias: str, orphans: list[Orphan], why: str) -> Left:
+    try:
+        with transaction.atomic(using=alias):
+            return cleaning.retry_together(alias, orphans, why)
+    except (OperationalError, InterfaceError):
+        raise
+    except (ClaimLost, DatabaseError):
+        return []  # one by one, so that one row does not keep back the others
+
+
+def _key(orphan: Orphan) -> Key:
+    return orphan.attempt.task_id, orphan.attempt.number
+
+
 def _arrow(
     writer: TurnWriter, running: Set[Key], why: str, stuck: Mapping[Key, Ended], orphan: Orphan
 ) -> Ended | None:
@@ -100,8 +132,7 @@ def _arrow(
     If the worker does not know a claim, either the attempt never began, because the answer to the COMMIT of the
     claim was lost, or the database has lost the end of the attempt.
     """
-    alias, config, attempt = writer.alias, writer.config, orphan.attempt
-    key = attempt.task_id, attempt.number
+    alias, config, key = writer.alias, writer.config, _key(orphan)
 
     def delay(crashes: int) -> timedelta:
         return backoff(crashes, base=config.retry_base, ceiling=config.retry_ceiling)
