@@ -88,7 +88,8 @@ class TaskContext:
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
         """Report the progress of this attempt, which the handle and the admin show up to a second later.
 
-        The call needs no query: the worker writes the latest report to its own row.
+        The call needs no query: the worker writes the latest report to its own row. If more than 100 tasks of one
+        worker report progress, it writes numbers only, every 5 s.
 
         Args:
             done: the amount of ``total`` that is done, in any unit.

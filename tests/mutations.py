@@ -672,7 +672,7 @@ MUTANTS = [
            {'if not (finite or options["no_cleaner"])': "if not (finite or False)"},
            "test_one_command.py::test_without_a_cleaner_there_is_one_child"),
     Mutant("a process that has a supervisor is none", "management/commands/runworkers.py",
-           {"if pipe is None and self._called_from_command_line:": "if self._called_from_command_line:"},
+           {"= self._called_from_command_line and pipe is None": "= self._called_from_command_line"},
            "test_one_command.py::test_a_worker_that_has_a_supervisor_starts_no_cleaner"),
     Mutant("a pipe of orders has one reader", "management/commands/runworkers.py",
            {"            obey(pipe, loops.stop)\n":

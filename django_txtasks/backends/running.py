@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from weakref import ReferenceType
 
 from asgiref.sync import sync_to_async
 from django.db import DatabaseError, InterfaceError, transaction
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from django_txtasks.context import TaskContext as OurContext
     from django_txtasks.enqueueing.batches import BatchHandle
 
+_LOGS = ("django.tasks.signals", "django_tasks.signals")
 MAX_ANNOUNCED = 10_000
 """Number of announced failures that are remembered. A worker forgets each after it has recorded the attempt."""
 MAY_BE_LOST_AFTER_SECONDS = 1.0
@@ -338,14 +340,24 @@ async def _arun(attempt: _Attempt) -> Any:
             await _asend(compat.task_finished, attempt)
         raise
     attempt.succeed(value)
-    if await sync_to_async(lambda: attempt.may_announce)():
+    if _only_logs(compat.task_finished) or await sync_to_async(lambda: attempt.may_announce)():
         await _asend(compat.task_finished, attempt)
     return value
 
 
 async def _asend(signal: Signal, attempt: _Attempt) -> None:
     """Send a signal from a thread, where the exception is still current. Django's ``asend`` loses it."""
-    await sync_to_async(signal.send_robust)(**attempt.facts)
+    if _only_logs(signal):  # to call a thread takes longer than the log line, and than many a task
+        signal.send_robust(**attempt.facts)
+    else:
+        await sync_to_async(signal.send_robust)(**attempt.facts)
+
+
+def _only_logs(signal: Signal) -> bool:
+    """Return True if a signal has no receiver except Django's own, which writes a log line."""
+    found = [receiver[1] for receiver in signal.receivers]
+    functions = [one() if isinstance(one, ReferenceType) else one for one in found]
+    return all(getattr(one, "__module__", "") in _LOGS for one in functions if one is not None)
 
 
 def task_error(entry: dict[str, Any]) -> compat.TaskError:

@@ -51,7 +51,7 @@ class WorkerStatus:
         listening: living workers that hints reach.
         threads, running: slots of living workers, and tasks in them.
         loops: living workers that run async tasks on an event loop. ``threads`` and ``running`` do not count them.
-        async_places, async_running: tasks that these loops take at a time, and tasks on them.
+        async_slots, async_running: tasks that these loops take at a time, and tasks on them.
         lag: the most seconds by which one of these loops was late lately; 0 = it was not.
     """
 
@@ -62,7 +62,7 @@ class WorkerStatus:
     threads: int = 0
     running: int = 0
     loops: int = 0
-    async_places: int = 0
+    async_slots: int = 0
     async_running: int = 0
     lag: float = 0.0
 
@@ -184,7 +184,7 @@ def _workers(database: str) -> WorkerStatus:
             found["listening"] += bool(worker.listening)
             is_loop = LOOP_MARK in texts(worker.task_names)
             found["loops"] += is_loop
-            found["async_places" if is_loop else "threads"] += worker.threads
+            found["async_slots" if is_loop else "threads"] += worker.threads
             found["async_running" if is_loop else "running"] += worker.running
             lag = max(lag, _lag(worker.progress))
     return WorkerStatus(**found, lag=lag)

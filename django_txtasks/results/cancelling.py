@@ -32,6 +32,14 @@ ASKED_TO_STOP = """
 """
 
 
+ALL_ASKED_TO_STOP = """
+    SELECT id, attempt FROM txtasks_task
+     WHERE status = 'claimed' AND worker = %(worker)s AND cancel_asked_at IS NOT NULL
+"""
+Key = tuple[uuid.UUID, int]
+"""The id of a task and the number of an attempt."""
+
+
 class CancelResult(str, enum.Enum):
     """The result of a cancel, once its transaction has committed."""
 
@@ -94,11 +102,15 @@ def of_key(alias: str, key: str, task_name: str, queue_name: str) -> list[uuid.U
     ]
 
 
-def asked_to_stop(
-    alias: str, worker: uuid.UUID, ids: Sequence[uuid.UUID]
-) -> set[tuple[uuid.UUID, int]]:
-    """Return (id, attempt) of the worker's claims that were asked to stop."""
+def asked_to_stop(alias: str, worker: uuid.UUID, ids: Sequence[uuid.UUID]) -> set[Key]:
+    """Return (id, attempt) of these claims of the worker, if they were asked to stop."""
     rows = fetch(alias, ASKED_TO_STOP, worker=worker, ids=ids)
+    return {(as_uuid(task_id), number) for task_id, number in rows}
+
+
+def all_asked_to_stop(alias: str, worker: uuid.UUID) -> set[Key]:
+    """Return (id, attempt) of all claims of the worker that were asked to stop."""
+    rows = fetch(alias, ALL_ASKED_TO_STOP, worker=worker)
     return {(as_uuid(task_id), number) for task_id, number in rows}
 
 

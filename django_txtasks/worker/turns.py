@@ -26,7 +26,7 @@ from django_txtasks.worker.process.probes import Liveness
 from django_txtasks.worker.process.shutdown import Shutdown
 from django_txtasks.worker.registration import DeclaredLost
 from django_txtasks.worker.running.limits import NEVER
-from django_txtasks.worker.running.slots import Slots
+from django_txtasks.worker.running.slot_pool import SlotPool
 from django_txtasks.worker.schedule import TurnSchedule
 from django_txtasks.worker.turn_writer import TurnWriter
 from django_txtasks.worker.workload import Workload
@@ -51,7 +51,7 @@ class Turns:
         lanes: LaneBook,
         looks: Looks,
         workload: Workload,
-        slots: Slots,
+        slots: SlotPool,
         writer: TurnWriter,
         inbox: HintInbox,
         stop: Shutdown,
@@ -199,7 +199,7 @@ class Turns:
         can_beat = self._writer.registration.can_beat
         self._liveness.ended(refused=is_refusal(error) and not can_beat)
         if isinstance(error, DeclaredLost):
-            for attempt in self._slots.release(stalled=False):
+            for attempt in self._slots.claims_lost():
                 signals.claim_lost.emit(**attempt.facts, what="is not begun here")
         elif delay or not is_repeatable(error):
             self.tell_failure(error, delay)

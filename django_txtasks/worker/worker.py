@@ -28,11 +28,9 @@ from django_txtasks.worker.recording.outcome_buffer import key
 from django_txtasks.worker.registration import LastWill
 from django_txtasks.worker.running.awaited_sessions import tell_long_waits
 from django_txtasks.worker.running.limits import NEVER
-from django_txtasks.worker.running.prefetch import PrefetchPolicy
+from django_txtasks.worker.running.parts import in_threads
 from django_txtasks.worker.running.runner import Runner, failed
 from django_txtasks.worker.running.slot_sessions import SlotSessions
-from django_txtasks.worker.running.slots import Slots
-from django_txtasks.worker.running.stuck import StuckTasks
 from django_txtasks.worker.schedule import TurnSchedule
 from django_txtasks.worker.turn_writer import TurnWriter
 from django_txtasks.worker.turns import Turns
@@ -94,14 +92,9 @@ class Worker:
         self._buffer, registration = self.writer.buffer, self.writer.registration
         patience = max(LEAST_END_SECONDS, config.grace.total_seconds())
         requests, notes = CancelRequests(), ProgressNotes()
-        self.prefetch = PrefetchPolicy(threads)
-        self.slots = Slots(
-            threads,
-            run=Runner(subscription.alias, config, registration.note_session, requests, notes).run,
-            wake=inbox.wake,
-            patience=patience,
-            took=self.prefetch.took,
-        )
+        runner = Runner(subscription.alias, config, registration.note_session, requests, notes)
+        parts = in_threads(threads, runner, wake=inbox.wake, patience=patience)
+        self.slots, self.prefetch, self._stuck = parts.slots, parts.prefetch, parts.stuck
         self._sessions = SlotSessions(
             subscription.alias, lambda: f"Worker {self.writer.name} (sessions of its threads)"
         )
@@ -123,9 +116,8 @@ class Worker:
             scans=self.writer.scans,
             registration=registration,
             inbox=inbox,
-            slots=self.slots,
             buffer=self._buffer,
-            requests=requests,
+            cancels=parts.cancels(subscription.alias, registration, self.slots, requests),
             notes=notes,
         )
         self.turns = Turns(
@@ -141,7 +133,6 @@ class Worker:
             stop=stop,
             liveness=self.liveness,
         )
-        self._stuck = StuckTasks(self.slots, patience)
         self._listening = Listening(inbox)
         self._recycle, self._has_told = "", False  # reason for a new process; of the stop
 
@@ -238,7 +229,7 @@ class Worker:
         signals.flush(LOG_FIRST_SECONDS)
         self._collect()
         ended = [
-            failed(one.attempt, one.limit.error(), self.config)
+            failed(one.attempt, one.error(), self.config)
             for one in self._stuck.enforce_limits(self.writer.name)
         ]
         abandoned = {key(one): one for one in ended}

@@ -11,8 +11,8 @@ from django_txtasks.lifecycle.turn import Capacity, TurnResult
 from django_txtasks.worker.process.recycling import RecyclePolicy
 from django_txtasks.worker.recording.outcome_buffer import OutcomeBuffer
 from django_txtasks.worker.running.prefetch import GatherPolicy, PrefetchPolicy
+from django_txtasks.worker.running.slot_pool import SlotPool
 from django_txtasks.worker.running.slot_sessions import SlotSessions
-from django_txtasks.worker.running.slots import Slots
 
 
 class Collected(NamedTuple):
@@ -32,7 +32,7 @@ class Collected(NamedTuple):
 class Gathering:
     """The wait of a free slot for others, in a backlog: the state of one worker. Only the loop uses it."""
 
-    def __init__(self, slots: Slots, prefetch: PrefetchPolicy) -> None:
+    def __init__(self, slots: SlotPool, prefetch: PrefetchPolicy) -> None:
         self._slots, self._prefetch, self._policy = slots, prefetch, GatherPolicy()
         self._free_since: float | None = None  # when a slot became free after the last turn
         self._claims_ahead = False  # of the last turn
@@ -84,7 +84,7 @@ class Workload:
 
     def __init__(
         self,
-        slots: Slots,
+        slots: SlotPool,
         buffer: OutcomeBuffer,
         prefetch: PrefetchPolicy,
         sessions: SlotSessions,

@@ -155,7 +155,7 @@ def _shown(now: Snapshot) -> list[str]:
     if workers.loops:
         lag = f"; greatest lag: {workers.lag:.1f} s" if workers.lag else ""
         lines.append(
-            f"Async tasks: {workers.async_running} of {workers.async_places} on "
+            f"Async tasks: {workers.async_running} of {workers.async_slots} on "
             f"{counted(workers.loops, 'event loop')}{lag}."
         )
     lines.append(now.cleaners.trouble or _cleaners(now.cleaners))

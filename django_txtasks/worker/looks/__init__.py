@@ -40,21 +40,18 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from django_txtasks.cancel_requests import CancelRequests
 from django_txtasks.conf import Config
 from django_txtasks.lifecycle.turn import Subscription
 from django_txtasks.progress import ProgressNotes
 from django_txtasks.worker.hint_inbox import HintInbox
 from django_txtasks.worker.lane_book import LaneBook
 from django_txtasks.worker.looks.batch_look import BatchLook
-from django_txtasks.worker.looks.cancelling import CancelLook
 from django_txtasks.worker.looks.glances import Glances
 from django_txtasks.worker.looks.progress import ProgressWriter
 from django_txtasks.worker.looks.rerouting import Rerouting
 from django_txtasks.worker.looks.upcoming import UpcomingLook
 from django_txtasks.worker.recording.outcome_buffer import OutcomeBuffer
 from django_txtasks.worker.registration import Registration
-from django_txtasks.worker.running.slots import Slots
 from django_txtasks.worker.scan_cursor import ScanCursor
 from django_txtasks.worker.schedule import TurnSchedule
 
@@ -77,6 +74,9 @@ class Look(Protocol):
 class Looks:
     """The looks of one worker.
 
+    Args:
+        cancels: the look for tasks that were asked to stop.
+
     Attributes:
         upcoming: look before each turn, so that the turn scans; only while found tasks may be claimed.
         glances: look in place of a turn; only while found tasks may be claimed.
@@ -94,9 +94,8 @@ class Looks:
         scans: ScanCursor,
         registration: Registration,
         inbox: HintInbox,
-        slots: Slots,
         buffer: OutcomeBuffer,
-        requests: CancelRequests,
+        cancels: Look,
         notes: ProgressNotes,
     ) -> None:
         alias = subscription.alias
@@ -106,7 +105,7 @@ class Looks:
         self.batches = BatchLook(alias, buffer)
         self.others: tuple[Look, ...] = (
             self.rerouting,
-            CancelLook(alias, registration, slots, requests),
+            cancels,
             ProgressWriter(alias, registration, notes),
             self.batches,
         )

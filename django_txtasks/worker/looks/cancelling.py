@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+import uuid
 
 from django_txtasks.cancel_requests import CancelRequests
-from django_txtasks.results.cancelling import asked_to_stop
+from django_txtasks.lifecycle.attempts import Attempt
+from django_txtasks.results.cancelling import Key, asked_to_stop
 from django_txtasks.worker.registration import Registration
 from django_txtasks.worker.running.limits import NEVER
-from django_txtasks.worker.running.slots import Slots
+from django_txtasks.worker.running.slot_pool import SlotPool
 
 LOOK_SECONDS = 1.0
 """Seconds between two looks. Attempts that take less than that are not looked for."""
@@ -22,7 +24,7 @@ class CancelLook:
     """
 
     def __init__(
-        self, alias: str, registration: Registration, slots: Slots, requests: CancelRequests
+        self, alias: str, registration: Registration, slots: SlotPool, requests: CancelRequests
     ) -> None:
         self._alias, self._registration = alias, registration
         self._slots, self._requests = slots, requests
@@ -43,8 +45,11 @@ class CancelLook:
         self._next = now + LOOK_SECONDS
         long = self._slots.running_since(now - LOOK_SECONDS)
         if long and worker is not None:
-            ids = sorted({attempt.task_id for attempt in long})
-            asked = asked_to_stop(self._alias, worker, ids)
-            keys = [(attempt.task_id, attempt.number) for attempt in long]
-            self._requests.update(asked.intersection(keys), keys)
+            self._requests.update(*self._asked(worker, long))
         return False
+
+    def _asked(self, worker: uuid.UUID, long: list[Attempt]) -> tuple[set[Key], set[Key]]:
+        """Return (id, attempt) of attempts that were asked to stop, and of all that were looked for."""
+        ids = sorted({attempt.task_id for attempt in long})
+        keys = {(attempt.task_id, attempt.number) for attempt in long}
+        return asked_to_stop(self._alias, worker, ids) & keys, keys

@@ -10,6 +10,8 @@ from django_txtasks.worker.registration import Registration
 from django_txtasks.worker.running.limits import NEVER
 
 WRITE_SECONDS = 1.0
+WRITE_MANY_SECONDS = 5.0
+"""Seconds between two writes of the progress of more than 100 tasks."""
 
 
 class ProgressWriter:
@@ -30,7 +32,8 @@ class ProgressWriter:
         Raises:
             DatabaseError, InterfaceError: the next write comes a second later.
         """
-        self._not_before = time.monotonic() + WRITE_SECONDS
+        pause = WRITE_MANY_SECONDS if self._notes.are_many else WRITE_SECONDS
+        self._not_before = time.monotonic() + pause
         worker = self._registration.id
         if worker is None:
             return False

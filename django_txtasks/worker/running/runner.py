@@ -120,7 +120,7 @@ class Runner:
     def _outcome(self, attempt: Attempt, limit: TimeLimit) -> Ended:
         """Run the task function, and choose the arrow."""
         try:
-            before_attempt(self._note_session)
+            before_attempt(self.note_session_of)
             if attempt_starting.receivers:
                 attempt_starting.send(sender=None, **attempt.facts)
                 note_states()
@@ -131,7 +131,7 @@ class Runner:
             said = meant(error)
             ended = failed(attempt, said, self.config)
             if attempt.lane and isinstance(said, Retry) and said.lane:
-                self._hold_lane(attempt, said.after)
+                self.hold_lane(attempt, said.after)
             tracebacks.forget_locals(error)
             return ended
 
@@ -170,7 +170,7 @@ class Runner:
             return ended._replace(error=entry)
         return ended
 
-    def _hold_lane(self, attempt: Attempt, delay: timedelta | None) -> None:
+    def hold_lane(self, attempt: Attempt, delay: timedelta | None) -> None:
         """Hold the lane before its place becomes free. If that fails, only the task waits."""
         try:
             lanes.hold(self.alias, attempt.lane, delay or timedelta(0))
@@ -187,7 +187,8 @@ class Runner:
             except (DatabaseError, InterfaceError):
                 after_attempt(failed=True)
 
-    def _note_session(self, alias: str) -> None:
+    def note_session_of(self, alias: str) -> None:
+        """Note the session that the calling thread has opened, if it is in the database of the tasks."""
         if alias == self.alias:
             self.note_session(session_of_thread(alias))
 
@@ -207,16 +208,28 @@ def call_of(
         InvalidArguments: the arguments in the row cannot be read.
         AlreadyRun: the task has ended before.
     """
-    if attempt.has_ended:
-        raise AlreadyRun
-    args, kwargs = payload.decode_arguments(attempt.args, attempt.kwargs)
-    if declaration.takes_context:
-        args.insert(0, _context(attempt, alias, requests, notes))
+    args, kwargs = arguments_of(declaration, attempt, alias, requests, notes)
     if declaration.is_async or declaration.interruptible:
         call = _call_async if declaration.is_async else _call_interruptible
         stop = Stop(attempt, requests)
         return functools.partial(call, declaration, args, kwargs, limit, stop)
     return functools.partial(_call, declaration, args, kwargs, limit)
+
+
+def arguments_of(
+    declaration: Declaration,
+    attempt: Attempt,
+    alias: str,
+    requests: CancelRequests,
+    notes: ProgressNotes | None,
+) -> tuple[list[Any], dict[str, Any]]:
+    """Return the arguments of an attempt, with its context if the function takes one. It raises as ``call_of``."""
+    if attempt.has_ended:
+        raise AlreadyRun
+    args, kwargs = payload.decode_arguments(attempt.args, attempt.kwargs)
+    if declaration.takes_context:
+        args.insert(0, _context(attempt, alias, requests, notes))
+    return args, kwargs
 
 
 class Stop(NamedTuple):

@@ -32,6 +32,10 @@ class Running(NamedTuple):
     attempt: Attempt
     limit: TimeLimit
 
+    def error(self) -> BaseException:
+        """Return the error for the row if no exception ends the attempt."""
+        return self.limit.error()
+
 
 @dataclass(eq=False)
 class SlotRun:

@@ -12,6 +12,7 @@ from itertools import islice
 from django_txtasks.lifecycle.attempts import Attempt, Ended
 from django_txtasks.worker.running.in_hand import InHand, Key
 from django_txtasks.worker.running.limits import NEVER, NO_LIMIT, TimeLimit
+from django_txtasks.worker.running.slot_pool import SlotPool
 from django_txtasks.worker.running.slot_threads import Running, SlotRun, SlotThreads
 
 STALL_SECONDS = 0.15
@@ -91,7 +92,7 @@ class SlotRuns:
         return min(max(run.since, moved) + STALL_SECONDS, run.since + LONGEST_WAIT_SECONDS)
 
 
-class Slots:
+class Slots(SlotPool):
     """The slots as the loop sees them: the threads that run tasks, with their attempts. Only the loop uses it.
 
     The cost of each round of the loop grows with the number of threads and of ended attempts, not with the number

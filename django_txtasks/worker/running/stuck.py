@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Sequence
 
 from django_txtasks import signals
 from django_txtasks.worker.running.limits import NEVER
-from django_txtasks.worker.running.slot_threads import Running
-from django_txtasks.worker.running.slots import Slots
+from django_txtasks.worker.running.slot_pool import Overrunning, SlotPool
 
 
 class StuckTasks:
@@ -21,7 +21,7 @@ class StuckTasks:
         reason: reason for a new process; empty = nothing is stuck.
     """
 
-    def __init__(self, slots: Slots, patience: float) -> None:
+    def __init__(self, slots: SlotPool, patience: float) -> None:
         self._slots, self._patience = slots, patience
         self._since: float | None = None
 
@@ -34,7 +34,7 @@ class StuckTasks:
         """End of the patience, by ``time.monotonic()``."""
         return NEVER if self._since is None else self._since + self._patience
 
-    def enforce_limits(self, worker: uuid.UUID | str) -> list[Running]:
+    def enforce_limits(self, worker: uuid.UUID | str) -> Sequence[Overrunning]:
         """Raise TimedOut in attempts whose time is over. Return the attempts that no exception could end."""
         stuck = self._slots.enforce_limits()
         if stuck and self._since is None:
@@ -48,7 +48,7 @@ class StuckTasks:
             )
         return stuck
 
-    def is_too_long(self, stuck: list[Running]) -> bool:
+    def is_too_long(self, stuck: Sequence[Overrunning]) -> bool:
         """Return True if the other tasks have had their time to end, too."""
         if not stuck:
             return False
