@@ -44,7 +44,7 @@ def test_a_worker_runs_what_is_not_paused_and_the_rest_when_it_is_resumed():
         helpers.wait_until(lambda: helpers.runs("other"))
         turns = worker.turns.schedule
         turns.look_again()
-        helpers.wait_until(lambda: turns._next_scan)  # it has scanned since
+        helpers.wait_until(lambda: turns._scan.at)  # it has scanned since
         assert helpers.row(held).status == Status.PENDING
         assert helpers.row(held).attempt == 0
         assert pausing.resume("default", "mail")

@@ -1,6 +1,7 @@
 """One worker process.
 
-* ``worker``: the loop; ``turns``: its turns, each one transaction; ``turn_writer``: a turn in the database
+* ``worker``: the loop; ``turns``: its turns, each one transaction; ``turn_writer``: a turn in the database;
+  ``turn_claims``: its claims
 * ``schedule``: the time and content of the next turn; ``scan_cursor``, ``sweep`` and ``gaps``: its scans
 * ``hint_inbox``: the hints that have come; ``lane_book``: the known lanes; ``workload``: the tasks that it holds
 * ``running``: the threads that run tasks, and what an attempt may leave in them

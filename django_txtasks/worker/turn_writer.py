@@ -30,9 +30,6 @@ from django_txtasks.lanes.claiming import LanesRequest
 from django_txtasks.lifecycle import engines
 from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.turn import (
-    Capacity,
-    Keys,
-    Scan,
     Subscription,
     TurnOrder,
     TurnRequest,
@@ -42,9 +39,9 @@ from django_txtasks.worker.looks.cleaner_check import CleanerCheck
 from django_txtasks.worker.recording.outcome_buffer import Key, OutcomeBuffer
 from django_txtasks.worker.recording.reconciliation import Reconciliation
 from django_txtasks.worker.registration import DeclaredLost, LastWill, Registration
-from django_txtasks.worker.scan_cursor import ScanCursor
 from django_txtasks.worker.schedule import Plan
 from django_txtasks.worker.sweep import Sweep
+from django_txtasks.worker.turn_claims import TurnClaims
 
 _OF_A_ROW = (ClaimLost, DataError, IntegrityError)
 
@@ -76,13 +73,9 @@ class TurnWriter:
         self.registration = Registration(config, subscription, threads, last_will)
         self.buffer = OutcomeBuffer(self.alias, config)
         self.reconciliation = Reconciliation(self.alias, self.buffer, config.lease)
-        self.scans = ScanCursor(
-            subscription,
-            config.poll_interval,
-            longest=config.lease.total_seconds() / 4,
-            ageing=config.ageing,
-        )
-        self._has_unheld = self._only_records = self._meets_keys = False
+        self._claims = TurnClaims(config, subscription)
+        self.scans = self._claims.scans
+        self._has_unheld = self._only_records = False
         self._cleaner_check = CleanerCheck(self.alias, config.lease)
 
     @property
@@ -137,12 +130,11 @@ class TurnWriter:
             if plan.scans and scan is None:
                 scan = self.scans.begin()
             result = (
-                self._claim(plan, scan)
+                self._claims.claim(me, plan, scan)
                 if lanes_request is None
-                else self._serve_lanes(plan.capacity, lanes_request)
+                else self._claims.serve_lanes(me, plan.capacity, lanes_request)
             )
-        self._note_keys(result)
-        result = self._scanned(replace(result, recorded=recorded))
+        result = self._claims.ended(replace(result, recorded=recorded))
         self.reconciliation.is_unsure = self._has_unheld = False
         for one in reconciled:
             self.buffer.moved(one)
@@ -177,7 +169,7 @@ class TurnWriter:
         """Return the attempts to record, if an engine can do the whole turn (except a sweep); else None."""
         if self.reconciliation.is_due or self._has_unheld or self.buffer.one_by_one:
             return None
-        if self._meets_keys or self.config.ageing is not None:
+        if self._claims.meets_keys or self.config.ageing is not None:
             return None
         outcomes = self.buffer.of_next_turn()
         return outcomes if engines.fits(self.alias, self.registration.me, outcomes) else None
@@ -198,46 +190,7 @@ class TurnWriter:
         if result is None:
             raise DeclaredLost
         self.registration.heed(is_suspected=result.is_suspected)
-        result = self._scanned(result)
-        self._note_keys(result)
+        result = self._claims.ended(result)
         self._has_unheld = bool(result.recorded.busy)
         self.buffer.committed(result.recorded, self.registration.me)
         return result
-
-    def _note_keys(self, result: TurnResult) -> None:
-        if result.has_scanned or result.looked_up:
-            self._meets_keys = result.keys is not Keys.NONE
-
-    def _claim(self, plan: Plan, scan: Scan | Sweep | None) -> TurnResult:
-        """Claim in the open transaction. A sweep comes before hinted tasks, as a scan does."""
-        me = self.registration.me
-        if not isinstance(scan, Sweep):
-            request = TurnRequest(plan.capacity, plan.hinted, scan)
-            return engines.claim(self.subscription, me, request, with_keys=self._meets_keys)
-        swept = scan.claim(me, plan.capacity)
-        if not plan.hinted:
-            return swept
-        rest = swept.rest if swept.blocked_queue is None else Capacity(0)
-        request = TurnRequest(rest, plan.hinted)
-        found = engines.claim(self.subscription, me, request, with_keys=self._meets_keys)
-        return replace(
-            found,
-            claimed=swept.claimed + found.claimed,
-            scan=swept.scan and swept.scan._replace(is_held_up=False),
-            keys=swept.keys if found.keys is Keys.NONE else found.keys,
-            blocked_queue=swept.blocked_queue or found.blocked_queue,
-        )
-
-    def _serve_lanes(self, capacity: Capacity, request: LanesRequest) -> TurnResult:
-        claimed, learned = lanes.turn(self.subscription, self.registration.me, request)
-        rest = capacity._replace(
-            dedicated=capacity.dedicated - len(claimed), limit=capacity.limit - len(claimed)
-        )
-        return TurnResult(rest, claimed, lanes=learned)
-
-    def _scanned(self, result: TurnResult) -> TurnResult:
-        if result.scan is None:
-            return result
-        is_partial = self.scans.ended(result)
-        scan = result.scan._replace(is_partial=is_partial, is_unfinished=self.scans.is_sweeping)
-        return replace(result, scan=scan)
