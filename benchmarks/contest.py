@@ -106,6 +106,15 @@ class Run:
             finally:
                 _stop(process)
 
+    @contextmanager
+    def beside(self, verb: str, *arguments: object) -> Iterator[subprocess.Popen[bytes]]:
+        """Another process until the end of the block, such as a cleaner."""
+        with self.start(verb, *arguments) as process:
+            try:
+                yield process
+            finally:
+                _stop(process)
+
     def start(self, verb: str, *arguments: object) -> subprocess.Popen[bytes]:
         """Start a verb, and return at once; it ends with the benchmark, at the latest."""
         with self._log() as log:

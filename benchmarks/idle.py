@@ -1,11 +1,16 @@
-"""The resources of a worker that has nothing to do.
+"""The resources of everything that a command keeps running while it has nothing to do.
 
-    python benchmarks/idle.py [--seconds 60] [--processes 2] [--broker none] [--chart idle.svg]
-        [--peers pgqueuer,dramatiq,celery,procrastinate,django_tasks_db --peers-python X/bin/python]
+    python benchmarks/idle.py [--seconds 60] [--processes 2] [--broker none] [--cleaner apart]
+        [--peers pgqueuer,dramatiq,celery,procrastinate,django_tasks_db,dj_queue,django_ox]
+        [--peers-python X/bin/python] [--chart idle.svg]
 
-After a warm-up with a few tasks, during ``--seconds``, for each worker process: transactions per second of
-its database without autovacuum, and CPU in percent of one core, including parents and helpers. Memory is
-the proportional share (PSS) of each process in MB; supervisors come last.
+After a warm-up with a few tasks, during ``--seconds``, for all processes together: transactions per second
+of their database without autovacuum, and CPU in percent of one core. Memory is the proportional share (PSS)
+in MB: of all, of each process that ran tasks, of the command's first process if it ran none, and of each
+other process. Of this package, the other process is the cleaner.
+
+The Django projects are the same small example project, with its admin. PgQueuer, Dramatiq, Celery and
+procrastinate run without Django.
 """
 
 from __future__ import annotations
@@ -13,6 +18,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import contest
@@ -24,19 +30,25 @@ import records
 from contest import Contender, Contest, Run
 
 WARM_UP = 10
-"""Tasks."""
+"""Tasks of each worker process."""
 CALM = 15
 """Seconds until what came with the start is over, and told by PostgreSQL's statistics."""
 
 
 @dataclass(frozen=True)
 class Idle:
-    """One stretch of idleness, for one worker process."""
+    """One stretch of idleness of all processes."""
 
     transactions: float
     cpu_percent: float
-    megabytes: float
-    beside: list[float]
+    workers: list[float]
+    supervisor: list[float]
+    others: list[float]
+
+    @property
+    def megabytes(self) -> float:
+        """Memory of all processes."""
+        return sum([*self.workers, *self.supervisor, *self.others])
 
 
 def main() -> None:
@@ -49,46 +61,66 @@ def main() -> None:
             found[contender.title] = [
                 _measured(servers, contender, arguments) for _ in range(arguments.repeat)
             ]
-    head = ["idle", "transactions/s", "CPU %", "PSS MB of a worker process", "of others"]
+    head = ["idle", "transactions/s", "CPU %", "PSS MB", "workers", "supervisor", "others"]
     print(figures.table(head, [[title, *_row(idles)] for title, idles in found.items()]))
     if arguments.chart:
         bars = [
             (title, figures.figure([one.megabytes for one in idles]))
             for title, idles in found.items()
         ]
-        figures.chart(arguments.chart, "PSS in MB of an idle worker process", bars)
+        figures.chart(arguments.chart, "PSS in MB of all idle processes", bars)
 
 
 def _arguments() -> argparse.Namespace:
     parser = options.parser(__doc__)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument(
+        "--cleaner",
+        choices=["own", "apart"],
+        default="own",
+        help="of this package: started by runworkers, or a second command",
+    )
     parser.set_defaults(repeat=1)
     return parser.parse_args()
 
 
 def _measured(servers: Contest, contender: Contender, arguments: argparse.Namespace) -> Idle:
-    more = options.working(contender, arguments)
-    with servers.run(contender) as run, run.worker(arguments.processes, *more) as worker:
+    more, is_apart = options.working(contender, arguments), False
+    if contender.name == "txtasks":
+        is_apart = arguments.cleaner == "apart"
+        more += ["cleaner"] * (not is_apart)
+    with (
+        servers.run(contender) as run,
+        run.worker(arguments.processes, *more) as worker,
+        run.beside("clean") if is_apart else nullcontext() as cleaner,
+    ):
+        roots = [process.pid for process in (worker, cleaner) if process is not None]
         run.do("pace", WARM_UP * arguments.processes, 0.1)
         run.wait_for(WARM_UP * arguments.processes)
         time.sleep(CALM)
-        before, used = _transactions(servers, run), cpu.seconds_below(worker.pid, itself=True)
+        before, used = _transactions(servers, run), _cpu_seconds(roots)
         time.sleep(arguments.seconds)
-        transactions = _transactions(servers, run) - before
-        used = cpu.seconds_below(worker.pid, itself=True) - used
+        transactions, used = _transactions(servers, run) - before, _cpu_seconds(roots) - used
         memory = {
             pid: cpu.proportional_megabytes(pid)
-            for pid in [worker.pid, *cpu.descendants(worker.pid)]
+            for root in roots
+            for pid in [root, *cpu.descendants(root)]
         }
         ran = {record.pid for record in records.read(run.records)}
-    per_process = 1 / arguments.seconds / arguments.processes
+    workers = {pid: memory.pop(pid) for pid in ran}
+    supervisor = [memory.pop(worker.pid)] if worker.pid in memory else []
     return Idle(
-        transactions=transactions * per_process,
-        cpu_percent=100 * used * per_process,
-        megabytes=max(memory[pid] for pid in ran),
-        beside=sorted(size for pid, size in memory.items() if pid not in ran),
+        transactions=transactions / arguments.seconds,
+        cpu_percent=100 * used / arguments.seconds,
+        workers=sorted(workers.values()),
+        supervisor=supervisor,
+        others=sorted(memory.values()),
     )
+
+
+def _cpu_seconds(roots: list[int]) -> float:
+    return sum(cpu.seconds_below(root, itself=True) for root in roots)
 
 
 def _stop_autovacuum(servers: Contest) -> None:
@@ -115,10 +147,17 @@ def _row(idles: list[Idle]) -> list[str]:
         figure([one.cpu_percent for one in idles]),
         figure([one.megabytes for one in idles]),
     ]
-    beside = [
-        statistics.median(sizes) for sizes in zip(*(one.beside for one in idles), strict=True)
-    ]
-    return [*map(str, columns), ", ".join(map(figures.short, beside)) or "none"]
+    each = (
+        [one.workers for one in idles],
+        [one.supervisor for one in idles],
+        [one.others for one in idles],
+    )
+    return [*map(str, columns), *map(_medians, each)]
+
+
+def _medians(runs: list[list[float]]) -> str:
+    medians = [statistics.median(sizes) for sizes in zip(*runs, strict=True)]
+    return ", ".join(map(figures.short, medians)) or "none"
 
 
 if __name__ == "__main__":

@@ -20,6 +20,13 @@ PEERS = {
         "django_tasks_db", "django-tasks-db",
         left="SELECT count(*) FROM django_tasks_database_dbtaskresult WHERE status <> 'SUCCESSFUL'",
     ),
+    "dj_queue": Contender(
+        "dj_queue", "dj-queue", left="SELECT count(*) FROM dj_queue_jobs WHERE finished_at IS NULL"
+    ),
+    "django_ox": Contender(
+        "django_ox", "django-ox",
+        left="SELECT count(*) FROM django_ox_oxtask WHERE status <> 'SUCCESSFUL'",
+    ),
 }  # fmt: skip
 
 

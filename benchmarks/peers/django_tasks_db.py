@@ -2,33 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from urllib.parse import urlsplit
 
-import django
 import records
-from django.conf import settings
 from django.core.management import call_command
-from django.utils.module_loading import import_string
 
-from peers import filling, launching
+from peers import filling, launching, with_tasks
 
-_URL = urlsplit(os.environ["DATABASE_URL"])
-settings.configure(
-    INSTALLED_APPS=["django_tasks_db"],
-    USE_TZ=True,
-    TASKS={"default": {"BACKEND": "django_tasks_db.DatabaseBackend"}},
-    DATABASES={
-        "default": {
-            "ENGINE": "django.db.backends.postgresql",
-            "NAME": _URL.path[1:], "USER": _URL.username, "HOST": _URL.hostname, "PORT": _URL.port,
-        }
-    },
-)  # fmt: skip
-django.setup()
-_DJANGO_HAS_TASKS = django.VERSION >= (6, 0)
-task = import_string("django.tasks.task" if _DJANGO_HAS_TASKS else "django_tasks.task")
+task = with_tasks.set_up("django_tasks_db", "django_tasks_db.DatabaseBackend")
 
 
 @task()
@@ -55,11 +36,7 @@ def prepare() -> None:
 
 def enqueue(count: str) -> None:
     """Write ``count`` tasks one by one, in one transaction."""
-    from django.db import transaction
-
-    with transaction.atomic():
-        for key in range(int(count)):
-            no_op.enqueue(key)
+    with_tasks.enqueue(no_op, int(count))
 
 
 def later(count: str, priority: str = "0") -> None:
@@ -79,9 +56,4 @@ def serve() -> None:
 
 def pace(count: str, seconds: str) -> None:
     """Enqueue one task at a time, each in a transaction."""
-    from django.db import transaction
-
-    for key in records.ticks(int(count), float(seconds)):
-        with transaction.atomic():
-            no_op.enqueue(key)
-        records.write(key)
+    with_tasks.pace(no_op, int(count), float(seconds))

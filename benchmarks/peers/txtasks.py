@@ -16,7 +16,7 @@ import django
 import records
 from asgiref.sync import sync_to_async
 
-from peers import clashing, filling
+from peers import clashing, filling, launching
 
 os.environ["DJANGO_SETTINGS_MODULE"] = "bench.settings"
 os.environ["TXTASKS_DATABASE_URL"] = os.environ["DATABASE_URL"]
@@ -84,16 +84,12 @@ def hoard(count: str) -> None:
 
 
 def work(processes: str, *options: str) -> None:
-    """Become runworkers, without a cleaner: ``clean`` is one."""
-    command = [
-        "-m",
-        "django",
-        "runworkers",
-        "--verbosity=0",
-        "--no-cleaner",
-        f"--processes={processes}",
-    ]
-    os.execv(sys.executable, [sys.executable, *command, *options])  # noqa: S606 -- no shell
+    """Become runworkers, without a cleaner, as ``clean`` is one; with the option ``cleaner``, with its own."""
+    command = ["-m", "django", "runworkers", "--verbosity=0", f"--processes={processes}"]
+    has_cleaner = "cleaner" in options
+    rest = [one for one in options if one != "cleaner"]
+    own = [] if has_cleaner else ["--no-cleaner"]
+    launching.run("1", sys.executable, *command, *own, *rest)
 
 
 def clean() -> None:
