@@ -9,10 +9,21 @@ import helpers
 import pytest
 from probe import tasks
 
-from django_txtasks.models import Worker
+from django_txtasks.models import Cleaner, Task, Worker
 
 pytestmark = pytest.mark.once
 
+WITHOUT_THE_APP = """
+import settings
+for app in ("django_txtasks", "orders"):
+    settings.INSTALLED_APPS.remove(app)
+"""
+NOT_AT_SETUP = (
+    "backends", "broker.connection", "cleaner", "contrib", "hints.channel", "inspection", "lanes",
+    "lifecycle.cleaners", "lifecycle.cleaning", "lifecycle.engines", "lifecycle.turn", "management",
+    "schedules.changes", "schedules.periodic", "schedules.status", "schedules.ticks", "steps", "testing", "worker",
+)  # fmt: skip
+"""Rooms and modules that only single commands, pages, settings or features need."""
 WITH_A_THREAD = """
 from settings_for_tests import *
 import threading, time
@@ -23,6 +34,26 @@ from settings_for_tests import *
 import socket
 LINKS = socket.socketpair()
 """
+WITH_LATE_IMPORTS = """
+from settings_for_tests import *
+import atexit, os, pathlib, sys
+
+def watch():
+    before = set(sys.modules)
+
+    def tell():
+        late = sorted(set(sys.modules) - before)
+        pathlib.Path(__file__).with_name(f"late-{os.getpid()}").write_text(" ".join(late))
+
+    atexit.register(tell)
+
+os.register_at_fork(after_in_child=watch)
+"""
+"""Each forked process writes the names of the modules that it has imported since."""
+OF_CONNECTING = {"encodings.idna", "encodings.unicode_escape", "stringprep", "unicodedata"}
+OF_DJANGO = {"django.core.cache.backends.locmem"}
+OF_SCHEDULES = {"cronsim", "cronsim.cronsim", "django_txtasks.schedules.changes"}
+"""Only the cleaner imports them."""
 
 
 def imported_by(code: str) -> set[str]:
@@ -48,11 +79,25 @@ def pipes_of(pid: int) -> set[str]:
     }
 
 
-def test_setup_imports_neither_pika_nor_the_rooms_of_other_processes():
+def test_setup_imports_no_library_that_django_does_not_import_itself():
     modules = imported_by("import django; django.setup()")
-    ours = {name for name in modules if name.startswith("django_txtasks.")}
-    assert "pika" not in modules
-    assert not {name for name in ours if name.split(".")[1] in ("worker", "cleaner", "health")}
+    without = imported_by(f"{WITHOUT_THE_APP}\nimport django; django.setup()")
+    added = {name.split(".")[0]: name for name in modules - without}
+    assert added.keys() - {"django_txtasks", "orders", "__future__"} <= {"django"}
+    assert added.get("django") in (None, "django.contrib.admin.views.main")
+
+
+def test_setup_imports_no_code_of_workers_cleaners_and_single_pages():
+    """Each process of a project pays for the imports of the app's start: time, and memory."""
+    modules = imported_by("import django; django.setup()")
+    early = {
+        name
+        for name in modules
+        for later in NOT_AT_SETUP
+        if f"{name}.".startswith(f"django_txtasks.{later}.")
+    }
+    assert "django_txtasks.admin.schedules" in modules
+    assert not early
 
 
 def test_without_a_broker_a_worker_never_imports_pika():
@@ -91,6 +136,28 @@ def test_a_project_with_threads_or_connections_is_not_forked(
     processes.start("runworkers", env=env)
     helpers.wait_until(Worker.objects.exists)
     assert "--child-of-database" in command_of(Worker.objects.get().pid)
+
+
+@pytest.mark.parametrize("has_broker", [False, True], ids=["database", "broker"])
+def test_forked_processes_share_their_modules(request, rows, processes, tmp_path, has_broker):
+    """A module that each of them imports for itself takes its memory and its time in each."""
+    if has_broker:
+        request.getfixturevalue("broker")
+    (tmp_path / "late_settings.py").write_text(WITH_LATE_IMPORTS)
+    path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    env = {"DJANGO_SETTINGS_MODULE": "late_settings", "PYTHONPATH": path}
+    supervisor = processes.start("runworkers", env=env, with_cleaner=True)
+    helpers.wait_until(lambda: Cleaner.objects.filter(passed_at__isnull=False).exists())
+    handles = [one.enqueue("x") for one in (tasks.note, tasks.atomic_note, tasks.enqueue_another)]
+    failing = tasks.fail.enqueue()
+    helpers.wait_until(lambda: all(helpers.finished(handle.id) for handle in handles))
+    helpers.wait_until(lambda: Task.objects.get(id=failing.id).failures)
+    supervisor.terminate()
+    assert supervisor.wait(60) == 0
+    late = [set(file.read_text().split()) for file in tmp_path.glob("late-*")]
+    assert len(late) == 2  # worker and cleaner
+    assert set().union(*late) <= OF_CONNECTING | OF_DJANGO | OF_SCHEDULES
+    assert not set.intersection(*late) & OF_SCHEDULES
 
 
 def test_a_forked_worker_ends_after_its_share_of_the_tasks(rows, processes):

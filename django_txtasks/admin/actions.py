@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import django
 from django.contrib import admin, messages
@@ -35,8 +35,7 @@ else:
 ROWS_PER_CHUNK = 500
 
 
-@dataclass(frozen=True, kw_only=True)
-class Act:
+class Act(NamedTuple):
     """One state change as a person sees it.
 
     Attributes:

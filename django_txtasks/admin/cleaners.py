@@ -10,7 +10,6 @@ from django.utils.translation import gettext_lazy as _
 
 from django_txtasks.admin import shown
 from django_txtasks.admin.pages import ProcessPages
-from django_txtasks.lifecycle.cleaners import Seen
 from django_txtasks.models import Cleaner
 
 
@@ -29,6 +28,8 @@ class CleanerAdmin(ProcessPages):
     @admin.display(description=_("health"))
     def health(self, cleaner: Any) -> str:
         """Show the cleaner's state: at work, alive without a recent pass, or gone."""
+        from django_txtasks.lifecycle.cleaners import Seen  # imported by this page alone
+
         state = Seen.of(cleaner)
         if not state.is_there:
             return shown.badge("lost", _("gone"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.db.models import QuerySet
@@ -21,8 +21,7 @@ MAX_LISTED_TASKS = 20
 """Highest number of tasks that the page lists."""
 
 
-@dataclass(frozen=True)
-class Chosen:
+class Chosen(NamedTuple):
     """The tasks that an action would move, with some examples, and the number that it would leave unchanged.
 
     Attributes:

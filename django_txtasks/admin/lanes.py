@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.contrib import admin, messages
@@ -15,10 +15,11 @@ from django.utils.translation import gettext_lazy as _
 from django_txtasks.admin import shown
 from django_txtasks.admin.pages import Pages
 from django_txtasks.exceptions import ConfigError
-from django_txtasks.lanes import changes as lane_changes
-from django_txtasks.lanes.status import MOST_WAITING, LaneStatus, status_of_lanes
 from django_txtasks.models import DatabaseNow, Lane
 from django_txtasks.rules.lanes import KEYS, parse_value
+
+if TYPE_CHECKING:
+    from django_txtasks.lanes.status import LaneStatus
 
 
 class LaneForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -45,7 +46,7 @@ class LaneForm(forms.ModelForm):  # type: ignore[type-arg]
             if name in KEYS:
                 one.help_text = _("Empty: as in the settings.")
             elif name == "paused":
-                waits = status_of_lanes(self.instance._state.db or "default", [self.instance.pk])
+                waits = _states(self.instance._state.db or "default", [self.instance.pk])
                 one.initial = any(lane.paused_at is not None or lane.held_for for lane in waits)
 
     def clean(self) -> dict[str, Any]:
@@ -92,7 +93,7 @@ class LaneAdmin(Pages):
         """Read the status of all lanes of a page with one query."""
         found: Any = super().get_changelist_instance(request)
         rows = list(found.result_list)
-        states = status_of_lanes(found.queryset.db, [row.pk for row in rows])
+        states = _states(found.queryset.db, [row.pk for row in rows])
         by_name = {one.name: one for one in states}
         for row in rows:
             row.lane_status = by_name[row.pk]
@@ -101,6 +102,8 @@ class LaneAdmin(Pages):
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         """Write only the changed fields, no column that workers write. Django's log keeps the user's name."""
+        from django_txtasks.lanes import changes as lane_changes
+
         alias, user = router.db_for_write(Lane), request.user.get_username()
         values = {key: form.cleaned_data[key] for key in KEYS if key in form.changed_data}
         if values:
@@ -117,7 +120,7 @@ class LaneAdmin(Pages):
 
     def _status(self, row: Any) -> LaneStatus:
         if not hasattr(row, "lane_status"):
-            (row.lane_status,) = status_of_lanes(row._state.db or "default", [row.pk])
+            (row.lane_status,) = _states(row._state.db or "default", [row.pk])
         found: LaneStatus = row.lane_status
         return found
 
@@ -143,8 +146,8 @@ class LaneAdmin(Pages):
 
     @admin.display(description=_("waiting"))
     def waiting(self, row: Any) -> str:
-        count = self._status(row).waiting
-        return f"{count}+" if count >= MOST_WAITING else str(count)
+        status = self._status(row)
+        return f"{status.waiting}{'+' * status.may_have_more}"
 
     @admin.display(description=_("now"))
     def now(self, row: Any) -> str:
@@ -161,3 +164,10 @@ class LaneAdmin(Pages):
         if status.opens_in:
             return str(_("next start in %.1f s") % status.opens_in)
         return str(_("open"))
+
+
+def _states(alias: str, names: list[str]) -> list[LaneStatus]:
+    """Return the status of lanes. Only this page's requests import the code for it, which is large."""
+    from django_txtasks.lanes.status import status_of_lanes
+
+    return status_of_lanes(alias, names)

@@ -19,7 +19,6 @@ from django_txtasks.admin.bounded import LAST_FINISHED, ReadOrder, order_of_task
 from django_txtasks.admin.columns import json_text
 from django_txtasks.admin.pages import ProcessPages, TaskPages
 from django_txtasks.conf import get_config
-from django_txtasks.inspection.explain import explain
 from django_txtasks.lifecycle import names
 from django_txtasks.lifecycle.workers import progress_of
 from django_txtasks.models import FinishedTask, Outcome, Status, Task, Worker
@@ -68,6 +67,8 @@ class TaskAdmin(TaskActions, TaskPages):
     @admin.display(description=_("why it is not running"))
     def reasons(self, task: Any) -> str:
         """Show the reasons why the task does not run, and the remedies, as ``txtasks_explain`` does."""
+        from django_txtasks.inspection.explain import explain  # imported by this page alone
+
         try:
             reasons = explain(task._state.db, task.pk)
         except Exception as error:  # the rest of the page is still useful

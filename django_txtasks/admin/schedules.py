@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.contrib import admin, messages
@@ -25,15 +26,10 @@ from django_txtasks.declarations import registry
 from django_txtasks.exceptions import InvalidSchedule, TxTasksError
 from django_txtasks.models import DatabaseNow, FinishedTask, Schedule, Status, Task
 from django_txtasks.results.task_states import DONE
-from django_txtasks.schedules import changes as schedule_changes
-from django_txtasks.schedules import periodic as scheduling
 from django_txtasks.schedules.code_versions import CONFIGURATION
-from django_txtasks.schedules.periodic import DeclaredSchedule
-from django_txtasks.schedules.status import (
-    ScheduleStatus,
-    next_ticks,
-    status_of_rows,
-)
+
+if TYPE_CHECKING:
+    from django_txtasks.schedules.status import ScheduleStatus
 
 READ_ONLY = ("state", "next_times", "last", "origin")
 
@@ -95,11 +91,11 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
             if name in cleaned and cleaned[name] is None:
                 cleaned[name] = empty()
         if not self.errors:
+            from django_txtasks.schedules.periodic import DeclaredSchedule, check
+
             name = cleaned.get("name") or self.instance.pk
             try:
-                scheduling.check(
-                    DeclaredSchedule(name=name, **{key: cleaned[key] for key in CONFIGURATION})
-                )
+                check(DeclaredSchedule(name=name, **{key: cleaned[key] for key in CONFIGURATION}))
             except TxTasksError as error:
                 self.add_error(None, str(error))
         return cleaned
@@ -110,27 +106,34 @@ class ScheduleActions(Pages):
 
     @admin.action(description=_("Turn on"), permissions=["change"])
     def turn_on(self, request: HttpRequest, chosen: QuerySet[Any]) -> None:
-        self._do(request, chosen, schedule_changes.enable, _now("turned on"))
+        from django_txtasks.schedules.changes import enable
+
+        self._do(request, chosen, enable, _now("turned on"))
 
     @admin.action(description=_("Turn off"), permissions=["change"])
     def turn_off(self, request: HttpRequest, chosen: QuerySet[Any]) -> None:
-        self._do(request, chosen, schedule_changes.disable, _now("turned off"))
+        from django_txtasks.schedules.changes import disable
+
+        self._do(request, chosen, disable, _now("turned off"))
 
     @admin.action(description=_("Run now"), permissions=["change"])
     def run_now(self, request: HttpRequest, chosen: QuerySet[Any]) -> None:
         """Enqueue a task of each chosen schedule, regardless of its ticks."""
-        self._do(request, chosen, lambda alias, name, *, keep, by: scheduling.run_now(alias, name, by=by),
+        from django_txtasks.schedules.periodic import run_now
+
+        self._do(request, chosen, lambda alias, name, *, keep, by: run_now(alias, name, by=by),
                  _now("runs now"))  # fmt: skip
 
     @admin.action(description=_("Follow the code again"), permissions=["change"])
     def follow_code(self, request: HttpRequest, chosen: QuerySet[Any]) -> None:
         """Undo the changes that people made to schedules of the code."""
+        from django_txtasks.schedules import changes, periodic
 
         def follow(alias: str, name: str, *, keep: bool, by: str) -> bool:
-            declared = scheduling.declared(alias).get(name)
+            declared = periodic.declared(alias).get(name)
             if declared is None:
                 return False
-            schedule_changes.follow_code(alias, name, declared, keep=keep, by=by)
+            changes.follow_code(alias, name, declared, keep=keep, by=by)
             return True
 
         self._do(request, chosen, follow, _now("as in the code"))
@@ -198,7 +201,7 @@ class ScheduleAdmin(ScheduleActions):
         """Read the status of all schedules of a page with one query."""
         found: Any = super().get_changelist_instance(request)
         rows = list(found.result_list)
-        for row, status in zip(rows, status_of_rows(found.queryset.db, rows), strict=True):
+        for row, status in zip(rows, _states(found.queryset.db, rows), strict=True):
             row.schedule_status = status
         found.result_list = rows
         return found
@@ -217,26 +220,28 @@ class ScheduleAdmin(ScheduleActions):
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         """Write only the changed fields, no column that cleaners write. Django's log keeps the user's name."""
+        from django_txtasks.schedules import changes, periodic
+
         alias, by = router.db_for_write(Schedule), request.user.get_username()
         if not change:
             values = {key: form.cleaned_data[key] for key in CONFIGURATION}
-            schedule_changes.add(alias, obj.pk, values, by=by)
+            changes.add(alias, obj.pk, values, by=by)
             return
         values = {key: form.cleaned_data[key] for key in CONFIGURATION if key in form.changed_data}
         if values:
             keep = get_config().keeps_finished
-            if not scheduling.configure(alias, obj.pk, values, keep=keep, by=by):
+            if not periodic.configure(alias, obj.pk, values, keep=keep, by=by):
                 raise InvalidSchedule("It was deleted in the meantime.")
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
         """Delete the schedule, and cancel its task that was written ahead."""
-        alias, by = router.db_for_write(Schedule), request.user.get_username()
-        schedule_changes.disable(alias, obj.pk, keep=get_config().keeps_finished, by=by)
+        alias = router.db_for_write(Schedule)
+        _disable(alias, obj.pk, by=request.user.get_username())
         Schedule.objects.using(alias).filter(pk=obj.pk).delete()
 
     def _status(self, row: Any) -> ScheduleStatus:
         if not hasattr(row, "schedule_status"):
-            (row.schedule_status,) = status_of_rows(row._state.db or "default", [row])
+            (row.schedule_status,) = _states(row._state.db or "default", [row])
         found: ScheduleStatus = row.schedule_status
         return found
 
@@ -272,13 +277,13 @@ class ScheduleAdmin(ScheduleActions):
 
     @admin.display(description=_("next"))
     def next(self, row: Any) -> str:
-        ticks = next_ticks(row, 1)
+        ticks = _next_ticks(row, 1)
         return shown.age(ticks[0], row.now) if ticks else shown.EMPTY
 
     @admin.display(description=_("next times"))
     def next_times(self, row: Any) -> str:
         """Show the next five ticks."""
-        ticks = [(shown.moment(one, row.now),) for one in next_ticks(row)]
+        ticks = [(shown.moment(one, row.now),) for one in _next_ticks(row, 5)]
         return format_html_join("", "{}<br>", ticks) if ticks else shown.EMPTY
 
     @admin.display(description=_("last task"))
@@ -319,3 +324,22 @@ def _not_done(row: Any, status: ScheduleStatus) -> str:
     url = reverse("admin:txtasks_batch_change", args=[left.batch])
     link = format_html('<a href="{}">{}</a>', url, left.batch)
     return format_html("{}: {} {} {}", text, _now("its batch"), link, left.text)
+
+
+def _states(alias: str, rows: list[Any]) -> list[ScheduleStatus]:
+    """Return the status of schedules. Only requests import the code of schedules, not each process's start."""
+    from django_txtasks.schedules.status import status_of_rows
+
+    return status_of_rows(alias, rows)
+
+
+def _next_ticks(row: Any, count: int) -> list[datetime]:
+    from django_txtasks.schedules.status import next_ticks
+
+    return next_ticks(row, count)
+
+
+def _disable(alias: str, name: str, *, by: str) -> None:
+    from django_txtasks.schedules.changes import disable
+
+    disable(alias, name, keep=get_config().keeps_finished, by=by)

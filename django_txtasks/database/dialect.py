@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_txtasks.exceptions import UnsupportedDatabase
 
 
-@dataclass(frozen=True)
-class Dialect:
+class Dialect(NamedTuple):
     """Pieces of SQL, put into a statement by name.
 
     Attributes:

@@ -113,7 +113,7 @@ def bound(connection: BaseDatabaseWrapper, sql: str, params: dict[str, Any]) -> 
             return text, values
         text, names = numbered(text)
         return text, [values[name] for name in names]
-    pieces, values = dict(vars(dialect_of(connection))), {}
+    pieces, values = dialect_of(connection)._asdict(), {}
     for name, value in params.items():
         if isinstance(value, (list, tuple)):
             several = {f"{name}_{index}": _plain(one) for index, one in enumerate(value)}
@@ -139,7 +139,7 @@ def _with_arrays(sql: str, params: dict[str, Any]) -> tuple[str, dict[str, Any]]
 @functools.lru_cache(maxsize=200)
 def _text_with_arrays(sql: str, types: tuple[tuple[str, str], ...]) -> str:
     arrays = {f"in_{name}": f"= ANY(CAST(%({name})s AS {type_}[]))" for name, type_ in types}
-    return sql.format(**vars(DIALECTS["postgresql"]), **arrays)
+    return sql.format(**DIALECTS["postgresql"]._asdict(), **arrays)
 
 
 @functools.lru_cache(maxsize=200)

@@ -9,11 +9,9 @@ column takes it. The signature, the errors, the row, hooks and Django's ``@task`
 import inspect
 import re
 import sys
-import textwrap
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, NamedTuple, TypedDict
 
 from django_txtasks.declarations import foreign
 from django_txtasks.declarations.hooks import DeclaredTask, WithResult, spec_of_hook
@@ -36,8 +34,7 @@ from django_txtasks.declarations.values import (
 from django_txtasks.exceptions import UnknownOption
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(NamedTuple):
     """One option, besides its type.
 
     Attributes:
@@ -238,10 +235,7 @@ def describe(function: Any, options: type) -> None:
     texts = _texts(options)
     if options is UsingOptions:
         texts |= dict.fromkeys(_entries(SharedOptions), "As of ``@task``.")
-    listed = "\n".join(
-        textwrap.fill(f"{name}: {text}", 112, initial_indent=" " * 4, subsequent_indent=" " * 8)
-        for name, text in texts.items()
-    )
+    listed = "\n".join(f"    {name}: {text}" for name, text in texts.items())
     before, _, after = inspect.cleandoc(function.__doc__).partition("    **options:")
     function.__doc__ = before + listed + "\n" + after.partition("\n")[2]
 
@@ -257,5 +251,5 @@ def _texts(options: type) -> dict[str, str]:
         _, _, body = source.partition(f"\nclass {kind.__name__}(")
         body = body.partition("\n\n\n")[0]
         for name, text in re.findall(r'^    (\w+): .+?\n    """(.+?)"""', body, re.M | re.S):
-            found[name] = " ".join(text.split())
+            found[name] = text.replace("\n", "\n    ")
     return found

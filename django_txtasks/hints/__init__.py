@@ -16,14 +16,17 @@ from __future__ import annotations
 
 import sys
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from django.db import connections
 
 from django_txtasks import broker
 from django_txtasks.conf import Config
-from django_txtasks.lifecycle.turn import Subscription
+
+if TYPE_CHECKING:  # web processes do not need it
+    from django_txtasks.lifecycle.turn import Subscription
 
 
 def can_notify(config: Config, vendor: str) -> bool:
@@ -53,6 +56,23 @@ def flush() -> None:
     broker.flush()
     if sender := sys.modules.get(f"{__name__}.sender"):
         sender.close_all()
+
+
+def import_modules(config: Config, aliases: Iterable[str]) -> None:
+    """Import the modules that send and receive the hints of workers, and the last will.
+
+    A process calls it before it forks. Its children then share these modules, and need no time to import them.
+    """
+    vendors, names = {connections[alias].vendor for alias in aliases}, []
+    if config.broker_url is not None:
+        names += ["broker.consumer", "broker.publisher", "broker.will"]
+    if config.may_hint_by_database and "postgresql" in vendors:
+        names += ["hints.listener", "hints.sender"]
+        names += ["hints.reserve"] * (config.broker_url is not None)
+    if config.has_database_hints and "sqlite" in vendors:
+        names += ["hints.file_watcher"]
+    for name in names:
+        import_module(f"django_txtasks.{name}")
 
 
 def source(config: Config, subscription: Subscription, deliver: Callable[[Any], None]) -> Any:

@@ -64,6 +64,11 @@ class LaneStatus:
         return ", ".join(words) or "none"
 
     @property
+    def may_have_more(self) -> bool:
+        """True if more tasks than ``waiting`` may wait, because they are counted up to a limit."""
+        return self.waiting >= MOST_WAITING
+
+    @property
     def is_full(self) -> bool:
         """True if the lane's limit on running tasks is reached."""
         return self.rule.at_most is not None and self.running >= self.rule.at_most

@@ -12,9 +12,8 @@ import json
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import DatabaseError, InterfaceError, connections, transaction
 
@@ -40,8 +39,7 @@ tell_workers: Callable[[str, FollowUps], None] | None = None
 """Sends hints for tasks that a look after a COMMIT has enqueued. ``apps`` sets it to ``notify_on_commit``."""
 
 
-@dataclass(frozen=True)
-class Looked:
+class Looked(NamedTuple):
     """The result of a look at a batch.
 
     Attributes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from django_txtasks.exceptions import ConfigError
@@ -51,8 +50,7 @@ class LaneRule(NamedTuple):
         )
 
 
-@dataclass(frozen=True)
-class LaneRules:
+class LaneRules(NamedTuple):
     """All rules of the settings, by the name of a lane or by a pattern, which ends with ``*``."""
 
     rules: tuple[tuple[str, LaneRule], ...] = ()

@@ -102,7 +102,7 @@ _CHOOSING = (
     )
     + "; SET room = room - FOUND_ROWS();"
 )
-_AFTER_CURSOR = statements.AFTER_CURSOR.format(**vars(DIALECTS["mysql"]))
+_AFTER_CURSOR = statements.AFTER_CURSOR.format(**DIALECTS["mysql"]._asdict())
 _IS_PAUSED = f"%(queue)s IN ({statements.PAUSED_QUEUES})"
 # SELECT … INTO instead of SET, because above READ COMMITTED, SET locks the rows that it reads.
 _HIGHEST = f"""SELECT IF({_IS_PAUSED}, {_NO_PRIORITY},

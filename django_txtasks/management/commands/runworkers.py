@@ -85,7 +85,7 @@ class Command(BaseCommand):
         _refuse_contradictions(aliases, options)
         work = Assignment((), aliases, Role(options["child_role"]), options["max_tasks"])
         if supervises:
-            child = self._supervise(aliases, options)
+            child = self._supervise(config, aliases, options)
             if child is None:
                 return
             work, pipe = child.assignment, child.pipe
@@ -159,7 +159,9 @@ class Command(BaseCommand):
             end_process(1 if exited is Exit.CUT_SHORT else EXIT_CODE, seconds=LAST_LINES_SECONDS)
         raise CommandError("Tasks were cut short.")
 
-    def _supervise(self, aliases: list[str], options: dict[str, Any]) -> Forked | None:
+    def _supervise(
+        self, config: Config, aliases: list[str], options: dict[str, Any]
+    ) -> Forked | None:
         """Run this command in child processes, ``--processes`` for each database, until they have ended.
 
         No worker serves two databases, so that a backlog or an outage of one does not delay the other. The cleaner
@@ -180,6 +182,8 @@ class Command(BaseCommand):
             reload=options["reload"],
             may_fork=True,
         )
+        if not options["reload"]:
+            _import_for_children(config, aliases)
         connections.close_all()  # this thread's; a fork must not share them
         try:
             with (
@@ -214,6 +218,13 @@ def _refuse_contradictions(aliases: list[str], options: dict[str, Any]) -> None:
         raise CommandError(
             "No task function is declared: add @task to a function in an installed app's tasks.py."
         )
+
+
+def _import_for_children(config: Config, aliases: Sequence[str]) -> None:
+    """Import the modules that each child would import for its first task, so that the children share them."""
+    hints.import_modules(config, aliases)
+    for alias in aliases:
+        connections[alias].ops.compiler("SQLCompiler")
 
 
 def _only(aliases: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ from django.core.management.base import CommandError
 
 from django_txtasks.exceptions import ConfigError
 from django_txtasks.lanes import changes as lane_changes
-from django_txtasks.lanes.status import MOST_WAITING, LaneStatus, known_lanes, status_of_lanes
+from django_txtasks.lanes.status import LaneStatus, known_lanes, status_of_lanes
 from django_txtasks.management.console import DatabaseCommand, user_of_process
 from django_txtasks.rules.lanes import KEYS, problem_of_name
 
@@ -88,7 +88,7 @@ class Command(DatabaseCommand):
 
 def line_of(lane: LaneStatus) -> str:
     """Return a lane as one line for people."""
-    waiting = f"{lane.waiting}{' or more' if lane.waiting >= MOST_WAITING else ''} waiting"
+    waiting = f"{lane.waiting}{' or more' if lane.may_have_more else ''} waiting"
     parts = [f"limits: {lane.limits}", f"{lane.running} running", waiting]
     if not lane.is_known:
         parts.append("not served, no rule in TXTASKS['lanes']")
