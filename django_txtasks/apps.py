@@ -1,10 +1,11 @@
 """Django's AppConfig: finds every app's task functions, and connects to the signals of ``migrate``.
 
-It makes no query and no connection at start-up.
+It makes no query and no connection at start-up. Only ``runserver`` may start workers: see ``embedded``.
 """
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from django.apps import AppConfig
@@ -29,6 +30,10 @@ class TxTasksConfig(AppConfig):
         autodiscover_modules("tasks")
         pre_migrate.connect(refuse_unreleased_tables, sender=self)
         post_migrate.connect(bring_schedules, sender=self)
+        if sys.argv[1:2] == ["runserver"]:
+            from django_txtasks import embedded
+
+            embedded.start_with_runserver()
 
 
 def refuse_unreleased_tables(*, using: str, **_: Any) -> None:

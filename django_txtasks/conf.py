@@ -81,6 +81,7 @@ class Config:
         lanes: limits of lanes, by name or pattern.
         sync_schedules: ``migrate`` copies schedules of the code into the database, and a starting cleaner
             adds new ones; see ``syncs_schedules``.
+        with_runserver: ``manage.py runserver`` starts ``runworkers`` beside it.
         ageing: the priority of a due task increases by 1 each time it has waited this long; None = never.
         long_running_after: age from which a claim without a time limit is shown and reported.
         dead_notices: receivers of notices about tasks that die.
@@ -103,6 +104,7 @@ class Config:
     events: tuple[str, ...] | None = None
     lanes: LaneRules = NO_LANES
     sync_schedules: bool = True
+    with_runserver: bool = False
     ageing: timedelta | None = None
     long_running_after: timedelta = timedelta(hours=1)
     dead_notices: DeadNotices = DeadNotices()
@@ -429,4 +431,5 @@ _PARSERS: dict[str, Any] = {
     "broker_url": _broker_url,
     "database_hints": _switch,
     "sync_schedules": _switch,
+    "with_runserver": _switch,
 }

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from django.db import DatabaseError, InterfaceError, connections, reset_queries
 
@@ -16,7 +16,7 @@ from django_txtasks import signals
 from django_txtasks.cleaner.failure_detector import FailureDetector, LastWills
 from django_txtasks.cleaner.old_rows import OldRows
 from django_txtasks.cleaner.passes import Passes, Step
-from django_txtasks.cleaner.record import Record
+from django_txtasks.cleaner.record import Liveness, Record
 from django_txtasks.cleaner.renotifier import Notify
 from django_txtasks.cleaner.rescue import Rescue
 from django_txtasks.cleaner.schedule_reports import ScheduleReports
@@ -43,19 +43,6 @@ NAMES = (
 )  # fmt: skip
 PIECE_SECONDS = 0.25
 """Longest time on a pass before the cleaner checks the workers again."""
-
-
-class Liveness(Protocol):
-    """Receiver of the process's signs of life."""
-
-    def turned(self) -> None:
-        """Note that the loop goes round."""
-
-    def wrote(self) -> None:
-        """Note that a whole pass has ended."""
-
-    def ended(self, *, refused: bool) -> None:
-        """Note the end of a turn: the database accepted it, refused it, or is unreachable."""
 
 
 class Cleaner:
@@ -90,14 +77,10 @@ class Cleaner:
         self.old_rows = OldRows(config, alias, emit=self._emit, skip=self.rescue.skip, clock=clock)
         self.reports = ScheduleReports(alias, emit=self._emit, clock=clock)
         self.ticker = Ticker(config, alias, notify=notify, emit=self._emit, clock=clock)
-        self.record = Record(config, alias, clock, self._say_unwritten)
+        self.record = Record(config, alias, clock, self._say_unwritten, liveness)
+        since_another = self.record.since_pass_of_another
         self.passes = Passes(
-            alias,
-            config,
-            _steps(self),
-            since_another=self._since_another,
-            emit=self._emit,
-            clock=clock,
+            alias, config, _steps(self), since_another, emit=self._emit, clock=clock
         )
         self.outage = Outage(alias, lambda: f"Cleaner of {alias!r}", self._emit)
 
@@ -191,14 +174,6 @@ class Cleaner:
             self.record.failed(self.passes.error)
             return
         self.record.passed()
-        if self.liveness is not None:
-            self.liveness.wrote()
-
-    def _since_another(self) -> float | None:
-        seconds = self.record.since_pass_of_another()
-        if seconds is not None and self.liveness is not None:
-            self.liveness.wrote()
-        return seconds
 
     def _say_unwritten(self, why: str) -> None:
         self._emit(signals.step_failed, database=self.alias, error=f"its own row: {why}")

@@ -36,8 +36,8 @@ class Passes:
         alias: str,
         config: Config,
         steps: Sequence[Step],
-        *,
         since_another: Callable[[], float | None],
+        *,
         emit: Callable[..., None],
         clock: Callable[[], float],
     ) -> None:

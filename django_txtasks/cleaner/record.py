@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from functools import partial
+from typing import Protocol
 
 from django.db import DatabaseError
 
@@ -12,6 +13,19 @@ from django_txtasks.conf import Config
 from django_txtasks.database.errors import text_of
 from django_txtasks.database.transactions import own_transaction, repeated
 from django_txtasks.lifecycle import cleaners, workers
+
+
+class Liveness(Protocol):
+    """Receiver of the process's signs of life."""
+
+    def turned(self) -> None:
+        """Note that the loop goes round."""
+
+    def wrote(self) -> None:
+        """Note that a whole pass has ended."""
+
+    def ended(self, *, refused: bool) -> None:
+        """Note the end of a turn: the database accepted it, refused it, or is unreachable."""
 
 
 class Record:
@@ -23,6 +37,7 @@ class Record:
     Args:
         clock: monotonic seconds.
         unwritten: called with the reason why the row cannot be written, once per reason.
+        liveness: learns of each whole pass, also of another cleaner's.
     """
 
     def __init__(
@@ -31,9 +46,10 @@ class Record:
         alias: str,
         clock: Callable[[], float],
         unwritten: Callable[[str], None],
+        liveness: Liveness | None,
     ) -> None:
         self._config, self._alias, self._clock, self._unwritten = config, alias, clock, unwritten
-        self._why = ""
+        self._liveness, self._why = liveness, ""
         self._id: uuid.UUID | None = None
         self._error = ""
         self._next_beat = float("-inf")
@@ -45,7 +61,7 @@ class Record:
 
     def passed(self) -> None:
         """Record the end of a whole pass."""
-        self._write(cleaners.passed)
+        self._note_pass(cleaners.passed)
         self._error = ""
 
     def since_pass_of_another(self) -> float | None:
@@ -59,7 +75,7 @@ class Record:
         if found is None:
             return None
         ended_at, seconds = found
-        self._write(partial(cleaners.saw_pass, ended_at=ended_at))
+        self._note_pass(partial(cleaners.saw_pass, ended_at=ended_at))
         return seconds
 
     def failed(self, error: str) -> None:
@@ -71,6 +87,11 @@ class Record:
         """Remove the row."""
         if self._id is not None:
             cleaners.unregister(self._alias, self._id)
+
+    def _note_pass(self, change: Callable[[str, uuid.UUID], bool]) -> None:
+        self._write(change)
+        if self._liveness is not None:
+            self._liveness.wrote()
 
     def _say_error(self, alias: str, cleaner: uuid.UUID) -> bool:
         return cleaners.failed(alias, cleaner, self._error)

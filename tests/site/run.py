@@ -5,13 +5,16 @@
 Each server enqueues tasks in transactions of two tenants. Then: each receipt is in its tenant's schema; later
 tasks see neither a tenant nor a tag of Sentry; each event has its own task's tag; hints of each server start tasks
 long before a scan would, also from processes that were forked after an enqueue; nothing that was rolled back runs;
-and a killed worker's atomic task runs again, once.
+and a killed worker's atomic task runs again, once. Before that, gunicorn and uWSGI start workers as the
+documentation says: there is one supervisor, which can be renewed, and which ends with the server.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -20,7 +23,7 @@ import tempfile
 import time
 import urllib.request
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -66,7 +69,7 @@ def database() -> Iterator[None]:
 @contextmanager
 def process(command: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Run a command in a group of its own, and end all of the group."""
-    words = command.split()
+    words = shlex.split(command)
     program = [sys.executable, *words] if words[0] == "-m" or words[0].endswith(".py") else words
     if program is words:
         program = [str(Path(sys.executable).with_name(words[0])), *words[1:]]
@@ -82,6 +85,60 @@ def process(command: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
             child.wait(20)
         except subprocess.TimeoutExpired:
             os.killpg(child.pid, signal.SIGKILL)
+
+
+def one_worker(but: Set[int] = frozenset()) -> set[int]:
+    """Wait until one worker and one cleaner are there, which are none of ``but``; return both process ids."""
+    from django_txtasks.models import Cleaner, Worker
+
+    def look() -> set[int] | None:
+        found = [*Worker.objects.values_list("pid", flat=True)]
+        found += Cleaner.objects.values_list("pid", flat=True)
+        return set(found) if len(found) == 2 and not set(found) & but else None
+
+    return set(wait_until(look, "one worker and one cleaner are there"))
+
+
+def no_worker() -> None:
+    from django_txtasks.models import Cleaner, Worker
+
+    def look() -> bool:
+        return not Worker.objects.exists() and not Cleaner.objects.exists()
+
+    wait_until(look, "no worker and no cleaner are there")
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def start_beside(logs: Path) -> None:
+    """Let gunicorn and uWSGI start the workers, by the settings that the documentation has for them."""
+    page = (HERE.parents[1] / "docs/how-to/beside-the-web-server.md").read_text()
+    (hooks,) = re.findall(r"```python\n(# gunicorn\.conf\.py\n.+?)```", page, re.DOTALL)
+    (daemon,) = re.findall(r"^attach-daemon2 = (.+)$", page, re.MULTILINE)
+    (logs / "gunicorn.conf.py").write_text(hooks)
+    daemon = daemon.replace("/srv/shop/.venv/bin/python", sys.executable)
+    commands = {
+        "gunicorn": f"{SERVERS['gunicorn']} --config {logs}/gunicorn.conf.py",
+        "uwsgi": f"{SERVERS['uwsgi']} --attach-daemon2 '{daemon}'",
+    }
+    for server, command in commands.items():
+        with process(command.format(port=free_port()), logs / f"beside-{server}.log") as master:
+            first = one_worker()
+            if server == "gunicorn":
+                master.send_signal(signal.SIGHUP)
+            else:  # pyuwsgi cannot start itself again, as uWSGI does at SIGHUP
+                os.kill(parent_of(min(first)), signal.SIGTERM)
+            one_worker(but=first)
+        no_worker()
+        print(f"{server}: one supervisor beside it, which was renewed, and has ended with it")
+    command = commands["gunicorn"].format(port=free_port())
+    with process(command, logs / "beside-killed.log") as master:
+        one_worker()
+        master.kill()
+        no_worker()
+        print("gunicorn: its supervisor ends with a killed master")
 
 
 def free_port() -> int:
@@ -218,6 +275,7 @@ def run(stack: ExitStack, directory: Path) -> None:
     for schema in ("public", *TENANTS):
         Client(schema_name=schema, name=schema).save(verbosity=0)
     call_command("check")
+    start_beside(directory)
     workers = process("manage.py runworkers --processes 1 --threads 2", directory / "workers.log")
     stack.enter_context(workers)
     for server in SERVERS:

@@ -33,7 +33,12 @@ from django_txtasks.management.console import (
 from django_txtasks.management.probing import liveness_at, positive, probe_options, probes_at
 from django_txtasks.management.processes import AUTO, for_each_database, processes, threads
 from django_txtasks.worker.hint_inbox import HintInbox
-from django_txtasks.worker.process.orders import end_soon, obey, pipe_of_supervisor
+from django_txtasks.worker.process.orders import (
+    end_soon,
+    obey,
+    pipe_of_parent,
+    pipe_of_supervisor,
+)
 from django_txtasks.worker.process.probes import Liveness
 from django_txtasks.worker.process.recycling import EXIT_CODE, RecyclePolicy
 from django_txtasks.worker.process.shutdown import Shutdown
@@ -181,6 +186,7 @@ class Command(BaseCommand):
             finite=finite,
             reload=options["reload"],
             may_fork=True,
+            parent=pipe_of_parent(),
         )
         if not options["reload"]:
             _import_for_children(config, aliases)

@@ -2,6 +2,9 @@
 
 ``s`` = stop, ``k`` = stop now. The end of the pipe means that the supervisor is gone, which is an order to stop,
 too. A pipe has one reader in each process: a second one would take bytes that the first one waits for.
+
+A supervisor that a web server has started has a pipe, too. Its end means that the web server is gone. The
+supervisor has no thread that reads, because it could not fork then: its loop looks at the pipe.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from django_txtasks import signals
 from django_txtasks.worker.process.shutdown import Shutdown
 
 PIPE = "TXTASKS_SUPERVISOR_FD"
+PARENT_PIPE = "TXTASKS_PARENT_FD"
 LOOP_END_SECONDS = 10.0
 """Seconds from the end of the grace, or from an order to stop now, to the forced end of the process."""
 LAST_WORDS_SECONDS = 2.0
@@ -22,7 +26,26 @@ LAST_WORDS_SECONDS = 2.0
 
 def pipe_of_supervisor() -> int | None:
     """Return the file descriptor of the orders, once; None if this process has no supervisor."""
-    number = os.environ.pop(PIPE, None)  # not for processes that tasks start
+    return _pipe(PIPE)
+
+
+def pipe_of_parent() -> int | None:
+    """Return the file descriptor whose end means that the web server is gone, once; None = no web server."""
+    if (pipe := _pipe(PARENT_PIPE)) is not None:
+        os.set_blocking(pipe, False)
+    return pipe
+
+
+def has_ended(pipe: int) -> bool:
+    """Return True if nothing can be written into the pipe any more. It does not wait."""
+    try:
+        return not os.read(pipe, 1)
+    except BlockingIOError:
+        return False
+
+
+def _pipe(name: str) -> int | None:
+    number = os.environ.pop(name, None)  # not for processes that tasks start
     return None if number is None else int(number)
 
 

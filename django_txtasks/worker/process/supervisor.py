@@ -24,7 +24,7 @@ from django_txtasks import signals
 from django_txtasks.rules.retry import backoff
 from django_txtasks.wakeup import WakeUp
 from django_txtasks.worker.process.forking import ForkedProcess, can_fork, fork
-from django_txtasks.worker.process.orders import PIPE
+from django_txtasks.worker.process.orders import PIPE, has_ended
 from django_txtasks.worker.process.recycling import EXIT_CODE
 from django_txtasks.worker.process.shutdown import Shutdown
 
@@ -176,6 +176,7 @@ class Supervisor:
         finite: True = a child that ends without an error has done its work; False = start it again.
         reload: restart the children when a loaded Python file changes.
         may_fork: the children can be copies of this process. With ``reload`` they load the code anew.
+        parent: a pipe whose end is a request to stop; None = no such pipe.
     """
 
     def __init__(
@@ -185,8 +186,9 @@ class Supervisor:
         finite: bool,
         reload: bool = False,
         may_fork: bool = False,
+        parent: int | None = None,
     ) -> None:
-        self.finite = finite
+        self.finite, self._parent = finite, parent
         self.children = [Child(assignment) for assignment in assignments]
         self._may_fork = may_fork and not reload
         self._wake_up = WakeUp()
@@ -202,6 +204,8 @@ class Supervisor:
             Forked: in each new process that is a copy of this one.
         """
         while not all(child.has_ended for child in self.children):
+            if self._parent is not None and not self.stop.asked and has_ended(self._parent):
+                self.stop.request()
             if self.stop.asked:
                 self._pass_on_stop()
             before = [child.pid for child in self.children]

@@ -1,0 +1,130 @@
+"""Workers and a cleaner beside a web server, for development and for small sites.
+
+``start_workers`` starts ``manage.py runworkers``, which ends with the process that called it: the supervisor reads
+a pipe whose other end only this process has. Web processes that are forked later close their copy of that end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from django.utils.autoreload import DJANGO_AUTORELOAD_ENV, get_child_arguments
+
+from django_txtasks.conf import get_config
+from django_txtasks.exceptions import ConfigError
+from django_txtasks.worker.process.orders import PARENT_PIPE
+
+__all__ = ["Workers", "start_workers"]
+
+_all: list[Workers] = []
+"""The workers of this process, also those whose caller keeps no reference."""
+
+
+class Workers:
+    """A running ``runworkers`` command.
+
+    Args:
+        command: its command line.
+    """
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._command = command
+        self._pipe: int | None = None
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._start()
+        _all.append(self)
+
+    def restart(self) -> None:
+        """Start new processes, which load the present code. The old ones take no more tasks, and end.
+
+        Return at once: the old processes may wait for their running tasks for ``grace``.
+        """
+        self._let_go()
+        self._processes = [one for one in self._processes if one.poll() is None]
+        self._start()
+
+    def stop(self) -> None:
+        """Take no more tasks, wait for the running ones for at most ``grace``, and return when all has ended."""
+        self._let_go()
+        for process in self._processes:
+            process.wait()
+
+    def _start(self) -> None:
+        reader, self._pipe = os.pipe()
+        env = {**os.environ, PARENT_PIPE: str(reader)}
+        env.pop(DJANGO_AUTORELOAD_ENV, None)
+        try:
+            self._processes.append(
+                subprocess.Popen(  # noqa: S603 -- the project's own command
+                    self._command,
+                    env=env,
+                    pass_fds=[reader],
+                    stdin=subprocess.DEVNULL,
+                    start_new_session=True,  # Ctrl-C reaches this process alone
+                )
+            )
+        finally:
+            os.close(reader)
+
+    def _let_go(self) -> None:
+        """Close the pipe. The supervisor takes its end for an order to stop."""
+        if self._pipe is not None:
+            os.close(self._pipe)
+            self._pipe = None
+
+
+def start_workers(*options: str, program: Sequence[str] | None = None) -> Workers:
+    """Start ``manage.py runworkers`` in processes that end with this one, whatever ends it.
+
+    Call this once for each server, not in each web process. Nothing starts a killed supervisor again.
+
+    Args:
+        options: options of ``runworkers``.
+        program: the command line of ``manage.py``; None = the file ``manage.py`` in the working directory.
+
+    Raises:
+        ConfigError: there is no such file, or this is Windows.
+        OSError: the process could not be started.
+    """
+    if sys.platform == "win32":
+        raise ConfigError(
+            "start_workers() does not work on Windows, where runworkers does not run."
+        )
+    return Workers([*(program or _manage()), "runworkers", *options])
+
+
+def start_with_runserver() -> None:
+    """Start workers if this process of ``runserver`` serves, and the setting ``with_runserver`` is True.
+
+    With the autoreloader, the first process only watches its child, which serves.
+    """
+    serves = os.environ.get(DJANGO_AUTORELOAD_ENV) == "true" or "--noreload" in sys.argv
+    with contextlib.suppress(ConfigError):  # the system checks report it
+        if serves and get_config().with_runserver:
+            itself = get_child_arguments()
+            start_workers(program=itself[: len(itself) - len(sys.argv[1:])])
+
+
+def _manage() -> list[str]:
+    file = Path("manage.py").resolve()
+    if not file.is_file():
+        raise ConfigError(
+            f"There is no manage.py in {file.parent}: "
+            "call start_workers(program=[sys.executable, '/path/to/manage.py'])."
+        )
+    return [sys.executable, str(file)]
+
+
+def _let_go_in_a_fork() -> None:
+    for workers in _all:
+        workers._let_go()
+    _all.clear()
+
+
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_let_go_in_a_fork)
