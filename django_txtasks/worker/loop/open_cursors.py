@@ -35,6 +35,17 @@ def note_cursors(connection: BaseDatabaseWrapper) -> None:
     vars(connection)["chunked_cursor"] = noted
 
 
+def forget() -> bool:
+    """Forget the cursors of the calling thread, at the end of an attempt. Return True if one was open.
+
+    Then its session must end. Otherwise the garbage collector may close the cursor while this thread runs another
+    query, and psycopg, which would then wait for the lock that it has, would wait for ever.
+    """
+    was_open = are_open()
+    _thread.cursors.clear()
+    return was_open
+
+
 def are_open() -> bool:
     """Return True if a cursor of the calling thread is open."""
     cursors = _thread.cursors
