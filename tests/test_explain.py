@@ -22,8 +22,9 @@ pytestmark = pytest.mark.usefixtures("rows", "quick")
 
 
 @pytest.fixture
-def crew():
+def crew(txtasks):
     """A living worker with one slot, which does nothing, and a running cleaner."""
+    txtasks(lease=600)  # neither beats
     lease = get_config().lease
     cleaner = cleaners.register("default", interval=timedelta(seconds=9), lease=lease)
     cleaners.passed("default", cleaner)
@@ -50,6 +51,8 @@ def gates(handle):
 
 
 def only_reason(handle):
+    """Return the reason. A session of ``work`` that has just ended may have the row locked for a moment."""
+    helpers.wait_until(lambda: "locked" not in gates(handle))
     (reason,) = explain("default", handle.id)
     return reason
 

@@ -57,6 +57,12 @@ MINE = {
 }[connection.vendor]
 
 
+@pytest.fixture(autouse=True)
+def claim_nothing_ahead(monkeypatch):
+    """A short task can be claimed while no slot is free, and then runs before a longer one of higher priority."""
+    monkeypatch.setattr("django_txtasks.worker.running.prefetch.AHEAD_SECONDS", 0.0)
+
+
 def run_one_after_the_other(*calls, threads=1):
     """Run calls in the one slot of a worker in this process, in this order; return their ids."""
     handles = [
