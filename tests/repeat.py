@@ -4,6 +4,7 @@
     python tests/services.py -- python tests/repeat.py 20 tests/test_crash.py -k frozen
 
 The arguments after the number go to pytest, on each database. Ends with 1 if a test failed.
+TXTASKS_TEST_BUSY_CORES says how many cores are kept busy; the default is all.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ while True:
 def all_cores_busy() -> Iterator[None]:
     """Compute as much as the machine can, beside the tests."""
     command = [sys.executable, "-c", BUSY]
-    others = [subprocess.Popen(command, stdin=subprocess.PIPE) for _ in range(os.cpu_count() or 1)]
+    count = int(os.environ.get("TXTASKS_TEST_BUSY_CORES", os.cpu_count() or 1))
+    others = [subprocess.Popen(command, stdin=subprocess.PIPE) for _ in range(count)]
     try:
         yield
     finally:
