@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import contextvars
 import gc
+import inspect
 import itertools
 import logging
 import threading
@@ -16,7 +17,7 @@ import weakref
 import helpers
 import pytest
 from asgiref.local import Local
-from asgiref.sync import async_to_sync, sync_to_async
+from asgiref.sync import ThreadSensitiveContext, async_to_sync, sync_to_async
 from django.db import DatabaseError, IntegrityError, connection, connections, transaction
 from django.utils import timezone, translation
 from probe import sessions
@@ -26,7 +27,7 @@ from test_sessions_of_slots import LEFT, MINE, has_sessions, on_postgres
 from django_txtasks.database import sessions as database_sessions
 from django_txtasks.lifecycle.attempts import Attempt
 from django_txtasks.signals.logs import current
-from django_txtasks.worker.loop import shared_threads
+from django_txtasks.worker.loop import executors, shared_threads
 from django_txtasks.worker.loop.default_executor import default_executor
 from django_txtasks.worker.loop.shared_threads import SharedThreads
 
@@ -689,6 +690,20 @@ def test_the_language_and_context_variables_are_kept_over_calls(attempts):
         ["fr", "Asia/Tokyo", "acme", "kept"],
         ["en-us", "UTC", "nobody", None],
     ]
+
+
+@pytest.mark.skipif(
+    "executor" not in inspect.signature(ThreadSensitiveContext).parameters,
+    reason="an older asgiref",
+)
+def test_without_its_table_asgiref_takes_the_executor_as_a_parameter(attempts, monkeypatch):
+    monkeypatch.setattr(executors, "_HAS_TABLE", False)
+    one = attempts(1)
+
+    async def work():
+        return await get_ident()
+
+    assert set(one.run(work, work)) == one.idents()
 
 
 # -- the end of an attempt ------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from test_sessions_of_slots import MINE, has_sessions, results, run_one_after_th
 from django_txtasks import testing
 from django_txtasks.database import sessions as database_sessions
 from django_txtasks.signals import attempt_starting
+from django_txtasks.worker.running.wrapper_state import WrapperState
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
 
@@ -202,3 +203,18 @@ def test_tasks_that_run_in_the_transaction_of_a_test_leave_it_open(at_start):
         assert ran.status == "succeeded" and told == ["probe.sessions.bend_connection"]
         assert connection.in_atomic_block and connection.connection is raw
     del connection.tenant
+
+
+def test_an_attribute_counts_that_is_set_after_others_were_found_usual():
+    """A connection gets attributes of Django when it is used, and these are looked at only once."""
+    one = connection.copy()
+    state = WrapperState(one)
+    try:
+        one.ensure_connection()
+        assert [state.is_changed(), state.is_changed()] == [False, False]
+        one.tenant = "acme"
+        assert state.is_changed()
+        del one.tenant
+        assert not state.is_changed()
+    finally:
+        one.close()

@@ -87,6 +87,7 @@ class WrapperState:
 
     def _index(self) -> None:
         self._count = len(self._vars)
+        self._usual: frozenset[str] = frozenset()  # names that were found usual
         names = _watched(tuple(self._vars))
         self._names, self._get = names
 
@@ -95,11 +96,14 @@ class WrapperState:
 
     def _has_usual_names(self) -> bool:
         """Return True if all attributes that came or went are cached properties, or belong to its use."""
+        if self._vars.keys() == self._usual:
+            return True
         names = set(_watched(tuple(self._vars))[0])
-        return all(
-            _is_cached_property(type(self.connection), one)
-            for one in names.symmetric_difference(self._names)
-        )
+        came_or_went = names.symmetric_difference(self._names)
+        is_usual = all(_is_cached_property(type(self.connection), one) for one in came_or_went)
+        if is_usual:
+            self._usual = frozenset(self._vars)
+        return is_usual
 
 
 @functools.lru_cache(maxsize=128)
