@@ -241,6 +241,10 @@ class TimedOut(TxTasksError, TimeoutError):
     """Raised inside a task that has taken longer than its ``timeout``. Catch it only to clean up."""
 
 
+class LoopBlocked(TimedOut):
+    """An async task did not let the event loop turn for too long, so its process was replaced."""
+
+
 INTERRUPTIONS = (TimedOut, TaskCancelled)
 """Errors that a worker raises inside a running task, once, wherever it is. Called code lets them pass."""
 

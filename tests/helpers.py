@@ -405,12 +405,13 @@ def working(
     queues: list[str] | None = None,
     names: list[str] | None = None,
     kind: str = "every",
+    async_tasks: int = 0,
 ) -> Iterator[Any]:
     """A real worker in a thread of this process, with the hints that TXTASKS names; gives the Worker.
 
     Args:
         names: the task functions that its code declares; None = all.
-        kind: see ``subscription``.
+        kind: see ``subscription``. A loop gets ``async_tasks`` slots.
     """
     from probe.models import wait_for_the_writer
 
@@ -435,6 +436,7 @@ def working(
         config,
         wanted,
         threads=threads,
+        async_tasks=async_tasks,
         inbox=inbox,
         stop=stop,
         last_will=last_will,

@@ -1,11 +1,15 @@
 """Task functions that only record their run, and some that write one row by Django's ORM."""
 
+import os
 import time
 
 import records
 
 from bench.models import Row
 from django_txtasks import TaskContext, task
+
+if os.environ.get("BENCHMARK_WAITS"):
+    from bench import waits  # noqa: F401 -- a worker finds tasks in modules called tasks
 
 
 @task(idempotent=True)

@@ -62,6 +62,17 @@ def enqueue(count: str, policy: str = "idempotent", size: str = "0") -> None:
             enqueue_many((function, [key, *more]) for key in keys)
 
 
+def enqueue_waits(count: str, seconds: str, kind: str) -> None:
+    """Write ``count`` async tasks that wait, and write a row if this is their kind."""
+    django.setup()
+    from bench import waits
+
+    from django_txtasks import enqueue_many
+
+    function = waits.wait_and_write if kind == "row" else waits.wait
+    enqueue_many((function, [key, float(seconds)]) for key in range(int(count)))
+
+
 def batch(count: str) -> None:
     """Write ``count`` no-ops as ``enqueue`` does, as members of a batch."""
     django.setup()

@@ -22,8 +22,8 @@ SHARE_OF_CONNECTIONS = 3
 
 
 def processes(text: str) -> int | str:
-    """Parse ``--processes``: a whole number of at least 1, or ``auto``."""
-    return AUTO if text == AUTO else positive(text)
+    """Parse ``--processes``: a whole number, or ``auto``; 0 = only an event loop, see ``async_tasks``."""
+    return AUTO if text == AUTO else 0 if text == "0" else positive(text)
 
 
 def threads(text: str) -> int:

@@ -424,6 +424,38 @@ worker_suspected = LogSignal(
     logging.WARNING,
     "Worker %s: RabbitMQ has lost its connection. Its database session is watched.", "worker",
 )  # fmt: skip
+no_async_functions = LogSignal(
+    logging.INFO, "No chosen task function is async, so --async-tasks starts no process."
+)
+async_in_threads = LogSignal(
+    logging.INFO,
+    "%s async; each attempt takes a thread. --async-tasks N runs them on one event loop.",
+    "functions",
+)
+async_not_run_again = LogSignal(
+    logging.WARNING,
+    "%s may not run again: %s. The end of the event loop's process, such as for a task that blocks it, leaves "
+    "their running attempts dead. Declare idempotent=True or compensate=, or run them in threads by "
+    "--exclude-task here and --task in another command.",
+    "count", "names",
+)  # fmt: skip
+loop_blocked = LogSignal(
+    logging.WARNING,
+    "Task %s (%s) has blocked the event loop of its worker for %.1f s at %s: no other task of the process goes on."
+    " Call slow code by sync_to_async(). The event loop runs:\n%s",
+    *_TASK, "seconds", "where", "stack",
+)  # fmt: skip
+loop_resumed = LogSignal(
+    logging.WARNING,
+    "Task %s (%s) had blocked the event loop of its worker for %.1f s. The other tasks go on.",
+    *_TASK, "seconds",
+)  # fmt: skip
+async_tasks_left = LogSignal(
+    logging.WARNING,
+    "Task %s (%s) has ended attempt %s; asyncio tasks that it had started still ran and were cancelled: %s (%s). "
+    "Await them before the task function returns. Further attempts of this function are not reported.",
+    *_TASK, "attempt", "count", "names",
+)  # fmt: skip
 session_awaited = LogSignal(
     logging.WARNING,
     "Task %s (%s) is claimed, and has been waiting for %.0f s for a session of its thread in database '%s': the "

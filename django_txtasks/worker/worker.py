@@ -28,7 +28,7 @@ from django_txtasks.worker.recording.outcome_buffer import key
 from django_txtasks.worker.registration import LastWill
 from django_txtasks.worker.running.awaited_sessions import tell_long_waits
 from django_txtasks.worker.running.limits import NEVER
-from django_txtasks.worker.running.parts import in_threads
+from django_txtasks.worker.running.parts import Parts, in_threads
 from django_txtasks.worker.running.runner import Runner, failed
 from django_txtasks.worker.running.slot_sessions import SlotSessions
 from django_txtasks.worker.schedule import TurnSchedule
@@ -42,6 +42,10 @@ LEAST_END_SECONDS = 1.0
 """Minimum seconds for a task to end after its timeout, and then for the other tasks, however short the grace."""
 LOG_FIRST_SECONDS = 2.0
 """Seconds that log handlers have before tasks are let go, because these tasks may run twice from then on."""
+
+
+CLEAN_UP_SECONDS = 1.0
+"""Seconds that async tasks have to clean up when their process must end before them."""
 
 
 class Exit(enum.Enum):
@@ -62,6 +66,7 @@ class Worker:
 
     Args:
         subscription: the queues and task functions that it serves.
+        async_tasks: number of tasks at a time on one event loop; 0 = the tasks run in threads.
         inbox: the loop waits on it. It may have a source of hints.
         stop: requests to stop.
         until_idle: end when nothing is due.
@@ -77,6 +82,7 @@ class Worker:
         subscription: Subscription,
         *,
         threads: int,
+        async_tasks: int = 0,
         inbox: HintInbox,
         stop: Shutdown,
         until_idle: bool = False,
@@ -88,12 +94,12 @@ class Worker:
         self.config, self.inbox, self.stop, self._until_idle = config, inbox, stop, until_idle
         self.recycling = recycling or RecyclePolicy()
         self.liveness = liveness or Liveness(config.lease)
-        self.writer = TurnWriter(config, subscription, threads, last_will)
+        self.writer = TurnWriter(config, subscription, async_tasks or threads, last_will)
         self._buffer, registration = self.writer.buffer, self.writer.registration
         patience = max(LEAST_END_SECONDS, config.grace.total_seconds())
         requests, notes = CancelRequests(), ProgressNotes()
         runner = Runner(subscription.alias, config, registration.note_session, requests, notes)
-        parts = in_threads(threads, runner, wake=inbox.wake, patience=patience)
+        parts = _parts(threads, async_tasks, runner, inbox.wake, patience)
         self.slots, self.prefetch, self._stuck = parts.slots, parts.prefetch, parts.stuck
         self._sessions = SlotSessions(
             subscription.alias, lambda: f"Worker {self.writer.name} (sessions of its threads)"
@@ -220,6 +226,7 @@ class Worker:
         Slow work, such as writing the log, comes first: once the tasks are let go, other workers run them.
         """
         slots = self.slots
+        slots.interrupt(0.0 if self.stop.forced else CLEAN_UP_SECONDS)
         self._collect()
         self.workload.release(slots.release(stalled=False))
         self.turns.record_all()
@@ -249,3 +256,16 @@ class Worker:
         except (DatabaseError, InterfaceError) as error:  # the cleaner notices by the lease
             self.turns.tell_failure(error)
         reset_queries()
+
+
+def _parts(
+    threads: int, async_tasks: int, runner: Runner, wake: Callable[[], None], patience: float
+) -> Parts:
+    if not async_tasks:
+        return in_threads(threads, runner, wake=wake, patience=patience)
+    from django_txtasks.worker.loop.parts import (
+        on_loop,  # only processes with an event loop import it
+    )
+
+    grace = runner.config.grace.total_seconds()
+    return on_loop(async_tasks, threads, runner, wake=wake, grace=grace, patience=patience)

@@ -19,7 +19,12 @@ from django_txtasks.conf import Config, get_config
 from django_txtasks.database import sessions
 from django_txtasks.declarations import registry
 from django_txtasks.lifecycle import names
-from django_txtasks.lifecycle.turn import Subscription
+from django_txtasks.lifecycle.turn import Kind, Subscription
+from django_txtasks.management.async_tasks import (
+    Split,
+    async_tasks,
+    split,
+)
 from django_txtasks.management.console import (
     CHECKS,
     database_option,
@@ -87,17 +92,18 @@ class Command(BaseCommand):
         if options["processes"] == AUTO:
             chosen = for_each_database(config, aliases, options["threads"]) if supervises else 1
             options["processes"] = chosen
-        _refuse_contradictions(aliases, options)
+        parts = split(task_names, options, has_parent=supervises or pipe is not None)
+        _refuse_contradictions(aliases, options, parts)
         work = Assignment((), aliases, Role(options["child_role"]), options["max_tasks"])
         if supervises:
-            child = self._supervise(config, aliases, options)
+            child = self._supervise(config, aliases, options, parts)
             if child is None:
                 return
             work, pipe = child.assignment, child.pipe
         if work.role is Role.CLEANER:
             self._clean(config, work.aliases, pipe)
             return
-        subscription = Subscription(_only(work.aliases), tuple(queues), task_names)
+        subscription = parts.subscription(_only(work.aliases), queues, work.role)
         inbox = HintInbox()
         stop = Shutdown(config.grace.total_seconds(), inbox.wake)
         if pipe is not None:
@@ -136,6 +142,7 @@ class Command(BaseCommand):
             config,
             subscription,
             threads=options["threads"],
+            async_tasks=options["async_tasks"] if subscription.is_loop else 0,
             inbox=inbox,
             stop=stop,
             until_idle=options["batch"],
@@ -165,7 +172,7 @@ class Command(BaseCommand):
         raise CommandError("Tasks were cut short.")
 
     def _supervise(
-        self, config: Config, aliases: list[str], options: dict[str, Any]
+        self, config: Config, aliases: list[str], options: dict[str, Any], parts: Split
     ) -> Forked | None:
         """Run this command in child processes, ``--processes`` for each database, until they have ended.
 
@@ -176,7 +183,7 @@ class Command(BaseCommand):
             In a forked child: its assignment. In this process: None.
         """
         finite = bool(options["batch"] or options["max_tasks"])
-        assignments = [one for alias in aliases for one in _workers(alias, options)]
+        assignments = [one for alias in aliases for one in _workers(alias, options, parts)]
         if not (finite or options["no_cleaner"]):
             from django_txtasks.management import cleaning  # noqa: F401 -- before the fork, to share it
 
@@ -187,24 +194,24 @@ class Command(BaseCommand):
             reload=options["reload"],
             may_fork=True,
             parent=pipe_of_parent(),
+            when_started=parts.tell,
         )
         if not options["reload"]:
-            _import_for_children(config, aliases)
+            _import_for_children(config, aliases, parts)
         connections.close_all()  # this thread's; a fork must not share them
         try:
             with (
                 signals_in_background(own_process=True, by_one_thread=False),
                 stop_signals(supervisor.stop.request),
             ):
-                code = supervisor.run()
-                if code:
+                if code := supervisor.run():
                     sys.exit(code)
         except Forked as child:
             return child
         return None
 
 
-def _refuse_contradictions(aliases: list[str], options: dict[str, Any]) -> None:
+def _refuse_contradictions(aliases: list[str], options: dict[str, Any], parts: Split) -> None:
     """Raise CommandError for options that contradict each other, or that this project cannot serve."""
     if options["max_tasks"] and (options["max_tasks_per_process"] or options["max_rss"]):
         raise CommandError(
@@ -214,11 +221,11 @@ def _refuse_contradictions(aliases: list[str], options: dict[str, Any]) -> None:
     for alias in aliases:
         if trouble := checks.pool_is_too_small(alias, options["threads"]):
             raise CommandError(f"{trouble} Or give runworkers fewer --threads.")
-    processes, is_child = options["processes"] * len(aliases), options["child_of_database"]
-    if not is_child and processes > 1 and (options["liveness_file"] or options["probe_port"]):
+    count, is_child = len(parts.roles()) * len(aliases), options["child_of_database"]
+    if not is_child and count > 1 and (options["liveness_file"] or options["probe_port"]):
         raise CommandError(
             "--liveness-file and --probe-port describe one worker process, but this command would start "
-            f"{processes}. Start one command for each process."
+            f"{count}. Start one command for each process."
         )
     if all(name.startswith("django_txtasks.notices.") for name in registry.names()):
         raise CommandError(
@@ -226,9 +233,10 @@ def _refuse_contradictions(aliases: list[str], options: dict[str, Any]) -> None:
         )
 
 
-def _import_for_children(config: Config, aliases: Sequence[str]) -> None:
+def _import_for_children(config: Config, aliases: Sequence[str], parts: Split) -> None:
     """Import the modules that each child would import for its first task, so that the children share them."""
     hints.import_modules(config, aliases)
+    parts.import_modules()
     for alias in aliases:
         connections[alias].ops.compiler("SQLCompiler")
 
@@ -261,12 +269,15 @@ def _cleaner(aliases: Sequence[str]) -> Assignment:
     return Assignment(command, aliases, Role.CLEANER)
 
 
-def _workers(alias: str, options: dict[str, Any]) -> list[Assignment]:
+def _workers(alias: str, options: dict[str, Any], parts: Split) -> list[Assignment]:
     """Return the assignments of the workers of one database."""
     command = [*get_child_arguments(), "--skip-checks", f"--child-of-database={alias}"]
     count, most = options["processes"], options["max_tasks"]
     if not most:
-        return [Assignment(command, [alias])] * count
+        return [
+            Assignment([*command, f"--child-role={role.value}"], [alias], role)
+            for role in parts.roles()
+        ]
     share, rest = divmod(most, count)
     shares = [share + (number < rest) for number in range(count)]
     return [
@@ -278,9 +289,12 @@ def _workers(alias: str, options: dict[str, Any]) -> list[Assignment]:
 
 def _say_what_nobody_declares(subscription: Subscription) -> None:
     """Log names of waiting tasks that no worker declares; do nothing if the database cannot be reached."""
+    if subscription.kind is Kind.LOOP:  # the threads beside it say it for both
+        return
     sessions.leave_pool(subscription.alias)
+    known = [*subscription.names, *subscription.async_names]
     with contextlib.suppress(Error):
-        found = names.undeclared(subscription.alias, subscription.queues, subscription.names)
+        found = names.undeclared(subscription.alias, subscription.queues, known)
         if found:
             signals.names_undeclared.emit(names=names.listed(found))
 
@@ -356,6 +370,15 @@ def _options_of_a_worker(parser: ArgumentParser) -> None:
         default=1,
         metavar="N",
         help="Worker processes for each database (1); auto = one for each CPU that this process may use.",
+    )
+
+    parser.add_argument(
+        "--async-tasks",
+        type=async_tasks,
+        default=0,
+        metavar="N",
+        help="Run async task functions on one event loop, N at a time, in one more process for each database. "
+        "Default: each takes a thread.",
     )
 
 

@@ -12,7 +12,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -40,6 +40,8 @@ class Role(enum.Enum):
     """The kind of work of a process."""
 
     WORKER = "worker"
+    LOOP = "loop"
+    """A worker that runs async tasks on one event loop."""
     CLEANER = "cleaner"
 
 
@@ -177,6 +179,7 @@ class Supervisor:
         reload: restart the children when a loaded Python file changes.
         may_fork: the children can be copies of this process. With ``reload`` they load the code anew.
         parent: a pipe whose end is a request to stop; None = no such pipe.
+        when_started: called once, when each child was started; it may log, so it may start threads.
     """
 
     def __init__(
@@ -187,8 +190,9 @@ class Supervisor:
         reload: bool = False,
         may_fork: bool = False,
         parent: int | None = None,
+        when_started: Callable[[], None] | None = None,
     ) -> None:
-        self.finite, self._parent = finite, parent
+        self.finite, self._parent, self._when_started = finite, parent, when_started
         self.children = [Child(assignment) for assignment in assignments]
         self._may_fork = may_fork and not reload
         self._wake_up = WakeUp()
@@ -215,6 +219,9 @@ class Supervisor:
             for child in self.children:
                 if child.running and child.pid not in before:
                     signals.child_started.emit(role=child.role, pid=child.pid)
+            if self._when_started is not None:
+                self._when_started()
+                self._when_started = None
             if self._files is not None and not self.stop.asked:
                 self._reload_if_changed()
             self._wake_up.wait(0.2)

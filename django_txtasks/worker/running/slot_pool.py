@@ -30,12 +30,8 @@ class SlotPool(Protocol):
     @property
     def free(self) -> int: ...
     @property
-    def waiting(self) -> int: ...
-    @property
     def next_look(self) -> float: ...
     def wake_after(self, count: int) -> None: ...
-    def begun_between(self, earliest: float, latest: float) -> int: ...
-    def are_handed(self, names: AbstractSet[str]) -> bool: ...
     def holds(self) -> set[Key]: ...
     def running_since(self, moment: float) -> list[Attempt]: ...
     def start(self, attempts: list[Attempt], good_until: float = NEVER) -> None: ...
@@ -43,6 +39,26 @@ class SlotPool(Protocol):
     def enforce_limits(self) -> Sequence[Overrunning]: ...
     def collect(self) -> list[Ended]: ...
     def close(self) -> None: ...
+
+    # An event loop has a slot for each task that it claims, so its tasks never wait for one.
+
+    @property
+    def waiting(self) -> int:
+        """Number of slot runs that wait for a slot."""
+        return 0
+
+    def begun_between(self, earliest: float, latest: float) -> int:
+        """Return the number of slot runs that began in this span, by whose ends turns may wait for slots."""
+        return 0
+
+    def are_handed(self, names: AbstractSet[str]) -> bool:
+        """Return True if a slot run begins with a task of one of these names."""
+        return False
+
+    def interrupt(self, seconds: float) -> None:
+        """Cancel all attempts, and give them this time to clean up. They keep their claims. Only a loop can."""
+        return
+
     def claims_lost(self) -> list[Attempt]:
         """Return, and forget, attempts that have not begun, because this worker was declared lost."""
         return self.release(stalled=False)

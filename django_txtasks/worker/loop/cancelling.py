@@ -1,0 +1,17 @@
+"""A look for all tasks of a worker that were asked to stop. A list of 2,500 ids would take four times as long."""
+
+from __future__ import annotations
+
+import uuid
+
+from django_txtasks.lifecycle.attempts import Attempt
+from django_txtasks.results.cancelling import Key, all_asked_to_stop
+from django_txtasks.worker.looks.cancelling import CancelLook
+
+
+class CancelLookByWorker(CancelLook):
+    """Asks for all claims of the worker, once a second while one of them runs for longer than that."""
+
+    def _asked(self, worker: uuid.UUID, long: list[Attempt]) -> tuple[set[Key], set[Key]]:
+        asked = all_asked_to_stop(self._alias, worker)
+        return asked, asked

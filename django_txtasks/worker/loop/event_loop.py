@@ -1,0 +1,78 @@
+"""The thread of the event loop. It runs until the worker closes it, whatever a task raises."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+
+from django_txtasks.worker.loop import children
+from django_txtasks.worker.loop.default_executor import default_executor
+from django_txtasks.worker.running import task_threads
+from django_txtasks.worker.running.forked_task import watch_forks
+
+TICK_SECONDS = 0.1
+CLOSE_SECONDS = 2.0
+"""Seconds that the thread may take to end when the worker closes it."""
+
+
+class EventLoop:
+    """An event loop in a thread of its own.
+
+    The project's event loop policy chooses the loop.
+
+    Attributes:
+        ticked_at: time of the last tick, by ``time.monotonic()``; None = it does not tick. Written by the loop.
+    """
+
+    def __init__(self) -> None:
+        task_threads.watch()
+        watch_forks()
+        self.loop = asyncio.new_event_loop()
+        self.loop.set_task_factory(children.factory)
+        self.loop.set_default_executor(default_executor())
+        self.ticked_at: float | None = None
+        self._lag, self._is_closing = 0.0, False
+        self.thread = threading.Thread(target=self._run, name="txtasks-loop", daemon=True)
+        self.thread.start()
+
+    def call(self, function: Callable[..., object], *args: object) -> None:
+        """Call a function in the loop, soon. From any thread; no effect after the end of the loop."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self.loop.call_soon_threadsafe(function, *args)
+
+    def tick(self, is_wanted: Callable[[], bool]) -> None:
+        """Tick from now on while ``is_wanted`` returns True. Call it in the loop."""
+        if self.ticked_at is None:
+            self._is_wanted_by = is_wanted
+            self.ticked_at = time.monotonic()
+            self.loop.call_later(TICK_SECONDS, self._tick)
+
+    def take_lag(self) -> float:
+        """Return the most seconds that a tick came late since the last call."""
+        lag, self._lag = self._lag, 0.0
+        return lag
+
+    def close(self) -> None:
+        """End the loop and its thread. Tasks that still run are dropped."""
+        self._is_closing = True
+        self.call(self.loop.stop)
+        self.thread.join(CLOSE_SECONDS)
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        late = now - (self.ticked_at or now) - TICK_SECONDS
+        self._lag = max(self._lag, late)
+        self.ticked_at = now if self._is_wanted_by() else None
+        if self.ticked_at is not None:
+            self.loop.call_later(TICK_SECONDS, self._tick)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        while not self._is_closing:
+            # sys.exit() in a task that an attempt has started leaves run_forever: the others must go on
+            with contextlib.suppress(SystemExit, KeyboardInterrupt):
+                self.loop.run_forever()
+        self.loop.close()

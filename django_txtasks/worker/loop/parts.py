@@ -1,0 +1,34 @@
+"""The parts of a worker that runs its tasks on an event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from django_txtasks.worker.loop.cancelling import CancelLookByWorker
+from django_txtasks.worker.loop.policy import NoPrefetch
+from django_txtasks.worker.loop.slots import LoopSlots
+from django_txtasks.worker.loop.stuck import StuckLoop
+from django_txtasks.worker.running.parts import Parts
+from django_txtasks.worker.running.runner import Runner
+
+
+def on_loop(
+    count: int,
+    threads: int,
+    runner: Runner,
+    *,
+    wake: Callable[[], None],
+    grace: float,
+    patience: float,
+) -> Parts:
+    """Return the parts of a worker that runs ``count`` tasks at a time on one event loop.
+
+    Args:
+        threads: number of threads for the sync code of the tasks.
+        grace: seconds for which a task may block the loop.
+        patience: see ``in_threads``.
+    """
+    slots = LoopSlots(
+        count, threads=threads, runner=runner, wake=wake, grace=grace, patience=patience
+    )
+    return Parts(slots, NoPrefetch(count), StuckLoop(slots, patience), CancelLookByWorker)

@@ -1,0 +1,169 @@
+"""The slots of an event loop, as the turns see them. Each call costs the same for any number of slots."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+from django_txtasks import signals
+from django_txtasks.exceptions import ClaimLost
+from django_txtasks.lifecycle.attempts import Attempt, Ended
+from django_txtasks.progress import LAG, Progress
+from django_txtasks.worker.loop.attempts import CutShort, LoopRunner, OnLoop
+from django_txtasks.worker.loop.event_loop import EventLoop
+from django_txtasks.worker.loop.exchange import Exchange, emptied
+from django_txtasks.worker.loop.lag import LagWatch
+from django_txtasks.worker.loop.policy import ClaimWidth
+from django_txtasks.worker.loop.shared_threads import SharedThreads
+from django_txtasks.worker.running.in_hand import InHand, Key
+from django_txtasks.worker.running.limits import NEVER
+from django_txtasks.worker.running.runner import Runner
+from django_txtasks.worker.running.slot_pool import SlotPool
+
+LOOK_SECONDS = 1.0
+"""Seconds between two looks at the loop."""
+
+
+class LoopSlots(SlotPool):
+    """The slots of one event loop: asyncio tasks, each for one attempt. Only the turns use them.
+
+    Args:
+        count: number of attempts that may run at the same time.
+        threads: number of threads for sync code.
+        runner: the parts that an attempt needs, wherever it runs.
+        wake: wakes the turns.
+        grace: see ``LagWatch``.
+        patience: seconds that an attempt has to end after TimedOut was raised in it.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        *,
+        threads: int,
+        runner: Runner,
+        wake: Callable[[], None],
+        grace: float,
+        patience: float,
+    ) -> None:
+        self._count, self._patience, self._notes = count, patience, runner.notes
+        self._loop = EventLoop()
+        self._exchange = Exchange(self._loop, wake)
+        self._shared = SharedThreads(threads, note_session=runner.note_session_of)
+        self._runner = LoopRunner(runner, self._shared, self._loop, self._exchange.over)
+        self._lag = LagWatch(self._loop, grace=grace, patience=patience)
+        self._width = ClaimWidth()
+        self._looked_at = 0.0
+        self._blocker: OnLoop | None = None
+        self.in_hand = InHand()
+
+    @property
+    def running(self) -> int:
+        """Number of attempts that were started and not yet collected."""
+        return len(self.in_hand.attempts)
+
+    @property
+    def free(self) -> int:
+        """Number of tasks that the next turn may claim."""
+        return max(0, min(self._count - self.running, self._width.most))
+
+    def holds(self) -> set[Key]:
+        """Return (id, attempt) of all attempts here, and of kept-back claims."""
+        attempts = [*self.in_hand.attempts.values(), *self.in_hand.kept_back]
+        return {(one.task_id, one.number) for one in attempts}
+
+    def running_since(self, moment: float) -> list[Attempt]:
+        """Return the attempt that has run for longest, if it began before this time."""
+        first = next(iter(self._exchange.alive.copy().values()), None)
+        return [first.attempt] if first is not None and first.since <= moment else []
+
+    def start(self, attempts: list[Attempt], good_until: float = NEVER) -> None:
+        """Hand attempts to the loop. After ``good_until`` none of them begins, because its claim is too old."""
+        self._width.learn(attempts)
+        for attempt in attempts:
+            self.in_hand.attempts[attempt.task_id.int] = attempt
+            self._exchange.hand_over(OnLoop(attempt))
+        self._loop.call(self._exchange.begin, self._runner, good_until)
+
+    def collect(self) -> list[Ended]:
+        """Return the outcomes since the last call."""
+        ended = emptied(self._exchange.ended)
+        self._forget(one.attempt for one in ended)
+        for attempt in self._forget(emptied(self._exchange.lost)):
+            signals.claim_lost.emit(**attempt.facts, what="was cancelled")
+        return ended
+
+    def wake_after(self, count: int) -> None:
+        """Wake the turns when the next attempt has ended; at once if one has."""
+        self._exchange.await_end()
+
+    def release(self, *, stalled: bool) -> list[Attempt]:
+        """Return, and forget, attempts that have not begun.
+
+        Args:
+            stalled: True = only those whose claims became too old.
+        """
+        back = emptied(self._exchange.too_old)
+        if not stalled:
+            back += self._exchange.take_back()
+        return self._forget(back)
+
+    def claims_lost(self) -> list[Attempt]:
+        """Cancel all attempts, because this worker was declared lost. Return the attempts that had not begun."""
+        back = self.release(stalled=False)
+        self._loop.call(self._exchange.cancel_all, ClaimLost)
+        return back
+
+    def interrupt(self, seconds: float) -> None:
+        """Cancel all attempts, and give them this time to clean up. They keep their claims."""
+        if seconds and not self._lag.is_blocked:
+            self._exchange.is_empty.clear()
+            self._loop.call(self._exchange.cancel_all, CutShort)
+            self._exchange.is_empty.wait(seconds)
+
+    def close(self) -> None:
+        """End the loop and its threads."""
+        self._loop.close()
+        self._shared.close()
+
+    def enforce_limits(self) -> list[OnLoop]:
+        """Look at the loop once a second. Return the attempts that no exception ends."""
+        now = time.monotonic()
+        stuck = [one for one in self._expired() if now >= one.end_of_patience(self._patience)]
+        if now >= self._looked_at + LOOK_SECONDS:
+            self._looked_at = now
+            self._shared.tell_long_waits()
+            self._note_lag()
+            self._blocker = self._lag.look(self._exchange.alive.copy().values(), now)
+        if self._blocker is not None and self._blocker not in stuck:
+            stuck.append(self._blocker)
+        return stuck
+
+    @property
+    def next_look(self) -> float:
+        """Time of the next call of ``enforce_limits``, by ``time.monotonic()``."""
+        if not self.running:
+            return NEVER
+        ends = [one.end_of_patience(self._patience) for one in self._expired()]
+        later = [end for end in ends if end > self._looked_at]
+        return min([self._looked_at + LOOK_SECONDS, *later])
+
+    @property
+    def is_blocked(self) -> bool:
+        """True if the loop does not turn, so that no other attempt can end."""
+        return self._lag.is_blocked
+
+    def _expired(self) -> list[OnLoop]:
+        """Return the attempts that still run after their TimedOut."""
+        return list(self._runner.expired)
+
+    def _forget(self, attempts: Iterable[Attempt]) -> list[Attempt]:
+        gone = list(attempts)
+        for one in gone:
+            self.in_hand.attempts.pop(one.task_id.int, None)
+        return gone
+
+    def _note_lag(self) -> None:
+        lag = round(self._loop.take_lag(), 1)
+        if lag or self._notes.has(LAG):
+            self._notes.note(LAG, Progress(lag))
