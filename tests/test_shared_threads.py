@@ -10,6 +10,9 @@ import gc
 import inspect
 import itertools
 import logging
+import os
+import subprocess
+import sys
 import threading
 import uuid
 import weakref
@@ -924,3 +927,57 @@ def test_an_attempt_without_calls_starts_no_thread(attempts):
     one.run(*[work] * 10)
     assert one.idents() == set()
     assert one.threads.waiting == 0
+
+
+FORKS = """
+import asyncio, os, sys, uuid
+import django
+django.setup()
+from asgiref.sync import sync_to_async
+from django.db import transaction
+from django_txtasks.lifecycle.attempts import Attempt
+from django_txtasks.worker.loop.default_executor import default_executor
+from django_txtasks.worker.loop.shared_threads import SharedThreads
+from probe.models import Run
+
+def call():
+    with transaction.atomic():
+        Run.objects.create(key="before")
+        child = os.fork()
+        if not child:
+            sys.exit(7)
+        print("child", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        Run.objects.create(key="after")
+
+async def work():
+    asyncio.get_running_loop().set_default_executor(default_executor())
+    threads = SharedThreads(1, note_session=str)
+    with threads.for_attempt(Attempt(uuid.uuid4(), 1, uuid.uuid4())) as executor:
+        await sync_to_async(call, thread_sensitive={thread_sensitive})()
+        await executor.ended(failed=False, error=None)
+
+asyncio.run(work())
+print("end of", os.getpid())
+"""
+
+
+@pytest.mark.parametrize("thread_sensitive", [True, False], ids=["shared", "default"])
+def test_a_child_that_a_call_forks_ends_with_the_call(rows, thread_sensitive):
+    """It is a copy of the thread, in the transaction of its parent."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", FORKS.format(thread_sensitive=thread_sensitive)],
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            "DJANGO_SETTINGS_MODULE": "settings_for_tests",
+            "TXTASKS_IN_TEST_DATABASE": str(connection.settings_dict["NAME"]),
+        },
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        said, _ = process.communicate(timeout=helpers.PATIENCE)
+    finally:
+        process.kill()
+    assert said.split("\n")[:-1] == ["child 7", f"end of {process.pid}"]
+    assert sorted(Run.objects.values_list("key", flat=True)) == ["after", "before"]
