@@ -18,6 +18,7 @@ and of ``runworkers --no-cleaner`` with ``runcleaner``. Smallest / median / larg
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import signal
 import subprocess
@@ -182,8 +183,10 @@ def _wait(there: Callable[[], Any], begin: float | None = None) -> float:
 
 
 def _end(pids: list[int]) -> None:
+    """Kill these processes, of which some may have ended."""
     for pid in pids:
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def _empty_tables() -> None:
