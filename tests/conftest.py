@@ -32,7 +32,8 @@ def rows(django_db_setup, django_db_blocker):
         helpers.empty_tables()
         yield
         sender.close_all()  # its session would keep the test database
-        connection.close()
+        if not helpers.forget_session():
+            connection.close()
         helpers.empty_tables()
         connections.close_all()
 
