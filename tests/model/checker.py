@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+import gc
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -26,6 +28,19 @@ class Verdict:
         return "\n".join(lines)
 
 
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Do not look for garbage: none of the many states is any."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@_without_collector()
 def check(
     initial: State,
     steps: Callable[[State], Iterable[tuple[str, State]]],
@@ -52,12 +67,12 @@ def check(
         if until in broken:
             break
         for label, after in () if broken else steps(state):
-            if after not in found:
-                found[after] = len(queue)
+            place = found.setdefault(after, len(queue))
+            if place == len(queue):
                 queue.append(after)
                 came_from.append((number, label))
                 follow.append([])
-            follow[number].append(found[after])
+            follow[number].append(place)
     verdict.states = len(queue)
     if not verdict.traces:
         trapped = _first_trapped(follow, [settled(state) for state in queue])
