@@ -18,23 +18,38 @@ if sys.version_info < (3, 11):
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
 SOON = timedelta(minutes=10)
-GROUPS = [
-    pytest.param(
-        tasks.raise_in_task_group,
-        marks=pytest.mark.skipif(sys.version_info < (3, 11), reason="TaskGroup came with 3.11"),
-    ),
-    tasks.raise_group,
-]
 
 
-def run_by_worker(handle):
-    with helpers.working():
+def run_by_worker(handle, **options):
+    with helpers.working(**options):
         helpers.wait_until(lambda: not Task.objects.filter(pk=handle.id, attempt=0).exists())
         helpers.wait_until(lambda: not Task.objects.filter(pk=handle.id, status="claimed").exists())
 
 
 def run_in_test(handle):
     run_due_tasks(reraise=False)
+
+
+def run_on_loop(handle):
+    run_by_worker(handle, kind="loop", async_tasks=5)
+
+
+has_groups = pytest.mark.skipif(sys.version_info < (3, 11), reason="TaskGroup came with 3.11")
+WAYS = [
+    *[
+        pytest.param(run, tasks.raise_in_task_group, marks=has_groups)
+        for run in (run_by_worker, run_on_loop, run_in_test)
+    ],
+    (run_by_worker, tasks.raise_group),
+    (run_in_test, tasks.raise_group),
+]
+IDS = [
+    "group in a slot",
+    "group on a loop",
+    "group in a test",
+    "errors in a slot",
+    "errors in a test",
+]
 
 
 def state(handle):
@@ -55,8 +70,7 @@ EXPECTED = {
 }
 
 
-@pytest.mark.parametrize("run", [run_by_worker, run_in_test])
-@pytest.mark.parametrize("function", GROUPS, ids=str)
+@pytest.mark.parametrize(("run", "function"), WAYS, ids=IDS)
 @pytest.mark.parametrize("name", EXPECTED)
 def test_alone_in_a_group_it_counts_as_by_itself(run, function, name):
     handle = function.enqueue(name)
@@ -64,11 +78,13 @@ def test_alone_in_a_group_it_counts_as_by_itself(run, function, name):
     assert state(handle) == EXPECTED[name]
 
 
-@pytest.mark.parametrize("run", [run_by_worker, run_in_test])
+@pytest.mark.parametrize(("run", "function"), WAYS, ids=IDS)
 @pytest.mark.parametrize("name", EXPECTED)
-def test_beside_a_foreign_error_it_is_a_failure_with_the_whole_traceback(run, name, txtasks):
+def test_beside_a_foreign_error_it_is_a_failure_with_the_whole_traceback(
+    run, function, name, txtasks
+):
     txtasks(retry_base=60, retry_ceiling=60)
-    handle = tasks.raise_group.enqueue(name, "foreign")
+    handle = function.enqueue(name, "foreign")
     run(handle)
     assert state(handle) == ("pending", 1, 0, True)
     (entry,) = Task.objects.get(pk=handle.id).errors

@@ -291,6 +291,30 @@ def commit_savepoint():
         Run.objects.count()
 
 
+@task(max_attempts=1)
+async def see_after(asked, *statements):
+    """Run statements, each in a call of its own; then return what another one finds: [row, …]."""
+    for sql in statements:
+        await sync_to_async(do.function)(sql)
+        await asyncio.sleep(0.001)
+    return await sync_to_async(see.function)(asked)
+
+
+@task(max_attempts=1)
+async def leave_in_transaction(key):
+    """Write a row in a transaction that stays open."""
+    await sync_to_async(transaction.atomic().__enter__)()
+    await Run.objects.acreate(key=key)
+
+
+@task(max_attempts=1)
+async def see_tenant(tenant=None):
+    """Set the tenant of the connection object, if there is one; return what the next call finds."""
+    if tenant is not None:
+        await sync_to_async(lambda: setattr(connections["default"], "tenant", tenant))()
+    return await sync_to_async(lambda: getattr(connections["default"], "tenant", None))()
+
+
 THREADS = ThreadPoolExecutor(2)
 
 

@@ -829,16 +829,28 @@ ERRORS = {
 
 
 @task(takes_context=True, idempotent=True)
-async def raise_in_task_group(ctx: TaskContext, name):
-    """Raise the error, or wait, in a child task of a TaskGroup, beside one that would continue."""
+async def raise_in_task_group(ctx: TaskContext, name, *others):
+    """Raise the error, or wait, in a child task of a TaskGroup, beside one that would continue.
+
+    At its cancel, each of the others raises its error, too.
+    """
 
     async def child():
         if name == "suspended":
             await ctx.asleep_until("an hour", timedelta(hours=1))
         raise ERRORS[name]()
 
+    async def other(name):
+        try:
+            await asyncio.sleep(60)
+        finally:
+            raise ERRORS[name]()
+
     async with asyncio.TaskGroup() as group, asyncio.TaskGroup() as inner:
         group.create_task(asyncio.sleep(60))
+        for one in others:
+            inner.create_task(other(one))
+        await asyncio.sleep(0)
         inner.create_task(child())
 
 
