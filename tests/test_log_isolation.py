@@ -98,9 +98,12 @@ def receiving(event, receiver):
 def test_a_stuck_log_handler_stops_neither_beat_nor_tasks(rows, quick, txtasks, held):
     txtasks(heartbeat_interval=0.05)
     tasks.reject.enqueue()
-    worker = threading.Thread(
-        target=call_command, args=["runworkers"], kwargs={"max_tasks": 2}, daemon=True
-    )
+
+    def work():
+        call_command("runworkers", max_tasks=2)
+        connections.close_all()
+
+    worker = threading.Thread(target=work, daemon=True)
     worker.start()
     assert held.reached.wait(30)  # the death of the first task is being mailed
     beat = Worker.objects.get().beat
