@@ -85,13 +85,13 @@ def test_a_rate_holds_across_a_kill_of_everything(processes, txtasks):
 
 
 class Watch:
-    """Looks how many are claimed in the lane, all the time: each look is one snapshot."""
+    """Looks how many are claimed in the lane, again and again: each look is one snapshot."""
 
     def __init__(self):
         self.most, self.looks, self.over = 0, 0, threading.Event()
 
     def __call__(self):
-        while not self.over.wait(0.002):
+        while not self.over.wait(0.02):
             with suppress(OperationalError):
                 count = Task.objects.filter(status=Status.CLAIMED, lane="api").count()
                 self.most, self.looks = max(self.most, count), self.looks + 1

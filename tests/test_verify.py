@@ -666,7 +666,7 @@ def test_a_storm_keeps_every_promise_and_leaves_nothing_behind(databases, proces
         30,
         90,
     ):  # a worker is killed once it has ended a task: a busy machine may need longer
-        process = storm_of(processes, "--tasks=300", f"--seconds={seconds}")
+        process = storm_of(processes, "--tasks=200", "--workers=2", f"--seconds={seconds}")
         told = report_of(processes, process, 0)
         assert told["ok"]
         if told["kills"]:
@@ -746,9 +746,8 @@ def test_a_storm_finds_a_worker_that_loses_tasks(processes, tmp_path):
     (tmp_path / "broken_project.py").write_text(BROKEN_PROJECT)
     path = os.pathsep.join([str(tmp_path), processes._environment()["PYTHONPATH"]])
     env = {"DJANGO_SETTINGS_MODULE": "broken_project", "PYTHONPATH": path}
-    told = report_of(
-        processes, storm_of(processes, "--tasks=100", "--seconds=1", "--no-broker", env=env), 1
-    )
+    few = ["--tasks=100", "--seconds=1", "--workers=1", "--no-broker"]
+    told = report_of(processes, storm_of(processes, *few, env=env), 1)
     assert told["figures"]["lost"] > 0
     broken = [check["sentence"] for check in told["checks"] if not check["holds"]]
     for found in ("every committed task", "every task that waited", "every batch reported"):
@@ -757,7 +756,7 @@ def test_a_storm_finds_a_worker_that_loses_tasks(processes, tmp_path):
 
 @pytest.mark.once
 def test_a_storm_that_is_stopped_leaves_nothing_behind(databases, processes):
-    process = storm_of(processes, "--tasks=1000", "--seconds=60", "--no-broker")
+    process = storm_of(processes, "--tasks=1000", "--seconds=60", "--workers=1", "--no-broker")
     helpers.wait_until(
         lambda: "The storm begins" in processes.log_of(process),
         what=lambda: processes.log_of(process),
