@@ -11,9 +11,11 @@ from django.db import connection
 from probe import on_loop, tasks
 from probe.models import Run
 
+from django_txtasks import CancelResult, enqueue_many
 from django_txtasks.inspection.status import snapshot
 from django_txtasks.lifecycle.turn import LOOP_MARK
-from django_txtasks.models import FinishedTask, Status, Task, Worker
+from django_txtasks.models import FinishedTask, Outcome, Status, Task, Worker
+from django_txtasks.results.cancelling import cancel
 
 NEVER = 600  # a poll interval that no test lives to see
 pytestmark = pytest.mark.usefixtures("rows", "quick")
@@ -116,7 +118,7 @@ def test_a_waiting_async_task_is_not_said_to_have_no_worker(processes):
 
 def test_a_poisoned_task_does_not_take_its_neighbours_along(processes, txtasks):
     """Each crash of the loop counts for all its tasks; so the last chance of each is in a thread."""
-    txtasks(lease=2, clean_interval=0.2, heartbeat_interval=0.3)
+    txtasks(lease=4, clean_interval=0.2, heartbeat_interval=0.3)
     poison = on_loop.poison.enqueue()
     for number in range(30):
         on_loop.neighbour.enqueue(str(number))
@@ -129,7 +131,7 @@ def test_a_poisoned_task_does_not_take_its_neighbours_along(processes, txtasks):
 
 
 def test_tasks_of_a_killed_loop_run_again_on_the_next_one(processes, txtasks):
-    txtasks(lease=2, clean_interval=0.2, heartbeat_interval=0.3)
+    txtasks(lease=4, clean_interval=0.2, heartbeat_interval=0.3)
     for number in range(20):
         on_loop.note_and_nap.enqueue(str(number), 1.0)
     once = on_loop.note_and_nap_once.enqueue("once", 60)
@@ -209,3 +211,38 @@ def test_notify_reaches_the_kind_that_takes_the_task(processes, txtasks):
     txtasks(poll_interval=NEVER, database_hints=True)
     start(processes)
     hears_both_kinds()
+
+
+MANY = 2000
+
+
+@pytest.fixture
+def many_in_flight(processes, txtasks):
+    """An event loop with many waiting tasks; gives its supervisor."""
+    txtasks(grace=1, lease=4, clean_interval=0.2, heartbeat_interval=0.3)
+    processes.start("runcleaner")
+    enqueue_many((on_loop.nap, [600]) for _ in range(MANY))
+    supervisor = processes.start("runworkers", "--threads=2", f"--async-tasks={MANY}")
+    claimed = Task.objects.filter(status=Status.CLAIMED)
+    helpers.wait_until(lambda: claimed.count() == MANY, what="all to be in flight")
+    return supervisor
+
+
+def test_many_tasks_are_given_back_at_a_stop(many_in_flight):
+    many_in_flight.send_signal(signal.SIGTERM)
+    assert many_in_flight.wait(60) == 1, "tasks were cut short"
+    assert set(Task.objects.values_list("status", "crashes", "failures")) == {("pending", 0, 0)}
+    assert not Worker.objects.exists(), "the worker's row would stay if a claim were left"
+
+
+def test_many_tasks_are_cancelled_at_once(many_in_flight):
+    ids = list(Task.objects.values_list("pk", flat=True))
+    assert set(cancel("default", ids, keep=True)[0].values()) == {CancelResult.ASKED}
+    all_done(MANY)
+    assert set(FinishedTask.objects.values_list("outcome", flat=True)) == {Outcome.CANCELLED}
+
+
+def test_many_tasks_of_a_killed_loop_are_recovered(many_in_flight):
+    os.kill(workers(on_loops=True)[0].pid, signal.SIGKILL)
+    helpers.wait_until(lambda: Task.objects.filter(crashes=1).count() == MANY)
+    helpers.wait_until(lambda: Task.objects.filter(status=Status.CLAIMED).count() == MANY)
