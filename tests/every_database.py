@@ -60,7 +60,7 @@ def main(arguments: list[str], reports: Path | None = None) -> int:
     """Return pytest's first status other than 0; write its results for each database as JUnit XML."""
     with databases() as urls:
         if arguments[:1] == ["--proof"]:
-            run = Run("PostgreSQL", urls["PostgreSQL"], marks="", workers=4)
+            run = Run("PostgreSQL", urls["PostgreSQL"], marks="", workers=5)
             statuses = together(
                 [run], [*(f"tests/{name}" for name in PROOF), *arguments[1:]], reports
             )
@@ -87,9 +87,9 @@ def runs(urls: dict[str, str]) -> list[Run]:
     if not is_newest(os.environ.get("TOX_ENV_NAME", "")):
         return [Run(name, url, "smoke and not once", workers=1) for name, url in urls.items()]
     return [
-        Run(name, url, "", workers=4)
+        Run(name, url, "", workers=5)
         if name == "PostgreSQL"
-        else Run(name, url, "not once", workers=2)
+        else Run(name, url, "not once", workers=3)
         for name, url in urls.items()
     ]
 

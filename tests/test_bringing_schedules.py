@@ -94,6 +94,7 @@ def release(tmp_path, processes):
     return make
 
 
+@pytest.mark.once
 def test_migrate_brings_schedules_and_a_cleaner_has_them_tick(release):
     new = release(3600)
     said = new.run("migrate")
@@ -106,6 +107,7 @@ def test_migrate_brings_schedules_and_a_cleaner_has_them_tick(release):
     assert Task.objects.get().task_name == "nightly.tasks.often"
 
 
+@pytest.mark.once
 def test_a_cleaner_that_starts_adds_what_is_new_and_says_so(release):
     said = release(3600).run("runcleaner", "--once")
     assert "Schedules of 'default' are as in the code: 1 added." in said
