@@ -16,6 +16,7 @@ from servers import free_port
 from django_txtasks import embedded
 from django_txtasks.exceptions import ConfigError
 from django_txtasks.models import Cleaner, Worker
+from django_txtasks.worker.process.orders import PARENT_PIPE, PIPE
 
 pytestmark = [pytest.mark.usefixtures("rows"), pytest.mark.once]
 
@@ -120,6 +121,43 @@ def test_without_manage_py_the_error_says_what_to_pass(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=r"There is no manage\.py in .*program="):
         embedded.start_workers()
+
+
+@pytest.mark.parametrize("pipe", [PARENT_PIPE, PIPE], ids=["supervisor", "its child"])
+def test_workers_that_start_workers_are_refused(processes, tmp_path, pipe):
+    """Each command that loads this app would start another one, without end."""
+    (tmp_path / "endless.py").write_text(
+        "from django.apps import AppConfig\n"
+        "class Endless(AppConfig):\n"
+        "    name = 'endless'\n"
+        "    def ready(self):\n"
+        "        from django_txtasks.embedded import start_workers\n"
+        "        start_workers(program=['false'])\n"
+    )
+    (tmp_path / "settings_of_endless.py").write_text(
+        "from settings_for_tests import *\n"
+        "INSTALLED_APPS = [*INSTALLED_APPS, 'endless.Endless']\n"
+    )
+    environment = processes._environment()
+    reader, writer = os.pipe()
+    try:
+        command = subprocess.run(
+            [sys.executable, "-m", "django", "runworkers", "--batch"],
+            env={
+                **environment,
+                "PYTHONPATH": os.pathsep.join([str(tmp_path), environment["PYTHONPATH"]]),
+                "DJANGO_SETTINGS_MODULE": "settings_of_endless",
+                pipe: str(reader),
+            },
+            pass_fds=[reader],
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    finally:
+        os.close(reader)
+        os.close(writer)
+    assert command.returncode == 1
+    assert b"start_workers() was called in the process of the workers" in command.stderr
 
 
 def test_windows_is_refused_in_a_sentence(monkeypatch):

@@ -17,7 +17,7 @@ from django.utils.autoreload import DJANGO_AUTORELOAD_ENV, get_child_arguments
 
 from django_txtasks.conf import get_config
 from django_txtasks.exceptions import ConfigError
-from django_txtasks.worker.process.orders import PARENT_PIPE
+from django_txtasks.worker.process.orders import PARENT_PIPE, PIPE
 
 __all__ = ["Workers", "start_workers"]
 
@@ -88,12 +88,18 @@ def start_workers(*options: str, program: Sequence[str] | None = None) -> Worker
         program: the command line of ``manage.py``; None = the file ``manage.py`` in the working directory.
 
     Raises:
-        ConfigError: there is no such file, or this is Windows.
+        ConfigError: there is no such file, this is Windows, or this process belongs to the workers.
         OSError: the process could not be started.
     """
     if sys.platform == "win32":
         raise ConfigError(
             "start_workers() does not work on Windows, where runworkers does not run."
+        )
+    if PIPE in os.environ or PARENT_PIPE in os.environ:
+        # Each supervisor would start another one, without end.
+        raise ConfigError(
+            "start_workers() was called in the process of the workers, for example by AppConfig.ready(). "
+            "Call it where only the web server does, such as when_ready() of gunicorn."
         )
     return Workers([*(program or _manage()), "runworkers", *options])
 
