@@ -135,8 +135,7 @@ def test_workers_that_start_workers_are_refused(processes, tmp_path, pipe):
         "        start_workers(program=['false'])\n"
     )
     (tmp_path / "settings_of_endless.py").write_text(
-        "from settings_for_tests import *\n"
-        "INSTALLED_APPS = [*INSTALLED_APPS, 'endless.Endless']\n"
+        "from settings_for_tests import *\nINSTALLED_APPS = [*INSTALLED_APPS, 'endless.Endless']\n"
     )
     environment = processes._environment()
     reader, writer = os.pipe()
@@ -185,10 +184,15 @@ def runserver(processes, txtasks, tmp_path):
         with socket.socket() as one:
             return one.connect_ex(("127.0.0.1", port)) == 0
 
-    def start(*options, on=True):
+    def start(*options, on=True, by_option=False):
+        """Args: by_option: the path of the settings is an option, not in the environment."""
         txtasks(with_runserver=on)
         environment = processes._environment()
-        path = os.pathsep.join([str(tmp_path), environment["PYTHONPATH"]])
+        path = environment["PYTHONPATH"]
+        if by_option:
+            options = (*options, "--pythonpath", str(tmp_path))
+        else:
+            path = os.pathsep.join([str(tmp_path), path])
         process = subprocess.Popen(
             [sys.executable, "-m", "django", "runserver", f"127.0.0.1:{port}", *options],
             env={
@@ -236,6 +240,19 @@ def test_runserver_has_one_supervisor_after_each_reload(runserver):
         there = one_is_there(but=there)
     handle = tasks.note.enqueue()
     helpers.wait_until(lambda: helpers.finished(handle.id))
+
+
+def test_workers_have_the_python_path_of_runserver(runserver):
+    runserver("--noreload", by_option=True)
+    one_is_there()
+
+
+def test_on_windows_runserver_says_that_it_starts_no_workers(monkeypatch, txtasks):
+    txtasks(with_runserver=True)
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setattr(sys, "argv", ["manage.py", "runserver", "--noreload"])
+    with pytest.warns(RuntimeWarning, match="with_runserver.* does not work on Windows"):
+        embedded.start_with_runserver()
 
 
 def test_a_syntax_error_ends_the_workers_and_its_repair_starts_them(runserver):

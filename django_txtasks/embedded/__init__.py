@@ -6,10 +6,11 @@ a pipe whose other end only this process has. Web processes that are forked late
 
 from __future__ import annotations
 
-import contextlib
 import os
 import subprocess
 import sys
+import warnings
+from argparse import ArgumentParser
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -110,10 +111,30 @@ def start_with_runserver() -> None:
     With the autoreloader, the first process only watches its child, which serves.
     """
     serves = os.environ.get(DJANGO_AUTORELOAD_ENV) == "true" or "--noreload" in sys.argv
-    with contextlib.suppress(ConfigError):  # the system checks report it
-        if serves and get_config().with_runserver:
-            itself = get_child_arguments()
-            start_workers(program=itself[: len(itself) - len(sys.argv[1:])])
+    if not serves or not _is_wanted():
+        return
+    itself = get_child_arguments()
+    try:
+        start_workers(*_path_option(), program=itself[: len(itself) - len(sys.argv[1:])])
+    except ConfigError as error:  # this is Windows, where the site itself can run
+        warnings.warn(
+            f"TXTASKS['with_runserver'] is ignored: {error}", RuntimeWarning, stacklevel=2
+        )
+
+
+def _is_wanted() -> bool:
+    try:
+        return get_config().with_runserver
+    except ConfigError:  # the system checks report it
+        return False
+
+
+def _path_option() -> list[str]:
+    """Return the option ``--pythonpath`` of this command. ``--settings`` reaches others by the environment."""
+    parser = ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--pythonpath")
+    path = parser.parse_known_args(sys.argv[2:])[0].pythonpath
+    return [f"--pythonpath={path}"] if path else []
 
 
 def _manage() -> list[str]:
