@@ -666,14 +666,13 @@ def test_long_waits_are_logged_once_a_minute(attempts, monkeypatch, caplog):
 
 
 def test_the_language_and_context_variables_are_kept_over_calls(attempts):
-    local, of_thread = Local(), threading.local()
+    local = Local()
 
     def bend():
         translation.activate("fr")
         timezone.activate("Asia/Tokyo")
         tenant.set("acme")
         local.value = "kept"
-        of_thread.value = "lost"
 
     def look():
         return [
