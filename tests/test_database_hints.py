@@ -801,7 +801,10 @@ def test_workers_and_senders_are_processes(processes, hints_only):
     helpers.wait_until(lambda: not sessions_of("datname = current_database()"))
 
 
-def test_a_worker_in_this_process_leaves_no_thread_and_no_session(hints_only):
+def test_a_worker_in_this_process_leaves_no_thread_and_no_session(hints_only, txtasks):
+    txtasks(
+        poll_interval=0.2
+    )  # after a slow scan, which reads a part of the rows, another one follows
     before = set(threading.enumerate())
     tasks.note.enqueue("batch")
     call_command("runworkers", batch=True, verbosity=0)
