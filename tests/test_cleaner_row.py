@@ -175,6 +175,18 @@ def test_a_pass_is_left_out_if_another_cleaner_has_just_made_one(ago, count):
     assert other.error == ""
 
 
+def test_a_cleaner_whose_passes_are_always_left_out_still_makes_some():
+    """The other one has a shorter interval, and may have other settings: it may not do all that this one would."""
+    other = row(passed=10)
+
+    def pass_again():
+        Cleaner.objects.filter(pk=other.pk).update(passed_at=timezone.now())
+
+    first, *others = passes_of(minutes=40, start=pass_again)  # intervals of 30 s
+    assert 10 * 60 <= first <= 11 * 60
+    assert 2 <= len(others) <= 3
+
+
 def test_a_cleaner_that_leaves_passes_out_is_at_work_and_ready():
     class Ready:
         passes = 0

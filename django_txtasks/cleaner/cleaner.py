@@ -48,7 +48,7 @@ PIECE_SECONDS = 0.25
 class Cleaner:
     """Checks workers every beat and at each last will; makes a pass over the tasks every clean interval.
 
-    A pass is left out if another cleaner has made one within the interval.
+    A pass is left out if another cleaner has made one within the interval, but not for ever: see ``passes``.
 
     Args:
         notify: sends hints for (id, queue) pairs; None = hints are off.

@@ -14,6 +14,10 @@ from django_txtasks.lifecycle import workers
 from django_txtasks.rules.retry import jitter
 
 Step = Callable[[], Iterator[Counter[str]]]
+MOST_LEFT_OUT = 20
+"""Clean intervals for which a cleaner relies on the passes of others. Then it makes one of its own, because others
+may have other settings, such as ``keep_finished``, or an older release.
+"""
 REPEATS = 3
 """Number of times that a step is repeated in one pass. After that the next pass tries again."""
 
@@ -45,8 +49,13 @@ class Passes:
         self._since_another, self._emit, self._clock = since_another, emit, clock
         self._pieces: Iterator[Counter[str]] | None = None
         self._next = float("-inf")
+        self._own_at = self._clock() + self._longest
         self._done: Counter[str] = Counter()
         self.error = ""
+
+    @property
+    def _longest(self) -> float:
+        return MOST_LEFT_OUT * self._config.clean_interval.total_seconds()
 
     @property
     def is_running(self) -> bool:
@@ -77,11 +86,15 @@ class Passes:
         The cleaner that made the last pass is earlier than the others, so usually one of them makes all passes. If
         two make one at the same time, each row is still changed once.
         """
-        interval, seconds = self._config.clean_interval.total_seconds(), self._since_another()
-        if seconds is not None:
+        interval, is_own = (
+            self._config.clean_interval.total_seconds(),
+            self._clock() >= self._own_at,
+        )
+        if not is_own and (seconds := self._since_another()) is not None:
             self._next = self._clock() + interval * jitter(1, 1.1) - seconds
             return
         self._next = self._clock() + interval * jitter(0.9, 1)  # also if the pass fails half-way
+        self._own_at = self._clock() + self._longest
         self._pieces, self._done = self.pieces(), Counter()
 
     def pieces(self) -> Iterator[Counter[str]]:
