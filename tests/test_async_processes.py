@@ -56,9 +56,9 @@ def hears_both_kinds():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--async-tasks=5", "--batch"], "drop --async-tasks"),
-        (["--async-tasks=5", "--max-tasks=5"], "drop --async-tasks"),
-        (["--async-tasks=5"], "drop --async-tasks"),
+        (["--async-tasks=5", "--batch"], "--batch ends a process"),
+        (["--async-tasks=5", "--max-tasks=5"], "--max-tasks ends a process"),
+        (["--async-tasks=5"], "only the command line starts"),
         (["--async-tasks=0"], "at least 1"),
         (["--async-tasks=10001"], "more than 10000"),
         (["--async-tasks=x"], "whole number"),

@@ -88,7 +88,7 @@ class Subscription:
     def hint_queues(self) -> list[str]:
         """The names of the queues whose hints it takes: see ``registry.hint_queue``."""
         plain = [] if self.is_loop else list(self.queues)
-        takes_async = self.kind is not Kind.THREADS and any(map(registry.is_async, self.names))
+        takes_async = any(map(registry.is_async, self.names))
         return plain + [f"{registry.ASYNC_QUEUE}{one}" for one in self.queues if takes_async]
 
     def claiming(self, sql: str) -> str:
