@@ -190,8 +190,8 @@ class LoopRunner:
             declaration, attempt, runner.alias, runner.requests, runner.notes
         )
         stop = Stop(attempt, runner.requests)
-        timer = _Timer(one, self.expired) if attempt.timeout is not None else None
-        with stop.calls(lambda: self.loop.call(one.cancel, stop.error())):
+        timer = _Timer(one, self.loop, self.expired) if attempt.timeout is not None else None
+        with stop.calls(lambda: self.loop.spread(one.cancel, stop.error())):
             try:
                 one.open()
                 return await await_in_this_process(declaration.function(*args, **kwargs))
@@ -210,9 +210,9 @@ class LoopRunner:
 class _Timer:
     """The timeout of one attempt. Only the loop uses it."""
 
-    def __init__(self, one: OnLoop, expired: set[OnLoop]) -> None:
-        self._one, self._expired = one, expired
-        self._loop = asyncio.get_running_loop()
+    def __init__(self, one: OnLoop, loop: EventLoop, expired: set[OnLoop]) -> None:
+        self._one, self._spread, self._expired = one, loop.spread, expired
+        self._loop = loop.loop
         self._has_moved = False
         self._set(self._loop.time() + (one.attempt.timeout or 0.0))
 
@@ -234,7 +234,7 @@ class _Timer:
         one = self._one
         one.expired_at = time.monotonic()
         self._expired.add(one)
-        one.cancel(TimeLimit(one.attempt.timeout).error())
+        self._spread(one.cancel, TimeLimit(one.attempt.timeout).error())
 
 
 def start(loop: asyncio.AbstractEventLoop, runner: LoopRunner, one: OnLoop) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 
 from django_txtasks.worker.loop import children
@@ -14,6 +15,8 @@ from django_txtasks.worker.running import task_threads
 from django_txtasks.worker.running.forked_task import watch_forks
 
 TICK_SECONDS = 0.1
+MOST_AT_ONCE = 50
+"""Number of cancels in one round of the loop."""
 CLOSE_SECONDS = 2.0
 """Seconds that the thread may take to end when the worker closes it."""
 
@@ -34,6 +37,8 @@ class EventLoop:
         self.loop.set_task_factory(children.factory)
         self.loop.set_default_executor(default_executor())
         self.ticked_at: float | None = None
+        self._calls: deque[tuple[Callable[..., object], tuple[object, ...]]] = deque()
+        self._is_spreading = False
         self._lag, self._is_closing = 0.0, False
         self.thread = threading.Thread(target=self._run, name="txtasks-loop", daemon=True)
         self.thread.start()
@@ -42,6 +47,16 @@ class EventLoop:
         """Call a function in the loop, soon. From any thread; no effect after the end of the loop."""
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self.loop.call_soon_threadsafe(function, *args)
+
+    def spread(self, function: Callable[..., object], *args: object) -> None:
+        """Like ``call``, but with at most ``MOST_AT_ONCE`` such calls in one round of the loop.
+
+        Each cancelled attempt formats its error. If 10,000 did so in one round, the loop would be late by seconds.
+        """
+        self._calls.append((function, args))
+        if not self._is_spreading:
+            self._is_spreading = True
+            self.call(self._call_some)
 
     def tick(self, is_wanted: Callable[[], bool]) -> None:
         """Tick from now on while ``is_wanted`` returns True. Call it in the loop."""
@@ -60,6 +75,16 @@ class EventLoop:
         self._is_closing = True
         self.call(self.loop.stop)
         self.thread.join(CLOSE_SECONDS)
+
+    def _call_some(self) -> None:
+        for _ in range(min(MOST_AT_ONCE, len(self._calls))):
+            function, args = self._calls.popleft()
+            function(*args)
+        if not self._calls:
+            self._is_spreading = False
+        if self._calls:  # another thread may have added a call that it did not announce
+            self._is_spreading = True
+            self.loop.call_soon(self._call_some)
 
     def _tick(self) -> None:
         now = time.monotonic()

@@ -99,7 +99,7 @@ class Exchange:
             self.is_empty.set()
         for one in list(self.alive.values()):
             what = f"attempt {one.attempt.number} no longer holds task {one.attempt.task_id}"
-            one.cancel(kind(f"{what}: its worker was declared lost"))
+            self._loop.spread(one.cancel, kind(f"{what}: its worker was declared lost"))
 
     def _wake_once(self) -> None:
         """Wake the turns, unless they were woken since they last looked."""
