@@ -29,8 +29,8 @@ from django_txtasks.lifecycle import outcomes
 from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.workers import register
 from django_txtasks.models import Status, Task
-from django_txtasks.worker.running import connections as worker_connections
-from django_txtasks.worker.running.connections import outlives_the_task
+from django_txtasks.worker.running import session_watch
+from django_txtasks.worker.running.session_statements import outlives_the_task
 
 pytestmark = [
     pytest.mark.usefixtures("rows", "quick"),
@@ -111,11 +111,11 @@ def test_a_transaction_begins_as_the_session_was_told(mode, value, asked, answer
 @pytest.fixture
 def slot():
     """Have this thread's connection watched as a slot's is."""
-    worker_connections._thread.note = lambda alias: None
+    session_watch.of_thread.note = lambda alias: None
     connection.close()
     connection.ensure_connection()
     yield
-    worker_connections._thread.note = None
+    session_watch.of_thread.note = None
     connection.close()
     connection.execute_wrappers.clear()
 

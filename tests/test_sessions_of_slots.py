@@ -11,7 +11,7 @@ from probe.models import Run
 
 from django_txtasks import checks
 from django_txtasks.database import sessions as database_sessions
-from django_txtasks.worker.running import connections as slot_connections
+from django_txtasks.worker.running.session_statements import outlives_the_task
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
 on_postgres = pytest.mark.skipif(connection.vendor != "postgresql", reason="what PostgreSQL has")
@@ -195,7 +195,7 @@ def test_health_checks_spare_a_task_the_session_that_has_just_died(monkeypatch):
 )
 @pytest.mark.once
 def test_what_ends_with_its_transaction_costs_no_session(sql):
-    assert not slot_connections.outlives_the_task("postgresql", sql)
+    assert not outlives_the_task("postgresql", sql)
 
 
 # -- pools ----------------------------------------------------------------------------------------

@@ -7,31 +7,20 @@ The loop has a session of its own: see ``database.sessions``.
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from django.db import (
-    DataError,
-    Error,
-    IntegrityError,
-    InterfaceError,
-    OperationalError,
-    connections,
-)
+from django.db import InterfaceError, OperationalError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.backends.signals import connection_created
 
-from django_txtasks.database import prepared
 from django_txtasks.database.errors import text_of
 from django_txtasks.database.file import is_replaced, number_replaced
 from django_txtasks.database.sessions import close as _close
 from django_txtasks.database.sessions import end_of_age as _end_of
 from django_txtasks.database.sessions import is_pooled
-from django_txtasks.database.transactions import begin_along
 from django_txtasks.worker.running.awaited_sessions import awaiting
-from django_txtasks.worker.running.session_statements import outlives_the_task, text_of_statement
+from django_txtasks.worker.running.session_watch import of_thread, watch_statements
 from django_txtasks.worker.running.wrapper_state import WrapperState
 
 FRESH_SECONDS = 0.1
@@ -46,46 +35,18 @@ class NoSession(Exception):
     """The database gives this thread no session. The task has not begun."""
 
 
-class _Thread(threading.local):
-    """The connections that one thread has opened.
-
-    Attributes:
-        note: called with each new connection; None = this thread runs no tasks.
-        states: state of each connection object of this thread before the attempt, by alias.
-        renewed: aliases whose session was closed because a task had changed the connection object.
-        touched: aliases whose session the task has changed.
-        refused: aliases in whose session the database refused something.
-        fresh_until: time by ``time.monotonic()`` from which connections are checked before use.
-        is_in_doubt: True if a database error ended the last attempt.
-        replaced: number of SQLite files known to be replaced at the last look at the connections.
-    """
-
-    def __init__(self) -> None:
-        self.note: Callable[[str], None] | None = None
-        self.states: dict[str, WrapperState] = {}
-        self.renewed: set[str] = set()
-        self.touched: set[str] = set()
-        self.refused: set[str] = set()
-        self.fresh_until = 0.0
-        self.is_in_doubt = False
-        self.replaced = 0
-
-
-_thread = _Thread()
-
-
 def before_attempt(note: Callable[[str], None]) -> None:
     """Close connections that a restarted server has broken since the last attempt.
 
     Args:
         note: called with the alias of each connection that this thread opens.
     """
-    _thread.note = note
-    if time.monotonic() <= _thread.fresh_until and _thread.replaced == number_replaced():
-        for state in _thread.states.values():
+    of_thread.note = note
+    if time.monotonic() <= of_thread.fresh_until and of_thread.replaced == number_replaced():
+        for state in of_thread.states.values():
             state.is_in_block = state.connection.in_atomic_block
         return
-    _thread.replaced = number_replaced()
+    of_thread.replaced = number_replaced()
     for connection in all_connections():
         if connection.connection is not None and not connection.in_atomic_block:
             with awaiting(connection.alias):
@@ -94,10 +55,10 @@ def before_attempt(note: Callable[[str], None]) -> None:
                 _asked(connection, done=True)
             else:
                 _close(connection)
-    while _thread.renewed:
+    while of_thread.renewed:
         # Changes that come with a new session, such as a receiver's execute wrapper, are not made by the next
         # task.
-        alias = _thread.renewed.pop()
+        alias = of_thread.renewed.pop()
         with contextlib.suppress(Exception), awaiting(alias):
             connections[alias].ensure_connection()
     note_states()
@@ -106,10 +67,10 @@ def before_attempt(note: Callable[[str], None]) -> None:
 def note_states() -> None:
     """Take the present state of this thread's connection objects as their state before the attempt."""
     for connection in all_connections():
-        state = _thread.states.get(connection.alias)
+        state = of_thread.states.get(connection.alias)
         if state is None or state.connection is not connection:
-            _watch_statements(connection)
-            _thread.states[connection.alias] = WrapperState(connection)
+            watch_statements(connection)
+            of_thread.states[connection.alias] = WrapperState(connection)
         else:
             state.note()
 
@@ -128,7 +89,7 @@ def have_session(alias: str, *, wanted: bool) -> None:
     Raises:
         NoSession: the database gives no session.
     """
-    if (wanted or _thread.is_in_doubt) and connections[alias].connection is None:
+    if (wanted or of_thread.is_in_doubt) and connections[alias].connection is None:
         try:
             with awaiting(alias):
                 connections[alias].ensure_connection()
@@ -146,16 +107,16 @@ def after_attempt(*, failed: bool, error: BaseException | None = None) -> None:
             session may not take writes any more.
         error: the error that ended the attempt.
     """
-    _thread.is_in_doubt = _is_of_database(error)
+    of_thread.is_in_doubt = _is_of_database(error)
     now = time.monotonic()
     for connection in all_connections():
         try:
             _leave(connection, failed=failed, now=now)
         except Exception:  # a Django attribute is missing or has another type
-            _renew(connection, _thread.states.get(connection.alias))
-    _thread.touched.clear()
-    _thread.refused.clear()
-    _thread.fresh_until = 0.0 if failed or _thread.renewed else now + FRESH_SECONDS
+            _renew(connection, of_thread.states.get(connection.alias))
+    of_thread.touched.clear()
+    of_thread.refused.clear()
+    of_thread.fresh_until = 0.0 if failed or of_thread.renewed else now + FRESH_SECONDS
 
 
 def after_call() -> bool:
@@ -176,7 +137,7 @@ def _is_needed(connection: BaseDatabaseWrapper) -> bool:
 
     An error leaves nothing, and a lost session neither: the attempt can continue in another session.
     """
-    state = _thread.states.get(connection.alias)
+    state = of_thread.states.get(connection.alias)
     if state is not None and state.is_in_block:
         return False
     try:
@@ -184,7 +145,7 @@ def _is_needed(connection: BaseDatabaseWrapper) -> bool:
             return True
         if connection.connection is None:
             return False
-        return connection.alias in _thread.touched or 0 < _transaction_of(connection) < _LOST
+        return connection.alias in of_thread.touched or 0 < _transaction_of(connection) < _LOST
     except Exception:  # a Django attribute is missing or has another type
         return True
 
@@ -192,7 +153,7 @@ def _is_needed(connection: BaseDatabaseWrapper) -> bool:
 def _leave(connection: BaseDatabaseWrapper, *, failed: bool, now: float) -> None:
     connection.queries_log.clear()
     is_open = connection.connection is not None
-    state = _thread.states.get(connection.alias)
+    state = of_thread.states.get(connection.alias)
     if state is not None and state.is_in_block:
         return
     if state is None or _is_changed(connection, state):
@@ -215,7 +176,7 @@ def _renew(connection: BaseDatabaseWrapper, state: WrapperState | None) -> None:
     """
     alias = connection.alias
     if connection.connection is not None:
-        _thread.renewed.add(alias)
+        of_thread.renewed.add(alias)
     # A task may have put another object in its place.
     for one in (connection, state.connection if state else connection):
         one.in_atomic_block = one.closed_in_transaction = False  # otherwise it would not be closed
@@ -246,7 +207,7 @@ def close_old() -> float | None:
         if connection.connection is not None:
             if now >= (end := _end_of(connection)):
                 _close(connection)
-                _thread.fresh_until = (
+                of_thread.fresh_until = (
                     0.0  # a project's connection objects may change when they are closed
                 )
             else:
@@ -268,9 +229,9 @@ def _is_changed(connection: BaseDatabaseWrapper, state: WrapperState) -> bool:
 
 def _is_bent(connection: BaseDatabaseWrapper) -> bool:
     """Return True if the next task must not get the session, judged without a query."""
-    if connection.errors_occurred or connection.alias in _thread.refused:
+    if connection.errors_occurred or connection.alias in of_thread.refused:
         return True
-    return connection.alias in _thread.touched or _transaction_of(connection) != _IDLE
+    return connection.alias in of_thread.touched or _transaction_of(connection) != _IDLE
 
 
 def _transaction_of(connection: BaseDatabaseWrapper) -> int:
@@ -286,52 +247,3 @@ def _discard(connection: BaseDatabaseWrapper) -> None:
     if is_pooled(connection) and connection.connection is not None:
         connection.connection.close()
     _close(connection)
-
-
-# -- what outlives a task -------------------------------------------------------------------------
-
-
-def _watch(execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: Any) -> Any:
-    """Run a statement of a task; see Django's ``execute_wrapper``."""
-    connection = context["connection"]
-    if outlives_the_task(connection.vendor, text_of_statement(sql, connection)):
-        _thread.touched.add(connection.alias)
-        if connection.vendor == "postgresql":
-            prepared.forget(connection.connection)
-    try:
-        if connection.in_atomic_block:
-            return begin_along(execute, sql, params, many, context)
-        return execute(sql, params, many, context)
-    except (DataError, IntegrityError):
-        raise
-    except Error:
-        _thread.refused.add(connection.alias)
-        raise
-
-
-def _watch_statements(connection: BaseDatabaseWrapper) -> None:
-    if _watch not in connection.execute_wrappers:
-        connection.execute_wrappers.insert(0, _watch)  # later ones are removed from the end
-
-
-def _is_of_thread(connection: BaseDatabaseWrapper) -> bool:
-    """Return True if the thread's tasks get this object from ``connections``."""
-    return any(one is connection for one in connections.all(initialized_only=True))
-
-
-def _opened(connection: BaseDatabaseWrapper, **_: Any) -> None:
-    """Watch a new connection. Settings made in it so far, by Django or the project, are not the task's.
-
-    If a task copies the thread's connection object, the copy has a session of its own, which says nothing about
-    the thread's session.
-    """
-    if _thread.note is None or not _is_of_thread(connection):
-        return
-    _watch_statements(connection)
-    _thread.touched.discard(connection.alias)
-    _thread.refused.discard(connection.alias)
-    is_replaced(connection)  # this notes its file
-    _thread.note(connection.alias)
-
-
-connection_created.connect(_opened, dispatch_uid="django_txtasks.worker.running.connections")
