@@ -336,6 +336,9 @@ MUTANTS = [
     Mutant("--batch does not start an event loop", "management/async_tasks.py",
            {'for option in ("batch", "max_tasks"):': 'for option in ("max_tasks",):'},
            "test_async_processes.py::test_options_that_contradict_each_other_are_refused"),
+    Mutant("Django's log lines need no thread of an event loop", "backends/running.py",
+           {"if _only_logs(signal):": "if False:"},
+           "test_async_tasks.py::test_a_task_of_django_calls_no_thread_for_its_log_lines"),
     Mutant("all that has ended is recorded before the rest is let go", "worker/worker.py",
            {"        self.workload.release(slots.release(stalled=False))\n        self.turns.record_all()\n":
             "        self.workload.release(slots.release(stalled=False))\n"},

@@ -7,7 +7,7 @@ from collections import Counter
 import helpers
 import pytest
 from django.db import connection
-from probe import on_loop
+from probe import framework, on_loop
 
 from django_txtasks import cancel_task, signals
 from django_txtasks.models import FinishedTask, Outcome, Status, Task, Worker
@@ -84,6 +84,15 @@ def test_an_attempt_sees_nothing_of_the_context_of_another():
         on_loop.see_context.enqueue("b")
         all_done(2)
     assert on_loop.seen == {"a": "", "b": ""}
+
+
+def test_a_task_of_django_calls_no_thread_for_its_log_lines():
+    result = framework.give_async.enqueue(3)
+    with on_a_loop() as worker:
+        all_done(1)
+        assert not worker.slots._shared._threads
+    result.refresh()
+    assert result.return_value == 3
 
 
 def test_a_cancel_reaches_the_await():

@@ -101,6 +101,11 @@ async def add_async(a, b=1):
     return a + b
 
 
+@task
+async def give_async(value):
+    return value
+
+
 @task(max_attempts=1)
 async def fail_async():
     raise ValueError("async")
