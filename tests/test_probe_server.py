@@ -173,6 +173,14 @@ def test_an_address_that_cannot_be_used_is_said_at_once(rows, command):
         call_command(command, probe_address="127.0.0.1")
 
 
+@pytest.mark.parametrize("command", ["runworkers", "runcleaner"])
+@pytest.mark.parametrize("port", ["65536", "99999"])
+def test_a_port_that_does_not_exist_is_refused_before_any_process_starts(command, port):
+    """As an error of the worker process it would have started one process after the other."""
+    with pytest.raises(CommandError, match=f"'{port}' is not a port"):
+        call_command(command, f"--probe-port={port}")
+
+
 @LINUX
 @pytest.mark.once
 def test_slow_clients_take_nothing_from_a_worker(processes):

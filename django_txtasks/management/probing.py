@@ -12,6 +12,7 @@ from django_txtasks.worker.process.probes import Liveness, LivenessOfAll, Probes
 
 MAX_DIGITS = 10
 """Digits of an option. Python refuses to parse a number of more than 4,300 digits."""
+LAST_PORT = 65_535
 P = TypeVar("P", Liveness, LivenessOfAll)
 
 
@@ -21,7 +22,7 @@ def probe_options(parser: ArgumentParser) -> None:
         "--liveness-file", metavar="PATH", help="Touch this file while the loop turns."
     )
     parser.add_argument(
-        "--probe-port", type=positive, metavar="PORT",
+        "--probe-port", type=port, metavar="PORT",
         help="Answer /live and /ready over HTTP at this port.",
     )  # fmt: skip
     parser.add_argument(
@@ -49,6 +50,13 @@ def probes_at(port: int | None, address: str, liveness: Liveness | LivenessOfAll
     except (OSError, OverflowError) as error:
         where = f" --probe-address {address}" if address else ""
         raise CommandError(f"--probe-port {port}{where} cannot be used: {error}.") from None
+
+
+def port(text: str) -> int:
+    """Parse the number of a TCP port."""
+    if (number := positive(text)) > LAST_PORT:
+        raise ArgumentTypeError(f"{text!r} is not a port: {LAST_PORT} is the last one")
+    return number
 
 
 def positive(text: str) -> int:
