@@ -17,6 +17,7 @@ from proxy import Proxy
 
 from django_txtasks import enqueue_many
 from django_txtasks.models import Status, Worker
+from django_txtasks.worker.process import supervisor as supervisors
 from django_txtasks.worker.process.supervisor import Assignment, Supervisor
 
 pytestmark = pytest.mark.usefixtures("rows")
@@ -163,6 +164,18 @@ def supervised(tmp_path, script, act):
 def kill_and_see_it_dead(pid):
     os.kill(pid, signal.SIGKILL)
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+
+
+@pytest.mark.once
+def test_a_frozen_child_is_killed_after_the_second_request_to_stop(monkeypatch):
+    monkeypatch.setattr(supervisors, "FROZEN_SECONDS", 0.2)
+    supervisor = Supervisor([Assignment(["sleep", "600"])], finite=False)
+    (child,) = supervisor.children
+    helpers.wait_until(lambda: supervisor._look_after(child) or child.running)
+    os.kill(child.pid, signal.SIGSTOP)
+    supervisor.stop.force()
+    assert supervisor.run() == 1
+    assert not child.running
 
 
 @pytest.mark.once

@@ -24,7 +24,7 @@ from django_txtasks import signals
 from django_txtasks.rules.retry import backoff
 from django_txtasks.wakeup import WakeUp
 from django_txtasks.worker.process.forking import ForkedProcess, can_fork, fork
-from django_txtasks.worker.process.orders import PIPE, has_ended
+from django_txtasks.worker.process.orders import LOOP_END_SECONDS, PIPE, has_ended
 from django_txtasks.worker.process.recycling import EXIT_CODE
 from django_txtasks.worker.process.shutdown import Shutdown
 
@@ -34,6 +34,8 @@ HEALTHY_AFTER_SECONDS = 30.0
 
 RESCUE_SECONDS = 4.0
 """Longest time in which the cleaner recovers the tasks of a worker that was killed while it stopped."""
+FROZEN_SECONDS = LOOP_END_SECONDS + 5.0
+"""Seconds after an order to stop now after which a child is killed. A child that runs ends itself before."""
 
 
 class Role(enum.Enum):
@@ -90,7 +92,7 @@ class Child:
         self._process: subprocess.Popen[bytes] | ForkedProcess | None = None
         self._failures = 0
         self._started = 0.0
-        self._ordered = b""
+        self._ordered, self._kill_at = b"", float("inf")
         self._pipe = self.pid = -1
 
     @property
@@ -133,7 +135,7 @@ class Child:
         os.close(reader)
         self._pipe, self.pid = writer, self._process.pid
         self.start_at, self.restarts, self._started = None, False, time.monotonic()
-        self._ordered = b""
+        self._ordered, self._kill_at = b"", float("inf")
 
     def _spawn(self, reader: int) -> subprocess.Popen[bytes]:
         return subprocess.Popen(  # noqa: S603 -- our own command line
@@ -148,6 +150,8 @@ class Child:
         """Send an order, once. A child that has ended does not need it."""
         if self._process is not None and order != self._ordered:
             self._ordered = order
+            if order == b"k":
+                self._kill_at = time.monotonic() + FROZEN_SECONDS
             with contextlib.suppress(OSError):
                 os.write(self._pipe, order)
 
@@ -158,6 +162,11 @@ class Child:
         os.close(self._pipe)
         self._process = None
         return code
+
+    def kill_if_frozen(self) -> None:
+        """Kill a process that has not ended long after the order to stop now: it is frozen."""
+        if self._process is not None and time.monotonic() >= self._kill_at:
+            os.kill(self.pid, signal.SIGKILL)
 
     def start_later(self, how: str) -> None:
         """Start again after a pause, which grows while the child dies young."""
@@ -241,6 +250,7 @@ class Supervisor:
             told = self.children
         for child in told:
             child.order(b"k" if self.stop.now else b"s")
+            child.kill_if_frozen()
 
     def _look_after(self, child: Child) -> None:
         code = child.ended()
