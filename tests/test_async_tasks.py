@@ -6,6 +6,7 @@ from collections import Counter
 
 import helpers
 import pytest
+from django.core.cache import caches
 from django.db import connection
 from probe import framework, on_loop
 
@@ -21,6 +22,8 @@ pytestmark = pytest.mark.usefixtures("rows", "quick")
 def fresh():
     on_loop.entered.clear()
     on_loop.seen.clear()
+    on_loop.NotedCache.used.clear()
+    on_loop.NotedCache.closed.clear()
     children._told.clear()
 
 
@@ -84,6 +87,20 @@ def test_an_attempt_sees_nothing_of_the_context_of_another():
         on_loop.see_context.enqueue("b")
         all_done(2)
     assert on_loop.seen == {"a": "", "b": ""}
+
+
+def test_the_caches_of_an_attempt_are_closed_with_it(monkeypatch):
+    monkeypatch.setitem(
+        caches.settings, "noted", {"BACKEND": f"{on_loop.__name__}.NotedCache", "LOCATION": ""}
+    )
+    for _ in range(3):
+        on_loop.use_cache.enqueue()
+    with on_a_loop():
+        all_done(3)
+    used, closed = on_loop.NotedCache.used, on_loop.NotedCache.closed
+    assert len({id(one) for one in used}) == 3 and {id(one) for one in used} == {
+        id(one) for one in closed
+    }
 
 
 def test_a_task_of_django_calls_no_thread_for_its_log_lines():

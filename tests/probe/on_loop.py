@@ -5,8 +5,11 @@ import os
 import sys
 import time
 from contextvars import ContextVar
+from typing import ClassVar
 
 from asgiref.sync import async_to_sync, sync_to_async
+from django.core.cache import caches
+from django.core.cache.backends.base import BaseCache
 from django.db import connection, connections
 
 from django_txtasks import Retry, TaskContext, task
@@ -53,6 +56,28 @@ async def note_and_nap_once(key, seconds=60.0):
     entered.add(key)
     await ran(key)
     await asyncio.sleep(seconds)
+
+
+class NotedCache(BaseCache):
+    """A cache that notes which of its objects were used, and which were closed."""
+
+    used: ClassVar[list[object]] = []
+    closed: ClassVar[list[object]] = []
+
+    def __init__(self, _name, params):
+        super().__init__(params)
+
+    def get(self, key, default=None, version=None):
+        self.used.append(self)
+        return default
+
+    def close(self, **_):
+        self.closed.append(self)
+
+
+@task(idempotent=True)
+async def use_cache():
+    await caches["noted"].aget("key")
 
 
 @task(idempotent=True, max_crashes=2)

@@ -23,6 +23,7 @@ from django_txtasks.worker.loop.event_loop import EventLoop
 from django_txtasks.worker.loop.executors import AttemptExecutor
 from django_txtasks.worker.loop.shared_threads import SharedThreads
 from django_txtasks.worker.running import task_threads
+from django_txtasks.worker.running.attempt_context import close_caches
 from django_txtasks.worker.running.forked_task import (
     await_in_this_process,
     end_child,
@@ -174,6 +175,7 @@ class LoopRunner:
             tracebacks.forget_locals(raised)
             tracebacks.forget_locals(error)
         await one.children.end(attempt.facts)
+        close_caches()
         if executor.used:
             # A Retry or Snooze is no failure.
             is_failure = ended is None or bool(ended.error and ended.exception is not None)

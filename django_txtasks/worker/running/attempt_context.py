@@ -29,6 +29,13 @@ def context_of_attempt() -> contextvars.Context:
     return _thread.base.copy()
 
 
+def close_caches() -> None:
+    """Close the connections of the caches that the present context has made, as Django does after a request."""
+    for cache in caches.all(initialized_only=True):
+        with contextlib.suppress(Exception):  # the server is gone
+            cache.close()
+
+
 def _make_caches() -> None:
     for alias in caches:
         with contextlib.suppress(Exception):  # the task that uses the cache gets the error
