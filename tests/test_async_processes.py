@@ -191,6 +191,13 @@ def test_a_task_that_blocks_the_loop_fails_and_the_others_run_again(processes):
     )
 
 
+def test_a_callback_that_blocks_the_loop_ends_its_process(processes):
+    handle = on_loop.block_in_callback.enqueue()
+    start(processes)
+    helpers.wait_until(lambda: helpers.row(handle.id).errors, what="the end of the process")
+    assert helpers.row(handle.id).errors[0]["type"] == "WorkerStopped"
+
+
 def test_a_task_that_ignores_its_cancel_ends_with_its_process(processes):
     handle = on_loop.ignore_cancel.enqueue("x")
     start(processes)

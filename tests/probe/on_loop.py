@@ -106,6 +106,13 @@ async def block(seconds, key="block"):
     time.sleep(seconds)
 
 
+@task(idempotent=True)
+async def block_in_callback():
+    """Block the event loop by code of no task."""
+    asyncio.get_running_loop().call_later(0.1, time.sleep, 600)
+    await asyncio.sleep(600)
+
+
 @task(idempotent=True, timeout=0.2, max_attempts=1)
 async def ignore_cancel(key):
     entered.add(key)

@@ -42,11 +42,15 @@ class LagWatch:
     Args:
         grace: seconds after which a blocked loop counts as stuck.
         patience: seconds after an attempt's own timeout after which a loop that it blocks counts as stuck.
+
+    Attributes:
+        is_stuck: True if the loop was blocked for too long, by an attempt or by other code, such as a callback.
     """
 
     def __init__(self, loop: EventLoop, *, grace: float, patience: float) -> None:
         self._loop, self._grace, self._patience = loop, grace, patience
         self._block: _Block | None = None
+        self.is_stuck = False
 
     def look(self, attempts: Iterable[OnLoop], now: float) -> OnLoop | None:
         """Log a block once for each attempt, and its end. Return the attempt that has blocked for too long.
@@ -64,7 +68,8 @@ class LagWatch:
             self._block = _Block(one, since)
             self._tell(one, now - ticked_at)
         seconds = now - self._block.since
-        if one is None or seconds < self._longest(one):
+        self.is_stuck = seconds >= (self._grace if one is None else self._longest(one))
+        if one is None or not self.is_stuck:
             return None
         one.where, one.blocked = _place(self._stack()), seconds
         return one
@@ -95,7 +100,7 @@ class LagWatch:
             )
 
     def _note_end(self, ticked_at: float) -> None:
-        block, self._block = self._block, None
+        block, self._block, self.is_stuck = self._block, None, False
         if block is not None and block.one is not None:
             seconds = max(0.0, ticked_at - block.since)
             signals.loop_resumed.emit(**block.one.attempt.facts, seconds=seconds)

@@ -153,6 +153,11 @@ class LoopSlots(SlotPool):
         """True if the loop does not turn, so that no other attempt can end."""
         return self._lag.is_blocked
 
+    @property
+    def is_stuck(self) -> bool:
+        """True if the loop has not turned for too long."""
+        return self._lag.is_stuck
+
     def _expired(self) -> list[OnLoop]:
         """Return the attempts that still run after their TimedOut."""
         return list(self._runner.expired)

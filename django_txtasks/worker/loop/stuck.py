@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
+import uuid
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from django_txtasks import signals
 from django_txtasks.worker.running.slot_pool import Overrunning
 from django_txtasks.worker.running.stuck import StuckTasks
 
@@ -23,8 +26,19 @@ class StuckLoop(StuckTasks):
     def reason(self) -> str:
         """Reason for a new process; empty = nothing is stuck."""
         reason = super().reason
-        return "a task has blocked the event loop" if reason and self._loop.is_blocked else reason
+        return "the event loop was blocked" if reason and self._loop.is_blocked else reason
+
+    def enforce_limits(self, worker: uuid.UUID | str) -> Sequence[Overrunning]:
+        """Return the attempts that no exception ends; none if code of no attempt blocks the loop."""
+        stuck = super().enforce_limits(worker)
+        if self._loop.is_stuck and self._since is None:
+            self._since = time.monotonic()
+            tasks = "code of no task, such as a callback,"
+            signals.worker_stuck.emit(worker=worker, tasks=tasks, others=self._loop.running)
+        return stuck
 
     def is_too_long(self, stuck: Sequence[Overrunning]) -> bool:
         """Return True if the other tasks have had their time to end, or cannot end."""
+        if self._loop.is_stuck:
+            return True
         return bool(stuck) and (self._loop.is_blocked or super().is_too_long(stuck))
