@@ -250,7 +250,7 @@ def test_workers_have_the_python_path_of_runserver(runserver):
 def test_on_windows_runserver_says_that_it_starts_no_workers(monkeypatch, txtasks):
     txtasks(with_runserver=True)
     monkeypatch.setattr(sys, "platform", "win32")
-    monkeypatch.setattr(sys, "argv", ["manage.py", "runserver", "--noreload"])
+    monkeypatch.setattr(sys, "argv", [__file__, "runserver", "--noreload"])
     with pytest.warns(RuntimeWarning, match="with_runserver.* does not work on Windows"):
         embedded.start_with_runserver()
 

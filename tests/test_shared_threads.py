@@ -660,7 +660,7 @@ def test_long_waits_are_logged_once_a_minute(attempts, monkeypatch, caplog):
 
     assert one.run(block, wait, wait, look) == [None] * 4
     assert caplog.text.count(said) == 1
-    assert "There are 1 threads, 0 of which stay with one task" in caplog.text
+    assert "Threads: 1. Number of these that stay with one task until it ends" in caplog.text
     one.threads.tell_long_waits()
     assert caplog.text.count(said) == 1
 

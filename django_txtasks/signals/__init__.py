@@ -465,8 +465,8 @@ session_awaited = LogSignal(
 )  # fmt: skip
 threads_awaited = LogSignal(
     logging.WARNING,
-    "Async tasks that wait for a thread for a query or for sync code: %s, the first of them for %.0f s. There are "
-    "%s threads, %s of which stay with one task each until it ends, because it has changed its database session. "
+    "Async tasks that wait for a thread for a query or for sync code: %s, the first of them for %.0f s. Threads: %s. "
+    "Number of these that stay with one task until it ends, because it has changed its database session: %s. "
     "Give runworkers more --threads.",
     "count", "seconds", "threads", "pinned",
 )  # fmt: skip
@@ -654,8 +654,8 @@ processes_chosen = LogSignal(
 )
 sessions_near_limit = LogSignal(
     logging.WARNING,
-    "Supervisor: the workers that --processes auto starts may open up to %s sessions in database '%s', more than "
-    "a third of its max_connections (%s). Give --processes a number, or raise max_connections.",
+    "Supervisor: the number of sessions that the workers of --processes auto may open is %s in database '%s'. "
+    "That is more than a third of its max_connections (%s). Give --processes a number, or raise max_connections.",
     "count", "database", "most",
 )  # fmt: skip
 child_started = LogSignal(logging.INFO, "Supervisor: started %s process %s.", "role", "pid")
