@@ -466,8 +466,8 @@ session_awaited = LogSignal(
 threads_awaited = LogSignal(
     logging.WARNING,
     "Async tasks that wait for a thread for a query or for sync code: %s, the first of them for %.0f s. "
-    "Threads: %s. Number of these that stay with one task until it ends, because it has changed its database session: %s. "
-    "Give runworkers more --threads.",
+    "Threads: %s. Number of these that stay with one task until it ends, because it has changed its database "
+    "session: %s. Give runworkers more --threads.",
     "count", "seconds", "threads", "pinned",
 )  # fmt: skip
 sessions_left = LogSignal(
