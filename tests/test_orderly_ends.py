@@ -319,8 +319,11 @@ def test_neighbours_of_a_stuck_task_end_in_good_order(workers, txtasks, monkeypa
 
 
 def abandon(workers, txtasks, monkeypatch, *handles):
-    """Run tasks that hang until their process would be replaced."""
-    monkeypatch.setattr(worker_module, "LEAST_END_SECONDS", 0.1)
+    """Run tasks that hang until their process would be replaced.
+
+    If there are several, all of them must be over their time when the first one is stuck.
+    """
+    monkeypatch.setattr(worker_module, "LEAST_END_SECONDS", 0.1 if len(handles) == 1 else 2.0)
     txtasks(grace=0)
     worker, ends = workers(threads=len(handles)), []
     with helpers.second_session(lambda: ends.append(worker.run())):
