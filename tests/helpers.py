@@ -46,6 +46,13 @@ NAMES_OF_TABLES = [
 ]
 
 
+class Running(set[Any]):
+    """The attempts in the slots of a worker, as (id, number), for a turn that a test writes itself."""
+
+    running = property(len)
+    holds = set.copy
+
+
 def url_of(server: str) -> str:
     """Return the URL of a server: POSTGRES, MARIADB or AMQP. Skip the test if the environment names none."""
     url = os.environ.get(f"TXTASKS_TEST_{server}_URL")

@@ -32,13 +32,6 @@ class Refused(Exception):
         self.sqlstate = code if isinstance(code, str) else None
 
 
-class Running(set):
-    """The attempts in slots: none."""
-
-    running = property(len)
-    holds = set.copy
-
-
 @contextlib.contextmanager
 def refusing(code, asked):
     """The database refuses statements for which ``asked(sql, text of the parameters)``, and ends the session."""
@@ -61,7 +54,7 @@ def writer():
 
 
 def write(writer, room=0):
-    return writer.write(Plan(Capacity(room), scans=bool(room)), Running(), None).claimed
+    return writer.write(Plan(Capacity(room), scans=bool(room)), helpers.Running(), None).claimed
 
 
 def turns(writer, most=40):

@@ -188,17 +188,13 @@ def test_claims_that_the_statement_and_python_count_differently_are_released(mon
     """The rule stands in both languages. Should they ever differ, nothing runs that does not fit."""
     writer = TurnWriter(get_config(), helpers.subscription(), threads=1)
 
-    class Running(set):
-        running = property(len)
-        holds = set.copy
-
-    writer.write(Plan(Capacity(0)), Running(), None)
+    writer.write(Plan(Capacity(0)), helpers.Running(), None)
     handle = tasks.note.enqueue()
     with monkeypatch.context() as patched:
         patched.setattr(Capacity, "admit", lambda self, attempts: Admission([], self, None))
         with pytest.raises(OperationalError, match="rows claimed: 1, where 0 should be") as caught:
-            writer.write(Plan(Capacity(1), scans=True), Running(), None)
+            writer.write(Plan(Capacity(1), scans=True), helpers.Running(), None)
     assert helpers.row(handle.id).status == Status.CLAIMED
     writer.failed(caught.value)
-    writer.write(Plan(Capacity(0)), Running(), None)
+    writer.write(Plan(Capacity(0)), helpers.Running(), None)
     assert helpers.row(handle.id).status == Status.PENDING

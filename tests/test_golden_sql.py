@@ -30,13 +30,6 @@ pytestmark = pytest.mark.usefixtures("rows")
 GOLDEN = Path(__file__).parent / "golden"
 
 
-class NoSlots(set):
-    """The slots of a worker that runs nothing."""
-
-    running = 0
-    holds = set.copy
-
-
 class Recorder:
     """A cursor that notes each text, in the order in which a part of a task's life first sends it."""
 
@@ -89,7 +82,7 @@ def life(found):
         found[title] = list(dict.fromkeys(seen))
 
     def turn(**plan):
-        return writer.write(Plan(Capacity(4), **plan), NoSlots(), None).claimed
+        return writer.write(Plan(Capacity(4), **plan), helpers.Running(), None).claimed
 
     turn()  # registers
     with part("enqueue_task()"):

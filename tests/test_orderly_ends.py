@@ -31,20 +31,13 @@ pytestmark = pytest.mark.usefixtures("rows", "quick")
 IS_SQLITE = "sqlite3" in django_settings.DATABASES["default"]["ENGINE"]
 
 
-class Running(set):
-    """The attempts in slots: none."""
-
-    running = property(len)
-    holds = set.copy
-
-
 def new_writer():
     return TurnWriter(get_config(), helpers.subscription(), threads=4)
 
 
 def claim(writer, room=4):
     """Claim the due tasks; return the keys of the attempts."""
-    claimed = writer.write(Plan(Capacity(room), scans=bool(room)), Running(), None).claimed
+    claimed = writer.write(Plan(Capacity(room), scans=bool(room)), helpers.Running(), None).claimed
     return {(one.task_id, one.number) for one in claimed}
 
 
@@ -212,7 +205,7 @@ def test_nothing_is_let_go_before_its_worker_is_declared_lost():
 def test_an_attempt_that_is_let_go_finishes_nothing_any_more():
     handle = tasks.slow_once.enqueue()
     writer = new_writer()
-    (attempt,) = writer.write(Plan(Capacity(1), scans=True), Running(), None).claimed
+    (attempt,) = writer.write(Plan(Capacity(1), scans=True), helpers.Running(), None).claimed
     let_go(writer, {(handle.id, 1)}, "a second stop signal")
     other = new_writer()
     other.buffer.add([Ended(attempt=attempt, arrow=Arrow.FINISH)])
@@ -251,7 +244,7 @@ def test_a_claim_that_its_worker_does_not_know_is_given_back():
 def test_an_outcome_that_cannot_be_written_keeps_its_claim():
     handle, other = tasks.note.enqueue(), tasks.slow_once.enqueue()
     writer = new_writer()
-    claimed = writer.write(Plan(Capacity(2), scans=True), Running(), None).claimed
+    claimed = writer.write(Plan(Capacity(2), scans=True), helpers.Running(), None).claimed
     mine = next(one for one in claimed if one.task_id == handle.id)
     writer.buffer._put_aside([Ended(attempt=mine, arrow=Arrow.FINISH)])
     let_go(writer, {(handle.id, 1), (other.id, 1)}, "a second stop signal")
@@ -285,7 +278,7 @@ def workers():
 def test_what_has_ended_is_recorded_first_however_much_it_is(workers):
     worker = workers()
     handles = [tasks.note.enqueue() for _ in range(7)]
-    claimed = worker.writer.write(Plan(Capacity(7), scans=True), Running(), None).claimed
+    claimed = worker.writer.write(Plan(Capacity(7), scans=True), helpers.Running(), None).claimed
     result = '"' + "x" * (TURN_BYTES // 2) + '"'
     worker.writer.buffer.add(
         Ended(attempt=one, arrow=Arrow.FINISH, result=result) for one in claimed

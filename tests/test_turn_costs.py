@@ -50,24 +50,17 @@ def test_a_scan_reads_no_more_of_a_backlog_than_it_claims():
     assert read < 500, f"{read} rows of 6,000 were read"
 
 
-class Running(set):
-    """The attempts in slots."""
-
-    running = property(len)
-    holds = set.copy
-
-
 @pytest.fixture
 def writer():
     """A registered worker's."""
     writer = TurnWriter(get_config(), helpers.subscription(), threads=4)
-    writer.write(Plan(Capacity(0)), Running(), None)
+    writer.write(Plan(Capacity(0)), helpers.Running(), None)
     yield writer
     writer.registration.leave()
 
 
 def turn(writer, room=4):
-    return writer.write(Plan(Capacity(room), scans=bool(room)), Running(), None)
+    return writer.write(Plan(Capacity(room), scans=bool(room)), helpers.Running(), None)
 
 
 @on_mariadb
@@ -156,7 +149,7 @@ def costs_of_turns(writer):
     result = []
 
     def write(**plan):
-        result[:] = [writer.write(Plan(Capacity(4), **plan), Running(), None)]
+        result[:] = [writer.write(Plan(Capacity(4), **plan), helpers.Running(), None)]
 
     def end():
         claimed = result.pop().claimed

@@ -37,22 +37,17 @@ def new_writer():
     return writer
 
 
-class Running(set):
-    """The attempts in slots."""
-
-    running = property(len)
-    holds = set.copy
-
-
 def take(writer, room=4, running=()):
     """Write a turn that scans; return its claims."""
-    return writer.write(Plan(Capacity(room), scans=bool(room)), Running(running), None).claimed
+    return writer.write(
+        Plan(Capacity(room), scans=bool(room)), helpers.Running(running), None
+    ).claimed
 
 
 def hinted(writer, *handles, room=4):
     """Write a turn that has nothing to do but to look up these tasks."""
     plan = Plan(Capacity(room), [handle.id for handle in handles])
-    return writer.write(plan, Running(), None)
+    return writer.write(plan, helpers.Running(), None)
 
 
 @pytest.mark.parametrize("several", [False, True], ids=["at once", "in several statements"])
@@ -112,7 +107,7 @@ def test_a_turn_is_one_statement_where_the_database_has_it(writer, scan):
     handles = [tasks.note.enqueue() for _ in range(3)]
     plan = Plan(Capacity(3 if scan else 2), [one.id for one in handles[:2]], scan)
     with CaptureQueriesContext(connection) as asked:
-        result = writer.write(plan, Running(), None)
+        result = writer.write(plan, helpers.Running(), None)
     expected = {one.id for one in handles[: 3 if scan else 2]}
     assert {attempt.task_id for attempt in result.claimed} == expected
     assert {helpers.row(one).worker for one in expected} == {writer.id}
@@ -185,12 +180,12 @@ def test_a_worker_outlives_a_column_that_is_made_wider(writer):
 def test_what_is_short_waits_for_a_slot_and_what_is_not_is_left_to_others(writer, ahead):
     quick = [tasks.quick.enqueue() for _ in range(2)]
     capacity = Capacity(0, ahead, short_names=frozenset({"probe.tasks.quick"}))
-    result = writer.write(Plan(capacity, [one.id for one in quick]), Running(), None)
+    result = writer.write(Plan(capacity, [one.id for one in quick]), helpers.Running(), None)
     assert sorted(one.task_id for one in result.claimed) == sorted(one.id for one in quick)
     assert result.blocked_queue is None
     alone, again, retried = tasks.note.enqueue(), tasks.quick.enqueue(), tasks.quick.enqueue()
     Task.objects.filter(pk=retried.id).update(crashes=1)  # what may have crashed a worker is alone
-    result = writer.write(Plan(capacity, [alone.id, again.id, retried.id]), Running(), None)
+    result = writer.write(Plan(capacity, [alone.id, again.id, retried.id]), helpers.Running(), None)
     assert {attempt.task_id for attempt in result.claimed} <= {again.id}
     assert {alone.id, retried.id}.isdisjoint(result.settled)
     assert helpers.row(alone.id).status == helpers.row(retried.id).status == Status.PENDING
@@ -224,7 +219,7 @@ def test_what_is_due_later_does_not_count_against_the_limit(writer, several):
     due = tasks.note.enqueue()
     writer.buffer.one_by_one = several
     plan = Plan(Capacity(4, limit=1), [later.id, due.id])
-    assert [one.task_id for one in writer.write(plan, Running(), None).claimed] == [due.id]
+    assert [one.task_id for one in writer.write(plan, helpers.Running(), None).claimed] == [due.id]
 
 
 def test_a_lost_worker_claims_nothing_that_hints_tell_of(writer):
