@@ -28,12 +28,9 @@ def notify(config: Config, alias: str, of_queue: Mapping[str, Sequence[uuid.UUID
     """
     if config.broker_url is not None:
         # Quicker than from the package.
-        from django_txtasks.broker.publisher import of_process
-        from django_txtasks.broker.topology import hint_queue
+        from django_txtasks.broker.publisher import notify
 
-        of_process(config).notify(
-            {hint_queue(config, alias, name): ids for name, ids in of_queue.items()}
-        )
+        notify(config, alias, of_queue)
 
 
 def is_away(config: Config) -> bool:

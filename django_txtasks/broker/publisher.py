@@ -9,6 +9,8 @@ Hints are transient and unconfirmed: a lost hint costs only latency until the ne
 from __future__ import annotations
 
 import time
+import uuid
+from collections.abc import Mapping, Sequence
 
 from django_txtasks.broker import quiet, topology
 from django_txtasks.broker.hint_queues import HintQueues
@@ -27,6 +29,12 @@ BUSY_LOOK_SECONDS = 1.0
 def of_process(config: Config) -> Publisher:
     """Return this process's publisher. The first call creates it; each forked child creates its own."""
     return _publishers.get((config.broker_url, config.queue_prefix), Publisher, config)
+
+
+def notify(config: Config, alias: str, of_queue: Mapping[str, Sequence[uuid.UUID]]) -> None:
+    """Send hints of these ids, by task queue, now, or let the publisher's thread do it."""
+    queue = topology.hint_queue
+    of_process(config).notify({queue(config, alias, name): ids for name, ids in of_queue.items()})
 
 
 class Publisher(HintSender):

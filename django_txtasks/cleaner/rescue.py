@@ -21,6 +21,7 @@ from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import cleaning, workers
 from django_txtasks.lifecycle.attempts import Arrow
 from django_txtasks.lifecycle.cleaning import Holder, Orphan, Recovered
+from django_txtasks.lifecycle.turn import is_last_chance
 from django_txtasks.rules.retry import backoff
 
 COUNTED = {Arrow.RETRY: "retried", Arrow.BURY: "buried"}
@@ -178,7 +179,7 @@ class Rescue:
 
 
 def _hint(orphan: Orphan) -> tuple[uuid.UUID, str]:
-    """Return the hint of a task that may run again. Threads take its last chance: see ``statements.OF_KIND``."""
+    """Return the hint of a task that may run again. Threads take its last chance."""
     attempt = orphan.attempt
-    is_last = attempt.crashes + 1 >= orphan.max_crashes - 1
+    is_last = is_last_chance(attempt.crashes + 1, orphan.max_crashes)
     return (attempt.task_id, attempt.queue_name) if is_last else attempt.hint

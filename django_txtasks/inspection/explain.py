@@ -28,7 +28,7 @@ from django_txtasks.lifecycle.attempts import read_entries
 from django_txtasks.lifecycle.buckets import pending_priorities
 from django_txtasks.lifecycle.lane_buckets import buckets_of
 from django_txtasks.lifecycle.merging import first_of_key
-from django_txtasks.lifecycle.turn import LEAVES_LAST, TAKES_LAST
+from django_txtasks.lifecycle.turn import LEAVES_LAST, TAKES_LAST, is_last_chance
 from django_txtasks.lifecycle.workers import texts
 from django_txtasks.models import (
     DatabaseNow,
@@ -280,7 +280,8 @@ def _lack_of_workers(alias: str, task: Any) -> Iterator[Reason]:
         lift = "Check that workers import its module under this name, and their --task and --exclude-task."
         yield Reason("name", text, lift)
         return
-    if _is_last_chance(task):
+    is_last = is_last_chance(task.crashes, task.max_crashes)
+    if is_last:
         able = [one for one in serving if _takes_last_chance(one, task.task_name)]
         if not able:
             text = f"{LAST_CHANCE} No worker with threads runs beside the event loop."
@@ -289,14 +290,9 @@ def _lack_of_workers(alias: str, task: Any) -> Iterator[Reason]:
     is_due = task.run_after is not None and task.run_after <= task.now
     if is_due and all(one.running >= one.threads for one in able):
         reason = _full_slots(alias, task, able)
-        if all(TAKES_LAST in texts(one.task_names) for one in able) and _is_last_chance(task):
+        if all(TAKES_LAST in texts(one.task_names) for one in able) and is_last:
             reason = replace(reason, text=f"{LAST_CHANCE} {reason.text}")
         yield reason
-
-
-def _is_last_chance(task: Any) -> bool:
-    """Return True if this is the last allowed attempt after a crash: see ``statements.OF_KIND``."""
-    return bool(task.crashes) and task.crashes >= task.max_crashes - 1
 
 
 def _takes_last_chance(worker: Any, name: str) -> bool:

@@ -53,6 +53,7 @@ class Kind(enum.Enum):
 LOOP_MARK, LEAVES_LAST, TAKES_LAST = "@loop", "@leaves last chances", "@takes last chances"
 """Marks among the names in a worker's row: it runs an event loop; it leaves the last chances of async functions;
 it takes them from the loops beside it. No task has such a name."""
+
 _MARKS = {
     Kind.LOOP: (LOOP_MARK, LEAVES_LAST),
     Kind.LOOP_ALONE: (LOOP_MARK,),
@@ -102,6 +103,11 @@ class Subscription:
         if self.kind is Kind.THREADS:
             return {"names": self.names, "async_names": self.async_names}
         return {"names": self.names}
+
+
+def is_last_chance(crashes: int, max_crashes: int) -> bool:
+    """Return True if the next attempt is the last allowed one after a crash: see ``statements.OF_KIND``."""
+    return crashes > 0 and crashes >= max_crashes - 1
 
 
 class Capacity(NamedTuple):

@@ -71,7 +71,7 @@ class Split(NamedTuple):
             signals.no_async_functions.emit()
         elif self.async_names and not self.slots:
             count = len(self.async_names)
-            functions = "1 task function is" if count == 1 else f"{count} task functions are"
+            functions = f"{counted(count, 'task function')} {'is' if count == 1 else 'are'}"
             signals.async_in_threads.emit(functions=functions)
         if self.has_loop and (fragile := _fragile(self.async_names)):
             signals.async_not_run_again.emit(
