@@ -357,7 +357,7 @@ claim_lost = LogSignal(
 
 worker_started = LogSignal(
     logging.INFO,
-    "Worker %s started: queues %s, threads: %s, broker %s.",
+    "Worker %s started: queues %s, tasks at a time: %s, broker %s.",
     "worker",
     "queues",
     "threads",
