@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ PROOF = [  # tox -e proof
     "test_storm.py",
 ]
 PATIENCE = 8  # seconds for a pytest to stop when told to: less than services.py has for us
+LONGEST = 40 * 60  # seconds; the whole suite takes less than half of that on two busy cores
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,12 @@ def is_newest(environment: str) -> bool:
 def together(
     runs: Sequence[Run], arguments: Sequence[str], reports: Path | None = None
 ) -> list[int]:
-    """Run all at the same time; print what each says in one piece when it ends."""
+    """Run all at the same time; print what each says in one piece when it ends.
+
+    A pytest that has not ended after `LONGEST` is stopped, and says what each of its processes was doing.
+    Without that, a test that hangs where pytest's own limit does not see it would show nothing at all.
+    """
+    latest = time.monotonic() + LONGEST
     with ExitStack() as files:
         outputs = [files.enter_context(tempfile.TemporaryFile()) for _ in runs]
         started = [
@@ -129,7 +136,7 @@ def together(
         try:
             statuses = []
             for run, process, output in zip(runs, started, outputs, strict=True):
-                statuses.append(process.wait())
+                statuses.append(_wait(process, latest - time.monotonic()))
                 _print(run, output)
         except KeyboardInterrupt:
             _stop(started)
@@ -150,6 +157,23 @@ def _start(command: Sequence[str | Path], url: str, output: IO[bytes]) -> subpro
         stderr=subprocess.STDOUT,
         start_new_session=True,  # Ctrl-C reaches it through us, and once
     )
+
+
+def _wait(process: subprocess.Popen[bytes], seconds: float) -> int:
+    """Return the status of this pytest; after that time have its processes print their stacks, and stop it."""
+    with suppress(subprocess.TimeoutExpired):
+        return process.wait(max(seconds, 0))
+    for child in children(process.pid):
+        os.kill(child, signal.SIGABRT)  # pytest's faulthandler then prints every thread
+    time.sleep(PATIENCE)
+    _stop([process])
+    return process.wait() or 1
+
+
+def children(pid: int) -> list[int]:
+    """Return the processes that this process has started, where the system tells them (Linux)."""
+    lists = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for one in lists for child in one.read_text().split()]
 
 
 def _print(run: Run, output: IO[bytes]) -> None:

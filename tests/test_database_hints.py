@@ -707,18 +707,41 @@ def test_a_forked_child_sends_by_a_session_of_its_own(hints_only, fork):
     with listening() as (_, heard):
         first = enqueue_task(tasks.note)
         helpers.wait_until(lambda: ids(heard) == [first.id])
-        of_child, last = uuid.uuid4(), uuid.uuid4()
         of_parent = sender.of_process("default")
-        child = fork()
-        if not child:
-            ours = sender.of_process("default")
-            ours.notify({"default": [of_child]})
-            hints.flush()
-            os._exit(int(ours is of_parent))
-        assert os.waitpid(child, 0)[1] == 0
+
+        def send_in_a_child():
+            """Return the id that a child has sent; None = the child was hung."""
+            of_child = uuid.uuid4()
+            child = fork()
+            if not child:
+                _send_as_a_child(of_child, of_parent)
+            status = os.waitpid(child, 0)[1]
+            assert status in (0, signal.SIGALRM)
+            return None if status else of_child
+
+        # A child of C code is hung if another thread wanted the interpreter's lock at that moment: see sender.py.
+        of_child = next(filter(None, (send_in_a_child() for _ in range(5))))
         helpers.wait_until(lambda: of_child in ids(heard))
+        last = uuid.uuid4()
         sender.of_process("default").notify({"default": [last]})
         helpers.wait_until(lambda: last in ids(heard))
+
+
+def _send_as_a_child(of_child, of_parent):
+    """Send a hint and end this process: with status 1 if the sender is the parent's, after 10 s in any case.
+
+    A hung child would keep the pipes of pytest-xdist's process, which then would wait for ever.
+    """
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(10)
+    is_of_parent = True
+    try:
+        ours = sender.of_process("default")
+        ours.notify({"default": [of_child]})
+        hints.flush()
+        is_of_parent = ours is of_parent
+    finally:
+        os._exit(int(is_of_parent))
 
 
 def uwsgi(worker, *options):

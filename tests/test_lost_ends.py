@@ -8,7 +8,7 @@ import pytest
 from django.db import connection, transaction
 from probe import tasks
 from probe.models import Run
-from test_orderly_ends import Running, claim, new_writer
+from test_orderly_ends import claim, new_writer
 
 from django_txtasks import batch, signals
 from django_txtasks.cleaner import Cleaner
@@ -232,7 +232,7 @@ def test_a_turn_waits_for_nobody_who_has_locked_a_claim_that_is_to_be_given_back
         held = claim(writer)
     assert held == {(other.id, 1)}
     assert helpers.row(task_id).status == Status.CLAIMED
-    writer.write(Plan(Capacity(0)), Running(held), None)  # the next turn compares again
+    writer.write(Plan(Capacity(0)), helpers.Running(held), None)  # the next turn compares again
     assert helpers.row(task_id).status != Status.CLAIMED
 
 
