@@ -2,6 +2,7 @@
 
 import itertools
 import uuid
+from dataclasses import replace
 from datetime import timedelta
 
 import helpers
@@ -59,6 +60,19 @@ def test_a_row_is_claimable_by_exactly_one_kind_at_each_crash_count(way):
             assert WAYS[way]("every", handle.id) == {handle.id}
             assert bool(WAYS[way]("loop alone", handle.id)) is (name is on_loop.nap)
             Task.objects.all().delete()
+
+
+@pytest.mark.parametrize("was", [on_loop.nap, tasks.note], ids=["was async", "was sync"])
+def test_a_function_that_changes_its_kind_strands_no_row(was, monkeypatch):
+    """Workers of both releases run: each release alone has exactly one kind of worker for each waiting row."""
+    declaration, handle = was.declaration, was.enqueue()
+    for crashes, is_async in itertools.product((0, 1, 2), (False, True)):
+        Task.objects.update(max_crashes=3, crashes=crashes)
+        changed = replace(declaration, is_async=is_async)
+        monkeypatch.setitem(registry._declarations, changed.name, changed)
+        kinds = [one for one in ("threads", "loop") if claimable(one)]
+        assert kinds == ["loop" if is_async and crashes < 2 else "threads"]
+        assert claimable("every") == {handle.id}, "a release without event loops takes it, too"
 
 
 @pytest.mark.once

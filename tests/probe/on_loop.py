@@ -10,7 +10,7 @@ from typing import ClassVar
 from asgiref.sync import async_to_sync, sync_to_async
 from django.core.cache import caches
 from django.core.cache.backends.base import BaseCache
-from django.db import connection, connections
+from django.db import connection, connections, transaction
 
 from django_txtasks import Retry, TaskContext, task
 from probe.models import Run
@@ -56,6 +56,14 @@ async def note_and_nap_once(key, seconds=60.0):
     entered.add(key)
     await ran(key)
     await asyncio.sleep(seconds)
+
+
+@task(idempotent=True)
+async def write_thrice(key):
+    """Write rows by the async ORM, in a transaction, and in a thread of Python's own."""
+    await Run.objects.acreate(key=f"{key} orm", pid=os.getpid())
+    await sync_to_async(transaction.atomic(_ran))(f"{key} transaction")
+    await asyncio.to_thread(_ran, f"{key} thread")
 
 
 class NotedCache(BaseCache):
