@@ -68,8 +68,8 @@ def main(arguments: list[str], reports: Path | None = None) -> int:
             )
         else:
             names_tests = any(Path(one.partition("::")[0]).exists() for one in arguments)
-            files = [] if names_tests else files_of_this_environment()
-            statuses = together(runs(urls), [*files, *arguments], reports)
+            tests = [] if names_tests else tests_of_this_environment()
+            statuses = together(runs(urls), [*tests, *arguments], reports)
     return next((status for status in statuses if status), PASSED)
 
 
@@ -96,20 +96,21 @@ def runs(urls: dict[str, str]) -> list[Run]:
     ]
 
 
-def files_of_this_environment() -> list[str]:
-    """Return the files of tests to read: all but the proof's, or those with tests marked `smoke`.
+def tests_of_this_environment() -> list[str]:
+    """Return the arguments that select all tests but the proof's, or the files with tests marked `smoke`.
 
-    They are compiled here, once, because otherwise each of the processes that start together would compile
-    them all.
+    All tests are the directory without some files, because pytest reads the directory once for each file that
+    is named. They are compiled here, once, because otherwise each of the processes that start together would
+    compile them all.
     """
-    found = sorted(Path("tests").glob("test_*.py"))
     if not is_newest(os.environ.get("TOX_ENV_NAME", "")):
+        found = sorted(Path("tests").glob("test_*.py"))
         return [str(one) for one in found if "mark.smoke" in one.read_text()]
-    files = [str(one) for one in found if one.name not in PROOF]
+    tests = ["tests", *(f"--ignore=tests/{name}" for name in PROOF)]
     subprocess.run(
-        [PYTEST, "--collect-only", "-qq", *files], check=False, stdout=subprocess.DEVNULL
+        [PYTEST, "--collect-only", "-qq", *tests], check=False, stdout=subprocess.DEVNULL
     )
-    return files
+    return tests
 
 
 def is_newest(environment: str) -> bool:

@@ -56,7 +56,7 @@ def test_the_others_have_the_whole_way_of_a_task_on_each_database(monkeypatch):
 def test_the_others_read_the_files_that_have_such_tests_and_no_more(monkeypatch):
     monkeypatch.setenv("TXTASKS_TEST_NEWEST", "py313-django61")
     monkeypatch.setenv("TOX_ENV_NAME", "py310-django52")
-    files = every_database.files_of_this_environment()
+    files = every_database.tests_of_this_environment()
     marked = {
         str(one) for one in Path("tests").glob("test_*.py") if "mark.smoke" in one.read_text()
     }
