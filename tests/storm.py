@@ -1,11 +1,13 @@
 """The long storm, on a PostgreSQL and a RabbitMQ of its own, which it restarts, too.
 
     python tests/services.py -- python tests/storm.py --tasks 100000
+    python tests/services.py -- python tests/storm.py --tasks 100000 --async-tasks 200
     python tests/services.py -- python tests/storm.py --tasks 100000 --failovers 3
 
-The second form fails over to standbys of PostgreSQL that lag, and prints the account of ``failovers``: see there.
-Else half of the tasks are atomic, a fifth are increments of one counter. Prints the report of
-``txtasks_verify``; exit code 0 only if every promise was kept.
+In the second form a worker with an event loop runs a quarter of the tasks. The third form fails over to standbys
+of PostgreSQL that lag, and prints the account of ``failovers``: see there. In the other forms half of the tasks
+are atomic, a fifth are increments of one counter. Prints the report of ``txtasks_verify``; exit code 0 only if
+every promise was kept.
 """
 
 from __future__ import annotations
@@ -88,6 +90,7 @@ def _options() -> argparse.Namespace:
     add("--tasks", type=int, default=100_000)
     add("--seconds", type=float, default=240.0)
     add("--workers", type=int, default=4)
+    add("--async-tasks", type=int, default=0, help="slots of an event loop beside the workers")
     add("--kill", type=float, nargs=2, default=[0.2, 1.0], metavar=("SHORTEST", "LONGEST"))
     add("--postgres-restarts", type=int, default=20)
     add("--rabbitmq-restarts", type=int, default=10)
@@ -125,7 +128,9 @@ def _storm(options: argparse.Namespace, restarts: dict[str, Restart]) -> int:
         "restart PostgreSQL": options.seconds / options.postgres_restarts,
         "restart RabbitMQ": options.seconds / options.rabbitmq_restarts,
     }
-    with open_stage(get_config(), "default", lease=3.0, broker=True, say=say) as stage:
+    with open_stage(
+        get_config(), "default", lease=3.0, broker=True, say=say, async_tasks=options.async_tasks
+    ) as stage:
         verdict, log = stage.play(
             Options(
                 seed=options.seed,

@@ -9,7 +9,7 @@ STORM = Path(__file__).with_name("storm.py")
 
 
 def test_a_storm_with_restarts_of_both_servers_keeps_every_promise():
-    """``python tests/services.py -- python tests/storm.py --tasks 100000`` is the long form."""
+    """``python tests/services.py -- python tests/storm.py --tasks 100000 --async-tasks 200`` is the long form."""
     restarts = ["--postgres-restarts=2", "--rabbitmq-restarts=1", "--kill", "0.7", "1.7"]
     done = subprocess.run(
         [
@@ -19,6 +19,7 @@ def test_a_storm_with_restarts_of_both_servers_keeps_every_promise():
             "--tasks=2500",
             "--seconds=14",
             "--workers=3",
+            "--async-tasks=50",
             *restarts,
         ],
         capture_output=True,
@@ -30,6 +31,7 @@ def test_a_storm_with_restarts_of_both_servers_keeps_every_promise():
     told = json.loads(done.stdout.splitlines()[-1])
     assert (told["faults"]["restart PostgreSQL"], told["faults"]["restart RabbitMQ"]) == (2, 1)
     assert told["figures"]["committed"] > 1000
+    assert told["figures"]["async"] > 200
 
 
 def test_a_failover_to_a_standby_that_lags_keeps_every_promise_but_those_it_lacks():

@@ -681,7 +681,8 @@ def test_a_storm_keeps_every_promise_and_leaves_nothing_behind(databases, proces
     log = processes.log_of(process)
     assert scratch_of(log) not in databases()
     prefix = log.split("RabbitMQ queues: ")[1].split(".*")[0]
-    assert not queue_exists(broker, f"{prefix}.default")
+    for queue in ("default", "@async.default", "@lost"):
+        assert not queue_exists(broker, f"{prefix}.{queue}"), queue
     tables = connection.introspection.table_names()
     assert not [name for name in tables if "verify" in name]
     assert helpers.counts() == {"pending": 0, "claimed": 0, "dead": 0, "held": 0, "finished": 0}

@@ -204,6 +204,7 @@ def _figures(evidence: Evidence, keys: Keys) -> dict[str, int | float]:
         "refused": len(keys.refused),
         "unknown": len(keys.unknown),
         "finished": len(keys.finished),
+        "async": evidence.asyncs,
         "dead": len(keys.dead),
         "merged": len(keys.merged),
         "left": len(keys.left),

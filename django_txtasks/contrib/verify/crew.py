@@ -14,6 +14,7 @@ from pathlib import Path
 
 from django_txtasks.contrib.verify.project import QUEUE, Scene
 from django_txtasks.worker.process.orders import PIPE
+from django_txtasks.worker.process.supervisor import Role
 
 THREADS = 4
 STOP_TIMEOUT_SECONDS = 30.0
@@ -142,9 +143,13 @@ class Crew:
     surprises: list[str] = field(default_factory=list)
 
     def start(self, *, workers: int, cleaners: int) -> None:
-        """Start workers and cleaners."""
+        """Start workers and cleaners, and a worker with an event loop if the scene has one."""
         to = [f"--database={self.scene.alias}", "--verbosity=0"]
         command = ["django", "runworkers", f"--queue={QUEUE}", f"--threads={THREADS}", *to]
+        if self.scene.async_tasks:
+            command.append(f"--async-tasks={self.scene.async_tasks}")
+            loop = [*command, f"--child-role={Role.LOOP.value}"]
+            self.workers.append(self._member(loop, "loop", supervised=True))
         for number in range(workers):
             self.workers.append(self._member(command, f"worker-{number}", supervised=True))
         for number in range(cleaners):

@@ -59,6 +59,7 @@ class Evidence:
         answers: (key, value) of each value that a waiting task has received.
         naps: (key, seconds) of each task that has slept.
         finished, dead: a list of rows per key, because a second row is a finding.
+        asyncs: number of finished tasks of async functions.
         merged: for each key of a merged task, the key of the task that ran instead.
         left: (key, state) of tasks that are neither finished nor dead.
         next_tick: the first tick without a task, after the schedule was stopped; seconds since 1970.
@@ -77,6 +78,7 @@ class Evidence:
     naps: list[tuple[str, float]] = field(default_factory=list)
     finished: dict[str, list[Row]] = field(default_factory=dict)
     dead: dict[str, list[Row]] = field(default_factory=dict)
+    asyncs: int = 0
     merged: dict[str, str] = field(default_factory=dict)
     left: list[tuple[str, str]] = field(default_factory=list)
     ends: list[End] = field(default_factory=list)
@@ -138,6 +140,7 @@ def collect(scratch: Scratch, journals: Path) -> Evidence:
     for task in finished:
         if task.state != "merged":
             found.finished.setdefault(task.key, []).append(task.row)
+    found.asyncs = sum(".async_tasks." in task.task_name for task in finished)
     keys = {task.id: task.key for task in [*live, *finished]}
     found.merged = {
         task.key: keys.get(task.merged_into, "?") for task in finished if task.state == "merged"

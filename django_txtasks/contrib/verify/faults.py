@@ -14,10 +14,13 @@ from django_txtasks.contrib.verify.plan import Fault
 from django_txtasks.contrib.verify.project import QUEUE, Scene
 from django_txtasks.contrib.verify.proxy import Proxy
 from django_txtasks.contrib.verify.scratch import Scratch
+from django_txtasks.declarations.registry import ASYNC_QUEUE
 
 Break = Callable[[float], object]
 """Injects a fault; gets the fault's ``pick``. None or 0 = there was nothing to break at that moment."""
 
+HINT_QUEUES = (QUEUE, f"{ASYNC_QUEUE}{QUEUE}")
+"""Names of the queues for hints, of sync and of async functions."""
 AWAY_SECONDS = 3.0
 BURST_TASKS = 300
 """Tasks in a burst of rolled-back transactions."""
@@ -96,17 +99,18 @@ class Faults:
             worker.thaw()
 
     def _purge(self, _: float) -> bool:
-        purged = upkeep.purge(self._config, self._hint_queue)
-        self.hints_purged += purged or 0
-        return purged is not None
+        purged = [upkeep.purge(self._config, queue) for queue in self._hint_queues]
+        self.hints_purged += sum(count or 0 for count in purged)
+        return None not in purged
 
     def _delete_queue(self, _: float) -> bool:
-        """Delete the queue; hints are lost until a worker declares it again."""
-        return upkeep.delete(self._config, self._hint_queue)
+        """Delete the queues of hints; hints are lost until a worker declares them again."""
+        deleted = [upkeep.delete(self._config, queue) for queue in self._hint_queues]
+        return all(deleted)
 
     @property
-    def _hint_queue(self) -> str:
-        return topology.hint_queue(self._config, self._scene.alias, QUEUE)
+    def _hint_queues(self) -> list[str]:
+        return [topology.hint_queue(self._config, self._scene.alias, one) for one in HINT_QUEUES]
 
     def _cut_off(self, pick: float) -> int:
         """Cut all connections: half of the times for a moment only, else for up to AWAY_SECONDS."""

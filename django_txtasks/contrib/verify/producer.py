@@ -36,7 +36,10 @@ def send(alias: str, planned: plan.Transaction) -> tuple[str, list[uuid.UUID]]:
     ids, at_commit = list[uuid.UUID](), False
     try:
         with transaction.atomic(using=alias):
-            calls = [(function_of(task.kind), [task.key, task.seconds]) for task in planned.tasks]
+            calls = [
+                (function_of(task.kind, task.key), [task.key, task.seconds])
+                for task in planned.tasks
+            ]
             with _batch(alias, planned.end):
                 ids = [handle.id for handle in enqueue_many(calls)]
             if not planned.commit:

@@ -38,6 +38,7 @@ class Scene:
         broker: True to use the user's broker.
         proxy: port of the broker's proxy on localhost; None = direct connection.
         journals: directory of the journals.
+        async_tasks: slots of a worker with an event loop beside the others; 0 = no such worker.
         txtasks: keys of TXTASKS that differ from the user's, durations in seconds.
     """
 
@@ -48,6 +49,7 @@ class Scene:
     broker: bool
     proxy: int | None
     journals: str
+    async_tasks: int = 0
     txtasks: dict[str, float] = field(default_factory=dict)
 
     @classmethod

@@ -101,7 +101,7 @@ def _figures(verdict: Verdict, log: Log) -> Iterator[str]:
     yield from (f"            {count} dead: {reason}" for reason, count in verdict.dead.items())
     yield (
         f"among them  {_of_figure(figures, 'ticks', 'tick')} of a schedule{_passed(figures)}, "
-        f"{_of_figure(figures, 'step effects', 'step')}, "
+        f"{_asyncs(figures)}{_of_figure(figures, 'step effects', 'step')}, "
         f"{figures['slept'] + figures['waited']} that slept or waited, "
         f"{_of_figure(figures, 'ended batches', 'end')} of batches ({figures['failed batches']} failed)"
     )
@@ -128,6 +128,10 @@ def _of_figure(figures: dict[str, int | float], key: str, *nouns: str) -> str:
 def _passed(figures: dict[str, int | float]) -> str:
     passed = figures["passed ticks"]
     return f" (passed besides: {passed}, since a task of it had waited for 10 s)" if passed else ""
+
+
+def _asyncs(figures: dict[str, int | float]) -> str:
+    return f"{figures['async']} of async functions, " if figures["async"] else ""
 
 
 def _line(figures: dict[str, int | float], name: str, keys: Iterable[str]) -> str:

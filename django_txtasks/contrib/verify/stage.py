@@ -20,7 +20,8 @@ from django_txtasks.broker import topology, upkeep
 from django_txtasks.conf import Config, DeadNotices
 from django_txtasks.contrib.verify.account import judge
 from django_txtasks.contrib.verify.evidence import collect
-from django_txtasks.contrib.verify.project import QUEUE, Scene, times
+from django_txtasks.contrib.verify.faults import HINT_QUEUES
+from django_txtasks.contrib.verify.project import Scene, times
 from django_txtasks.contrib.verify.proxy import Proxy
 from django_txtasks.contrib.verify.scratch import ALIAS, Scratch
 from django_txtasks.contrib.verify.storm import Log, Options, Storm, StormFailed
@@ -87,7 +88,13 @@ class Stage:
 
 @contextmanager
 def open_stage(
-    config: Config, alias: str, *, lease: float | None, broker: bool, say: Say
+    config: Config,
+    alias: str,
+    *,
+    lease: float | None,
+    broker: bool,
+    say: Say,
+    async_tasks: int = 0,
 ) -> Iterator[Stage]:
     """Create a scratch database and a directory for journals; remove them and the queues at the end.
 
@@ -95,6 +102,7 @@ def open_stage(
         config: the user's.
         lease: seconds; None = the user's.
         broker: True to use the user's RabbitMQ, if there is one.
+        async_tasks: see ``Scene``.
 
     Raises:
         ScratchRefused: the user may not create a database on the server. Nothing is left behind.
@@ -118,6 +126,7 @@ def open_stage(
             broker=ours.broker_url is not None,
             proxy=proxy.port if proxy else None,
             journals=str(directory),
+            async_tasks=async_tasks,
             txtasks=changed,
         )
         stage = Stage(ours, scene, scratch, directory, proxy)
@@ -149,6 +158,7 @@ def _proxy(config: Config, stack: ExitStack) -> Proxy | None:
 
 def _remove_queues(config: Config, alias: str, say: Say) -> None:
     """Remove all queues except for last wills; these expire a minute after their workers."""
-    for queue in (topology.hint_queue(config, alias, QUEUE), topology.lost_queue(config, alias)):
+    hints = [topology.hint_queue(config, alias, queue) for queue in HINT_QUEUES]
+    for queue in (*hints, topology.lost_queue(config, alias)):
         if not upkeep.delete(config, queue):
             say(f"RabbitMQ is unreachable: remove the queue {queue} yourself.")

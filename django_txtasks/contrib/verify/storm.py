@@ -179,7 +179,7 @@ class Storm:
 
     def _wait_for_workers(self, patience: float = 60.0) -> None:
         end = time.monotonic() + patience
-        while self._registered() < self.options.workers:
+        while self._registered() < len(self.crew.workers):
             dead = [member for member in self.crew.workers if member.ended]
             if dead or time.monotonic() > end:
                 text = next(iter(dead or self.crew.workers)).log.read_text(errors="replace")

@@ -46,11 +46,12 @@ def idempotent(ctx: TaskContext, key: str, seconds: float = 0.0) -> None:
     _run(ctx, key, "idempotent", seconds)
 
 
-def _same(key: str, seconds: float = 0.0) -> str:
+def shelf(key: str, seconds: float = 0.0) -> str:
+    """Return the unique key of a task."""
     return f"{zlib.crc32(key.encode()) % SHELVES}"
 
 
-@task(idempotent=True, takes_context=True, unique_key=_same, keep="oldest")
+@task(idempotent=True, takes_context=True, unique_key=shelf, keep="oldest")
 def unique(ctx: TaskContext, key: str, seconds: float = 0.0) -> None:
     """Run once for all tasks of its key that wait when it is claimed."""
     _run(ctx, key, "unique", seconds)
@@ -78,9 +79,9 @@ def increment(ctx: TaskContext, key: str, seconds: float = 0.0) -> None:
 @task(idempotent=True, takes_context=True)
 def stepped(ctx: TaskContext, key: str, seconds: float = 0.0) -> None:
     """Write one row in each step, which must exist exactly once; fail once after the first step."""
-    with _noted(ctx, key, "stepped"):
+    with noted(ctx, key, "stepped"):
         for step in STEPS:
-            ctx.step(step, _leave_effect, ctx, key, step)
+            ctx.step(step, leave_effect, ctx, key, step)
             if ctx.failures == 0:
                 raise RuntimeError("this attempt fails, as planned")
             time.sleep(seconds / len(STEPS))
@@ -89,21 +90,21 @@ def stepped(ctx: TaskContext, key: str, seconds: float = 0.0) -> None:
 @task(idempotent=True, takes_context=True)
 def sleeping(ctx: TaskContext, key: str, seconds: float = 0.0) -> None:
     """Sleep, and continue when the time has come."""
-    with _noted(ctx, key, "sleeping"):
+    with noted(ctx, key, "sleeping"):
         asleep = ctx.step("asleep", time.time)
         ctx.sleep_until("nap", NAP_SECONDS)
         awake = ctx.step("awake", time.time)
         time.sleep(seconds)
-        _leave_effect(ctx, key, "sleeping", f"{awake - asleep:.3f}")
+        leave_effect(ctx, key, "sleeping", f"{awake - asleep:.3f}")
 
 
 @task(idempotent=True, takes_context=True)
 def waiting(ctx: TaskContext, key: str, seconds: float = 0.0) -> None:
     """Wait for a value, which the producer brings."""
-    with _noted(ctx, key, "waiting"):
+    with noted(ctx, key, "waiting"):
         value = ctx.wait_for(WAIT)
         time.sleep(seconds)
-        _leave_effect(ctx, key, "waiting", value)
+        leave_effect(ctx, key, "waiting", value)
 
 
 @task(idempotent=True, takes_context=True, priority=100)
@@ -118,37 +119,46 @@ def ended(ctx: TaskContext, data: dict[str, Any]) -> None:
     _run(ctx, key_of(ctx.task_id, [data]), "ended", 0.0)
 
 
-def function_of(kind: str) -> TaskFunction[..., None]:
-    """Return the task function of a kind."""
-    return {
-        "plain": plain,
-        "flaky": flaky,
-        "doomed": doomed,
-        "idempotent": idempotent,
-        "unique": unique,
-        "laned": laned,
-        "stepped": stepped,
-        "sleeping": sleeping,
-        "waiting": waiting,
-        "atomic": atomic,
-        "increment": increment,
-    }[kind].using(using=SCENE.alias)
+_FUNCTIONS: dict[str, TaskFunction[..., Any]] = {
+    "plain": plain,
+    "flaky": flaky,
+    "doomed": doomed,
+    "idempotent": idempotent,
+    "unique": unique,
+    "laned": laned,
+    "stepped": stepped,
+    "sleeping": sleeping,
+    "waiting": waiting,
+    "atomic": atomic,
+    "increment": increment,
+}
+
+
+def function_of(kind: str, key: str) -> TaskFunction[..., Any]:
+    """Return the task function of a task. With an event loop, half of the tasks that can be async are."""
+    functions = _FUNCTIONS
+    if SCENE.async_tasks and zlib.crc32(f"{key} is async?".encode()) % 2:
+        from django_txtasks.contrib.verify import async_tasks
+
+        functions = {**functions, **async_tasks.FUNCTIONS}
+    return functions[kind].using(using=SCENE.alias)
 
 
 def _run(ctx: TaskContext, key: str, kind: str, seconds: float, *, fails: bool = False) -> None:
-    with _noted(ctx, key, kind):
+    with noted(ctx, key, kind):
         time.sleep(seconds)
         if fails:
             raise RuntimeError("this attempt fails, as planned")
-        _leave_effect(ctx, key, kind)
+        leave_effect(ctx, key, kind)
 
 
-def _leave_effect(ctx: TaskContext, key: str, kind: str, value: str = "") -> None:
+def leave_effect(ctx: TaskContext, key: str, kind: str, value: str = "") -> None:
+    """Write the row by which the account sees that a task has run."""
     Effect.objects.create(key=key, kind=kind, attempt=ctx.attempt, pid=os.getpid(), value=value)
 
 
 @contextmanager
-def _noted(ctx: TaskContext, key: str, kind: str) -> Iterator[None]:
+def noted(ctx: TaskContext, key: str, kind: str) -> Iterator[None]:
     """Note the start and the end of an attempt."""
     _note("start", ctx, key, kind)
     try:
