@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import uuid
 from pathlib import Path
 
@@ -19,6 +20,11 @@ STARTS_PROCESSES = {"processes", "project", "shop", "rabbitmq_with_tls"}
 def pytest_collection_modifyitems(items):
     """Begin with the slow tests, so that the workers of pytest-xdist end at the same time."""
     items.sort(key=lambda item: STARTS_PROCESSES.isdisjoint(item.fixturenames))  # stable
+
+
+def pytest_collection_finish():
+    """Keep Python's collector from the thousands of collected tests, which each full collection would visit."""
+    gc.freeze()
 
 
 @pytest.fixture
