@@ -123,16 +123,16 @@ class TurnSchedule:
         lanes_at: float = NEVER,
     ) -> float:
         """Return the time of the next turn; 0 = now. For the arguments see ``plan``."""
-        times = [self._next_beat]
+        times, width = [self._next_beat], capacity.width
         if unrecorded:
             times.append(0.0)
-        if capacity.width:
+        if width:
             look_up = 0.0 if hinted else self.timers.next()
             times.append(max(look_up, self._back_off.not_before_of(Kind.LOOK_UP)))
-        if capacity.width and may_scan:
+        if width and may_scan:
             scan = 0.0 if more else self._scan.at
             times.append(max(scan, self._back_off.not_before_of(Kind.SCAN)))
-        if capacity.dedicated and capacity.width:
+        if capacity.dedicated and width:
             times.append(max(lanes_at, self._back_off.not_before_of(Kind.LANES)))
         return max(min(times), self._back_off.not_before)
 

@@ -74,9 +74,8 @@ class Turns:
             return self._workload.beside_lanes(capacity, served=self.schedule.served_lanes)
         return capacity
 
-    def next_one(self) -> float:
+    def next_one(self, capacity: Capacity) -> float:
         """Return when the next turn or look is due, by ``time.monotonic()``; 0 = now."""
-        capacity = self.capacity()
         looks_at = self.looks.next(has_room=self._has_room(capacity))
         return min(self._next_turn(capacity), looks_at)
 
@@ -96,14 +95,14 @@ class Turns:
         )
         return max(due, self._workload.gathers_until) if self.schedule.has_backlog else due
 
-    def take(self) -> None:
+    def take(self, capacity: Capacity) -> None:
         """Take a turn if one is due, and do each look that is due. Never raises for the database."""
-        now, capacity = time.monotonic(), self.capacity()
+        now = time.monotonic()
         has_room = self._has_room(capacity)
         if has_room:
             self._look(now, self.looks.upcoming)
         if self._next_turn(capacity) <= now:
-            self._turn()
+            self._turn(capacity)
         elif has_room:
             self._look(now, self.looks.glances)
         self._look(time.monotonic(), *self.looks.others)
@@ -125,11 +124,11 @@ class Turns:
         if self.looks.batches.next < NEVER:
             self._look(self.looks.batches.next, self.looks.batches)
 
-    def _turn(self) -> None:
+    def _turn(self, capacity: Capacity) -> None:
         """Beat, record outcomes and claim tasks, then start the claimed tasks."""
         now, hinted = time.monotonic(), list(self._inbox.ids)
         self.schedule.expect_again(self._buffer.waiting, now)
-        capacity, workload = self.capacity(), self._workload
+        workload = self._workload
         plan = self.schedule.plan(
             capacity,
             hinted,
@@ -184,7 +183,7 @@ class Turns:
         buffer.try_refused_again(now=True)
         while buffer.waiting and tries:
             before = len(buffer.waiting), buffer.most
-            self._turn()
+            self._turn(self.capacity())
             tries -= before == (len(buffer.waiting), buffer.most)
 
     def tell_failure(self, error: Exception, delay: float = 0.0) -> None:

@@ -151,8 +151,9 @@ class Worker:
             self._recycle_for(self._stuck.reason)
             if self.stop.now or self._stuck.is_too_long(stuck):
                 return self._cut_short()
-            if self.turns.next_one() <= time.monotonic():
-                self.turns.take()
+            capacity = self.turns.capacity()
+            if self.turns.next_one(capacity) <= time.monotonic():
+                self.turns.take(capacity)
                 reason = self.recycling.reason
                 self._recycle_for(reason(self.workload.count, self.writer.reconciliation.seconds))
             self._wait()
@@ -192,7 +193,8 @@ class Worker:
             self.schedule.beat_at_once()
 
     def _wait(self) -> None:
-        now, next_turn, slots = time.monotonic(), self.turns.next_one(), self.slots
+        now, capacity, slots = time.monotonic(), self.turns.capacity(), self.slots
+        next_turn = self.turns.next_one(capacity)
         gathers = now < next_turn == self.workload.gathers_until
         wake_after = self.workload.soon_free if gathers else slots.waiting // 2
         slots.wake_after(wake_after)
@@ -203,7 +205,7 @@ class Worker:
             slots.next_look,
             self._sessions.pause_end,
             self._stuck.next_look,
-            self._listening.update(now, has_room=self.turns.capacity().width > 0),
+            self._listening.update(now, has_room=capacity.width > 0),
         )
         if not self._is_finished():
             self.inbox.wait(until - now)

@@ -37,13 +37,15 @@ class PrefetchPolicy:
 
     Attributes:
         short: names of tasks that may be claimed ahead.
+        most: number of tasks that are worth holding, running tasks included.
+        mean: mean seconds of a short task; 0 = unknown.
     """
 
     def __init__(self, threads: int) -> None:
         self.short: frozenset[str] = frozenset()
+        self.most, self.mean = 2 * CLAIM_TASKS, 0.0
         self._threads = threads
         self._means: dict[str, float] = {}
-        self._mean: float | None = None
         self._width = FIRST_TASKS
 
     def took(self, name: str, seconds: float) -> None:
@@ -55,13 +57,10 @@ class PrefetchPolicy:
         else:
             if name not in self.short:
                 self.short |= {name}
-            before = seconds if self._mean is None else self._mean
-            self._mean = before + (seconds - before) * 0.1
-
-    @property
-    def mean(self) -> float:
-        """Mean seconds of a short task; 0 = unknown."""
-        return self._mean or 0.0
+            before = self.mean or seconds
+            self.mean = before + (seconds - before) * 0.1
+            worth = int(AHEAD_SECONDS * self._threads / max(self.mean, 1e-9))
+            self.most = min(2 * CLAIM_TASKS, worth)
 
     def ahead(self, held: int) -> int:
         """Return the number of short tasks that may be claimed beyond one for each free slot.
@@ -69,25 +68,18 @@ class PrefetchPolicy:
         Args:
             held: attempts that the worker holds.
         """
-        if self._mean is None or self.is_enough(held):
+        if not self.mean or self.is_enough(held):
             return 0
         return max(0, min(self.most - held, self._width, CLAIM_TASKS))
 
     @property
     def beside_lanes(self) -> int:
         """Number of short tasks that may be claimed beyond one for each free slot while lanes wait for a slot."""
-        return int(BESIDE_LANES_SECONDS / max(self._mean or 0.0, 1e-4)) * self._threads
+        return int(BESIDE_LANES_SECONDS / max(self.mean, 1e-4)) * self._threads
 
     def is_enough(self, held: int) -> bool:
         """Return True if it is better to claim many later than a few now."""
         return held > self._threads + self.most / 2
-
-    @property
-    def most(self) -> int:
-        """Number of tasks that are worth holding, running tasks included."""
-        return min(
-            2 * CLAIM_TASKS, int(AHEAD_SECONDS * self._threads / max(self._mean or 0.0, 1e-9))
-        )
 
     def runs(self, claimed: Sequence[Attempt]) -> Iterator[list[Attempt]]:
         """Yield the attempts of each slot run: tiny tasks together, every other task alone."""
