@@ -12,7 +12,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -318,7 +318,13 @@ class Processes:
         return self._logs[process.pid].read_text(errors="replace")
 
     def end(self) -> None:
-        """Kill the remaining processes; the workers of a killed supervisor stop themselves."""
+        """Kill the remaining processes; the workers of a killed supervisor stop themselves.
+
+        A frozen worker cannot: it may hold a lock, for which all later tests would wait.
+        """
+        for process in self.started:
+            for pid in list(frozen_descendants(process.pid)):
+                os.kill(pid, signal.SIGKILL)
         for process in self.started:
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
@@ -346,6 +352,17 @@ class Processes:
             "TXTASKS_IN_TEST_DATABASE": str(connection.settings_dict["NAME"]),
             "TXTASKS_SETTINGS": json.dumps({"grace": 1, **simple}),
         }
+
+
+def frozen_descendants(pid: int) -> Iterator[int]:
+    """Yield the stopped processes that this process, or a child of it, has started, where Linux tells them."""
+    with suppress(OSError):  # a process has ended meanwhile
+        for tasks in Path(f"/proc/{pid}/task").glob("*/children"):
+            for child in map(int, tasks.read_text().split()):
+                yield from frozen_descendants(child)
+                state = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0]
+                if state == "T":
+                    yield child
 
 
 def worker_pids() -> list[int]:

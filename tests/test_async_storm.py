@@ -8,6 +8,7 @@ from collections import Counter
 
 import helpers
 import pytest
+from django.db import connection
 from probe import on_loop, tasks
 from probe.models import Run
 
@@ -18,6 +19,8 @@ from django_txtasks.models import FinishedTask, Status, Task, Worker
 pytestmark = pytest.mark.usefixtures("rows", "quick")
 
 BATCHES, OF_EACH_KIND = 12, 25
+MAY_FREEZE = connection.vendor != "sqlite"
+"""A process that is frozen in a transaction of SQLite would keep all others from writing."""
 
 
 def pid_of_a(loop):
@@ -51,7 +54,7 @@ def test_a_storm_with_both_kinds_loses_nothing_and_runs_nothing_twice(processes,
             supervisor.send_signal(signal.SIGTERM)  # a deploy
             supervisor.wait(60)
             supervisor = start()
-        elif number == 8 and (pid := pid_of_a(loop=True)):
+        elif number == 8 and MAY_FREEZE and (pid := pid_of_a(loop=True)):
             os.kill(pid, signal.SIGSTOP)  # longer than its lease
             helpers.wait_until(lambda: Worker.objects.filter(pid=pid, lost=True))
             os.kill(pid, signal.SIGCONT)

@@ -22,6 +22,8 @@ pytestmark = pytest.mark.usefixtures("rows", "quick")
 def fresh():
     on_loop.entered.clear()
     on_loop.seen.clear()
+    on_loop.doors.clear()
+    on_loop.Noted.told.clear()
     on_loop.NotedCache.used.clear()
     on_loop.NotedCache.closed.clear()
     children._told.clear()
@@ -257,6 +259,17 @@ def test_many_cancels_leave_the_loop_time_between_them():
     helpers.wait_until(lambda: len(called) == 1000)
     loop.close()
     assert max(Counter(called).values()) <= MOST_AT_ONCE
+
+
+def test_many_failures_leave_the_loop_time_between_them():
+    """As when the database goes away."""
+    count = 4 * MOST_AT_ONCE
+    for number in range(count):
+        on_loop.fail_together.enqueue(number, count)
+    with on_a_loop():
+        helpers.wait_until(lambda: Task.objects.filter(status=Status.DEAD).count() == count)
+    assert len(on_loop.Noted.told) == count
+    assert max(Counter(on_loop.Noted.told).values()) <= MOST_AT_ONCE
 
 
 def test_a_loop_claims_no_more_than_500_at_once():

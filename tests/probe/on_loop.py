@@ -66,6 +66,42 @@ async def write_thrice(key):
     await asyncio.to_thread(_ran, f"{key} thread")
 
 
+class Noted(Exception):
+    """An error that notes the round of the event loop in which it is formatted."""
+
+    rounds = 0
+    told: ClassVar[list[int]] = []
+    count = 0
+
+    def __init__(self):
+        self.is_told = False
+
+    def __str__(self):
+        if not self.is_told:
+            self.is_told = True
+            Noted.told.append(Noted.rounds)
+        return "noted"
+
+
+def _count_rounds(loop):
+    Noted.rounds += 1
+    if len(Noted.told) < Noted.count:
+        loop.call_soon(_count_rounds, loop)
+
+
+@task(idempotent=True, max_attempts=1)
+async def fail_together(number, count):
+    """Wait until so many tasks are here, then fail in the same round of the loop."""
+    Noted.count = count
+    door = doors.setdefault("together", asyncio.Event())
+    entered.add(f"together {number}")
+    if len(entered) == count:
+        _count_rounds(asyncio.get_running_loop())
+        door.set()
+    await door.wait()
+    raise Noted
+
+
 class NotedCache(BaseCache):
     """A cache that notes which of its objects were used, and which were closed."""
 

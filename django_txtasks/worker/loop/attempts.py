@@ -203,6 +203,7 @@ class LoopRunner:
                     timer.end()
 
     async def _failed(self, attempt: Attempt, error: BaseException) -> Ended:
+        await self.loop.wait_for_turn()
         ended = failed(attempt, error, self.runner.config)
         if attempt.lane and isinstance(error, Retry) and error.lane:
             await sync_to_async(self.runner.hold_lane)(attempt, error.after)

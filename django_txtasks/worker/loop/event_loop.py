@@ -15,8 +15,8 @@ from django_txtasks.worker.running import task_threads
 from django_txtasks.worker.running.forked_task import watch_forks
 
 TICK_SECONDS = 0.1
-MOST_AT_ONCE = 50
-"""Number of cancels in one round of the loop."""
+MOST_AT_ONCE = 20
+"""Number of cancels, and of formatted errors, in one round of the loop. An error takes about 3 ms."""
 CLOSE_SECONDS = 2.0
 """Seconds that the thread may take to end when the worker closes it."""
 
@@ -49,14 +49,21 @@ class EventLoop:
             self.loop.call_soon_threadsafe(function, *args)
 
     def spread(self, function: Callable[..., object], *args: object) -> None:
-        """Like ``call``, but with at most ``MOST_AT_ONCE`` such calls in one round of the loop.
-
-        Each cancelled attempt formats its error. If 10,000 did so in one round, the loop would be late by seconds.
-        """
+        """Like ``call``, but with at most ``MOST_AT_ONCE`` such calls in one round of the loop."""
         self._calls.append((function, args))
         if not self._is_spreading:
             self._is_spreading = True
             self.call(self._call_some)
+
+    async def wait_for_turn(self) -> None:
+        """Return in this round of the loop or in a later one, so that the others of this round go on meanwhile.
+
+        When a database goes away, hundreds of attempts fail at once, and each formats its error. If all did so in
+        one round, the loop would be late by seconds.
+        """
+        turn = self.loop.create_future()
+        self.spread(_end, turn)
+        await turn
 
     def tick(self, is_wanted: Callable[[], bool]) -> None:
         """Tick from now on while ``is_wanted`` returns True. Call it in the loop."""
@@ -101,3 +108,8 @@ class EventLoop:
             with contextlib.suppress(SystemExit, KeyboardInterrupt):
                 self.loop.run_forever()
         self.loop.close()
+
+
+def _end(turn: asyncio.Future[None]) -> None:
+    if not turn.done():
+        turn.set_result(None)
