@@ -54,7 +54,7 @@ def test_a_restart_of_the_database_loses_and_doubles_none_of_the_tasks_in_flight
     own_server, processes, txtasks
 ):
     """Those of the default policy end while the database is away. The others write a row then, or later."""
-    txtasks(lease=60)
+    txtasks(lease=60, grace=60)
     half = IN_FLIGHT // 2
     enqueue_many((on_loop.note_and_nap_once, [f"once {n}", 1 + n / half]) for n in range(half))
     enqueue_many((on_loop.nap_and_note, [f"again {n}", 1 + 3 * n / half]) for n in range(half))

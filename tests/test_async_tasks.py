@@ -13,7 +13,7 @@ from probe import framework, on_loop
 from django_txtasks import cancel_task, signals
 from django_txtasks.models import FinishedTask, Outcome, Status, Task, Worker
 from django_txtasks.worker.loop import children, lag
-from django_txtasks.worker.loop.event_loop import MOST_AT_ONCE, EventLoop
+from django_txtasks.worker.loop.event_loop import EventLoop
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
 
@@ -258,18 +258,18 @@ def test_many_cancels_leave_the_loop_time_between_them():
         loop.call(lambda: [loop.spread(lambda: called.append(rounds[0])) for _ in range(100)])
     helpers.wait_until(lambda: len(called) == 1000)
     loop.close()
-    assert max(Counter(called).values()) <= MOST_AT_ONCE
+    assert max(Counter(called).values()) == 1
 
 
 def test_many_failures_leave_the_loop_time_between_them():
     """As when the database goes away."""
-    count = 4 * MOST_AT_ONCE
+    count = 80
     for number in range(count):
         on_loop.fail_together.enqueue(number, count)
     with on_a_loop():
         helpers.wait_until(lambda: Task.objects.filter(status=Status.DEAD).count() == count)
     assert len(on_loop.Noted.told) == count
-    assert max(Counter(on_loop.Noted.told).values()) <= MOST_AT_ONCE
+    assert max(Counter(on_loop.Noted.told).values()) == 1
 
 
 def test_a_loop_claims_no_more_than_500_at_once():

@@ -15,8 +15,6 @@ from django_txtasks.worker.running import task_threads
 from django_txtasks.worker.running.forked_task import watch_forks
 
 TICK_SECONDS = 0.1
-MOST_AT_ONCE = 20
-"""Number of cancels, and of formatted errors, in one round of the loop. An error takes about 3 ms."""
 CLOSE_SECONDS = 2.0
 """Seconds that the thread may take to end when the worker closes it."""
 
@@ -49,17 +47,17 @@ class EventLoop:
             self.loop.call_soon_threadsafe(function, *args)
 
     def spread(self, function: Callable[..., object], *args: object) -> None:
-        """Like ``call``, but with at most ``MOST_AT_ONCE`` such calls in one round of the loop."""
+        """Like ``call``, but with one such call in each round of the loop."""
         self._calls.append((function, args))
         if not self._is_spreading:
             self._is_spreading = True
-            self.call(self._call_some)
+            self.call(self._call_next)
 
     async def wait_for_turn(self) -> None:
         """Return in this round of the loop or in a later one, so that the others of this round go on meanwhile.
 
-        When a database goes away, hundreds of attempts fail at once, and each formats its error. If all did so in
-        one round, the loop would be late by seconds.
+        When a database goes away, hundreds of attempts fail at once, and each formats its error, which takes about
+        3 ms, and much longer on a busy machine. If all did so in one round, the loop would be late by seconds.
         """
         turn = self.loop.create_future()
         self.spread(_end, turn)
@@ -83,15 +81,15 @@ class EventLoop:
         self.call(self.loop.stop)
         self.thread.join(CLOSE_SECONDS)
 
-    def _call_some(self) -> None:
-        for _ in range(min(MOST_AT_ONCE, len(self._calls))):
+    def _call_next(self) -> None:
+        if self._calls:
             function, args = self._calls.popleft()
             function(*args)
         if not self._calls:
             self._is_spreading = False
         if self._calls:  # another thread may have added a call that it did not announce
             self._is_spreading = True
-            self.loop.call_soon(self._call_some)
+            self.loop.call_soon(self._call_next)
 
     def _tick(self) -> None:
         now = time.monotonic()
