@@ -24,6 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from process_tree import children
+
 PYTEST = Path(sys.executable).with_name("pytest")  # not -m: that would import the source tree
 PASSED, NOTHING_TO_RUN = 0, 5  # what pytest ends with
 PROOF = [  # tox -e proof
@@ -169,12 +171,6 @@ def _wait(process: subprocess.Popen[bytes], seconds: float) -> int:
     time.sleep(PATIENCE)
     _stop([process])
     return process.wait() or 1
-
-
-def children(pid: int) -> list[int]:
-    """Return the processes that this process has started, where the system tells them (Linux)."""
-    lists = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(child) for one in lists for child in one.read_text().split()]
 
 
 def _print(run: Run, output: IO[bytes]) -> None:

@@ -12,7 +12,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ import fork_server
 import pika
 import pytest
 from django.db import Error, OperationalError, connection, connections, transaction
+from process_tree import frozen_descendants
 
 HERE = Path(__file__).parent
 PATIENCE = float(os.environ.get("TXTASKS_TEST_PATIENCE", "120"))
@@ -352,17 +353,6 @@ class Processes:
             "TXTASKS_IN_TEST_DATABASE": str(connection.settings_dict["NAME"]),
             "TXTASKS_SETTINGS": json.dumps({"grace": 1, **simple}),
         }
-
-
-def frozen_descendants(pid: int) -> Iterator[int]:
-    """Yield the stopped processes that this process, or a child of it, has started, where Linux tells them."""
-    with suppress(OSError):  # a process has ended meanwhile
-        for tasks in Path(f"/proc/{pid}/task").glob("*/children"):
-            for child in map(int, tasks.read_text().split()):
-                yield from frozen_descendants(child)
-                state = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0]
-                if state == "T":
-                    yield child
 
 
 def worker_pids() -> list[int]:

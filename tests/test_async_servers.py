@@ -43,11 +43,11 @@ def start_loop(processes, slots, **env):
     return processes.start("runworkers", *options, env=env)
 
 
-def all_have_run(finished, of_each_key=1):
+def all_have_run(finished):
     """Wait until no task is left; each has finished, and each key has one run."""
     helpers.wait_until(lambda: not Task.objects.exists(), what=lambda: str(helpers.counts()))
     assert FinishedTask.objects.count() == finished
-    assert set(Counter(Run.objects.values_list("key")).values()) == {of_each_key}
+    assert set(Counter(Run.objects.values_list("key")).values()) == {1}
 
 
 def test_a_restart_of_the_database_loses_and_doubles_none_of_the_tasks_in_flight(

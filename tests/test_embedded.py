@@ -6,11 +6,11 @@ import signal
 import socket
 import subprocess
 import sys
-from pathlib import Path
 
 import helpers
 import pytest
 from probe import tasks
+from process_tree import children
 from servers import free_port
 
 from django_txtasks import embedded
@@ -223,13 +223,7 @@ def runserver(processes, txtasks, tmp_path):
 
 def child_of(process):
     """The process of ``runserver`` that serves."""
-    return children_of(process.pid)[0]
-
-
-def children_of(pid):
-    """The processes that any thread of a process has started and that are there."""
-    files = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(one) for file in files for one in file.read_text().split()]
+    return children(process.pid)[0]
 
 
 def test_runserver_has_one_supervisor_after_each_reload(runserver):
@@ -267,7 +261,7 @@ def test_a_syntax_error_ends_the_workers_and_its_repair_starts_them(runserver):
 def test_without_the_setting_runserver_starts_none(runserver):
     process = runserver(on=False)
     helpers.wait_until(runserver.answers)
-    assert children_of(child_of(process)) == []
+    assert children(child_of(process)) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -8,15 +8,11 @@ from pathlib import Path
 
 import helpers
 import pytest
+from process_tree import children
 
 from django_txtasks.models import Worker
 from django_txtasks.worker.process.orders import PIPE
 from django_txtasks.worker.process.supervisor import Assignment, Supervisor
-
-
-def children(pid):
-    """The processes that a process has started and that are there."""
-    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 @pytest.mark.parametrize(
