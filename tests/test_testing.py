@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+import threading
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 
 import helpers
@@ -12,11 +14,11 @@ from django.test import TestCase
 from probe import framework, tasks
 from probe.models import Run
 
-from django_txtasks import enqueue_task, exceptions, testing
+from django_txtasks import enqueue_task, exceptions, signals, testing
 from django_txtasks.exceptions import NotATask
 from django_txtasks.lifecycle.brake import DEATHS_PER_MINUTE
 from django_txtasks.models import FinishedTask, Status, Step, Task, Worker
-from django_txtasks.testing import assert_enqueued, assert_not_enqueued
+from django_txtasks.testing import assert_enqueued, assert_not_enqueued, inline
 
 pytestmark = pytest.mark.smoke
 
@@ -70,6 +72,45 @@ def test_a_test_leaves_nothing_behind(rows):
     case._fixture_teardown()
     TestCase.tearDownClass()
     assert not Run.objects.exists() and not FinishedTask.objects.exists()
+
+
+@contextmanager
+def row_locked(seconds=None):
+    """Another transaction locks the row of the next attempt, for so long or until the end of the block."""
+    with ExitStack() as transactions:
+
+        def lock(task_id, **_):
+            sql = "UPDATE txtasks_task SET notified_at = NULL WHERE id = %s"
+            transactions.enter_context(helpers.locked(sql, task_id))
+            if seconds is not None:
+                threading.Timer(seconds, transactions.close).start()
+
+        signals.attempt_starting.connect(lock)
+        try:
+            yield
+        finally:
+            signals.attempt_starting.disconnect(lock)
+
+
+locks_rows = pytest.mark.skipif(connection.vendor == "sqlite", reason="it locks no rows")
+
+
+@locks_rows
+def test_an_end_is_recorded_although_the_row_was_locked(rows):
+    """A worker beside the test locks the row for a moment, sees that it is claimed, and leaves it."""
+    handle = tasks.note.enqueue("inline")
+    with row_locked(seconds=0.3):
+        (ran,) = testing.run_due_tasks()
+    assert ran.status == helpers.finished(handle.id).outcome == "succeeded"
+
+
+@locks_rows
+def test_a_row_that_stays_locked_is_named(rows, monkeypatch):
+    monkeypatch.setattr(inline, "LONGEST_LOCK_SECONDS", 0.2)
+    handle = tasks.note.enqueue("inline")
+    message = f"Task {handle.id} has run, but another transaction"
+    with row_locked(), pytest.raises(AssertionError, match=message):
+        testing.run_due_tasks()
 
 
 def test_what_tasks_enqueue_runs_too(rolled_back):
