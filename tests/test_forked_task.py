@@ -1,5 +1,8 @@
 """Task functions that fork: what the child does at its end is no business of the worker that it is a copy of."""
 
+import subprocess
+import sys
+
 import helpers
 import pytest
 from probe import sessions, tasks
@@ -41,6 +44,27 @@ def test_a_child_of_a_commit_hook_ends_with_the_attempt(processes):
     worker = processes.start("runworkers", "--threads=1", "--batch")
     assert worker.wait(helpers.PATIENCE) == 0
     assert helpers.runs("exit code 0") == 1
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("error", ["None", "ValueError()", "SystemExit('text')"])
+def test_a_child_ends_although_a_thread_of_its_parent_was_writing_to_stderr(error):
+    script = f"""
+import os, signal, sys, threading, time
+from django_txtasks.worker.running import forked_task
+
+read_end, write_end = os.pipe()
+sys.stderr = open(write_end, "w")
+writer = threading.Thread(target=sys.stderr.write, args=["." * 1_000_000], daemon=True)
+writer.start()
+os.read(read_end, 1)  # the writer has the lock of the stream, and waits for a reader
+if not (child := os.fork()):
+    signal.alarm(60)
+    forked_task.end_child({error})
+code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+os._exit(0 if code == {int(error != "None")} else 9)
+"""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=True, timeout=120)
 
 
 @has_sessions

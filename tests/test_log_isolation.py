@@ -308,6 +308,13 @@ def test_a_handler_that_hangs_is_waited_for_a_limited_time(held):
     assert events.is_stuck and signals.LogSignal.queue is None
 
 
+def run_script(script):
+    """Run a script in a process that has no database."""
+    script = f"from django.conf import settings\nsettings.configure()\n{script}"
+    command = [sys.executable, "-W", "ignore", "-c", script]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+
+
 def test_a_forked_child_logs_by_itself():
     script = """
 import os, sys, logging
@@ -320,10 +327,38 @@ with signals.in_background():
         os._exit(0)
     os.waitpid(child, 0)
 """
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True, check=True
-    )
+    done = run_script(script)
     assert "Worker of the child: RabbitMQ has lost" in done.stderr
+
+
+def test_a_fork_copies_no_lock_of_a_line_that_is_being_written():
+    """A stream of Python keeps its lock while it writes: in the child nobody would release it."""
+    script = """
+import logging, os, signal, sys, threading, time
+from django_txtasks import signals
+
+class Stream:
+    def __init__(self):
+        self.lock, self.writes = threading.Lock(), threading.Event()
+
+    def write(self, text):
+        with self.lock:
+            self.writes.set()
+            time.sleep(0.3)
+
+stream = Stream()
+logging.basicConfig(format="%(message)s", stream=stream)
+with signals.in_background():
+    signals.worker_suspected.emit(worker="of the parent")
+    stream.writes.wait()
+    child = os.fork()
+    if not child:
+        signal.alarm(20)
+        stream.write("the child's own line")
+        os._exit(0)
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    run_script(script)
 
 
 def test_a_process_ends_although_its_log_hangs(processes, quick):

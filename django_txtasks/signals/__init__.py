@@ -31,6 +31,8 @@ logger = logging.getLogger("django_txtasks")
 
 FLUSH_SECONDS = 10.0
 """Longest time for log handlers and receivers to finish when a process ends."""
+FORK_SECONDS = 1.0
+"""Longest time that a fork waits for the present log line and its receivers."""
 COMPLAIN_EVERY_SECONDS = 60.0
 """Seconds between two reports on stderr that the log itself has failed."""
 _NONE: Mapping[str, Any] = MappingProxyType({})
@@ -220,12 +222,22 @@ def flush(seconds: float | None = None) -> None:
         LogSignal.queue.flush(FLUSH_SECONDS if seconds is None else seconds)
 
 
+def _pause() -> None:
+    if LogSignal.queue is not None:
+        LogSignal.queue.pause(FORK_SECONDS)
+
+
+def _go_on() -> None:
+    if LogSignal.queue is not None:
+        LogSignal.queue.go_on()
+
+
 def _deliver_in_place() -> None:
     """Deliver in the calling thread, because a forked child has no delivering thread."""
     LogSignal.queue = None
 
 
-os.register_at_fork(after_in_child=_deliver_in_place)
+os.register_at_fork(before=_pause, after_in_parent=_go_on, after_in_child=_deliver_in_place)
 
 
 class _Complaint:

@@ -56,6 +56,7 @@ class SignalQueue:
         self._tell_dropped, self._waits = dropped, by_one_thread
         self._waiting: queue.SimpleQueue[QueuedSignal | threading.Event] = queue.SimpleQueue()
         self._lock = threading.Lock()
+        self._delivering = threading.RLock()
         self._dropped = 0
         self._thread: threading.Thread | None = None
         self.is_stuck = False
@@ -84,6 +85,18 @@ class SignalQueue:
         self._waits = False
         self.is_stuck = not self.flush(seconds)
 
+    def pause(self, seconds: float) -> None:
+        """Wait until the present delivery has ended, for at most ``seconds``; the next one waits for ``go_on``.
+
+        A fork must not copy the lock of a log handler's stream while the delivering thread holds it.
+        """
+        self._delivering.acquire(timeout=seconds)
+
+    def go_on(self) -> None:
+        """Deliver again, after ``pause`` in the same thread."""
+        with contextlib.suppress(RuntimeError):  # the delivery took longer than ``pause`` waited
+            self._delivering.release()
+
     def _put(self, signal: QueuedSignal | threading.Event) -> None:
         self._waiting.put(signal)
         with self._lock:
@@ -101,7 +114,8 @@ class SignalQueue:
                 close_connections()
                 signal.set()
                 continue
-            with contextlib.suppress(BaseException):  # SystemExit, too: receivers end nothing
+            # SystemExit, too: receivers end nothing.
+            with self._delivering, contextlib.suppress(BaseException):
                 signal.deliver()
             if self._waiting.qsize() < MAX_SIGNALS // 2:
                 self._count_dropped()

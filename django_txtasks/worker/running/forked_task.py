@@ -9,6 +9,7 @@ import contextlib
 import functools
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Coroutine
 from typing import Any, NoReturn
@@ -16,6 +17,10 @@ from typing import Any, NoReturn
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+FLUSH_SECONDS = 1.0
+"""Longest time for the last writes of a child. If another thread of the parent was writing to stderr at the fork,
+the child's copy of stderr stays locked for ever.
+"""
 _of_parent: list[Any] = []
 """Sessions and pools of the parent, in a child. To drop one could end it in the parent as well."""
 
@@ -94,12 +99,23 @@ def end_child(error: BaseException | None = None) -> NoReturn:
     code = 0
     if isinstance(error, SystemExit):
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
+    elif error is not None:
+        code = 1
+    try:
+        writing = threading.Thread(target=_write_last, args=[error], daemon=True)
+        writing.start()
+        writing.join(FLUSH_SECONDS)
+    finally:  # also where the system gives no thread
+        os._exit(code & 0xFF)
+
+
+def _write_last(error: BaseException | None) -> None:
+    """Write to stderr what an interpreter would at its end, and flush stdout and stderr."""
+    if isinstance(error, SystemExit):
         if isinstance(error.code, str):
             print(error.code, file=sys.stderr)
     elif error is not None:
-        code = 1
         traceback.print_exception(error)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, OSError, ValueError):  # the stream does not exist
             stream.flush()
-    os._exit(code & 0xFF)
