@@ -1,6 +1,7 @@
 """A cleaner with many rows: it reads few, keeps up, skips what it has removed, and always watches workers."""
 
 import json
+import statistics
 import time
 from contextlib import contextmanager
 from datetime import timedelta
@@ -239,7 +240,8 @@ def test_a_prune_under_an_old_snapshot_does_not_walk_what_it_removed(monkeypatch
     with old_snapshot(), connection.execute_wrapper(explain):
         assert Cleaner(get_config()).run_once()["pruned"] == 4000
     assert len(looks) >= 20
-    assert max(looks[1:]) < looks[0] + 20, looks
+    # If a look walked past removed rows, each look would read more blocks than the one before. One look alone may.
+    assert statistics.median(looks[-20:]) < looks[0] + 10, looks
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from django.test.utils import CaptureQueriesContext
 from probe import tasks
 
 from django_txtasks import enqueue_many, enqueue_task
-from django_txtasks.cleaner import Cleaner
+from django_txtasks.cleaner import Cleaner, rescue
 from django_txtasks.conf import get_config
 from django_txtasks.database.execute import fetch
 from django_txtasks.database.transactions import own_transaction
@@ -205,8 +205,13 @@ def test_a_default_task_is_dead_after_a_crash_with_the_reason():
     assert "held several" not in task.errors[0]["message"]
 
 
-def test_what_else_was_in_the_hands_of_a_lost_worker_is_named():
-    """One of them may have ended the process: who reads it looks at all of them."""
+@pytest.mark.parametrize("seconds", [rescue.TURN_SECONDS, 0.001])
+def test_what_else_was_in_the_hands_of_a_lost_worker_is_named(seconds, monkeypatch):
+    """One of them may have ended the process: a person must look at all of them.
+
+    In a millisecond, a cleaner recovers one claim.
+    """
+    monkeypatch.setattr(rescue, "TURN_SECONDS", seconds)
     handles = [tasks.note.enqueue(), tasks.note.enqueue(), tasks.slow.enqueue()]
     worker = new_worker()
     assert len(claim_all(worker)) == len(handles)

@@ -64,6 +64,9 @@ class Rescue:
         self._tried: set[uuid.UUID] = set()  # claims that failed; tried again after all others
         self._empty: set[uuid.UUID] = set()  # workers without claims
         self._skipped: set[uuid.UUID] = set()  # claims that were reported
+        self._beside: dict[
+            uuid.UUID, str
+        ] = {}  # by worker: the tasks that it held in the beginning
 
     def recover_lost(self) -> Counter[str]:
         """Recover claims of lost workers for a moment; the next call continues with the next worker."""
@@ -79,6 +82,7 @@ class Rescue:
             ids = self._held_by(worker, CLAIMS_PER_WORKER + len(self._tried))
             if not ids:  # final, because a lost worker cannot claim
                 self._empty.add(worker.id)
+                self._beside.pop(worker.id, None)
             ids = [one for one in ids if one not in self._tried][:CLAIMS_PER_WORKER]
             is_over = self._recover_all(worker, ids, counts, end)
             if len(ids) == CLAIMS_PER_WORKER or not is_over:
@@ -98,6 +102,7 @@ class Rescue:
                 counts: Counter[str] = Counter()
                 self._recover_all(holder, ids[start : start + CLAIMS_PER_WORKER], counts)
                 yield counts
+            self._beside.pop(holder.id, None)
 
     def skip(self, task_id: uuid.UUID, error: Exception) -> None:
         """Report a row that cannot be moved, once. It is still tried again."""
@@ -127,10 +132,10 @@ class Rescue:
             False if claims may be left because ``end`` was reached. At least one claim was tried.
         """
         to_notify: list[tuple[uuid.UUID, str]] = []
-        beside = ""
-        if len(ids) > 1:
+        if len(ids) > 1 and holder.id not in self._beside:
             with self._reading():
-                beside = cleaning.names_in_hand(self._alias, ids)
+                self._beside[holder.id] = cleaning.names_in_hand(self._alias, ids)
+        beside = self._beside.get(holder.id, "")
         try:
             for start in range(0, len(ids), CLAIMS_PER_READ):
                 with self._reading():
