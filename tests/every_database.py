@@ -8,10 +8,15 @@ tests marked `smoke`: `TXTASKS_TEST_NEWEST` names the newest (see toxfile.py). A
 or a test's whole name, comes after these marks and wins.
 
 ``--proof`` runs what takes longest and is once, too: the protocol's model, failpoints and storm.
+
+``--repeat-failed`` runs a test that failed once more, alone, after all others have ended, if at most MOST_REPEATED
+tests failed on its database. The output names it, with its first error: a race in the test or in the package made
+it fail. Look for the race with ``repeat.py``.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -27,7 +32,8 @@ from typing import IO
 from process_tree import children
 
 PYTEST = Path(sys.executable).with_name("pytest")  # not -m: that would import the source tree
-PASSED, NOTHING_TO_RUN = 0, 5  # what pytest ends with
+PASSED, TESTS_FAILED, NOTHING_TO_RUN = 0, 1, 5  # what pytest ends with
+MOST_REPEATED = 3
 PROOF = [  # tox -e proof
     "test_failpoints.py",
     "test_model.py",
@@ -52,6 +58,13 @@ class Run:
     marks: str
     workers: int
 
+    def failed(self, caches: Path) -> list[str]:
+        """Return the names of the tests that failed, from pytest's cache."""
+        try:
+            return sorted(json.loads((caches / self.database / "v/cache/lastfailed").read_text()))
+        except FileNotFoundError:
+            return []
+
     def command(self, arguments: Sequence[str], reports: Path | None) -> list[str | Path]:
         """Return the command line; ``arguments`` are pytest's own."""
         at_once = [f"--numprocesses={self.workers}", "--dist=worksteal"]
@@ -62,17 +75,40 @@ class Run:
 
 def main(arguments: list[str], reports: Path | None = None) -> int:
     """Return pytest's first status other than 0; write its results for each database as JUnit XML."""
-    with databases() as urls:
+    repeats = arguments[:1] == ["--repeat-failed"]
+    arguments = arguments[repeats:]
+    with databases() as urls, tempfile.TemporaryDirectory() as caches:
         if arguments[:1] == ["--proof"]:
-            run = Run("PostgreSQL", urls["PostgreSQL"], marks="", workers=5)
-            statuses = together(
-                [run], [*(f"tests/{name}" for name in PROOF), *arguments[1:]], reports
-            )
+            chosen = [Run("PostgreSQL", urls["PostgreSQL"], marks="", workers=5)]
+            arguments = [*(f"tests/{name}" for name in PROOF), *arguments[1:]]
         else:
             names_tests = any(Path(one.partition("::")[0]).exists() for one in arguments)
             tests = [] if names_tests else tests_of_this_environment()
-            statuses = together(runs(urls), [*tests, *arguments], reports)
+            chosen, arguments = runs(urls), [*tests, *arguments]
+        if not repeats:
+            statuses = together(chosen, arguments, reports)
+        else:
+            statuses = together(chosen, arguments, reports, Path(caches))
+            statuses = repeat_failed(chosen, statuses, arguments, Path(caches))
     return next((status for status in statuses if status), PASSED)
+
+
+def repeat_failed(
+    runs: Sequence[Run], statuses: Sequence[int], arguments: Sequence[str], caches: Path
+) -> list[int]:
+    """Run the tests that failed once more, alone, if they are few; return the statuses that count."""
+    final = list(statuses)
+    for place, run in enumerate(runs):
+        failed = run.failed(caches)
+        if statuses[place] == TESTS_FAILED and 0 < len(failed) <= MOST_REPEATED:
+            names = "\n".join(failed)
+            print(
+                f"\n===== {run.database}: failed once, and repeated alone =====\n{names}",
+                flush=True,
+            )
+            again = ["--last-failed", "--numprocesses=0", *arguments]
+            (final[place],) = together([run], again, None, caches)
+    return final
 
 
 @contextmanager
@@ -122,7 +158,10 @@ def is_newest(environment: str) -> bool:
 
 
 def together(
-    runs: Sequence[Run], arguments: Sequence[str], reports: Path | None = None
+    runs: Sequence[Run],
+    arguments: Sequence[str],
+    reports: Path | None = None,
+    caches: Path | None = None,
 ) -> list[int]:
     """Run all at the same time; print what each says in one piece when it ends.
 
@@ -133,7 +172,7 @@ def together(
     with ExitStack() as files:
         outputs = [files.enter_context(tempfile.TemporaryFile()) for _ in runs]
         started = [
-            _start(run.command(arguments, reports), run.url, output)
+            _start(run.command([*cached(run, caches), *arguments], reports), run.url, output)
             for run, output in zip(runs, outputs, strict=True)
         ]
         try:
@@ -150,6 +189,11 @@ def together(
         PASSED if status == NOTHING_TO_RUN and run.database != "PostgreSQL" else status
         for run, status in zip(runs, statuses, strict=True)
     ]
+
+
+def cached(run: Run, caches: Path | None) -> list[str]:
+    """Return the option for a cache of pytest that no other run writes."""
+    return [] if caches is None else ["-o", f"cache_dir={caches / run.database}"]
 
 
 def _start(command: Sequence[str | Path], url: str, output: IO[bytes]) -> subprocess.Popen[bytes]:

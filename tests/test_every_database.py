@@ -98,3 +98,20 @@ def test_after_many_rounds_each_test_that_ever_failed_is_named(tmp_path):
         "test_a_fixture_decides",
     ]
     assert [line.split(":")[0] for line in said] == ["MariaDB", "PostgreSQL", "SQLite", "SQLite"]
+
+
+@pytest.mark.parametrize(("failures", "status"), [(1, 0), (every_database.MOST_REPEATED + 1, 1)])
+def test_a_few_tests_that_failed_run_once_more(tmp_path, capfd, failures, status):
+    (tmp_path / "test_it.py").write_text(f"""
+import os
+import pytest
+
+@pytest.mark.parametrize("number", range({failures}))
+def test_once(number):
+    file = {str(tmp_path)!r} + os.environ["TXTASKS_DATABASE_URL"][:5] + str(number)
+    assert os.path.exists(file) or open(file, "x").close()
+""")
+    options = ["-c", str(ROOT / "pyproject.toml"), "-n0", "-q", str(tmp_path)]
+    assert every_database.main(["--repeat-failed", *options]) == status
+    said = capfd.readouterr().out
+    assert said.count("failed once, and repeated alone") == 3 * (status == 0)
