@@ -79,6 +79,7 @@ class Noted(Exception):
     def __str__(self):
         if not self.is_told:
             self.is_told = True
+            time.sleep(0.004)  # as long as an error with a long traceback takes
             Noted.told.append(Noted.rounds)
         return "noted"
 
@@ -100,6 +101,58 @@ async def fail_together(number, count):
         door.set()
     await door.wait()
     raise Noted
+
+
+def _cancel_soon():
+    """Have a child cancel the asyncio task of its attempt, when the function has ended."""
+    attempt = asyncio.current_task()
+
+    async def cancel():
+        attempt.cancel()
+
+    doors["canceller"] = asyncio.ensure_future(cancel())
+
+
+@task(idempotent=True, max_attempts=2)
+async def fail_and_be_cancelled(*, pinned):
+    if pinned:
+        await sync_to_async(transaction.set_autocommit)(False)
+        await ran("pinned")
+    _cancel_soon()
+    raise ValueError("own error")
+
+
+@task(idempotent=True, max_attempts=1)
+async def fail_beside_child(key, others):
+    """Fail together with others, whose errors take longer than a child of this attempt."""
+
+    async def note_later():
+        await asyncio.sleep(0.1)
+        await ran(key)
+
+    Noted.count = others
+    while len(entered) < others:
+        await asyncio.sleep(0.01)
+    doors["child"] = asyncio.ensure_future(note_later())
+    raise ValueError("own error")
+
+
+class _Broken(asyncio.Future):
+    """A future whose first cancel raises an error."""
+
+    is_broken = True
+
+    def cancel(self, msg=None):
+        if self.is_broken:
+            self.is_broken = False
+            raise RuntimeError("no cancel today")
+        return super().cancel(msg)
+
+
+@task(idempotent=True, timeout=0.2, max_attempts=1)
+async def wait_without_cancel():
+    entered.add("without cancel")
+    await _Broken()
 
 
 class NotedCache(BaseCache):

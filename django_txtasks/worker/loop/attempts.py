@@ -7,13 +7,22 @@ import time
 from collections.abc import Callable
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from asgiref.sync import sync_to_async
 
 from django_txtasks import signals
 from django_txtasks.declarations import registry
-from django_txtasks.exceptions import ClaimLost, LoopBlocked, Retry, TimedOut, meant
+from django_txtasks.exceptions import (
+    ClaimLost,
+    LoopBlocked,
+    Retry,
+    Snooze,
+    Suspended,
+    TimedOut,
+    meant,
+)
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.open_batches import Opener, running
 from django_txtasks.signals import attempt_starting, tracebacks
@@ -164,23 +173,23 @@ class LoopRunner:
         current.set(attempt.facts)
         running.set(Opener(self.runner.alias, attempt.task_id, attempt.batch))
         one.children.own_this_context()
+        ended: Ended | None = None
         error: BaseException | None = None
-        ended: Ended | None
         try:
             ended = finished(attempt, await self._value(one))
         except BaseException as raised:
             one.shut()
             error = meant(one.meaning_of(raised))
-            ended = None if error is one.why_dropped else await self._failed(attempt, error)
             tracebacks.forget_locals(raised)
             tracebacks.forget_locals(error)
         await one.children.end(attempt.facts)
         close_caches()
         if executor.used:
-            # A Retry or Snooze is no failure.
-            is_failure = ended is None or bool(ended.error and ended.exception is not None)
-            await executor.ended(failed=is_failure, error=error)
-        return ended
+            await executor.ended(failed=error is not None and not _is_asked(error), error=error)
+        self.expired.discard(one)
+        if error is None or error is one.why_dropped:
+            return ended
+        return await self._failed(attempt, error)
 
     async def _value(self, one: OnLoop) -> Any:
         """Return what the task function returns. Cancel it when its time is over, or when it is asked to stop."""
@@ -203,8 +212,8 @@ class LoopRunner:
                     timer.end()
 
     async def _failed(self, attempt: Attempt, error: BaseException) -> Ended:
-        await self.loop.wait_for_turn()
-        ended = failed(attempt, error, self.runner.config)
+        ending = partial(failed, attempt, error, self.runner.config)
+        ended = ending() if _is_asked(error) else await self.loop.call_in_turn(ending)
         if attempt.lane and isinstance(error, Retry) and error.lane:
             await sync_to_async(self.runner.hold_lane)(attempt, error.after)
         return ended
@@ -234,10 +243,20 @@ class _Timer:
             self._has_moved = True
             self._set(now + late)
             return
+        self._spread(self._expire)
+
+    def _expire(self) -> None:
         one = self._one
         one.expired_at = time.monotonic()
         self._expired.add(one)
-        self._spread(one.cancel, TimeLimit(one.attempt.timeout).error())
+        one.cancel(TimeLimit(one.attempt.timeout).error())
+
+
+def _is_asked(error: BaseException) -> bool:
+    """Return True if a task has raised this to continue later. Then there is no error to format."""
+    return isinstance(error, (Snooze, Suspended)) or (
+        type(error) is Retry and error.__context__ is None
+    )
 
 
 def start(loop: asyncio.AbstractEventLoop, runner: LoopRunner, one: OnLoop) -> None:

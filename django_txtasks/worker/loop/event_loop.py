@@ -8,13 +8,20 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextvars import copy_context
+from functools import partial
+from typing import TypeVar
 
 from django_txtasks.worker.loop import children
 from django_txtasks.worker.loop.default_executor import default_executor
 from django_txtasks.worker.running import task_threads
 from django_txtasks.worker.running.forked_task import watch_forks
 
+Result = TypeVar("Result")
+
 TICK_SECONDS = 0.1
+ROUND_SECONDS = 0.01
+"""Seconds of spread calls in one round of the loop."""
 CLOSE_SECONDS = 2.0
 """Seconds that the thread may take to end when the worker closes it."""
 
@@ -35,7 +42,8 @@ class EventLoop:
         self.loop.set_task_factory(children.factory)
         self.loop.set_default_executor(default_executor())
         self.ticked_at: float | None = None
-        self._calls: deque[tuple[Callable[..., object], tuple[object, ...]]] = deque()
+        self._calls: deque[Callable[[], object]] = deque()
+        self._later_calls: deque[Callable[[], object]] = deque()
         self._is_spreading = False
         self._lag, self._is_closing = 0.0, False
         self.thread = threading.Thread(target=self._run, name="txtasks-loop", daemon=True)
@@ -47,21 +55,23 @@ class EventLoop:
             self.loop.call_soon_threadsafe(function, *args)
 
     def spread(self, function: Callable[..., object], *args: object) -> None:
-        """Like ``call``, but with one such call in each round of the loop."""
-        self._calls.append((function, args))
-        if not self._is_spreading:
-            self._is_spreading = True
-            self.call(self._call_next)
+        """Like ``call``, but such calls take only ``ROUND_SECONDS`` of a round of the loop, or one call."""
+        self._calls.append(partial(function, *args))
+        self._announce()
 
-    async def wait_for_turn(self) -> None:
-        """Return in this round of the loop or in a later one, so that the others of this round go on meanwhile.
+    async def call_in_turn(self, function: Callable[[], Result]) -> Result:
+        """Return what the function returns, in the caller's context: in this round or later, behind ``spread``.
 
         When a database goes away, hundreds of attempts fail at once, and each formats its error, which takes about
         3 ms, and much longer on a busy machine. If all did so in one round, the loop would be late by seconds.
+        A cancel of the caller ends the wait: then the function is called at once.
         """
-        turn = self.loop.create_future()
-        self.spread(_end, turn)
-        await turn
+        turn: asyncio.Future[Result] = self.loop.create_future()
+        self._later_calls.append(partial(copy_context().run, _answer, turn, function))
+        self._announce()
+        with contextlib.suppress(asyncio.CancelledError):
+            await turn
+        return function() if turn.cancelled() else turn.result()
 
     def tick(self, is_wanted: Callable[[], bool]) -> None:
         """Tick from now on while ``is_wanted`` returns True. Call it in the loop."""
@@ -81,15 +91,24 @@ class EventLoop:
         self.call(self.loop.stop)
         self.thread.join(CLOSE_SECONDS)
 
-    def _call_next(self) -> None:
-        if self._calls:
-            function, args = self._calls.popleft()
-            function(*args)
-        if not self._calls:
-            self._is_spreading = False
-        if self._calls:  # another thread may have added a call that it did not announce
+    def _announce(self) -> None:
+        if not self._is_spreading:
             self._is_spreading = True
-            self.loop.call_soon(self._call_next)
+            self.call(self._call_some)
+
+    def _call_some(self) -> None:
+        """Make the next calls. A call that raises ends the round, and the others go on in the next one."""
+        until = time.monotonic() + ROUND_SECONDS
+        try:
+            while calls := self._calls or self._later_calls:
+                calls.popleft()()
+                if time.monotonic() >= until:
+                    break
+        finally:
+            self._is_spreading = False
+            if self._calls or self._later_calls:  # also of a thread that has not announced its call
+                self._is_spreading = True
+                self.loop.call_soon(self._call_some)
 
     def _tick(self) -> None:
         now = time.monotonic()
@@ -108,6 +127,10 @@ class EventLoop:
         self.loop.close()
 
 
-def _end(turn: asyncio.Future[None]) -> None:
-    if not turn.done():
-        turn.set_result(None)
+def _answer(turn: asyncio.Future[Result], function: Callable[[], Result]) -> None:
+    if turn.done():  # its caller was cancelled
+        return
+    try:
+        turn.set_result(function())
+    except Exception as error:
+        turn.set_exception(error)
