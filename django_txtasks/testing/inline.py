@@ -32,8 +32,9 @@ from django_txtasks.worker.running.runner import call_of, failed, finished
 
 MAX_SECONDS = 1e9
 LOCK_TRIES = 3000
-"""Number of times to try to record the end of a task whose row another transaction has locked, 10 ms apart. A count,
-because a test may have stopped all clocks.
+"""Number of times to try to record the end of a task whose row another transaction has locked, 10 ms apart.
+
+This is a count, because a test may have stopped all clocks.
 """
 
 
