@@ -320,6 +320,9 @@ MUTANTS = [
            {"with contextlib.suppress(asyncio.CancelledError):\n            await turn":
             "if True:\n            await turn"},
            "test_async_tasks.py::test_an_attempt_that_is_cancelled_after_its_error_keeps_the_error"),
+    Mutant("a cancel does not interrupt the end of an attempt's sessions", "worker/loop/executors.py",
+           {"with contextlib.suppress(asyncio.CancelledError):  # the sessions": "if True:  # the sessions"},
+           "test_async_tasks.py::test_an_attempt_that_is_cancelled_after_its_error_keeps_the_error"),
     Mutant("a call in the event loop that raises stops no other call", "worker/loop/event_loop.py",
            {"        finally:\n            self._is_spreading": "        if True:\n            self._is_spreading",
             "        try:\n            while calls": "        if True:\n            while calls"},

@@ -287,7 +287,7 @@ def test_many_failures_leave_the_loop_time_between_them():
 
 @pytest.mark.parametrize("pinned", [False, True])
 def test_an_attempt_that_is_cancelled_after_its_error_keeps_the_error(pinned):
-    """A child that the function has left may cancel the attempt at any time."""
+    """A timer that the function has left may cancel the attempt at any time."""
     handle = on_loop.fail_and_be_cancelled.enqueue(pinned=pinned)
     with on_a_loop(threads=1) as worker:
         helpers.wait_until(lambda: helpers.row(handle.id).status == Status.DEAD)

@@ -122,8 +122,9 @@ class AttemptExecutor(Executor):
                     self._calls.put(None)
         for call in cancelled:
             call.future.cancel()
-        if self._end is not None:
-            await asyncio.wrap_future(self._end)
+        while self._end is not None and not self._end.done():
+            with contextlib.suppress(asyncio.CancelledError):  # the sessions must end in any case
+                await asyncio.wrap_future(self._end)
 
     # -- in a thread -------------------------------------------------------------------------------
 
