@@ -314,7 +314,8 @@ MUTANTS = [
            {"if time.monotonic() >= until:": "if False:"},
            "test_async_tasks.py::test_many_cancels_leave_the_loop_time_between_them"),
     Mutant("many failures leave the event loop time between them", "worker/loop/attempts.py",
-           {"ending() if _is_asked(error) else await self.loop.call_in_turn(ending)": "ending()"},
+           {"await self.loop.call_in_turn(partial(failed, attempt, error, self.runner.config))":
+            "failed(attempt, error, self.runner.config)"},
            "test_async_tasks.py::test_many_failures_leave_the_loop_time_between_them"),
     Mutant("an attempt that is cancelled after its error keeps the error", "worker/loop/event_loop.py",
            {"with contextlib.suppress(asyncio.CancelledError):\n            await turn":

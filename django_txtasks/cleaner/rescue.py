@@ -64,9 +64,8 @@ class Rescue:
         self._tried: set[uuid.UUID] = set()  # claims that failed; tried again after all others
         self._empty: set[uuid.UUID] = set()  # workers without claims
         self._skipped: set[uuid.UUID] = set()  # claims that were reported
-        self._beside: dict[
-            uuid.UUID, str
-        ] = {}  # by worker: the tasks that it held in the beginning
+        # By worker: the names of the tasks that it held at the first look at its claims.
+        self._beside: dict[uuid.UUID, str] = {}
 
     def recover_lost(self) -> Counter[str]:
         """Recover claims of lost workers for a moment; the next call continues with the next worker."""

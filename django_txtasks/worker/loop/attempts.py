@@ -14,15 +14,7 @@ from asgiref.sync import sync_to_async
 
 from django_txtasks import signals
 from django_txtasks.declarations import registry
-from django_txtasks.exceptions import (
-    ClaimLost,
-    LoopBlocked,
-    Retry,
-    Snooze,
-    Suspended,
-    TimedOut,
-    meant,
-)
+from django_txtasks.exceptions import ClaimLost, LoopBlocked, Retry, TimedOut, meant
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.open_batches import Opener, running
 from django_txtasks.signals import attempt_starting, tracebacks
@@ -46,6 +38,7 @@ from django_txtasks.worker.running.runner import (
     describe,
     failed,
     finished,
+    is_asked,
 )
 
 _EMPTY = Context()
@@ -185,7 +178,7 @@ class LoopRunner:
         await one.children.end(attempt.facts)
         close_caches()
         if executor.used:
-            await executor.ended(failed=error is not None and not _is_asked(error), error=error)
+            await executor.ended(failed=error is not None and not is_asked(error), error=error)
         self.expired.discard(one)
         if error is None or error is one.why_dropped:
             return ended
@@ -212,8 +205,7 @@ class LoopRunner:
                     timer.end()
 
     async def _failed(self, attempt: Attempt, error: BaseException) -> Ended:
-        ending = partial(failed, attempt, error, self.runner.config)
-        ended = ending() if _is_asked(error) else await self.loop.call_in_turn(ending)
+        ended = await self.loop.call_in_turn(partial(failed, attempt, error, self.runner.config))
         if attempt.lane and isinstance(error, Retry) and error.lane:
             await sync_to_async(self.runner.hold_lane)(attempt, error.after)
         return ended
@@ -250,13 +242,6 @@ class _Timer:
         one.expired_at = time.monotonic()
         self._expired.add(one)
         one.cancel(TimeLimit(one.attempt.timeout).error())
-
-
-def _is_asked(error: BaseException) -> bool:
-    """Return True if a task has raised this to continue later. Then there is no error to format."""
-    return isinstance(error, (Snooze, Suspended)) or (
-        type(error) is Retry and error.__context__ is None
-    )
 
 
 def start(loop: asyncio.AbstractEventLoop, runner: LoopRunner, one: OnLoop) -> None:

@@ -375,8 +375,7 @@ def failed(attempt: Attempt, error: BaseException, config: Config) -> Ended:
     entry = describe(error)
     if isinstance(error, TaskCancelled):
         return Ended(attempt=attempt, arrow=Arrow.CANCEL, error=entry, exception=error)
-    asked = type(error) is Retry and error.__context__ is None  # this is no error
-    exception = None if asked else error
+    exception = None if _is_asked_retry(error) else error
     if is_last(error, failures=attempt.failures, max_attempts=attempt.max_attempts):
         return Ended(attempt=attempt, arrow=Arrow.BURY, error=entry, exception=exception)
     if isinstance(error, Retry) and error.after is not None:
@@ -384,6 +383,15 @@ def failed(attempt: Attempt, error: BaseException, config: Config) -> Ended:
     else:
         delay = _delay(attempt, error, declaration, config)
     return Ended(attempt=attempt, arrow=Arrow.RETRY, delay=delay, error=entry, exception=exception)
+
+
+def is_asked(error: BaseException) -> bool:
+    """Return True if a task has raised this to continue later. Then its sessions are as after a success."""
+    return isinstance(error, (Snooze, Suspended)) or _is_asked_retry(error)
+
+
+def _is_asked_retry(error: BaseException) -> bool:
+    return type(error) is Retry and error.__context__ is None  # otherwise an error has led to it
 
 
 def _delay(
