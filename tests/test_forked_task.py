@@ -8,6 +8,9 @@ import pytest
 from probe import sessions, tasks
 from test_sessions_of_slots import MINE, has_sessions
 
+from django_txtasks.worker.running import limits
+from django_txtasks.worker.running.forked_task import forking
+
 pytestmark = pytest.mark.usefixtures("rows", "quick")
 ENDS = {"return": 0, "raise": 1, "exit": 7}
 
@@ -153,3 +156,19 @@ def test_a_forked_child_that_leaves_its_parents_blocks_touches_no_transaction(pr
     [before, after], codes = run_beside_others(sessions.fork_and_leave_block, processes)
     assert (before, codes) == (after, [0])
     assert (helpers.runs("parent"), helpers.runs("child"), helpers.runs("undone")) == (1, 1, 0)
+
+
+def test_all_limits_that_pass_during_one_fork_wait_once(monkeypatch):
+    """Else a few limits in a fork that hangs would keep the worker from its beats for a lease."""
+    monkeypatch.setattr(limits, "FORK_SECONDS", 0.05)
+    wait = limits._ForkWait()
+    forking.append(None)
+    try:
+        wait()
+        end = wait._until
+        wait()
+        assert wait._until == end
+    finally:
+        forking.clear()
+    wait()
+    assert wait._until == limits.NEVER

@@ -122,7 +122,27 @@ def _raise_in(thread: int, error: type[BaseException]) -> None:
     """
     arguments = ctypes.c_ulong(thread), ctypes.py_object(error)
     raises = ctypes.pythonapi.PyThreadState_SetAsyncExc
-    latest = time.monotonic() + FORK_SECONDS
-    while forking and time.monotonic() < latest:
-        time.sleep(0.001)
+    _wait_for_forks()
     raises(*arguments)  # no other thread gets a turn between the check of the list and this call
+
+
+class _ForkWait:
+    """A wait for the end of a fork. All limits that pass during one fork share ``FORK_SECONDS``.
+
+    A fork that hangs must not keep the worker's loop from its beats.
+    """
+
+    def __init__(self) -> None:
+        self._until = NEVER
+
+    def __call__(self) -> None:
+        """Wait while a thread of this process forks."""
+        if forking and self._until == NEVER:
+            self._until = time.monotonic() + FORK_SECONDS
+        while forking and time.monotonic() < self._until:
+            time.sleep(0.001)
+        if not forking:
+            self._until = NEVER
+
+
+_wait_for_forks = _ForkWait()
