@@ -22,6 +22,7 @@ from django_txtasks.conf import get_config
 from django_txtasks.lifecycle import names
 from django_txtasks.lifecycle.workers import progress_of
 from django_txtasks.models import FinishedTask, Outcome, Status, Task, Worker
+from django_txtasks.wording import span
 
 
 @admin.register(Task)
@@ -59,7 +60,7 @@ class TaskAdmin(TaskActions, TaskPages):
             return format_html('{}<br><small class="quiet">{}</small>', badge, _("compensated"))
         if task.claimed_at is None:
             return badge
-        since = shown.span(task.now - task.claimed_at)
+        since = span(task.now - task.claimed_at)
         where = shown.line(task.worker_host or str(task.worker)[:8], 30)
         kind = "txtasks-warning" if _runs_for_long(task) else "quiet"
         return format_html('{}<br><small class="{}">{}, {}</small>', badge, kind, since, where)

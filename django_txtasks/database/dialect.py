@@ -39,8 +39,8 @@ class Dialect(NamedTuple):
         utc: the end of the text of a time in UTC.
         at_utc: a conversion of a time to UTC, whatever the time zone of the session.
         sound_id: the condition that an id is valid: SQLite accepts any text as an id.
-        by_worker, by_queue, by_expiry, by_finish, by_lane, by_until, by_batch, by_ended, by_end, by_root: the
-            index to use, whatever the statistics say. PostgreSQL has no such hints; there,
+        by_worker, by_queue, by_expiry, by_finish, by_lane, by_until, by_batch, by_ended, by_end, by_root,
+            by_cause: the index to use, whatever the statistics say. PostgreSQL has no such hints; there,
             ``own_transaction(in_order=True)`` has this effect.
         by_running_member: the index to use for claimed members of a batch.
         by_last_member: the order of the index of a batch from its end. PostgreSQL might use the primary key for
@@ -88,6 +88,7 @@ class Dialect(NamedTuple):
     by_ended: str = ""
     by_end: str = ""
     by_root: str = ""
+    by_cause: str = ""
     insert_new: str = "INSERT"
     or_leave: str = "ON CONFLICT DO NOTHING"
     json: str = ""
@@ -164,6 +165,7 @@ DIALECTS = _Dialects(
         by_ended="FORCE INDEX (txtasks_of_batch)",
         by_end="FORCE INDEX (txtasks_batch_end)",
         by_root="FORCE INDEX (txtasks_batch_root)",
+        by_cause="FORCE INDEX (txtasks_cause)",
         name="CAST(task_name AS BINARY)",
         key="`key`",
     ),
@@ -196,6 +198,7 @@ DIALECTS = _Dialects(
         by_ended="INDEXED BY txtasks_of_batch",
         by_end="INDEXED BY txtasks_batch_end",
         by_root="INDEXED BY txtasks_batch_root",
+        by_cause="INDEXED BY txtasks_cause",
     ),
 )
 
