@@ -14,6 +14,8 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Any
 
+from django.conf import settings
+
 from django_txtasks.declarations.values import TextOfCall
 from django_txtasks.exceptions import UnknownTask
 
@@ -115,11 +117,13 @@ def text_of_hooks(hooks: dict[str, dict[str, Any]]) -> str:
 
 
 _declarations: dict[str, Declaration] = {}
+_packages: set[str] = set()
 
 
 def register(declaration: Declaration) -> None:
     """Add a declaration. A module that is loaded again replaces its own declarations."""
     _declarations[declaration.name] = declaration
+    _packages.add(_top(declaration.name))
 
 
 def get(name: str) -> Declaration:
@@ -137,6 +141,16 @@ def get(name: str) -> Declaration:
 def find(name: str) -> Declaration | None:
     """Return the declaration of this name, or None."""
     return _declarations.get(name)
+
+
+def own_packages() -> set[str]:
+    """Return the top packages of the project: those of its task functions, and that of its settings."""
+    of_settings = getattr(settings, "SETTINGS_MODULE", None) or ""  # settings.configure() has none
+    return (_packages | {_top(of_settings)}) - {_top(__name__)}
+
+
+def _top(name: str) -> str:
+    return name.partition(".")[0]
 
 
 def is_async(name: str) -> bool:

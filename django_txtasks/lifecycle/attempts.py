@@ -113,6 +113,7 @@ class Ended(NamedTuple):
         error: type, message, traceback and time, for RETRY, BURY and CANCEL; for FINISH, the exception of a commit
             hook of an atomic task.
         counted: the counter that RETRY and BURY increase.
+        cause: the fingerprint of the failure, for RETRY and BURY; see ``rules/causes.py``.
         recorded: whether the arrow was already taken in the task's own transaction.
         exception: the exception for the log's traceback, without local variables.
         context: the attempt's context, for receivers of signals about its end; None = unknown.
@@ -128,6 +129,7 @@ class Ended(NamedTuple):
     exception: BaseException | None = None
     awaited: str = ""
     context: Context | None = None
+    cause: int | None = None
 
 
 @dataclass

@@ -48,6 +48,7 @@ from django_txtasks.lifecycle.batch_statements import IS_UNSETTLED
 from django_txtasks.lifecycle.follow_ups import follow
 from django_txtasks.lifecycle.outcomes import finish_rows, move
 from django_txtasks.models import OnCrash, Outcome, Status, Task
+from django_txtasks.rules.causes import cause_of_class
 
 ROWS_PER_LOOK = 500
 MAX_HELD_CLAIMS = 10_000
@@ -306,6 +307,7 @@ def recover(
             else _reason(orphan, "" if free else f"{crashes}", stopped, again=again),
         },
         counted=Counted.NOTHING if again and free else Counted.CRASH,
+        cause=cause_of_class(attempt.task_name, kind),
     )
     move(alias, ended)
     if not again and attempt.batch is not None:
@@ -324,7 +326,7 @@ def retry_together(
     Raises:
         ClaimLost: a locked row has changed.
     """
-    found: dict[int, list[tuple[Orphan, Ended]]] = {}
+    found: dict[tuple[int, int], list[tuple[Orphan, Ended]]] = {}
     plain = [one for one in orphans if _is_plain(one)]
     held = attempts.locked(alias, [one.attempt.task_id for one in plain])
     for one in plain:
@@ -334,8 +336,11 @@ def retry_together(
                 "class": class_path(WorkerStopped),
                 "message": _reason(one, "", stopped, again=True),
             }
-            ended = Ended(one.attempt, Arrow.RETRY, error=error, counted=Counted.NOTHING)
-            found.setdefault(one.attempt.number, []).append((one, ended))
+            cause = cause_of_class(one.attempt.task_name, WorkerStopped)
+            ended = Ended(
+                one.attempt, Arrow.RETRY, error=error, counted=Counted.NOTHING, cause=cause
+            )
+            found.setdefault((one.attempt.number, cause), []).append((one, ended))
     for some in found.values():
         if outcomes.retry_together(alias, [ended for _, ended in some]) != len(some):
             raise ClaimLost("a locked claim has changed")

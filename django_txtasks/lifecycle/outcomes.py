@@ -324,6 +324,7 @@ def move(alias: str, ended: Ended, *, crashes: int = 1) -> None:
         "failed": int(ended.counted is Counted.FAILURE),
         "crashed": crashes if ended.counted is Counted.CRASH else 0,
         "errors": json.dumps(attempt.errors_with({"at": _now(alias), **ended.error})),
+        "cause": ended.cause,
     }
     if ended.arrow is Arrow.RETRY:
         _hit(alias, statements.RETRY, attempt, delay=ended.delay.total_seconds(), **changes)
@@ -332,7 +333,7 @@ def move(alias: str, ended: Ended, *, crashes: int = 1) -> None:
 
 
 def retry_together(alias: str, ended: Sequence[Ended]) -> int:
-    """Move CLAIMED -> PENDING for attempts of one number and one error that count as nothing. Return the count.
+    """Move CLAIMED -> PENDING for attempts of one number, error and cause that count as nothing. Return the count.
 
     None of them has an earlier error.
     """
@@ -344,6 +345,7 @@ def retry_together(alias: str, ended: Sequence[Ended]) -> int:
         attempt=attempt.number,
         worker=attempt.worker,
         errors=json.dumps(attempt.errors_with({"at": _now(alias), **error})),
+        cause=ended[0].cause,
     )
 
 

@@ -170,20 +170,22 @@ RETRY = (
     f"""
     UPDATE txtasks_task SET status = 'pending', {_UNCLAIMED}, notified_at = NULL,
            run_after = CASE WHEN %(delay)s > 0 THEN {{later}} ELSE run_after END,
-           failures = failures + %(failed)s, crashes = crashes + %(crashed)s, errors = %(errors)s
+           failures = failures + %(failed)s, crashes = crashes + %(crashed)s, errors = %(errors)s,
+           cause = %(cause)s
 """
     + FENCE
 )
 # An event loop that must end holds thousands of claims. Claims that differ in nothing are retried together.
 RETRY_TOGETHER = f"""
-    UPDATE txtasks_task SET status = 'pending', {_UNCLAIMED}, notified_at = NULL, errors = %(errors)s
+    UPDATE txtasks_task SET status = 'pending', {_UNCLAIMED}, notified_at = NULL, errors = %(errors)s,
+           cause = %(cause)s
      WHERE id {{in_ids}} AND attempt = %(attempt)s AND worker = %(worker)s AND TRIM(status) = 'claimed'
 """
 # A snooze counts neither as a failure nor as a crash.
 SNOOZE = (
     f"""
     UPDATE txtasks_task SET status = 'pending', {_UNCLAIMED}, notified_at = NULL, run_after = {{later}},
-           snoozes = snoozes + 1
+           snoozes = snoozes + 1, cause = NULL
 """
     + FENCE
 )
@@ -192,7 +194,7 @@ SNOOZE = (
 # unless it was asked to stop.
 SUSPEND = (
     f"""
-    UPDATE txtasks_task SET status = 'pending', {_UNCLAIMED}, notified_at = NULL,
+    UPDATE txtasks_task SET status = 'pending', {_UNCLAIMED}, notified_at = NULL, cause = NULL,
            expires_at = CASE WHEN cancel_asked_at IS NULL THEN NULL ELSE expires_at END,
            run_after = COALESCE((
                SELECT CASE WHEN ended_at IS NULL THEN COALESCE(until, {{later}}) ELSE {{now}} END
@@ -228,7 +230,8 @@ FINISH_IN_BLOCK = f"BEGIN NOT ATOMIC {{keep}} {FINISH}; {_IF_HELD_COMMIT} END"
 BURY = (
     """
     UPDATE txtasks_task SET status = 'dead', worker = NULL, claimed_at = NULL,
-           failures = failures + %(failed)s, crashes = crashes + %(crashed)s, errors = %(errors)s
+           failures = failures + %(failed)s, crashes = crashes + %(crashed)s, errors = %(errors)s,
+           cause = %(cause)s
 """
     + FENCE
 )
@@ -403,6 +406,6 @@ RUN_NOW = """
 """
 REVIVE = """
     UPDATE txtasks_task SET status = 'pending', run_after = {now}, expires_at = NULL, started_at = NULL,
-           cancel_asked_at = NULL, notified_at = NULL, failures = 0, crashes = 0, snoozes = 0
+           cancel_asked_at = NULL, notified_at = NULL, failures = 0, crashes = 0, snoozes = 0, cause = NULL
      WHERE id {in_ids} AND TRIM(status) = 'dead'
 """

@@ -35,7 +35,7 @@ from django_txtasks.worker.running.runner import (
     Runner,
     Stop,
     arguments_of,
-    describe,
+    buried,
     failed,
     finished,
     is_asked,
@@ -146,9 +146,7 @@ class LoopRunner:
                 ended = await self._ended(one, executor)
         except BaseException as error:
             one.shut()
-            ended = Ended(
-                attempt=one.attempt, arrow=Arrow.BURY, error=describe(error), exception=error
-            )
+            ended = buried(one.attempt, error)
             tracebacks.forget_locals(error)
         if forks_of_process() != forks:
             end_child()

@@ -18,7 +18,7 @@ from django_txtasks.database.errors import message_of
 from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import outcomes
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended, Recorded
-from django_txtasks.worker.running.runner import describe
+from django_txtasks.worker.running.runner import buried
 
 Key = tuple[uuid.UUID, int]
 
@@ -274,8 +274,6 @@ def _unrecorded(one: Ended, error: Exception) -> Ended:
         what = f"The task has ended well, but its result ({len(one.result or ''):,} bytes of JSON)"
     else:
         what = f"This attempt's {one.arrow.value} ({one.error.get('type')})"
-    entry = describe(error)
-    entry["message"] = (
-        f"{what} could not be recorded: {message_of(error)}. Reviving the task runs it again."
-    )
-    return Ended(attempt=one.attempt, arrow=Arrow.BURY, error=entry)
+    ended = buried(one.attempt, error)
+    message = f"{what} could not be recorded: {message_of(error)}. Reviving the task runs it again."
+    return ended._replace(error={**ended.error, "message": message}, exception=None)

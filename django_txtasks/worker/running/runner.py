@@ -41,6 +41,7 @@ from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.open_batches import Opener, running
 from django_txtasks.progress import ProgressNotes
 from django_txtasks.rules import payload
+from django_txtasks.rules.causes import cause_of
 from django_txtasks.rules.retry import backoff, is_last, seconds_from
 from django_txtasks.signals import attempt_starting, tracebacks
 from django_txtasks.signals.logs import current
@@ -105,7 +106,7 @@ class Runner:
         try:
             ended = self._outcome(attempt, limit)
         except BaseException as error:  # raised where the error of the task was read
-            ended = Ended(attempt=attempt, arrow=Arrow.BURY, error=describe(error), exception=error)
+            ended = buried(attempt, error)
             tracebacks.forget_locals(error)
         # Always clean up, because the next task must not find an open transaction.
         self.notes.forget(attempt.task_id)
@@ -372,17 +373,24 @@ def failed(attempt: Attempt, error: BaseException, config: Config) -> Ended:
         error = _with_text(
             error, f"{error}, though it has done so {counted(attempt.snoozes, 'time')} before"
         )
-    entry = describe(error)
     if isinstance(error, TaskCancelled):
-        return Ended(attempt=attempt, arrow=Arrow.CANCEL, error=entry, exception=error)
-    exception = None if _is_asked_retry(error) else error
+        return Ended(attempt, Arrow.CANCEL, error=describe(error), exception=error)
+    ended = buried(attempt, error)
+    if _is_asked_retry(error):
+        ended = ended._replace(exception=None)
     if is_last(error, failures=attempt.failures, max_attempts=attempt.max_attempts):
-        return Ended(attempt=attempt, arrow=Arrow.BURY, error=entry, exception=exception)
+        return ended
     if isinstance(error, Retry) and error.after is not None:
         delay = max(error.after, timedelta(0))
     else:
         delay = _delay(attempt, error, declaration, config)
-    return Ended(attempt=attempt, arrow=Arrow.RETRY, delay=delay, error=entry, exception=exception)
+    return ended._replace(arrow=Arrow.RETRY, delay=delay)
+
+
+def buried(attempt: Attempt, error: BaseException) -> Ended:
+    """Return the outcome of an attempt that another attempt would not improve: the task is dead."""
+    cause = cause_of(attempt.task_name, error, registry.own_packages())
+    return Ended(attempt, Arrow.BURY, error=describe(error), exception=error, cause=cause)
 
 
 def is_asked(error: BaseException) -> bool:

@@ -13,14 +13,14 @@ from typing import NamedTuple
 
 from django_txtasks import signals
 from django_txtasks.database.errors import text_of
-from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
+from django_txtasks.lifecycle.attempts import Attempt, Ended
 from django_txtasks.signals import tracebacks
 from django_txtasks.signals.queue import close_connections
 from django_txtasks.worker.running import task_threads
 from django_txtasks.worker.running.connections import close_old
 from django_txtasks.worker.running.forked_task import watch_forks
 from django_txtasks.worker.running.limits import TimeLimit
-from django_txtasks.worker.running.runner import describe
+from django_txtasks.worker.running.runner import buried
 
 CLOSE_AGAIN_SECONDS = 60.0
 """Seconds until an idle thread tries again to close a session that could not be closed."""
@@ -152,6 +152,6 @@ class SlotThreads:
             return self._run(running.attempt, running.limit)
         except BaseException as error:
             # Otherwise the thread would end, and the row stay claimed for ever.
-            died = describe(error)
+            ended = buried(running.attempt, error)
             tracebacks.forget_locals(error)
-            return Ended(attempt=running.attempt, arrow=Arrow.BURY, error=died, exception=error)
+            return ended
