@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import difflib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from urllib.parse import SplitResult, urlsplit
 
 from django.conf import settings
@@ -85,6 +85,8 @@ class Config:
         ageing: the priority of a due task increases by 1 each time it has waited this long; None = never.
         long_running_after: age from which a claim without a time limit is shown and reported.
         dead_notices: receivers of notices about tasks that die.
+        stats: workers count ended attempts, and cleaners add the counts up.
+        release: the release of the project's code, or a function that returns it.
     """
 
     broker_url: str | None = field(default=None, repr=False)  # may contain a password
@@ -108,6 +110,8 @@ class Config:
     ageing: timedelta | None = None
     long_running_after: timedelta = timedelta(hours=1)
     dead_notices: DeadNotices = DeadNotices()
+    stats: bool = True
+    release: str | Callable[[], str] = ""
 
     @property
     def broker_address(self) -> str:
@@ -411,6 +415,15 @@ def _dead_notices(key: str, value: Any) -> DeadNotices:
     return DeadNotices(mail=tuple(mail), **texts)
 
 
+def _release(key: str, value: Any) -> str | Callable[[], str]:
+    if not isinstance(value, str) and not callable(value):
+        raise ConfigError(
+            f"TXTASKS['release'] is {value!r}: it must be a text such as '2026-11-27.1', or a function without "
+            "arguments that returns one."
+        )
+    return cast("str | Callable[[], str]", value)
+
+
 def _refuse_unknown_keys(name: str, setting: dict[Any, Any], shape: type) -> None:
     known = [field.name for field in fields(shape)]
     for key in setting:
@@ -432,4 +445,6 @@ _PARSERS: dict[str, Any] = {
     "database_hints": _switch,
     "sync_schedules": _switch,
     "with_runserver": _switch,
+    "stats": _switch,
+    "release": _release,
 }

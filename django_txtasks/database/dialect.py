@@ -46,7 +46,8 @@ class Dialect(NamedTuple):
         by_last_member: the order of the index of a batch from its end. PostgreSQL might use the primary key for
             an order by the id alone; MariaDB would sort.
         text: the type of text, for a cast.
-        key: the column ``key``, whose name is a reserved word on MariaDB.
+        key, release: the columns ``key`` and ``release``, whose names are reserved words on MariaDB.
+        seconds_of_at: the time of the column ``at``, in seconds since 1970.
         name: a task's name, for a comparison: MariaDB would ignore case, and treat NUL as equal to other
             characters.
         json, end_json: start and end of a cast of text to the type of a JSON column.
@@ -75,6 +76,8 @@ class Dialect(NamedTuple):
     text: str = "text"
     name: str = "task_name"
     key: str = "key"
+    release: str = "release"
+    seconds_of_at: str = "EXTRACT(EPOCH FROM at)"
     sound_id: str = ""
     by_worker: str = ""
     by_queue: str = ""
@@ -168,6 +171,8 @@ DIALECTS = _Dialects(
         by_cause="FORCE INDEX (txtasks_cause)",
         name="CAST(task_name AS BINARY)",
         key="`key`",
+        release="`release`",
+        seconds_of_at="TIMESTAMPDIFF(MICROSECOND, '1970-01-01', at) / 1000000",
     ),
     sqlite=Dialect(
         now=_SQLITE_NOW.format(""),
@@ -181,6 +186,7 @@ DIALECTS = _Dialects(
         wait="COALESCE((julianday(run_after) - julianday('now')) * 86400.0, 1e9)",
         since_served="(julianday('now') - julianday(served_at)) * 86400.0",
         until_held="(julianday(held_until) - julianday('now')) * 86400.0",
+        seconds_of_at="(julianday(at) - 2440587.5) * 86400.0",
         skip_locked="",
         lock="",
         share="",

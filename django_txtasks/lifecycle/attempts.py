@@ -31,6 +31,7 @@ class Attempt(NamedTuple):
         may_share: whether it may be handed to a slot together with other attempts. If their worker is lost, each
             task runs again; after one crash, a task gets a slot of its own.
         has_ended: whether history has a task of this id. Then it is buried, and its function is not called.
+        wait: seconds from its claim until its task was due, as the database gives them; usually negative.
     """
 
     task_id: uuid.UUID
@@ -51,6 +52,7 @@ class Attempt(NamedTuple):
     lane: str = ""
     batch: Any = None
     has_ended: bool = False
+    wait: Any = 0.0
 
     @property
     def fence(self) -> tuple[uuid.UUID, int, uuid.UUID]:

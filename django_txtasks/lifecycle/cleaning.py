@@ -45,6 +45,7 @@ from django_txtasks.lifecycle.attempts import (
     read_entries,
 )
 from django_txtasks.lifecycle.batch_statements import IS_UNSETTLED
+from django_txtasks.lifecycle.figures import append_ends, append_others
 from django_txtasks.lifecycle.follow_ups import follow
 from django_txtasks.lifecycle.outcomes import finish_rows, move
 from django_txtasks.models import OnCrash, Outcome, Status, Task
@@ -312,6 +313,7 @@ def recover(
     move(alias, ended)
     if not again and attempt.batch is not None:
         batches.look_on_commit(alias, [attempt.batch])
+    append_ends(alias, [ended])
     return Recovered(ended, follow(alias, [ended], config, lost=policy))
 
 
@@ -344,7 +346,9 @@ def retry_together(
     for some in found.values():
         if outcomes.retry_together(alias, [ended for _, ended in some]) != len(some):
             raise ClaimLost("a locked claim has changed")
-    return [one for some in found.values() for one in some]
+    moved = [one for some in found.values() for one in some]
+    append_ends(alias, [ended for _, ended in moved])
+    return moved
 
 
 def _is_plain(orphan: Orphan) -> bool:
@@ -379,6 +383,7 @@ def abandon(alias: str, orphan: Orphan, failed: Ended, config: Config) -> Recove
     move(alias, ended, crashes=crashes)
     if ended.arrow is Arrow.BURY and attempt.batch is not None:
         batches.look_on_commit(alias, [attempt.batch])
+    append_ends(alias, [ended])
     lost = policy if ended.counted is Counted.CRASH else None
     return Recovered(ended, follow(alias, [ended], config, lost=lost))
 
@@ -484,6 +489,7 @@ def expire(alias: str, *, keep: bool, since: Place | None = None) -> Removed:
         ids = [one.id for one in found if bool(one.was_asked) is was_asked]
         stuck.update(_finish_expired(alias, ids, outcome, keep=keep))
     gone = [one for one in found if one.id not in stuck]
+    append_others(alias, [(one.queue, one.name) for one in gone])
     return old.without([one.id for one in gone], gone, list(stuck.items()))
 
 

@@ -275,9 +275,10 @@ ASK_TO_STOP = """
 
 # -- workers --------------------------------------------------------------------------------------
 REGISTER = """
-    INSERT INTO txtasks_worker (id, host, pid, queues, task_names, threads, listening, lease, sessions, protocol)
+    INSERT INTO txtasks_worker (id, host, pid, queues, task_names, threads, listening, lease, sessions, protocol,
+                                {release})
     VALUES (%(worker)s, %(host)s, %(pid)s, %(queues)s, %(task_names)s, %(threads)s, %(listening)s, %(lease)s,
-            %(sessions)s, %(protocol)s)
+            %(sessions)s, %(protocol)s, %(release)s)
 """
 # The beat is first in every transaction that claims. LOSE waits for its row lock; 0 rows tell a worker that it was
 # declared lost and may not claim under this id. A beat under a new will clears the suspicion that the old will
@@ -316,8 +317,8 @@ MARK_LOST = "UPDATE txtasks_worker SET lost = TRUE WHERE id = %(worker)s"
 WRITE_PROGRESS = "UPDATE txtasks_worker SET progress = %(progress)s WHERE id = %(worker)s"
 # Attempts name their worker by its id. Its host and times are kept after its row is deleted, because people ask.
 KEEP_WORKERS = """
-    INSERT INTO txtasks_endedworker (id, host, pid, started_at, ended_at)
-    SELECT id, host, pid, started_at, CASE WHEN lost THEN seen_at ELSE {now} END FROM txtasks_worker
+    INSERT INTO txtasks_endedworker (id, host, pid, started_at, ended_at, {release})
+    SELECT id, host, pid, started_at, CASE WHEN lost THEN seen_at ELSE {now} END, {release} FROM txtasks_worker
      WHERE id {in_ids} AND NOT EXISTS (SELECT 1 FROM txtasks_endedworker e WHERE e.id = txtasks_worker.id)
 """
 FORGET_ENDED_WORKERS = "DELETE FROM txtasks_endedworker WHERE ended_at < {ago}"

@@ -218,6 +218,7 @@ class Candidate(NamedTuple):
             lane=self.lane,
             batch=self.batch,
             has_ended=bool(self.has_ended),
+            wait=self.wait,
         )
 
     @property

@@ -598,6 +598,15 @@ cleaner_started = LogSignal(
 )  # fmt: skip
 cleaner_stopped = LogSignal(logging.INFO, "Cleaner of '%s' stopped.", "database")
 cleaned = LogSignal(logging.INFO, "Cleaner of '%s': %s.", "database", "done")
+figures_not_written = LogSignal(
+    logging.WARNING,
+    "Worker %s could not write its figures, and tries again in %.0f s. Tasks are not affected: %s",
+    "worker", "delay", "error",
+)  # fmt: skip
+release_unknown = LogSignal(
+    logging.ERROR,
+    "The function TXTASKS['release'] failed, so this worker has no release: %s", "error",
+)  # fmt: skip
 nobody_cleans = LogSignal(logging.WARNING, "Worker %s: %s", "worker", "trouble")
 step_failed = LogSignal(
     logging.ERROR,

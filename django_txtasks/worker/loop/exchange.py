@@ -25,7 +25,8 @@ class Exchange:
     Attributes:
         alive: attempts that have begun and not ended, in the order in which they began. Written by the loop.
         is_empty: set when the last of them has ended.
-        ended: outcomes, written by the loop, taken by the turns. So are the next two.
+        ended: outcomes with the seconds of each attempt, written by the loop, taken by the turns. So are the
+            next two.
         too_old: attempts that have not begun because their claims were too old.
         lost: attempts that were cancelled because this worker was declared lost.
     """
@@ -36,7 +37,7 @@ class Exchange:
         self._handed: deque[OnLoop] = deque()
         self.alive: dict[int, OnLoop] = {}
         self.is_empty = threading.Event()
-        self.ended: deque[Ended] = deque()
+        self.ended: deque[tuple[Ended, float]] = deque()
         self.too_old: deque[Attempt] = deque()
         self.lost: deque[Attempt] = deque()
         self._is_awake = True
@@ -85,7 +86,7 @@ class Exchange:
         """Hand the end of an attempt to the turns; None = see ``OnLoop.why_dropped``."""
         del self.alive[one.attempt.task_id.int]
         if ended is not None:
-            self.ended.append(ended)
+            self.ended.append((ended, time.monotonic() - one.since))
             self._wake_once()
         elif isinstance(one.why, ClaimLost):  # a cleaner moves its claim
             self.lost.append(one.attempt)

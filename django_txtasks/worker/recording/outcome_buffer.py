@@ -14,10 +14,12 @@ from django.db import DatabaseError, InterfaceError, OperationalError, transacti
 
 from django_txtasks import signals
 from django_txtasks.conf import Config
+from django_txtasks.counts.tally import Tally
 from django_txtasks.database.errors import message_of
 from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import outcomes
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended, Recorded
+from django_txtasks.lifecycle.figures import count_end
 from django_txtasks.worker.running.runner import buried
 
 Key = tuple[uuid.UUID, int]
@@ -39,6 +41,9 @@ class OutcomeBuffer:
 
     A turn may be rolled back after it has recorded, so only ``committed`` forgets outcomes, after the COMMIT.
 
+    Args:
+        tally: counts the recorded outcomes; None = they are not counted.
+
     Attributes:
         waiting: outcomes for the next turns.
         one_by_one: True = record one by one, because an outcome that the database refuses would stop all others.
@@ -48,8 +53,8 @@ class OutcomeBuffer:
         lately: recently recorded ends, without ends of tasks that may run again anyway.
     """
 
-    def __init__(self, alias: str, config: Config) -> None:
-        self.alias, self.config = alias, config
+    def __init__(self, alias: str, config: Config, tally: Tally | None = None) -> None:
+        self.alias, self.config, self._tally = alias, config, tally
         self.waiting: list[Ended] = []
         self.batches: set[Any] = set()
         self.lately: OrderedDict[Key, Arrow] = OrderedDict()
@@ -139,8 +144,10 @@ class OutcomeBuffer:
                 _tell_late(one)
 
     def moved(self, one: Ended) -> None:
-        """Send the signal of a recorded outcome, remember its end, and note the batch of an ended member."""
+        """Count a recorded outcome, send its signal, remember its end, and note the batch of an ended member."""
         emit(one)
+        if self._tally is not None:
+            count_end(self._tally, one)
         if not one.attempt.may_share:
             self.lately[key(one)] = one.arrow
             if len(self.lately) > MAX_REMEMBERED:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from typing import Protocol
 
+from django_txtasks.counts.tally import Tally
 from django_txtasks.lifecycle.attempts import Attempt, Ended
 from django_txtasks.worker.running.in_hand import InHand, Key
 from django_txtasks.worker.running.limits import NEVER
@@ -24,6 +25,8 @@ class SlotPool(Protocol):
     """The slots of one worker. Only its turns use them. ``Slots`` describes each member."""
 
     in_hand: InHand
+    tally: Tally | None = None
+    """Counts the times of collected attempts; None = figures are off."""
 
     @property
     def running(self) -> int: ...

@@ -10,6 +10,7 @@ from collections.abc import Set as AbstractSet
 from itertools import islice
 
 from django_txtasks.lifecycle.attempts import Attempt, Ended
+from django_txtasks.lifecycle.figures import count_time
 from django_txtasks.worker.running.in_hand import InHand, Key
 from django_txtasks.worker.running.limits import NEVER, NO_LIMIT, TimeLimit
 from django_txtasks.worker.running.slot_pool import SlotPool
@@ -218,6 +219,8 @@ class Slots(SlotPool):
             one, seconds = threads.ended.popleft()
             self._forget(one.attempt)
             self._took(one.attempt.task_name, seconds)
+            if self.tally is not None:
+                count_time(self.tally, one, seconds)
             ended.append(one)
         self._runs.remove(over)
         for run in over:

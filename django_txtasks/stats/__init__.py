@@ -1,0 +1,35 @@
+"""Figures of tasks for pages, monitors and scripts. They only read, whole sets with one statement.
+
+Workers append what they have counted every 15 s, and a cleaner adds this up once per pass. The readers add what
+is not added up yet.
+"""
+
+from django_txtasks.stats.counters import totals
+from django_txtasks.stats.curve import chart
+from django_txtasks.stats.functions_of_span import functions
+from django_txtasks.stats.records import (
+    Chart,
+    Deploy,
+    Functions,
+    FunctionStats,
+    Histogram,
+    Point,
+    QueueTimes,
+    Totals,
+)
+from django_txtasks.stats.releases import deploys
+
+__all__ = [
+    "Chart",
+    "Deploy",
+    "FunctionStats",
+    "Functions",
+    "Histogram",
+    "Point",
+    "QueueTimes",
+    "Totals",
+    "chart",
+    "deploys",
+    "functions",
+    "totals",
+]
