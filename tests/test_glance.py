@@ -58,6 +58,22 @@ def test_it_is_the_first_page_of_the_app(client):
     assert pages[0] == "overview"
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["task", "finishedtask", "worker", "cleaner", "batch", "lane", "pausedqueue", "schedule"],
+)
+def test_each_list_has_a_link_to_it(client, name):
+    assert (
+        f'<a href="{PAGE}">At a glance</a>'
+        in client.get(f"/admin/txtasks/{name}/").content.decode()
+    )
+
+
+def test_a_list_has_no_link_for_who_may_not_view_tasks():
+    client = signed_in("view_worker")
+    assert PAGE not in client.get("/admin/txtasks/worker/").content.decode()
+
+
 def test_an_empty_site(client):
     text = page(client)
     assert "No worker is alive" in text

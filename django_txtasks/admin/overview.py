@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import django
 from django.contrib import admin, messages
@@ -15,22 +15,18 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from django_txtasks.admin import glance
+from django_txtasks.admin.pages import Pages
 from django_txtasks.conf import get_config
 from django_txtasks.database.errors import text_of
 from django_txtasks.lifecycle import pausing
 from django_txtasks.models import Overview, PausedQueue, Task
 from django_txtasks.overview import overview
 
-if TYPE_CHECKING:
-    ModelAdmin = admin.ModelAdmin[Overview]
-else:
-    ModelAdmin = admin.ModelAdmin
-
 REFRESH_SECONDS = 5
 
 
 @admin.register(Overview)
-class OverviewAdmin(ModelAdmin):
+class OverviewAdmin(Pages):
     """A page in the place of a list. A user who may view tasks may open it."""
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
@@ -48,7 +44,9 @@ class OverviewAdmin(ModelAdmin):
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
 
-    def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> None:
+    def get_object(
+        self, request: HttpRequest, object_id: str, from_field: str | None = None
+    ) -> Any:
         """Return None: the overview has no rows of its own."""
 
     def changelist_view(
