@@ -144,8 +144,10 @@ def find(name: str) -> Declaration | None:
 
 
 def own_packages() -> set[str]:
-    """Return the top packages of the project: those of its task functions, and that of its settings."""
-    of_settings = getattr(settings, "SETTINGS_MODULE", None) or ""  # settings.configure() has none
+    """Return the top packages of the project: of its task functions and of its settings."""
+    of_settings = (
+        getattr(settings, "SETTINGS_MODULE", None) or ""
+    )  # missing after settings.configure()
     return (_packages | {_top(of_settings)}) - {_top(__name__)}
 
 

@@ -39,7 +39,7 @@ def cause_of_class(task_name: str, kind: type[BaseException]) -> int:
 
 
 def _root_of(error: BaseException) -> BaseException:
-    """Return the error with which it began: the first member of a group, else the cause, else the context."""
+    """Return the first error: of a group the root of its first member, otherwise the end of the chain."""
     seen: set[int] = set()
     while id(error) not in seen:
         seen.add(id(error))
@@ -64,10 +64,7 @@ def _parts(error: BaseException, own: Container[str]) -> tuple[str, str]:
 
 
 def _place_of(error: BaseException, own: Container[str]) -> str:
-    """Return module and function of the last frame in the project's code; empty if there is none.
-
-    Thousands of frames take about a millisecond.
-    """
+    """Return module and function of the last frame in the project's code; empty if it has no such frame."""
     place, tb = "", error.__traceback__
     code = names = None
     while tb is not None:

@@ -4,6 +4,7 @@ Workers append what they have counted every 15 s, and a cleaner adds this up onc
 is not added up yet.
 """
 
+from django_txtasks.stats.by_cause import Cause, Causes, causes
 from django_txtasks.stats.counters import totals
 from django_txtasks.stats.curve import chart
 from django_txtasks.stats.functions_of_span import functions
@@ -20,6 +21,8 @@ from django_txtasks.stats.records import (
 from django_txtasks.stats.releases import deploys
 
 __all__ = [
+    "Cause",
+    "Causes",
     "Chart",
     "Deploy",
     "FunctionStats",
@@ -28,6 +31,7 @@ __all__ = [
     "Point",
     "QueueTimes",
     "Totals",
+    "causes",
     "chart",
     "deploys",
     "functions",
