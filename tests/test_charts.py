@@ -4,7 +4,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from django_txtasks.admin import charts
+from django_txtasks.admin.glance import charts
 
 pytestmark = pytest.mark.once
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)

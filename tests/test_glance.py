@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -13,8 +14,8 @@ from django.test import Client
 from django.utils import timezone
 
 from django_txtasks import overview as overview_room
-from django_txtasks.admin import glance
-from django_txtasks.models import PausedQueue, Status, Task, Worker
+from django_txtasks.admin.glance import processes
+from django_txtasks.models import PausedQueue, Stat, Status, Task, Worker
 
 pytestmark = pytest.mark.django_db
 
@@ -115,7 +116,7 @@ def test_arguments_are_short_and_without_secrets(client):
     text = page(client)
     assert "1288" in text
     assert "s3cret" not in text
-    assert "x" * (glance.MOST_ARGUMENT_CHARACTERS + 1) not in text
+    assert "x" * (processes.MOST_ARGUMENT_CHARACTERS + 1) not in text
 
 
 def test_a_button_pauses_and_resumes_a_queue_and_is_logged(client):
@@ -191,3 +192,18 @@ def test_a_database_that_does_not_answer_is_named(client, monkeypatch):
 
     monkeypatch.setattr(overview_room, "gather", fail)
     assert "the server is gone" in page(client)
+
+
+def test_the_last_hour_is_a_chart_with_a_sentence_for_who_does_not_see_it(client):
+    start = timezone.now().replace(second=0, microsecond=0) - timedelta(minutes=2)
+    Stat.objects.create(
+        width=60, starts_at=start, queue_name="default", succeeded=1200, failed=3, due=7
+    )
+    text = page(client)
+    assert "In the last hour 1200 attempts succeeded and 3 failed." in text.replace(",", "")
+    assert 'class="txg-bar-good" d="M' in text
+
+
+def test_without_counts_the_page_has_no_chart(client, txtasks):
+    txtasks(stats=False)
+    assert "<svg" not in page(client, "?fragment=1")

@@ -16,7 +16,7 @@ from probe import tasks
 
 from django_txtasks import overview as overview_room
 from django_txtasks.lifecycle import pausing
-from django_txtasks.models import Cleaner, Schedule, Status, Task, Worker
+from django_txtasks.models import Cleaner, Schedule, Stat, Status, Task, Worker
 from django_txtasks.overview import Count, counting, overview
 
 pytestmark = pytest.mark.django_db
@@ -333,3 +333,55 @@ def test_it_is_plain_json_in_any_language(well):
 def test_text_in_the_columns_of_a_worker_that_is_no_list(well):
     worker(queues="x", task_names={"a": 1}, pid=2)
     assert {one.pid: one.queues for one in now().workers} == {7: ("default",), 2: ()}
+
+
+# -- what workers have counted --------------------------------------------------------------------
+
+
+def minutes(succeeded: int) -> None:
+    """Write counts of some minutes before and after now: the next one may begin before they are read."""
+    start = timezone.now().replace(second=0, microsecond=0)
+    for age in range(-2, 8):
+        at = start - timedelta(minutes=age)
+        Stat.objects.create(
+            width=60, starts_at=at, queue_name="default", succeeded=succeeded, due=5
+        )
+
+
+def test_a_queue_has_a_rate_and_a_time_until_it_is_empty(well):
+    minutes(24)
+    rows(48)
+    found = queue()
+    assert found.per_minute == 24
+    assert found.empty_in == 120
+    assert now().figures.chart.points[-2].succeeded == 24
+
+
+def test_without_a_rate_a_queue_is_never_empty(well):
+    rows(1)
+    assert queue().empty_in is None
+    Task.objects.all().delete()
+    assert queue().empty_in == 0
+
+
+def test_functions_come_by_the_time_that_they_used(well):
+    start = timezone.now().replace(minute=0, second=0, microsecond=0)
+    for name, milliseconds in (("a.b", 10), ("c.d", 20)):
+        Stat.objects.create(
+            width=600, starts_at=start, queue_name="default", task_name=name, succeeded=1,
+            run_ms=milliseconds,
+        )  # fmt: skip
+    assert [one.task for one in now().figures.functions] == ["c.d", "a.b"]
+
+
+def test_a_release_is_marked_in_the_hour_in_which_it_came(well):
+    Worker.objects.update(release="b")
+    worker(release="a", started_at=timezone.now() - timedelta(hours=2), pid=3)
+    assert [one.release for one in now().figures.deploys] == ["b"]
+
+
+def test_without_counts_there_is_no_chart(well, txtasks):
+    txtasks(stats=False)
+    minutes(10)
+    found = now()
+    assert (found.figures.is_on, found.figures.chart, found.queues[0].minutes) == (False, None, ())

@@ -21,6 +21,7 @@ from django_txtasks.models import Task
 from django_txtasks.overview import counting
 from django_txtasks.overview.counting import Count, Counts
 from django_txtasks.overview.figures import (
+    Figures,
     FullLane,
     LateSchedule,
     Overview,
@@ -34,6 +35,7 @@ from django_txtasks.overview.running import CleanerFigures, RunningTask, WorkerF
 __all__ = [
     "CleanerFigures",
     "Count",
+    "Figures",
     "FullLane",
     "LateSchedule",
     "Overview",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -10,6 +11,11 @@ from typing import Any
 from django_txtasks.overview.counting import NONE, Count
 from django_txtasks.overview.problems import Problem
 from django_txtasks.overview.running import CleanerFigures, RunningTask, WorkerFigures
+from django_txtasks.stats import Chart, Deploy, FunctionStats, Point
+
+MINUTES_OF_RATE = 5
+"""Number of whole minutes from which the rate of a queue is computed."""
+MOST_FUNCTIONS = 10
 
 
 @dataclass(frozen=True)
@@ -32,6 +38,7 @@ class QueueFigures:
         oldest: seconds for which the oldest due task has waited; 0 = no task is due.
         workers, slots: living workers that serve the queue, and their slots.
         pause: None = the queue is not paused.
+        minutes: attempts of the last hour, minute by minute, the oldest first; empty = none are counted.
         undeclared: names of waiting tasks that no living worker of the queue declares, with the number of tasks
             that were seen; more may wait.
     """
@@ -48,6 +55,20 @@ class QueueFigures:
     slots: int = 0
     pause: Pause | None = None
     undeclared: Mapping[str, int] | None = None
+    minutes: tuple[Point, ...] = ()
+
+    @property
+    def per_minute(self) -> float:
+        """Attempts that ended in each of the last whole minutes, ``MINUTES_OF_RATE`` at most, on average."""
+        last = self.minutes[-1 - MINUTES_OF_RATE : -1]
+        return sum(one.succeeded + one.died + one.other for one in last) / max(1, len(last))
+
+    @property
+    def empty_in(self) -> float | None:
+        """Seconds until no task is due, at the present rate; None = never."""
+        if not self.due:
+            return 0.0
+        return 60 * self.due.number / self.per_minute if self.per_minute else None
 
 
 @dataclass(frozen=True)
@@ -73,6 +94,26 @@ class LateSchedule:
 
 
 @dataclass(frozen=True)
+class Figures:
+    """What workers have counted in the last hour.
+
+    Attributes:
+        is_on: False = the setting ``stats`` is off.
+        chart: all queues together, minute by minute; None = the setting is off.
+        functions: the task functions with the most run time, at most ``MOST_FUNCTIONS``.
+        deploys: releases whose first worker started in this hour.
+    """
+
+    is_on: bool = False
+    chart: Chart | None = None
+    functions: tuple[FunctionStats, ...] = ()
+    deploys: tuple[Deploy, ...] = ()
+
+
+NO_FIGURES = Figures()
+
+
+@dataclass(frozen=True)
 class Overview:
     """One database's tasks at one moment, by the database's clock.
 
@@ -95,6 +136,7 @@ class Overview:
     lanes: tuple[FullLane, ...]
     schedules: tuple[LateSchedule, ...]
     schedules_total: int
+    figures: Figures = NO_FIGURES
 
     def total(self, state: str) -> Count:
         """Return the tasks of all queues in a state: ``due``, ``later``, ``retrying``, ``dead`` or ``held``."""
@@ -115,14 +157,18 @@ class Overview:
 
     def as_json(self) -> dict[str, Any]:
         """Return the overview for machines: text, numbers, lists and dicts."""
-        found = asdict(self)
-        found["at"] = self.at.isoformat()
+        found: dict[str, Any] = asdict(self, dict_factory=_plain)
         found["problems"] = [one.as_json() for one in self.problems]
-        for one in (*found["running"], *found["workers"]):
-            for key in {"id", "worker"} & one.keys():
-                one[key] = str(one[key])
-        for worker in found["workers"]:
-            worker["names"] = sorted(worker["names"])
-        for schedule in found["schedules"]:
-            schedule["unready"] = schedule["unready"] and schedule["unready"].isoformat()
         return found
+
+
+def _plain(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {name: _text(value) for name, value in pairs}
+
+
+def _text(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, uuid.UUID):
+        return str(value)
+    return sorted(value) if isinstance(value, frozenset) else value

@@ -10,6 +10,7 @@ from typing import Any
 
 from django.db import connections
 
+from django_txtasks import stats
 from django_txtasks.conf import get_config
 from django_txtasks.database.execute import fetch_value
 from django_txtasks.database.transactions import own_transaction
@@ -20,6 +21,9 @@ from django_txtasks.models import DatabaseNow, Lane, PausedQueue, Schedule
 from django_txtasks.overview import counting
 from django_txtasks.overview.counting import NONE, Cell, Count, Counts
 from django_txtasks.overview.figures import (
+    MOST_FUNCTIONS,
+    NO_FIGURES,
+    Figures,
     FullLane,
     LateSchedule,
     Overview,
@@ -37,9 +41,11 @@ from django_txtasks.overview.running import (
 from django_txtasks.schedules.statements import NOW_IN_UTC
 from django_txtasks.schedules.status import status_of_rows
 from django_txtasks.schedules.ticks import moment_of
+from django_txtasks.stats import Point
 
 STATEMENT_TIMEOUT = timedelta(seconds=1)
 """Limit of each statement on PostgreSQL, besides the shorter one of the counts."""
+SPAN = timedelta(hours=1)
 MOST_QUEUES = 50
 MOST_LANES = 10
 MOST_SCHEDULES = 200
@@ -62,7 +68,9 @@ def gather(alias: str, before: Counts) -> tuple[Overview, Counts]:
     with _reading(alias):
         processes = workers(alias)
         claimed = running(alias, processes)
+        figures, minutes = _figures(alias)
         queues, counts = _queues(alias, processes, claimed, before)
+        queues = tuple(replace(one, minutes=minutes.get(one.name, ())) for one in queues)
         rows = list(
             Schedule.objects.using(alias)
             .annotate(now=DatabaseNow())
@@ -80,6 +88,7 @@ def gather(alias: str, before: Counts) -> tuple[Overview, Counts]:
             lanes=_full_lanes(alias, claimed),
             schedules=_late(alias, rows[:MOST_SCHEDULES]),
             schedules_total=len(rows),
+            figures=figures,
         )
     return replace(found, problems=problems_of(found)), counts
 
@@ -138,6 +147,21 @@ def _queues(
             )
         )
     return tuple(figures), counts
+
+
+def _figures(alias: str) -> tuple[Figures, dict[str | None, tuple[Point, ...]]]:
+    """Return what was counted in the last hour, and the minutes of each queue."""
+    if not get_config().stats:
+        return NO_FIGURES, {}
+    charts = stats.charts(SPAN, alias)
+    begin = charts[None].points[0].starts_at
+    figures = Figures(
+        is_on=True,
+        chart=charts[None],
+        functions=stats.functions(SPAN, alias).functions[:MOST_FUNCTIONS],
+        deploys=tuple(one for one in stats.deploys(alias) if one.first_seen >= begin),
+    )
+    return figures, {queue: chart.points for queue, chart in charts.items()}
 
 
 def _full_lanes(alias: str, claimed: Running) -> tuple[FullLane, ...]:

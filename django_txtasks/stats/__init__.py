@@ -6,7 +6,7 @@ is not added up yet.
 
 from django_txtasks.stats.by_cause import Cause, Causes, causes
 from django_txtasks.stats.counters import totals
-from django_txtasks.stats.curve import chart
+from django_txtasks.stats.curve import chart, charts
 from django_txtasks.stats.functions_of_span import functions
 from django_txtasks.stats.records import (
     Chart,
@@ -33,6 +33,7 @@ __all__ = [
     "Totals",
     "causes",
     "chart",
+    "charts",
     "deploys",
     "functions",
     "totals",

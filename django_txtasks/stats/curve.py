@@ -39,21 +39,47 @@ def chart(queue: str | None, span: timedelta, using: str = "default") -> Chart:
     Raises:
         InvalidOption: the span is no time for which figures are kept.
     """
+    only, params = ("", {}) if queue is None else (OF_QUEUE, {"queue": queue})
+    return _read(span, using, only, **params).chart_of(queue)
+
+
+def charts(span: timedelta, using: str = "default") -> dict[str | None, Chart]:
+    """Return the charts of all queues that have figures, by queue, read at once; None = all queues together.
+
+    Raises:
+        InvalidOption: the span is no time for which figures are kept.
+    """
+    read = _read(span, using, "")
+    queues = {one.queue for one in read.rows if one.queue}
+    return {queue: read.chart_of(queue) for queue in (None, *sorted(queues))}
+
+
+class _Read(NamedTuple):
+    """The rows of a span, and the start of each step in seconds since 1970."""
+
+    rows: list[Row]
+    starts: range
+    is_behind: bool
+
+    def chart_of(self, queue: str | None) -> Chart:
+        """Return the chart of one queue; None = of all queues together."""
+        step, last = self.starts.step, self.starts[-1]
+        by_start: dict[int, list[Row]] = defaultdict(list)
+        for one in self.rows:
+            if queue in (None, one.queue):
+                by_start[min(last, _start(float(one.at), step))].append(one)
+        points = tuple(_point(start, by_start[start]) for start in self.starts)
+        return Chart(queue, step, points, self.is_behind)
+
+
+def _read(span: timedelta, using: str, only: str, **params: Any) -> _Read:
     check_span(span)
     scale = next(one for one in SCALES if span <= one.longest)
-    params: dict[str, Any] = {"width": scale.width, "age": span.total_seconds() + scale.step}
-    only = ""
-    if queue is not None:
-        params["queue"], only = queue, OF_QUEUE
+    params |= {"width": scale.width, "age": span.total_seconds() + scale.step}
     found, is_behind = rows(using, added_up=SINCE + only, raw=RAW_SINCE + only, **params)
     now = float(fetch_value(using, NOW))
     first, last = _start(now - span.total_seconds(), scale.step), _start(now, scale.step)
-    by_start: dict[int, list[Row]] = defaultdict(list)
-    for one in found:
-        by_start[min(last, _start(float(one.at), scale.step))].append(one)
-    starts = range(first, last + 1, scale.step)
-    points = tuple(_point(start, by_start[start]) for start in starts)
-    return Chart(queue, scale.step, points, is_behind)
+    return _Read(found, range(first, last + 1, scale.step), is_behind)
 
 
 def _start(seconds: float, step: int) -> int:
