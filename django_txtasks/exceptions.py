@@ -53,6 +53,10 @@ class UnknownLane(InvalidOption):
     """``TXTASKS["lanes"]`` has no rule for this lane, so its tasks would have no limit."""
 
 
+class InvalidChoice(TxTasksError, ValueError):
+    """A function of ``django_txtasks.operations`` cannot tell which tasks it shall change, or how."""
+
+
 class InvalidSchedule(TxTasksError, ValueError):
     """A schedule has impossible times or an impossible task."""
 

@@ -17,6 +17,7 @@ class Dialect(NamedTuple):
             taken from it. ``testing/clock.py`` finds the clock by this text, so other pieces must spell it alike.
         later: the same plus ``%(delay)s`` seconds.
         ago: the same minus ``%(age)s`` seconds.
+        spread: a random time for each row, from the time ``%(start)s`` on, within ``%(seconds)s`` seconds.
         edge: the next edge of a grid after ``now``. {width} and {offset} are whole microseconds; see ``Edge``.
         wait: seconds until ``run_after``; zero or less = due.
         since_served, until_held: seconds since a lane was served, and until its hold ends.
@@ -56,6 +57,7 @@ class Dialect(NamedTuple):
     now: str
     later: str
     ago: str
+    spread: str
     edge: str
     wait: str
     since_served: str
@@ -116,6 +118,7 @@ DIALECTS = _Dialects(
         now="statement_timestamp()",
         later="statement_timestamp() + make_interval(secs => %(delay)s)",
         ago="statement_timestamp() - make_interval(secs => %(age)s)",
+        spread="CAST(%(start)s AS timestamptz) + make_interval(secs => %(seconds)s * random())",
         edge=(
             "statement_timestamp() + ({width} - MOD("
             "CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS bigint)"
@@ -141,6 +144,9 @@ DIALECTS = _Dialects(
         now="UTC_TIMESTAMP(6)",
         later=_MYSQL_SHIFT.format("+", "delay"),
         ago=_MYSQL_SHIFT.format("-", "age"),
+        spread=(
+            "CAST(%(start)s AS datetime(6)) + INTERVAL ROUND(%(seconds)s * RAND() * 1000000) MICROSECOND"
+        ),
         edge=(
             "UTC_TIMESTAMP(6) + INTERVAL ({width} - MOD(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
             " + {width} - {offset}, {width})) MICROSECOND"
@@ -178,6 +184,10 @@ DIALECTS = _Dialects(
         now=_SQLITE_NOW.format(""),
         later=_SQLITE_NOW.format(", %(delay)s || ' seconds'"),
         ago=_SQLITE_NOW.format(", -%(age)s || ' seconds'"),
+        spread=(
+            "strftime('%%Y-%%m-%%d %%H:%%M:%%f', %(start)s,"
+            " (%(seconds)s * (random() & 1048575) / 1048576.0) || ' seconds')"
+        ),
         edge=_SQLITE_NOW.format(
             ", printf('%%.6f seconds', ({width} - ("
             "CAST(ROUND((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000"

@@ -410,3 +410,5 @@ REVIVE = """
            cancel_asked_at = NULL, notified_at = NULL, failures = 0, crashes = 0, snoozes = 0, cause = NULL
      WHERE id {in_ids} AND TRIM(status) = 'dead'
 """
+# In RUN_NOW and REVIVE, if each task gets a time of its own.
+AT_TIMES_OF_SPREAD = ("run_after = {now}", "run_after = {spread}")

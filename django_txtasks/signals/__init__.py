@@ -332,6 +332,15 @@ task_run_now = LogSignal(logging.INFO, "Task %s was told to run now.", "task_id"
 task_revived = LogSignal(logging.INFO, "Task %s was revived.", "task_id", in_place=True)
 task_cancelled = LogSignal(logging.INFO, "Task %s was cancelled.", "task_id", in_place=True)
 task_discarded = LogSignal(logging.INFO, "Task %s was discarded.", "task_id", in_place=True)
+tasks_operated = LogSignal(
+    logging.INFO,
+    "%s changed %s tasks (%s), by %s.",
+    "verb",
+    "changed",
+    "choice",
+    "by",
+    in_place=True,
+)
 task_recovered = LogSignal(
     logging.WARNING, "Task %s (%s) was lost at attempt %s with its worker; it runs again.",
     *_TASK, "attempt",
