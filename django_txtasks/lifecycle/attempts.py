@@ -32,6 +32,8 @@ class Attempt(NamedTuple):
             task runs again; after one crash, a task gets a slot of its own.
         has_ended: whether history has a task of this id. Then it is buried, and its function is not called.
         wait: seconds from its claim until its task was due, as the database gives them; usually negative.
+        headers: JSON text of the row's headers, if a tracer reads them; once the attempt runs, the headers of the
+            tasks that its end enqueues.
     """
 
     task_id: uuid.UUID
@@ -53,6 +55,7 @@ class Attempt(NamedTuple):
     batch: Any = None
     has_ended: bool = False
     wait: Any = 0.0
+    headers: str | None = None
 
     @property
     def fence(self) -> tuple[uuid.UUID, int, uuid.UUID]:

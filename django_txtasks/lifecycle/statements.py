@@ -51,6 +51,10 @@ NEXT_PRIORITY = f"{HIGHEST_PRIORITY} AND priority < %(priority)s"
 # A person may have inserted the row of an ended task again: the task must not run again. This is a subquery for
 # one value, because for EXISTS a planner could read the whole history.
 HAS_ENDED = "(SELECT TRUE FROM txtasks_finishedtask f WHERE f.id = txtasks_task.id)"
+# A claim reads the headers only if there is a tracer: then it has the second text in place of the first.
+LAST_COLUMNS = """ AS has_ended,
+           CAST(run_after AS {text}) AS due_at, {wait} AS wait"""
+WITH_HEADERS = f"{LAST_COLUMNS}, CAST(headers AS {{text}}) AS headers"
 # A row written by hand may have a counter at its limit. No arrow could move that row: the statement would fail for
 # all its rows, in every turn. So the row is not claimed and stays pending, where people see it.
 OF_NAMES = "{name} {in_names}"
@@ -58,13 +62,12 @@ _CLAIMABLE = """
     SELECT id, task_name, queue_name, args, kwargs, attempt, failures, crashes, max_attempts, errors,
            timeout, hooks, snoozes, lane, batch, CASE WHEN attempt = 0 THEN unique_key END AS merge_key,
            on_crash = 'retry' AND crashes = 0 AND max_crashes > 1 AND lane = '' AS may_share,
-           <has_ended> AS has_ended,
-           CAST(run_after AS {text}) AS due_at, {wait} AS wait
+           <has_ended><last columns>
       FROM txtasks_task
      WHERE {name} {in_names} {sound_id}
        AND (expires_at IS NULL OR expires_at > {now})
        AND attempt < 2147483647 AND failures < 2147483647 AND crashes < 2147483647
-""".replace("<has_ended>", HAS_ENDED)
+""".replace("<has_ended>", HAS_ENDED).replace("<last columns>", LAST_COLUMNS)
 # A task that kills its process takes the other tasks of an event loop along: each of them counts a crash. So the
 # last allowed attempt after a crash runs in a thread: the loop L leaves the row, and the threads T take it. Each
 # row is claimable by exactly one of L and T. A first attempt is no last chance, even if one crash is allowed.

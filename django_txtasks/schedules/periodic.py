@@ -12,7 +12,7 @@ from typing import Any, Literal, ParamSpec, TypeVar
 
 from django.db import connections, transaction
 
-from django_txtasks import signals
+from django_txtasks import signals, tracing
 from django_txtasks.conf import get_config
 from django_txtasks.declarations import registry
 from django_txtasks.declarations.arguments import check_call
@@ -216,6 +216,8 @@ def tasks_of(row: ScheduleRow, ticks: Sequence[datetime]) -> list[NewTask]:
         raise InvalidSchedule(str(error)) from None
     bound = of_call(bind(_function(registry.get(row.task_name), row.queue_name)), args, kwargs)
     task = to_row((bound, args, kwargs))
+    if tracing.tracers:
+        task = task._replace(defaults=task.defaults._replace(headers=tracing.of_tick(row)))
     return [
         task._replace(task_id=id_of_tick(tick), defaults=_at(task.defaults, tick)) for tick in ticks
     ]

@@ -699,6 +699,12 @@ child_died_at_stop = LogSignal(
     "cleaner recovers them.",
     "role", "pid", "status",
 )  # fmt: skip
+tracer_failed = LogSignal(
+    logging.ERROR,
+    "The tracer %s has failed. Tasks run as without it, but traces are missing. This process logs no further "
+    "failure of it: %s",
+    "tracer", "error",
+)  # fmt: skip
 events_dropped = LogSignal(
     logging.WARNING,
     "Signals that were neither logged nor sent: %s. A log handler or a receiver is too slow for so "

@@ -12,7 +12,7 @@ from typing import Any
 
 from asgiref.sync import sync_to_async
 
-from django_txtasks import signals
+from django_txtasks import signals, tracing
 from django_txtasks.declarations import registry
 from django_txtasks.exceptions import ClaimLost, LoopBlocked, Retry, TimedOut, meant
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
@@ -36,6 +36,7 @@ from django_txtasks.worker.running.runner import (
     Stop,
     arguments_of,
     buried,
+    end_trace,
     failed,
     finished,
     is_asked,
@@ -164,6 +165,20 @@ class LoopRunner:
         current.set(attempt.facts)
         running.set(Opener(self.runner.alias, attempt.task_id, attempt.batch))
         one.children.own_this_context()
+        traced = tracing.begin(attempt)
+        if traced is None:
+            return await self._outcome(one, attempt, executor)
+        ended: Ended | None = None
+        try:
+            attempt = attempt._replace(headers=traced.headers)
+            ended = await self._outcome(one, attempt, executor)
+        finally:
+            end_trace(traced, ended)
+        return ended
+
+    async def _outcome(
+        self, one: OnLoop, attempt: Attempt, executor: AttemptExecutor
+    ) -> Ended | None:
         ended: Ended | None = None
         error: BaseException | None = None
         try:

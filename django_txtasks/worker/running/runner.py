@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from asgiref.sync import async_to_sync
 from django.db import DatabaseError, InterfaceError, transaction
 
-from django_txtasks import signals
+from django_txtasks import signals, tracing
 from django_txtasks.cancel_requests import NOBODY, CancelRequests
 from django_txtasks.conf import Config
 from django_txtasks.context import TaskContext
@@ -103,11 +103,16 @@ class Runner:
     def _run_alone(self, attempt: Attempt, limit: TimeLimit) -> Ended:
         current.set(attempt.facts)
         running.set(Opener(self.alias, attempt.task_id, attempt.batch))
+        traced = tracing.begin(attempt)
+        if traced is not None:
+            attempt = attempt._replace(headers=traced.headers)
         try:
             ended = self._outcome(attempt, limit)
         except BaseException as error:  # raised where the error of the task was read
             ended = buried(attempt, error)
             tracebacks.forget_locals(error)
+        if traced is not None:
+            end_trace(traced, ended)
         # Always clean up, because the next task must not find an open transaction.
         self.notes.forget(attempt.task_id)
         # A Retry or Snooze is no failure.
@@ -251,6 +256,14 @@ class Stop(NamedTuple):
     def error(self) -> TaskCancelled:
         """Return the exception with its text for the task's errors."""
         return TaskCancelled(f"attempt {self.attempt.number} was asked to stop")
+
+
+def end_trace(traced: tracing.TracedRun, ended: Ended | None) -> None:
+    """Tell the tracers how an attempt has ended; None = its worker ends first, or was declared lost."""
+    if ended is None:
+        traced.end("", {})
+    else:
+        traced.end(ended.arrow.value, {} if ended.arrow is Arrow.FINISH else ended.error)
 
 
 def _finished_by(attempt: Attempt, call: Callable[[], Any]) -> Ended:
