@@ -1870,7 +1870,7 @@ MUTANTS = [
            {"            headers=attempt.headers,\n        )\n\n\n": "        )\n\n\n"},
            "test_tracing.py::test_a_hook_gets_the_headers_of_the_attempt_that_enqueues_it"),
     Mutant("OpenTelemetry: tasks are counted when they are committed", "contrib/otel/tracer.py",
-           {"            transaction.on_commit(\n                partial(": "            (\n                partial(",
+           {"            transaction.on_commit(": "            (",
             ", using=alias, robust=True\n            )": "\n            )()"},
            "test_traces_otel.py::test_sent_tasks_are_counted_when_their_transaction_commits"),
     Mutant("OpenTelemetry: only a span that records fills the column", "contrib/otel/tracer.py",
