@@ -207,3 +207,13 @@ def test_the_last_hour_is_a_chart_with_a_sentence_for_who_does_not_see_it(client
 def test_without_counts_the_page_has_no_chart(client, txtasks):
     txtasks(stats=False)
     assert "<svg" not in page(client, "?fragment=1")
+
+
+def test_what_fails_is_shown_by_cause(client):
+    error = {"class": f"a.{MARKUP}", "type": "Gone", "message": MARKUP}
+    for _ in range(21):
+        task(status=Status.DEAD, cause=7, errors=[error], task_name=MARKUP)
+    text = page(client)
+    assert "What fails" in text
+    assert MARKUP not in text
+    assert "cause=7" in text

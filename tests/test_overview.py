@@ -18,6 +18,7 @@ from django_txtasks import overview as overview_room
 from django_txtasks.lifecycle import pausing
 from django_txtasks.models import Cleaner, Schedule, Stat, Status, Task, Worker
 from django_txtasks.overview import Count, counting, overview
+from django_txtasks.stats import by_cause
 
 pytestmark = pytest.mark.django_db
 
@@ -149,6 +150,7 @@ def test_counts_that_take_too_long_are_shown_with_their_age(well, monkeypatch):
 @pytest.mark.skipif("connection.vendor == 'sqlite'", reason="SQLite does not count rows")
 def test_an_overview_reads_few_rows_whatever_the_size_of_the_table(well, monkeypatch):
     monkeypatch.setattr(counting, "MOST", 100)
+    monkeypatch.setattr(by_cause, "MOST", 100)
     with helpers.statistics_of_empty_tables():
         for status, columns in (
             (Status.PENDING, {}),
@@ -385,3 +387,25 @@ def test_without_counts_there_is_no_chart(well, txtasks):
     minutes(10)
     found = now()
     assert (found.figures.is_on, found.figures.chart, found.queues[0].minutes) == (False, None, ())
+
+
+# -- causes ---------------------------------------------------------------------------------------
+
+
+def test_causes_come_with_their_counts(well):
+    error = {"type": "ValueError", "message": "no mail"}
+    rows(3, status=Status.DEAD, cause=5, errors=[error])
+    rows(2, due=LATER, cause=5, errors=[error])
+    (cause,) = now().causes
+    assert (cause.dead, cause.retrying, cause.last_line) == (3, 2, "no mail")
+    assert names_of_problems() == []
+
+
+def test_many_deaths_of_one_cause_are_a_problem_while_they_are_new(well):
+    error = {"class": "a.b.Gone", "type": "Gone", "message": "x"}
+    rows(20, status=Status.DEAD, cause=-5, errors=[error])
+    (problem,) = now().problems
+    assert (problem.name, problem.subject) == ("failing_cause", "-5")
+    assert f"20 tasks of {NAME} are dead because of a.b.Gone" in problem.text
+    Task.objects.update(run_after=timezone.now() - timedelta(hours=2))
+    assert names_of_problems() == []

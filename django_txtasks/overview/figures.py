@@ -11,7 +11,7 @@ from typing import Any
 from django_txtasks.overview.counting import NONE, Count
 from django_txtasks.overview.problems import Problem
 from django_txtasks.overview.running import CleanerFigures, RunningTask, WorkerFigures
-from django_txtasks.stats import Chart, Deploy, FunctionStats, Point
+from django_txtasks.stats import Cause, Chart, Deploy, FunctionStats, Point
 
 MINUTES_OF_RATE = 5
 """Number of whole minutes from which the rate of a queue is computed."""
@@ -123,6 +123,7 @@ class Overview:
         running: the tasks that have run for longest; ``running_total`` counts all.
         lanes, schedules: only lanes and schedules that need attention.
         schedules_total: number of schedules.
+        causes: why live tasks have failed, the most dead tasks first; ``has_more_causes``: there are more.
     """
 
     database: str
@@ -136,6 +137,8 @@ class Overview:
     lanes: tuple[FullLane, ...]
     schedules: tuple[LateSchedule, ...]
     schedules_total: int
+    causes: tuple[Cause, ...] = ()
+    has_more_causes: bool = False
     figures: Figures = NO_FIGURES
 
     def total(self, state: str) -> Count:
@@ -159,6 +162,7 @@ class Overview:
         """Return the overview for machines: text, numbers, lists and dicts."""
         found: dict[str, Any] = asdict(self, dict_factory=_plain)
         found["problems"] = [one.as_json() for one in self.problems]
+        found["causes"] = [one.as_json() for one in self.causes]
         return found
 
 

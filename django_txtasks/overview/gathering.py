@@ -48,6 +48,7 @@ STATEMENT_TIMEOUT = timedelta(seconds=1)
 SPAN = timedelta(hours=1)
 MOST_QUEUES = 50
 MOST_LANES = 10
+MOST_CAUSES = 10
 MOST_SCHEDULES = 200
 """Number of schedules whose status is read."""
 
@@ -69,6 +70,7 @@ def gather(alias: str, before: Counts) -> tuple[Overview, Counts]:
         processes = workers(alias)
         claimed = running(alias, processes)
         figures, minutes = _figures(alias)
+        causes = stats.causes(MOST_CAUSES, alias)
         queues, counts = _queues(alias, processes, claimed, before)
         queues = tuple(replace(one, minutes=minutes.get(one.name, ())) for one in queues)
         rows = list(
@@ -88,6 +90,8 @@ def gather(alias: str, before: Counts) -> tuple[Overview, Counts]:
             lanes=_full_lanes(alias, claimed),
             schedules=_late(alias, rows[:MOST_SCHEDULES]),
             schedules_total=len(rows),
+            causes=causes.causes,
+            has_more_causes=causes.is_cut,
             figures=figures,
         )
     return replace(found, problems=problems_of(found)), counts

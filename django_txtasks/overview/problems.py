@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from django_txtasks.overview.counting import Count
     from django_txtasks.overview.figures import Overview, QueueFigures
 
+MANY_DEAD = 20
+LATELY = timedelta(hours=1)
+"""A cause is a problem if ``MANY_DEAD`` tasks are dead because of it, one of them due within this time."""
 LONGEST_LIST = 3
 """Number of names that a sentence lists."""
 
@@ -27,7 +30,7 @@ class Problem:
 
     Attributes:
         name: for programs; it never changes.
-        subject: the queue, lane or schedule; empty = the whole database.
+        subject: the queue, lane, schedule or fingerprint of a cause; empty = the whole database.
         is_warning: True = it can wait until the morning.
     """
 
@@ -73,6 +76,11 @@ _LANE = ngettext_lazy(
     "Lane %(lane)s is full (%(limits)s): %(count)s tasks wait.",
     "number",
 )
+_CAUSE = ngettext_lazy(
+    "%(count)s task of %(task)s is dead because of %(exception)s, the last one due %(last)s ago.",
+    "%(count)s tasks of %(task)s are dead because of %(exception)s, the last one due %(last)s ago.",
+    "number",
+)
 _NOBODY = _("No worker is alive, so no task runs. Start one: manage.py runworkers.")
 _NO_CLEANER = _("%(trouble)s")
 _SILENT = ngettext_lazy(
@@ -100,6 +108,7 @@ def problems_of(found: Overview) -> tuple[Problem, ...]:
     everything = [
         *_of_processes(found),
         *(one for queue in found.queues for one in _of_queue(queue, found)),
+        *_of_causes(found),
         *_of_lanes(found),
         *_of_schedules(found),
         *_of_running(found),
@@ -136,6 +145,20 @@ def _of_queue(queue: QueueFigures, found: Overview) -> Iterator[Problem]:
     if queue.undeclared:
         names = {"queue": queue.name, **_listed(sorted(queue.undeclared))}
         yield Problem("undeclared_names", _UNDECLARED, names, queue.name)
+
+
+def _of_causes(found: Overview) -> Iterator[Problem]:
+    for one in found.causes:
+        age = found.at - one.last
+        if one.dead >= MANY_DEAD and age < LATELY:
+            values = {
+                "number": one.dead,
+                "count": f"{one.dead}{'+' * one.is_capped}",
+                "task": one.task,
+                "exception": one.exception or "?",
+                "last": max(age, timedelta(0)),
+            }
+            yield Problem("failing_cause", _CAUSE, values, str(one.fingerprint or ""))
 
 
 def _of_lanes(found: Overview) -> Iterator[Problem]:

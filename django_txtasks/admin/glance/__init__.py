@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from django_txtasks.admin.glance.figures import chart, functions
+from django_txtasks.admin.glance.figures import cause, chart, functions
 from django_txtasks.admin.glance.processes import cleaner, lane, running, schedule, worker
 from django_txtasks.admin.glance.queues import problem, queue, tiles
 from django_txtasks.admin.glance.words import Links, number
@@ -35,6 +35,7 @@ def context_of(found: Overview, user: Any, site: str) -> dict[str, Any]:
         "queues": [queue(one, links) for one in found.queues],
         "chart": chart(found),
         "functions": functions(found, links),
+        "causes": [cause(one, found.at, links) for one in found.causes],
         "may_pause": user.has_perm("txtasks.add_pausedqueue"),
         "may_resume": user.has_perm("txtasks.delete_pausedqueue"),
         "running": running(found, links),

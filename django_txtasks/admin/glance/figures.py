@@ -13,8 +13,9 @@ from django_txtasks.admin import shown
 from django_txtasks.admin.glance import charts
 from django_txtasks.admin.glance.queues import bars_of
 from django_txtasks.admin.glance.words import Links, number
+from django_txtasks.models import Status
 from django_txtasks.overview import Overview
-from django_txtasks.stats import FunctionStats, Histogram
+from django_txtasks.stats import Cause, FunctionStats, Histogram
 
 
 class Mark(NamedTuple):
@@ -35,6 +36,18 @@ class ShownChart(NamedTuple):
     most_due: str
     sentence: str
     is_behind: bool
+
+
+class ShownCause(NamedTuple):
+    """Why tasks have failed, with the list of these tasks."""
+
+    exception: str
+    task: str
+    queue: str
+    last_line: str
+    since: str
+    url: str
+    cells: list[tuple[str, str]]
 
 
 class ShownFunction(NamedTuple):
@@ -72,6 +85,28 @@ def chart(found: Overview) -> ShownChart | None:
         most_due=number(bars.most_of_line),
         sentence=sentence,
         is_behind=chart.is_behind,
+    )
+
+
+def cause(one: Cause, now: datetime, links: Links) -> ShownCause:
+    """Return a cause. Its first and last time are those at which its tasks were due."""
+    more = "+" * one.is_capped
+    filters = {"queue": one.queue} | (
+        {"cause": str(one.fingerprint)} if one.fingerprint is not None else {"state": Status.DEAD}
+    )
+    return ShownCause(
+        exception=one.exception or _("unknown error"),
+        task=one.task,
+        queue=one.queue,
+        last_line=shown.line(one.last_line),
+        since=one.since,
+        url=links.tasks(**filters),
+        cells=[
+            (_("Dead"), number(one.dead) + more if one.dead else "·"),
+            (_("Retrying"), number(one.retrying) + more if one.retrying else "·"),
+            (_("First"), shown.age(one.first, now)),
+            (_("Last"), shown.age(one.last, now)),
+        ],
     )
 
 

@@ -81,6 +81,9 @@ def problem(one: Problem, user: Any, links: Links) -> ShownProblem:
     elif one.name in ("unserved_queue", "undeclared_names"):
         url = links.tasks(state=Status.PENDING, queue=one.subject)
         link = _("Look at these tasks")
+    elif one.name == "failing_cause":
+        url = links.tasks(state=Status.DEAD, **({"cause": one.subject} if one.subject else {}))
+        link = _("Look at this cause")
     elif one.name == "full_lane":
         url, link = links.page("lane_change", one.subject), _("Look at the lane")
     elif one.name == "schedule":
