@@ -1,13 +1,13 @@
 """Async tasks that wait: one worker process with thousands of them in flight.
 
     python benchmarks/async_tasks.py [--repeat 3] [--places 2500] [--threads 4]
-        [--peers pgqueuer,procrastinate --peers-python X/bin/python]
+        [--only plain] [--peers pgqueuer,django_absurd,procrastinate --peers-python X/bin/python]
 
-10,000 tasks of 0.1 s and 2,000 tasks of 1 s, each without a query and with one row: by Django's ORM here, by the
-driver of the peer there. All are enqueued before the worker starts. Tasks per second are counted from the first
-end to the last. CPU is that of all processes of the worker's command with their start, for each task; memory (PSS)
-is that of all of them together, the most of samples; sessions are those of the database, the most of samples. Only
-ratios within one run count.
+10,000 tasks of 0.1 s and 2,000 tasks of 1 s, each without a query and with one row: by Django's ORM here and in
+django-absurd, by the driver of the peer elsewhere. All are enqueued before the worker starts. Tasks per second are
+counted from the first end to the last. CPU is that of all processes of the worker's command with their start, for
+each task; memory (PSS) is that of all of them together, the most of samples; sessions are those of the database,
+the most of samples. Only ratios within one run count.
 """
 
 from __future__ import annotations
@@ -29,7 +29,11 @@ import records
 from contest import Contender, Contest, Run
 
 LOADS = [(10_000, 0.1, "plain"), (2_000, 1.0, "plain"), (10_000, 0.1, "row"), (2_000, 1.0, "row")]
-PEERS = {"pgqueuer": "pgqueuer_waits", "procrastinate": "procrastinate_waits"}
+PEERS = {
+    "pgqueuer": "pgqueuer_waits",
+    "django_absurd": "django_absurd",
+    "procrastinate": "procrastinate_waits",
+}
 SAMPLE_SECONDS = 0.1
 
 
@@ -49,7 +53,7 @@ def main() -> None:
     found: dict[tuple[str, str], list[Waits]] = {}
     with contest.contest() as servers:
         for _ in range(arguments.repeat):  # they take turns
-            for load in LOADS:
+            for load in [one for one in LOADS if arguments.only in (None, one[2])]:
                 for contender in _contenders(arguments):
                     one = _measured(servers, contender, arguments, load)
                     found.setdefault((_title(*load), contender.title), []).append(one)
@@ -60,6 +64,7 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     parser = options.parser(__doc__)
     parser.add_argument("--places", type=int, default=2500, help="async tasks at a time")
+    parser.add_argument("--only", choices=["plain", "row"], help="without a query, or with a row")
     return parser.parse_args()
 
 

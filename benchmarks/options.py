@@ -23,6 +23,10 @@ PEERS = {
     "dj_queue": Contender(
         "dj_queue", "dj-queue", left="SELECT count(*) FROM dj_queue_jobs WHERE finished_at IS NULL"
     ),
+    "django_absurd": Contender(
+        "django_absurd", "django-absurd",
+        left="SELECT count(*) FROM absurd.t_default WHERE state <> 'completed'",
+    ),
     "django_ox": Contender(
         "django_ox", "django-ox",
         left="SELECT count(*) FROM django_ox_oxtask WHERE status <> 'SUCCESSFUL'",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 import uuid
 from pathlib import Path
 
@@ -12,6 +13,9 @@ from django.db import connection, connections
 from django.test.utils import setup_databases, teardown_databases
 
 pytest.register_assert_rewrite("model")
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell that starts the tests in the background makes them ignore Ctrl-C, and so all that they start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 STARTS_PROCESSES = {"processes", "project", "shop", "rabbitmq_with_tls"}

@@ -67,6 +67,71 @@ os._exit(0 if code == {int(error != "None")} else 9)
     subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=True, timeout=120)
 
 
+@pytest.mark.once
+def test_a_time_limit_does_not_strike_inside_a_fork():
+    script = """
+import os, sys, threading, time
+from django_txtasks.exceptions import TimedOut
+from django_txtasks.worker.running import forked_task, limits
+
+limits.FORK_SECONDS = 60.0
+is_in_hook, goes_on, has_ended = threading.Event(), threading.Event(), threading.Event()
+
+def hook():  # Python swallows what is raised here
+    is_in_hook.set()
+    goes_on.wait()
+
+os.register_at_fork(before=hook)
+forked_task.watch_forks()
+limit = limits.TimeLimit(0.001)
+
+def attempt():
+    try:
+        with limit:
+            if not (child := os.fork()):
+                os._exit(0)
+            os.waitpid(child, 0)
+            while True:
+                pass
+    except TimedOut:
+        has_ended.set()
+
+threading.Thread(target=attempt, daemon=True).start()
+is_in_hook.wait()
+enforcing = threading.Thread(target=limit.enforce, args=[float("inf")], daemon=True)
+enforcing.start()
+enforcing.join(0.5)  # it goes on waiting
+goes_on.set()
+os._exit(0 if has_ended.wait(15) else 9)
+"""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=True, timeout=120)
+
+
+@pytest.mark.once
+def test_where_nothing_can_fork_tasks_are_enqueued(tmp_path):
+    script = """
+import os, sys
+import django
+from django.conf import settings
+
+del os.register_at_fork, os.fork
+for name in ["fcntl", "grp", "pwd", "resource", "termios"]:
+    sys.modules[name] = None  # Windows has no such module
+database = {"ENGINE": "django.db.backends.sqlite3", "NAME": "db.sqlite3"}
+settings.configure(INSTALLED_APPS=["django_txtasks"], DATABASES={"default": database}, USE_TZ=True)
+django.setup()
+from django.core.management import call_command
+from django_txtasks.models import Task
+from notes import note
+call_command("migrate", verbosity=0)
+note.enqueue()
+assert Task.objects.count() == 1
+"""
+    module = "from django_txtasks import task\n\n@task\ndef note():\n    pass\n"
+    (tmp_path / "notes.py").write_text(module)
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120, cwd=tmp_path)
+
+
 @has_sessions
 @pytest.mark.parametrize(
     "function",

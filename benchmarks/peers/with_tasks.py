@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import django
@@ -13,14 +13,18 @@ from django.conf import settings
 from django.utils.module_loading import import_string
 
 
-def set_up(app: str, backend: str, **options: Any) -> Callable[..., Any]:
-    """Set Django up with the package's app in the place of ours; return Django's ``@task``."""
+def set_up(app: str, backend: str, also: Sequence[str] = (), **options: Any) -> Callable[..., Any]:
+    """Set Django up with the package's app in the place of ours; return Django's ``@task``.
+
+    Args:
+        also: further apps.
+    """
     apps = [one for one in project.INSTALLED_APPS if one not in ("django_txtasks", "orders")]
     values = {name: value for name, value in vars(project).items() if name.isupper()}
     settings.configure(
         **{
             **values,
-            "INSTALLED_APPS": [*apps, app],
+            "INSTALLED_APPS": [*apps, app, *also],
             "DATABASES": {"default": project.database(os.environ["DATABASE_URL"])},
             "TASKS": {"default": {"BACKEND": backend, "OPTIONS": options}},
         }
@@ -31,13 +35,13 @@ def set_up(app: str, backend: str, **options: Any) -> Callable[..., Any]:
     return task
 
 
-def enqueue(no_op: Any, count: int) -> None:
-    """Write ``count`` tasks one by one, in one transaction."""
+def enqueue(no_op: Any, count: int, *arguments: Any) -> None:
+    """Write ``count`` tasks one by one, in one transaction; their first argument is their number."""
     from django.db import transaction
 
     with transaction.atomic():
         for key in range(count):
-            no_op.enqueue(key)
+            no_op.enqueue(key, *arguments)
 
 
 def pace(no_op: Any, count: int, seconds: float) -> None:

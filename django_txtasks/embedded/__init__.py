@@ -18,6 +18,7 @@ from django.utils.autoreload import DJANGO_AUTORELOAD_ENV, get_child_arguments
 
 from django_txtasks.conf import get_config
 from django_txtasks.exceptions import ConfigError
+from django_txtasks.forks import register_at_fork
 from django_txtasks.worker.process.orders import PARENT_PIPE, PIPE
 
 __all__ = ["Workers", "start_workers"]
@@ -153,5 +154,4 @@ def _let_go_in_a_fork() -> None:
     _all.clear()
 
 
-if sys.platform != "win32":
-    os.register_at_fork(after_in_child=_let_go_in_a_fork)
+register_at_fork(after_in_child=_let_go_in_a_fork)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import sys
 import threading
 import time
@@ -23,6 +22,7 @@ from django.core.cache import caches
 from django.dispatch import Signal
 
 from django_txtasks.exceptions import INTERRUPTIONS
+from django_txtasks.forks import register_at_fork
 from django_txtasks.signals import tracebacks
 from django_txtasks.signals.logs import current
 from django_txtasks.signals.queue import SignalQueue
@@ -237,7 +237,7 @@ def _deliver_in_place() -> None:
     LogSignal.queue = None
 
 
-os.register_at_fork(before=_pause, after_in_parent=_go_on, after_in_child=_deliver_in_place)
+register_at_fork(before=_pause, after_in_parent=_go_on, after_in_child=_deliver_in_place)
 
 
 class _Complaint:

@@ -17,9 +17,17 @@ from typing import Any, NoReturn
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from django_txtasks.forks import register_at_fork
+
 FLUSH_SECONDS = 1.0
 """Longest time for the last writes of a child. If another thread of the parent was writing to stderr at the fork,
 the child's copy of stderr stays locked for ever.
+"""
+forking: list[None] = []
+"""One entry for each thread of this process that is inside ``os.fork``.
+
+The hooks that keep this list are C functions: no other thread gets a turn between the call of ``os.fork`` and the
+entry, or between the last hook in Python and the removal.
 """
 _of_parent: list[Any] = []
 """Sessions and pools of the parent, in a child. To drop one could end it in the parent as well."""
@@ -38,8 +46,16 @@ def forks_of_process() -> int:
 
 @functools.cache
 def watch_forks() -> None:
-    """Make each process that a thread of this process forks from now on open sessions of its own."""
-    os.register_at_fork(after_in_child=_leave_sessions_to_parent)
+    """Note forks of this process from now on, and make each child open sessions of its own.
+
+    The hook that is registered last is the first before a fork, and the last after it in the parent. So the
+    hooks of ``logging`` run while the list ``forking`` has an entry.
+    """
+    register_at_fork(
+        before=functools.partial(forking.append, None),
+        after_in_parent=forking.pop,
+        after_in_child=_leave_sessions_to_parent,
+    )
 
 
 def _leave_sessions_to_parent() -> None:
@@ -49,6 +65,7 @@ def _leave_sessions_to_parent() -> None:
     both. The next statement opens a session, outside of the parent's transaction. SQLite is excluded, because its
     library keeps the parent's locks in the memory that the child has copied.
     """
+    forking.clear()
     _Forks.count += 1
     for one in connections.all(initialized_only=True):
         if one.vendor == "sqlite":

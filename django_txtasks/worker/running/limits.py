@@ -8,8 +8,11 @@ import threading
 import time
 
 from django_txtasks.exceptions import TimedOut
+from django_txtasks.worker.running.forked_task import forking
 
 NEVER = float("inf")
+FORK_SECONDS = 3.0
+"""Longest wait for the end of a fork: three times as long as the fork itself waits for the log."""
 
 
 class Interruption:
@@ -112,4 +115,14 @@ NO_LIMIT = TimeLimit(None)
 
 
 def _raise_in(thread: int, error: type[BaseException]) -> None:
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(error))
+    """Raise an exception in another thread, but not while a thread of this process forks.
+
+    Python swallows an exception that is raised in a fork hook. The hook of ``logging`` would then keep the lock
+    of the log.
+    """
+    arguments = ctypes.c_ulong(thread), ctypes.py_object(error)
+    raises = ctypes.pythonapi.PyThreadState_SetAsyncExc
+    latest = time.monotonic() + FORK_SECONDS
+    while forking and time.monotonic() < latest:
+        time.sleep(0.001)
+    raises(*arguments)  # no other thread gets a turn between the check of the list and this call
