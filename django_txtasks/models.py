@@ -735,7 +735,8 @@ class StatColumns(models.Model):
     )
     died = models.BigIntegerField(db_default=0, help_text=_("attempts that left the task dead"))
     other = models.BigIntegerField(
-        db_default=0, help_text=_("attempts that ended in another way, such as a snooze")
+        db_default=0,
+        help_text=_("attempts that ended otherwise, and tasks that were cancelled or expired"),
     )
     run_ms = models.BigIntegerField(
         db_default=0, help_text=_("time of all attempts, in milliseconds")

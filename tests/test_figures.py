@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from contextlib import contextmanager
 from datetime import timedelta
 from itertools import pairwise
@@ -9,6 +10,7 @@ from itertools import pairwise
 import helpers
 import pytest
 from django.db import DatabaseError, OperationalError, connection, connections, transaction
+from django.test.utils import CaptureQueriesContext
 from probe import tasks
 
 from django_txtasks import enqueue_many, stats
@@ -19,12 +21,14 @@ from django_txtasks.counts import adding_up, appending, histogram
 from django_txtasks.counts.tally import MAX_NAMES, OTHERS, Tally
 from django_txtasks.exceptions import ConfigError, InvalidOption
 from django_txtasks.lifecycle import operators, workers
+from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.turn import Capacity
 from django_txtasks.models import EndedWorker, RawStat, Stat, Status, Task, Worker
 from django_txtasks.stats import reading
 from django_txtasks.worker.looks import figures
 from django_txtasks.worker.looks.figures import FigureWriter
 from django_txtasks.worker.registration import release_of
+from django_txtasks.worker.running.limits import NEVER
 from django_txtasks.worker.schedule import Plan
 from django_txtasks.worker.turn_writer import TurnWriter
 
@@ -196,6 +200,42 @@ def test_a_failed_write_is_repeated_under_the_same_number(caplog):
     one.writer.write()
     assert sorted(RawStat.objects.values_list("seq", "succeeded")) == [(1, 2), (2, 3)]
     assert Worker.objects.get().stats_seq == 2
+
+
+def test_between_two_writes_a_worker_sends_no_statement():
+    one = Flushing()
+    assert one.writer.next == NEVER
+    one.count()
+    with CaptureQueriesContext(connection) as seen:
+        assert one.writer.next <= time.monotonic()
+        one.writer.look()  # only chooses the time of the first write
+        first = one.writer.next
+        assert time.monotonic() < first <= time.monotonic() + figures.WRITE_SECONDS
+    assert len(seen) == 0
+    one.writer.look()
+    assert RawStat.objects.count() == 1
+    assert one.writer.next == NEVER
+    one.count()
+    assert time.monotonic() < one.writer.next
+
+
+def test_a_turn_sends_the_same_statements_with_and_without_figures(txtasks):
+    counted = []
+    for stats_on in (True, False):
+        txtasks(stats=stats_on)
+        writer = TurnWriter(get_config(), helpers.subscription(), threads=4)
+        writer.write(Plan(Capacity(0)), helpers.Running(), None)
+        tasks.quick.enqueue()
+        with CaptureQueriesContext(connection) as seen:
+            (attempt,) = writer.write(
+                Plan(Capacity(4), scans=True), helpers.Running(), None
+            ).claimed
+            writer.buffer.add([Ended(attempt=attempt, arrow=Arrow.FINISH)])
+            writer.write(Plan(Capacity(0)), helpers.Running(), None)
+        counted.append(len(seen))
+        assert bool(writer.tally) is stats_on
+        writer.registration.leave()
+    assert counted[0] == counted[1]
 
 
 def test_a_write_whose_commit_was_not_answered_is_not_repeated(monkeypatch):

@@ -243,7 +243,7 @@ class WorkerAdmin(ProcessPages):
     json_columns = ("queues", "sessions", "progress")
     ordering = ("-pk",)
     list_display = (
-        "process", "health", "seen", "queue_names", "load", "hints", "last_will", "started",
+        "process", "health", "seen", "queue_names", "load", "hints", "last_will", "started", "code",
     )  # fmt: skip
     fieldsets = ((None, {"fields": ("id", *list_display, "lease", "beat")}),)
 
@@ -277,6 +277,10 @@ class WorkerAdmin(ProcessPages):
     @admin.display(description=_("started"))
     def started(self, worker: Any) -> str:
         return shown.age(worker.started_at, worker.now)
+
+    @admin.display(description=_("release"))
+    def code(self, worker: Any) -> str:
+        return shown.line(worker.release)
 
     @admin.display(description=_("queues"))
     def queue_names(self, worker: Any) -> str:

@@ -76,7 +76,6 @@ class Cleaner:
         self.rescue = Rescue(config, alias, notify=notify, emit=self._emit, clock=clock)
         self.upkeep = Upkeep(config, alias, notify=notify, emit=self._emit, clock=clock)
         self.old_rows = OldRows(config, alias, emit=self._emit, skip=self.rescue.skip, clock=clock)
-        self.figures = Figures(config, alias, clock)
         self.reports = ScheduleReports(alias, emit=self._emit, clock=clock)
         self.ticker = Ticker(config, alias, notify=notify, emit=self._emit, clock=clock)
         self.record = Record(config, alias, clock, self._say_unwritten, liveness)
@@ -205,7 +204,7 @@ def _steps(cleaner: Cleaner) -> tuple[Step, ...]:
         cleaner.rescue.recover_without_row,
         cleaner.upkeep.end_batches,
         cleaner.upkeep.renotify,
-        cleaner.figures.add_up,
+        Figures(cleaner.config, cleaner.alias, cleaner.clock).add_up,
         cleaner.upkeep.tell_of_long_claims,
         cleaner.upkeep.tell_of_undeclared_names,
         cleaner.reports.tell_of_unready,

@@ -16,7 +16,7 @@ NEXT_SEQ = """
 
 
 def append_once(alias: str, worker: uuid.UUID, seq: int, tally: Tally) -> bool:
-    """Append a worker's counts in the open transaction, unless it has done so before under this number.
+    """Append a worker's counts in the open transaction, unless they are there already under this number.
 
     Returns:
         False: they were appended before, or the worker has no row any more.
@@ -28,7 +28,7 @@ def append_once(alias: str, worker: uuid.UUID, seq: int, tally: Tally) -> bool:
 
 
 def append(alias: str, tally: Tally) -> None:
-    """Append the counts of the open transaction, which also changes what they count."""
+    """Append the counts of arrows that rows take in the open transaction."""
     if tally:
         _insert(alias, uuid.uuid4(), 0, tally)
 

@@ -11,7 +11,7 @@ from django_txtasks.database.execute import fetch
 from django_txtasks.lifecycle.buckets import pending_priorities
 
 MAX_DUE = 10_000
-"""Number of due tasks up to which those of a queue are counted. If as many were found, there may be more."""
+"""Highest number of due tasks that is counted for a queue. A queue with this count may have more."""
 MAX_IN_LANES = 10_000
 """Number of pending tasks in lanes that are read, of all queues together."""
 

@@ -2,11 +2,17 @@
 
 Columns with a default are added without rewriting the table. On a large table, create ``txtasks_cause`` CONCURRENTLY
 before the migration: see docs/how-to/upgrades.md.
+
+Each row of ``RawStat`` lives for one pass of a cleaner, and each row of ``Stat`` is written several times. So both have
+storage parameters as in 0001.
 """
+
+from importlib import import_module
 
 import django_txtasks.models
 from django.db import migrations, models
 
+initial = import_module('django_txtasks.migrations.0001_initial')
 
 class Migration(migrations.Migration):
 
@@ -23,7 +29,7 @@ class Migration(migrations.Migration):
                 ('succeeded', models.BigIntegerField(db_default=0)),
                 ('failed', models.BigIntegerField(db_default=0, help_text='attempts that failed and that are run again')),
                 ('died', models.BigIntegerField(db_default=0, help_text='attempts that left the task dead')),
-                ('other', models.BigIntegerField(db_default=0, help_text='attempts that ended in another way, such as a snooze')),
+                ('other', models.BigIntegerField(db_default=0, help_text='attempts that ended otherwise, and tasks that were cancelled or expired')),
                 ('run_ms', models.BigIntegerField(db_default=0, help_text='time of all attempts, in milliseconds')),
                 ('wait', models.CharField(db_default='', help_text='histogram of the times from due to start, as bucket:count', max_length=600)),
                 ('run', models.CharField(db_default='', help_text='histogram of the times of the attempts, as bucket:count', max_length=600)),
@@ -58,7 +64,7 @@ class Migration(migrations.Migration):
                 ('succeeded', models.BigIntegerField(db_default=0)),
                 ('failed', models.BigIntegerField(db_default=0, help_text='attempts that failed and that are run again')),
                 ('died', models.BigIntegerField(db_default=0, help_text='attempts that left the task dead')),
-                ('other', models.BigIntegerField(db_default=0, help_text='attempts that ended in another way, such as a snooze')),
+                ('other', models.BigIntegerField(db_default=0, help_text='attempts that ended otherwise, and tasks that were cancelled or expired')),
                 ('run_ms', models.BigIntegerField(db_default=0, help_text='time of all attempts, in milliseconds')),
                 ('wait', models.CharField(db_default='', help_text='histogram of the times from due to start, as bucket:count', max_length=600)),
                 ('run', models.CharField(db_default='', help_text='histogram of the times of the attempts, as bucket:count', max_length=600)),
@@ -123,4 +129,6 @@ class Migration(migrations.Migration):
             model_name='stackrequest',
             index=models.Index(fields=['worker'], name='txtasks_stack_worker'),
         ),
+        initial.SetStorage('RawStat', {**initial.QUEUE, 'fillfactor': '100'}),  # its rows are never updated
+        initial.SetStorage('Stat', initial.QUEUE),
     ]

@@ -1,7 +1,7 @@
 """Figures of tasks for pages, monitors and scripts. They only read, whole sets with one statement.
 
-Workers append what they have counted every 15 s, and a cleaner adds this up once per pass. The readers add what
-is not added up yet.
+Workers append their counts every 15 s, and a cleaner adds these rows up once per pass. The readers include rows
+that are not added up yet.
 """
 
 from django_txtasks.stats.by_cause import Cause, Causes, causes

@@ -13,7 +13,7 @@ from django_txtasks.stats.records import Chart, Point
 
 
 class _Scale(NamedTuple):
-    """How a chart is read: from rows of this width, added up to steps of so many seconds."""
+    """How a chart is read: from rows of this width, added up to steps of ``step`` seconds."""
 
     longest: timedelta
     width: int
@@ -34,7 +34,7 @@ OF_QUEUE = " AND queue_name = %(queue)s"
 def chart(queue: str | None, span: timedelta, using: str = "default") -> Chart:
     """Return the figures of a queue in the last ``span``; None = of all queues together.
 
-    A point is 1 minute long for a span of 2 hours at most, 10 minutes for a day, an hour for 7 days, else a day.
+    A point is 1 minute long up to a span of 2 hours, 10 minutes up to a day, 1 hour up to 7 days, then a day.
 
     Raises:
         InvalidOption: the span is no time for which figures are kept.

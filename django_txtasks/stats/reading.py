@@ -1,4 +1,4 @@
-"""Rows of figures: those that are added up, and those that are not yet, in one statement."""
+"""Rows of figures, added up and not added up yet, in one statement."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ class Chart(_AsJson):
 
 @dataclass(frozen=True)
 class Deploy(_AsJson):
-    """A release of the project's code, and when its first worker started, as far as workers are remembered."""
+    """A release of the project's code, and the first start of a worker with it that is remembered."""
 
     release: str
     first_seen: datetime

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 from django_txtasks import signals
 from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle.attempts import Attempt, Ended
-from django_txtasks.lifecycle.figures import count_time
 from django_txtasks.progress import LAG, Progress
 from django_txtasks.worker.loop.attempts import CutShort, LoopRunner, OnLoop
 from django_txtasks.worker.loop.event_loop import EventLoop
@@ -88,11 +87,7 @@ class LoopSlots(SlotPool):
 
     def collect(self) -> list[Ended]:
         """Return the outcomes since the last call."""
-        ended = []
-        for one, seconds in emptied(self._exchange.ended):
-            if self.tally is not None:
-                count_time(self.tally, one, seconds)
-            ended.append(one)
+        ended = [self.timed(*one) for one in emptied(self._exchange.ended)]
         self._forget(one.attempt for one in ended)
         for attempt in self._forget(emptied(self._exchange.lost)):
             signals.claim_lost.emit(**attempt.facts, what="was cancelled")

@@ -37,12 +37,9 @@ MAX_FAILED_TURNS = 3
 
 
 class OutcomeBuffer:
-    """Outcomes that are not recorded yet.
+    """Outcomes that are not recorded yet. A tally counts the recorded ones, if there is one.
 
     A turn may be rolled back after it has recorded, so only ``committed`` forgets outcomes, after the COMMIT.
-
-    Args:
-        tally: counts the recorded outcomes; None = they are not counted.
 
     Attributes:
         waiting: outcomes for the next turns.
@@ -145,9 +142,7 @@ class OutcomeBuffer:
 
     def moved(self, one: Ended) -> None:
         """Count a recorded outcome, send its signal, remember its end, and note the batch of an ended member."""
-        emit(one)
-        if self._tally is not None:
-            count_end(self._tally, one)
+        _tell(one, self._tally)
         if not one.attempt.may_share:
             self.lately[key(one)] = one.arrow
             if len(self.lately) > MAX_REMEMBERED:
@@ -191,6 +186,13 @@ class OutcomeBuffer:
         if refused:
             self._refused += refused
             self._again_at = time.monotonic() + self.config.lease.total_seconds()
+
+
+def _tell(one: Ended, tally: Tally | None) -> None:
+    """Count a recorded outcome, and send its signal."""
+    if tally is not None:
+        count_end(tally, one)
+    emit(one)
 
 
 def emit(one: Ended) -> None:

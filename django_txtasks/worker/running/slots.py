@@ -10,7 +10,6 @@ from collections.abc import Set as AbstractSet
 from itertools import islice
 
 from django_txtasks.lifecycle.attempts import Attempt, Ended
-from django_txtasks.lifecycle.figures import count_time
 from django_txtasks.worker.running.in_hand import InHand, Key
 from django_txtasks.worker.running.limits import NEVER, NO_LIMIT, TimeLimit
 from django_txtasks.worker.running.slot_pool import SlotPool
@@ -219,9 +218,7 @@ class Slots(SlotPool):
             one, seconds = threads.ended.popleft()
             self._forget(one.attempt)
             self._took(one.attempt.task_name, seconds)
-            if self.tally is not None:
-                count_time(self.tally, one, seconds)
-            ended.append(one)
+            ended.append(self.timed(one, seconds))
         self._runs.remove(over)
         for run in over:
             if run.left:
