@@ -40,7 +40,7 @@ from django_txtasks.rules.retry import backoff
 from django_txtasks.signals.outage import Outage
 
 NAMES = (
-    "lost", "retried", "buried", "expired", "cancelled", "renotified", "pruned", "scheduled",
+    "lost", "retried", "buried", "expired", "cancelled", "renotified", "pruned", "discarded", "scheduled",
 )  # fmt: skip
 PIECE_SECONDS = 0.25
 """Longest time on a pass before the cleaner checks the workers again."""

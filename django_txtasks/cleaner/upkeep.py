@@ -70,7 +70,7 @@ class Upkeep:
         """Delete rows of lost workers, ended cleaners and unused lanes."""
         with self._transaction():
             cleaning.forget_lost_workers(self._alias, KEEP_LOST_WORKERS)
-        kept = self._config.longest_kept
+        kept = self._config.retention.longest
         if kept is not None:  # as long as tasks that name them
             workers.forget_ended(self._alias, max(kept, KEEP_LOST_WORKERS))
         cleaners.forget_gone(self._alias)
@@ -115,7 +115,7 @@ class Upkeep:
                 self._end_batch(batch)
                 yield Counter()
             yield Counter()
-        kept = self._config.longest_kept
+        kept = self._config.retention.longest
         if kept is not None:
             age = max(kept, KEEP_BATCHES).total_seconds()
             with self._transaction():

@@ -40,8 +40,8 @@ class Dialect(NamedTuple):
         utc: the end of the text of a time in UTC.
         at_utc: a conversion of a time to UTC, whatever the time zone of the session.
         sound_id: the condition that an id is valid: SQLite accepts any text as an id.
-        by_worker, by_queue, by_expiry, by_finish, by_lane, by_until, by_batch, by_ended, by_end, by_root,
-            by_cause: the index to use, whatever the statistics say. PostgreSQL has no such hints; there,
+        by_worker, by_queue, by_expiry, by_stopped, by_finish, by_lane, by_until, by_batch, by_ended, by_end,
+            by_root, by_cause: the index to use, whatever the statistics say. PostgreSQL has no such hints; there,
             ``own_transaction(in_order=True)`` has this effect.
         by_running_member: the index to use for claimed members of a batch.
         by_last_member: the order of the index of a batch from its end. PostgreSQL might use the primary key for
@@ -84,6 +84,7 @@ class Dialect(NamedTuple):
     by_worker: str = ""
     by_queue: str = ""
     by_expiry: str = ""
+    by_stopped: str = ""
     by_finish: str = ""
     by_lane: str = ""
     by_until: str = ""
@@ -165,6 +166,7 @@ DIALECTS = _Dialects(
         by_worker="FORCE INDEX (txtasks_claimed)",
         by_queue="FORCE INDEX (txtasks_pending)",
         by_expiry="FORCE INDEX (txtasks_expires)",
+        by_stopped="FORCE INDEX (txtasks_stopped)",
         by_finish="FORCE INDEX (txtasks_finished_at)",
         by_lane="FORCE INDEX (txtasks_pending)",
         by_until="FORCE INDEX (txtasks_once_until)",
@@ -206,6 +208,7 @@ DIALECTS = _Dialects(
         by_worker="INDEXED BY txtasks_claimed",
         by_queue="INDEXED BY txtasks_pending",
         by_expiry="INDEXED BY txtasks_expires",
+        by_stopped="INDEXED BY txtasks_stopped",
         by_finish="INDEXED BY txtasks_finished_at",
         by_lane="INDEXED BY txtasks_in_lane",
         by_until="INDEXED BY txtasks_once_until",

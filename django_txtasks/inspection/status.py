@@ -133,7 +133,7 @@ def snapshot(database: str) -> Snapshot:
         queues=queues,
         workers=_workers(database),
         cleaners=_cleaners(database),
-        finished=_finished(database) if config.keeps_finished else None,
+        finished=_finished(database) if config.keeps(Outcome.SUCCEEDED) else None,
         undeclared=names.undeclared(database, config.queues),
     )
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from django.db import IntegrityError, transaction
 
 from django_txtasks import signals
-from django_txtasks.conf import OTHERS, Config, Pruned
+from django_txtasks.conf import Config
 from django_txtasks.database import processes
 from django_txtasks.database.execute import (
     as_uuid,
@@ -50,6 +50,7 @@ from django_txtasks.lifecycle.follow_ups import follow
 from django_txtasks.lifecycle.outcomes import finish_rows, move
 from django_txtasks.models import OnCrash, Outcome, Status, Task
 from django_txtasks.rules.causes import cause_of_class
+from django_txtasks.rules.retention import Horizon
 
 ROWS_PER_LOOK = 500
 MAX_HELD_CLAIMS = 10_000
@@ -72,7 +73,7 @@ OLD_FINISHED = f"""
                           WHERE root_task = merged_into AND {IS_UNSETTLED} LIMIT 1), TRUE))
        AND (batch IS NULL OR outcome IN ('succeeded', 'merged')
             OR COALESCE((SELECT FALSE FROM txtasks_batch b WHERE b.id = batch AND b.finished_at IS NULL), TRUE))
-           {{of_queues}}
+           {{of_kinds}}
       FROM (SELECT id, finished_at, merged_into, batch, outcome, queue_name FROM txtasks_finishedtask {{by_finish}}
              WHERE finished_at < {{ago}} {{since}} {{sound_id}}
              ORDER BY finished_at LIMIT %(limit)s OFFSET %(left)s) old
@@ -473,10 +474,11 @@ class Removed(NamedTuple):
     stuck: Sequence[tuple[uuid.UUID, Exception]] = ()
 
 
-def expire(alias: str, *, keep: bool, since: Place | None = None) -> Removed:
+def expire(alias: str, *, keeps: Callable[[str], bool], since: Place | None = None) -> Removed:
     """Move PENDING -> finished for the next expired tasks: as expired; as cancelled if they were asked to stop.
 
     Args:
+        keeps: returns True if tasks with an outcome get a finished row.
         since: read only rows behind this place.
     """
     sql = statements.EXPIRED.replace("{since}", statements.SINCE_EXPIRY if since else "")
@@ -487,7 +489,7 @@ def expire(alias: str, *, keep: bool, since: Place | None = None) -> Removed:
     for outcome in (Outcome.EXPIRED, Outcome.CANCELLED):
         was_asked = outcome is Outcome.CANCELLED
         ids = [one.id for one in found if bool(one.was_asked) is was_asked]
-        stuck.update(_finish_expired(alias, ids, outcome, keep=keep))
+        stuck.update(_finish_expired(alias, ids, outcome, keep=keeps(outcome.value)))
     gone = [one for one in found if one.id not in stuck]
     append_others(alias, [(one.queue, one.name) for one in gone])
     return old.without([one.id for one in gone], gone, list(stuck.items()))
@@ -510,8 +512,8 @@ def _finish_expired(
             yield from _finish_expired(alias, [one], outcome, keep=keep)
 
 
-def prune(alias: str, what: Pruned, *, since: Place | None = None) -> Removed:
-    """Delete the next tasks that finished as long ago as ``what`` says, and their steps.
+def prune(alias: str, horizon: Horizon, *, since: Place | None = None) -> Removed:
+    """Delete the next tasks that finished as long ago as the horizon says, and their steps.
 
     A row stays if another row still depends on it: it was merged into a task that has not finished, or it is a
     failed member of an open batch. Such rows are read, too, so that any number of them does not stop the look.
@@ -519,14 +521,10 @@ def prune(alias: str, what: Pruned, *, since: Place | None = None) -> Removed:
     Args:
         since: read only rows behind this place.
     """
-    of_queues, queues = "", {}
-    if what.queue != OTHERS:
-        of_queues, queues = statements.OF_QUEUES, {"queues": [what.queue]}
-    elif what.named:
-        of_queues, queues = statements.OF_OTHER_QUEUES, {"queues": list(what.named)}
+    of_kinds, params = _of_kinds(horizon)
     sql = OLD_FINISHED.replace("{since}", statements.SINCE_FINISH if since else "")
-    sql = sql.replace("{of_queues}", of_queues)
-    old = _old_rows(alias, sql, since, age=what.age.total_seconds(), **queues)
+    sql = sql.replace("{of_kinds}", of_kinds)
+    old = _old_rows(alias, sql, since, age=horizon.age.total_seconds(), **params)
     locked = (
         fetch_column(alias, statements.LOCK_FINISHED, ids=old.removable) if old.removable else []
     )
@@ -535,6 +533,43 @@ def prune(alias: str, what: Pruned, *, since: Place | None = None) -> Removed:
         execute(alias, statements.FORGET_STEPS, ids=ids)
         execute(alias, statements.FORGET_WAITS, ids=ids)
     return old.without(ids, ids)
+
+
+def discard_dead(
+    alias: str, horizon: Horizon, *, keep: bool, since: Place | None = None
+) -> Removed:
+    """Move DEAD -> finished as discarded, if the last attempt began as long ago as the horizon says.
+
+    Args:
+        keep: True: the finished rows are kept.
+        since: read only rows behind this place.
+    """
+    of_kinds, params = _of_kinds(horizon)
+    sql = statements.OLD_DEAD.replace("{since}", statements.SINCE_DUE if since else "")
+    sql, age = sql.replace("{of_kinds}", of_kinds), horizon.age.total_seconds()
+    old = _old_rows(alias, sql, since, age=age, **params)
+    rows = (
+        fetch(alias, statements.LOCK_OLD_DEAD, ids=old.removable, age=age) if old.removable else []
+    )
+    found = [(as_uuid(one), name, queue) for one, name, queue in rows]
+    if ids := [one for one, *_ in found]:
+        finish_rows(alias, ids, Status.DEAD, Outcome.DISCARDED, keep=keep)
+    return old.without(ids, found)
+
+
+def _of_kinds(horizon: Horizon) -> tuple[str, dict[str, list[str]]]:
+    """Return the condition for the kinds of rows that are removed at this age, and its parameters."""
+    conditions, params = [], {}
+    for number, kind in enumerate(horizon.kinds):
+        parts = []
+        if kind.queues:
+            name = f"queues{number}"
+            params[name] = list(kind.queues)
+            parts.append(f"{'NOT ' * kind.but_these}queue_name {{in_{name}}}")
+        if kind.outcomes:
+            parts.append(f"outcome IN ({', '.join(repr(one) for one in kind.outcomes)})")
+        conditions.append(" AND ".join(parts))
+    return (f"AND ({' OR '.join(conditions)})" if conditions else ""), params
 
 
 def place_of_age(alias: str, age: timedelta) -> Place:

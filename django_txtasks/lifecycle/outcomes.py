@@ -44,7 +44,7 @@ SOON_SECONDS = 60.0
 
 def record(alias: str, ended: Sequence[Ended], *, config: Config) -> Recorded:
     """Move CLAIMED -> finished, PENDING or DEAD, for each attempt that still holds its row."""
-    recorded, keep = Recorded(), config.keeps_finished
+    recorded, keep = Recorded(), config.keeps(Outcome.SUCCEEDED)
     if connections[alias].vendor == "postgresql":
         ended = _finish_many(alias, ended, recorded, keep=keep)
     if ended:
@@ -172,10 +172,10 @@ def finish(alias: str, ended: Ended, *, config: Config) -> FollowUps:
     """
     follow_ups = follow(alias, [ended], config)
     if can_commit_along(alias):
-        _finish_and_commit(alias, ended, keep=config.keeps_finished)
+        _finish_and_commit(alias, ended, keep=config.keeps(Outcome.SUCCEEDED))
         return follow_ups
     attempt = ended.attempt
-    if config.keeps_finished:
+    if config.keeps(Outcome.SUCCEEDED):
         _copy(alias, [attempt.task_id], Status.CLAIMED, Outcome.SUCCEEDED, _result_of(ended))
     _hit(alias, statements.FINISH, attempt)
     return follow_ups

@@ -379,9 +379,21 @@ LONG_CLAIMED = """
      WHERE status = 'claimed' AND worker {in_workers} AND timeout IS NULL AND started_at < {ago}
      LIMIT %(limit)s
 """
+# A dead task keeps the time at which it was due last, and may have died a moment ago. SQLite uses the index only
+# if the statement repeats the index's own condition.
+OLD_DEAD = """
+    SELECT id, CAST(run_after AS {text}) AS until, COALESCE(started_at, run_after) < {ago} {of_kinds}
+      FROM txtasks_task {by_stopped}
+     WHERE status = 'dead' AND status IN ('dead', 'held') AND run_after < {ago} {since} {sound_id}
+     ORDER BY run_after LIMIT %(limit)s OFFSET %(left)s
+"""
+# Since C has read the row, a person may have revived it, and it may have died again.
+LOCK_OLD_DEAD = """
+    SELECT id, task_name, queue_name FROM txtasks_task
+     WHERE id {in_ids} AND TRIM(status) = 'dead' AND COALESCE(started_at, run_after) < {ago} {skip_locked}
+"""
+SINCE_DUE = "AND run_after >= %(since)s"
 LOCK_FINISHED = "SELECT id FROM txtasks_finishedtask WHERE id {in_ids} {skip_locked}"
-OF_QUEUES = "AND queue_name {in_queues}"
-OF_OTHER_QUEUES = "AND NOT queue_name {in_queues}"
 SINCE_FINISH = "AND finished_at >= %(since)s"
 PRUNE = "DELETE FROM txtasks_finishedtask WHERE id {in_ids}"
 TIME_AGO = "SELECT CAST({ago} AS {text})"

@@ -75,13 +75,13 @@ def _cancel(alias: str, rows: Sequence[Row], spread: Spread | None) -> Taken:
     status = Status(rows[0].status)
 
     def cancel(alias: str, ids: list[uuid.UUID]) -> operators.Moved:
-        return operators.cancel(alias, ids, keep=get_config().keeps_finished, status=status)
+        return operators.cancel(alias, ids, keep=get_config().keeps("cancelled"), status=status)
 
     return _arrow(cancel)(alias, rows, spread)
 
 
 def _discard(alias: str, ids: list[uuid.UUID]) -> operators.Moved:
-    return operators.discard(alias, ids, keep=get_config().keeps_finished)
+    return operators.discard(alias, ids, keep=get_config().keeps("discarded"))
 
 
 _PENDING, _HELD, _DEAD = (Status.PENDING,), (Status.HELD,), (Status.DEAD,)

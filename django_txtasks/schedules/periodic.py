@@ -199,7 +199,7 @@ def bring(alias: str, *, only_new: bool = False) -> str:
             signals.schedule_not_written.emit(schedule=name, error=error)
     if not sound:
         return ""
-    done = schedule_changes.bring(alias, sound, keep=config.keeps_finished, only_new=only_new)
+    done = schedule_changes.bring(alias, sound, keep=config.keeps("cancelled"), only_new=only_new)
     return ", ".join(f"{count} {what}" for what, count in done.items())
 
 

@@ -188,7 +188,7 @@ class TurnWriter:
             self.registration.state(running, connected),
             request,
             outcomes,
-            keep=self.config.keeps_finished,
+            keep=self.config.keeps("succeeded"),
             limit=self.config.lease / 2,
         )
         result = engines.turn(order)

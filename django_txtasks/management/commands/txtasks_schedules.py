@@ -72,7 +72,7 @@ class Command(DatabaseCommand):
                 check_queue(one.queue_name)
                 scheduling.check(one)
             done = schedule_changes.sync(
-                alias, declared, release=release, keep=get_config().keeps_finished, dry=dry
+                alias, declared, release=release, keep=get_config().keeps("cancelled"), dry=dry
             )
         except TxTasksError as error:
             raise CommandError(str(error)) from None
@@ -92,7 +92,7 @@ class Command(DatabaseCommand):
     def _change(self, alias: str, verb: str, name: str) -> None:
         if not Schedule.objects.using(alias).filter(pk=name).exists():
             raise CommandError(f"There is no schedule {name!r}: see txtasks_schedules list.")
-        by, keep = user_of_process(), get_config().keeps_finished
+        by, keep = user_of_process(), get_config().keeps("cancelled")
         try:
             if verb == "run":
                 task = scheduling.run_now(alias, name, by=by)

@@ -187,7 +187,7 @@ class Runner:
 
     def _keep_error(self, ended: Ended) -> None:
         """Keep the error of a commit hook in the finished row. The log has it in any case."""
-        if self.config.keeps_finished:
+        if self.config.keeps("succeeded"):
             try:
                 outcomes.note_hook_error(self.alias, ended)
             except (DatabaseError, InterfaceError):
