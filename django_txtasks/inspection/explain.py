@@ -47,6 +47,8 @@ LONGEST_TEXT = 300
 """Characters of an error's text that are shown."""
 MAX_PRIORITIES = 10
 """Number of priorities that are counted, from the highest."""
+UNHEARD_AFTER = timedelta(seconds=10)
+"""Time after which a task that was asked to stop seems not to check for this. Workers look each second."""
 COUNT_TIMEOUT = timedelta(seconds=5)
 MAX_WORKERS = 1000
 MAX_WAITS = 3
@@ -128,11 +130,30 @@ def _not_pending(alias: str, task: Any) -> Reason:
     if worker is not None and not worker.lost and not worker.is_silent(worker.now):
         if task.cancel_asked_at is not None:
             text = f"It was asked to stop at {time_text(task.cancel_asked_at)}, and still runs at {worker}."
-            return Reason(
-                "asked", text, "It stops when it looks: at ctx.check(), or by ctx.cancelled."
-            )
-        return Reason("claimed", f"It runs, for {since}, at {worker} (worker {worker.pk}).")
+            return Reason("asked", text, _end_of(task, worker))
+        command = f"To stop it: manage.py txtasks_task stop {task.pk}{_of(alias)}"
+        return Reason(
+            "claimed", f"It runs, for {since}, at {worker} (worker {worker.pk}).", command
+        )
     return _lost(alias, str(worker or f"worker {task.worker}, whose row is gone"))
+
+
+def _end_of(task: Any, worker: Any) -> str:
+    """Return how a task ends that was asked to stop: it may never check for this."""
+    text = "It stops when it looks: at ctx.check(), or by ctx.cancelled."
+    asked_for = task.now - task.cancel_asked_at
+    if asked_for < UNHEARD_AFTER:
+        return text
+    limit = "" if task.timeout is None else f" Its timeout of {task.timeout:g} s ends it, too."
+    others = (
+        ""
+        if worker.threads == 1
+        else " Other tasks of that process end, too, by their crash policies."
+    )
+    return (
+        f"{text} It has not looked for {_span(asked_for)}.{limit} To end it now, kill its process: kill -9 "
+        f"{worker.pid} on {worker.host}. A cleaner then ends the task, and it does not run again.{others}"
+    )
 
 
 def _lost(alias: str, who: str) -> Reason:

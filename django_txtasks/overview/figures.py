@@ -34,6 +34,7 @@ class QueueFigures:
     Attributes:
         due: pending tasks whose time has come. Tasks in lanes count, too.
         later: pending tasks that are not due yet.
+        in_lanes: due and later tasks that have a lane.
         retrying: due and later tasks whose last attempt has failed.
         oldest: seconds for which the oldest due task has waited; 0 = no task is due.
         workers, slots: living workers that serve the queue, and their slots.
@@ -55,6 +56,7 @@ class QueueFigures:
     slots: int = 0
     pause: Pause | None = None
     undeclared: Mapping[str, int] | None = None
+    in_lanes: Count = NONE
     minutes: tuple[Point, ...] = ()
 
     @property

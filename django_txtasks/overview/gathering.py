@@ -139,6 +139,7 @@ def _queues(
                 name=name,
                 due=number[counting.DUE] + lanes.due,
                 later=number[counting.LATER] + lanes.later,
+                in_lanes=lanes.due + lanes.later,
                 retrying=number[counting.RETRYING],
                 dead=number[counting.DEAD],
                 held=number[counting.HELD],

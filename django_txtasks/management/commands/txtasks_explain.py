@@ -6,11 +6,13 @@ import json
 import uuid
 from argparse import ArgumentParser
 from dataclasses import asdict
+from datetime import timedelta
 from typing import Any
 
 from django.core.management.base import CommandError
 
-from django_txtasks.inspection.explain import explain
+from django_txtasks.inspection.explain import Reason, explain
+from django_txtasks.inspection.late import all_buckets, late
 from django_txtasks.management.console import DatabaseCommand
 
 
@@ -22,11 +24,17 @@ class Command(DatabaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument("id", help="Id of the task, as the log and the admin show it.")
+        parser.add_argument(
+            "id", nargs="?",
+            help="Id of the task, as the log and the admin show it (the oldest due task of each queue).",
+        )  # fmt: skip
         parser.add_argument("--json", action="store_true", help="Print one JSON object per line.")
 
     def run(self, alias: str, options: dict[str, Any]) -> None:
         """Print each reason."""
+        if options["id"] is None:
+            self._explain_oldest(alias, as_json=options["json"])
+            return
         try:
             task_id = uuid.UUID(options["id"])
         except ValueError:
@@ -34,9 +42,29 @@ class Command(DatabaseCommand):
                 f"{options['id']!r} is not the id of a task, which is a UUID."
             ) from None
         for reason in explain(alias, task_id):
-            if options["json"]:
-                self.show(json.dumps(asdict(reason)))
-            else:
-                self.show(f"{reason.gate}: {reason.text}")
-                if reason.lift:
-                    self.show(f"    {reason.lift}")
+            self._print(reason, {} if options["json"] else None)
+
+    def _explain_oldest(self, alias: str, *, as_json: bool) -> None:
+        found = late(alias, all_buckets(alias), timedelta(0), everything=True)
+        if not found and not as_json:
+            self.show("No task is due.")
+        for one in found:
+            place = {
+                "queue": one.queue,
+                "id": one.task_id,
+                "task": one.task,
+                "due_for": one.seconds,
+            }
+            if not as_json:
+                self.show(f"{one.queue}: {one.task_id} ({one.task}), due for {one.seconds:.1f} s")
+            for reason in one.reasons:
+                self._print(reason, place if as_json else None)
+
+    def _print(self, reason: Reason, place: dict[str, Any] | None) -> None:
+        """Print a reason as text; with a place, as JSON with its values."""
+        if place is not None:
+            self.show(json.dumps({**place, **asdict(reason)}))
+            return
+        self.show(f"{reason.gate}: {reason.text}")
+        if reason.lift:
+            self.show(f"    {reason.lift}")
