@@ -513,6 +513,21 @@ def test_a_problem_is_exit_code_1_with_what_it_means_and_what_to_do():
     assert do.strip().startswith("do:")
 
 
+def test_dead_tasks_are_told_by_function_and_exception_with_the_most_frequent_first():
+    for number, kind in ((1, "KeyError"), (3, "OSError"), (2, "ValueError")):
+        for _ in range(number):
+            row(status=Status.DEAD, cause=number, errors=[{"class": f"builtins.{kind}"}])
+    row(status=Status.DEAD, cause=9, task_name="probe.tasks.fail")
+    row(status=Status.PENDING, cause=10)
+    (finding,) = [one for one in audit("default", get_config()) if one.name == "dead"]
+    assert finding.line == (
+        "dead tasks (7): probe.tasks.note: builtins.OSError (3), probe.tasks.note: builtins.ValueError (2), "
+        f"{finding.causes[2]}, …"
+    )
+    assert len(finding.examples) == 3  # ids, for programs
+    assert "builtins.OSError" in command()[1]
+
+
 def test_dead_tasks_are_told_and_are_no_problem():
     row(status=Status.DEAD)
     code, text = command("--json")

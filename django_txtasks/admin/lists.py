@@ -13,9 +13,9 @@ from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from django_txtasks.admin import filters, shown
+from django_txtasks.admin import causes, filters, shown
 from django_txtasks.admin.actions import ACTS, TaskActions, may
-from django_txtasks.admin.bounded import LAST_FINISHED, ReadOrder, order_of_tasks
+from django_txtasks.admin.bounded import LAST_FINISHED, ReadOrder
 from django_txtasks.admin.columns import json_text
 from django_txtasks.admin.pages import ProcessPages, TaskPages
 from django_txtasks.conf import get_config
@@ -34,12 +34,13 @@ class TaskAdmin(TaskActions, TaskPages):
     json_columns = (*TaskPages.json_columns, "hooks")
     list_filter = (
         filters.StateFilter, filters.RunningFilter, filters.DueFilter, filters.QueueFilter, filters.LaneFilter,
-        filters.TaskFilter,
+        filters.TaskFilter, causes.CauseFilter, causes.ExceptionFilter,
     )  # fmt: skip
     fieldsets = (
         (None, {"fields": ("name", "state", "reasons", "queue", "in_lane", "batch_link", "priority")}),
         (_("Attempts"), {"fields": (
-            "attempts", "progress", "timeline", "snoozes", "worker_link", "late", "steps", "error_list",
+            "attempts", "cause_link", "progress", "timeline", "snoozes", "worker_link", "late", "steps",
+            "error_list",
         )}),
         (_("Policy"), {"fields": ("on_crash", "time_limit", "hook_names", "unique", "merged")}),
         (_("Arguments"), {"fields": ("arguments", "keywords")}),
@@ -50,7 +51,7 @@ class TaskAdmin(TaskActions, TaskPages):
     )  # fmt: skip
 
     def read_order(self, chosen: Mapping[str, Any]) -> ReadOrder:
-        return order_of_tasks(chosen)
+        return causes.order_of_list(chosen)
 
     @admin.display(description=_("state"))
     def state(self, task: Any) -> str:
@@ -92,6 +93,11 @@ class TaskAdmin(TaskActions, TaskPages):
         """Show the latest progress of the running attempt."""
         return shown.progress(progress_of(task._state.db, task.pk))
 
+    @admin.display(description=_("cause"))
+    def cause_link(self, task: Any) -> str:
+        """Show a link to the tasks of the same cause."""
+        return causes.link(self.admin_site.name, task.cause)
+
     @admin.display(description=_("time limit"))
     def time_limit(self, task: Any) -> str:
         return shown.EMPTY if task.timeout is None else f"{shown.line(task.timeout)} {_('s')}"
@@ -129,7 +135,9 @@ class TaskAdmin(TaskActions, TaskPages):
         waits = request.GET.get("state") == Status.PENDING or "due" in request.GET
         if get_config().lanes and waits and "queue" in request.GET and "lane" not in request.GET:
             warning += gettext(" Tasks of lanes are not in this list: choose the lane.")
-        return super().changelist_view(request, {**(extra_context or {}), "warning": warning})
+        about = causes.sentence(self.get_queryset(request).db, request.GET.get("cause"))
+        context = {**(extra_context or {}), "warning": warning, "about": about}
+        return super().changelist_view(request, context)
 
     def get_object(
         self, request: HttpRequest, object_id: str, from_field: str | None = None

@@ -20,11 +20,19 @@ from django_txtasks.lifecycle.buckets import paused_queues
 from django_txtasks.lifecycle.workers import texts
 from django_txtasks.models import FinishedTask, Status, Task, Worker
 from django_txtasks.schedules.status import status_of_schedules
+from django_txtasks.stats import by_cause
+
+MAX_CAUSES = 3
+"""Highest number of causes that a finding names."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """A possible finding, and its query."""
+    """A possible finding, and its query.
+
+    Attributes:
+        causes: returns texts about the causes of what was found.
+    """
 
     name: str
     title: str
@@ -32,6 +40,7 @@ class Question:
     action: str
     ask: Callable[[View], models.QuerySet[Any] | list[str]]
     is_problem: bool = True
+    causes: Callable[[View], list[str]] = lambda view: []
 
 
 @dataclass(frozen=True)
@@ -161,6 +170,21 @@ def _nobody_cleans(view: View) -> list[str]:
     return [trouble] if trouble else []
 
 
+def _causes_of_death(view: View) -> list[str]:
+    """Return function, exception and number of tasks of the causes with the most dead tasks."""
+    found = by_cause.causes(MAX_CAUSES + 1, view.alias).causes
+    dead = [one for one in found if one.dead]
+    texts = [
+        f"{one.task}: {one.exception or 'unknown error'} ({_capped(one)})"
+        for one in dead[:MAX_CAUSES]
+    ]
+    return [*texts, "…"] if len(dead) > MAX_CAUSES else texts
+
+
+def _capped(cause: by_cause.Cause) -> str:
+    return f"{cause.dead}+" if cause.dead == by_cause.MOST else str(cause.dead)
+
+
 QUESTIONS = (
     Question(
         "no_cleaner",
@@ -272,5 +296,6 @@ QUESTIONS = (
         "Read why in the admin; then revive or discard them. It can wait until the morning.",
         lambda view: view.tasks.filter(status=Status.DEAD),
         is_problem=False,
+        causes=_causes_of_death,
     ),
 )

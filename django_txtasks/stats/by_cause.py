@@ -33,7 +33,7 @@ MAX_PROBES = 200
 STATEMENT_TIMEOUT = timedelta(seconds=20)
 MAX_LINE_CHARACTERS = 300
 _LOWEST, _HIGHEST = -(2**63), 2**63 - 1
-_STATES = (Status.DEAD, Status.HELD, Status.PENDING)
+STATES = (Status.DEAD, Status.HELD, Status.PENDING)
 """States in which a task has failed and does not run: a pending task with a cause is retried later."""
 
 
@@ -140,6 +140,23 @@ def reading_causes(alias: str) -> Any:
     return own_transaction(alias, limit=STATEMENT_TIMEOUT, in_order=True)
 
 
+def numbers_of(cause: int, using: str = "default") -> dict[Status, int]:
+    """Return the numbers of tasks of one cause by state, each at most ``MOST`` + 1; pending ones are retried."""
+    with reading_causes(using):
+        numbers = dict.fromkeys(STATES, 0)
+        for place in places_of(using, cause)[0]:
+            numbers[place.status] += size_of(using, place)[0]
+    return {status: min(number, MOST + 1) for status, number in numbers.items()}
+
+
+def queues_of(alias: str, status: Status) -> list[str]:
+    """Return the queues that have failed tasks in a state, at most ``MAX_PROBES``."""
+    probes, found = _Probes(alias), [""]
+    while probes.are_left and (queue := probes.queue_after(status, found[-1])):
+        found.append(queue)
+    return found[1:]
+
+
 def places_of(alias: str, cause: int | None = None) -> tuple[list[Place], bool]:
     """Return the places of all causes, or of one, by state, queue and cause, and whether there may be more.
 
@@ -150,7 +167,7 @@ def places_of(alias: str, cause: int | None = None) -> tuple[list[Place], bool]:
 
 
 def _walk(probes: _Probes, cause: int | None) -> Iterator[Place]:
-    for status in _STATES:
+    for status in STATES:
         queue = ""
         while probes.are_left and (queue := probes.queue_after(status, queue)):
             if cause is not None:

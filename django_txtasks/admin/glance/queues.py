@@ -9,6 +9,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext_lazy
 
 from django_txtasks.admin import shown
+from django_txtasks.admin.filters import RETRYING
 from django_txtasks.admin.glance import charts
 from django_txtasks.admin.glance.words import Links, age_of, counted, exact, number, rough
 from django_txtasks.models import Status
@@ -108,7 +109,7 @@ def tiles(found: Overview, links: Links) -> list[Tile]:
         Tile(number(due), _("due"), links.tasks(due="due"), oldest, found.oldest >= 60, age_of(due)),
         Tile(number(running), _("running"), links.tasks(state=Status.CLAIMED), slots),
         Tile(
-            number(retrying), _("retrying"), links.tasks(state=Status.PENDING), "", False,
+            number(retrying), _("retrying"), links.tasks(state=RETRYING), "", False,
             age_of(retrying),
         ),
         Tile(number(later), _("later"), links.tasks(due="later"), "", False, age_of(later)),
@@ -121,7 +122,7 @@ def queue(one: QueueFigures, links: Links) -> ShownQueue:
     cells = [
         _cell(_("due"), one.due, links.tasks(due="due", queue=one.name)),
         Cell(_("running"), number(one.running), links.tasks(state=Status.CLAIMED, queue=one.name)),
-        _cell(_("retrying"), one.retrying, links.tasks(state=Status.PENDING, queue=one.name)),
+        _cell(_("retrying"), one.retrying, links.tasks(state=RETRYING, queue=one.name)),
         _cell(_("later"), one.later, links.tasks(due="later", queue=one.name)),
         _cell(_("dead"), one.dead, links.tasks(state=Status.DEAD, queue=one.name))._replace(
             is_bad=bool(one.dead)
