@@ -132,7 +132,7 @@ class _CausesFilter(ChoiceFilter):
 
 
 class CauseFilter(_CausesFilter):
-    """Failed tasks of one cause. The choices are those with the most dead tasks; the URL may name any cause."""
+    """Failed tasks of one cause. The choices have the most dead tasks; the URL may name any cause."""
 
     title, parameter_name = _("cause"), "cause"
 

@@ -31,7 +31,7 @@ class Question:
     """A possible finding, and its query.
 
     Attributes:
-        causes: returns texts about the causes of what was found.
+        causes: returns texts about the causes of the found tasks.
     """
 
     name: str
