@@ -109,6 +109,13 @@ class WorkerStopped(TxTasksError):
     """Never raised. An entry in a task's errors for an attempt that its worker's orderly end cut short."""
 
 
+class ArgumentsDoNotFit(TxTasksError):
+    """Never raised. An entry in a task's errors for attempts whose function does not take the row's arguments.
+
+    The function has not begun, and the task waits for code that takes the arguments.
+    """
+
+
 class EndLost(TxTasksError):
     """Never raised. An entry in a task's errors for an attempt whose recorded end the database has lost.
 

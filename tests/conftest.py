@@ -164,6 +164,22 @@ def told():
 
 
 @pytest.fixture
+def releases(monkeypatch):
+    """Releases of a site's code: ``releases.deploy("@task\\ndef pack(order): …")``."""
+    from releases import Releases
+
+    from django_txtasks.declarations import registry
+    from django_txtasks.enqueueing import events
+    from django_txtasks.schedules import periodic as scheduling
+
+    monkeypatch.setattr(registry, "_declarations", dict(registry._declarations))
+    monkeypatch.setattr(registry, "_packages", set(registry._packages))
+    monkeypatch.setattr(scheduling, "_declared", {})
+    monkeypatch.setattr(events, "_subscribers", {})
+    return Releases()
+
+
+@pytest.fixture
 def code(monkeypatch):
     """Nothing is declared; ``code(note, every=5)`` declares."""
     from probe import tasks

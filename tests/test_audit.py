@@ -217,9 +217,18 @@ def dead():
     row(status=Status.DEAD)
 
 
+def misfits():
+    worker()
+    error = {"type": "ArgumentsDoNotFit", "attempt": 2}
+    row(attempt=2, errors=[error], cause=1)
+    row(
+        attempt=3, errors=[error, {"type": "ValueError", "attempt": 3}], cause=1
+    )  # it has begun since
+
+
 MAKERS = (no_cleaner, silent_workers, not_recovered, overdue_unserved, overdue, overdue_paused, undeclared,
-          held_long, unended_batches, unwoken_tasks, schedules, live_and_finished, impossible_counts, unreadable,
-          dead)  # fmt: skip
+          misfits, held_long, unended_batches, unwoken_tasks, schedules, live_and_finished, impossible_counts,
+          unreadable, dead)  # fmt: skip
 
 
 @pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from django_txtasks.database.execute import as_uuid, fetch
 from django_txtasks.declarations.registry import hint_queue
+from django_txtasks.exceptions import ArgumentsDoNotFit
 from django_txtasks.lifecycle import statements
 
 MAX_ERRORS = 10
@@ -113,12 +114,12 @@ class Ended(NamedTuple):
 
     Attributes:
         result: JSON text, for FINISH.
-        delay: time until the next attempt, for RETRY and SNOOZE.
+        delay: time until the next attempt, for RETRY, SNOOZE and the RELEASE of a call that does not fit.
         awaited: name of the wait, for SUSPEND.
-        error: type, message, traceback and time, for RETRY, BURY and CANCEL; for FINISH, the exception of a commit
-            hook of an atomic task.
+        error: type, message, traceback and time, for RETRY, BURY, CANCEL and that RELEASE; for FINISH, the
+            exception of a commit hook of an atomic task.
         counted: the counter that RETRY and BURY increase.
-        cause: the fingerprint of the failure, for RETRY and BURY; see ``rules/causes.py``.
+        cause: the fingerprint of the failure, for RETRY, BURY and that RELEASE; see ``rules/causes.py``.
         recorded: whether the arrow was already taken in the task's own transaction.
         exception: the exception for the log's traceback, without local variables.
         context: the attempt's context, for receivers of signals about its end; None = unknown.
@@ -172,6 +173,13 @@ def read_entries(text: str) -> list[dict[str, Any]]:
     return (
         [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
     )
+
+
+def misfit_of_last(text: str, attempt: int) -> dict[str, Any] | None:
+    """Return the entry of the last attempt in a row's errors, if the function could not be called; else None."""
+    *_, last = read_entries(text) or [{}]
+    is_misfit = last.get("type") == ArgumentsDoNotFit.__name__
+    return last if is_misfit and last.get("attempt") == attempt else None
 
 
 class Standing(enum.Enum):

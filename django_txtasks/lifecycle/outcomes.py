@@ -51,7 +51,7 @@ def record(alias: str, ended: Sequence[Ended], *, config: Config) -> Recorded:
         recorded += _record(alias, ended, keep=keep)
     recorded.to_notify += follow(alias, recorded.done, config)
     for one in recorded.done:
-        if one.arrow is Arrow.RELEASE:
+        if one.arrow is Arrow.RELEASE and not one.delay:
             recorded.to_notify.append(one.attempt.hint)
     suspended = [one.attempt.task_id for one in recorded.done if one.arrow is Arrow.SUSPEND]
     if suspended:  # it may be due already, or before workers look ahead again
@@ -311,7 +311,7 @@ def move(alias: str, ended: Ended, *, crashes: int = 1) -> None:
         ClaimLost: the row has moved on by itself.
     """
     attempt = ended.attempt
-    if ended.arrow is Arrow.RELEASE:
+    if ended.arrow is Arrow.RELEASE and not ended.delay:
         _hit(alias, statements.RELEASE, attempt)
         return
     if ended.arrow is Arrow.SNOOZE:
@@ -326,10 +326,10 @@ def move(alias: str, ended: Ended, *, crashes: int = 1) -> None:
         "errors": json.dumps(attempt.errors_with({"at": _now(alias), **ended.error})),
         "cause": ended.cause,
     }
-    if ended.arrow is Arrow.RETRY:
-        _hit(alias, statements.RETRY, attempt, delay=ended.delay.total_seconds(), **changes)
-    else:
+    if ended.arrow is Arrow.BURY:
         _hit(alias, statements.BURY, attempt, **changes)
+    else:  # RETRY, or RELEASE of a call that does not fit
+        _hit(alias, statements.RETRY, attempt, delay=ended.delay.total_seconds(), **changes)
 
 
 def retry_together(alias: str, ended: Sequence[Ended]) -> int:

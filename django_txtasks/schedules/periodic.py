@@ -99,7 +99,7 @@ def periodic(
             the multiples of it since 1970.
         tz: the time zone of ``cron`` and ``ready_by``, such as "Europe/Vienna".
         args, kwargs: the arguments of the function.
-        name: the name of the schedule; default: the name of the function.
+        name: the name of the schedule; default: the name of the function, with ``was`` its oldest name.
         queue_name: the queue of its tasks; default: the queue of the function.
         catch_up: the missed ticks to enqueue after a time in which no cleaner ran: "last", "all" (the newest
             1,000) or "none".
@@ -122,7 +122,7 @@ def periodic(
         declaration = function.declaration
         rule = parse_schedule_rule(cron, every, tz)
         found = DeclaredSchedule(
-            name=name or declaration.name,
+            name=name or declaration.oldest_name,
             task_name=declaration.name,
             queue_name=queue_name or declaration.queue_name,
             args=args,

@@ -298,6 +298,12 @@ task_died = LogSignal(
     *_TASK, "attempt", "error",
 )  # fmt: skip
 task_released = LogSignal(logging.INFO, "Task %s (%s) was given back before it started.", *_TASK)
+arguments_do_not_fit = LogSignal(
+    logging.ERROR,
+    "Tasks of %s wait, because this worker's code does not take their arguments; the first of them is %s in queue "
+    "%s: %s Waiting tasks of this kind are not reported again by this worker. Deploy code that takes them.",
+    "task", "task_id", "queue", "error",
+)  # fmt: skip
 task_compensated = LogSignal(
     logging.WARNING, "Task %s (%s) was lost at attempt %s; its compensation was enqueued.",
     *_TASK, "attempt",

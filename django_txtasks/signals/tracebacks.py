@@ -32,6 +32,11 @@ def trim(error: BaseException) -> None:
         one.__traceback__ = _trimmed(one.__traceback__)
 
 
+def is_ours_alone(error: BaseException) -> bool:
+    """Return True if the error was raised before any code of the task ran."""
+    return _trimmed(error.__traceback__) is None
+
+
 def text_of(error: BaseException) -> str:
     """Return the traceback of a trimmed error, with its causes.
 

@@ -20,6 +20,7 @@ from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import outcomes
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended, Recorded
 from django_txtasks.lifecycle.figures import count_end
+from django_txtasks.worker.running.misfits import ToldMisfits
 from django_txtasks.worker.running.runner import buried
 
 Key = tuple[uuid.UUID, int]
@@ -62,6 +63,7 @@ class OutcomeBuffer:
         self._refused: list[Ended] = []
         self._refused_now: list[Ended] = []
         self._again_at = 0.0
+        self._misfits = ToldMisfits()
 
     def add(self, ended: Iterable[Ended]) -> None:
         """Add ended attempts. Outcomes of atomic tasks are recorded already."""
@@ -142,7 +144,8 @@ class OutcomeBuffer:
 
     def moved(self, one: Ended) -> None:
         """Count a recorded outcome, send its signal, remember its end, and note the batch of an ended member."""
-        _tell(one, self._tally)
+        if self._misfits.are_news(one):
+            _tell(one, self._tally)
         if not one.attempt.may_share:
             self.lately[key(one)] = one.arrow
             if len(self.lately) > MAX_REMEMBERED:
@@ -217,6 +220,9 @@ def emit(one: Ended) -> None:
         signals.task_suspended.emit(**facts, context=context, awaited=one.awaited)
     elif one.arrow is Arrow.CANCEL:
         signals.task_stopped.emit(**facts, context=context)
+    elif one.delay:
+        error = str(one.error.get("message"))
+        signals.arguments_do_not_fit.emit(**facts, context=context, error=error)
     else:
         signals.task_released.emit(**facts, context=context)
 

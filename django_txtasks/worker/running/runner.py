@@ -62,6 +62,7 @@ from django_txtasks.worker.running.forked_task import (
     forks_of_process,
 )
 from django_txtasks.worker.running.limits import Interruption, TimeLimit
+from django_txtasks.worker.running.misfits import release_of_misfit
 
 NOT_COMMITTED = (
     "The task function had returned, and the transaction could not be committed, so all of it is undone. Look for "
@@ -374,11 +375,9 @@ def _context(
 
 def failed(attempt: Attempt, error: BaseException, config: Config) -> Ended:
     """Choose the arrow of an attempt that raised: RETRY or BURY count as a failure, the others do not."""
-    if isinstance(error, (NotKept, NoSession)):  # the task has done nothing, and is not at fault
-        return Ended(attempt=attempt, arrow=Arrow.RELEASE, exception=error)
-    if isinstance(error, Suspended):
-        return Ended(attempt=attempt, arrow=Arrow.SUSPEND, awaited=error.name)
     declaration = registry.find(attempt.task_name)
+    if (ended := _not_begun_or_suspended(attempt, error, declaration)) is not None:
+        return ended
     if isinstance(error, Snooze):
         most = declaration.max_snoozes if declaration is not None else 0
         if attempt.snoozes < most:
@@ -404,6 +403,16 @@ def buried(attempt: Attempt, error: BaseException) -> Ended:
     """Return the outcome of an attempt that another attempt would not improve: the task is dead."""
     cause = cause_of(attempt.task_name, error, registry.own_packages())
     return Ended(attempt, Arrow.BURY, error=describe(error), exception=error, cause=cause)
+
+
+def _not_begun_or_suspended(
+    attempt: Attempt, error: BaseException, declaration: Declaration | None
+) -> Ended | None:
+    if isinstance(error, (NotKept, NoSession)):  # the task has done nothing, and is not at fault
+        return Ended(attempt=attempt, arrow=Arrow.RELEASE, exception=error)
+    if isinstance(error, Suspended):
+        return Ended(attempt=attempt, arrow=Arrow.SUSPEND, awaited=error.name)
+    return release_of_misfit(attempt, error, declaration)
 
 
 def is_asked(error: BaseException) -> bool:
