@@ -126,7 +126,7 @@ def test_a_cancel_reaches_the_await():
 
 
 def test_a_timeout_cancels_and_counts_as_a_failure():
-    handle = on_loop.answer.using(max_attempts=1).enqueue("late", 60)
+    handle = on_loop.answer.using(max_attempts=1).enqueue(60)
     with on_a_loop():
         helpers.wait_until(lambda: helpers.row(handle.id).status == Status.DEAD)
     (error,) = helpers.row(handle.id).errors
@@ -137,11 +137,10 @@ def test_a_timeout_cancels_and_counts_as_a_failure():
 def test_an_answer_that_came_while_another_task_blocked_the_loop_counts():
     """The answer comes at 0.3 s, the timeout at 0.5 s, and the loop is blocked from 0.1 s to 1.1 s."""
     with on_a_loop():
-        answer = on_loop.answer.enqueue("in time", 0.3)
+        answer = on_loop.answer.enqueue(0.3)
         helpers.wait_until(lambda: helpers.row(answer.id).status == Status.CLAIMED)
         on_loop.block.enqueue(1.0)
         all_done(2)
-    assert helpers.runs("in time") == 1
     assert helpers.finished(answer.id).errors == []
 
 

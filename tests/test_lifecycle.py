@@ -407,7 +407,7 @@ def test_many_sessions_claim_each_row_once():
     taken: list[Attempt] = []
 
     def take():
-        worker = new_worker()
+        worker = helpers.patiently(new_worker)
         while attempts := helpers.patiently(lambda: claim_all(worker, limit=7)):
             taken.extend(attempts)
 
