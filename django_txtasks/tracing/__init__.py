@@ -57,7 +57,7 @@ class Run:
 
 
 class Tracer(Protocol):
-    """What the core calls. ``name`` is the key of the tracer's headers in the column.
+    """The interface that the core calls. ``name`` is the key of the tracer's headers in the column.
 
     The context managers are left without an exception: ``error`` of their argument has it.
     """
