@@ -45,6 +45,7 @@ class DeadNotices:
     task: str = ""
 
 
+MAX_KEPT_LINES = 1000
 MAX_NAME_BYTES = 255
 """Longest name of a queue that AMQP allows, in bytes of UTF-8."""
 
@@ -81,6 +82,7 @@ class Config:
         with_runserver: ``manage.py runserver`` starts ``runworkers`` beside it.
         ageing: the priority of a due task increases by 1 each time it has waited this long; None = never.
         long_running_after: age from which a claim without a time limit is shown and reported.
+        keep_log: number of the last log lines of an attempt that are kept if it fails; 0 = none.
         dead_notices: receivers of notices about tasks that die.
         stats: workers count ended attempts, and cleaners add the counts up.
         release: the release of the project's code, or a function that returns it.
@@ -107,6 +109,7 @@ class Config:
     with_runserver: bool = False
     ageing: timedelta | None = None
     long_running_after: timedelta = timedelta(hours=1)
+    keep_log: int = 50
     dead_notices: DeadNotices = DeadNotices()
     stats: bool = True
     release: str | Callable[[], str] = ""
@@ -312,6 +315,14 @@ def _switch(key: str, value: Any) -> bool:
     return value
 
 
+def _count_of_lines(key: str, value: Any) -> int:
+    if type(value) is not int or not 0 <= value <= MAX_KEPT_LINES:
+        raise ConfigError(
+            f"TXTASKS[{key!r}] is {value!r}: use a number of lines from 0 (none) to {MAX_KEPT_LINES}."
+        )
+    return value
+
+
 def _broker_url(key: str, value: Any) -> str | None:
     if not value:
         return None
@@ -401,6 +412,7 @@ _PARSERS: dict[str, Any] = {
     "events": _events,
     "lanes": _lanes,
     "dead_notices": _dead_notices,
+    "keep_log": _count_of_lines,
     "queues": _queues,
     "queue_prefix": _prefix,
     "broker_url": _broker_url,

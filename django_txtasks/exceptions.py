@@ -93,6 +93,10 @@ class ClaimLost(TxTasksError):
     """The row has changed without this attempt, so the attempt may not write it."""
 
 
+class NotRunning(TxTasksError):
+    """The stack of a task was asked for, and no living worker runs the task."""
+
+
 class NotInBatch(TxTasksError, LookupError):
     """``ctx.batch()`` was called in a task that is not a member of a batch."""
 

@@ -793,6 +793,7 @@ class StackRequest(models.Model):
     """A question of a person: where is this running task? Its worker answers with the stack of its thread."""
 
     task_id = TaskId(primary_key=True, editable=False)
+    attempt = models.PositiveIntegerField()
     worker = TaskId()
     asked_at = Moment(db_default=DatabaseNow())
     asked_by = models.CharField(max_length=150, db_default="")

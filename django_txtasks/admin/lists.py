@@ -18,6 +18,7 @@ from django_txtasks.admin.actions import ACTS, TaskActions, may
 from django_txtasks.admin.bounded import LAST_FINISHED, ReadOrder
 from django_txtasks.admin.columns import json_text
 from django_txtasks.admin.pages import ProcessPages, TaskPages
+from django_txtasks.admin.stacks import StackOnPage
 from django_txtasks.conf import get_config
 from django_txtasks.lifecycle import names
 from django_txtasks.lifecycle.workers import progress_of
@@ -26,7 +27,7 @@ from django_txtasks.wording import span
 
 
 @admin.register(Task)
-class TaskAdmin(TaskActions, TaskPages):
+class TaskAdmin(TaskActions, StackOnPage, TaskPages):
     """Live tasks, newest first."""
 
     ordering = ("-pk",)  # ids begin with the time, so one index serves every page

@@ -291,11 +291,12 @@ def _error(entry: Any, steps: Sequence[Step]) -> dict[str, str]:
     if not isinstance(entry, dict):
         return {"message": clean_text(_text(entry), MAX_SHOWN_CHARACTERS)}
     entry = {
-        key: entry.get(key) for key in ("attempt", "at", "worker", "type", "message", "traceback")
+        key: entry.get(key)
+        for key in ("attempt", "at", "worker", "type", "message", "traceback", "log")
     }
     long = {
         key: clean_text(_text(entry.pop(key)), MAX_SHOWN_CHARACTERS)
-        for key in ("message", "traceback")
+        for key in ("message", "traceback", "log")
     }
     attempt = entry["attempt"]
     before = [one.name for one in steps if isinstance(attempt, int) and one.attempt <= attempt]

@@ -46,6 +46,7 @@ class Migration(migrations.Migration):
             name='StackRequest',
             fields=[
                 ('task_id', django_txtasks.models.TaskId(editable=False, primary_key=True, serialize=False)),
+                ('attempt', models.PositiveIntegerField()),
                 ('worker', django_txtasks.models.TaskId()),
                 ('asked_at', models.DateTimeField(db_default=django_txtasks.models.DatabaseNow())),
                 ('asked_by', models.CharField(db_default='', max_length=150)),

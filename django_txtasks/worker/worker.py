@@ -17,6 +17,7 @@ from django_txtasks.cancel_requests import CancelRequests
 from django_txtasks.conf import Config
 from django_txtasks.lifecycle.turn import Subscription
 from django_txtasks.progress import ProgressNotes
+from django_txtasks.signals import last_lines
 from django_txtasks.worker.hint_inbox import HintInbox, Listening
 from django_txtasks.worker.lane_book import LaneBook
 from django_txtasks.worker.leaving import let_go
@@ -150,6 +151,10 @@ class Worker:
 
     def run(self) -> Exit:
         """Work until stopped, then until all running tasks have ended."""
+        with last_lines.kept(self.config.keep_log):
+            return self._run()
+
+    def _run(self) -> Exit:
         while not self._is_finished():
             self.liveness.turned()
             self._tell_of_stop()

@@ -26,9 +26,10 @@ L   due tasks       glance: every 0.04 s, until 5 s     DUE_HEAD              a 
                     after the last claim                                      TXTASKS["database_hints"] = False
 L   hinted tasks    rerouting: after a turn with hints  Task by primary key,  hints without RabbitMQ, because they
                     that this worker may not claim      after all Workers     reach all workers
-L   cancels         every second, while an attempt      ASKED_TO_STOP; of an  nothing
-                    runs for more than a second         event loop
-                                                        ALL_ASKED_TO_STOP
+L   cancels,        every second, while an attempt      STOPS_AND_QUESTIONS;  nothing
+    stacks          runs for more than a second         of an event loop
+                                                        ALL_STOPS_AND\
+                                                        _QUESTIONS
 L   progress        a second after the last write, if   WRITE_PROGRESS        nothing
                     a task has said something new
 L   ended batches   0.02 s after the last look, if a    ARE_LIVE,             nothing

@@ -17,7 +17,7 @@ from django_txtasks.declarations import registry
 from django_txtasks.exceptions import ClaimLost, LoopBlocked, Retry, TimedOut, meant
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.open_batches import Opener, running
-from django_txtasks.signals import attempt_starting, tracebacks
+from django_txtasks.signals import attempt_starting, last_lines, tracebacks
 from django_txtasks.signals.logs import current
 from django_txtasks.worker.loop.children import Children
 from django_txtasks.worker.loop.event_loop import EventLoop
@@ -152,6 +152,7 @@ class LoopRunner:
         if forks_of_process() != forks:
             end_child()
         self.runner.notes.forget(one.attempt.task_id)
+        last_lines.end(one.attempt.task_id, one.attempt.number)
         task_threads.end_of(one.attempt.task_id, one.attempt.number)
         self.expired.discard(one)
         if ended is not None and (
@@ -163,6 +164,7 @@ class LoopRunner:
     async def _ended(self, one: OnLoop, executor: AttemptExecutor) -> Ended | None:
         attempt = one.attempt
         current.set(attempt.facts)
+        last_lines.begin(attempt.task_id, attempt.number)
         running.set(Opener(self.runner.alias, attempt.task_id, attempt.batch))
         one.children.own_this_context()
         traced = tracing.begin(attempt)

@@ -12,6 +12,8 @@ from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle.attempts import Attempt, Ended
 from django_txtasks.worker.loop.attempts import LoopRunner, OnLoop, start
 from django_txtasks.worker.loop.event_loop import EventLoop
+from django_txtasks.worker.running import attempt_stack
+from django_txtasks.worker.running.in_hand import Key
 
 T = TypeVar("T")
 
@@ -61,6 +63,15 @@ class Exchange:
         self._is_awake = False
         if self.ended or self.too_old or self.lost:
             self._wake_once()
+
+    def stack_of(self, key: Key) -> str:
+        """Return the stack of a running attempt as text; empty if it does not run here, or ends meanwhile."""
+        one = self.alive.get(key[0].int)
+        if one is None or one.task is None or one.attempt.number != key[1]:
+            return ""
+        tasks = [one.task, *one.children.all()]
+        text = attempt_stack.on_loop(key, tasks, self._loop.thread.ident or 0)
+        return "" if one.task.done() else text
 
     # -- the loop -----------------------------------------------------------------------------------
 

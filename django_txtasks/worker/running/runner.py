@@ -43,10 +43,10 @@ from django_txtasks.progress import ProgressNotes
 from django_txtasks.rules import payload
 from django_txtasks.rules.causes import cause_of
 from django_txtasks.rules.retry import backoff, is_last, seconds_from
-from django_txtasks.signals import attempt_starting, tracebacks
+from django_txtasks.signals import attempt_starting, last_lines, tracebacks
 from django_txtasks.signals.logs import current
 from django_txtasks.wording import counted
-from django_txtasks.worker.running import task_threads
+from django_txtasks.worker.running import attempt_stack, task_threads
 from django_txtasks.worker.running.attempt_context import context_of_attempt
 from django_txtasks.worker.running.connections import (
     NoSession,
@@ -103,6 +103,7 @@ class Runner:
 
     def _run_alone(self, attempt: Attempt, limit: TimeLimit) -> Ended:
         current.set(attempt.facts)
+        last_lines.begin(attempt.task_id, attempt.number)
         running.set(Opener(self.alias, attempt.task_id, attempt.batch))
         traced = tracing.begin(attempt)
         if traced is not None:
@@ -116,6 +117,7 @@ class Runner:
             end_trace(traced, ended)
         # Always clean up, because the next task must not find an open transaction.
         self.notes.forget(attempt.task_id)
+        last_lines.end(attempt.task_id, attempt.number)
         # A Retry or Snooze is no failure.
         is_asked = ended.arrow is not Arrow.FINISH and ended.exception is None
         after_attempt(failed=bool(ended.error) and not is_asked, error=ended.exception)
@@ -318,7 +320,8 @@ async def _limited(coroutine: Coroutine[Any, Any, Any], limit: TimeLimit, stop: 
     """
     loop = asyncio.get_running_loop()
     task = asyncio.ensure_future(await_in_this_process(coroutine))
-    with stop.calls(lambda: _cancel_in(loop, task)):
+    key = stop.attempt.task_id, stop.attempt.number
+    with stop.calls(lambda: _cancel_in(loop, task)), attempt_stack.shows(key, task):
         done, _ = await asyncio.wait({task}, timeout=limit.left)
         if not done:
             task.cancel()
@@ -402,7 +405,8 @@ def failed(attempt: Attempt, error: BaseException, config: Config) -> Ended:
 def buried(attempt: Attempt, error: BaseException) -> Ended:
     """Return the outcome of an attempt that another attempt would not improve: the task is dead."""
     cause = cause_of(attempt.task_name, error, registry.own_packages())
-    return Ended(attempt, Arrow.BURY, error=describe(error), exception=error, cause=cause)
+    entry = {**describe(error), **last_lines.entry(attempt.task_id, attempt.number)}
+    return Ended(attempt, Arrow.BURY, error=entry, exception=error, cause=cause)
 
 
 def _not_begun_or_suspended(

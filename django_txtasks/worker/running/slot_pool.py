@@ -22,10 +22,19 @@ class Overrunning(Protocol):
         """Return the error for the row."""
 
 
+class Stacks(Protocol):
+    """The stacks of the running attempts."""
+
+    def stack_of(self, key: Key) -> str:
+        """Return the stack of a running attempt as text; empty if it does not run here, or ends meanwhile."""
+        ...
+
+
 class SlotPool(Protocol):
     """The slots of one worker. Only its turns use them. ``Slots`` describes each member."""
 
     in_hand: InHand
+    stacks: Stacks
     tally: Tally | None = None
     """Counts the times of collected attempts; None = figures are off."""
 
