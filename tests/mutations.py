@@ -2126,6 +2126,15 @@ MUTANTS = [
     Mutant("preflight: what was not read is said", "inspection/preflight/__init__.py",
            {"NOT_ALL if self.trouble or self.left_out else 0": "0"},
            "test_preflight.py::test_too_little_time_is_said_and_is_an_exit_code"),
+    Mutant("causes: the settings of the reads end with them", "stats/by_cause.py",
+           {"transaction.set_rollback(True, using=alias)": "pass"},
+           "test_stats_by_cause.py::test_the_settings_of_the_reads_end_with_them"),
+    Mutant("causes: probes are bounded", "stats/by_cause.py",
+           {"return self._number < MAX_PROBES": "return True"},
+           "test_stats_by_cause.py::test_probes_end_at_a_limit_and_the_answer_says_so"),
+    Mutant("causes: an impossible fingerprint of a URL is none", "admin/causes.py",
+           {"return number if _LOWEST <= number <= -_LOWEST - 1 else None": "return number"},
+           "test_admin_causes.py::test_an_impossible_cause_finds_nothing"),
 ]  # fmt: skip
 
 

@@ -123,6 +123,17 @@ def test_probes_end_at_a_limit_and_the_answer_says_so(monkeypatch):
     assert 5 < len(found.causes) <= 10
 
 
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="the others have no such settings")
+def test_the_settings_of_the_reads_end_with_them():
+    """Otherwise the other statements of the caller's transaction would read in order, too."""
+    add(1, cause=1)
+    with transaction.atomic():
+        assert causes().causes
+        assert helpers.execute("SHOW enable_sort") == [("on",)]
+        assert by_cause.numbers_of(1)["dead"] == 1
+        assert helpers.execute("SHOW enable_sort") == [("on",)]
+
+
 def test_a_limit_below_one_is_refused():
     with pytest.raises(InvalidOption, match="limit is 0"):
         causes(limit=0)

@@ -9,11 +9,12 @@ from __future__ import annotations
 import dataclasses
 import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from django.db import connections
+from django.db import connections, transaction
 from django.db.models import TextField
 from django.db.models.functions import Cast
 
@@ -135,9 +136,15 @@ def causes(limit: int = 50, using: str = "default") -> Causes:
     return Causes(tuple(found[:limit]), is_cut or len(found) > limit)
 
 
-def reading_causes(alias: str) -> Any:
-    """Return a transaction in which PostgreSQL reads in the order of the index, whatever its statistics."""
-    return own_transaction(alias, limit=STATEMENT_TIMEOUT, in_order=True)
+@contextmanager
+def reading_causes(alias: str) -> Iterator[None]:
+    """Make PostgreSQL read in the order of the index, whatever its statistics; the setting ends with the block."""
+    if connections[alias].vendor != "postgresql":
+        yield
+        return
+    with own_transaction(alias, limit=STATEMENT_TIMEOUT, in_order=True):
+        yield
+        transaction.set_rollback(True, using=alias)  # the settings of a savepoint end with it
 
 
 def numbers_of(cause: int, using: str = "default") -> dict[Status, int]:
