@@ -966,7 +966,7 @@ MUTANTS = [
            {"if not choice.ids and not choice.filters:": "if False:"},
            "test_operations.py::test_a_wrong_call_changes_nothing"),
     Mutant("tasks that are due anyway keep their place", "operations/pages.py",
-           {'" AND run_after > %(end)s" * self._later': '""'},
+           {'" AND run_after > %(end)s" * self._later': '""', "_BEGIN_LATER if self._later else _BEGIN": "_BEGIN"},
            "test_operations.py::test_tasks_that_are_due_anyway_keep_their_place"),
     Mutant("without a terminal nothing is changed unasked", "management/commands/txtasks_task.py",
            {"if as_json or not sys.stdin.isatty():": "if False:"},

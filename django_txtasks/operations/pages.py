@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -32,26 +32,38 @@ CLICK = "SELECT CAST({now} AS {text}), CAST({later} AS {text})"
 # C, who revives, reads a row that dies again after its revival only if it is due until the click. A revived row is
 # due after the click, so C takes no row twice, and stops although workers bury rows as fast as C revives them.
 _PAGE = """
-    SELECT id, queue_name, task_name, lane, cause, CAST(run_after AS {text}) AS due_at, status, <known>, <errors>
+    SELECT id, queue_name, task_name, lane, cause, CAST(run_after AS {text}) AS due_at, status, <known>, <errors>,
+           priority
       FROM txtasks_task <index>
      WHERE <place> <since> <until> {sound_id} <after>
-     ORDER BY run_after, id LIMIT %(limit)s
+     ORDER BY <order> run_after, id LIMIT %(limit)s
 """
 _STOPPED = "status IN ('dead', 'held') AND status = %(status)s"
 _OF_CAUSE = f"{_STOPPED} AND queue_name = %(queue)s AND cause = %(cause)s"
 _BUCKET = (
     "status = 'pending' AND lane = %(lane)s AND queue_name = %(queue)s AND priority = %(priority)s"
 )
-# PostgreSQL leaves a condition out that the index itself has, and would then search its index from the start. It
-# cannot compare the index's condition with a subquery.
-_BUCKET_ON_POSTGRESQL = f"status = (SELECT CAST('pending' AS varchar)) AND {_BUCKET}"
+# PostgreSQL leaves a condition out that the index itself has, and would then search the index from its start. So
+# the place in the index is a comparison of whole rows. A page may go beyond the bucket: Python leaves these rows
+# out.
+_FROM_BUCKET = """status = 'pending'
+       AND (status, lane, queue_name, priority, run_after)
+        >= ('pending', %(lane)s, %(queue)s, %(priority)s, <begin>)
+"""
+_BEGIN = "COALESCE(CAST(%(since)s AS timestamptz), '-infinity')"
+_BEGIN_LATER = "GREATEST(CAST(%(since)s AS timestamptz), CAST(%(end)s AS timestamptz))"
+_AFTER_IN_BUCKET = """
+    AND (status, lane, queue_name, priority, run_after, id)
+        > ('pending', %(lane)s, %(queue)s, %(priority)s, %(mark_time)s, %(mark_id)s)
+"""
 _RUNNING = "status = 'claimed' AND worker IS NOT NULL"
 _OF_IDS = """
-    SELECT id, queue_name, task_name, lane, cause, CAST(run_after AS {text}), TRIM(status), TRUE, ''
+    SELECT id, queue_name, task_name, lane, cause, CAST(run_after AS {text}), TRIM(status), TRUE, '', 0
       FROM txtasks_task WHERE id {in_ids}
 """
 _ENDED_OF_IDS = """
-    SELECT id, queue_name, task_name, '', NULL, '', outcome, TRUE, '' FROM txtasks_finishedtask WHERE id {in_ids}
+    SELECT id, queue_name, task_name, '', NULL, '', outcome, TRUE, '', 0
+      FROM txtasks_finishedtask WHERE id {in_ids}
 """
 
 
@@ -74,6 +86,12 @@ class Row(NamedTuple):
     status: str
     is_known: bool
     errors: str
+    priority: int = 0
+
+    def is_in(self, bucket: Mapping[str, Any]) -> bool:
+        """Return True if the row has this lane, queue and priority."""
+        own = {"lane": self.lane, "queue": self.queue, "priority": self.priority}
+        return own.items() <= bucket.items()
 
 
 class Click(NamedTuple):
@@ -135,7 +153,7 @@ class Walk:
         """Yield the parts of an index that have the rows: condition, name of the index, values."""
         choice = self._choice
         if status == Status.PENDING:
-            place = _BUCKET_ON_POSTGRESQL if self._vendor == "postgresql" else _BUCKET
+            place = _FROM_BUCKET if self._vendor == "postgresql" else _BUCKET
             for one in self._buckets():
                 values = {"lane": one.lane, "queue": one.queue_name, "priority": one.priority}
                 yield place, "txtasks_pending", values
@@ -160,11 +178,15 @@ class Walk:
         self, status: Status, place: str, index: str, values: dict[str, Any]
     ) -> Iterator[Row]:
         sql, values = self._statement(status, place, index), {**values, "status": status.value}
+        is_bucket = place == _FROM_BUCKET
+        after = _AFTER_IN_BUCKET if is_bucket else statements.AFTER_CURSOR
         page = self._page(status, sql, "", values)
         while page and not self.is_cut:
-            yield from page
+            yield from (row for row in page if not is_bucket or row.is_in(values))
+            if is_bucket and not page[-1].is_in(values):
+                return
             mark = {"mark_time": page[-1].due_at, "mark_id": page[-1].id}
-            page = self._page(status, sql, statements.AFTER_CURSOR, {**values, **mark})
+            page = self._page(status, sql, after, {**values, **mark})
 
     def _matches(self, row: Row) -> bool:
         choice = self._choice
@@ -183,12 +205,16 @@ class Walk:
             Status.CLAIMED: "claimed_at <= %(click)s",
         }
         since = "AND run_after >= %(since)s" if self._since is not None else ""
+        since += " AND run_after > %(end)s" * self._later
+        is_place = place == _FROM_BUCKET
         pieces = {
             "<known>": known.get(status, "TRUE"),
             "<errors>": "CAST(errors AS {text})" if self._choice.error is not None else "''",
             "<index>": f"FORCE INDEX ({index})" if self._vendor == "mysql" else "",
             "<place>": place,
-            "<since>": since + " AND run_after > %(end)s" * self._later,
+            "<begin>": _BEGIN_LATER if self._later else _BEGIN,
+            "<order>": "status, lane, queue_name, priority," if is_place else "",
+            "<since>": "" if is_place else since,
             "<until>": "AND run_after <= %(click)s" if status == Status.DEAD else "",
         }
         return functools.reduce(lambda sql, piece: sql.replace(*piece), pieces.items(), _PAGE)

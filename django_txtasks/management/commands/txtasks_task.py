@@ -106,8 +106,7 @@ class Command(DatabaseCommand):
     def _ask(self, order: Order, *, as_json: bool) -> None:
         if as_json or not sys.stdin.isatty():
             raise CommandError("Nothing was changed. Without a terminal to ask, give --yes.")
-        self.stdout.write(f"Shall they be {order.verb.done}? [y/N] ", ending="")
-        self.stdout.flush()
+        self.show(f"Shall they be {order.verb.done}? [y/N]")
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             raise CommandError("Nothing was changed.")
 
