@@ -46,8 +46,9 @@ _BUCKET = (
 # PostgreSQL leaves a condition out that the index itself has, and would then search the index from its start. So
 # the place in the index is a comparison of whole rows. A page may go beyond the bucket: Python leaves these rows
 # out.
-_FROM_BUCKET = """status = 'pending'
-       AND (status, lane, queue_name, priority, run_after)
+_FROM_BUCKET = "status = 'pending'"
+_FIRST_IN_BUCKET = """
+    AND (status, lane, queue_name, priority, run_after)
         >= ('pending', %(lane)s, %(queue)s, %(priority)s, <begin>)
 """
 _BEGIN = "COALESCE(CAST(%(since)s AS timestamptz), '-infinity')"
@@ -180,7 +181,9 @@ class Walk:
         sql, values = self._statement(status, place, index), {**values, "status": status.value}
         is_bucket = place == _FROM_BUCKET
         after = _AFTER_IN_BUCKET if is_bucket else statements.AFTER_CURSOR
-        page = self._page(status, sql, "", values)
+        begin = _BEGIN_LATER if self._later else _BEGIN
+        first = _FIRST_IN_BUCKET.replace("<begin>", begin) if is_bucket else ""
+        page = self._page(status, sql, first, values)
         while page and not self.is_cut:
             yield from (row for row in page if not is_bucket or row.is_in(values))
             if is_bucket and not page[-1].is_in(values):
@@ -212,7 +215,6 @@ class Walk:
             "<errors>": "CAST(errors AS {text})" if self._choice.error is not None else "''",
             "<index>": f"FORCE INDEX ({index})" if self._vendor == "mysql" else "",
             "<place>": place,
-            "<begin>": _BEGIN_LATER if self._later else _BEGIN,
             "<order>": "status, lane, queue_name, priority," if is_place else "",
             "<since>": "" if is_place else since,
             "<until>": "AND run_after <= %(click)s" if status == Status.DEAD else "",
