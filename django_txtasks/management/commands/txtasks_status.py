@@ -13,6 +13,7 @@ from typing import Any
 from django.core.management.base import CommandError
 from django.db import DatabaseError, InterfaceError, connections
 
+from django_txtasks.inspection.history_cost import HistoryCost, history_cost
 from django_txtasks.inspection.late import Late, all_buckets, late
 from django_txtasks.inspection.status import (
     ALL_IS_WELL,
@@ -50,6 +51,11 @@ class Command(PrintingCommand):
         )  # fmt: skip
         parser.add_argument(
             "--lost", action="store_true", help="Also print a line for each lost worker."
+        )
+        parser.add_argument(
+            "--history",
+            action="store_true",
+            help="Also estimate how many MB a day finished tasks add.",
         )
         parser.add_argument(
             "--max-dead", type=int, metavar="N", help="Exit code 1 if more tasks are dead."
@@ -92,6 +98,7 @@ class Command(PrintingCommand):
                 dead = _dead(alias, now, options["max_dead"])
                 old = _older(alias, options)
                 lost = [] if options["json"] else lost_workers(alias)
+                cost = history_cost(alias) if options["history"] else None
             except (DatabaseError, InterfaceError) as error:
                 connections[alias].close()
                 text = f"Database {alias!r} cannot be queried: {in_one_line(error)}"
@@ -100,10 +107,14 @@ class Command(PrintingCommand):
                 self.warn(text)
             else:
                 if options["json"]:
-                    self.show(json.dumps({**now.as_json(), **_beyond_age(old)}))
+                    self.show(
+                        json.dumps({**now.as_json(), **_beyond_age(old), **_history_json(cost)})
+                    )
                 else:
                     self.show(*_shown(now))
                 self.show(*_lost(lost, in_full=options["lost"]))
+                if cost is not None and not options["json"]:
+                    self.show(_history(cost))
                 self.stdout.flush()
                 if pause is None:
                     _judge(now, old, dead, options)
@@ -150,6 +161,19 @@ def _judge(now: Snapshot, old: list[Late] | None, dead: int, options: dict[str, 
         beyond.append(f"Cleaners at work: {at_work}, fewer than {options['min_cleaners']}.")
     if beyond:
         raise CommandError(" ".join(beyond), returncode=BEYOND_LIMITS)
+
+
+def _history_json(cost: HistoryCost | None) -> dict[str, Any]:
+    return {} if cost is None else {"history": cost.as_json()}
+
+
+def _history(cost: HistoryCost) -> str:
+    outcomes = [f"{name} {one.mb_a_day:.1f}" for name, one in cost.outcomes.items()]
+    parts = f" ({', '.join(outcomes)})" if outcomes else ""
+    return (
+        f"Finished tasks: {cost.table_bytes / 1e6:.1f} MB; they add about {cost.mb_a_day:.1f} MB a day{parts}, "
+        f"by the last {cost.seconds / 3600:.1f} hours."
+    )
 
 
 def _lost(workers: list[Worker], *, in_full: bool) -> list[str]:
