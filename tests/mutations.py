@@ -71,7 +71,7 @@ MUTANTS = [
            {"if gate.exists():": "if False:"},
            "test_figures.py::test_of_two_cleaners_at_once_one_passes_by", BOTH),
     Mutant("figures: a number is added up whole", "counts/adding_up.py",
-           {"        rows = _whole(alias, rows)\n": ""},
+           {"    if has_more:\n        rows": "    if False:\n        rows"},
            "test_figures.py::test_a_number_of_a_worker_is_added_up_whole"),
     Mutant("figures: readers see rows that are not added up", "stats/reading.py",
            {"WHERE 1 = 1 <raw>": "WHERE 1 = 0 <raw>"},
