@@ -118,8 +118,8 @@ def test_few_rows_are_read_though_the_statistics_are_of_an_empty_table(chosen, m
             found = list(bounded.first_rows(Task.objects.all(), order))
             read = rows_read() - before
     assert len(found) == 50
-    # MariaDB reads as much of each state and queue, and sorts the sum
-    assert read < (6000 if chosen.get("exception") else 1000), f"{read} rows were read"
+    # The causes of an exception are counted first, to 1,000 each. MariaDB counts each entry of a count twice.
+    assert read < (10_000 if chosen.get("exception") else 1000), f"{read} rows were read"
 
 
 @pytest.mark.skipif(connection.vendor != "sqlite", reason="the others count rows, above")

@@ -63,12 +63,13 @@ class CauseOrder(ReadOrder):
     def _read_places(self, alias: str) -> list[tuple[str, str, int, int]]:
         """Return status, queue, lowest and highest cause of each range; they are read once."""
         if alias not in self._places:
+            ranges = self._ranges(alias)
             self._places[alias] = [
                 (status.value, queue, low, high)
                 for status in by_cause.STATES
                 if self.state in (None, status)
                 for queue in by_cause.queues_of(alias, status)
-                for low, high in self._ranges(alias)
+                for low, high in ranges
             ]
         return self._places[alias]
 
