@@ -235,6 +235,7 @@ def test_the_handler_waits_for_no_lock():
     thread.start()
     locked.wait(helpers.PATIENCE)
     handler.handle(logging.makeLogRecord({"name": "shop", "msg": "at once"}))
+    assert thread.is_alive()  # and has the lock
     go_on.set()
     thread.join()
     current.reset(token)
