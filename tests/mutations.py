@@ -640,7 +640,7 @@ MUTANTS = [
            {"age == self.longest and OTHERS in self._ages": "age == self.longest"},
            "test_retention.py::test_rows_of_the_longest_time_are_removed_without_a_condition"),
     Mutant("a pass reads some of the rows that stay", "cleaner/removal.py",
-           {"not self._has_ended and self._left > 0": "not self._has_ended"},
+           {"if self._has_ended or self._left <= 0:": "if self._has_ended:"},
            "test_retention.py::test_rows_that_stay_for_a_year_are_read_once_a_day_and_10000_in_a_pass"),
     Mutant("rows that stay are read once a day", "cleaner/removal.py",
            {"self._next = self._clock() + DAY_SECONDS": "self._next = self._clock()"},

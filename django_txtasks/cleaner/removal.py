@@ -149,4 +149,4 @@ class DailyRemoval:
         self._place = removed.place or self._place
         self._left -= removed.looked - len(removed.rows)
         self._has_ended = removed.looked < cleaning.ROWS_PER_LOOK
-        return removed.rows, not self._has_ended and self._left > 0
+        return removed.rows, not self._has_ended
