@@ -131,6 +131,7 @@ def test_an_outcome_that_is_kept_nowhere_gets_no_row(rows, quick, txtasks):
         helpers.wait_until(lambda: helpers.runs("ran") == 2)
         helpers.wait_until(lambda: Task.objects.filter(status=Status.DEAD).exists())
         helpers.wait_until(lambda: not Task.objects.filter(pk__in=[n.id for n in notes]).exists())
+    assert not FinishedTask.objects.exists()
     cancel_task(cancelled.id)
     operators.cancel("default", [held.id], keep=get_config().keeps("cancelled"))
     operators.discard("default", [dead.id], keep=get_config().keeps("discarded"))
