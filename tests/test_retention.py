@@ -102,7 +102,7 @@ def test_rows_of_the_longest_time_are_removed_without_a_condition(kept, horizons
     ("kept", "told"),
     [
         ({"*": {"succeded": 5, "*": 60}}, r"\['\*'\] names the outcome 'succeded'. Did you mean 'succeeded'"),
-        ({"*": {"dead": 5, "*": 60}}, "names the outcome 'dead'. Outcomes: succeeded, "),
+        ({"*": {"dead": 5, "*": 60}}, "names the outcome 'dead'. Use succeeded, "),
         ({"*": {"succeeded": 5}}, "says nothing of the outcome 'cancelled'"),
         ({"*": {}}, "says nothing of the outcome 'succeeded'"),
         ({"succeeded": 5, "*": 60}, r"names the queue 'succeeded'.*For a time by outcome"),

@@ -51,7 +51,9 @@ class Counts:
 
     def took(self, waited: float, seconds: float) -> None:
         """Count the times of an attempt: from due to its claim, and from its start to its end."""
-        self.wait[bisect_left(histogram.BOUNDS, waited)] += 1  # a call for each task would cost more
+        self.wait[bisect_left(histogram.BOUNDS, waited)] += (
+            1  # a call for each task would cost more
+        )
         self.run[bisect_left(histogram.BOUNDS, seconds)] += 1
         self.run_ms += 1000.0 * seconds
 

@@ -97,7 +97,7 @@ class LateSchedule:
 
 @dataclass(frozen=True)
 class Figures:
-    """What workers have counted in the last hour.
+    """Counts of workers in the last hour.
 
     Attributes:
         is_on: False = the setting ``stats`` is off.

@@ -155,7 +155,7 @@ def _queues(
 
 
 def _figures(alias: str) -> tuple[Figures, dict[str | None, tuple[Point, ...]]]:
-    """Return what was counted in the last hour, and the minutes of each queue."""
+    """Return the counts of the last hour, and the minutes of each queue."""
     if not get_config().stats:
         return NO_FIGURES, {}
     charts = stats.charts(SPAN, alias)

@@ -23,7 +23,7 @@ def stops_and_questions(
         ids: the tasks that may have been asked to stop; None = all claims of the worker.
     """
     if ids is None:
-        rows = fetch(alias, statements.ALL_STOPS_AND_QUESTIONS, worker=worker)
+        rows = fetch(alias, statements.STOPS_OF_LOOP, worker=worker)
     else:
         rows = fetch(alias, statements.STOPS_AND_QUESTIONS, worker=worker, ids=ids)
     found: tuple[set[Key], set[Key]] = (set(), set())

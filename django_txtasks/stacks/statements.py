@@ -10,7 +10,7 @@ _QUESTIONS = """
     SELECT task_id, attempt, 1 FROM txtasks_stackrequest WHERE worker = %(worker)s AND answered_at IS NULL
 """
 STOPS_AND_QUESTIONS = ASKED_TO_STOP + _QUESTIONS
-ALL_STOPS_AND_QUESTIONS = ALL_ASKED_TO_STOP + _QUESTIONS
+STOPS_OF_LOOP = ALL_ASKED_TO_STOP + _QUESTIONS
 # A person may ask again, for a later attempt, after the worker has read the first question.
 ANSWER = """
     UPDATE txtasks_stackrequest SET answered_at = {now}, text = %(text)s

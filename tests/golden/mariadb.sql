@@ -327,6 +327,10 @@ SELECT id
     AND seen_at < UTC_TIMESTAMP(6) - INTERVAL ROUND(%(age)s * 1000000) MICROSECOND;
 
 DELETE
+    FROM txtasks_stackrequest
+    WHERE asked_at < UTC_TIMESTAMP(6) - INTERVAL ROUND(%(age)s * 1000000) MICROSECOND;
+
+DELETE
     FROM txtasks_endedworker
     WHERE ended_at < UTC_TIMESTAMP(6) - INTERVAL ROUND(%(age)s * 1000000) MICROSECOND;
 

@@ -402,6 +402,10 @@ SELECT id
     AND seen_at < statement_timestamp() - make_interval(secs => $1);
 
 DELETE
+    FROM txtasks_stackrequest
+    WHERE asked_at < statement_timestamp() - make_interval(secs => $1);
+
+DELETE
     FROM txtasks_endedworker
     WHERE ended_at < statement_timestamp() - make_interval(secs => $1);
 

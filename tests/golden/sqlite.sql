@@ -326,6 +326,10 @@ SELECT id
     AND seen_at < strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now', -%(age)s || ' seconds');
 
 DELETE
+    FROM txtasks_stackrequest
+    WHERE asked_at < strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now', -%(age)s || ' seconds');
+
+DELETE
     FROM txtasks_endedworker
     WHERE ended_at < strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now', -%(age)s || ' seconds');
 

@@ -31,7 +31,7 @@ class Bars(NamedTuple):
 
 
 def bars(good: Sequence[int], bad: Sequence[int], line: Sequence[int | None] = ()) -> Bars:
-    """Return the chart of these steps, the oldest first. A line has a gap where a value is None."""
+    """Return the chart of these steps, the oldest first. A line has a gap where a value is missing."""
     most = max((one + other for one, other in zip(good, bad, strict=True)), default=0)
     most_of_line = max((one for one in line if one is not None), default=0)
     lower, upper = [], []

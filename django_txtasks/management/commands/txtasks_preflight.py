@@ -67,10 +67,10 @@ class Command(PrintingCommand):
             self.show(f"Rows with further findings: {report.left_out:,}.")
         if report.trouble:
             self.show(report.trouble)
-        checked = f"{report.tasks:,} live tasks and {counted(report.schedules, 'schedule')}"
+        tasks, schedules = counted(report.tasks, "live task"), counted(report.schedules, "schedule")
         problems = [one for one in found if one.case.kind is not Kind.NOTE]
         what = "do not all fit" if problems or report.exit_code else "fit"
-        self.show(f"Checked {checked}: they {what} this code.")
+        self.show(f"Checked {tasks} and {schedules}: they {what} this code.")
 
 
 def _lines(one: Finding) -> tuple[str, str]:

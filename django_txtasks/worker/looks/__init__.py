@@ -28,8 +28,7 @@ L   hinted tasks    rerouting: after a turn with hints  Task by primary key,  hi
                     that this worker may not claim      after all Workers     reach all workers
 L   cancels,        every second, while an attempt      STOPS_AND_QUESTIONS;  nothing
     stacks          runs for more than a second         of an event loop
-                                                        ALL_STOPS_AND\
-                                                        _QUESTIONS
+                                                        STOPS_OF_LOOP
 L   progress        a second after the last write, if   WRITE_PROGRESS        nothing
                     a task has said something new
 L   ended batches   0.02 s after the last look, if a    ARE_LIVE,             nothing
