@@ -101,14 +101,14 @@ def test_rows_of_the_longest_time_are_removed_without_a_condition(kept, horizons
 @pytest.mark.parametrize(
     ("kept", "told"),
     [
-        ({"*": {"succeded": 5, "*": 60}}, r"\['\*'\] names the outcome 'succeded'. Did you mean 'succeeded'"),
-        ({"*": {"dead": 5, "*": 60}}, "names the outcome 'dead'. Use succeeded, "),
+        ({"*": {"succeded": 5, "*": 60}}, r"\['\*'\] has the unknown outcome 'succeded'. Did you mean 'succeeded'"),
+        ({"*": {"dead": 5, "*": 60}}, "has the unknown outcome 'dead'. Use succeeded, "),
         ({"*": {"succeeded": 5}}, "says nothing of the outcome 'cancelled'"),
         ({"*": {}}, "says nothing of the outcome 'succeeded'"),
         ({"succeeded": 5, "*": 60}, r"names the queue 'succeeded'.*For a time by outcome"),
         ({"*": {"succeeded": "1 d", "*": 60}}, "use seconds"),
         ({"*": {"succeeded": -1, "*": 60}}, "longer than zero"),
-        ({"*": {5: 5, "*": 60}}, "names the outcome 5"),
+        ({"*": {5: 5, "*": 60}}, "has the unknown outcome 5"),
         ({"mail": {"*": 5}}, "says nothing of the queue 'default'"),
     ],
     ids=str,

@@ -340,7 +340,7 @@ task_cancelled = LogSignal(logging.INFO, "Task %s was cancelled.", "task_id", in
 task_discarded = LogSignal(logging.INFO, "Task %s was discarded.", "task_id", in_place=True)
 tasks_operated = LogSignal(
     logging.INFO,
-    "%s changed %s tasks (%s), by %s.",
+    "%s of several tasks changed %s (%s), by %s.",
     "verb",
     "changed",
     "choice",
