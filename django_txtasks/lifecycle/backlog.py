@@ -15,14 +15,21 @@ MAX_DUE = 10_000
 MAX_IN_LANES = 10_000
 """Number of pending tasks in lanes that are read, of all queues together."""
 
-# The part of the index with one priority of a queue, in which the due rows come first.
+# The part of the index with one priority of a queue, in which the due rows come first. PostgreSQL finds its place
+# only by a comparison of whole rows: see ``Dialect.to_queue``. An end there would make it read the whole part.
 DUE_ROWS = """
     SELECT COUNT(*), MIN(wait) FROM (
-        SELECT {wait} AS wait FROM txtasks_task {by_queue}
-         WHERE status = 'pending' AND lane = '' AND queue_name = %(queue)s AND priority = %(priority)s
-           AND run_after <= {now}
-         ORDER BY run_after, id LIMIT %(limit)s) due
+        SELECT lane, queue_name, priority, {wait} AS wait FROM txtasks_task {by_queue}
+         WHERE status = 'pending' AND <start>
+         ORDER BY status, lane, queue_name, priority, run_after, id LIMIT %(limit)s) due
+     WHERE lane = '' AND queue_name = %(queue)s AND priority = %(priority)s AND wait <= 0
 """
+_START = "lane = '' AND queue_name = %(queue)s AND priority = %(priority)s AND run_after <= {now}"
+_STARTS = {
+    "postgresql": (
+        "(status, lane, queue_name, priority) >= ('pending', '', %(queue)s, %(priority)s)"
+    )
+}
 # The limit is inside and the condition outside, so that it reads no further rows if few of them are due.
 DUE_IN_LANES = """
     SELECT queue_name, COUNT(*), MIN(wait) FROM (
@@ -43,15 +50,16 @@ def backlog(alias: str, queues: Iterable[str]) -> dict[str, tuple[int, float]]:
         due[queue] = min(MAX_DUE, due[queue] + count)
         oldest[queue] = max(oldest[queue], -float(wait or 0.0))
 
+    vendor = connections[alias].vendor
+    sql = DUE_ROWS.replace("<start>", _STARTS.get(vendor, _START))
     for queue in queues:
         note(queue, 0, None)
         for priority in pending_priorities(alias, queue):
             left = MAX_DUE - due[queue]
             if left <= 0:
                 break
-            ((count, wait),) = fetch(alias, DUE_ROWS, queue=queue, priority=priority, limit=left)
+            ((count, wait),) = fetch(alias, sql, queue=queue, priority=priority, limit=left)
             note(queue, count, wait)
-    vendor = connections[alias].vendor
     sql = DUE_IN_LANES.replace("<in_lanes>", _IN_LANES.get(vendor, "lane > ''"))
     for queue, count, wait in fetch(alias, sql, limit=MAX_IN_LANES):
         if queue in due:

@@ -130,7 +130,8 @@ def _parse_outcomes(queue: str, value: dict[Any, Any], age: Callable[[Any], Age]
         near = difflib.get_close_matches(str(outcome).lower(), OUTCOMES, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise ConfigError(
-            f"{where} has the unknown outcome {outcome!r}.{hint} Use {', '.join(OUTCOMES)}, and '*' for all others."
+            f"{where} has the unknown outcome {outcome!r}.{hint} Use {', '.join(OUTCOMES)}, "
+            "and '*' for all others."
         )
     unsaid = [one for one in OUTCOMES if one not in value]
     if unsaid and OTHERS not in value:
