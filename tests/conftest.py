@@ -97,7 +97,9 @@ def person(rows, client):
     client.force_login(user)
 
     def may(*names):
-        user.user_permissions.set(Permission.objects.filter(codename__in=names))
+        user.user_permissions.set(
+            Permission.objects.filter(content_type__app_label="txtasks", codename__in=names)
+        )
 
     yield may
     LogEntry.objects.all().delete()

@@ -47,7 +47,9 @@ def viewer(*more: str) -> Client:
     """Log in a user who may view each model of this app, with these further permissions."""
     user = User.objects.create(username=uuid.uuid4().hex, is_staff=True)
     views = [f"view_{page.model._meta.model_name}" for page in PAGES]
-    user.user_permissions.set(Permission.objects.filter(codename__in=[*views, *more]))
+    user.user_permissions.set(
+        Permission.objects.filter(content_type__app_label="txtasks", codename__in=[*views, *more])
+    )
     client = Client(raise_request_exception=False)
     client.force_login(user)
     return client

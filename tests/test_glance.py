@@ -36,7 +36,9 @@ def client() -> Client:
 
 def signed_in(*permissions: str, **columns: Any) -> Client:
     user = User.objects.create(username="ada", is_staff=True, **columns)
-    user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
+    user.user_permissions.set(
+        Permission.objects.filter(content_type__app_label="txtasks", codename__in=permissions)
+    )
     client = Client()
     client.force_login(user)
     return client
