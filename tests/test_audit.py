@@ -484,7 +484,7 @@ def test_an_audit_waits_for_no_lock_and_only_reads():
     # A session that has run tasks sends BEGIN along with the first statement of a transaction.
     sent = [query["sql"].removeprefix("BEGIN; ") for query in asked.captured_queries]
     first_words = {sql.split()[0] for sql in sent}
-    assert first_words <= {"SELECT", "SET", "BEGIN", "COMMIT", "SAVEPOINT", "RELEASE"}
+    assert first_words <= {"SELECT", "SET", "BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE"}
 
 
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="only PostgreSQL is told to refuse")

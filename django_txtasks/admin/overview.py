@@ -59,6 +59,8 @@ class OverviewAdmin(Pages):
         if alias not in connections:
             raise BadRequest("There is no such database.")
         if request.method == "POST":
+            if alias != router.db_for_write(PausedQueue):
+                raise BadRequest("The buttons belong to another database.")
             return self._act(request)
         context = {
             **self.admin_site.each_context(request),
@@ -93,6 +95,7 @@ class OverviewAdmin(Pages):
             messages.success(request, gettext("Queue %s is resumed.") % queue)
         else:
             raise BadRequest("The form names no queue.")
+        overview(alias, max_age=0)  # so that the page shows the change
         return HttpResponseRedirect(request.get_full_path())
 
 

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from django.db import router
 
+from django_txtasks.forks import register_at_fork
 from django_txtasks.models import Task
 from django_txtasks.overview import counting
 from django_txtasks.overview.counting import Count, Counts
@@ -56,8 +57,19 @@ class _Kept(NamedTuple):
     read_at: float
 
 
+READ_SECONDS = 5.0
+"""Longest time that a caller waits for the read of another thread."""
 _kept: dict[str, _Kept] = {}
 _reading: dict[str, threading.Lock] = {}
+
+
+def _forget() -> None:
+    """Forget all overviews, and locks that a thread of the parent may hold."""
+    _kept.clear()
+    _reading.clear()
+
+
+register_at_fork(after_in_child=_forget)
 
 
 def overview(using: str | None = None, max_age: float = 5.0) -> Overview:
@@ -75,8 +87,9 @@ def overview(using: str | None = None, max_age: float = 5.0) -> Overview:
     if last is not None and time.monotonic() - last.read_at < max_age:
         return last.overview
     lock = _reading.setdefault(alias, threading.Lock())
-    if not lock.acquire(blocking=False):
-        if last is not None and max_age > 0:  # another thread reads a new one
+    is_fresh = last is not None and time.monotonic() - last.read_at < max_age + READ_SECONDS
+    if not lock.acquire(timeout=0 if is_fresh else READ_SECONDS):
+        if last is not None and is_fresh:  # another thread reads a new one
             return last.overview
         return gather(alias, {})[0]
     try:

@@ -109,6 +109,8 @@ class Count:
 
 
 NONE = Count()
+UNKNOWN = Count(is_capped=True)
+"""A count that the database has never answered in time: shown as "0+"."""
 
 
 class Cell(NamedTuple):
@@ -157,7 +159,7 @@ def counts(
         chunk = parts[start : start + CELLS_PER_STATEMENT]
         numbers = _read(alias, chunk)
         if numbers is None:
-            found |= {part.cell: before.get(part.cell, NONE) for part in chunk}
+            found |= {part.cell: before.get(part.cell, UNKNOWN) for part in chunk}
             continue
         for part, number in zip(chunk, numbers, strict=True):
             count = Count(min(number, MOST), number > MOST)

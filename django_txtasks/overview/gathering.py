@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from django.db import connections
+from django.db import connections, transaction
 
 from django_txtasks import stats
 from django_txtasks.conf import get_config
@@ -47,6 +47,8 @@ STATEMENT_TIMEOUT = timedelta(seconds=1)
 """Limit of each statement on PostgreSQL, besides the shorter one of the counts."""
 SPAN = timedelta(hours=1)
 MOST_QUEUES = 50
+MOST_SECONDS = 3e9
+"""Longest wait that is shown, in seconds: about a hundred years."""
 MOST_LANES = 10
 MOST_CAUSES = 10
 MOST_SCHEDULES = 200
@@ -105,6 +107,7 @@ def _reading(alias: str) -> Iterator[None]:
         return
     with own_transaction(alias, limit=STATEMENT_TIMEOUT, in_order=True):
         yield
+        transaction.set_rollback(True, using=alias)  # the settings of a savepoint end with it
 
 
 def _queues(
@@ -113,16 +116,15 @@ def _queues(
     """Return the queues, the longest waiting first, at most ``MOST_QUEUES``."""
     alive = [one for one in processes if one.is_alive]
     pauses = {
-        row.pk: Pause(
-            row.paused_by, row.reason, max(0.0, (row.now - row.paused_at).total_seconds())
-        )
+        row.pk: Pause(row.paused_by, row.reason, _since(row))
         for row in PausedQueue.objects.using(alias).annotate(now=DatabaseNow())
     }
     buckets = buckets_of(alias, "")
     in_lanes, _ = counting.in_lanes(alias)
     oldest: dict[str, float] = {name: one.oldest for name, one in in_lanes.items()}
     for one in buckets:
-        oldest[one.queue_name] = max(oldest.get(one.queue_name, 0.0), -one.wait)
+        wait = min(MOST_SECONDS, -one.wait)  # a time written by hand may be -infinity
+        oldest[one.queue_name] = max(oldest.get(one.queue_name, 0.0), wait)
     every = {*get_config().queues, *pauses, *oldest, *claimed.by_queue}
     every |= {queue for worker in alive for queue in worker.queues}
     chosen = sorted(every, key=lambda name: (-max(0.0, oldest.get(name, 0.0)), name))
@@ -152,6 +154,12 @@ def _queues(
             )
         )
     return tuple(figures), counts
+
+
+def _since(row: Any) -> float:
+    """Return the seconds since the pause; 0 if the time in the row cannot be read."""
+    seconds: float = (row.now - (row.paused_at or row.now)).total_seconds()
+    return max(0.0, seconds)
 
 
 def _figures(alias: str) -> tuple[Figures, dict[str | None, tuple[Point, ...]]]:

@@ -149,7 +149,10 @@ def _of_queue(queue: QueueFigures, found: Overview) -> Iterator[Problem]:
 
 def _of_causes(found: Overview) -> Iterator[Problem]:
     for one in found.causes:
-        age = found.at - one.last
+        last: Any = one.last  # None = a time that Python cannot read
+        if last is None:
+            continue
+        age = found.at - last
         if one.dead >= MANY_DEAD and age < LATELY:
             values = {
                 "number": one.dead,

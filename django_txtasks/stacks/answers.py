@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from django_txtasks.database.execute import as_uuid, execute, fetch
+from django_txtasks.database.transactions import own_transaction
 from django_txtasks.results.cancelling import Key
 from django_txtasks.stacks import statements
 
+STATEMENT_TIMEOUT = timedelta(seconds=1)
 KEEP = timedelta(hours=1)
 """Time for which requests and answers are kept."""
 
@@ -34,8 +36,11 @@ def stops_and_questions(
 
 def answer(alias: str, worker: uuid.UUID, key: Key, text: str) -> None:
     """Write the stack of an attempt as the answer to its question, if the question is still there."""
-    task_id, attempt = key
-    execute(alias, statements.ANSWER, id=task_id, attempt=attempt, worker=worker, text=text)
+    question = {"id": key[0], "attempt": key[1], "worker": worker}
+    with own_transaction(alias, limit=STATEMENT_TIMEOUT):
+        # the transaction of a web request may hold the row: the next look tries again
+        if fetch(alias, statements.LOCK_QUESTION, **question):
+            execute(alias, statements.ANSWER, text=text, **question)
 
 
 def forget(alias: str) -> None:

@@ -16,4 +16,10 @@ ANSWER = """
     UPDATE txtasks_stackrequest SET answered_at = {now}, text = %(text)s
      WHERE task_id = %(id)s AND attempt = %(attempt)s AND worker = %(worker)s AND answered_at IS NULL
 """
+# A transaction of a web request may have locked the row; the worker's loop must not wait for it.
+LOCK_QUESTION = """
+    SELECT 1 FROM txtasks_stackrequest
+     WHERE task_id = %(id)s AND attempt = %(attempt)s AND worker = %(worker)s AND answered_at IS NULL
+           {skip_locked}
+"""
 FORGET = "DELETE FROM txtasks_stackrequest WHERE asked_at < {ago}"

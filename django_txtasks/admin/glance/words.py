@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import timedelta
 from typing import Any
 from urllib.parse import urlencode
@@ -13,6 +14,9 @@ from django.utils.translation import gettext as _
 from django_txtasks.admin import shown
 from django_txtasks.overview import Count
 from django_txtasks.wording import span
+
+MOST_SECONDS = 3e9
+"""Longest time that is shown, in seconds. A time limit written by hand may be infinite, or no number."""
 
 
 class Links:
@@ -55,4 +59,4 @@ def exact(seconds: float) -> str:
 
 
 def rough(seconds: float) -> str:
-    return span(timedelta(seconds=seconds))
+    return span(timedelta(seconds=0 if math.isnan(seconds) else min(seconds, MOST_SECONDS)))

@@ -51,7 +51,7 @@ class CancelLook:
         if long and worker is not None:
             asked, looked_for, questions = self._asked(worker, long)
             self._requests.update(asked, looked_for)
-            for key in sorted(questions)[:MAX_ANSWERS]:
+            for key in sorted(questions & self._slots.holds())[:MAX_ANSWERS]:
                 self._answer(worker, key)
         return False
 
