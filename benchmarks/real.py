@@ -71,7 +71,7 @@ def main() -> None:
     with contest.contest(mariadb="mariadb" in arguments.databases) as servers:
         for _ in range(arguments.repeat):
             for case in cases:
-                one = _measured(servers, case, arguments.tasks)
+                one = measured(servers, case, arguments.tasks)
                 options.progress(f"{case.title}: {one}")
                 found[case].append(one)
     print(_table(found))
@@ -126,7 +126,8 @@ def _cases(arguments: argparse.Namespace) -> Iterable[Case]:
                 yield Case(title, contender, processes, threads, function)
 
 
-def _measured(servers: Contest, case: Case, tasks: int) -> Cost:
+def measured(servers: Contest, case: Case, tasks: int) -> Cost:
+    """Return what one drain cost."""
     with servers.run(case.contender) as run:
         run.do("enqueue", tasks, *([case.function] if case.function else []))
         servers.settle()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import difflib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
-from functools import lru_cache
-from typing import Any, NamedTuple
+from functools import cached_property, lru_cache, partial
+from typing import Any, cast
 from urllib.parse import SplitResult, urlsplit
 
 from django.conf import settings
@@ -17,6 +17,14 @@ from django.core.signals import setting_changed
 
 from django_txtasks.exceptions import ConfigError
 from django_txtasks.rules.lanes import NO_LANES, LaneRules, parse_rules
+from django_txtasks.rules.retention import (
+    KeepFinished,
+    Retention,
+    check_kept,
+    check_queues,
+    parse_dead,
+    parse_kept,
+)
 
 LONGEST_DURATION = timedelta(days=36525)
 """Longest duration of a setting. Databases add it to a time, or subtract it."""
@@ -37,22 +45,9 @@ class DeadNotices:
     task: str = ""
 
 
-OTHERS = "*"
-"""Key of ``keep_finished`` for all queues that are not named."""
+MAX_KEPT_LINES = 1000
 MAX_NAME_BYTES = 255
 """Longest name of a queue that AMQP allows, in bytes of UTF-8."""
-
-
-class Pruned(NamedTuple):
-    """Finished tasks that are pruned at the same age.
-
-    Attributes:
-        queue: a queue's name; ``*`` = all queues but the ``named`` ones.
-    """
-
-    age: timedelta
-    queue: str
-    named: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +66,10 @@ class Config:
         lease: silence after which a worker may be declared lost; at least 3 beats.
         clean_interval: time between two passes of a cleaner.
         keep_finished: time for which finished tasks are kept; 0 = not at all, None = for ever. Or a dict of
-            such times by queue, with ``*`` for all others; there 0 = until the cleaner's next pass.
+            such times by queue, with ``*`` for all others; a time can also be a dict of times by outcome. In a
+            dict, 0 = until the cleaner's next pass if another queue keeps tasks with this outcome.
+        discard_dead_after: time after which a cleaner discards dead tasks, by queue, with ``*`` for all
+            others; None, or a queue that is not covered = never.
         grace: time for which running tasks may continue after the first stop signal.
         hint_retry_interval: time after which a hint is looked up again if its row is not there yet.
         hint_give_up_after: time after which such a hint is dropped.
@@ -84,7 +82,10 @@ class Config:
         with_runserver: ``manage.py runserver`` starts ``runworkers`` beside it.
         ageing: the priority of a due task increases by 1 each time it has waited this long; None = never.
         long_running_after: age from which a claim without a time limit is shown and reported.
+        keep_log: number of the last log lines of an attempt that are kept if it fails; 0 = none.
         dead_notices: receivers of notices about tasks that die.
+        stats: workers count ended attempts, and cleaners add the counts up.
+        release: the release of the project's code, or a function that returns it.
     """
 
     broker_url: str | None = field(default=None, repr=False)  # may contain a password
@@ -95,7 +96,8 @@ class Config:
     heartbeat_interval: timedelta = timedelta(seconds=1)
     lease: timedelta = timedelta(seconds=15)
     clean_interval: timedelta = timedelta(seconds=30)
-    keep_finished: timedelta | Mapping[str, timedelta | None] | None = timedelta(days=7)
+    keep_finished: KeepFinished = timedelta(days=7)
+    discard_dead_after: Mapping[str, timedelta | None] = field(default_factory=dict)
     grace: timedelta = timedelta(seconds=30)
     hint_retry_interval: timedelta = timedelta(seconds=2)
     hint_give_up_after: timedelta = timedelta(seconds=10)
@@ -107,7 +109,10 @@ class Config:
     with_runserver: bool = False
     ageing: timedelta | None = None
     long_running_after: timedelta = timedelta(hours=1)
+    keep_log: int = 50
     dead_notices: DeadNotices = DeadNotices()
+    stats: bool = True
+    release: str | Callable[[], str] = ""
 
     @property
     def broker_address(self) -> str:
@@ -166,7 +171,8 @@ class Config:
                 f"TXTASKS['retry_ceiling'] is {self.retry_ceiling}, shorter than "
                 f"TXTASKS['retry_base'] ({self.retry_base}). Raise the ceiling."
             )
-        _check_kept(self._kept, self.queues)
+        check_kept(self.keep_finished, self.queues)
+        check_queues("discard_dead_after", self.discard_dead_after, self.queues)
         for queue in self.queues if self.broker_url else ():
             size = len(f"{self.queue_prefix}.{queue}".encode())
             if size > MAX_NAME_BYTES:
@@ -179,50 +185,14 @@ class Config:
                 "TXTASKS['dead_notices'] names an exchange, but there is no TXTASKS['broker_url'] to reach it."
             )
 
-    @property
-    def keeps_finished(self) -> bool:
-        """True if finished tasks get a row in their table."""
-        return any(age != timedelta(0) for age in self._kept.values())
+    @cached_property
+    def retention(self) -> Retention:
+        """The times for which finished tasks are kept, by queue and outcome."""
+        return Retention(self.keep_finished)
 
-    @property
-    def longest_kept(self) -> timedelta | None:
-        """The longest time for which finished tasks are kept, without those kept for ever; None = all are kept
-        for ever.
-
-        Ended batches and workers are kept for this long. A queue that is kept for ever does not change
-        this, because these rows do not say which tasks name them.
-        """
-        return max((age for age in self._kept.values() if age is not None), default=None)
-
-    @property
-    def pruned(self) -> list[Pruned]:
-        """The ages at which finished tasks are pruned, with their queues."""
-        return [
-            Pruned(age, queue, tuple(sorted(self._kept.keys() - {OTHERS})))
-            for queue, age in sorted(self._kept.items())
-            if age is not None
-        ]
-
-    @property
-    def _kept(self) -> Mapping[str, timedelta | None]:
-        kept = self.keep_finished
-        return kept if isinstance(kept, Mapping) else {OTHERS: kept}
-
-
-def _check_kept(kept: Mapping[str, timedelta | None], queues: Sequence[str]) -> None:
-    """Raise ConfigError if ``keep_finished`` names an unknown queue, or leaves one out."""
-    unknown = kept.keys() - {OTHERS, *queues}
-    if unknown:
-        raise ConfigError(
-            f"TXTASKS['keep_finished'] names the queue {min(unknown)!r}, which is not among "
-            f"TXTASKS['queues']: {', '.join(queues)}. Use '*' for all that are not named."
-        )
-    unsaid = set(queues) - kept.keys()
-    if unsaid and OTHERS not in kept:
-        raise ConfigError(
-            f"TXTASKS['keep_finished'] says nothing of the queue {min(unsaid)!r}: "
-            "name it, or '*' for all others."
-        )
+    def keeps(self, outcome: str) -> bool:
+        """Return True if tasks with this outcome get a finished row."""
+        return self.retention.keeps(outcome)
 
 
 def parse(setting: Any) -> Config:
@@ -291,14 +261,12 @@ def _duration(key: str, value: Any) -> timedelta:
     return value
 
 
-def _kept(key: str, value: Any) -> timedelta | Mapping[str, timedelta | None] | None:
-    if not isinstance(value, dict):
-        return _duration_or_none(key, value)
-    if not value or not all(isinstance(queue, str) for queue in value):
-        raise ConfigError(
-            f"TXTASKS['keep_finished'] is {value!r}: a dict has times by the names of queues, '*' for all others."
-        )
-    return {queue: _duration_or_none(key, age) for queue, age in value.items()}
+def _keep_finished(key: str, value: Any) -> KeepFinished:
+    return parse_kept(value, partial(_duration_or_none, key))
+
+
+def _discard_dead_after(key: str, value: Any) -> dict[str, timedelta | None]:
+    return parse_dead(value, partial(_duration_or_none, key))
 
 
 def _duration_or_none(key: str, value: Any) -> timedelta | None:
@@ -344,6 +312,14 @@ def _prefix(key: str, value: Any) -> str:
 def _switch(key: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise ConfigError(f"TXTASKS[{key!r}] is {value!r}: it must be True or False.")
+    return value
+
+
+def _count_of_lines(key: str, value: Any) -> int:
+    if type(value) is not int or not 0 <= value <= MAX_KEPT_LINES:
+        raise ConfigError(
+            f"TXTASKS[{key!r}] is {value!r}: use a number of lines from 0 (none) to {MAX_KEPT_LINES}."
+        )
     return value
 
 
@@ -411,6 +387,15 @@ def _dead_notices(key: str, value: Any) -> DeadNotices:
     return DeadNotices(mail=tuple(mail), **texts)
 
 
+def _release(key: str, value: Any) -> str | Callable[[], str]:
+    if not isinstance(value, str) and not callable(value):
+        raise ConfigError(
+            f"TXTASKS['release'] is {value!r}: it must be a text such as '2026-11-27.1', or a function without "
+            "arguments that returns one."
+        )
+    return cast("str | Callable[[], str]", value)
+
+
 def _refuse_unknown_keys(name: str, setting: dict[Any, Any], shape: type) -> None:
     known = [field.name for field in fields(shape)]
     for key in setting:
@@ -421,15 +406,19 @@ def _refuse_unknown_keys(name: str, setting: dict[Any, Any], shape: type) -> Non
 
 
 _PARSERS: dict[str, Any] = {
-    "keep_finished": _kept,
+    "keep_finished": _keep_finished,
+    "discard_dead_after": _discard_dead_after,
     "ageing": _duration_or_none,
     "events": _events,
     "lanes": _lanes,
     "dead_notices": _dead_notices,
+    "keep_log": _count_of_lines,
     "queues": _queues,
     "queue_prefix": _prefix,
     "broker_url": _broker_url,
     "database_hints": _switch,
     "sync_schedules": _switch,
     "with_runserver": _switch,
+    "stats": _switch,
+    "release": _release,
 }

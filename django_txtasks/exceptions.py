@@ -53,6 +53,10 @@ class UnknownLane(InvalidOption):
     """``TXTASKS["lanes"]`` has no rule for this lane, so its tasks would have no limit."""
 
 
+class InvalidChoice(TxTasksError, ValueError):
+    """A function of ``django_txtasks.operations`` cannot tell which tasks it shall change, or how."""
+
+
 class InvalidSchedule(TxTasksError, ValueError):
     """A schedule has impossible times or an impossible task."""
 
@@ -89,6 +93,10 @@ class ClaimLost(TxTasksError):
     """The row has changed without this attempt, so the attempt may not write it."""
 
 
+class NotRunning(TxTasksError):
+    """The stack of a task was asked for, and no living worker runs the task."""
+
+
 class NotInBatch(TxTasksError, LookupError):
     """``ctx.batch()`` was called in a task that is not a member of a batch."""
 
@@ -103,6 +111,13 @@ class WorkerLost(TxTasksError):
 
 class WorkerStopped(TxTasksError):
     """Never raised. An entry in a task's errors for an attempt that its worker's orderly end cut short."""
+
+
+class ArgumentsDoNotFit(TxTasksError):
+    """Never raised. An entry in a task's errors for attempts whose function does not take the row's arguments.
+
+    The function has not begun, and the task waits for code that takes the arguments.
+    """
 
 
 class EndLost(TxTasksError):

@@ -109,6 +109,8 @@ describe(TaskFunction.using, UsingOptions)
 
 
 def _found_again(name: str, options: UsingOptions) -> TaskFunction[..., Any]:
+    if known := registry.find(name):
+        name = known.name  # it may have been renamed since
     module, _, own_name = name.rpartition(".")
     found = getattr(import_module(module), own_name, None)
     if not isinstance(found, TaskFunction):  # another name in its module: other = task(function)

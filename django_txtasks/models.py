@@ -229,6 +229,17 @@ class Task(TaskColumns):
         null=True,
         help_text=_("when the running attempt was asked to stop; no further attempt starts"),
     )
+    cause = models.BigIntegerField(
+        null=True,
+        help_text=_(
+            "fingerprint of the last failure: task function, exceptions, place in the code; empty = the last "
+            "attempt did not fail"
+        ),
+    )
+    headers = models.JSONField(
+        null=True,
+        help_text=_("what programs beside the queue send along with the task, such as a trace id"),
+    )
     snoozes = models.IntegerField(
         db_default=0, help_text=_("number of times that the task postponed itself")
     )
@@ -260,6 +271,7 @@ class Task(TaskColumns):
             ("cancel_task", _("Can cancel pending tasks")),
             ("run_now_task", _("Can run pending tasks at once")),
             ("ask_to_stop_task", _("Can ask running tasks to stop")),
+            ("look_into_task", _("Can see the stack of running tasks")),
         )
         constraints = (
             models.CheckConstraint(
@@ -286,6 +298,12 @@ class Task(TaskColumns):
             models.Index(
                 fields=["status", "run_after"],
                 name="txtasks_stopped", condition=Q(status__in=[Status.DEAD, Status.HELD]),
+            ),
+            # Rows that never failed have no entry. MariaDB and MySQL have an entry for each row.
+            models.Index(
+                fields=["status", "queue_name", "cause", "run_after", "id"],
+                name="txtasks_cause",
+                condition=Q(cause__isnull=False) | Q(status__in=[Status.DEAD, Status.HELD]),
             ),
             models.Index(
                 fields=["expires_at"], name="txtasks_expires",
@@ -374,6 +392,12 @@ class Worker(models.Model):
         help_text=_("what the worker's release supports: 1 = paused queues, 2 = lanes, too"),
     )
 
+    release = models.CharField(
+        max_length=100, db_default="", help_text=_("release of the worker's code; empty = not set")
+    )
+    stats_seq = models.BigIntegerField(
+        db_default=0, help_text=_("number of the last statistics that the worker has written")
+    )
     progress = models.JSONField(
         db_default=models.Value({}, models.JSONField()),
         help_text=_("progress that the running tasks have reported, by task id"),
@@ -399,6 +423,9 @@ class EndedWorker(models.Model):
     pid = models.PositiveIntegerField()
     started_at = Moment()
     ended_at = Moment(db_default=DatabaseNow())
+    release = models.CharField(
+        max_length=100, db_default="", help_text=_("release of the worker's code; empty = not set")
+    )
 
     class Meta:
         default_permissions = ("view",)
@@ -695,3 +722,97 @@ class Cleaner(models.Model):
 
     def __str__(self) -> str:
         return f"{self.host} pid {self.pid}"
+
+
+class StatColumns(models.Model):
+    """Counts of ended attempts, with their times."""
+
+    queue_name = ExactText(max_length=100)
+    task_name = ExactText(max_length=200, db_default="")
+    succeeded = models.BigIntegerField(db_default=0)
+    failed = models.BigIntegerField(
+        db_default=0, help_text=_("attempts that failed and that are run again")
+    )
+    died = models.BigIntegerField(db_default=0, help_text=_("attempts that left the task dead"))
+    other = models.BigIntegerField(
+        db_default=0,
+        help_text=_("attempts that ended otherwise, and tasks that were cancelled or expired"),
+    )
+    run_ms = models.BigIntegerField(
+        db_default=0, help_text=_("time of all attempts, in milliseconds")
+    )
+    wait = models.CharField(
+        max_length=600,
+        db_default="",
+        help_text=_("histogram of the times from due to start, as bucket:count"),
+    )
+    run = models.CharField(
+        max_length=600,
+        db_default="",
+        help_text=_("histogram of the times of the attempts, as bucket:count"),
+    )
+
+    class Meta:
+        abstract = True
+
+
+class RawStat(StatColumns):
+    """Counts of one process since its last row. Processes only append; a cleaner adds the rows up in ``Stat``."""
+
+    pk = models.CompositePrimaryKey("worker", "seq", "queue_name", "task_name")
+    worker = TaskId(help_text=_("the worker, or a fresh id for other processes"))
+    seq = models.BigIntegerField()
+    at = Moment(db_default=DatabaseNow())
+
+    class Meta:
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"{self.queue_name} {self.task_name} of {self.worker}"
+
+
+class Stat(StatColumns):
+    """Counts of a span of time. ``width`` is its length in seconds; 0 = since the first count."""
+
+    pk = models.CompositePrimaryKey("width", "starts_at", "queue_name", "task_name")
+    width = models.PositiveIntegerField()
+    starts_at = Moment()
+    due = models.BigIntegerField(null=True, help_text=_("due tasks of the queue at the end"))
+    oldest = models.FloatField(
+        null=True, help_text=_("seconds for which the oldest due task had waited at the end")
+    )
+
+    class Meta:
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"{self.queue_name} {self.task_name} from {self.starts_at}"
+
+
+class StackRequest(models.Model):
+    """A question of a person: where is this running task? Its worker answers with the stack of its thread."""
+
+    task_id = TaskId(primary_key=True, editable=False)
+    attempt = models.PositiveIntegerField()
+    worker = TaskId()
+    asked_at = Moment(db_default=DatabaseNow())
+    asked_by = models.CharField(max_length=150, db_default="")
+    answered_at = Moment(null=True)
+    text = models.TextField(db_default="", help_text=_("the answer: frames without values"))
+
+    class Meta:
+        default_permissions = ()
+        indexes = (models.Index(fields=["worker"], name="txtasks_stack_worker"),)
+
+    def __str__(self) -> str:
+        return f"stack of {self.task_id}"
+
+
+class Overview(Task):
+    """The admin's page with all that is important now. It has no table of its own."""
+
+    class Meta:
+        proxy = True
+        default_permissions = ()
+        verbose_name = _("at a glance")
+        verbose_name_plural = _("at a glance")

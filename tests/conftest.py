@@ -97,7 +97,9 @@ def person(rows, client):
     client.force_login(user)
 
     def may(*names):
-        user.user_permissions.set(Permission.objects.filter(codename__in=names))
+        user.user_permissions.set(
+            Permission.objects.filter(content_type__app_label="txtasks", codename__in=names)
+        )
 
     yield may
     LogEntry.objects.all().delete()
@@ -161,6 +163,22 @@ def told():
     yield found
     for one in events:
         one.disconnect(note)
+
+
+@pytest.fixture
+def releases(monkeypatch):
+    """Releases of a site's code: ``releases.deploy("@task\\ndef pack(order): …")``."""
+    from releases import Releases
+
+    from django_txtasks.declarations import registry
+    from django_txtasks.enqueueing import events
+    from django_txtasks.schedules import periodic as scheduling
+
+    monkeypatch.setattr(registry, "_declarations", dict(registry._declarations))
+    monkeypatch.setattr(registry, "_packages", set(registry._packages))
+    monkeypatch.setattr(scheduling, "_declared", {})
+    monkeypatch.setattr(events, "_subscribers", {})
+    return Releases()
 
 
 @pytest.fixture

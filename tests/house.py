@@ -25,7 +25,10 @@ LONG_CLASS = 150
 """Lines from which a class is counted as long."""
 CLAIM = f"{PACKAGE}.lifecycle.engines"
 """Where a claim is carried out: one module for each kind of database."""
-FLOORS = {f"{PACKAGE}.{name}" for name in ("database", "rules", "exceptions", "conf", "signals")}
+FLOORS = {
+    f"{PACKAGE}.{name}"
+    for name in ("database", "rules", "exceptions", "conf", "signals", "tracing")
+}
 """Rooms below the claim that know no claims, so that its reader can take them as given."""
 
 

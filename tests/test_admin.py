@@ -72,7 +72,9 @@ def finished(**columns: Any) -> FinishedTask:
 def logged_in(*permissions: str, superuser: bool = False) -> Client:
     name = uuid.uuid4().hex
     user = User.objects.create(username=name, is_staff=True, is_superuser=superuser)
-    user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
+    user.user_permissions.set(
+        Permission.objects.filter(content_type__app_label="txtasks", codename__in=permissions)
+    )
     assert user.user_permissions.count() == len(permissions)
     client = Client()
     client.force_login(user)

@@ -19,6 +19,7 @@ from django.utils import timezone
 
 from django_txtasks.admin import bounded
 from django_txtasks.models import FinishedTask, Outcome, Status, Task, Worker
+from django_txtasks.stats import by_cause
 
 pytestmark = pytest.mark.django_db
 
@@ -32,6 +33,8 @@ QUERIES = [
     "?running=long", "?running=long&queue=mail", "?due=due", "?due=later", "?due=overdue", "?due=due&state=dead",
     "?queue=default", "?queue=mail", "?queue=@unknown", f"?task={KNOWN}", "?task=@unknown",
     "?state=pending&queue=mail", "?due=later&queue=mail", "?state=pending&queue=mail&p=2",
+    "?state=retrying", "?state=retrying&queue=mail&p=2", "?cause=3", "?cause=3&state=dead", "?cause=x",
+    "?exception=shop.Declined",
     f"?state=dead&task={KNOWN}&queue=mail", f"?due=overdue&queue=default&task={KNOWN}&q=send",
 ]  # fmt: skip
 QUERIES_FINISHED = [
@@ -60,12 +63,13 @@ def client(admin: User) -> Client:
 
 SEED = """
     INSERT INTO txtasks_task
-           (id, task_name, queue_name, priority, status, run_after, worker, claimed_at, started_at)
+           (id, task_name, queue_name, priority, status, run_after, worker, claimed_at, started_at, cause, errors)
     SELECT gen_random_uuid(), CASE WHEN mod(i, 7) = 0 THEN 'gone.tasks.run' ELSE %(known)s END,
            CASE WHEN mod(i, 3) = 0 THEN 'mail' ELSE 'default' END, mod(i, 4),
            (ARRAY['pending', 'pending', 'dead', 'held', 'claimed'])[1 + mod(i, 5)],
            now() + (i - %(rows)s / 2) * interval '1 second', w, CASE WHEN w IS NOT NULL THEN now() END,
-           CASE WHEN w IS NOT NULL THEN now() - interval '1 day' END
+           CASE WHEN w IS NOT NULL THEN now() - interval '1 day' END,
+           CASE WHEN mod(i, 5) > 0 THEN mod(i, 4) END, '[{"class": "shop.Declined"}]'
       FROM generate_series(1, %(rows)s) i,
            LATERAL (SELECT CASE WHEN mod(i, 5) = 4 THEN gen_random_uuid() END AS w) AS x
 """
@@ -110,6 +114,7 @@ def test_no_page_reads_a_table_of_200_000_rows(
 ) -> None:
     """Neither with the statistics of an empty table nor with fresh ones."""
     monkeypatch.setattr(bounded, "MAX_ROWS", MOST - 100)
+    monkeypatch.setattr(by_cause, "MOST", MOST - 100)
     with connection.cursor() as cursor:
         for table in ("txtasks_task", "txtasks_finishedtask"):
             cursor.execute(f"ALTER TABLE {table} SET (autovacuum_enabled = off)")

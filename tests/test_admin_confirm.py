@@ -23,7 +23,11 @@ STATES = {"cancel": Status.PENDING, "discard": Status.DEAD}
 
 def user(*codes: str) -> tuple[User, Client]:
     one = User.objects.create(username=uuid.uuid4().hex, is_staff=True)
-    one.user_permissions.set(Permission.objects.filter(codename__in=["view_task", *codes]))
+    one.user_permissions.set(
+        Permission.objects.filter(
+            content_type__app_label="txtasks", codename__in=["view_task", *codes]
+        )
+    )
     client = Client()
     client.force_login(one)
     return one, client
@@ -110,7 +114,9 @@ def test_the_permission_is_asked_again_for_the_confirmed_action(action: str) -> 
     one = task(STATES[action])
     someone, client = user(f"{action}_task")
     form = form_of(ask(client, action, [one]))
-    someone.user_permissions.set(Permission.objects.filter(codename="view_task"))
+    someone.user_permissions.set(
+        Permission.objects.filter(content_type__app_label="txtasks", codename="view_task")
+    )
     client.post(TASKS, form)
     assert Task.objects.get().status == STATES[action]
     assert "is chosen" not in ask(client, action, [one])

@@ -217,9 +217,18 @@ def dead():
     row(status=Status.DEAD)
 
 
+def misfits():
+    worker()
+    error = {"type": "ArgumentsDoNotFit", "attempt": 2}
+    row(attempt=2, errors=[error], cause=1)
+    row(
+        attempt=3, errors=[error, {"type": "ValueError", "attempt": 3}], cause=1
+    )  # it has begun since
+
+
 MAKERS = (no_cleaner, silent_workers, not_recovered, overdue_unserved, overdue, overdue_paused, undeclared,
-          held_long, unended_batches, unwoken_tasks, schedules, live_and_finished, impossible_counts, unreadable,
-          dead)  # fmt: skip
+          misfits, held_long, unended_batches, unwoken_tasks, schedules, live_and_finished, impossible_counts,
+          unreadable, dead)  # fmt: skip
 
 
 @pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
@@ -475,7 +484,7 @@ def test_an_audit_waits_for_no_lock_and_only_reads():
     # A session that has run tasks sends BEGIN along with the first statement of a transaction.
     sent = [query["sql"].removeprefix("BEGIN; ") for query in asked.captured_queries]
     first_words = {sql.split()[0] for sql in sent}
-    assert first_words <= {"SELECT", "SET", "BEGIN", "COMMIT", "SAVEPOINT", "RELEASE"}
+    assert first_words <= {"SELECT", "SET", "BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE"}
 
 
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="only PostgreSQL is told to refuse")
@@ -511,6 +520,21 @@ def test_a_problem_is_exit_code_1_with_what_it_means_and_what_to_do():
     assert str(stuck.pk) in first
     assert means.strip().startswith("means:")
     assert do.strip().startswith("do:")
+
+
+def test_dead_tasks_are_told_by_function_and_exception_with_the_most_frequent_first():
+    for number, kind in ((1, "KeyError"), (3, "OSError"), (2, "ValueError")):
+        for _ in range(number):
+            row(status=Status.DEAD, cause=number, errors=[{"class": f"builtins.{kind}"}])
+    row(status=Status.DEAD, cause=9, task_name="probe.tasks.fail")
+    row(status=Status.PENDING, cause=10)
+    (finding,) = [one for one in audit("default", get_config()) if one.name == "dead"]
+    assert finding.line == (
+        "dead tasks (7): probe.tasks.note: builtins.OSError (3), probe.tasks.note: builtins.ValueError (2), "
+        f"{finding.causes[2]}, …"
+    )
+    assert len(finding.examples) == 3  # ids, for programs
+    assert "builtins.OSError" in command()[1]
 
 
 def test_dead_tasks_are_told_and_are_no_problem():

@@ -92,8 +92,8 @@ def test_each_queue_may_keep_for_a_time_of_its_own(rows, txtasks):
         queues=["default", "mail", "log"], keep_finished={"default": 3600, "mail": None, "*": 0}
     )
     config = get_config()
-    assert config.longest_kept == timedelta(hours=1)
-    assert config.keeps_finished
+    assert config.retention.longest == timedelta(hours=1)
+    assert config.keeps("succeeded")
     with helpers.working():
         for queue in ("default", "mail", "log"):
             for _ in range(2):
@@ -150,7 +150,7 @@ def test_times_by_queue_that_say_too_little_are_refused(kept, told):
 
 @pytest.mark.once
 def test_nothing_is_kept_where_no_queue_keeps():
-    assert not parse({"keep_finished": {"*": 0}}).keeps_finished
+    assert not parse({"keep_finished": {"*": 0}}).keeps("succeeded")
 
 
 # -- databases

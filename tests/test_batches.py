@@ -184,14 +184,13 @@ def cancel_held(b, handle):
 
 
 def cancel_in_the_admin(b, handle):
-    operators.cancel("default", [handle.id], keep=get_config().keeps_finished)
+    operators.cancel("default", [handle.id], keep=get_config().keeps("cancelled"))
 
 
 def expire(b, handle):
     Task.objects.filter(pk=handle.id).update(expires_at="2020-01-01T00:00Z")
-    keep = get_config().keeps_finished
     with transaction.atomic():
-        cleaning.expire("default", keep=keep)
+        cleaning.expire("default", keeps=get_config().keeps)
 
 
 def stop(b, handle):

@@ -255,7 +255,7 @@ def claimed_and_asked(function=tasks.note, *args):
 
 def nothing_starts(handle):
     assert a_claim(room=5)[1] == []
-    removed = cleaning.expire("default", keep=True)
+    removed = cleaning.expire("default", keeps=bool)
     assert [one.id for one in removed.rows] == [handle.id]
     assert cancelled(handle)
 

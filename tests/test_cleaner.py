@@ -204,7 +204,8 @@ def test_once_prints_what_it_did():
     call_command("runcleaner", once=True, stdout=output)
     assert (
         output.getvalue().strip()
-        == "lost 0, retried 1, buried 0, expired 0, cancelled 0, renotified 0, pruned 0, scheduled 0"
+        == "lost 0, retried 1, buried 0, expired 0, cancelled 0, renotified 0, pruned 0, "
+        "discarded 0, scheduled 0"
     )
 
 

@@ -61,7 +61,7 @@ def cancelled(result):
 
 
 def cancelled_by_a_person(result):
-    assert operators.cancel("default", [uuid.UUID(result.id)], keep=get_config().keeps_finished)
+    assert operators.cancel("default", [uuid.UUID(result.id)], keep=get_config().keeps("cancelled"))
 
 
 def expired(result):

@@ -52,7 +52,7 @@ def test_the_columns_of_a_candidate_are_those_of_the_statements(sql):
     text, values = bound(connections["default"], sql, params)
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(text, values)
-        assert tuple(column for column, *_ in cursor.description) == Candidate._fields
+        assert (*(column for column, *_ in cursor.description), "headers") == Candidate._fields
 
 
 @on_postgres

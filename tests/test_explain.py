@@ -3,7 +3,7 @@
 import json
 import re
 import uuid
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 
 import helpers
 import pytest
@@ -345,6 +345,41 @@ def test_the_command_says_it(crew, capsys):
     assert lines[1] == "    manage.py txtasks_queue resume default"
     call_command("txtasks_explain", handle.id.hex, json=True)
     assert json.loads(capsys.readouterr().out)["gate"] == "paused"
+
+
+def test_without_an_id_the_oldest_of_each_queue_is_explained(crew, capsys):
+    call_command("txtasks_explain")
+    assert capsys.readouterr().out == "No task is due.\n"
+    now = datetime.now(timezone.utc)
+    tasks.note.enqueue()
+    old = tasks.note.using(run_after=now - timedelta(hours=1)).enqueue()
+    later = tasks.note.using(run_after=now + timedelta(hours=1)).enqueue()
+    mail = tasks.mail.enqueue()
+    pausing.pause("default", "default")
+    call_command("txtasks_explain")
+    said = capsys.readouterr().out
+    assert f"default: {old.id} (probe.tasks.note), due for 3600" in said
+    assert "paused: Queue default" in said
+    assert f"mail: {mail.id}" in said and str(later.id) not in said
+    call_command("txtasks_explain", json=True)
+    first = json.loads(capsys.readouterr().out.splitlines()[0])
+    assert (first["queue"], first["id"], first["gate"]) == ("default", str(old.id), "paused")
+
+
+def test_a_running_task_that_does_not_check_is_ended_with_its_process(crew):
+    handle = tasks.note.enqueue()
+    now = datetime.now(timezone.utc)
+    claim = {"status": "claimed", "worker": crew, "claimed_at": now, "attempt": 1}
+    Task.objects.filter(pk=handle.id).update(**claim)
+    (reason,) = explain("default", handle.id)
+    assert reason.lift == f"To stop it: manage.py txtasks_task stop {handle.id}"
+    Task.objects.filter(pk=handle.id).update(cancel_asked_at=now)
+    (reason,) = explain("default", handle.id)
+    assert "kill -9" not in reason.lift
+    Task.objects.filter(pk=handle.id).update(cancel_asked_at=now - timedelta(minutes=1), timeout=90)
+    (reason,) = explain("default", handle.id)
+    worker = Worker.objects.get(pk=crew)
+    assert f"kill -9 {worker.pid} on {worker.host}" in reason.lift and "90 s" in reason.lift
 
 
 @pytest.mark.parametrize(

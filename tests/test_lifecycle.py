@@ -452,6 +452,7 @@ def test_the_priorities_of_a_queue_are_found_highest_first():
 NOT_IN_HISTORY = {
     "status", "max_attempts", "max_crashes", "on_crash", "timeout", "expires_at", "hooks", "claimed_at",
     "notified_at", "cancel_asked_at", "snoozes", "unique_key", "unique_text", "absorbed", "lane",
+    "cause", "headers",
 }  # fmt: skip
 """Columns of a live row that say how it waits or runs. A new column is either here or in ``TaskColumns``."""
 

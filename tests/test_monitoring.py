@@ -11,7 +11,7 @@ import urllib.error
 import urllib.request
 import uuid
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 
 import helpers
 import pytest
@@ -20,8 +20,12 @@ from django.db import connection
 from probe import tasks
 from servers import free_port
 
+from django_txtasks import enqueue_many
+from django_txtasks.conf import get_config
 from django_txtasks.inspection.status import snapshot
-from django_txtasks.models import Worker
+from django_txtasks.lifecycle import cleaners, pausing, workers
+from django_txtasks.models import Task, Worker
+from django_txtasks.overview import counting
 from django_txtasks.signals import logs
 from django_txtasks.worker.process.probes import Liveness, Probes
 
@@ -117,6 +121,103 @@ def test_beyond_a_limit_the_exit_code_is_1(some_of_each, limits, says):
 
 def test_within_the_limits_the_exit_code_is_0(some_of_each):
     status(max_dead=1, max_age=3600.0, min_workers=1)
+
+
+def test_the_verdict_comes_first(rows):
+    assert status().startswith("No worker is alive")
+    worker, lease = a_worker(), get_config().lease
+    cleaner = cleaners.register("default", interval=timedelta(seconds=9), lease=lease)
+    cleaners.passed("default", cleaner)
+    assert status().startswith("All is well.")
+    assert json.loads(status(json=True))["verdict"] == "All is well."
+    dead = tasks.mail.enqueue("dead")
+    helpers.execute("UPDATE txtasks_task SET status = 'dead' WHERE id = %s", stored(dead.id))
+    old = now_utc() - timedelta(hours=1)
+    tasks.note.using(run_after=old).enqueue()
+    Worker.objects.filter(pk=worker).update(queues=["mail"])
+    lines = status().splitlines()
+    assert "serves queue default" in lines[0]
+    assert "Also: Waiting for a person: 1 dead task." in lines
+    found = json.loads(status(json=True))
+    assert found["verdict"] == found["problems"][0] == lines[0]
+
+
+def a_worker(queues=("default", "mail"), names=("probe.tasks.note", "probe.tasks.mail")):
+    return workers.register(
+        "default", queues=list(queues), task_names=names, threads=1, listening=None,
+        lease=get_config().lease,
+    )  # fmt: skip
+
+
+def now_utc():
+    return datetime.now(timezone.utc)
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_the_columns_of_a_queue(rows, exact, txtasks):
+    txtasks(lanes={"few": {"at_most": 1}})
+    a_worker(["default"])
+    tasks.note.enqueue()
+    tasks.note.using(lane="few").enqueue()
+    tasks.note.using(lane="few", run_after=timedelta(hours=1)).enqueue()
+    failed = tasks.note.using(run_after=timedelta(hours=1)).enqueue()
+    Task.objects.filter(pk=failed.id).update(cause=7)
+    found = json.loads(status(json=True, exact=exact))["queues"]
+    default = found["default"]
+    assert [default[name] for name in ("due", "later", "served_by", "in_lanes", "retrying")] == [
+        2, 2, 1, 2, 1,
+    ]  # fmt: skip
+    assert (found["mail"]["served_by"], default["capped"]) == (0, [])
+
+
+def test_counts_are_capped(rows, monkeypatch):
+    monkeypatch.setattr(counting, "MOST", 2)
+    enqueue_many([(tasks.note, ("later",))] * 4)
+    enqueue_many([(tasks.mail, ("dead",))] * 5)
+    Task.objects.filter(queue_name="mail").update(status="dead")
+    text = status()
+    assert re.search(r"^default +2\+ +0 ", text, re.MULTILINE)
+    assert json.loads(status(json=True))["queues"]["mail"]["capped"] == ["dead"]
+    assert re.search(r"^default +4 +0 ", status(exact=True), re.MULTILINE)
+    status(max_dead=5)
+    with pytest.raises(CommandError, match="Dead tasks: 5, more than 4"):
+        status(max_dead=4)
+
+
+def test_a_task_that_is_too_old_is_named_with_the_reason(rows):
+    handle = tasks.mail.using(run_after=now_utc() - timedelta(minutes=2)).enqueue()
+    with pytest.raises(CommandError) as error:
+        status(max_age=60.0)
+    said = f"longer than 60.0: {handle.id} (probe.tasks.mail) in queue mail: No worker is alive."
+    assert said in str(error.value)
+    (found,) = json.loads(quietly(max_age=60.0, json=True))["beyond_max_age"]
+    assert (found["task_id"], found["reasons"][0]["gate"]) == (str(handle.id), "workers")
+
+
+def quietly(**options):
+    """Return what the command prints before it ends with 1."""
+    output = io.StringIO()
+    with pytest.raises(CommandError):
+        call_command("txtasks_status", stdout=output, **options)
+    return output.getvalue()
+
+
+def test_paused_queues_and_full_lanes_are_not_too_old(rows, txtasks):
+    txtasks(lanes={"few": {"at_most": 1}})
+    old = now_utc() - timedelta(minutes=2)
+    tasks.mail.using(run_after=old).enqueue()
+    pausing.pause("default", "mail", by="ann", reason="")
+    waits, runs = (tasks.note.using(run_after=old, lane="few").enqueue() for _ in range(2))
+    Task.objects.filter(pk=runs.id).update(
+        status="claimed", worker=uuid.uuid4(), claimed_at=old, attempt=1
+    )
+    status(max_age=60.0)
+    with pytest.raises(CommandError) as error:
+        status(max_age=60.0, everything=True)
+    assert "paused by ann" in str(error.value) and "Lane few is full" in str(error.value)
+    Task.objects.filter(pk=waits.id).update(lane="")
+    with pytest.raises(CommandError, match=str(waits.id)):
+        status(max_age=60.0)
 
 
 @pytest.mark.skipif(connection.vendor == "sqlite", reason="a file has no server that is away")

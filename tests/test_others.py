@@ -25,7 +25,7 @@ pytestmark = [
 SETTINGS = """
 from settings_for_tests import *
 
-INSTALLED_APPS = [*INSTALLED_APPS, "crontask", "debug_toolbar", "tasks_monitor", "theirs"]
+INSTALLED_APPS = [*INSTALLED_APPS, "crontask", "debug_toolbar", "overseer", "tasks_monitor", "theirs"]
 DEBUG = True
 INTERNAL_IPS = ["127.0.0.1"]
 DEBUG_TOOLBAR_PANELS = ["debug_toolbar.panels.tasks.TasksPanel"]
@@ -142,19 +142,25 @@ def test_the_panel_of_django_debug_toolbar_shows_what_a_request_has_enqueued(the
 
 @pytest.fixture
 def observer(processes, theirs):
-    """The table of django-tasks-monitor: gives the status that it shows for each id."""
+    """The tables of django-tasks-monitor and django-overseer: give the status that both show for each id."""
 
-    def migrate(to):
-        process = processes.start("migrate", "tasks_monitor", *to, env=theirs)
-        assert process.wait(helpers.PATIENCE) == 0
+    def migrate(*to):
+        for app in ("tasks_monitor", "overseer"):
+            process = processes.start("migrate", app, *to, env=theirs)
+            assert process.wait(helpers.PATIENCE) == 0
 
-    migrate([])
-    yield lambda: dict(helpers.execute("SELECT result_id, status FROM tasks_monitor_taskrecord"))
+    def shown():
+        seen = dict(helpers.execute("SELECT result_id, status FROM tasks_monitor_taskrecord"))
+        also = dict(helpers.execute("SELECT result_id, status FROM overseer_run"))
+        return seen if seen == also else {"monitor": seen, "overseer": also}
+
+    migrate()
+    yield shown
     processes.end()
-    migrate(["zero"])
+    migrate("zero")
 
 
-def test_django_tasks_monitor_sees_the_end_of_each_task(processes, theirs, observer, txtasks):
+def test_two_observers_see_the_end_of_each_task(processes, theirs, observer, txtasks):
     txtasks(clean_interval=0.2)
     done = subprocess.run(
         [sys.executable, "-c", ENQUEUE], env=theirs, capture_output=True, text=True, check=False
@@ -163,7 +169,7 @@ def test_django_tasks_monitor_sees_the_end_of_each_task(processes, theirs, obser
     killed, expires, cancelled = done.stdout.split()
     assert observer() == {killed: "READY", expires: "READY", cancelled: "FAILED"}
     workers = processes.start("runworkers", env=theirs)
-    helpers.wait_until(lambda: observer()[killed] == "RUNNING")
+    helpers.wait_until(lambda: observer().get(killed) == "RUNNING")
     os.kill(Worker.objects.get().pid, signal.SIGKILL)
     os.kill(workers.pid, signal.SIGKILL)
     helpers.execute(

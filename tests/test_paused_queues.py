@@ -303,7 +303,10 @@ def person(client):
     client.force_login(user)
 
     def may(*names):
-        found = Permission.objects.filter(codename__in=[f"{name}_pausedqueue" for name in names])
+        found = Permission.objects.filter(
+            content_type__app_label="txtasks",
+            codename__in=[f"{name}_pausedqueue" for name in names],
+        )
         user.user_permissions.set(found)
 
     yield may

@@ -31,10 +31,10 @@ from model.package import ALIAS, assert_alike
 from model.tables import PERSON
 from model.workers_machine import CallersAndWorkers, ended_of
 
-from django_txtasks.conf import Pruned
 from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import cleaning, overdue, workers
 from django_txtasks.lifecycle.attempts import Arrow
+from django_txtasks.rules.retention import Horizon
 
 ANY_AGE = timedelta(seconds=-1)
 """Older than in a second: all rows, also those of this very millisecond."""
@@ -114,9 +114,9 @@ class Machine(CallersAndWorkers):
     def tidy_up(self):
         cleaning.forget_lost_workers(ALIAS, ANY_AGE)
         self.tables.forget_lost_workers()
-        cleaning.expire(ALIAS, keep=True)
+        cleaning.expire(ALIAS, keeps=bool)
         self.tables.expire()
-        cleaning.prune(ALIAS, Pruned(ANY_AGE, "*", ()))
+        cleaning.prune(ALIAS, Horizon(ANY_AGE))
         self.tables.finished.clear()
         for queue in ("default", "mail"):
             found = [

@@ -12,10 +12,11 @@ from django.test import Client
 from probe import framework, tasks
 from test_lifecycle import claim_one, claimed_twice, clean, declare_lost, new_worker
 
-from django_txtasks.conf import Pruned, get_config
+from django_txtasks.conf import get_config
 from django_txtasks.exceptions import ClaimLost, StepRefused
 from django_txtasks.lifecycle import cleaning, operators
 from django_txtasks.models import FinishedTask, Status, Step, Task
+from django_txtasks.rules.retention import Horizon
 from django_txtasks.steps.context import Steps
 from django_txtasks.testing import run_due_tasks
 
@@ -205,7 +206,7 @@ def test_steps_go_with_their_finished_task(txtasks):
     assert Step.objects.count() == 2
     FinishedTask.objects.filter(pk=handle.id).update(finished_at="2020-01-01T00:00Z")
     with transaction.atomic():
-        cleaning.prune("default", Pruned(timedelta(days=1), "*", ()))
+        cleaning.prune("default", Horizon(timedelta(days=1)))
     assert Step.objects.count() == 0
 
 

@@ -29,6 +29,7 @@ IS_POSTGRES = connection.vendor == "postgresql"
 on_postgres = pytest.mark.skipif(not IS_POSTGRES, reason="other databases have no such parameters")
 
 TABLES = ("txtasks_task", "txtasks_worker", "txtasks_finishedtask")
+FIGURES = ("txtasks_rawstat", "txtasks_stat")
 QUEUE = {
     "autovacuum_vacuum_scale_factor=0",
     "autovacuum_vacuum_threshold=1000",
@@ -42,7 +43,7 @@ HISTORY = {"autovacuum_vacuum_scale_factor=0.02", "autovacuum_vacuum_insert_scal
 def parameters():
     """Return the storage parameters of our tables."""
     rows = helpers.execute(
-        "SELECT relname, reloptions FROM pg_class WHERE relname = ANY(%s)", list(TABLES)
+        "SELECT relname, reloptions FROM pg_class WHERE relname = ANY(%s)", [*TABLES, *FIGURES]
     )
     return {table: set(options or ()) for table, options in rows}
 
@@ -54,6 +55,8 @@ def test_after_migrate_the_tables_are_vacuumed_as_queues(rows):
         "txtasks_worker": QUEUE - {"autovacuum_vacuum_threshold=1000"}
         | {"autovacuum_vacuum_threshold=50"},
         "txtasks_finishedtask": HISTORY,
+        "txtasks_rawstat": QUEUE - {"fillfactor=50"} | {"fillfactor=100"},
+        "txtasks_stat": QUEUE,
     }
 
 

@@ -89,7 +89,9 @@ def test_why_a_task_does_not_run_is_printed_escaped(evil):
 
 def test_a_reason_that_was_typed_in_the_admin_is_one_line(rows):
     user = User.objects.create_user("p", is_staff=True)
-    user.user_permissions.set(Permission.objects.filter(codename="add_pausedqueue"))
+    user.user_permissions.set(
+        Permission.objects.filter(content_type__app_label="txtasks", codename="add_pausedqueue")
+    )
     client = Client()
     client.force_login(user)
     sent = {"queue_name": "default", "reason": EVIL}

@@ -16,13 +16,14 @@ from probe.models import Run
 
 from django_txtasks import cancel_tasks, enqueue_many, status_of, task
 from django_txtasks.backends import compat
-from django_txtasks.conf import Pruned, get_config
+from django_txtasks.conf import get_config
 from django_txtasks.exceptions import InvalidArguments, InvalidDeclaration, InvalidOption
 from django_txtasks.lifecycle import cleaning, engines, merging, operators, outcomes, workers
 from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.enqueueing import Edge
 from django_txtasks.lifecycle.turn import Capacity, Scan, TurnRequest
 from django_txtasks.models import DatabaseNow, FinishedTask, Outcome, Status, Task
+from django_txtasks.rules.retention import Horizon
 from django_txtasks.testing import run_due_tasks
 
 pytestmark = pytest.mark.usefixtures("rows")
@@ -375,11 +376,11 @@ def test_merged_rows_are_kept_where_no_history_is_and_pruned(txtasks):
     handles = [tasks.tidy.enqueue(f"{n}") for n in range(2)]
     _, result = a_claim()
     (attempt,) = result.claimed
-    cleaning.prune("default", Pruned(timedelta(0), "*", ()))
+    cleaning.prune("default", Horizon(timedelta(0)))
     assert [one.status() for one in handles] == ["claimed", "claimed"]
     recorded(Ended(attempt=attempt, arrow=Arrow.FINISH))
     assert merged().count() == 1
-    cleaning.prune("default", Pruned(timedelta(0), "*", ()))
+    cleaning.prune("default", Horizon(timedelta(0)))
     assert not merged().exists()
     assert handles[1].status() == "gone"
 
@@ -418,7 +419,7 @@ def test_of_a_cancel_in_python():
 def test_of_its_expiry():
     winner, _ = absorbed_and_failed()
     helpers.execute("UPDATE txtasks_task SET expires_at = enqueued_at")
-    cleaning.expire("default", keep=True)
+    cleaning.expire("default", keeps=bool)
     assert is_told() == ("failure", "expired", ["merged"])
     assert winner.status() == "expired"
 

@@ -135,7 +135,7 @@ class Requests(RuleBasedStateMachine):
 
     @rule()
     def clean(self):
-        cleaning.expire("default", keep=True)
+        cleaning.expire("default", keeps=bool)
 
     @invariant()
     def each_request_is_there_and_served(self):

@@ -14,12 +14,12 @@ from probe import tasks
 from test_lifecycle import claim_one, claimed_twice, clean, ended, new_worker, record
 
 from django_txtasks import InvalidToken, Suspended, WaitTimedOut, aresume, resume, resume_url
-from django_txtasks.conf import Pruned
 from django_txtasks.exceptions import ClaimLost, InvalidArguments
 from django_txtasks.inspection.explain import explain
 from django_txtasks.lifecycle import cleaning, operators
 from django_txtasks.lifecycle.attempts import Arrow
 from django_txtasks.models import FinishedTask, Status, Step, Task, Wait
+from django_txtasks.rules.retention import Horizon
 from django_txtasks.steps import waits
 from django_txtasks.steps.answering import token_of
 from django_txtasks.steps.context import Steps
@@ -655,7 +655,7 @@ def test_waits_go_with_their_finished_task():
     assert Wait.objects.count() == 1
     FinishedTask.objects.filter(pk=handle.id).update(finished_at="2020-01-01T00:00Z")
     with transaction.atomic():
-        cleaning.prune("default", Pruned(timedelta(days=1), "*", ()))
+        cleaning.prune("default", Horizon(timedelta(days=1)))
     assert not Wait.objects.exists()
 
 

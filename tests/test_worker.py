@@ -272,10 +272,12 @@ def test_a_row_whose_arguments_are_no_arguments_is_dead_with_the_reason(columns,
     assert says in dead.errors[0]["message"]
 
 
-def test_arguments_that_the_function_does_not_take_are_an_error_like_any():
+def test_arguments_that_the_function_does_not_take_wait_for_code_that_takes_them():
     task_id = insert_by_hand(kwargs='{"nonsense": 1}', max_attempts=1)
     work()
-    assert helpers.row(task_id).errors[0]["type"] == "TypeError"
+    row = helpers.row(task_id)
+    assert (row.status, row.failures) == (Status.PENDING, 0)
+    assert row.errors[0]["type"] == "ArgumentsDoNotFit"
 
 
 def test_errors_that_somebody_wrote_by_hand_do_not_stop_a_failure_from_being_recorded():

@@ -3,6 +3,7 @@
 Nothing here writes a task. Each action calls ``lifecycle.operators``, which locks the row and checks its
 state.
 
+* ``overview``: the page *At a glance*, whose parts ``glance`` puts into words and links
 * ``lists``, ``cleaners``, ``queues``, ``lanes``, ``schedules``, ``batches``: one module for each model
 * ``pages``: base classes of the pages
 * ``actions``: revive, discard, hold, resume, cancel, run now
@@ -10,6 +11,6 @@ state.
 * ``shown``: formatting of foreign values
 """
 
-from django_txtasks.admin import batches, cleaners, lanes, lists, queues, schedules
+from django_txtasks.admin import batches, cleaners, lanes, lists, overview, queues, schedules
 
-__all__ = ["batches", "cleaners", "lanes", "lists", "queues", "schedules"]
+__all__ = ["batches", "cleaners", "lanes", "lists", "overview", "queues", "schedules"]

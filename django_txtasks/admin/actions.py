@@ -24,7 +24,7 @@ from django_txtasks.conf import get_config
 from django_txtasks.database.execute import as_uuid
 from django_txtasks.enqueueing.commit_hints import notify_on_commit
 from django_txtasks.lifecycle import operators
-from django_txtasks.models import FinishedTask, Status, Task
+from django_txtasks.models import FinishedTask, Outcome, Status, Task
 
 if TYPE_CHECKING:
     Tasks = QuerySet[Task]
@@ -47,7 +47,7 @@ class Act(NamedTuple):
         barred: message about ``n`` compensated tasks; None if the action is allowed for them.
         asks: question to confirm, for an action that cannot be undone.
         hint: True if workers get a hint for the moved tasks.
-        ends: True if the tasks leave the live table.
+        ends: the outcome of the tasks, if they leave the live table.
     """
 
     take: Callable[[str, list[uuid.UUID]], operators.Moved]
@@ -59,15 +59,15 @@ class Act(NamedTuple):
     barred: Any = None
     asks: Any = None
     hint: bool = False
-    ends: bool = False
+    ends: Outcome | None = None
 
 
 def _cancel(alias: str, ids: list[uuid.UUID]) -> operators.Moved:
-    return operators.cancel(alias, ids, keep=_keeps())
+    return operators.cancel(alias, ids, keep=get_config().keeps(Outcome.CANCELLED))
 
 
 def _discard(alias: str, ids: list[uuid.UUID]) -> operators.Moved:
-    return operators.discard(alias, ids, keep=_keeps())
+    return operators.discard(alias, ids, keep=get_config().keeps(Outcome.DISCARDED))
 
 
 _NOT_DEAD = ngettext_lazy(
@@ -112,7 +112,7 @@ ACTS = {
         done=ngettext_lazy("%(n)s task resumed.", "%(n)s tasks resumed.", "n"),
     ),
     "cancel": Act(
-        take=_cancel, state=Status.PENDING, ends=True,
+        take=_cancel, state=Status.PENDING, ends=Outcome.CANCELLED,
         button=_("Cancel"), log=_("Cancelled."), left=_NOT_PENDING,
         asks=_("A cancelled task never runs and cannot be restored. It can only be enqueued again."),
         done=ngettext_lazy("%(n)s task cancelled.", "%(n)s tasks cancelled.", "n"),
@@ -132,7 +132,7 @@ ACTS = {
         done=ngettext_lazy("%(n)s task revived.", "%(n)s tasks revived.", "n"),
     ),
     "discard": Act(
-        take=_discard, state=Status.DEAD, ends=True,
+        take=_discard, state=Status.DEAD, ends=Outcome.DISCARDED,
         button=_("Discard"), log=_("Discarded."), left=_NOT_DEAD,
         asks=_("A discarded task is never tried again and cannot be revived. It can only be enqueued again."),
         done=ngettext_lazy("%(n)s task discarded.", "%(n)s tasks discarded.", "n"),
@@ -292,12 +292,9 @@ def _first(queryset: Tasks) -> list[tuple[Any, str]]:
 
 def _log(request: HttpRequest, act: Act, names: dict[uuid.UUID, str]) -> None:
     """Write an entry of the admin's history for each task, under the model whose page shows the task now."""
-    model = FinishedTask if act.ends and _keeps() else Task
-    flag = DELETION if act.ends and not _keeps() else CHANGE
+    is_kept = act.ends is None or get_config().keeps(act.ends)
+    model = FinishedTask if act.ends and is_kept else Task
+    flag = CHANGE if is_kept else DELETION
     tasks = [model(id=task_id, task_name=name) for task_id, name in names.items()]
     if tasks:
         LogEntry.objects.log_actions(request.user.pk, tasks, flag, str(act.log))  # type: ignore[arg-type]
-
-
-def _keeps() -> bool:
-    return get_config().keeps_finished

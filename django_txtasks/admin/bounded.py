@@ -154,7 +154,7 @@ class _Rows(BaseTable):
 COLUMNS = {
     "txtasks_task": (
         "id, task_name, queue_name, lane, priority, status, enqueued_at, run_after, started_at, timeout, "
-        "worker"
+        "worker, cause"
     ),
     "txtasks_finishedtask": "id, task_name, queue_name, outcome, finished_at",
     "txtasks_worker": "id, host, pid",

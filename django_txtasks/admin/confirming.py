@@ -13,8 +13,9 @@ from django_txtasks.admin.bounded import (
     first_rows,
     following_indexes,
     has_more_rows,
-    order_of_tasks,
 )
+from django_txtasks.admin.causes import order_of_list
+from django_txtasks.admin.filters import RETRYING
 from django_txtasks.models import Status, Task
 
 MAX_LISTED_TASKS = 20
@@ -49,7 +50,9 @@ class Chosen(NamedTuple):
         leaves = looked_at = None
         with following_indexes(queryset.db):
             if request.POST.get("select_across") == "1" and not is_id:
-                order = order_of_tasks({**request.GET.dict(), "state": state})
+                is_retrying = request.GET.get("state") == RETRYING
+                chosen = {**request.GET.dict(), "state": RETRYING if is_retrying else state}
+                order = order_of_list(chosen)
                 ids = first_rows(in_state, order)
                 found = ids.count()
                 if has_more_rows(rows, order):

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 MOST_LANES = 50
 """Highest number of lanes in the filter."""
+RETRYING = "retrying"
+"""Choice for pending tasks whose last attempt has failed."""
 UNKNOWN = "@unknown"
 """Choice for names that no setting and no installed app has. A queue name never contains "@"."""
 
@@ -50,14 +52,19 @@ class ChoiceFilter(admin.SimpleListFilter):
 
 
 class StateFilter(ChoiceFilter):
-    """Live tasks by state."""
+    """Live tasks by state. Tasks that are retried are pending, and a choice of their own."""
 
     title, parameter_name, column = _("state"), "state", "status"
 
     def lookups(
         self, request: HttpRequest, model_admin: Any
     ) -> Iterable[tuple[str, _StrOrPromise]]:
-        return Status.choices
+        return [*Status.choices, (RETRYING, _("retrying"))]
+
+    def narrow(self, queryset: QuerySet[Any], value: str) -> QuerySet[Any]:
+        if value == RETRYING:
+            return queryset.filter(status=Status.PENDING, cause__isnull=False)
+        return super().narrow(queryset, value)
 
 
 class OutcomeFilter(ChoiceFilter):

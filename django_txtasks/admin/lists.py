@@ -13,19 +13,21 @@ from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from django_txtasks.admin import filters, shown
+from django_txtasks.admin import causes, filters, shown
 from django_txtasks.admin.actions import ACTS, TaskActions, may
-from django_txtasks.admin.bounded import LAST_FINISHED, ReadOrder, order_of_tasks
+from django_txtasks.admin.bounded import LAST_FINISHED, ReadOrder
 from django_txtasks.admin.columns import json_text
 from django_txtasks.admin.pages import ProcessPages, TaskPages
+from django_txtasks.admin.stacks import StackOnPage
 from django_txtasks.conf import get_config
 from django_txtasks.lifecycle import names
 from django_txtasks.lifecycle.workers import progress_of
 from django_txtasks.models import FinishedTask, Outcome, Status, Task, Worker
+from django_txtasks.wording import span
 
 
 @admin.register(Task)
-class TaskAdmin(TaskActions, TaskPages):
+class TaskAdmin(TaskActions, StackOnPage, TaskPages):
     """Live tasks, newest first."""
 
     ordering = ("-pk",)  # ids begin with the time, so one index serves every page
@@ -33,12 +35,13 @@ class TaskAdmin(TaskActions, TaskPages):
     json_columns = (*TaskPages.json_columns, "hooks")
     list_filter = (
         filters.StateFilter, filters.RunningFilter, filters.DueFilter, filters.QueueFilter, filters.LaneFilter,
-        filters.TaskFilter,
+        filters.TaskFilter, causes.CauseFilter, causes.ExceptionFilter,
     )  # fmt: skip
     fieldsets = (
         (None, {"fields": ("name", "state", "reasons", "queue", "in_lane", "batch_link", "priority")}),
         (_("Attempts"), {"fields": (
-            "attempts", "progress", "timeline", "snoozes", "worker_link", "late", "steps", "error_list",
+            "attempts", "cause_link", "progress", "timeline", "snoozes", "worker_link", "late", "steps",
+            "error_list",
         )}),
         (_("Policy"), {"fields": ("on_crash", "time_limit", "hook_names", "unique", "merged")}),
         (_("Arguments"), {"fields": ("arguments", "keywords")}),
@@ -49,7 +52,7 @@ class TaskAdmin(TaskActions, TaskPages):
     )  # fmt: skip
 
     def read_order(self, chosen: Mapping[str, Any]) -> ReadOrder:
-        return order_of_tasks(chosen)
+        return causes.order_of_list(chosen)
 
     @admin.display(description=_("state"))
     def state(self, task: Any) -> str:
@@ -59,7 +62,7 @@ class TaskAdmin(TaskActions, TaskPages):
             return format_html('{}<br><small class="quiet">{}</small>', badge, _("compensated"))
         if task.claimed_at is None:
             return badge
-        since = shown.span(task.now - task.claimed_at)
+        since = span(task.now - task.claimed_at)
         where = shown.line(task.worker_host or str(task.worker)[:8], 30)
         kind = "txtasks-warning" if _runs_for_long(task) else "quiet"
         return format_html('{}<br><small class="{}">{}, {}</small>', badge, kind, since, where)
@@ -90,6 +93,11 @@ class TaskAdmin(TaskActions, TaskPages):
     def progress(self, task: Any) -> str:
         """Show the latest progress of the running attempt."""
         return shown.progress(progress_of(task._state.db, task.pk))
+
+    @admin.display(description=_("cause"))
+    def cause_link(self, task: Any) -> str:
+        """Show a link to the tasks of the same cause."""
+        return causes.link(self.admin_site.name, task.cause)
 
     @admin.display(description=_("time limit"))
     def time_limit(self, task: Any) -> str:
@@ -128,7 +136,9 @@ class TaskAdmin(TaskActions, TaskPages):
         waits = request.GET.get("state") == Status.PENDING or "due" in request.GET
         if get_config().lanes and waits and "queue" in request.GET and "lane" not in request.GET:
             warning += gettext(" Tasks of lanes are not in this list: choose the lane.")
-        return super().changelist_view(request, {**(extra_context or {}), "warning": warning})
+        about = causes.sentence(self.get_queryset(request).db, request.GET.get("cause"))
+        context = {**(extra_context or {}), "warning": warning, "about": about}
+        return super().changelist_view(request, context)
 
     def get_object(
         self, request: HttpRequest, object_id: str, from_field: str | None = None
@@ -242,7 +252,7 @@ class WorkerAdmin(ProcessPages):
     json_columns = ("queues", "sessions", "progress")
     ordering = ("-pk",)
     list_display = (
-        "process", "health", "seen", "queue_names", "load", "hints", "last_will", "started",
+        "process", "health", "seen", "queue_names", "load", "hints", "last_will", "started", "code",
     )  # fmt: skip
     fieldsets = ((None, {"fields": ("id", *list_display, "lease", "beat")}),)
 
@@ -276,6 +286,10 @@ class WorkerAdmin(ProcessPages):
     @admin.display(description=_("started"))
     def started(self, worker: Any) -> str:
         return shown.age(worker.started_at, worker.now)
+
+    @admin.display(description=_("release"))
+    def code(self, worker: Any) -> str:
+        return shown.line(worker.release)
 
     @admin.display(description=_("queues"))
     def queue_names(self, worker: Any) -> str:

@@ -15,7 +15,7 @@ from django.core.exceptions import BadRequest, ValidationError
 from django.db.models import Model, OuterRef, Q, QuerySet, Subquery
 from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
-from django.urls import reverse
+from django.urls import NoReverseMatch, reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext_lazy as _
 
@@ -41,6 +41,7 @@ MAX_STEPS = 100
 class Pages(ModelAdmin):
     """Base of all pages: no URL or form can query hidden values or cause a server error."""
 
+    change_list_template = "admin/txtasks/change_list.html"  # also for a proxy in another app
     show_full_result_count = False
     show_facets = admin.ShowFacets.NEVER  # facets count the table once for each choice
     sortable_by = ()
@@ -52,10 +53,18 @@ class Pages(ModelAdmin):
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Answer 400 if a selected row has an impossible key."""
+        """Add a link to the page *At a glance*. Answer 400 if a selected row has an impossible key."""
         if not all(self._is_key(key) for key in request.POST.getlist(ACTION_CHECKBOX_NAME)):
             raise BadRequest("A selected row has a key that no row can have.")
-        return super().changelist_view(request, extra_context)
+        glance = self._glance() if request.user.has_perm("txtasks.view_task") else ""
+        return super().changelist_view(request, {**(extra_context or {}), "glance": glance})
+
+    def _glance(self) -> str:
+        """Return the address of the page *At a glance*; empty if this admin site has no such page."""
+        try:
+            return reverse("admin:txtasks_overview_changelist", current_app=self.admin_site.name)
+        except NoReverseMatch:
+            return ""
 
     def get_object(
         self, request: HttpRequest, object_id: str, from_field: str | None = None
@@ -79,7 +88,6 @@ class ReadOnly(Pages):
     """Pages that only show rows, and read them in the order of an index."""
 
     actions: Any = ()
-    change_list_template = "admin/txtasks/change_list.html"  # also for a proxy in another app
     change_form_template = "admin/txtasks/change_form.html"
     list_per_page = 50
     search_fields = ("id",)

@@ -154,7 +154,7 @@ class ScheduleActions(Pages):
         alias, by = router.db_for_write(Schedule), request.user.get_username()
         for row in chosen:
             try:
-                is_done = change(alias, row.pk, keep=get_config().keeps_finished, by=by)
+                is_done = change(alias, row.pk, keep=get_config().keeps("cancelled"), by=by)
             except TxTasksError as error:
                 self.message_user(request, f"{shown.line(row.pk)}: {error}", messages.ERROR)
                 continue
@@ -229,7 +229,7 @@ class ScheduleAdmin(ScheduleActions):
             return
         values = {key: form.cleaned_data[key] for key in CONFIGURATION if key in form.changed_data}
         if values:
-            keep = get_config().keeps_finished
+            keep = get_config().keeps("cancelled")
             if not periodic.configure(alias, obj.pk, values, keep=keep, by=by):
                 raise InvalidSchedule("It was deleted in the meantime.")
 
@@ -342,4 +342,4 @@ def _next_ticks(row: Any, count: int) -> list[datetime]:
 def _disable(alias: str, name: str, *, by: str) -> None:
     from django_txtasks.schedules.changes import disable
 
-    disable(alias, name, keep=get_config().keeps_finished, by=by)
+    disable(alias, name, keep=get_config().keeps("cancelled"), by=by)

@@ -22,6 +22,7 @@ from django_txtasks.exceptions import UnknownTask
 from django_txtasks.models import Step
 from django_txtasks.progress import Progress
 from django_txtasks.rules.payload import clean_text
+from django_txtasks.wording import span
 
 
 class ShownAttempt(NamedTuple):
@@ -52,17 +53,6 @@ MAX_ERRORS = 20
 MAX_LINE_CHARACTERS = 200
 MAX_LISTED_ERROR_CHARACTERS = 120
 """Longest error in a list; a longer one would make the row too high."""
-
-
-def span(duration: timedelta) -> str:
-    """Return a duration in its two largest units: ``3 min 12 s``."""
-    seconds = abs(int(duration.total_seconds()))
-    parts: list[tuple[int, str]] = []
-    for name, size in ((_("d"), 86_400), (_("h"), 3_600), (_("min"), 60), (_("s"), 1)):
-        number, seconds = divmod(seconds, size)
-        if number or parts:
-            parts.append((number, name))
-    return " ".join(f"{number} {name}" for number, name in parts[:2] if number) or _("0 s")
 
 
 def short_span(duration: timedelta) -> str:
@@ -102,6 +92,18 @@ def line(value: Any, limit: int = MAX_LINE_CHARACTERS) -> str:
 def arguments(text: str | None, task_name: str) -> str:
     """Return positional arguments as JSON, with secret and unknown ones redacted; see ``_judged``."""
     return _block(text, lambda value: _judged(value, task_name))
+
+
+def call(args: str | None, kwargs: str | None, task_name: str, limit: int) -> str:
+    """Return the arguments of a task in one short line, as in code, with secret and unknown ones redacted."""
+    try:
+        positional, named = _judged(redacted(parse(args)), task_name), redacted(parse(kwargs))
+    except ValueError as error:
+        return f"({_('not shown: %s') % line(str(error))})"
+    parts = [_literal(one) for one in positional] if isinstance(positional, list) else ["…"]
+    if isinstance(named, dict):
+        parts += [f"{line(key)}={_literal(value)}" for key, value in named.items()]
+    return line(f"({', '.join(parts)})", limit)
 
 
 def json_block(text: str | None) -> str:
@@ -242,6 +244,10 @@ def _block(text: str | None, change: Any) -> str:
     return EMPTY if text is None else format_html("<pre>{}</pre>", _pretty(redacted(change(value))))
 
 
+def _literal(value: Any) -> str:
+    return clean_text(json.dumps(value, ensure_ascii=False), MAX_LINE_CHARACTERS)
+
+
 def _pretty(value: Any) -> str:
     """Return short values on one line and long ones indented."""
     text = json.dumps(value, ensure_ascii=False)
@@ -285,11 +291,12 @@ def _error(entry: Any, steps: Sequence[Step]) -> dict[str, str]:
     if not isinstance(entry, dict):
         return {"message": clean_text(_text(entry), MAX_SHOWN_CHARACTERS)}
     entry = {
-        key: entry.get(key) for key in ("attempt", "at", "worker", "type", "message", "traceback")
+        key: entry.get(key)
+        for key in ("attempt", "at", "worker", "type", "message", "traceback", "log")
     }
     long = {
         key: clean_text(_text(entry.pop(key)), MAX_SHOWN_CHARACTERS)
-        for key in ("message", "traceback")
+        for key in ("message", "traceback", "log")
     }
     attempt = entry["attempt"]
     before = [one.name for one in steps if isinstance(attempt, int) and one.attempt <= attempt]

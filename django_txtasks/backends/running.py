@@ -19,6 +19,8 @@ from django.dispatch import Signal
 from django.utils import timezone
 
 from django_txtasks.backends import compat
+from django_txtasks.declarations import registry
+from django_txtasks.declarations.arguments import misfit_of
 from django_txtasks.exceptions import (
     ClaimLost,
     NotInBatch,
@@ -257,6 +259,9 @@ class _Attempt:
             error, failures=self.context.failures, max_attempts=self.context.max_attempts
         ):
             return False
+        declaration = registry.get(self.context.task_name)
+        if misfit_of(error, declaration, self.result.args, self.result.kwargs):
+            return False  # the task waits for code that takes its arguments
         if not self.may_announce:
             return False
         text = tracebacks.text_of(error)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -53,9 +55,11 @@ class Task(_WithOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         declaration = replace(self.declaration, function=EntryPoint(self), takes_context=True)
+        object.__setattr__(self, "was", declaration.was)  # hashable
         entry = registry.find(self.module_path)
         if entry is None or getattr(entry.function, "function", None) is not self.func:
-            registry.register(declaration)
+            with _as_invalid_task():
+                registry.register(declaration)
 
     def using(self, **changes: Any) -> Task:
         """Return this task with other options for the tasks that are enqueued through it.
@@ -119,10 +123,8 @@ class Task(_WithOptions):
     @cached_property
     def declaration(self) -> Declaration:
         """The declaration of this task, which ``enqueue_task()`` reads."""
-        try:
+        with _as_invalid_task():
             return declaration_of(self.func, name=self.module_path, options=self._declared)
-        except TxTasksError as error:
-            raise compat.InvalidTask(str(error)) from error
 
     @property
     def database(self) -> str:
@@ -166,7 +168,17 @@ class Task(_WithOptions):
         return hook
 
 
+@contextmanager
+def _as_invalid_task() -> Iterator[None]:
+    try:
+        yield
+    except TxTasksError as error:
+        raise compat.InvalidTask(str(error)) from error
+
+
 def _found_again(kind: type[Task], module_path: str, options: dict[str, Any]) -> Task:
+    if known := registry.find(module_path):
+        module_path = known.name  # it may have been renamed since
     module, _, name = module_path.rpartition(".")
     found = getattr(import_module(module), name)
     task = object.__new__(kind)

@@ -14,6 +14,7 @@ from django.db import DatabaseError, InterfaceError, connections, reset_queries
 
 from django_txtasks import signals
 from django_txtasks.cleaner.failure_detector import FailureDetector, LastWills
+from django_txtasks.cleaner.figures import Figures
 from django_txtasks.cleaner.old_rows import OldRows
 from django_txtasks.cleaner.passes import Passes, Step
 from django_txtasks.cleaner.record import Liveness, Record
@@ -39,7 +40,7 @@ from django_txtasks.rules.retry import backoff
 from django_txtasks.signals.outage import Outage
 
 NAMES = (
-    "lost", "retried", "buried", "expired", "cancelled", "renotified", "pruned", "scheduled",
+    "lost", "retried", "buried", "expired", "cancelled", "renotified", "pruned", "discarded", "scheduled",
 )  # fmt: skip
 PIECE_SECONDS = 0.25
 """Longest time on a pass before the cleaner checks the workers again."""
@@ -203,6 +204,7 @@ def _steps(cleaner: Cleaner) -> tuple[Step, ...]:
         cleaner.rescue.recover_without_row,
         cleaner.upkeep.end_batches,
         cleaner.upkeep.renotify,
+        Figures(cleaner.config, cleaner.alias, cleaner.clock).add_up,
         cleaner.upkeep.tell_of_long_claims,
         cleaner.upkeep.tell_of_undeclared_names,
         cleaner.reports.tell_of_unready,

@@ -18,6 +18,7 @@ from django_txtasks.database.transactions import own_transaction
 from django_txtasks.enqueueing import once
 from django_txtasks.lanes import claiming as lanes
 from django_txtasks.lifecycle import batches, cleaners, cleaning, names, workers
+from django_txtasks.stacks import answers as stacks
 from django_txtasks.steps import rows as steps
 
 KEEP_LOST_WORKERS = timedelta(days=1)
@@ -67,10 +68,11 @@ class Upkeep:
                 yield Counter(renotified=count)
 
     def forget(self) -> Iterator[Counter[str]]:
-        """Delete rows of lost workers, ended cleaners and unused lanes."""
+        """Delete rows of lost workers, ended cleaners, unused lanes, and old requests for stacks."""
         with self._transaction():
             cleaning.forget_lost_workers(self._alias, KEEP_LOST_WORKERS)
-        kept = self._config.longest_kept
+            stacks.forget(self._alias)
+        kept = self._config.retention.longest
         if kept is not None:  # as long as tasks that name them
             workers.forget_ended(self._alias, max(kept, KEEP_LOST_WORKERS))
         cleaners.forget_gone(self._alias)
@@ -115,7 +117,7 @@ class Upkeep:
                 self._end_batch(batch)
                 yield Counter()
             yield Counter()
-        kept = self._config.longest_kept
+        kept = self._config.retention.longest
         if kept is not None:
             age = max(kept, KEEP_BATCHES).total_seconds()
             with self._transaction():

@@ -17,6 +17,7 @@ class Dialect(NamedTuple):
             taken from it. ``testing/clock.py`` finds the clock by this text, so other pieces must spell it alike.
         later: the same plus ``%(delay)s`` seconds.
         ago: the same minus ``%(age)s`` seconds.
+        spread: a random time for each row, from the time ``%(start)s`` on, within ``%(seconds)s`` seconds.
         edge: the next edge of a grid after ``now``. {width} and {offset} are whole microseconds; see ``Edge``.
         wait: seconds until ``run_after``; zero or less = due.
         since_served, until_held: seconds since a lane was served, and until its hold ends.
@@ -39,14 +40,15 @@ class Dialect(NamedTuple):
         utc: the end of the text of a time in UTC.
         at_utc: a conversion of a time to UTC, whatever the time zone of the session.
         sound_id: the condition that an id is valid: SQLite accepts any text as an id.
-        by_worker, by_queue, by_expiry, by_finish, by_lane, by_until, by_batch, by_ended, by_end, by_root: the
-            index to use, whatever the statistics say. PostgreSQL has no such hints; there,
+        by_worker, by_queue, by_expiry, by_stopped, by_finish, by_lane, by_until, by_batch, by_ended, by_end,
+            by_root, by_cause: the index to use, whatever the statistics say. PostgreSQL has no such hints; there,
             ``own_transaction(in_order=True)`` has this effect.
         by_running_member: the index to use for claimed members of a batch.
         by_last_member: the order of the index of a batch from its end. PostgreSQL might use the primary key for
             an order by the id alone; MariaDB would sort.
         text: the type of text, for a cast.
-        key: the column ``key``, whose name is a reserved word on MariaDB.
+        key, release: the columns ``key`` and ``release``, whose names are reserved words on MariaDB.
+        seconds_of_at: the time of the column ``at``, in seconds since 1970.
         name: a task's name, for a comparison: MariaDB would ignore case, and treat NUL as equal to other
             characters.
         json, end_json: start and end of a cast of text to the type of a JSON column.
@@ -55,6 +57,7 @@ class Dialect(NamedTuple):
     now: str
     later: str
     ago: str
+    spread: str
     edge: str
     wait: str
     since_served: str
@@ -75,10 +78,13 @@ class Dialect(NamedTuple):
     text: str = "text"
     name: str = "task_name"
     key: str = "key"
+    release: str = "release"
+    seconds_of_at: str = "EXTRACT(EPOCH FROM at)"
     sound_id: str = ""
     by_worker: str = ""
     by_queue: str = ""
     by_expiry: str = ""
+    by_stopped: str = ""
     by_finish: str = ""
     by_lane: str = ""
     by_until: str = ""
@@ -88,6 +94,7 @@ class Dialect(NamedTuple):
     by_ended: str = ""
     by_end: str = ""
     by_root: str = ""
+    by_cause: str = ""
     insert_new: str = "INSERT"
     or_leave: str = "ON CONFLICT DO NOTHING"
     json: str = ""
@@ -112,6 +119,7 @@ DIALECTS = _Dialects(
         now="statement_timestamp()",
         later="statement_timestamp() + make_interval(secs => %(delay)s)",
         ago="statement_timestamp() - make_interval(secs => %(age)s)",
+        spread="CAST(%(start)s AS timestamptz) + make_interval(secs => %(seconds)s * random())",
         edge=(
             "statement_timestamp() + ({width} - MOD("
             "CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS bigint)"
@@ -137,6 +145,9 @@ DIALECTS = _Dialects(
         now="UTC_TIMESTAMP(6)",
         later=_MYSQL_SHIFT.format("+", "delay"),
         ago=_MYSQL_SHIFT.format("-", "age"),
+        spread=(
+            "CAST(%(start)s AS datetime(6)) + INTERVAL ROUND(%(seconds)s * RAND() * 1000000) MICROSECOND"
+        ),
         edge=(
             "UTC_TIMESTAMP(6) + INTERVAL ({width} - MOD(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
             " + {width} - {offset}, {width})) MICROSECOND"
@@ -155,6 +166,7 @@ DIALECTS = _Dialects(
         by_worker="FORCE INDEX (txtasks_claimed)",
         by_queue="FORCE INDEX (txtasks_pending)",
         by_expiry="FORCE INDEX (txtasks_expires)",
+        by_stopped="FORCE INDEX (txtasks_stopped)",
         by_finish="FORCE INDEX (txtasks_finished_at)",
         by_lane="FORCE INDEX (txtasks_pending)",
         by_until="FORCE INDEX (txtasks_once_until)",
@@ -164,13 +176,20 @@ DIALECTS = _Dialects(
         by_ended="FORCE INDEX (txtasks_of_batch)",
         by_end="FORCE INDEX (txtasks_batch_end)",
         by_root="FORCE INDEX (txtasks_batch_root)",
+        by_cause="FORCE INDEX (txtasks_cause)",
         name="CAST(task_name AS BINARY)",
         key="`key`",
+        release="`release`",
+        seconds_of_at="TIMESTAMPDIFF(MICROSECOND, '1970-01-01', at) / 1000000",
     ),
     sqlite=Dialect(
         now=_SQLITE_NOW.format(""),
         later=_SQLITE_NOW.format(", %(delay)s || ' seconds'"),
         ago=_SQLITE_NOW.format(", -%(age)s || ' seconds'"),
+        spread=(
+            "strftime('%%Y-%%m-%%d %%H:%%M:%%f', %(start)s,"
+            " (%(seconds)s * (random() & 1048575) / 1048576.0) || ' seconds')"
+        ),
         edge=_SQLITE_NOW.format(
             ", printf('%%.6f seconds', ({width} - ("
             "CAST(ROUND((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000"
@@ -179,6 +198,7 @@ DIALECTS = _Dialects(
         wait="COALESCE((julianday(run_after) - julianday('now')) * 86400.0, 1e9)",
         since_served="(julianday('now') - julianday(served_at)) * 86400.0",
         until_held="(julianday(held_until) - julianday('now')) * 86400.0",
+        seconds_of_at="(julianday(at) - 2440587.5) * 86400.0",
         skip_locked="",
         lock="",
         share="",
@@ -188,6 +208,7 @@ DIALECTS = _Dialects(
         by_worker="INDEXED BY txtasks_claimed",
         by_queue="INDEXED BY txtasks_pending",
         by_expiry="INDEXED BY txtasks_expires",
+        by_stopped="INDEXED BY txtasks_stopped",
         by_finish="INDEXED BY txtasks_finished_at",
         by_lane="INDEXED BY txtasks_in_lane",
         by_until="INDEXED BY txtasks_once_until",
@@ -196,6 +217,7 @@ DIALECTS = _Dialects(
         by_ended="INDEXED BY txtasks_of_batch",
         by_end="INDEXED BY txtasks_batch_end",
         by_root="INDEXED BY txtasks_batch_root",
+        by_cause="INDEXED BY txtasks_cause",
     ),
 )
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from django_txtasks.declarations import foreign
 from django_txtasks.declarations.options import OF_TASK, OF_USING
 from django_txtasks.declarations.registry import Declaration
 from django_txtasks.exceptions import InvalidArguments
+from django_txtasks.signals import tracebacks
+
+MOST_SHOWN = 20
+"""Arguments of a call that a text names: positional ones, and as many by keyword."""
 
 
 def check_call(declaration: Declaration, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -24,6 +29,41 @@ def check_call(declaration: Declaration, args: Sequence[Any], kwargs: Mapping[st
             f"{declaration.name}{declaration.signature} cannot be called like that: "
             f"{_about_keywords(declaration, kwargs) or f'{error}.'}"
         ) from None
+
+
+def misfit(
+    declaration: Declaration,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    signature: inspect.Signature | None = None,
+) -> str:
+    """Return why a worker cannot call the function with the arguments of a row; empty: it can.
+
+    Args:
+        signature: with the context; default: that of the function.
+    """
+    context = [None] if declaration.takes_context else []
+    if signature is None:
+        signature = inspect.signature(declaration.function, follow_wrapped=False)
+    try:
+        signature.bind(*context, *args, **kwargs)
+    except TypeError as error:
+        return str(error)
+    return ""
+
+
+def misfit_of(
+    error: BaseException, declaration: Declaration, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> str:
+    """Return why a worker could not call the function; empty: the function had begun, or it is another error."""
+    if type(error) is not TypeError or not tracebacks.is_ours_alone(error):
+        return ""
+    return misfit(declaration, args, kwargs)
+
+
+def call_text(args: int, names: Collection[str]) -> str:
+    """Return the form of a call, without its values, such as ``f(…, …, kind=…)`` for ``f``."""
+    return f"({', '.join([*['…'] * min(args, MOST_SHOWN), *(f'{one}=…' for one in sorted(names)[:MOST_SHOWN])])})"
 
 
 def _about_keywords(declaration: Declaration, kwargs: Mapping[str, Any]) -> str:

@@ -13,6 +13,7 @@ from django_txtasks.declarations.hooks import HOOKS
 from django_txtasks.declarations.key_functions import KeyFunction
 from django_txtasks.declarations.options import COLUMNS, OF_TASK, checked
 from django_txtasks.declarations.registry import Declaration
+from django_txtasks.declarations.values import MOST_NAME_CHARACTERS
 from django_txtasks.exceptions import InvalidDeclaration
 
 TEXTS_OF_CALL = ("lane", "unique_key", "once")
@@ -71,9 +72,9 @@ _DEFAULTS = {name: option.default for name, option in OF_TASK.items()}
 
 
 def _refuse_name(function: Callable[..., Any], name: str) -> None:
-    if len(name) > 200:
+    if len(name) > MOST_NAME_CHARACTERS:
         raise InvalidDeclaration(
-            f"The task name {name!r} has more than 200 characters. Shorten it."
+            f"The task name {name!r} has more than {MOST_NAME_CHARACTERS} characters. Shorten it."
         )
     if function.__module__ == "__main__":
         raise InvalidDeclaration(

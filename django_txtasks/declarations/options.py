@@ -9,7 +9,7 @@ column takes it. The signature, the errors, the row, hooks and Django's ``@task`
 import inspect
 import re
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal, NamedTuple, TypedDict
 
@@ -26,6 +26,7 @@ from django_txtasks.declarations.values import (
     lane_of,
     limit_of,
     moment_of,
+    names_of,
     priority_of,
     seconds_of,
     snoozes_of,
@@ -144,6 +145,10 @@ class TaskOptions(SharedOptions, total=False):
     """A task function that is enqueued with the same arguments when a crash leaves the task dead, in the same
     transaction: after the first crash, or with ``idempotent`` after ``max_crashes``. Such a task cannot be
     revived."""
+
+    was: Annotated[Sequence[str], Option((), names_of)]
+    """Earlier names of the function, the oldest first, such as ``["shop.tasks.old"]``. Workers also run the tasks
+    that were enqueued under these names."""
 
 
 class UsingOptions(SharedOptions, total=False):

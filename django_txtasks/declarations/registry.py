@@ -14,8 +14,10 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Any
 
+from django.conf import settings
+
 from django_txtasks.declarations.values import TextOfCall
-from django_txtasks.exceptions import UnknownTask
+from django_txtasks.exceptions import InvalidDeclaration, UnknownTask
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +31,7 @@ class Declaration:
         expires: time from the enqueue on; None: never.
         backoff: returns the wait after a number of failures, the last of them this error; None: the default wait.
         settle, once_for: None: the option was left out.
+        was: earlier names of the function, the oldest first.
     """
 
     function: Callable[..., Any]
@@ -50,6 +53,17 @@ class Declaration:
     lane: TextOfCall | None
     once: TextOfCall | None
     once_for: timedelta | None
+    was: tuple[str, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names under which rows may have the function: its own name first."""
+        return self.name, *self.was
+
+    @property
+    def oldest_name(self) -> str:
+        """The name that stays the same when the function is renamed once more."""
+        return self.was[0] if self.was else self.name
 
     @property
     def priority(self) -> int:
@@ -115,11 +129,34 @@ def text_of_hooks(hooks: dict[str, dict[str, Any]]) -> str:
 
 
 _declarations: dict[str, Declaration] = {}
+_packages: set[str] = set()
 
 
 def register(declaration: Declaration) -> None:
-    """Add a declaration. A module that is loaded again replaces its own declarations."""
-    _declarations[declaration.name] = declaration
+    """Add a declaration, under its earlier names, too. A module that is loaded again replaces its declarations.
+
+    Raises:
+        InvalidDeclaration: another function has one of the names.
+    """
+    for name in declaration.names:
+        other = _declarations.get(name)
+        if other is not None and other.name != declaration.name:
+            raise InvalidDeclaration(_two_places(name, declaration, other))
+    before = _declarations.get(declaration.name)
+    for name in () if before is None else before.was:
+        del _declarations[name]
+    _declarations.update(dict.fromkeys(declaration.names, declaration))
+    _packages.add(_top(declaration.name))
+
+
+def _two_places(name: str, new: Declaration, known: Declaration) -> str:
+    says = [f"{one.name} has was={[*one.was]!r}" for one in (new, known) if name in one.was]
+    if len(says) == 1:
+        says.append(f"{name} is a task function itself")
+    return (
+        f"The task name {name!r} is declared in two places, so a worker could not choose: {' and '.join(says)}. "
+        "Remove the name from was=, or the function that has the name."
+    )
 
 
 def get(name: str) -> Declaration:
@@ -137,6 +174,18 @@ def get(name: str) -> Declaration:
 def find(name: str) -> Declaration | None:
     """Return the declaration of this name, or None."""
     return _declarations.get(name)
+
+
+def own_packages() -> set[str]:
+    """Return the top packages of the project: of its task functions and of its settings."""
+    of_settings = (
+        getattr(settings, "SETTINGS_MODULE", None) or ""
+    )  # missing after settings.configure()
+    return (_packages | {_top(of_settings)}) - {_top(__name__)}
+
+
+def _top(name: str) -> str:
+    return name.partition(".")[0]
 
 
 def is_async(name: str) -> bool:
@@ -159,10 +208,10 @@ def hint_queue(name: str, queue_name: str) -> str:
 
 
 def names() -> list[str]:
-    """Return all declared names, sorted."""
+    """Return all declared names, sorted; earlier names of functions are among them."""
     return sorted(_declarations)
 
 
 def declarations() -> list[Declaration]:
     """Return all declarations, sorted by name."""
-    return [_declarations[name] for name in names()]
+    return [_declarations[name] for name in names() if _declarations[name].name == name]

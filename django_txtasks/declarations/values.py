@@ -6,7 +6,7 @@ returned, and that was JSON in the meantime, passes it again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 
@@ -19,6 +19,7 @@ TextOfCall: TypeAlias = str | Callable[..., str | None]
 
 MOST_SNOOZES = 1_000_000
 MOST_KEY_CHARACTERS = 200
+MOST_NAME_CHARACTERS = 200
 LONGEST_SPAN = timedelta(days=36525)
 
 
@@ -215,3 +216,31 @@ def lane_of(name: str, option: str, value: Any) -> Any:
             f"{name} has {option}={value!r}: {problem}, or a function of the task's arguments that returns it."
         )
     return str(value)
+
+
+def names_of(name: str, option: str, value: Any) -> tuple[str, ...]:
+    """Return earlier names of a task function.
+
+    Raises:
+        InvalidDeclaration: not a list of different dotted names, or the function's present name is one of them.
+    """
+    is_list = isinstance(value, Sequence) and not isinstance(value, str)
+    if not is_list or not all(map(_is_dotted_name, value)):
+        raise InvalidDeclaration(
+            f"{name} has {option}={value!r}; use a list of earlier names of the function, module and function, "
+            f"such as {option}=['shop.tasks.old']."
+        )
+    if name in value or len(set(value)) < len(value):
+        raise InvalidDeclaration(
+            f"{name} has {option}={value!r}; name each earlier name once, and leave the present one out."
+        )
+    return tuple(value)
+
+
+def _is_dotted_name(value: Any) -> bool:
+    return (
+        isinstance(value, str)
+        and "." in value
+        and len(value) <= MOST_NAME_CHARACTERS
+        and all(part.isidentifier() for part in value.split("."))
+    )

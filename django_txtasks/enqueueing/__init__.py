@@ -16,7 +16,7 @@ from asgiref.sync import sync_to_async
 from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from django_txtasks import signals
+from django_txtasks import signals, tracing
 from django_txtasks.database.transactions import repeated
 from django_txtasks.declarations.registry import hint_queue
 from django_txtasks.enqueueing import once
@@ -100,10 +100,17 @@ def enqueue_many(calls: Iterable[Sequence[Any]]) -> list[TaskHandle]:
     bound_functions: dict[int, tuple[Any, BoundFunction]] = {}
     # Read all calls before the first statement, because the iterable may itself use the database.
     wanted = [read_call(call, bound_functions) for call in calls]
-    parts = {
-        alias: [one for one in wanted if one[0].alias == alias]
-        for alias in sorted({bound.alias for _, bound in bound_functions.values()})
-    }
+    aliases = sorted({bound.alias for _, bound in bound_functions.values()})
+    if not tracing.tracers:
+        return _enqueue_all(wanted, aliases)
+    with tracing.enqueueing([_names(bound) for bound, _, _ in wanted]) as traced:
+        handles = _enqueue_all(_changed(wanted, headers=traced.headers), aliases)
+        traced.handles = [one for one in handles if one.is_new]
+    return handles
+
+
+def _enqueue_all(wanted: Sequence[Call], aliases: Sequence[str]) -> list[TaskHandle]:
+    parts = {alias: [one for one in wanted if one[0].alias == alias] for alias in aliases}
     if open_batches.is_any():
         parts = {alias: _in_batch(alias, part) for alias, part in parts.items()}
     for alias in parts:
@@ -151,6 +158,21 @@ def _enqueue(
     If an earlier task has the same key of ``once``, ``write`` is not called.
     """
     bound = of_call(bind(function), args, kwargs)
+    if not tracing.tracers:
+        return _enqueue_bound(bound, args, kwargs, write)
+    with tracing.enqueueing([_names(bound)]) as traced:
+        ((bound, *_),) = _changed([(bound, args, kwargs)], headers=traced.headers)
+        handle, written = _enqueue_bound(bound, args, kwargs, write)
+        traced.handles = [handle] if handle.is_new else []
+    return handle, written
+
+
+def _enqueue_bound(
+    bound: BoundFunction,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    write: Callable[[BaseDatabaseWrapper, NewTask], T],
+) -> tuple[TaskHandle, T | None]:
     if open_batches.is_any():
         ((bound, *_),) = _in_batch(bound.alias, [(bound, args, kwargs)])
     task = to_row((bound, args, kwargs))
@@ -172,14 +194,22 @@ def _in_batch(alias: str, wanted: Sequence[Call]) -> list[Call]:
     batch = open_batches.batch_at(alias)
     if batch is None:
         return list(wanted)
+    return _changed(wanted, batch=batch.hex)
+
+
+def _changed(wanted: Sequence[Call], **changes: Any) -> list[Call]:
+    """Return these calls with changes in their row defaults."""
     known: dict[int, BoundFunction] = {}
-    members = []
+    changed = []
     for bound, args, kwargs in wanted:
         if id(bound) not in known:
-            defaults = bound.defaults._replace(batch=batch.hex)
-            known[id(bound)] = bound._replace(defaults=defaults)
-        members.append((known[id(bound)], args, kwargs))
-    return members
+            known[id(bound)] = bound._replace(defaults=bound.defaults._replace(**changes))
+        changed.append((known[id(bound)], args, kwargs))
+    return changed
+
+
+def _names(bound: BoundFunction) -> tuple[str, str]:
+    return bound.defaults.task_name, bound.defaults.queue_name
 
 
 def _enqueue_once(

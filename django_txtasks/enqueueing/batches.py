@@ -70,7 +70,7 @@ class BatchHandle:
         rows = Batch.objects.using(self.using).filter(pk=self.id)
         for finished_at, failed in rows.values_list("finished_at", "failed"):
             counts = batches.counts(self.using, self.id, MOST_COUNTED)
-            keeps = get_config().keeps_finished
+            keeps = get_config().keeps("succeeded")
             return BatchStatus(
                 waiting=min(counts["waiting"], MOST_COUNTED),
                 running=min(counts["running"], MOST_COUNTED),

@@ -211,7 +211,7 @@ def _once(bound: BoundFunction, args: Sequence[Any], kwargs: Mapping[str, Any]) 
         return bound
     with as_option():
         key_of(name, "once", text)
-    digest = _digest_of("once", name, text)
+    digest = _digest_of("once", bound.declaration.oldest_name, text)
     return bound._replace(once_key=OnceKey(digest, text, name, bound.once_for))
 
 

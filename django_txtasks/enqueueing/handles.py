@@ -198,7 +198,7 @@ def cancel_task(task_id: uuid.UUID | str, *, using: str = "default") -> CancelRe
     from django_txtasks.results.cancelling import cancel
 
     wanted = _id_of(task_id, "cancel_task()")
-    results, follow_ups = cancel(using, [wanted], keep=get_config().keeps_finished)
+    results, follow_ups = cancel(using, [wanted], keep=get_config().keeps("cancelled"))
     notify_on_commit(using, follow_ups)
     return results[wanted]
 
@@ -230,7 +230,7 @@ def cancel_tasks(
         raise InvalidOption(f"unique_key={unique_key!r} is no text.")
     defaults = with_texts(bound, static_lane(bound), unique_key).defaults
     ids = of_key(bound.alias, str(defaults.unique_key), defaults.task_name, defaults.queue_name)
-    keep, results = get_config().keeps_finished, {}
+    keep, results = get_config().keeps("cancelled"), {}
     with transaction.atomic(using=bound.alias):
         for start in range(0, len(ids), CANCELLED_TOGETHER):
             some = ids[start : start + CANCELLED_TOGETHER]

@@ -53,13 +53,14 @@ def _answer(question: Question, view: View) -> Finding | None:
         with _reading(view.alias):
             asked = question.ask(view)
             found = asked if isinstance(asked, list) else _ids(asked)
+            causes = question.causes(view) if found else []
     except DatabaseError as error:
         return _unanswered(question, error)
     if not found:
         return None
     return Finding(
         question.name, question.title, question.action, question.meaning,
-        len(found), tuple(found[:MAX_EXAMPLES]), question.is_problem,
+        len(found), tuple(found[:MAX_EXAMPLES]), question.is_problem, tuple(causes),
     )  # fmt: skip
 
 

@@ -24,7 +24,7 @@ from django_txtasks.database.transactions import own_transaction
 from django_txtasks.exceptions import EndLost, WorkerLost, WorkerStopped
 from django_txtasks.lanes.status import rate_text, status_of_lanes
 from django_txtasks.lifecycle import cleaners
-from django_txtasks.lifecycle.attempts import read_entries
+from django_txtasks.lifecycle.attempts import misfit_of_last, read_entries
 from django_txtasks.lifecycle.buckets import pending_priorities
 from django_txtasks.lifecycle.lane_buckets import buckets_of
 from django_txtasks.lifecycle.merging import first_of_key
@@ -47,6 +47,8 @@ LONGEST_TEXT = 300
 """Characters of an error's text that are shown."""
 MAX_PRIORITIES = 10
 """Number of priorities that are counted, from the highest."""
+UNHEARD_AFTER = timedelta(seconds=10)
+"""Time after which a task that was asked to stop seems not to check for this. Workers look each second."""
 COUNT_TIMEOUT = timedelta(seconds=5)
 MAX_WORKERS = 1000
 MAX_WAITS = 3
@@ -128,11 +130,30 @@ def _not_pending(alias: str, task: Any) -> Reason:
     if worker is not None and not worker.lost and not worker.is_silent(worker.now):
         if task.cancel_asked_at is not None:
             text = f"It was asked to stop at {time_text(task.cancel_asked_at)}, and still runs at {worker}."
-            return Reason(
-                "asked", text, "It stops when it looks: at ctx.check(), or by ctx.cancelled."
-            )
-        return Reason("claimed", f"It runs, for {since}, at {worker} (worker {worker.pk}).")
+            return Reason("asked", text, _end_of(task, worker))
+        command = f"To stop it: manage.py txtasks_task stop {task.pk}{_of(alias)}"
+        return Reason(
+            "claimed", f"It runs, for {since}, at {worker} (worker {worker.pk}).", command
+        )
     return _lost(alias, str(worker or f"worker {task.worker}, whose row is gone"))
+
+
+def _end_of(task: Any, worker: Any) -> str:
+    """Return how a task ends that was asked to stop: it may never check for this."""
+    text = "It stops when it looks: at ctx.check(), or by ctx.cancelled."
+    asked_for = task.now - task.cancel_asked_at
+    if asked_for < UNHEARD_AFTER:
+        return text
+    limit = "" if task.timeout is None else f" Its timeout of {task.timeout:g} s ends it, too."
+    others = (
+        ""
+        if worker.threads == 1
+        else " Other tasks of that process end, too, by their crash policies."
+    )
+    return (
+        f"{text} It has not looked for {_span(asked_for)}.{limit} To end it now, kill its process: kill -9 "
+        f"{worker.pid} on {worker.host}. A cleaner then ends the task, and it does not run again.{others}"
+    )
 
 
 def _lost(alias: str, who: str) -> Reason:
@@ -167,20 +188,7 @@ def _in_the_way(alias: str, task: Any) -> Iterator[Reason]:
             gate = "expired"
             text = f"It expired at {time_text(task.expires_at)}; a cleaner cancels it."
         yield Reason(gate, text, "Enqueue it again.")
-    if task.run_after is None:  # on SQLite: text that is not a time
-        yield Reason("unsound", "Its run_after is not a time.", "Correct the row by hand.")
-    elif task.run_after > task.now:
-        wait = f"in {_span(task.run_after - task.now)}, at {time_text(task.run_after)}"
-        lift = "Run it now, in the admin."
-        if waits := list(_waits(alias, task)):
-            yield from waits
-        elif task.failures:
-            failed = (
-                f"It has failed {counted(task.failures, 'time')} ({_last_error(alias, task)[1]})"
-            )
-            yield Reason("backoff", f"{failed} and is tried again {wait}.", lift)
-        else:
-            yield Reason("later", f"It is due {wait}.", lift)
+    yield from _not_due(alias, task)
     yield from _behind_its_twin(alias, task)
     if FULL in (task.attempt, task.failures, task.crashes):
         text = "A counter of its row is full (2147483647), so its state cannot change."
@@ -198,6 +206,40 @@ def _in_the_way(alias: str, task: Any) -> Iterator[Reason]:
         text = "Another transaction has locked its row: it is about to change the task, or was never committed."
         yield Reason("locked", text)
     yield from _lack_of_workers(alias, task)
+
+
+def _not_due(alias: str, task: Any) -> Iterator[Reason]:
+    """Yield why a task waits for its time."""
+    if task.run_after is None:  # on SQLite: text that is not a time
+        yield Reason("unsound", "Its run_after is not a time.", "Correct the row by hand.")
+    elif misfit := _misfit(alias, task):
+        yield misfit
+    elif task.run_after > task.now:
+        wait = f"in {_span(task.run_after - task.now)}, at {time_text(task.run_after)}"
+        lift = "Run it now, in the admin."
+        if waits := list(_waits(alias, task)):
+            yield from waits
+        elif task.failures:
+            failed = (
+                f"It has failed {counted(task.failures, 'time')} ({_last_error(alias, task)[1]})"
+            )
+            yield Reason("backoff", f"{failed} and is tried again {wait}.", lift)
+        else:
+            yield Reason("later", f"It is due {wait}.", lift)
+
+
+def _misfit(alias: str, task: Any) -> Reason | None:
+    """Return the reason for a task whose last attempt could not call its function; None: it could."""
+    last = misfit_of_last(_errors_text(alias, task), task.attempt) if task.attempt else None
+    if last is None:
+        return None
+    wait = _span(task.run_after - task.now)
+    text = f"{last.get('message')} Tries so far: {last.get('tries')}. The next try is in {wait}."
+    lift = (
+        "Deploy code that takes them; manage.py txtasks_preflight says for all tasks what is needed. Or cancel it "
+        "in the admin."
+    )
+    return Reason("arguments", text, lift)
 
 
 def _waits(alias: str, task: Any) -> Iterator[Reason]:
@@ -374,12 +416,15 @@ def _can_lock(alias: str, task: Any) -> bool:
 
 def _last_error(alias: str, task: Any) -> tuple[str, str]:
     """Return the class name of the last error, and its text for people."""
-    (texts, *_) = [*fetch(alias, ERRORS_OF, id=task.pk), ("[]",)]
-    entries = read_entries(str(texts[0]))
-    last: dict[str, Any] = entries[-1] if entries else {}
+    *_, last = read_entries(_errors_text(alias, task)) or [{}]
     name, message = str(last.get("type") or ""), str(last.get("message") or "")
     text = ": ".join(_shortened(one).rstrip(".") for one in (name, message) if one)
     return name, text or "no reason was recorded"
+
+
+def _errors_text(alias: str, task: Any) -> str:
+    (texts, *_) = [*fetch(alias, ERRORS_OF, id=task.pk), ("[]",)]
+    return str(texts[0])
 
 
 def _shortened(text: str) -> str:

@@ -20,6 +20,7 @@ class Finding:
         count: at most ``MAX_COUNTED_ROWS`` + 1.
         examples: ids.
         is_problem: False = for information.
+        causes: function, exception and number of the most frequent causes, for dead tasks.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Finding:
     count: int = 1
     examples: tuple[str, ...] = ()
     is_problem: bool = True
+    causes: tuple[str, ...] = ()
 
     @property
     def shown_count(self) -> str:
@@ -37,10 +39,12 @@ class Finding:
 
     @property
     def line(self) -> str:
-        """The finding in one line, for people, such as ``dead tasks (4): 0a5c, 1b6d, 2c7e, …``."""
+        """The finding in one line, for people, such as ``dead tasks (4): shop.tasks.pay: KeyError (4)``."""
         if not self.examples:
             return self.title
         if self.name in SENTENCES:
             return self.examples[0]
+        if self.causes:
+            return f"{self.title} ({self.shown_count}): {', '.join(self.causes)}"
         more = ", …" if self.count > len(self.examples) else ""
         return f"{self.title} ({self.shown_count}): {', '.join(self.examples)}{more}"

@@ -39,7 +39,7 @@ def unended_batches(alias: str, config: Config, now: datetime) -> list[str]:
     with _in_order(alias):
         found = _unended(alias, since)
         # without history the end of the last member is unknown
-        if found and not config.keeps_finished:
+        if found and not config.keeps("succeeded"):
             time.sleep(SECOND_LOOK_SECONDS)
             found = _unended(alias, since)
     return [f"{one.pk} ({one.name!r} of {_time(one.created_at)})" for one in found[:MOST]]

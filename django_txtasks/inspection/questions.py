@@ -10,21 +10,32 @@ from typing import Any
 
 from django.db import models
 from django.db.models import Exists, F, OuterRef, Q
-from django.db.models.functions import Coalesce, Lower
+from django.db.models.functions import Cast, Coalesce, Lower
 
 from django_txtasks import signals
 from django_txtasks.conf import Config
+from django_txtasks.exceptions import ArgumentsDoNotFit
 from django_txtasks.inspection import forgotten
+from django_txtasks.inspection.finding import MAX_COUNTED_ROWS
 from django_txtasks.lifecycle import cleaners, names
+from django_txtasks.lifecycle.attempts import misfit_of_last
 from django_txtasks.lifecycle.buckets import paused_queues
 from django_txtasks.lifecycle.workers import texts
 from django_txtasks.models import FinishedTask, Status, Task, Worker
 from django_txtasks.schedules.status import status_of_schedules
+from django_txtasks.stats import by_cause
+
+MAX_CAUSES = 3
+"""Highest number of causes that a finding names."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """A possible finding, and its query."""
+    """A possible finding, and its query.
+
+    Attributes:
+        causes: returns texts about the causes of the found tasks.
+    """
 
     name: str
     title: str
@@ -32,6 +43,7 @@ class Question:
     action: str
     ask: Callable[[View], models.QuerySet[Any] | list[str]]
     is_problem: bool = True
+    causes: Callable[[View], list[str]] = lambda view: []
 
 
 @dataclass(frozen=True)
@@ -151,6 +163,15 @@ def _kind(column: str) -> Coalesce:
     return Coalesce(Lower(_JsonType(column)), models.Value("null"), output_field=models.TextField())
 
 
+def _misfits(view: View) -> list[str]:
+    """Return tasks whose last attempt could not call its function: the errors of a row have it."""
+    tried = view.tasks.filter(status=Status.PENDING, cause__isnull=False)
+    texts = tried.annotate(text=Cast("errors", models.TextField()))
+    found = texts.filter(text__contains=ArgumentsDoNotFit.__name__)
+    rows = found.values_list("pk", "text", "attempt")[: MAX_COUNTED_ROWS + 1]
+    return [str(pk) for pk, text, attempt in rows if misfit_of_last(text, attempt)]
+
+
 def _silent(view: View) -> list[str]:
     """Return workers silent for two leases: a cleaner watches for one lease before it declares a worker lost."""
     return [f"{worker} ({worker.pk})" for worker in view.silent(2)]
@@ -159,6 +180,21 @@ def _silent(view: View) -> list[str]:
 def _nobody_cleans(view: View) -> list[str]:
     trouble = cleaners.trouble(cleaners.seen(view.alias))
     return [trouble] if trouble else []
+
+
+def _causes_of_death(view: View) -> list[str]:
+    """Return function, exception and number of tasks of the causes with the most dead tasks."""
+    found = by_cause.causes(MAX_CAUSES + 1, view.alias).causes
+    dead = [one for one in found if one.dead]
+    texts = [
+        f"{one.task}: {one.exception or 'unknown error'} ({_capped(one)})"
+        for one in dead[:MAX_CAUSES]
+    ]
+    return [*texts, "…"] if len(dead) > MAX_CAUSES else texts
+
+
+def _capped(cause: by_cause.Cause) -> str:
+    return f"{cause.dead}+" if cause.dead == by_cause.MOST else str(cause.dead)
 
 
 QUESTIONS = (
@@ -214,6 +250,13 @@ QUESTIONS = (
         lambda view: [
             f"{name} in queue {queue}" for queue, found in view.undeclared.items() for name in found
         ],
+    ),
+    Question(
+        "misfits",
+        "waiting tasks whose arguments do not fit their function",
+        "They are of another release, or somebody has written them by hand. They are tried again every 5 minutes.",
+        "manage.py txtasks_preflight says which arguments the functions need. Deploy code that takes them.",
+        _misfits,
     ),
     Question(
         "held_long",
@@ -272,5 +315,6 @@ QUESTIONS = (
         "Read why in the admin; then revive or discard them. It can wait until the morning.",
         lambda view: view.tasks.filter(status=Status.DEAD),
         is_problem=False,
+        causes=_causes_of_death,
     ),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from django.db.models import Count, Min, Q
 
 from django_txtasks.conf import get_config
+from django_txtasks.inspection.late import Late, all_buckets, late
 from django_txtasks.lifecycle import cleaners, names
 from django_txtasks.lifecycle.buckets import paused_queues
 from django_txtasks.lifecycle.turn import LOOP_MARK
@@ -17,6 +19,7 @@ from django_txtasks.lifecycle.workers import texts
 from django_txtasks.models import DatabaseNow, FinishedTask, Outcome, Status, Task, Worker
 from django_txtasks.progress import LAG, read_progress
 
+ALL_IS_WELL = "All is well."
 RECENT = timedelta(minutes=5)
 """Age up to which finished tasks are counted."""
 
@@ -30,6 +33,10 @@ class QueueStatus:
         later: pending tasks that are not due yet.
         oldest_due: seconds for which the oldest due task has waited; 0 = no task is due.
         paused: True if a person has paused the queue; none of its tasks starts.
+        served_by: living workers that serve the queue.
+        in_lanes: pending tasks that have a lane; ``due`` and ``later`` count them, too.
+        retrying: pending tasks whose last attempt has failed.
+        capped: names of the counts that are lower bounds.
     """
 
     due: int = 0
@@ -39,6 +46,10 @@ class QueueStatus:
     dead: int = 0
     oldest_due: float = 0.0
     paused: bool = False
+    served_by: int = 0
+    in_lanes: int = 0
+    retrying: int = 0
+    capped: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -94,6 +105,8 @@ class Snapshot:
         finished: tasks that have succeeded in the last 5 minutes; None = they are not kept.
         undeclared: by queue, names that no living worker of it declares, and the number of pending tasks seen for
             each; more may wait.
+        problems: a sentence for each problem, the worst first.
+        late: the oldest due task of each queue that is late for no obvious reason, such as a pause, and why.
     """
 
     database: str
@@ -102,6 +115,8 @@ class Snapshot:
     cleaners: CleanerStatus
     finished: int | None = field(default=None)
     undeclared: names.Found = field(default_factory=dict)
+    late: tuple[Late, ...] = ()
+    problems: tuple[str, ...] = ()
 
     @property
     def dead(self) -> int:
@@ -113,28 +128,43 @@ class Snapshot:
         """Seconds for which the oldest due task has waited."""
         return max((queue.oldest_due for queue in self.queues.values()), default=0.0)
 
+    @property
+    def verdict(self) -> str:
+        """The worst problem, or that all is well."""
+        return self.problems[0] if self.problems else ALL_IS_WELL
+
     def as_json(self) -> dict[str, Any]:
         """Return the snapshot for machines."""
-        return {**asdict(self), "dead": self.dead, "oldest_due": self.oldest_due}
+        return {
+            "verdict": self.verdict, **asdict(self), "dead": self.dead, "oldest_due": self.oldest_due,
+        }  # fmt: skip
 
 
-def snapshot(database: str) -> Snapshot:
-    """Take a snapshot. It reads the index entries of all live tasks once.
+def snapshot(database: str, queues: Mapping[str, QueueStatus] | None = None) -> Snapshot:
+    """Take a snapshot.
+
+    Args:
+        queues: counts of queues; None: count all live tasks, by reading their index entries once.
 
     Raises:
         DatabaseError: the database cannot be reached, or has no task tables.
     """
     config = get_config()
-    queues = dict.fromkeys(config.queues, QueueStatus()) | _queues(database)
+    found = _queues(database) if queues is None else queues
+    statuses = {**dict.fromkeys(config.queues, QueueStatus()), **found}
     for queue in paused_queues(database):
-        queues[queue] = replace(queues.get(queue, QueueStatus()), paused=True)
+        statuses[queue] = replace(statuses.get(queue, QueueStatus()), paused=True)
+    workers, serving = _workers(database)
+    for queue, status in statuses.items():
+        statuses[queue] = replace(status, served_by=serving[queue])
     return Snapshot(
         database=database,
-        queues=queues,
-        workers=_workers(database),
+        queues=statuses,
+        workers=workers,
         cleaners=_cleaners(database),
-        finished=_finished(database) if config.keeps_finished else None,
+        finished=_finished(database) if config.keeps(Outcome.SUCCEEDED) else None,
         undeclared=names.undeclared(database, config.queues),
+        late=tuple(late(database, all_buckets(database), 2 * config.clean_interval)),
     )
 
 
@@ -154,6 +184,8 @@ def _queues(database: str) -> dict[str, QueueStatus]:
             claimed=Count("id", filter=Q(status=Status.CLAIMED)),
             held=Count("id", filter=Q(status=Status.HELD)),
             dead=Count("id", filter=Q(status=Status.DEAD)),
+            in_lanes=Count("id", filter=Q(status=Status.PENDING, lane__gt="")),
+            retrying=Count("id", filter=Q(status=Status.PENDING, cause__isnull=False)),
             oldest=Min("run_after", filter=is_due),
             now=DatabaseNow(),
         )
@@ -167,13 +199,17 @@ def _queues(database: str) -> dict[str, QueueStatus]:
             held=row["held"],
             dead=row["dead"],
             oldest_due=_seconds(row["now"] - row["oldest"]) if row["oldest"] else 0.0,
+            in_lanes=row["in_lanes"],
+            retrying=row["retrying"],
         )
         for row in rows
     }
 
 
-def _workers(database: str) -> WorkerStatus:
+def _workers(database: str) -> tuple[WorkerStatus, Counter[str]]:
+    """Return the workers, and how many living workers serve each queue."""
     found: Counter[str] = Counter()
+    serving: Counter[str] = Counter()
     lag = 0.0
     workers = Worker.objects.using(database).annotate(now=DatabaseNow())
     for worker in workers:
@@ -182,12 +218,13 @@ def _workers(database: str) -> WorkerStatus:
         found[state] += 1
         if state == "alive":
             found["listening"] += bool(worker.listening)
+            serving.update(texts(worker.queues))
             is_loop = LOOP_MARK in texts(worker.task_names)
             found["loops"] += is_loop
             found["async_slots" if is_loop else "threads"] += worker.threads
             found["async_running" if is_loop else "running"] += worker.running
             lag = max(lag, _lag(worker.progress))
-    return WorkerStatus(**found, lag=lag)
+    return WorkerStatus(**found, lag=lag), serving
 
 
 def _lag(notes: Any) -> float:

@@ -394,7 +394,7 @@ class _Offer:
             **choosing(self._subscription, Bucket(bucket.priority, bucket.queue_name), limit),
             **behind,
         )
-        return [Candidate._make(row) for row in rows]
+        return [Candidate(*row) for row in rows]
 
 
 def _in_fair_order(offers: Sequence[_Offer], room: int) -> list[Candidate]:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from django_txtasks.database.execute import as_uuid, fetch
 from django_txtasks.declarations.registry import hint_queue
+from django_txtasks.exceptions import ArgumentsDoNotFit
 from django_txtasks.lifecycle import statements
 
 MAX_ERRORS = 10
@@ -31,6 +32,9 @@ class Attempt(NamedTuple):
         may_share: whether it may be handed to a slot together with other attempts. If their worker is lost, each
             task runs again; after one crash, a task gets a slot of its own.
         has_ended: whether history has a task of this id. Then it is buried, and its function is not called.
+        wait: seconds from its claim until its task was due, as the database gives them; usually negative.
+        headers: JSON text of the row's headers, if a tracer reads them; once the attempt runs, the headers of the
+            tasks that its end enqueues.
     """
 
     task_id: uuid.UUID
@@ -51,6 +55,8 @@ class Attempt(NamedTuple):
     lane: str = ""
     batch: Any = None
     has_ended: bool = False
+    wait: Any = 0.0
+    headers: str | None = None
 
     @property
     def fence(self) -> tuple[uuid.UUID, int, uuid.UUID]:
@@ -108,11 +114,12 @@ class Ended(NamedTuple):
 
     Attributes:
         result: JSON text, for FINISH.
-        delay: time until the next attempt, for RETRY and SNOOZE.
+        delay: time until the next attempt, for RETRY, SNOOZE and the RELEASE of a call that does not fit.
         awaited: name of the wait, for SUSPEND.
-        error: type, message, traceback and time, for RETRY, BURY and CANCEL; for FINISH, the exception of a commit
-            hook of an atomic task.
+        error: type, message, traceback and time, for RETRY, BURY, CANCEL and that RELEASE; for FINISH, the
+            exception of a commit hook of an atomic task.
         counted: the counter that RETRY and BURY increase.
+        cause: the fingerprint of the failure, for RETRY, BURY and that RELEASE; see ``rules/causes.py``.
         recorded: whether the arrow was already taken in the task's own transaction.
         exception: the exception for the log's traceback, without local variables.
         context: the attempt's context, for receivers of signals about its end; None = unknown.
@@ -128,6 +135,7 @@ class Ended(NamedTuple):
     exception: BaseException | None = None
     awaited: str = ""
     context: Context | None = None
+    cause: int | None = None
 
 
 @dataclass
@@ -165,6 +173,13 @@ def read_entries(text: str) -> list[dict[str, Any]]:
     return (
         [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
     )
+
+
+def misfit_of_last(text: str, attempt: int) -> dict[str, Any] | None:
+    """Return the entry of the last attempt in a row's errors, if the function could not be called; else None."""
+    *_, last = read_entries(text) or [{}]
+    is_misfit = last.get("type") == ArgumentsDoNotFit.__name__
+    return last if is_misfit and last.get("attempt") == attempt else None
 
 
 class Standing(enum.Enum):

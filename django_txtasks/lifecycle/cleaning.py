@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from django.db import IntegrityError, transaction
 
 from django_txtasks import signals
-from django_txtasks.conf import OTHERS, Config, Pruned
+from django_txtasks.conf import Config
 from django_txtasks.database import processes
 from django_txtasks.database.execute import (
     as_uuid,
@@ -45,9 +45,12 @@ from django_txtasks.lifecycle.attempts import (
     read_entries,
 )
 from django_txtasks.lifecycle.batch_statements import IS_UNSETTLED
+from django_txtasks.lifecycle.figures import append_ends, append_others
 from django_txtasks.lifecycle.follow_ups import follow
 from django_txtasks.lifecycle.outcomes import finish_rows, move
 from django_txtasks.models import OnCrash, Outcome, Status, Task
+from django_txtasks.rules.causes import cause_of_class
+from django_txtasks.rules.retention import Horizon
 
 ROWS_PER_LOOK = 500
 MAX_HELD_CLAIMS = 10_000
@@ -70,7 +73,7 @@ OLD_FINISHED = f"""
                           WHERE root_task = merged_into AND {IS_UNSETTLED} LIMIT 1), TRUE))
        AND (batch IS NULL OR outcome IN ('succeeded', 'merged')
             OR COALESCE((SELECT FALSE FROM txtasks_batch b WHERE b.id = batch AND b.finished_at IS NULL), TRUE))
-           {{of_queues}}
+           {{of_kinds}}
       FROM (SELECT id, finished_at, merged_into, batch, outcome, queue_name FROM txtasks_finishedtask {{by_finish}}
              WHERE finished_at < {{ago}} {{since}} {{sound_id}}
              ORDER BY finished_at LIMIT %(limit)s OFFSET %(left)s) old
@@ -306,10 +309,12 @@ def recover(
             else _reason(orphan, "" if free else f"{crashes}", stopped, again=again),
         },
         counted=Counted.NOTHING if again and free else Counted.CRASH,
+        cause=cause_of_class(attempt.task_name, kind),
     )
     move(alias, ended)
     if not again and attempt.batch is not None:
         batches.look_on_commit(alias, [attempt.batch])
+    append_ends(alias, [ended])
     return Recovered(ended, follow(alias, [ended], config, lost=policy))
 
 
@@ -324,7 +329,7 @@ def retry_together(
     Raises:
         ClaimLost: a locked row has changed.
     """
-    found: dict[int, list[tuple[Orphan, Ended]]] = {}
+    found: dict[tuple[int, int], list[tuple[Orphan, Ended]]] = {}
     plain = [one for one in orphans if _is_plain(one)]
     held = attempts.locked(alias, [one.attempt.task_id for one in plain])
     for one in plain:
@@ -334,12 +339,17 @@ def retry_together(
                 "class": class_path(WorkerStopped),
                 "message": _reason(one, "", stopped, again=True),
             }
-            ended = Ended(one.attempt, Arrow.RETRY, error=error, counted=Counted.NOTHING)
-            found.setdefault(one.attempt.number, []).append((one, ended))
+            cause = cause_of_class(one.attempt.task_name, WorkerStopped)
+            ended = Ended(
+                one.attempt, Arrow.RETRY, error=error, counted=Counted.NOTHING, cause=cause
+            )
+            found.setdefault((one.attempt.number, cause), []).append((one, ended))
     for some in found.values():
         if outcomes.retry_together(alias, [ended for _, ended in some]) != len(some):
             raise ClaimLost("a locked claim has changed")
-    return [one for some in found.values() for one in some]
+    moved = [one for some in found.values() for one in some]
+    append_ends(alias, [ended for _, ended in moved])
+    return moved
 
 
 def _is_plain(orphan: Orphan) -> bool:
@@ -374,6 +384,7 @@ def abandon(alias: str, orphan: Orphan, failed: Ended, config: Config) -> Recove
     move(alias, ended, crashes=crashes)
     if ended.arrow is Arrow.BURY and attempt.batch is not None:
         batches.look_on_commit(alias, [attempt.batch])
+    append_ends(alias, [ended])
     lost = policy if ended.counted is Counted.CRASH else None
     return Recovered(ended, follow(alias, [ended], config, lost=lost))
 
@@ -463,10 +474,11 @@ class Removed(NamedTuple):
     stuck: Sequence[tuple[uuid.UUID, Exception]] = ()
 
 
-def expire(alias: str, *, keep: bool, since: Place | None = None) -> Removed:
+def expire(alias: str, *, keeps: Callable[[str], bool], since: Place | None = None) -> Removed:
     """Move PENDING -> finished for the next expired tasks: as expired; as cancelled if they were asked to stop.
 
     Args:
+        keeps: returns True if tasks with an outcome get a finished row.
         since: read only rows behind this place.
     """
     sql = statements.EXPIRED.replace("{since}", statements.SINCE_EXPIRY if since else "")
@@ -477,8 +489,9 @@ def expire(alias: str, *, keep: bool, since: Place | None = None) -> Removed:
     for outcome in (Outcome.EXPIRED, Outcome.CANCELLED):
         was_asked = outcome is Outcome.CANCELLED
         ids = [one.id for one in found if bool(one.was_asked) is was_asked]
-        stuck.update(_finish_expired(alias, ids, outcome, keep=keep))
+        stuck.update(_finish_expired(alias, ids, outcome, keep=keeps(outcome.value)))
     gone = [one for one in found if one.id not in stuck]
+    append_others(alias, [(one.queue, one.name) for one in gone])
     return old.without([one.id for one in gone], gone, list(stuck.items()))
 
 
@@ -499,8 +512,8 @@ def _finish_expired(
             yield from _finish_expired(alias, [one], outcome, keep=keep)
 
 
-def prune(alias: str, what: Pruned, *, since: Place | None = None) -> Removed:
-    """Delete the next tasks that finished as long ago as ``what`` says, and their steps.
+def prune(alias: str, horizon: Horizon, *, since: Place | None = None) -> Removed:
+    """Delete the next tasks that finished as long ago as the horizon says, and their steps.
 
     A row stays if another row still depends on it: it was merged into a task that has not finished, or it is a
     failed member of an open batch. Such rows are read, too, so that any number of them does not stop the look.
@@ -508,14 +521,10 @@ def prune(alias: str, what: Pruned, *, since: Place | None = None) -> Removed:
     Args:
         since: read only rows behind this place.
     """
-    of_queues, queues = "", {}
-    if what.queue != OTHERS:
-        of_queues, queues = statements.OF_QUEUES, {"queues": [what.queue]}
-    elif what.named:
-        of_queues, queues = statements.OF_OTHER_QUEUES, {"queues": list(what.named)}
+    of_kinds, params = _of_kinds(horizon)
     sql = OLD_FINISHED.replace("{since}", statements.SINCE_FINISH if since else "")
-    sql = sql.replace("{of_queues}", of_queues)
-    old = _old_rows(alias, sql, since, age=what.age.total_seconds(), **queues)
+    sql = sql.replace("{of_kinds}", of_kinds)
+    old = _old_rows(alias, sql, since, age=horizon.age.total_seconds(), **params)
     locked = (
         fetch_column(alias, statements.LOCK_FINISHED, ids=old.removable) if old.removable else []
     )
@@ -524,6 +533,43 @@ def prune(alias: str, what: Pruned, *, since: Place | None = None) -> Removed:
         execute(alias, statements.FORGET_STEPS, ids=ids)
         execute(alias, statements.FORGET_WAITS, ids=ids)
     return old.without(ids, ids)
+
+
+def discard_dead(
+    alias: str, horizon: Horizon, *, keep: bool, since: Place | None = None
+) -> Removed:
+    """Move DEAD -> finished as discarded, if the last attempt began as long ago as the horizon says.
+
+    Args:
+        keep: True: the finished rows are kept.
+        since: read only rows behind this place.
+    """
+    of_kinds, params = _of_kinds(horizon)
+    sql = statements.OLD_DEAD.replace("{since}", statements.SINCE_DUE if since else "")
+    sql, age = sql.replace("{of_kinds}", of_kinds), horizon.age.total_seconds()
+    old = _old_rows(alias, sql, since, age=age, **params)
+    rows = (
+        fetch(alias, statements.LOCK_OLD_DEAD, ids=old.removable, age=age) if old.removable else []
+    )
+    found = [(as_uuid(one), name, queue) for one, name, queue in rows]
+    if ids := [one for one, *_ in found]:
+        finish_rows(alias, ids, Status.DEAD, Outcome.DISCARDED, keep=keep)
+    return old.without(ids, found)
+
+
+def _of_kinds(horizon: Horizon) -> tuple[str, dict[str, list[str]]]:
+    """Return the condition for the kinds of rows that are removed at this age, and its parameters."""
+    conditions, params = [], {}
+    for number, kind in enumerate(horizon.kinds):
+        parts = []
+        if kind.queues:
+            name = f"queues{number}"
+            params[name] = list(kind.queues)
+            parts.append(f"{'NOT ' * kind.but_these}queue_name {{in_{name}}}")
+        if kind.outcomes:
+            parts.append(f"outcome IN ({', '.join(repr(one) for one in kind.outcomes)})")
+        conditions.append(" AND ".join(parts))
+    return (f"AND ({' OR '.join(conditions)})" if conditions else ""), params
 
 
 def place_of_age(alias: str, age: timedelta) -> Place:

@@ -50,7 +50,9 @@ class Edge(NamedTuple):
 
 
 class RowDefaults(NamedTuple):
-    """Values that all rows of a task function with its options share. ``hooks`` is JSON, ``timeout`` seconds.
+    """Values that all rows of a task function with its options share.
+
+    ``hooks`` and ``headers`` are JSON, ``timeout`` is in seconds.
 
     Each field is a column, with the column's default: a statement leaves out a column in which all rows have it.
     """
@@ -69,6 +71,7 @@ class RowDefaults(NamedTuple):
     unique_text: str | None = None
     lane: str = ""
     batch: str | None = None
+    headers: str | None = None
 
 
 def _with_options(known: Any) -> Any:
@@ -278,6 +281,7 @@ def _is_of_one_call(defaults: RowDefaults) -> bool:
     return (
         defaults.unique_key is not None
         or defaults.batch is not None
+        or defaults.headers is not None
         or isinstance(defaults.run_after, datetime)
         or isinstance(defaults.expires_at, datetime)
     )

@@ -130,12 +130,16 @@ def _tasks(one: Ended, lost: OnCrash | None) -> Iterator[NewTask]:
     hooks = _hooks(attempt)
     is_undone = one.arrow is Arrow.BURY and lost is not None and lost.compensates
     if is_undone and "compensate" in hooks:
-        yield follow_up(hooks["compensate"], args=attempt.args, kwargs=attempt.kwargs)
+        yield follow_up(
+            hooks["compensate"], args=attempt.args, kwargs=attempt.kwargs, headers=attempt.headers
+        )
     name = _HOOK_OF.get(one.arrow)
     if name is not None and name in hooks:
         gets_result = one.arrow is Arrow.FINISH and hooks[name].get("with_result", False)
         yield follow_up(
-            hooks[name], args=f"[{one.result or 'null'}]" if gets_result else _hook_data(one)
+            hooks[name],
+            args=f"[{one.result or 'null'}]" if gets_result else _hook_data(one),
+            headers=attempt.headers,
         )
 
 
@@ -176,10 +180,12 @@ def _notice(name: str, args: str, config: Config, delay: timedelta | None = None
     return follow_up({**task_spec, "run_after": delay}, args=args)
 
 
-def follow_up(task_spec: dict[str, Any], *, args: str, kwargs: str = "{}") -> NewTask:
+def follow_up(
+    task_spec: dict[str, Any], *, args: str, kwargs: str = "{}", headers: str | None = None
+) -> NewTask:
     """Return the row of a spec."""
     hooks = json.dumps(task_spec["hooks"], separators=(",", ":"))
-    row = RowDefaults(**{**specs.row_of(task_spec), "hooks": hooks})
+    row = RowDefaults(**{**specs.row_of(task_spec), "hooks": hooks, "headers": headers})
     return NewTask(new_id(), row, args, kwargs)
 
 

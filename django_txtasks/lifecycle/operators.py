@@ -4,18 +4,34 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from django_txtasks import signals
 from django_txtasks.database.execute import as_uuid, execute, fetch
 from django_txtasks.database.transactions import own_transaction
 from django_txtasks.declarations.registry import hint_queue
 from django_txtasks.lifecycle import statements
+from django_txtasks.lifecycle.figures import append_others
 from django_txtasks.lifecycle.outcomes import finish_rows
 from django_txtasks.models import Outcome, Status
 from django_txtasks.signals import LogSignal
 
 Moved = list[tuple[uuid.UUID, str]]
 """(id, queue name) of each row that has taken the arrow."""
+
+
+class Spread(NamedTuple):
+    """Times for many tasks: each task becomes due at a random time of its own.
+
+    Attributes:
+        start: the earliest time, as text of the database.
+        seconds: the time from there to the latest time.
+    """
+
+    start: str
+    seconds: float
+
+
 _Locked = list[tuple[uuid.UUID, str, str]]
 """(id, queue name, task name) of each locked row."""
 
@@ -30,13 +46,18 @@ def resume(alias: str, ids: Iterable[uuid.UUID]) -> Moved:
     return _update(alias, ids, Status.HELD, statements.RESUME, signals.task_resumed)
 
 
-def run_now(alias: str, ids: Iterable[uuid.UUID]) -> Moved:
-    """Make pending tasks due now instead of later."""
-    return _update(alias, ids, Status.PENDING, statements.RUN_NOW, signals.task_run_now)
+def run_now(alias: str, ids: Iterable[uuid.UUID], spread: Spread | None = None) -> Moved:
+    """Make pending tasks due now, or at the times of ``spread``, instead of later."""
+    return _update(
+        alias, ids, Status.PENDING, statements.RUN_NOW, signals.task_run_now, spread=spread
+    )
 
 
-def revive(alias: str, ids: Iterable[uuid.UUID]) -> Moved:
-    """Move DEAD -> PENDING, due now, without failures, crashes and expiry. Compensated tasks are left out."""
+def revive(alias: str, ids: Iterable[uuid.UUID], spread: Spread | None = None) -> Moved:
+    """Move DEAD -> PENDING, due now or at the times of ``spread``, without failures, crashes and expiry.
+
+    Compensated tasks are left out.
+    """
     return _update(
         alias,
         ids,
@@ -44,12 +65,15 @@ def revive(alias: str, ids: Iterable[uuid.UUID]) -> Moved:
         statements.REVIVE,
         signals.task_revived,
         lock=statements.LOCK_REVIVABLE,
+        spread=spread,
     )
 
 
-def cancel(alias: str, ids: Iterable[uuid.UUID], *, keep: bool) -> Moved:
-    """Move PENDING -> finished as cancelled: it never runs."""
-    return _finish(alias, ids, Status.PENDING, Outcome.CANCELLED, signals.task_cancelled, keep=keep)
+def cancel(
+    alias: str, ids: Iterable[uuid.UUID], *, keep: bool, status: Status = Status.PENDING
+) -> Moved:
+    """Move PENDING, or HELD, -> finished as cancelled: it never runs."""
+    return _finish(alias, ids, status, Outcome.CANCELLED, signals.task_cancelled, keep=keep)
 
 
 def ask_to_stop(alias: str, ids: Iterable[uuid.UUID]) -> Moved:
@@ -77,11 +101,15 @@ def _update(
     signal: LogSignal,
     *,
     lock: str = statements.LOCK_IN_STATE,
+    spread: Spread | None = None,
 ) -> Moved:
+    times = {} if spread is None else spread._asdict()
+    if spread is not None:
+        sql = sql.replace(*statements.AT_TIMES_OF_SPREAD)
     with own_transaction(alias):
         moved = _lock(alias, ids, status, lock)
         if moved:
-            execute(alias, sql, ids=sorted(task_id for task_id, *_ in moved))
+            execute(alias, sql, ids=sorted(task_id for task_id, *_ in moved), **times)
     return _told(moved, signal)
 
 
@@ -98,6 +126,8 @@ def _finish(
         moved = _lock(alias, ids, status, statements.LOCK_IN_STATE)
         if moved:
             finish_rows(alias, [task_id for task_id, *_ in moved], status, outcome, keep=keep)
+            if outcome is Outcome.CANCELLED:  # a dead task was counted when it died
+                append_others(alias, [(queue, name) for _, queue, name in moved])
     return _told(moved, signal)
 
 

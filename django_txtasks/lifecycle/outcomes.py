@@ -44,14 +44,14 @@ SOON_SECONDS = 60.0
 
 def record(alias: str, ended: Sequence[Ended], *, config: Config) -> Recorded:
     """Move CLAIMED -> finished, PENDING or DEAD, for each attempt that still holds its row."""
-    recorded, keep = Recorded(), config.keeps_finished
+    recorded, keep = Recorded(), config.keeps(Outcome.SUCCEEDED)
     if connections[alias].vendor == "postgresql":
         ended = _finish_many(alias, ended, recorded, keep=keep)
     if ended:
         recorded += _record(alias, ended, keep=keep)
     recorded.to_notify += follow(alias, recorded.done, config)
     for one in recorded.done:
-        if one.arrow is Arrow.RELEASE:
+        if one.arrow is Arrow.RELEASE and not one.delay:
             recorded.to_notify.append(one.attempt.hint)
     suspended = [one.attempt.task_id for one in recorded.done if one.arrow is Arrow.SUSPEND]
     if suspended:  # it may be due already, or before workers look ahead again
@@ -172,10 +172,10 @@ def finish(alias: str, ended: Ended, *, config: Config) -> FollowUps:
     """
     follow_ups = follow(alias, [ended], config)
     if can_commit_along(alias):
-        _finish_and_commit(alias, ended, keep=config.keeps_finished)
+        _finish_and_commit(alias, ended, keep=config.keeps(Outcome.SUCCEEDED))
         return follow_ups
     attempt = ended.attempt
-    if config.keeps_finished:
+    if config.keeps(Outcome.SUCCEEDED):
         _copy(alias, [attempt.task_id], Status.CLAIMED, Outcome.SUCCEEDED, _result_of(ended))
     _hit(alias, statements.FINISH, attempt)
     return follow_ups
@@ -311,7 +311,7 @@ def move(alias: str, ended: Ended, *, crashes: int = 1) -> None:
         ClaimLost: the row has moved on by itself.
     """
     attempt = ended.attempt
-    if ended.arrow is Arrow.RELEASE:
+    if ended.arrow is Arrow.RELEASE and not ended.delay:
         _hit(alias, statements.RELEASE, attempt)
         return
     if ended.arrow is Arrow.SNOOZE:
@@ -324,15 +324,16 @@ def move(alias: str, ended: Ended, *, crashes: int = 1) -> None:
         "failed": int(ended.counted is Counted.FAILURE),
         "crashed": crashes if ended.counted is Counted.CRASH else 0,
         "errors": json.dumps(attempt.errors_with({"at": _now(alias), **ended.error})),
+        "cause": ended.cause,
     }
-    if ended.arrow is Arrow.RETRY:
-        _hit(alias, statements.RETRY, attempt, delay=ended.delay.total_seconds(), **changes)
-    else:
+    if ended.arrow is Arrow.BURY:
         _hit(alias, statements.BURY, attempt, **changes)
+    else:  # RETRY, or RELEASE of a call that does not fit
+        _hit(alias, statements.RETRY, attempt, delay=ended.delay.total_seconds(), **changes)
 
 
 def retry_together(alias: str, ended: Sequence[Ended]) -> int:
-    """Move CLAIMED -> PENDING for attempts of one number and one error that count as nothing. Return the count.
+    """Move CLAIMED -> PENDING for attempts of one number, error and cause that count as nothing. Return the count.
 
     None of them has an earlier error.
     """
@@ -344,6 +345,7 @@ def retry_together(alias: str, ended: Sequence[Ended]) -> int:
         attempt=attempt.number,
         worker=attempt.worker,
         errors=json.dumps(attempt.errors_with({"at": _now(alias), **error})),
+        cause=ended[0].cause,
     )
 
 

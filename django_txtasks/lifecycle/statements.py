@@ -51,6 +51,10 @@ NEXT_PRIORITY = f"{HIGHEST_PRIORITY} AND priority < %(priority)s"
 # A person may have inserted the row of an ended task again: the task must not run again. This is a subquery for
 # one value, because for EXISTS a planner could read the whole history.
 HAS_ENDED = "(SELECT TRUE FROM txtasks_finishedtask f WHERE f.id = txtasks_task.id)"
+# A claim reads the headers only if there is a tracer: then it has the second text in place of the first.
+LAST_COLUMNS = """ AS has_ended,
+           CAST(run_after AS {text}) AS due_at, {wait} AS wait"""
+WITH_HEADERS = f"{LAST_COLUMNS}, CAST(headers AS {{text}}) AS headers"
 # A row written by hand may have a counter at its limit. No arrow could move that row: the statement would fail for
 # all its rows, in every turn. So the row is not claimed and stays pending, where people see it.
 OF_NAMES = "{name} {in_names}"
@@ -58,13 +62,12 @@ _CLAIMABLE = """
     SELECT id, task_name, queue_name, args, kwargs, attempt, failures, crashes, max_attempts, errors,
            timeout, hooks, snoozes, lane, batch, CASE WHEN attempt = 0 THEN unique_key END AS merge_key,
            on_crash = 'retry' AND crashes = 0 AND max_crashes > 1 AND lane = '' AS may_share,
-           <has_ended> AS has_ended,
-           CAST(run_after AS {text}) AS due_at, {wait} AS wait
+           <has_ended><last columns>
       FROM txtasks_task
      WHERE {name} {in_names} {sound_id}
        AND (expires_at IS NULL OR expires_at > {now})
        AND attempt < 2147483647 AND failures < 2147483647 AND crashes < 2147483647
-""".replace("<has_ended>", HAS_ENDED)
+""".replace("<has_ended>", HAS_ENDED).replace("<last columns>", LAST_COLUMNS)
 # A task that kills its process takes the other tasks of an event loop along: each of them counts a crash. So the
 # last allowed attempt after a crash runs in a thread: the loop L leaves the row, and the threads T take it. Each
 # row is claimable by exactly one of L and T. A first attempt is no last chance, even if one crash is allowed.
@@ -170,20 +173,22 @@ RETRY = (
     f"""
     UPDATE txtasks_task SET status = 'pending', {_UNCLAIMED}, notified_at = NULL,
            run_after = CASE WHEN %(delay)s > 0 THEN {{later}} ELSE run_after END,
-           failures = failures + %(failed)s, crashes = crashes + %(crashed)s, errors = %(errors)s
+           failures = failures + %(failed)s, crashes = crashes + %(crashed)s, errors = %(errors)s,
+           cause = %(cause)s
 """
     + FENCE
 )
 # An event loop that must end holds thousands of claims. Claims that differ in nothing are retried together.
 RETRY_TOGETHER = f"""
-    UPDATE txtasks_task SET status = 'pending', {_UNCLAIMED}, notified_at = NULL, errors = %(errors)s
+    UPDATE txtasks_task SET status = 'pending', {_UNCLAIMED}, notified_at = NULL, errors = %(errors)s,
+           cause = %(cause)s
      WHERE id {{in_ids}} AND attempt = %(attempt)s AND worker = %(worker)s AND TRIM(status) = 'claimed'
 """
 # A snooze counts neither as a failure nor as a crash.
 SNOOZE = (
     f"""
     UPDATE txtasks_task SET status = 'pending', {_UNCLAIMED}, notified_at = NULL, run_after = {{later}},
-           snoozes = snoozes + 1
+           snoozes = snoozes + 1, cause = NULL
 """
     + FENCE
 )
@@ -192,7 +197,7 @@ SNOOZE = (
 # unless it was asked to stop.
 SUSPEND = (
     f"""
-    UPDATE txtasks_task SET status = 'pending', {_UNCLAIMED}, notified_at = NULL,
+    UPDATE txtasks_task SET status = 'pending', {_UNCLAIMED}, notified_at = NULL, cause = NULL,
            expires_at = CASE WHEN cancel_asked_at IS NULL THEN NULL ELSE expires_at END,
            run_after = COALESCE((
                SELECT CASE WHEN ended_at IS NULL THEN COALESCE(until, {{later}}) ELSE {{now}} END
@@ -228,7 +233,8 @@ FINISH_IN_BLOCK = f"BEGIN NOT ATOMIC {{keep}} {FINISH}; {_IF_HELD_COMMIT} END"
 BURY = (
     """
     UPDATE txtasks_task SET status = 'dead', worker = NULL, claimed_at = NULL,
-           failures = failures + %(failed)s, crashes = crashes + %(crashed)s, errors = %(errors)s
+           failures = failures + %(failed)s, crashes = crashes + %(crashed)s, errors = %(errors)s,
+           cause = %(cause)s
 """
     + FENCE
 )
@@ -272,9 +278,10 @@ ASK_TO_STOP = """
 
 # -- workers --------------------------------------------------------------------------------------
 REGISTER = """
-    INSERT INTO txtasks_worker (id, host, pid, queues, task_names, threads, listening, lease, sessions, protocol)
+    INSERT INTO txtasks_worker (id, host, pid, queues, task_names, threads, listening, lease, sessions, protocol,
+                                {release})
     VALUES (%(worker)s, %(host)s, %(pid)s, %(queues)s, %(task_names)s, %(threads)s, %(listening)s, %(lease)s,
-            %(sessions)s, %(protocol)s)
+            %(sessions)s, %(protocol)s, %(release)s)
 """
 # The beat is first in every transaction that claims. LOSE waits for its row lock; 0 rows tell a worker that it was
 # declared lost and may not claim under this id. A beat under a new will clears the suspicion that the old will
@@ -313,8 +320,8 @@ MARK_LOST = "UPDATE txtasks_worker SET lost = TRUE WHERE id = %(worker)s"
 WRITE_PROGRESS = "UPDATE txtasks_worker SET progress = %(progress)s WHERE id = %(worker)s"
 # Attempts name their worker by its id. Its host and times are kept after its row is deleted, because people ask.
 KEEP_WORKERS = """
-    INSERT INTO txtasks_endedworker (id, host, pid, started_at, ended_at)
-    SELECT id, host, pid, started_at, CASE WHEN lost THEN seen_at ELSE {now} END FROM txtasks_worker
+    INSERT INTO txtasks_endedworker (id, host, pid, started_at, ended_at, {release})
+    SELECT id, host, pid, started_at, CASE WHEN lost THEN seen_at ELSE {now} END, {release} FROM txtasks_worker
      WHERE id {in_ids} AND NOT EXISTS (SELECT 1 FROM txtasks_endedworker e WHERE e.id = txtasks_worker.id)
 """
 FORGET_ENDED_WORKERS = "DELETE FROM txtasks_endedworker WHERE ended_at < {ago}"
@@ -372,9 +379,21 @@ LONG_CLAIMED = """
      WHERE status = 'claimed' AND worker {in_workers} AND timeout IS NULL AND started_at < {ago}
      LIMIT %(limit)s
 """
+# A dead task keeps the time at which it was due last, and may have died a moment ago. SQLite uses the index only
+# if the statement repeats the index's own condition.
+OLD_DEAD = """
+    SELECT id, CAST(run_after AS {text}) AS until, COALESCE(started_at, run_after) < {ago} {of_kinds}
+      FROM txtasks_task {by_stopped}
+     WHERE status = 'dead' AND status IN ('dead', 'held') AND run_after < {ago} {since} {sound_id}
+     ORDER BY run_after LIMIT %(limit)s OFFSET %(left)s
+"""
+# Since C has read the row, a person may have revived it, and it may have died again.
+LOCK_OLD_DEAD = """
+    SELECT id, task_name, queue_name FROM txtasks_task
+     WHERE id {in_ids} AND TRIM(status) = 'dead' AND COALESCE(started_at, run_after) < {ago} {skip_locked}
+"""
+SINCE_DUE = "AND run_after >= %(since)s"
 LOCK_FINISHED = "SELECT id FROM txtasks_finishedtask WHERE id {in_ids} {skip_locked}"
-OF_QUEUES = "AND queue_name {in_queues}"
-OF_OTHER_QUEUES = "AND NOT queue_name {in_queues}"
 SINCE_FINISH = "AND finished_at >= %(since)s"
 PRUNE = "DELETE FROM txtasks_finishedtask WHERE id {in_ids}"
 TIME_AGO = "SELECT CAST({ago} AS {text})"
@@ -403,6 +422,8 @@ RUN_NOW = """
 """
 REVIVE = """
     UPDATE txtasks_task SET status = 'pending', run_after = {now}, expires_at = NULL, started_at = NULL,
-           cancel_asked_at = NULL, notified_at = NULL, failures = 0, crashes = 0, snoozes = 0
+           cancel_asked_at = NULL, notified_at = NULL, failures = 0, crashes = 0, snoozes = 0, cause = NULL
      WHERE id {in_ids} AND TRIM(status) = 'dead'
 """
+# In RUN_NOW and REVIVE, if each task gets a time of its own.
+AT_TIMES_OF_SPREAD = ("run_after = {now}", "run_after = {spread}")

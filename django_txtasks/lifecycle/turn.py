@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, NamedTuple
 
+from django_txtasks import tracing
 from django_txtasks.database.execute import as_uuid
 from django_txtasks.declarations import registry, values
 from django_txtasks.lifecycle import statements
@@ -93,7 +94,9 @@ class Subscription:
         return plain + [f"{registry.ASYNC_QUEUE}{one}" for one in self.queues if takes_async]
 
     def claiming(self, sql: str) -> str:
-        """Return a statement of ``_CLAIMABLE`` in the form for this kind of worker."""
+        """Return a statement of ``_CLAIMABLE`` in the form for this kind of worker and for its tracers."""
+        if tracing.tracers:
+            sql = sql.replace(statements.LAST_COLUMNS, statements.WITH_HEADERS)
         of_kind = statements.OF_KIND.get(self.kind.value)
         return sql if of_kind is None else sql.replace(statements.OF_NAMES, of_kind)
 
@@ -173,6 +176,7 @@ class Candidate(NamedTuple):
         has_ended: whether history has a task of this id. None = no, as for all rows that this package writes.
         due_at: ``run_after`` as text, for a cursor.
         wait: seconds until it is due; zero or less = due.
+        headers: JSON text, read only if there is a tracer; see ``Subscription.claiming``.
     """
 
     id: Any
@@ -195,6 +199,7 @@ class Candidate(NamedTuple):
     has_ended: Any
     due_at: str
     wait: Any
+    headers: str | None = None
 
     def attempt_of(self, worker: uuid.UUID) -> Attempt:
         """Return the attempt that claims this row."""
@@ -218,6 +223,8 @@ class Candidate(NamedTuple):
             lane=self.lane,
             batch=self.batch,
             has_ended=bool(self.has_ended),
+            wait=self.wait,
+            headers=self.headers,
         )
 
     @property

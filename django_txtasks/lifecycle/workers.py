@@ -44,11 +44,13 @@ def register(
     listening: bool | None,
     lease: timedelta,
     task_names: Sequence[str] = (),
+    release: str = "",
 ) -> uuid.UUID:
     """Write a row for this process and return its new id. Ids are never used again.
 
     Args:
         task_names: names of the task functions that its code declares.
+        release: the release of its code; empty = not known.
     """
     worker = uuid.uuid4()
     execute(
@@ -64,6 +66,7 @@ def register(
         lease=lease.total_seconds(),
         sessions=_signs(alias),
         protocol=PROTOCOL,
+        release=release,
     )
     return worker
 

@@ -114,4 +114,5 @@ def split(task_names: Sequence[str], options: dict[str, Any], *, has_parent: boo
 
 def _fragile(names: Sequence[str]) -> list[str]:
     """Return the functions whose running attempts are dead after the end of their process."""
-    return [one.name for name in names if (one := registry.get(name)).on_crash == "dead"]
+    found = [one.name for name in names if (one := registry.get(name)).on_crash == "dead"]
+    return list(dict.fromkeys(found))

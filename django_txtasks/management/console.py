@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import getpass
 import logging
 import os
 import signal
@@ -82,14 +81,6 @@ class DatabaseCommand(PrintingCommand):
     def run(self, alias: str, options: dict[str, Any]) -> None:
         """Do the command's work."""
         raise NotImplementedError
-
-
-def user_of_process() -> str:
-    """Return the name of the user who runs this process; empty if unknown."""
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError, ImportError):
-        return ""
 
 
 def database_option(parser: ArgumentParser, what: str) -> None:

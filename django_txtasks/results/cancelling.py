@@ -27,13 +27,11 @@ OF_UNIQUE_KEY = """
        AND TRIM(status) <> 'dead' {sound_id}
 """
 ASKED_TO_STOP = """
-    SELECT id, attempt FROM txtasks_task
+    SELECT id, attempt, 0 FROM txtasks_task
      WHERE id {in_ids} AND TRIM(status) = 'claimed' AND worker = %(worker)s AND cancel_asked_at IS NOT NULL
 """
-
-
 ALL_ASKED_TO_STOP = """
-    SELECT id, attempt FROM txtasks_task
+    SELECT id, attempt, 0 FROM txtasks_task
      WHERE status = 'claimed' AND worker = %(worker)s AND cancel_asked_at IS NOT NULL
 """
 Key = tuple[uuid.UUID, int]
@@ -100,18 +98,6 @@ def of_key(alias: str, key: str, task_name: str, queue_name: str) -> list[uuid.U
         as_uuid(one)
         for one in fetch_column(alias, sql, key=key, task_name=task_name, queue_name=queue_name)
     ]
-
-
-def asked_to_stop(alias: str, worker: uuid.UUID, ids: Sequence[uuid.UUID]) -> set[Key]:
-    """Return (id, attempt) of these claims of the worker, if they were asked to stop."""
-    rows = fetch(alias, ASKED_TO_STOP, worker=worker, ids=ids)
-    return {(as_uuid(task_id), number) for task_id, number in rows}
-
-
-def all_asked_to_stop(alias: str, worker: uuid.UUID) -> set[Key]:
-    """Return (id, attempt) of all claims of the worker that were asked to stop."""
-    rows = fetch(alias, ALL_ASKED_TO_STOP, worker=worker)
-    return {(as_uuid(task_id), number) for task_id, number in rows}
 
 
 def _tell(told: Sequence[tuple[uuid.UUID, str, str, CancelResult]]) -> None:

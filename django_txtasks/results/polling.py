@@ -268,7 +268,7 @@ def _refuse_what_cannot_end(alias: str) -> None:
             "after its COMMIT, and what ends meanwhile may not be seen. Wait after it; in a view with "
             "ATOMIC_REQUESTS use @transaction.non_atomic_requests."
         )
-    if not get_config().keeps_finished:
+    if not get_config().keeps(Outcome.SUCCEEDED):
         raise ResultUnavailable(
             "TXTASKS['keep_finished'] is 0: finished tasks are not kept, and neither are their results. Keep them "
             "for as long as somebody may wait."

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 from django_txtasks.exceptions import InvalidArguments
@@ -17,6 +17,7 @@ from django_txtasks.exceptions import InvalidArguments
 MAX_BYTES = 256 * 1024
 MAX_DEPTH_LEVELS = 20  # MariaDB's JSON functions stop at 32 levels
 MAX_DIGITS = 300
+LEFT_OUT = "… earlier lines are left out …"
 LONG_TEXT_CHARACTERS = 1_000
 """Length from which a text is checked and encoded separately."""
 
@@ -99,6 +100,18 @@ def clean_text(text: str, limit: int = 10_000) -> str:
         return text
     half = limit // 2  # the first and last lines of a traceback are the most useful
     return f"{text[:half]}\n… {len(text) - 2 * half:,} characters left out …\n{text[-half:]}"
+
+
+def last_lines_within(lines: Iterable[str], limit: int) -> str:
+    """Return the last of these lines that fit into ``limit`` bytes, below a note if earlier ones are left out."""
+    found, size = [], 0
+    for line in reversed(list(lines)):
+        size += len(line.encode()) + 1
+        if size > limit - len(LEFT_OUT.encode()):
+            found.append(LEFT_OUT)
+            break
+        found.append(line)
+    return "\n".join(reversed(found))
 
 
 def _refuse_what_is_too_long(text: str, name: str) -> str:

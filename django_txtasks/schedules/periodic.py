@@ -12,7 +12,7 @@ from typing import Any, Literal, ParamSpec, TypeVar
 
 from django.db import connections, transaction
 
-from django_txtasks import signals
+from django_txtasks import signals, tracing
 from django_txtasks.conf import get_config
 from django_txtasks.declarations import registry
 from django_txtasks.declarations.arguments import check_call
@@ -99,7 +99,7 @@ def periodic(
             the multiples of it since 1970.
         tz: the time zone of ``cron`` and ``ready_by``, such as "Europe/Vienna".
         args, kwargs: the arguments of the function.
-        name: the name of the schedule; default: the name of the function.
+        name: the name of the schedule; default: the name of the function, with ``was`` its oldest name.
         queue_name: the queue of its tasks; default: the queue of the function.
         catch_up: the missed ticks to enqueue after a time in which no cleaner ran: "last", "all" (the newest
             1,000) or "none".
@@ -122,7 +122,7 @@ def periodic(
         declaration = function.declaration
         rule = parse_schedule_rule(cron, every, tz)
         found = DeclaredSchedule(
-            name=name or declaration.name,
+            name=name or declaration.oldest_name,
             task_name=declaration.name,
             queue_name=queue_name or declaration.queue_name,
             args=args,
@@ -199,7 +199,7 @@ def bring(alias: str, *, only_new: bool = False) -> str:
             signals.schedule_not_written.emit(schedule=name, error=error)
     if not sound:
         return ""
-    done = schedule_changes.bring(alias, sound, keep=config.keeps_finished, only_new=only_new)
+    done = schedule_changes.bring(alias, sound, keep=config.keeps("cancelled"), only_new=only_new)
     return ", ".join(f"{count} {what}" for what, count in done.items())
 
 
@@ -216,6 +216,8 @@ def tasks_of(row: ScheduleRow, ticks: Sequence[datetime]) -> list[NewTask]:
         raise InvalidSchedule(str(error)) from None
     bound = of_call(bind(_function(registry.get(row.task_name), row.queue_name)), args, kwargs)
     task = to_row((bound, args, kwargs))
+    if tracing.tracers:
+        task = task._replace(defaults=task.defaults._replace(headers=tracing.of_tick(row)))
     return [
         task._replace(task_id=id_of_tick(tick), defaults=_at(task.defaults, tick)) for tick in ticks
     ]

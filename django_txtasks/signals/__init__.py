@@ -298,6 +298,12 @@ task_died = LogSignal(
     *_TASK, "attempt", "error",
 )  # fmt: skip
 task_released = LogSignal(logging.INFO, "Task %s (%s) was given back before it started.", *_TASK)
+arguments_do_not_fit = LogSignal(
+    logging.ERROR,
+    "Tasks of %s wait, because this worker's code does not take their arguments; the first of them is %s in queue "
+    "%s: %s Waiting tasks of this kind are not reported again by this worker. Deploy code that takes them.",
+    "task", "task_id", "queue", "error",
+)  # fmt: skip
 task_compensated = LogSignal(
     logging.WARNING, "Task %s (%s) was lost at attempt %s; its compensation was enqueued.",
     *_TASK, "attempt",
@@ -332,6 +338,15 @@ task_run_now = LogSignal(logging.INFO, "Task %s was told to run now.", "task_id"
 task_revived = LogSignal(logging.INFO, "Task %s was revived.", "task_id", in_place=True)
 task_cancelled = LogSignal(logging.INFO, "Task %s was cancelled.", "task_id", in_place=True)
 task_discarded = LogSignal(logging.INFO, "Task %s was discarded.", "task_id", in_place=True)
+tasks_operated = LogSignal(
+    logging.INFO,
+    "%s of several tasks changed %s (%s), by %s.",
+    "verb",
+    "changed",
+    "choice",
+    "by",
+    in_place=True,
+)
 task_recovered = LogSignal(
     logging.WARNING, "Task %s (%s) was lost at attempt %s with its worker; it runs again.",
     *_TASK, "attempt",
@@ -598,6 +613,15 @@ cleaner_started = LogSignal(
 )  # fmt: skip
 cleaner_stopped = LogSignal(logging.INFO, "Cleaner of '%s' stopped.", "database")
 cleaned = LogSignal(logging.INFO, "Cleaner of '%s': %s.", "database", "done")
+figures_not_written = LogSignal(
+    logging.WARNING,
+    "Worker %s could not write its figures, and tries again in %.0f s. Tasks are not affected: %s",
+    "worker", "delay", "error",
+)  # fmt: skip
+release_unknown = LogSignal(
+    logging.ERROR,
+    "The function TXTASKS['release'] failed, so this worker has no release: %s", "error",
+)  # fmt: skip
 nobody_cleans = LogSignal(logging.WARNING, "Worker %s: %s", "worker", "trouble")
 step_failed = LogSignal(
     logging.ERROR,
@@ -680,6 +704,12 @@ child_died_at_stop = LogSignal(
     "Supervisor: %s process %s ended with %s instead of stopping in good order. If it was running tasks, a "
     "cleaner recovers them.",
     "role", "pid", "status",
+)  # fmt: skip
+tracer_failed = LogSignal(
+    logging.ERROR,
+    "The tracer %s has failed. Tasks run as without it, but traces are missing. This process logs no further "
+    "failure of it: %s",
+    "tracer", "error",
 )  # fmt: skip
 events_dropped = LogSignal(
     logging.WARNING,

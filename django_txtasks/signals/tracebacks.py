@@ -19,6 +19,8 @@ _OURS = (
 )
 _BETWEEN = ("asgiref.", "asyncio.", "concurrent.", "contextlib")
 """Modules that run async tasks."""
+_STARTING = ("threading.", "queue.", "selectors.")
+"""Modules in which a thread begins, and waits for work."""
 _GROUP: tuple[type[BaseException], ...] = tuple(
     filter(None, [getattr(builtins, "BaseExceptionGroup", None)])  # from Python 3.11 on
 )
@@ -30,6 +32,11 @@ def trim(error: BaseException) -> None:
     """Cut off the frames of this package through which a task was called."""
     for one in _family(error):
         one.__traceback__ = _trimmed(one.__traceback__)
+
+
+def is_ours_alone(error: BaseException) -> bool:
+    """Return True if the error was raised before any code of the task ran."""
+    return _trimmed(error.__traceback__) is None
 
 
 def text_of(error: BaseException) -> str:
@@ -64,6 +71,11 @@ def forget_locals(error: BaseException) -> None:
             # and clearing its frame would end it.
             if one is error or not frame.f_code.co_flags & _MAY_GO_ON:
                 _clear(frame)
+
+
+def calls_tasks(frame: FrameType) -> bool:
+    """Return True for a frame of code that calls tasks: of this package, of an event loop or of a new thread."""
+    return f"{frame.f_globals.get('__name__')}.".startswith(_OURS + _BETWEEN + _STARTING)
 
 
 def printable(line: str) -> str:

@@ -66,6 +66,7 @@ class RanTask:
 _STATUS_AFTER = {
     Arrow.FINISH: "succeeded",
     Arrow.RETRY: "pending",
+    Arrow.RELEASE: "pending",
     Arrow.SNOOZE: "pending",
     Arrow.SUSPEND: "pending",
     Arrow.CANCEL: "cancelled",

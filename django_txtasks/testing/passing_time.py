@@ -83,7 +83,7 @@ class PassingTime:
 
     def _expire(self) -> bool:
         with transaction.atomic(using=self._alias):
-            removed = cleaning.expire(self._alias, keep=get_config().keeps_finished)
+            removed = cleaning.expire(self._alias, keeps=get_config().keeps)
         for one in removed.rows:
             signal = signals.task_cancelled if one.was_asked else signals.task_expired
             signal.emit(task_id=one.id, task=one.name, queue=one.queue)

@@ -11,9 +11,13 @@ from django.db import DatabaseError, InterfaceError, connections
 from django_txtasks import signals
 from django_txtasks.conf import Config
 from django_txtasks.database import sessions
+from django_txtasks.database.errors import text_of
 from django_txtasks.database.transactions import own_transaction
 from django_txtasks.lifecycle import workers
 from django_txtasks.lifecycle.turn import Subscription
+from django_txtasks.models import Worker
+
+MAX_RELEASE: int = Worker._meta.get_field("release").max_length  # type: ignore[assignment]
 
 
 class DeclaredLost(Exception):
@@ -91,6 +95,7 @@ class Registration:
             threads=self._threads,
             listening=connected,
             lease=self._config.lease,
+            release=release_of(self._config),
         )
         signals.worker_started.emit(
             worker=self.id,
@@ -165,3 +170,20 @@ class Registration:
         if self.last_will is None or self.id is None:
             return 0
         return self.last_will.number_for(self.id)
+
+
+def release_of(config: Config) -> str:
+    """Return the release of this process's code, as the settings name it, cut to the length of its column.
+
+    If the project's function fails, the error is logged and the release is empty, so that the worker still runs.
+    """
+    release: object = config.release
+    try:
+        if callable(release):
+            release = release()
+        if not isinstance(release, str):
+            raise TypeError(f"it returned {release!r}, which is no text")
+    except Exception as error:
+        signals.release_unknown.emit(error=text_of(error))
+        return ""
+    return release.replace("\x00", "")[:MAX_RELEASE]

@@ -92,7 +92,7 @@ class ScanCursor:
         self._buckets = {
             Bucket(one.priority, queue)
             for one in registry.declarations()
-            if one.name in {*subscription.names, *subscription.async_names}
+            if not {*subscription.names, *subscription.async_names}.isdisjoint(one.names)
             for queue in subscription.queues
         }
         self._next_head = self._soon = 0.0

@@ -224,7 +224,7 @@ class Sweep:
         if rows is None:
             self._took_too_long(here, end)
             return so_far
-        candidates = [Candidate._make(row) for row in rows]
+        candidates = [Candidate(*row) for row in rows]
         claimed = claim_rows(self._subscription, worker, candidates, so_far.rest)
         is_filled = len(candidates) == width or claimed.is_cut_short
         if is_filled or claimed.blocked_queue is not None:

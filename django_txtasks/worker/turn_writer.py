@@ -19,6 +19,7 @@ from django.db import (
 )
 
 from django_txtasks.conf import Config
+from django_txtasks.counts.tally import Tally
 from django_txtasks.database import sessions
 from django_txtasks.database.errors import is_repeatable, is_timeout
 from django_txtasks.database.file import refuse_replaced
@@ -60,6 +61,9 @@ class TurnWriter:
 
     Args:
         last_will: None = there is no broker.
+
+    Attributes:
+        tally: the figures of this worker; None = they are off.
     """
 
     def __init__(
@@ -71,7 +75,8 @@ class TurnWriter:
     ) -> None:
         self.config, self.subscription, self.alias = config, subscription, subscription.alias
         self.registration = Registration(config, subscription, threads, last_will)
-        self.buffer = OutcomeBuffer(self.alias, config)
+        self.tally = Tally() if config.stats else None
+        self.buffer = OutcomeBuffer(self.alias, config, self.tally)
         self.reconciliation = Reconciliation(self.alias, self.buffer, config.lease)
         self._claims = TurnClaims(config, subscription)
         self.scans = self._claims.scans
@@ -183,7 +188,7 @@ class TurnWriter:
             self.registration.state(running, connected),
             request,
             outcomes,
-            keep=self.config.keeps_finished,
+            keep=self.config.keeps("succeeded"),
             limit=self.config.lease / 2,
         )
         result = engines.turn(order)

@@ -17,10 +17,12 @@ from django_txtasks.cancel_requests import CancelRequests
 from django_txtasks.conf import Config
 from django_txtasks.lifecycle.turn import Subscription
 from django_txtasks.progress import ProgressNotes
+from django_txtasks.signals import last_lines
 from django_txtasks.worker.hint_inbox import HintInbox, Listening
 from django_txtasks.worker.lane_book import LaneBook
 from django_txtasks.worker.leaving import let_go
 from django_txtasks.worker.looks import Looks
+from django_txtasks.worker.looks.figures import FigureWriter
 from django_txtasks.worker.process.probes import Liveness
 from django_txtasks.worker.process.recycling import RecyclePolicy
 from django_txtasks.worker.process.shutdown import Shutdown
@@ -101,6 +103,10 @@ class Worker:
         runner = Runner(subscription.alias, config, registration.note_session, requests, notes)
         parts = _parts(threads, async_tasks, runner, inbox.wake, patience)
         self.slots, self.prefetch, self._stuck = parts.slots, parts.prefetch, parts.stuck
+        self.slots.tally = self.writer.tally
+        self._figures = FigureWriter(
+            subscription.alias, registration, self.writer.tally, config.lease / 2
+        )
         self._sessions = SlotSessions(
             subscription.alias, lambda: f"Worker {self.writer.name} (sessions of its threads)"
         )
@@ -125,6 +131,7 @@ class Worker:
             buffer=self._buffer,
             cancels=parts.cancels(subscription.alias, registration, self.slots, requests),
             notes=notes,
+            figures=self._figures,
         )
         self.turns = Turns(
             config,
@@ -144,6 +151,10 @@ class Worker:
 
     def run(self) -> Exit:
         """Work until stopped, then until all running tasks have ended."""
+        with last_lines.kept(self.config.keep_log):
+            return self._run()
+
+    def _run(self) -> Exit:
         while not self._is_finished():
             self.liveness.turned()
             self._tell_of_stop()
@@ -253,6 +264,7 @@ class Worker:
     def _leave(self, leave: Callable[[], None]) -> None:
         if self._recycle:
             signals.worker_recycled.emit(worker=self.writer.name, reason=self._recycle)
+        self._figures.write()
         try:
             leave()
         except (DatabaseError, InterfaceError) as error:  # the cleaner notices by the lease

@@ -224,7 +224,7 @@ SELECT id, attempt, worker
 SELECT UTC_TIMESTAMP(6);
 
 UPDATE txtasks_task
-    SET status = 'pending', worker = NULL, claimed_at = NULL, started_at = NULL, notified_at = NULL, run_after = CASE WHEN %(delay)s > 0 THEN UTC_TIMESTAMP(6) + INTERVAL ROUND(%(delay)s * 1000000) MICROSECOND ELSE run_after END, failures = failures + %(failed)s, crashes = crashes + %(crashed)s, errors = %(errors)s
+    SET status = 'pending', worker = NULL, claimed_at = NULL, started_at = NULL, notified_at = NULL, run_after = CASE WHEN %(delay)s > 0 THEN UTC_TIMESTAMP(6) + INTERVAL ROUND(%(delay)s * 1000000) MICROSECOND ELSE run_after END, failures = failures + %(failed)s, crashes = crashes + %(crashed)s, errors = %(errors)s, cause = %(cause)s
     WHERE id = %(id)s
     AND attempt = %(attempt)s
     AND worker = %(worker)s
@@ -271,7 +271,7 @@ SELECT id, attempt, worker
 SELECT UTC_TIMESTAMP(6);
 
 UPDATE txtasks_task
-    SET status = 'dead', worker = NULL, claimed_at = NULL, failures = failures + %(failed)s, crashes = crashes + %(crashed)s, errors = %(errors)s
+    SET status = 'dead', worker = NULL, claimed_at = NULL, failures = failures + %(failed)s, crashes = crashes + %(crashed)s, errors = %(errors)s, cause = %(cause)s
     WHERE id = %(id)s
     AND attempt = %(attempt)s
     AND worker = %(worker)s
@@ -325,6 +325,10 @@ SELECT id
     FROM txtasks_worker
     WHERE lost
     AND seen_at < UTC_TIMESTAMP(6) - INTERVAL ROUND(%(age)s * 1000000) MICROSECOND;
+
+DELETE
+    FROM txtasks_stackrequest
+    WHERE asked_at < UTC_TIMESTAMP(6) - INTERVAL ROUND(%(age)s * 1000000) MICROSECOND;
 
 DELETE
     FROM txtasks_endedworker

@@ -299,10 +299,10 @@ SELECT id, attempt, worker
 SELECT statement_timestamp();
 
 UPDATE txtasks_task
-    SET status = 'pending', worker = NULL, claimed_at = NULL, started_at = NULL, notified_at = NULL, run_after = CASE WHEN $1 > 0 THEN statement_timestamp() + make_interval(secs => $1) ELSE run_after END, failures = failures + $2, crashes = crashes + $3, errors = $4
-    WHERE id = $5
-    AND attempt = $6
-    AND worker = $7
+    SET status = 'pending', worker = NULL, claimed_at = NULL, started_at = NULL, notified_at = NULL, run_after = CASE WHEN $1 > 0 THEN statement_timestamp() + make_interval(secs => $1) ELSE run_after END, failures = failures + $2, crashes = crashes + $3, errors = $4, cause = $5
+    WHERE id = $6
+    AND attempt = $7
+    AND worker = $8
     AND TRIM(status) = 'claimed';
 
 
@@ -346,10 +346,10 @@ SELECT id, attempt, worker
 SELECT statement_timestamp();
 
 UPDATE txtasks_task
-    SET status = 'dead', worker = NULL, claimed_at = NULL, failures = failures + $1, crashes = crashes + $2, errors = $3
-    WHERE id = $4
-    AND attempt = $5
-    AND worker = $6
+    SET status = 'dead', worker = NULL, claimed_at = NULL, failures = failures + $1, crashes = crashes + $2, errors = $3, cause = $4
+    WHERE id = $5
+    AND attempt = $6
+    AND worker = $7
     AND TRIM(status) = 'claimed';
 
 SELECT CAST(next_at AT TIME ZONE 'UTC' AS text), CAST(statement_timestamp() AT TIME ZONE 'UTC' AS text)
@@ -400,6 +400,10 @@ SELECT id
     FROM txtasks_worker
     WHERE lost
     AND seen_at < statement_timestamp() - make_interval(secs => $1);
+
+DELETE
+    FROM txtasks_stackrequest
+    WHERE asked_at < statement_timestamp() - make_interval(secs => $1);
 
 DELETE
     FROM txtasks_endedworker

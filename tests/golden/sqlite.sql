@@ -211,7 +211,7 @@ SELECT id, attempt, worker
 SELECT strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now');
 
 UPDATE txtasks_task
-    SET status = 'pending', worker = NULL, claimed_at = NULL, started_at = NULL, notified_at = NULL, run_after = CASE WHEN %(delay)s > 0 THEN strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now', %(delay)s || ' seconds') ELSE run_after END, failures = failures + %(failed)s, crashes = crashes + %(crashed)s, errors = %(errors)s
+    SET status = 'pending', worker = NULL, claimed_at = NULL, started_at = NULL, notified_at = NULL, run_after = CASE WHEN %(delay)s > 0 THEN strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now', %(delay)s || ' seconds') ELSE run_after END, failures = failures + %(failed)s, crashes = crashes + %(crashed)s, errors = %(errors)s, cause = %(cause)s
     WHERE id = %(id)s
     AND attempt = %(attempt)s
     AND worker = %(worker)s
@@ -262,7 +262,7 @@ SELECT id, attempt, worker
 SELECT strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now');
 
 UPDATE txtasks_task
-    SET status = 'dead', worker = NULL, claimed_at = NULL, failures = failures + %(failed)s, crashes = crashes + %(crashed)s, errors = %(errors)s
+    SET status = 'dead', worker = NULL, claimed_at = NULL, failures = failures + %(failed)s, crashes = crashes + %(crashed)s, errors = %(errors)s, cause = %(cause)s
     WHERE id = %(id)s
     AND attempt = %(attempt)s
     AND worker = %(worker)s
@@ -324,6 +324,10 @@ SELECT id
     FROM txtasks_worker
     WHERE lost
     AND seen_at < strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now', -%(age)s || ' seconds');
+
+DELETE
+    FROM txtasks_stackrequest
+    WHERE asked_at < strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now', -%(age)s || ' seconds');
 
 DELETE
     FROM txtasks_endedworker

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+import threading
 import time
 from contextvars import ContextVar
 from typing import ClassVar
@@ -40,6 +41,42 @@ async def nap(seconds=0.0):
 async def nap_and_note(key, seconds=0.0):
     await asyncio.sleep(seconds)
     await ran(key)
+
+
+async def _wait_inside():
+    await doors["stack"].wait()
+
+
+@task(idempotent=True)
+async def wait_in_parts(*, spins=0.0):
+    """Wait in an await, in a child, and in two kinds of threads, until the door is open."""
+    doors["stack"] = asyncio.Event()
+    hold = threading.Event()
+    seen["loop"] = asyncio.get_running_loop(), doors["stack"], hold
+    entered.add("stack")
+    if spins:
+        time.sleep(spins)
+        return
+    child = asyncio.create_task(_wait_inside(), name="<child>")
+    in_thread = asyncio.create_task(asyncio.to_thread(_wait_in_thread, hold))
+    in_shared = asyncio.create_task(sync_to_async(_wait_in_shared_thread)(hold))
+    await _wait_inside()
+    await asyncio.gather(child, in_thread, in_shared)
+
+
+def _wait_in_thread(hold):
+    hold.wait(60)
+
+
+def _wait_in_shared_thread(hold):
+    hold.wait(60)
+
+
+def open_door():
+    """Let ``wait_in_parts`` end. From any thread."""
+    loop, door, hold = seen["loop"]
+    hold.set()
+    loop.call_soon_threadsafe(door.set)
 
 
 @task(idempotent=True)

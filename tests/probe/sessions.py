@@ -574,3 +574,11 @@ def enqueue_and_wait_for_sender():
 def set_tenant_and_fail(name):
     tenant.set(name)
     raise ValueError(name)
+
+
+@task(max_attempts=1)
+def tag_and_fail(customer):
+    import sentry_sdk
+
+    sentry_sdk.set_tag("customer", customer)
+    raise ValueError(customer)

@@ -2,6 +2,7 @@
 
 import ast
 import asyncio
+import contextvars
 import functools
 import logging
 import os
@@ -9,6 +10,8 @@ import signal
 import sys
 import threading
 import time
+import types
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 
 from asgiref.sync import sync_to_async
@@ -513,6 +516,80 @@ def log_something(text):
         1 / 0  # noqa: B018 -- for its error
     except ZeroDivisionError:
         logging.getLogger(__name__).warning(text, extra={"shelf": 3}, exc_info=True)
+
+
+@task(max_attempts=1)
+def log_lines(texts, fails=True, level="WARNING", name="shop.orders"):
+    for text in texts:
+        logging.getLogger(name).log(logging.getLevelName(level), text)
+    if fails:
+        raise ValueError("after the log")
+
+
+@task(max_attempts=1)
+def log_what_cannot_be_formatted():
+    class Strange:
+        def __str__(self):
+            raise RuntimeError("no text")
+
+    log = logging.getLogger("shop.orders")
+    log.warning("%s", Strange())
+    log.warning("%d of %d", *[1])
+    log.warning("the next one")
+    raise ValueError("after the log")
+
+
+def _deeper(depth):
+    return _deeper(depth - 1) if depth else released.wait(60)
+
+
+@task
+def wait_deep(depth, secret=""):
+    _deeper(depth)
+
+
+def _with_odd_name():
+    """Make a function whose name and file try to control a terminal and a page."""
+    code = (lambda: released.wait(60)).__code__
+    name = "<script>\x1b[2J\n"
+    return types.FunctionType(code.replace(co_name=name, co_filename=f"/{name}.py"), globals())
+
+
+@task
+def wait_with_odd_name():
+    _with_odd_name()()
+
+
+@task
+def wait_for_threads():
+    with ThreadPoolExecutor(1, thread_name_prefix="helper") as pool:
+        pool.submit(until_released, "pool").result()
+
+
+@task
+def sleep_in_c(key):
+    ran(key)
+    time.sleep(5)
+
+
+@task(max_attempts=1)
+def log_from_threads():
+    log = logging.getLogger("shop.orders")
+    in_context = contextvars.copy_context()
+    for thread in (
+        threading.Thread(target=log.warning, args=["without the context"]),
+        threading.Thread(target=in_context.run, args=[log.warning, "in the context"]),
+    ):
+        thread.start()
+        thread.join()
+    raise ValueError("after the log")
+
+
+@task(max_attempts=1)
+async def log_async(text):
+    logging.getLogger("shop.orders").warning(text)
+    await asyncio.gather(asyncio.to_thread(logging.getLogger("shop.orders").warning, "in a thread"))
+    raise ValueError("after the log")
 
 
 @task

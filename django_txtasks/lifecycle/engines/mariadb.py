@@ -270,8 +270,8 @@ def _seen(results: Sequence[Rows], hinted: Rows) -> Iterator[Seen]:
     A hint may name a row that the scan has found. And if the table was converted to another collation (ALTER
     TABLE … CONVERT TO), MariaDB may read the same rows for two queues of a scan.
     """
-    rows = [(priority, Candidate._make(columns)) for one in results for priority, *columns in one]
-    rows += [(None, Candidate._make(columns)) for columns in hinted]
+    rows = [(priority, Candidate(*columns)) for one in results for priority, *columns in one]
+    rows += [(None, Candidate(*columns)) for columns in hinted]
     seen = set()
     for priority, candidate in rows:
         if candidate.id not in seen:

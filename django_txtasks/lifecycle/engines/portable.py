@@ -278,7 +278,7 @@ def _choose_due(
     subscription: Subscription, bucket: Bucket, limit: int, scan: Scan, until: float
 ) -> list[Candidate]:
     rows = _look_at_due(subscription, bucket, limit, scan, until, sql=statements.CHOOSE_DUE)
-    return [Candidate._make(row) for row in rows]
+    return [Candidate(*row) for row in rows]
 
 
 def _look_at_due(

@@ -149,7 +149,7 @@ def _read(
 
 def _found(rows: Iterable[tuple[Any, ...]], past: Collection[uuid.UUID]) -> list[found.Found]:
     looked_at = [
-        found.Found(is_taken=row[5], priority=row[7], candidate=Candidate._make(row[8:]))
+        found.Found(is_taken=row[5], priority=row[7], candidate=Candidate(*row[8:]))
         for row in rows
         if len(row) > 6 and row[6] is not None  # its place
     ]

@@ -319,11 +319,16 @@ def _task_names(wanted: list[str] | None, excluded: list[str]) -> tuple[str, ...
             raise CommandError(
                 f"No task function is named {pattern!r}. The nearest are: {', '.join(near) or 'none'}."
             )
-    chosen = [name for name in declared if wanted is None or _is_any([name], wanted)]
-    names_left = tuple(name for name in chosen if not _is_any([name], excluded))
+    chosen = [name for name in declared if wanted is None or _is_any(_names_of(name), wanted)]
+    names_left = tuple(name for name in chosen if not _is_any(_names_of(name), excluded))
     if not names_left:
         raise CommandError("--exclude-task leaves no task function to run.")
     return names_left
+
+
+def _names_of(name: str) -> tuple[str, ...]:
+    """Return all names of the function: an option that gives one of them means the function."""
+    return registry.get(name).names
 
 
 def _is_any(task_names: Iterable[str], patterns: Sequence[str]) -> bool:

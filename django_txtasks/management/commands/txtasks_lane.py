@@ -10,7 +10,8 @@ from django.core.management.base import CommandError
 from django_txtasks.exceptions import ConfigError
 from django_txtasks.lanes import changes as lane_changes
 from django_txtasks.lanes.status import LaneStatus, known_lanes, status_of_lanes
-from django_txtasks.management.console import DatabaseCommand, user_of_process
+from django_txtasks.management.console import DatabaseCommand
+from django_txtasks.operations.record import user_of_process
 from django_txtasks.rules.lanes import KEYS, problem_of_name
 
 

@@ -10,8 +10,9 @@ from django.core.management.base import CommandError
 from django_txtasks.conf import get_config
 from django_txtasks.enqueueing.calls import check_queue
 from django_txtasks.exceptions import TxTasksError
-from django_txtasks.management.console import DatabaseCommand, user_of_process
+from django_txtasks.management.console import DatabaseCommand
 from django_txtasks.models import Schedule
+from django_txtasks.operations.record import user_of_process
 from django_txtasks.schedules import changes as schedule_changes
 from django_txtasks.schedules import periodic as scheduling
 from django_txtasks.schedules.status import (
@@ -71,7 +72,7 @@ class Command(DatabaseCommand):
                 check_queue(one.queue_name)
                 scheduling.check(one)
             done = schedule_changes.sync(
-                alias, declared, release=release, keep=get_config().keeps_finished, dry=dry
+                alias, declared, release=release, keep=get_config().keeps("cancelled"), dry=dry
             )
         except TxTasksError as error:
             raise CommandError(str(error)) from None
@@ -91,7 +92,7 @@ class Command(DatabaseCommand):
     def _change(self, alias: str, verb: str, name: str) -> None:
         if not Schedule.objects.using(alias).filter(pk=name).exists():
             raise CommandError(f"There is no schedule {name!r}: see txtasks_schedules list.")
-        by, keep = user_of_process(), get_config().keeps_finished
+        by, keep = user_of_process(), get_config().keeps("cancelled")
         try:
             if verb == "run":
                 task = scheduling.run_now(alias, name, by=by)

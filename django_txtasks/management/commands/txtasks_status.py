@@ -6,27 +6,32 @@ import json
 import time
 from argparse import ArgumentParser
 from collections import Counter
-from dataclasses import astuple, fields
+from dataclasses import asdict, fields
+from datetime import timedelta
 from typing import Any
 
 from django.core.management.base import CommandError
 from django.db import DatabaseError, InterfaceError, connections
 
+from django_txtasks.inspection.history_cost import HistoryCost, history_cost
+from django_txtasks.inspection.late import Late, all_buckets, late
 from django_txtasks.inspection.status import (
+    ALL_IS_WELL,
     CleanerStatus,
     QueueStatus,
     Snapshot,
     lost_workers,
-    snapshot,
 )
-from django_txtasks.lifecycle import names
 from django_txtasks.management.console import (
     CHECKS,
     PrintingCommand,
     in_one_line,
     refuse_without_tables,
 )
-from django_txtasks.models import Worker
+from django_txtasks.management.looking import look
+from django_txtasks.models import Status, Task, Worker
+from django_txtasks.overview.counting import MOST
+from django_txtasks.signals.tracebacks import printable
 from django_txtasks.wording import counted, time_text
 
 BEYOND_LIMITS, UNREACHABLE = 1, 2
@@ -48,11 +53,24 @@ class Command(PrintingCommand):
             "--lost", action="store_true", help="Also print a line for each lost worker."
         )
         parser.add_argument(
+            "--history",
+            action="store_true",
+            help="Also estimate how many MB a day finished tasks add.",
+        )
+        parser.add_argument(
             "--max-dead", type=int, metavar="N", help="Exit code 1 if more tasks are dead."
         )
         parser.add_argument(
             "--max-age", type=float, metavar="S",
             help="Exit code 1 if a task has been due for longer, in seconds.",
+        )  # fmt: skip
+        parser.add_argument(
+            "--all", action="store_true", dest="everything",
+            help="--max-age: also tasks of paused queues and of lanes that let none start.",
+        )  # fmt: skip
+        parser.add_argument(
+            "--exact", action="store_true",
+            help=f"Count all tasks; otherwise up to {MOST:,} in each queue and state.",
         )  # fmt: skip
         parser.add_argument(
             "--min-workers", type=int, metavar="N", help="Exit code 1 if fewer workers are alive."
@@ -76,8 +94,11 @@ class Command(PrintingCommand):
         while True:
             try:
                 refuse_without_tables(alias)
-                now = snapshot(alias)
+                now = look(alias, exact=options["exact"])
+                dead = _dead(alias, now, options["max_dead"])
+                old = _older(alias, options)
                 lost = [] if options["json"] else lost_workers(alias)
+                cost = history_cost(alias) if options["history"] else None
             except (DatabaseError, InterfaceError) as error:
                 connections[alias].close()
                 text = f"Database {alias!r} cannot be queried: {in_one_line(error)}"
@@ -85,11 +106,18 @@ class Command(PrintingCommand):
                     raise CommandError(text, returncode=UNREACHABLE) from None
                 self.warn(text)
             else:
-                self.show(*([json.dumps(now.as_json())] if options["json"] else _shown(now)))
+                if options["json"]:
+                    self.show(
+                        json.dumps({**now.as_json(), **_beyond_age(old), **_history_json(cost)})
+                    )
+                else:
+                    self.show(*_shown(now))
                 self.show(*_lost(lost, in_full=options["lost"]))
+                if cost is not None and not options["json"]:
+                    self.show(_history(cost))
                 self.stdout.flush()
                 if pause is None:
-                    _judge(now, options)
+                    _judge(now, old, dead, options)
                     return
             try:
                 time.sleep(pause)
@@ -97,15 +125,35 @@ class Command(PrintingCommand):
                 return
 
 
-def _judge(now: Snapshot, options: dict[str, Any]) -> None:
+def _dead(alias: str, now: Snapshot, limit: int | None) -> int:
+    """Return the number of dead tasks, counted up to one more than the limit if that is higher."""
+    if limit is None or now.dead > limit:
+        return now.dead
+    dead: int = Task.objects.using(alias).in_state(Status.DEAD)[: max(0, limit) + 1].count()
+    return dead
+
+
+def _older(alias: str, options: dict[str, Any]) -> list[Late] | None:
+    """Return the tasks that have been due for longer than ``--max-age``; None: no limit was given."""
+    if options["max_age"] is None:
+        return None
+    age = timedelta(seconds=options["max_age"])
+    return late(alias, all_buckets(alias), age, everything=options["everything"])
+
+
+def _beyond_age(old: list[Late] | None) -> dict[str, Any]:
+    return {} if old is None else {"beyond_max_age": [asdict(one) for one in old]}
+
+
+def _judge(now: Snapshot, old: list[Late] | None, dead: int, options: dict[str, Any]) -> None:
     """Raise CommandError if a limit is exceeded."""
     beyond = []
-    if options["max_dead"] is not None and now.dead > options["max_dead"]:
-        beyond.append(f"Dead tasks: {now.dead}, more than {options['max_dead']}.")
-    if options["max_age"] is not None and now.oldest_due > options["max_age"]:
-        beyond.append(
-            f"A task has been due for {now.oldest_due:.1f} s, longer than {options['max_age']:.1f}."
-        )
+    if options["max_dead"] is not None and dead > options["max_dead"]:
+        beyond.append(f"Dead tasks: {dead}, more than {options['max_dead']}.")
+    beyond += (
+        f"A task has been due for {one.seconds:.1f} s, longer than {options['max_age']:.1f}: {printable(str(one))}"
+        for one in old or ()
+    )
     if options["min_workers"] is not None and now.workers.alive < options["min_workers"]:
         beyond.append(f"Living workers: {now.workers.alive}, fewer than {options['min_workers']}.")
     at_work = now.cleaners.at_work
@@ -113,6 +161,19 @@ def _judge(now: Snapshot, options: dict[str, Any]) -> None:
         beyond.append(f"Cleaners at work: {at_work}, fewer than {options['min_cleaners']}.")
     if beyond:
         raise CommandError(" ".join(beyond), returncode=BEYOND_LIMITS)
+
+
+def _history_json(cost: HistoryCost | None) -> dict[str, Any]:
+    return {} if cost is None else {"history": cost.as_json()}
+
+
+def _history(cost: HistoryCost) -> str:
+    outcomes = [f"{name} {one.mb_a_day:.1f}" for name, one in cost.outcomes.items()]
+    parts = f" ({', '.join(outcomes)})" if outcomes else ""
+    return (
+        f"Finished tasks: {cost.table_bytes / 1e6:.1f} MB; they add about {cost.mb_a_day:.1f} MB a day{parts}, "
+        f"by the last {cost.seconds / 3600:.1f} hours."
+    )
 
 
 def _lost(workers: list[Worker], *, in_full: bool) -> list[str]:
@@ -136,11 +197,21 @@ def _cleaners(now: CleanerStatus) -> str:
     return f"Cleaners: {now.at_work} at work; last whole pass: {passed}."
 
 
+def _cell(status: QueueStatus, name: str) -> str:
+    value = getattr(status, name)
+    return f"{value:,}+" if name in status.capped else str(value)
+
+
 def _shown(now: Snapshot) -> list[str]:
-    heads = ["queue", *(one.name.replace("_", " ") for one in fields(QueueStatus))]
-    rows = [[name, *map(str, astuple(queue))] for name, queue in now.queues.items()]
+    columns = [one.name for one in fields(QueueStatus) if one.name != "capped"]
+    heads = ["queue", *(name.replace("_", " ") for name in columns)]
+    rows = [
+        [queue, *(_cell(status, name) for name in columns)] for queue, status in now.queues.items()
+    ]
     widths = [max(len(row[index]) for row in [heads, *rows]) for index in range(len(heads))]
-    lines = [
+    worst, *others = now.problems or (ALL_IS_WELL,)
+    lines = [worst, *(f"Also: {one}" for one in others)]
+    lines += [
         "  ".join(
             text.rjust(width) if index else text.ljust(width)
             for index, (text, width) in enumerate(zip(row, widths, strict=True))
@@ -158,9 +229,8 @@ def _shown(now: Snapshot) -> list[str]:
             f"Async tasks: {workers.async_running} of {workers.async_slots} on "
             f"{counted(workers.loops, 'event loop')}{lag}."
         )
-    lines.append(now.cleaners.trouble or _cleaners(now.cleaners))
-    if now.undeclared:
-        lines.append(names.sentence(now.undeclared))
+    if not now.cleaners.trouble:
+        lines.append(_cleaners(now.cleaners))
     if now.finished is not None:
         lines.append(f"Succeeded in the last 5 minutes: {now.finished}.")
     return lines

@@ -26,13 +26,15 @@ L   due tasks       glance: every 0.04 s, until 5 s     DUE_HEAD              a 
                     after the last claim                                      TXTASKS["database_hints"] = False
 L   hinted tasks    rerouting: after a turn with hints  Task by primary key,  hints without RabbitMQ, because they
                     that this worker may not claim      after all Workers     reach all workers
-L   cancels         every second, while an attempt      ASKED_TO_STOP; of an  nothing
-                    runs for more than a second         event loop
-                                                        ALL_ASKED_TO_STOP
+L   cancels,        every second, while an attempt      STOPS_AND_QUESTIONS;  nothing
+    stacks          runs for more than a second         of an event loop
+                                                        STOPS_OF_LOOP
 L   progress        a second after the last write, if   WRITE_PROGRESS        nothing
                     a task has said something new
 L   ended batches   0.02 s after the last look, if a    ARE_LIVE,             nothing
                     member has ended                    LIVE_MEMBER
+L   nothing: it     every 15 s, if an attempt has       NEXT_SEQ and rows     TXTASKS["stats"] = False
+    writes figures  ended                               of RawStat
 L   a cleaner       once, a lease after the start       all rows of cleaners  nothing
 ==  ==============  ==================================  ====================  ===================================
 """
@@ -47,6 +49,7 @@ from django_txtasks.progress import ProgressNotes
 from django_txtasks.worker.hint_inbox import HintInbox
 from django_txtasks.worker.lane_book import LaneBook
 from django_txtasks.worker.looks.batch_look import BatchLook
+from django_txtasks.worker.looks.figures import FigureWriter
 from django_txtasks.worker.looks.glances import Glances
 from django_txtasks.worker.looks.progress import ProgressWriter
 from django_txtasks.worker.looks.rerouting import Rerouting
@@ -98,6 +101,7 @@ class Looks:
         buffer: OutcomeBuffer,
         cancels: Look,
         notes: ProgressNotes,
+        figures: FigureWriter,
     ) -> None:
         alias = subscription.alias
         self.upcoming = UpcomingLook(config, subscription, schedule, scans)
@@ -109,6 +113,7 @@ class Looks:
             cancels,
             ProgressWriter(alias, registration, notes),
             self.batches,
+            figures,
         )
 
     def next(self, *, has_room: bool) -> float:

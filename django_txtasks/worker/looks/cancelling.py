@@ -1,4 +1,4 @@
-"""A worker's look for its tasks that were asked to stop: once a second, for attempts that run longer than that."""
+"""A worker's look for requests to its tasks: to stop, or to show their stack. Once a second, for long tasks."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ import uuid
 
 from django_txtasks.cancel_requests import CancelRequests
 from django_txtasks.lifecycle.attempts import Attempt
-from django_txtasks.results.cancelling import Key, asked_to_stop
+from django_txtasks.results.cancelling import Key
+from django_txtasks.stacks.answers import answer, stops_and_questions
 from django_txtasks.worker.registration import Registration
+from django_txtasks.worker.running.attempt_stack import NOT_BEGUN
 from django_txtasks.worker.running.limits import NEVER
 from django_txtasks.worker.running.slot_pool import SlotPool
 
 LOOK_SECONDS = 1.0
 """Seconds between two looks. Attempts that take less than that are not looked for."""
+MAX_ANSWERS = 10
+"""Number of stacks that one look writes. The next look writes the others."""
 
 
 class CancelLook:
@@ -45,11 +49,25 @@ class CancelLook:
         self._next = now + LOOK_SECONDS
         long = self._slots.running_since(now - LOOK_SECONDS)
         if long and worker is not None:
-            self._requests.update(*self._asked(worker, long))
+            asked, looked_for, questions = self._asked(worker, long)
+            self._requests.update(asked, looked_for)
+            for key in sorted(questions & self._slots.holds())[:MAX_ANSWERS]:
+                self._answer(worker, key)
         return False
 
-    def _asked(self, worker: uuid.UUID, long: list[Attempt]) -> tuple[set[Key], set[Key]]:
-        """Return (id, attempt) of attempts that were asked to stop, and of all that were looked for."""
+    def _asked(self, worker: uuid.UUID, long: list[Attempt]) -> tuple[set[Key], set[Key], set[Key]]:
+        """Return (id, attempt) of attempts that were asked to stop, of all that were looked for, and of attempts
+        whose stack a person wants to see.
+        """
         ids = sorted({attempt.task_id for attempt in long})
         keys = {(attempt.task_id, attempt.number) for attempt in long}
-        return asked_to_stop(self._alias, worker, ids) & keys, keys
+        stops, questions = stops_and_questions(self._alias, worker, ids)
+        return stops & keys, keys, questions
+
+    def _answer(self, worker: uuid.UUID, key: Key) -> None:
+        """Write the stack of an attempt, unless the attempt has ended: then its row changes in a moment."""
+        text = self._slots.stacks.stack_of(key)
+        if not text and key in self._slots.holds():
+            text = NOT_BEGUN
+        if text:
+            answer(self._alias, worker, key, text)

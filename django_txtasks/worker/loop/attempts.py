@@ -12,12 +12,12 @@ from typing import Any
 
 from asgiref.sync import sync_to_async
 
-from django_txtasks import signals
+from django_txtasks import signals, tracing
 from django_txtasks.declarations import registry
 from django_txtasks.exceptions import ClaimLost, LoopBlocked, Retry, TimedOut, meant
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.open_batches import Opener, running
-from django_txtasks.signals import attempt_starting, tracebacks
+from django_txtasks.signals import attempt_starting, last_lines, tracebacks
 from django_txtasks.signals.logs import current
 from django_txtasks.worker.loop.children import Children
 from django_txtasks.worker.loop.event_loop import EventLoop
@@ -35,7 +35,8 @@ from django_txtasks.worker.running.runner import (
     Runner,
     Stop,
     arguments_of,
-    describe,
+    buried,
+    end_trace,
     failed,
     finished,
     is_asked,
@@ -146,13 +147,12 @@ class LoopRunner:
                 ended = await self._ended(one, executor)
         except BaseException as error:
             one.shut()
-            ended = Ended(
-                attempt=one.attempt, arrow=Arrow.BURY, error=describe(error), exception=error
-            )
+            ended = buried(one.attempt, error)
             tracebacks.forget_locals(error)
         if forks_of_process() != forks:
             end_child()
         self.runner.notes.forget(one.attempt.task_id)
+        last_lines.end(one.attempt.task_id, one.attempt.number)
         task_threads.end_of(one.attempt.task_id, one.attempt.number)
         self.expired.discard(one)
         if ended is not None and (
@@ -164,8 +164,23 @@ class LoopRunner:
     async def _ended(self, one: OnLoop, executor: AttemptExecutor) -> Ended | None:
         attempt = one.attempt
         current.set(attempt.facts)
+        last_lines.begin(attempt.task_id, attempt.number)
         running.set(Opener(self.runner.alias, attempt.task_id, attempt.batch))
         one.children.own_this_context()
+        traced = tracing.begin(attempt)
+        if traced is None:
+            return await self._outcome(one, attempt, executor)
+        ended: Ended | None = None
+        try:
+            attempt = attempt._replace(headers=traced.headers)
+            ended = await self._outcome(one, attempt, executor)
+        finally:
+            end_trace(traced, ended)
+        return ended
+
+    async def _outcome(
+        self, one: OnLoop, attempt: Attempt, executor: AttemptExecutor
+    ) -> Ended | None:
         ended: Ended | None = None
         error: BaseException | None = None
         try:

@@ -39,6 +39,10 @@ class Children:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
+    def all(self) -> list[asyncio.Task[Any]]:
+        """Return the present tasks. Works from any thread."""
+        return list(self._tasks)
+
     def include(self, task: asyncio.Task[Any]) -> bool:
         """Return True if this is one of the tasks."""
         return task in self._tasks

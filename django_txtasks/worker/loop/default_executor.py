@@ -11,7 +11,9 @@ from typing import Any
 from django.db import connections
 
 from django_txtasks.database.sessions import is_pooled
+from django_txtasks.signals.logs import current
 from django_txtasks.signals.queue import close_session
+from django_txtasks.worker.running import task_threads
 from django_txtasks.worker.running.forked_task import call_in_this_process
 
 
@@ -20,7 +22,7 @@ class _DefaultExecutor(ThreadPoolExecutor):
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """See ``Executor.submit``."""
-        return super().submit(_call, functools.partial(fn, *args, **kwargs))
+        return super().submit(_call, functools.partial(fn, *args, **kwargs), current.get())
 
 
 def default_executor() -> ThreadPoolExecutor:
@@ -28,10 +30,13 @@ def default_executor() -> ThreadPoolExecutor:
     return _DefaultExecutor(thread_name_prefix="txtasks-default")
 
 
-def _call(call: Callable[[], Any]) -> Any:
+def _call(call: Callable[[], Any], facts: dict[str, Any] | None) -> Any:
+    if facts is not None:
+        task_threads.serve(facts)
     try:
         return call_in_this_process(call)
     finally:
+        task_threads.serve_none()
         _forget_connections()
 
 

@@ -12,6 +12,8 @@ from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle.attempts import Attempt, Ended
 from django_txtasks.worker.loop.attempts import LoopRunner, OnLoop, start
 from django_txtasks.worker.loop.event_loop import EventLoop
+from django_txtasks.worker.running import attempt_stack
+from django_txtasks.worker.running.in_hand import Key
 
 T = TypeVar("T")
 
@@ -25,7 +27,8 @@ class Exchange:
     Attributes:
         alive: attempts that have begun and not ended, in the order in which they began. Written by the loop.
         is_empty: set when the last of them has ended.
-        ended: outcomes, written by the loop, taken by the turns. So are the next two.
+        ended: outcomes with the seconds of each attempt, written by the loop, taken by the turns. So are the
+            next two.
         too_old: attempts that have not begun because their claims were too old.
         lost: attempts that were cancelled because this worker was declared lost.
     """
@@ -36,7 +39,7 @@ class Exchange:
         self._handed: deque[OnLoop] = deque()
         self.alive: dict[int, OnLoop] = {}
         self.is_empty = threading.Event()
-        self.ended: deque[Ended] = deque()
+        self.ended: deque[tuple[Ended, float]] = deque()
         self.too_old: deque[Attempt] = deque()
         self.lost: deque[Attempt] = deque()
         self._is_awake = True
@@ -60,6 +63,15 @@ class Exchange:
         self._is_awake = False
         if self.ended or self.too_old or self.lost:
             self._wake_once()
+
+    def stack_of(self, key: Key) -> str:
+        """Return the stack of a running attempt as text; empty if it does not run here, or ends meanwhile."""
+        one = self.alive.get(key[0].int)
+        if one is None or one.task is None or one.attempt.number != key[1]:
+            return ""
+        tasks = [one.task, *one.children.all()]
+        text = attempt_stack.on_loop(key, tasks, self._loop.thread.ident or 0)
+        return "" if one.task.done() else text
 
     # -- the loop -----------------------------------------------------------------------------------
 
@@ -85,7 +97,7 @@ class Exchange:
         """Hand the end of an attempt to the turns; None = see ``OnLoop.why_dropped``."""
         del self.alive[one.attempt.task_id.int]
         if ended is not None:
-            self.ended.append(ended)
+            self.ended.append((ended, time.monotonic() - one.since))
             self._wake_once()
         elif isinstance(one.why, ClaimLost):  # a cleaner moves its claim
             self.lost.append(one.attempt)

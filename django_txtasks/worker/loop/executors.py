@@ -21,6 +21,7 @@ from asgiref.sync import SyncToAsync, ThreadSensitiveContext
 from django_txtasks.lifecycle.attempts import Attempt
 from django_txtasks.signals.logs import current
 from django_txtasks.worker.loop import open_cursors
+from django_txtasks.worker.running import task_threads
 from django_txtasks.worker.running.connections import after_attempt, after_call, before_attempt
 from django_txtasks.worker.running.forked_task import call_in_this_process
 
@@ -135,7 +136,9 @@ class AttemptExecutor(Executor):
             self._is_active = self._has_thread = call is not None
         if call is None:  # the attempt has ended
             return
-        token = current.set(self._attempt.facts)
+        facts = self._attempt.facts
+        token = current.set(facts)
+        task_threads.serve(facts)
         try:
             if call.run(before=lambda: before_attempt(self._threads.note_session)):
                 is_free = call.leaves_nothing()
@@ -146,6 +149,7 @@ class AttemptExecutor(Executor):
             else:
                 self._stay(call)
         finally:
+            task_threads.serve_none()
             current.reset(token)
 
     def _leave_thread(self, call: _Call) -> None:

@@ -48,7 +48,7 @@ class LoopSlots(SlotPool):
     ) -> None:
         self._count, self._patience, self._notes = count, patience, runner.notes
         self._loop = EventLoop()
-        self._exchange = Exchange(self._loop, wake)
+        self._exchange = self.stacks = Exchange(self._loop, wake)
         self._shared = SharedThreads(threads, note_session=runner.note_session_of)
         self._runner = LoopRunner(runner, self._shared, self._loop, self._exchange.over)
         self._lag = LagWatch(self._loop, grace=grace, patience=patience)
@@ -87,7 +87,7 @@ class LoopSlots(SlotPool):
 
     def collect(self) -> list[Ended]:
         """Return the outcomes since the last call."""
-        ended = emptied(self._exchange.ended)
+        ended = [self.timed(*one) for one in emptied(self._exchange.ended)]
         self._forget(one.attempt for one in ended)
         for attempt in self._forget(emptied(self._exchange.lost)):
             signals.claim_lost.emit(**attempt.facts, what="was cancelled")

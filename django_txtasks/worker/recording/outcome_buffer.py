@@ -14,11 +14,14 @@ from django.db import DatabaseError, InterfaceError, OperationalError, transacti
 
 from django_txtasks import signals
 from django_txtasks.conf import Config
+from django_txtasks.counts.tally import Tally
 from django_txtasks.database.errors import message_of
 from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import outcomes
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended, Recorded
-from django_txtasks.worker.running.runner import describe
+from django_txtasks.lifecycle.figures import count_end
+from django_txtasks.worker.running.misfits import ToldMisfits
+from django_txtasks.worker.running.runner import buried
 
 Key = tuple[uuid.UUID, int]
 
@@ -35,7 +38,7 @@ MAX_FAILED_TURNS = 3
 
 
 class OutcomeBuffer:
-    """Outcomes that are not recorded yet.
+    """Outcomes that are not recorded yet. A tally counts the recorded ones, if there is one.
 
     A turn may be rolled back after it has recorded, so only ``committed`` forgets outcomes, after the COMMIT.
 
@@ -48,8 +51,8 @@ class OutcomeBuffer:
         lately: recently recorded ends, without ends of tasks that may run again anyway.
     """
 
-    def __init__(self, alias: str, config: Config) -> None:
-        self.alias, self.config = alias, config
+    def __init__(self, alias: str, config: Config, tally: Tally | None = None) -> None:
+        self.alias, self.config, self._tally = alias, config, tally
         self.waiting: list[Ended] = []
         self.batches: set[Any] = set()
         self.lately: OrderedDict[Key, Arrow] = OrderedDict()
@@ -60,6 +63,7 @@ class OutcomeBuffer:
         self._refused: list[Ended] = []
         self._refused_now: list[Ended] = []
         self._again_at = 0.0
+        self._misfits = ToldMisfits()
 
     def add(self, ended: Iterable[Ended]) -> None:
         """Add ended attempts. Outcomes of atomic tasks are recorded already."""
@@ -139,8 +143,9 @@ class OutcomeBuffer:
                 _tell_late(one)
 
     def moved(self, one: Ended) -> None:
-        """Send the signal of a recorded outcome, remember its end, and note the batch of an ended member."""
-        emit(one)
+        """Count a recorded outcome, send its signal, remember its end, and note the batch of an ended member."""
+        if self._misfits.are_news(one):
+            _tell(one, self._tally)
         if not one.attempt.may_share:
             self.lately[key(one)] = one.arrow
             if len(self.lately) > MAX_REMEMBERED:
@@ -186,6 +191,13 @@ class OutcomeBuffer:
             self._again_at = time.monotonic() + self.config.lease.total_seconds()
 
 
+def _tell(one: Ended, tally: Tally | None) -> None:
+    """Count a recorded outcome, and send its signal."""
+    if tally is not None:
+        count_end(tally, one)
+    emit(one)
+
+
 def emit(one: Ended) -> None:
     """Send the signal of a recorded outcome."""
     if one.arrow is Arrow.FINISH:
@@ -208,6 +220,9 @@ def emit(one: Ended) -> None:
         signals.task_suspended.emit(**facts, context=context, awaited=one.awaited)
     elif one.arrow is Arrow.CANCEL:
         signals.task_stopped.emit(**facts, context=context)
+    elif one.delay:
+        error = str(one.error.get("message"))
+        signals.arguments_do_not_fit.emit(**facts, context=context, error=error)
     else:
         signals.task_released.emit(**facts, context=context)
 
@@ -274,8 +289,6 @@ def _unrecorded(one: Ended, error: Exception) -> Ended:
         what = f"The task has ended well, but its result ({len(one.result or ''):,} bytes of JSON)"
     else:
         what = f"This attempt's {one.arrow.value} ({one.error.get('type')})"
-    entry = describe(error)
-    entry["message"] = (
-        f"{what} could not be recorded: {message_of(error)}. Reviving the task runs it again."
-    )
-    return Ended(attempt=one.attempt, arrow=Arrow.BURY, error=entry)
+    ended = buried(one.attempt, error)
+    message = f"{what} could not be recorded: {message_of(error)}. Reviving the task runs it again."
+    return ended._replace(error={**ended.error, "message": message}, exception=None)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from asgiref.sync import async_to_sync
 from django.db import DatabaseError, InterfaceError, transaction
 
-from django_txtasks import signals
+from django_txtasks import signals, tracing
 from django_txtasks.cancel_requests import NOBODY, CancelRequests
 from django_txtasks.conf import Config
 from django_txtasks.context import TaskContext
@@ -41,11 +41,12 @@ from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.open_batches import Opener, running
 from django_txtasks.progress import ProgressNotes
 from django_txtasks.rules import payload
+from django_txtasks.rules.causes import cause_of
 from django_txtasks.rules.retry import backoff, is_last, seconds_from
-from django_txtasks.signals import attempt_starting, tracebacks
+from django_txtasks.signals import attempt_starting, last_lines, tracebacks
 from django_txtasks.signals.logs import current
 from django_txtasks.wording import counted
-from django_txtasks.worker.running import task_threads
+from django_txtasks.worker.running import attempt_stack, task_threads
 from django_txtasks.worker.running.attempt_context import context_of_attempt
 from django_txtasks.worker.running.connections import (
     NoSession,
@@ -61,6 +62,7 @@ from django_txtasks.worker.running.forked_task import (
     forks_of_process,
 )
 from django_txtasks.worker.running.limits import Interruption, TimeLimit
+from django_txtasks.worker.running.misfits import release_of_misfit
 
 NOT_COMMITTED = (
     "The task function had returned, and the transaction could not be committed, so all of it is undone. Look for "
@@ -101,14 +103,21 @@ class Runner:
 
     def _run_alone(self, attempt: Attempt, limit: TimeLimit) -> Ended:
         current.set(attempt.facts)
+        last_lines.begin(attempt.task_id, attempt.number)
         running.set(Opener(self.alias, attempt.task_id, attempt.batch))
+        traced = tracing.begin(attempt)
+        if traced is not None:
+            attempt = attempt._replace(headers=traced.headers)
         try:
             ended = self._outcome(attempt, limit)
         except BaseException as error:  # raised where the error of the task was read
-            ended = Ended(attempt=attempt, arrow=Arrow.BURY, error=describe(error), exception=error)
+            ended = buried(attempt, error)
             tracebacks.forget_locals(error)
+        if traced is not None:
+            end_trace(traced, ended)
         # Always clean up, because the next task must not find an open transaction.
         self.notes.forget(attempt.task_id)
+        last_lines.end(attempt.task_id, attempt.number)
         # A Retry or Snooze is no failure.
         is_asked = ended.arrow is not Arrow.FINISH and ended.exception is None
         after_attempt(failed=bool(ended.error) and not is_asked, error=ended.exception)
@@ -181,7 +190,7 @@ class Runner:
 
     def _keep_error(self, ended: Ended) -> None:
         """Keep the error of a commit hook in the finished row. The log has it in any case."""
-        if self.config.keeps_finished:
+        if self.config.keeps("succeeded"):
             try:
                 outcomes.note_hook_error(self.alias, ended)
             except (DatabaseError, InterfaceError):
@@ -252,6 +261,14 @@ class Stop(NamedTuple):
         return TaskCancelled(f"attempt {self.attempt.number} was asked to stop")
 
 
+def end_trace(traced: tracing.TracedRun, ended: Ended | None) -> None:
+    """Tell the tracers how an attempt has ended; None = its worker ends first, or was declared lost."""
+    if ended is None:
+        traced.end("", {})
+    else:
+        traced.end(ended.arrow.value, {} if ended.arrow is Arrow.FINISH else ended.error)
+
+
 def _finished_by(attempt: Attempt, call: Callable[[], Any]) -> Ended:
     return finished(attempt, call_in_this_process(call))
 
@@ -303,7 +320,8 @@ async def _limited(coroutine: Coroutine[Any, Any, Any], limit: TimeLimit, stop: 
     """
     loop = asyncio.get_running_loop()
     task = asyncio.ensure_future(await_in_this_process(coroutine))
-    with stop.calls(lambda: _cancel_in(loop, task)):
+    key = stop.attempt.task_id, stop.attempt.number
+    with stop.calls(lambda: _cancel_in(loop, task)), attempt_stack.shows(key, task):
         done, _ = await asyncio.wait({task}, timeout=limit.left)
         if not done:
             task.cancel()
@@ -360,11 +378,9 @@ def _context(
 
 def failed(attempt: Attempt, error: BaseException, config: Config) -> Ended:
     """Choose the arrow of an attempt that raised: RETRY or BURY count as a failure, the others do not."""
-    if isinstance(error, (NotKept, NoSession)):  # the task has done nothing, and is not at fault
-        return Ended(attempt=attempt, arrow=Arrow.RELEASE, exception=error)
-    if isinstance(error, Suspended):
-        return Ended(attempt=attempt, arrow=Arrow.SUSPEND, awaited=error.name)
     declaration = registry.find(attempt.task_name)
+    if (ended := _not_begun_or_suspended(attempt, error, declaration)) is not None:
+        return ended
     if isinstance(error, Snooze):
         most = declaration.max_snoozes if declaration is not None else 0
         if attempt.snoozes < most:
@@ -372,17 +388,35 @@ def failed(attempt: Attempt, error: BaseException, config: Config) -> Ended:
         error = _with_text(
             error, f"{error}, though it has done so {counted(attempt.snoozes, 'time')} before"
         )
-    entry = describe(error)
     if isinstance(error, TaskCancelled):
-        return Ended(attempt=attempt, arrow=Arrow.CANCEL, error=entry, exception=error)
-    exception = None if _is_asked_retry(error) else error
+        return Ended(attempt, Arrow.CANCEL, error=describe(error), exception=error)
+    ended = buried(attempt, error)
+    if _is_asked_retry(error):
+        ended = ended._replace(exception=None)
     if is_last(error, failures=attempt.failures, max_attempts=attempt.max_attempts):
-        return Ended(attempt=attempt, arrow=Arrow.BURY, error=entry, exception=exception)
+        return ended
     if isinstance(error, Retry) and error.after is not None:
         delay = max(error.after, timedelta(0))
     else:
         delay = _delay(attempt, error, declaration, config)
-    return Ended(attempt=attempt, arrow=Arrow.RETRY, delay=delay, error=entry, exception=exception)
+    return ended._replace(arrow=Arrow.RETRY, delay=delay)
+
+
+def buried(attempt: Attempt, error: BaseException) -> Ended:
+    """Return the outcome of an attempt that another attempt would not improve: the task is dead."""
+    cause = cause_of(attempt.task_name, error, registry.own_packages())
+    entry = {**describe(error), **last_lines.entry(attempt.task_id, attempt.number)}
+    return Ended(attempt, Arrow.BURY, error=entry, exception=error, cause=cause)
+
+
+def _not_begun_or_suspended(
+    attempt: Attempt, error: BaseException, declaration: Declaration | None
+) -> Ended | None:
+    if isinstance(error, (NotKept, NoSession)):  # the task has done nothing, and is not at fault
+        return Ended(attempt=attempt, arrow=Arrow.RELEASE, exception=error)
+    if isinstance(error, Suspended):
+        return Ended(attempt=attempt, arrow=Arrow.SUSPEND, awaited=error.name)
+    return release_of_misfit(attempt, error, declaration)
 
 
 def is_asked(error: BaseException) -> bool:

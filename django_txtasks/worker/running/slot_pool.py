@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from typing import Protocol
 
+from django_txtasks.counts.tally import Tally
 from django_txtasks.lifecycle.attempts import Attempt, Ended
+from django_txtasks.lifecycle.figures import count_time
 from django_txtasks.worker.running.in_hand import InHand, Key
 from django_txtasks.worker.running.limits import NEVER
 
@@ -20,10 +22,21 @@ class Overrunning(Protocol):
         """Return the error for the row."""
 
 
+class Stacks(Protocol):
+    """The stacks of the running attempts."""
+
+    def stack_of(self, key: Key) -> str:
+        """Return the stack of a running attempt as text; empty if it does not run here, or ends meanwhile."""
+        ...
+
+
 class SlotPool(Protocol):
     """The slots of one worker. Only its turns use them. ``Slots`` describes each member."""
 
     in_hand: InHand
+    stacks: Stacks
+    tally: Tally | None = None
+    """Counts the times of collected attempts; None = figures are off."""
 
     @property
     def running(self) -> int: ...
@@ -39,6 +52,12 @@ class SlotPool(Protocol):
     def enforce_limits(self) -> Sequence[Overrunning]: ...
     def collect(self) -> list[Ended]: ...
     def close(self) -> None: ...
+
+    def timed(self, ended: Ended, seconds: float) -> Ended:
+        """Count the seconds of a collected attempt. Return the attempt."""
+        if self.tally is not None:
+            count_time(self.tally, ended, seconds)
+        return ended
 
     # An event loop has a slot for each task that it claims, so its tasks never wait for one.
 

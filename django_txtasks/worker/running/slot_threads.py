@@ -13,14 +13,14 @@ from typing import NamedTuple
 
 from django_txtasks import signals
 from django_txtasks.database.errors import text_of
-from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
+from django_txtasks.lifecycle.attempts import Attempt, Ended
 from django_txtasks.signals import tracebacks
 from django_txtasks.signals.queue import close_connections
 from django_txtasks.worker.running import task_threads
 from django_txtasks.worker.running.connections import close_old
 from django_txtasks.worker.running.forked_task import watch_forks
 from django_txtasks.worker.running.limits import TimeLimit
-from django_txtasks.worker.running.runner import describe
+from django_txtasks.worker.running.runner import buried
 
 CLOSE_AGAIN_SECONDS = 60.0
 """Seconds until an idle thread tries again to close a session that could not be closed."""
@@ -49,6 +49,7 @@ class SlotRun:
         since: start of its last attempt, or, before that, the hand-over, by the same clock. Written by that
             slot.
         running: the present or last attempt. Written by that slot, read by the loop.
+        thread: number of the thread that runs the attempts; 0 = none has begun, or all have ended. Written alike.
     """
 
     attempts: list[Attempt]
@@ -57,6 +58,7 @@ class SlotRun:
     begun: bool = False
     since: float = field(default_factory=time.monotonic)
     running: Running | None = None
+    thread: int = 0
 
 
 def close_old_connections() -> float | None:
@@ -136,6 +138,7 @@ class SlotThreads:
                 return self._work.get(timeout=close_old_connections())
 
     def _take_run(self, run: SlotRun) -> None:
+        run.thread = threading.get_ident()
         run.since, run.begun = time.monotonic(), True
         with contextlib.suppress(IndexError):  # no attempt is left, or the loop has released them
             while (now := time.monotonic()) < run.good_until:
@@ -143,6 +146,7 @@ class SlotThreads:
                 run.since, run.running = now, running
                 ended = self._run_one(running)
                 self.ended.append((ended, time.monotonic() - now))
+        run.thread = 0
         self.over.append(run)
         if len(self.over) >= self._wake_after:
             self._wake()
@@ -152,6 +156,6 @@ class SlotThreads:
             return self._run(running.attempt, running.limit)
         except BaseException as error:
             # Otherwise the thread would end, and the row stay claimed for ever.
-            died = describe(error)
+            ended = buried(running.attempt, error)
             tracebacks.forget_locals(error)
-            return Ended(attempt=running.attempt, arrow=Arrow.BURY, error=died, exception=error)
+            return ended

@@ -10,6 +10,7 @@ from collections.abc import Set as AbstractSet
 from itertools import islice
 
 from django_txtasks.lifecycle.attempts import Attempt, Ended
+from django_txtasks.worker.running import attempt_stack
 from django_txtasks.worker.running.in_hand import InHand, Key
 from django_txtasks.worker.running.limits import NEVER, NO_LIMIT, TimeLimit
 from django_txtasks.worker.running.slot_pool import SlotPool
@@ -67,6 +68,15 @@ class SlotRuns:
         self.note_begun()
         return max(0, len(self.begun) + len(self.queue) - self._threads)
 
+    def stack_of(self, key: Key) -> str:
+        """Return the stack of a running attempt as text; empty if it does not run here, or ends meanwhile."""
+        for run in self.now_begun():
+            one, thread = run.running, run.thread
+            if one is not None and (one.attempt.task_id, one.attempt.number) == key:
+                text = attempt_stack.in_slot(key, thread)
+                return text if (run.running, run.thread) == (one, thread) else ""
+        return ""
+
     def stalled(self, now: float) -> Iterator[SlotRun]:
         """Yield the slot runs that wait too long: for an attempt of their own, or for a slot."""
         yield from (one for one in self.begun if one.left and now >= one.since + STALL_SECONDS)
@@ -115,7 +125,7 @@ class Slots(SlotPool):
     ) -> None:
         self._threads = SlotThreads(count, run, wake)
         self._patience, self._took = patience, took
-        self._runs = SlotRuns(count)
+        self._runs = self.stacks = SlotRuns(count)
         self._too_old: list[Attempt] = []
         self._count = 0
         self._timeouts: Counter[float] = Counter()  # timeouts in seconds of all attempts here
@@ -218,7 +228,7 @@ class Slots(SlotPool):
             one, seconds = threads.ended.popleft()
             self._forget(one.attempt)
             self._took(one.attempt.task_name, seconds)
-            ended.append(one)
+            ended.append(self.timed(one, seconds))
         self._runs.remove(over)
         for run in over:
             if run.left:

@@ -31,6 +31,10 @@ attempt that enqueues a task starts the sender of hints.
 """
 
 
+_serving: dict[int, tuple[str, dict[str, Any]]] = {}
+"""Threads of this package that work for an attempt now: their names and the facts of the attempt, by number."""
+
+
 class _OfAttempt:
     """Sessions of the threads that one attempt has started, while the attempt runs."""
 
@@ -45,6 +49,10 @@ class _OfAttempt:
         """Note a session of the calling thread."""
         if not self._has_ended:
             self._threads[connection] = threading.current_thread()
+
+    def is_of(self, task_id: Any, number: int) -> bool:
+        """Return True if this is the attempt."""
+        return (self._facts["task_id"], self._facts["attempt"]) == (task_id, number)
 
     def end(self) -> None:
         """Log sessions whose threads outlive the attempt, once for each task function of a process."""
@@ -107,6 +115,30 @@ def end_of(task_id: Any, number: int) -> None:
     """Log the sessions of the threads of an ended attempt."""
     if _running and (attempt := _running.pop((task_id, number), None)) is not None:
         attempt.end()
+
+
+def serve(facts: dict[str, Any]) -> None:
+    """Note that the calling thread works for an attempt, until ``serve_none``."""
+    thread = threading.current_thread()
+    _serving[thread.ident or 0] = thread.name, facts
+
+
+def serve_none() -> None:
+    """Note that the calling thread works for no attempt any more."""
+    _serving.pop(threading.get_ident(), None)
+
+
+def threads_of(task_id: Any, number: int) -> list[tuple[str, int]]:
+    """Return name and number of the living threads that an attempt has started, or that work for it now."""
+    found = [
+        (thread.name, thread.ident or 0)
+        for thread in threading.enumerate()
+        if (one := getattr(thread, _ATTRIBUTE, None)) is not None and one.is_of(task_id, number)
+    ]
+    for ident, (name, facts) in _serving.copy().items():
+        if (facts["task_id"], facts["attempt"]) == (task_id, number):
+            found.append((name, ident))
+    return found
 
 
 def _attempt_of_caller() -> _OfAttempt | None:

@@ -1,0 +1,198 @@
+"""Live tasks by cause: the filters of their list, the order in which it reads rows, and the sentence above it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from django_txtasks.admin import shown
+from django_txtasks.admin.bounded import CappedCount, ReadOrder, order_of_tasks
+from django_txtasks.admin.filters import RETRYING, ChoiceFilter
+from django_txtasks.models import Status
+from django_txtasks.stats import by_cause
+
+if TYPE_CHECKING:
+    from django.utils.functional import _StrOrPromise
+
+MAX_CHOICES = 10
+"""Highest number of causes and exceptions in a filter."""
+MAX_CAUSES = 200
+_STOPPED = (Status.DEAD.value, Status.HELD.value, RETRYING)
+"""Choices of the filter *state* beside which causes are offered."""
+_LOWEST = -(2**63)
+
+
+@dataclass(frozen=True)
+class CauseOrder(ReadOrder):
+    """The index of causes, place by place: each state, queue and cause is a range of its own.
+
+    Attributes:
+        cause: only tasks of this cause; None = of all causes.
+        exception: only tasks of causes with this class path; empty = of all causes.
+        state: only tasks in this state; None = in each state.
+    """
+
+    cause: int | None = None
+    exception: str = ""
+    state: Status | None = None
+    _places: dict[str, list[tuple[str, str, int, int]]] = field(default_factory=dict, compare=False)
+
+    def as_sql(
+        self, connection: Any, table: str, columns: str, limit: int
+    ) -> tuple[str, list[Any]]:
+        forced = f" FORCE INDEX ({self.index})" if connection.vendor == "mysql" else ""
+        part = (
+            f"SELECT * FROM (SELECT {columns} FROM {table}{forced} WHERE (cause IS NOT NULL OR status IN"  # noqa: S608
+            " ('dead', 'held')) AND status = %s AND queue_name = %s AND cause >= %s AND cause <= %s"
+            f" ORDER BY cause, run_after, id LIMIT {limit}) AS place"
+        )
+        places = self._read_places(connection.alias) or [("", "", 0, 0)]
+        text = " UNION ALL ".join([part] * len(places))
+        return f"SELECT * FROM ({text}) AS places LIMIT {limit}", [  # noqa: S608
+            value for place in places for value in place
+        ]
+
+    def _read_places(self, alias: str) -> list[tuple[str, str, int, int]]:
+        """Return status, queue, lowest and highest cause of each range; they are read once."""
+        if alias not in self._places:
+            ranges = self._ranges(alias)
+            self._places[alias] = [
+                (status.value, queue, low, high)
+                for status in by_cause.STATES
+                if self.state in (None, status)
+                for queue in by_cause.queues_of(alias, status)
+                for low, high in ranges
+            ]
+        return self._places[alias]
+
+    def _ranges(self, alias: str) -> list[tuple[int, int]]:
+        if self.cause is not None:
+            return [(self.cause, self.cause)]
+        if self.exception:
+            return [(one, one) for one in fingerprints(alias, self.exception)]
+        return [(_LOWEST, -_LOWEST - 1)]
+
+
+def order_of_list(chosen: Mapping[str, Any]) -> ReadOrder:
+    """Return the order in which live tasks are read: by cause, if a filter asks for failed tasks."""
+    state = chosen.get("state")
+    cause, exception = parsed(chosen.get("cause")), chosen.get("exception") or ""
+    if cause is None and not exception and state != RETRYING:
+        return order_of_tasks(chosen)
+    status = Status.PENDING if state == RETRYING else state
+    return CauseOrder(
+        "txtasks_cause", ("queue_name", "cause", "run_after", "id"), _("those of the first queues and causes"),
+        list_order=("-run_after", "-id"), cause=cause, exception=exception,
+        state=Status(status) if status in Status.values else None,
+    )  # fmt: skip
+
+
+def parsed(value: str | None) -> int | None:
+    """Return the fingerprint that a URL names; None = it names none."""
+    text = value or ""
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 19):
+        return None
+    number = int(text)
+    return number if _LOWEST <= number <= -_LOWEST - 1 else None
+
+
+def fingerprints(alias: str, exception: str) -> list[int]:
+    """Return the causes whose newest error has this class path."""
+    found = by_cause.causes(MAX_CAUSES, alias).causes
+    return sorted(
+        {
+            one.fingerprint
+            for one in found
+            if one.exception == exception and one.fingerprint is not None
+        }
+    )
+
+
+class _CausesFilter(ChoiceFilter):
+    """A filter whose choices are read only in lists of tasks that have failed."""
+
+    def lookups(
+        self, request: HttpRequest, model_admin: Any
+    ) -> Iterable[tuple[str, _StrOrPromise]]:
+        if request.GET.get("state") not in _STOPPED and self.parameter_name not in request.GET:
+            return []
+        alias = model_admin.get_queryset(request).db
+        return self.choices_of(by_cause.causes(MAX_CHOICES, alias).causes)
+
+    def choices_of(self, found: Iterable[by_cause.Cause]) -> list[tuple[str, str]]:
+        raise NotImplementedError
+
+
+class CauseFilter(_CausesFilter):
+    """Failed tasks of one cause. The choices have the most dead tasks; the URL may name any cause."""
+
+    title, parameter_name = _("cause"), "cause"
+
+    def choices_of(self, found: Iterable[by_cause.Cause]) -> list[tuple[str, str]]:
+        return [
+            (str(one.fingerprint), shown.line(f"{_name(one.exception)}: {_name(one.task)}", 60))
+            for one in found
+            if one.fingerprint is not None
+        ]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        value = self.value()
+        if value is None:
+            return queryset
+        cause = parsed(value)
+        return queryset.none() if cause is None else queryset.filter(cause=cause)
+
+
+class ExceptionFilter(_CausesFilter):
+    """Failed tasks of the causes that end with one class of exception."""
+
+    title, parameter_name = _("exception"), "exception"
+
+    def choices_of(self, found: Iterable[by_cause.Cause]) -> list[tuple[str, str]]:
+        names = dict.fromkeys(one.exception for one in found if one.exception)
+        return [(name, shown.line(name, 60)) for name in names]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        value = self.value()
+        if value is None:
+            return queryset
+        return queryset.filter(cause__in=fingerprints(queryset.db, value))
+
+
+def link(site_name: str, cause: int | None) -> str:
+    """Return a link to the list of all tasks of a cause."""
+    if cause is None:
+        return shown.EMPTY
+    url = reverse("admin:txtasks_task_changelist", current_app=site_name)
+    return format_html('<a href="{}?cause={}">{}</a>', url, cause, _("all tasks of this cause"))
+
+
+def sentence(alias: str, value: str | None) -> str:
+    """Return how many tasks a cause has; empty if the URL names no cause."""
+    cause = parsed(value)
+    if cause is None:
+        return ""
+    numbers = by_cause.numbers_of(cause, alias)
+    texts = {status: _number(number) for status, number in numbers.items()}
+    return gettext("Tasks of this cause: %(dead)s dead, %(retrying)s retrying, %(held)s held.") % {
+        "dead": texts[Status.DEAD],
+        "retrying": texts[Status.PENDING],
+        "held": texts[Status.HELD],
+    }
+
+
+def _number(number: int) -> str:
+    return str(CappedCount(by_cause.MOST)) if number > by_cause.MOST else str(number)
+
+
+def _name(path: str) -> str:
+    return path.rpartition(".")[2] or gettext("unknown")

@@ -1,0 +1,169 @@
+"""The problems, the large numbers and the queues of the page *At a glance*."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext_lazy
+
+from django_txtasks.admin import shown
+from django_txtasks.admin.filters import RETRYING
+from django_txtasks.admin.glance import charts
+from django_txtasks.admin.glance.words import Links, age_of, counted, exact, number, rough
+from django_txtasks.models import Status
+from django_txtasks.overview import Count, Overview, Problem, QueueFigures
+from django_txtasks.stats import Point
+
+_WORKERS = ngettext_lazy("%(n)s worker", "%(n)s workers", "number")
+
+
+_SLOTS = ngettext_lazy("%(n)s slot", "%(n)s slots", "number")
+
+
+_OF_SLOTS = ngettext_lazy("of %(n)s slot", "of %(n)s slots", "number")
+
+
+class Tile(NamedTuple):
+    """One of the large numbers: its label, its list, a note below it, and whether the note is a warning."""
+
+    number: str
+    label: str
+    url: str
+    note: str = ""
+    is_bad: bool = False
+    age: str = ""
+
+
+class ShownProblem(NamedTuple):
+    """A sentence, and the button or link that helps.
+
+    Attributes:
+        resume: the queue that the button resumes; empty = no button.
+        url: a page to look at; empty = none.
+    """
+
+    text: str
+    is_warning: bool
+    resume: str = ""
+    url: str = ""
+    link: str = ""
+
+
+class Cell(NamedTuple):
+    """A number of the table of queues with its list; ``label`` names the column."""
+
+    label: str
+    number: str
+    url: str
+    is_bad: bool = False
+    age: str = ""
+
+
+class ShownQueue(NamedTuple):
+    """A row of the table of queues."""
+
+    figures: QueueFigures
+    url: str
+    cells: list[Cell]
+    oldest: str
+    per_minute: str
+    bars: charts.Bars
+    empty_in: str
+    served_by: str
+    is_bad: bool
+
+
+def problem(one: Problem, user: Any, links: Links) -> ShownProblem:
+    resume = url = link = ""
+    if one.name == "paused_queue" and user.has_perm("txtasks.delete_pausedqueue"):
+        resume = one.subject
+    elif one.name in ("unserved_queue", "undeclared_names"):
+        url = links.tasks(state=Status.PENDING, queue=one.subject)
+        link = _("Look at these tasks")
+    elif one.name == "failing_cause":
+        url = links.tasks(state=Status.DEAD, **({"cause": one.subject} if one.subject else {}))
+        link = _("Look at this cause")
+    elif one.name == "full_lane":
+        url, link = links.page("lane_change", one.subject), _("Look at the lane")
+    elif one.name == "schedule":
+        url = links.page("schedule_change", one.subject)
+        link = _("Look at the schedule")
+    elif one.name == "silent_workers":
+        url, link = links.page("worker_changelist"), _("Look at the workers")
+    elif one.name == "no_cleaner":
+        url, link = links.page("cleaner_changelist"), _("Look at the cleaners")
+    elif one.name == "long_running":
+        url, link = links.tasks(running="long"), _("Look at these tasks")
+    return ShownProblem(one.text, one.is_warning, resume, url, link)
+
+
+def tiles(found: Overview, links: Links) -> list[Tile]:
+    due, dead = found.total("due"), found.total("dead")
+    oldest = _("oldest %s") % rough(found.oldest) if found.oldest >= 1 else ""
+    running = found.running_total
+    slots = counted(_OF_SLOTS, found.slots)
+    retrying, later, held = (found.total(state) for state in ("retrying", "later", "held"))
+    return [
+        Tile(number(due), _("due"), links.tasks(due="due"), oldest, found.oldest >= 60, age_of(due)),
+        Tile(number(running), _("running"), links.tasks(state=Status.CLAIMED), slots),
+        Tile(
+            number(retrying), _("retrying"), links.tasks(state=RETRYING), "", False,
+            age_of(retrying),
+        ),
+        Tile(number(later), _("later"), links.tasks(due="later"), "", False, age_of(later)),
+        Tile(number(dead), _("dead"), links.tasks(state=Status.DEAD), "", bool(dead), age_of(dead)),
+        Tile(number(held), _("held"), links.tasks(state=Status.HELD), "", False, age_of(held)),
+    ]  # fmt: skip
+
+
+def queue(one: QueueFigures, links: Links) -> ShownQueue:
+    cells = [
+        _cell(_("due"), one.due, links.tasks(due="due", queue=one.name)),
+        Cell(_("running"), number(one.running), links.tasks(state=Status.CLAIMED, queue=one.name)),
+        _cell(_("retrying"), one.retrying, links.tasks(state=RETRYING, queue=one.name)),
+        _cell(_("later"), one.later, links.tasks(due="later", queue=one.name)),
+        _cell(_("dead"), one.dead, links.tasks(state=Status.DEAD, queue=one.name))._replace(
+            is_bad=bool(one.dead)
+        ),
+    ]
+    serves = _("no living worker")
+    if one.workers:
+        serves = f"{counted(_WORKERS, one.workers)} · {counted(_SLOTS, one.slots)}"
+    is_bad = one.pause is not None or (bool(one.due) and not one.workers)
+    oldest = exact(one.oldest) if one.due else shown.EMPTY
+    return ShownQueue(
+        figures=one,
+        url=links.tasks(queue=one.name),
+        cells=cells,
+        oldest=oldest,
+        per_minute=_rate(one.per_minute),
+        bars=bars_of(one.minutes),
+        empty_in=_empty_in(one),
+        served_by=serves,
+        is_bad=is_bad,
+    )
+
+
+def _cell(label: str, count: Count, url: str) -> Cell:
+    return Cell(label, number(count) if count else "·", url, False, age_of(count))
+
+
+def _rate(per_minute: float) -> str:
+    return number(round(per_minute)) if per_minute >= 10 or not per_minute else f"{per_minute:.1f}"
+
+
+def _empty_in(one: QueueFigures) -> str:
+    if not one.due:
+        return shown.EMPTY
+    if one.empty_in is None or one.pause is not None:
+        return _("never")
+    more = "> " if one.due.is_capped else ""
+    return more + rough(max(1.0, one.empty_in))
+
+
+def bars_of(points: Sequence[Point], line: Sequence[int | None] = ()) -> charts.Bars:
+    return charts.bars(
+        [one.succeeded for one in points], [one.failed + one.died for one in points], line
+    )

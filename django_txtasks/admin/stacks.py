@@ -1,0 +1,120 @@
+"""The stack of a running task on its page: a button that asks for it, and the answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.contrib import admin, messages
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.urls import path, reverse
+from django.utils.html import format_html
+from django.utils.translation import gettext as _now
+from django.utils.translation import gettext_lazy as _
+
+from django_txtasks.admin import shown
+from django_txtasks.admin.actions import may
+from django_txtasks.exceptions import NotRunning
+from django_txtasks.models import Status
+
+if TYPE_CHECKING:
+    from django_txtasks.stacks import StackAnswer
+
+    Base = admin.ModelAdmin[Any]
+else:
+    Base = object
+
+RELOAD_SECONDS = 2
+"""Seconds after which a browser loads the page again while an answer is awaited, also without JavaScript."""
+
+
+class StackOnPage(Base):
+    """Adds to a task's page what a user with the permission ``look_into_task`` may see and ask."""
+
+    def get_urls(self) -> list[Any]:
+        """Add the URL of the button."""
+        view = self.admin_site.admin_view(self.ask_for_stack)
+        return [path("<path:object_id>/stack/", view, name=self._url_name), *super().get_urls()]
+
+    @property
+    def _url_name(self) -> str:
+        return f"{self.opts.app_label}_{self.opts.model_name}_stack"
+
+    def ask_for_stack(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Ask the worker of a running task for its stack, and show the task's page again."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        task = self.get_object(request, object_id)
+        if task is None:
+            return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[attr-defined,no-any-return]
+        if not (self.has_view_permission(request, task) and may(request, "look_into")):
+            return HttpResponse(_now("You may not see the stack of running tasks."), status=403)
+        from django_txtasks.stacks import request_stack
+
+        alias = (
+            type(task).objects.select_for_update().db
+        )  # the primary, even if pages read a replica
+        try:
+            request_stack(task.pk, using=alias, by=request.user.get_username())
+        except NotRunning as error:
+            self.message_user(request, shown.line(str(error)), messages.WARNING)
+        else:
+            self.log_change(request, task, _now("Asked for its stack."))
+        page = f"admin:{self.opts.app_label}_{self.opts.model_name}_change"
+        return HttpResponseRedirect(reverse(page, args=[task.pk], current_app=self.admin_site.name))
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        """Add the answer, if the user may see it and there is a request."""
+        fieldsets = super().get_fieldsets(request, obj)
+        if obj is None or not may(request, "look_into") or _last_answer(obj) is None:
+            return fieldsets
+        first, *others = fieldsets
+        return [first, (_("Stack"), {"fields": ("stack",)}), *others]
+
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> HttpResponse:
+        """Add the button. While an answer is awaited, let the browser load the page again."""
+        task = context["original"]
+        is_allowed = may(request, "look_into")
+        if is_allowed and task.status == Status.CLAIMED:
+            url = reverse(
+                f"admin:{self._url_name}", args=[task.pk], current_app=self.admin_site.name
+            )
+            context = {**context, "stack_url": url}
+        response = super().render_change_form(request, context, *args, **kwargs)
+        answer = _last_answer(task) if is_allowed else None
+        if answer is not None and answer.is_awaited:
+            response.headers["Refresh"] = str(RELOAD_SECONDS)
+        return response
+
+    @admin.display(description=_("where it is"))
+    def stack(self, task: Any) -> str:
+        """Show the last answer, or the reason why it is missing."""
+        answer = _last_answer(task)
+        if answer is None:
+            return shown.EMPTY
+        asked = _now("Asked by %(who)s, attempt %(attempt)s:") % {
+            "who": shown.line(answer.asked_by) or "?", "attempt": answer.attempt,
+        }  # fmt: skip
+        said = _now("there is no answer yet; this page loads itself again.")
+        if answer.answered_at is not None:
+            said = shown.moment(answer.answered_at, task.now)
+        elif answer.trouble:
+            said = ""
+        trouble = format_html(
+            '<div class="txtasks-warning">{}</div>', shown.line(answer.trouble, 2000)
+        )
+        return format_html(
+            "<div>{} {}</div>{}{}",
+            asked, said, trouble if answer.trouble else "",
+            format_html("<pre>{}</pre>", answer.text) if answer.text else "",
+        )  # fmt: skip
+
+
+def _last_answer(task: Any) -> StackAnswer | None:
+    """Return the last request for the stack of a task; it is read once per page."""
+    if not hasattr(task, "stack_answer"):
+        from django_txtasks.stacks import stack_of
+
+        task.stack_answer = stack_of(task.pk, using=task._state.db)
+    return task.stack_answer  # type: ignore[no-any-return]

@@ -1,0 +1,1 @@
+"""OpenTelemetry: spans of enqueueing and of attempts, and three metrics. Needs ``opentelemetry-api`` alone."""

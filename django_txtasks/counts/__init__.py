@@ -1,0 +1,1 @@
+"""Counts of ended attempts: processes append rows, a cleaner adds them up. Readers are in ``stats``."""

@@ -1,0 +1,71 @@
+"""The status of a database for ``txtasks_status``: bounded counts and problems, from the overview."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from django.db import DatabaseError
+
+from django_txtasks.conf import get_config
+from django_txtasks.database.errors import is_timeout
+from django_txtasks.inspection.status import QueueStatus, Snapshot, snapshot
+from django_txtasks.overview import Count, Overview, QueueFigures
+from django_txtasks.overview.counting import STATES, Cell
+from django_txtasks.overview.gathering import MOST_QUEUES, gather
+from django_txtasks.wording import counted
+
+UNKNOWN = Count(0, is_capped=True)
+"""A count that the database has not answered in time: "0+"."""
+
+
+def look(alias: str, *, exact: bool) -> Snapshot:
+    """Return the status, with its problems.
+
+    Args:
+        exact: count all tasks. This is also done if there are more queues than an overview has.
+
+    Raises:
+        DatabaseError: the database cannot be reached.
+    """
+    found = _overview(alias)
+    is_bounded = found is not None and len(found.queues) < MOST_QUEUES and not exact
+    queues = {one.name: _status_of(one) for one in found.queues} if found and is_bounded else None
+    now = snapshot(alias, queues)
+    return replace(now, problems=tuple(_problems(now, found)))
+
+
+def _overview(alias: str) -> Overview | None:
+    """Return an overview; None = a part of it took too long."""
+    before = {Cell(queue, state): UNKNOWN for queue in get_config().queues for state in STATES}
+    try:
+        return gather(alias, before)[0]
+    except DatabaseError as error:
+        if is_timeout(error):
+            return None
+        raise
+
+
+def _status_of(one: QueueFigures) -> QueueStatus:
+    counts: dict[str, Count] = {
+        "due": one.due, "later": one.later, "held": one.held, "dead": one.dead,
+        "in_lanes": one.in_lanes, "retrying": one.retrying,
+    }  # fmt: skip
+    numbers: dict[str, Any] = {name: count.number for name, count in counts.items()}
+    capped = tuple(name for name, count in counts.items() if count.is_capped)
+    oldest = round(one.oldest, 3)
+    return QueueStatus(claimed=one.running, oldest_due=oldest, capped=capped, **numbers)
+
+
+def _problems(now: Snapshot, found: Overview | None) -> Iterator[str]:
+    """Yield a sentence for each problem, the worst first."""
+    every = found.problems if found is not None else ()
+    if found is None:
+        yield "The database answers slowly: not all of its problems are known."
+    yield from (one.text for one in every if not one.is_warning)
+    for late in now.late:
+        yield f"A task has been due for {late.seconds:.0f} s: {late}"
+    if now.dead:
+        yield f"Waiting for a person: {counted(now.dead, 'dead task')}."
+    yield from (one.text for one in every if one.is_warning)

@@ -1,0 +1,52 @@
+"""Enqueues the calls of ended tasks again, as new tasks, with all checks of an enqueue. The old rows stay."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from django_txtasks.database.execute import as_uuid, fetch
+from django_txtasks.declarations import registry
+from django_txtasks.enqueueing import enqueue_task
+from django_txtasks.enqueueing.handles import TaskHandle
+from django_txtasks.exceptions import TxTasksError
+from django_txtasks.functions import TaskFunction
+from django_txtasks.lifecycle.operators import Spread
+from django_txtasks.operations.moved import Taken
+from django_txtasks.operations.pages import Row
+from django_txtasks.rules import payload
+
+GONE = "its row is gone"
+KNOWN_KEY = "an earlier task has its idempotency key (once)"
+_CALLS = "SELECT id, priority, CAST(args AS {text}), CAST(kwargs AS {text}) FROM <table> WHERE id {in_ids}"
+CALLS = (
+    _CALLS.replace("<table>", "txtasks_task"),
+    _CALLS.replace("<table>", "txtasks_finishedtask"),
+)
+
+
+def take(alias: str, rows: Sequence[Row], spread: Spread | None) -> Taken:
+    """Enqueue the calls of these rows. A call that can no longer be enqueued is refused, and the others go on."""
+    taken, ids = Taken(), sorted(row.id for row in rows)
+    calls = {as_uuid(one): call for sql in CALLS for one, *call in fetch(alias, sql, ids=ids)}
+    for row in rows:
+        try:
+            if row.id not in calls:
+                taken.refused[row.id] = GONE
+            elif (handle := _enqueue(alias, row, *calls[row.id])).is_new:
+                taken.changed[row.id] = handle.id
+            else:
+                taken.refused[row.id] = KNOWN_KEY
+        except TxTasksError as error:  # raised before any SQL
+            taken.refused[row.id] = f"{type(error).__name__}: {error}"
+    return taken
+
+
+def _enqueue(alias: str, row: Row, priority: int, args: str, kwargs: str) -> TaskHandle:
+    """Enqueue with the options of the declaration, and with queue, priority and lane of the old task."""
+    declaration = registry.get(row.task)
+    arguments, keywords = payload.decode_arguments(args, kwargs)
+    lane = row.lane if row.lane and declaration.lane is None else None
+    function = TaskFunction(declaration.function, declaration).using(
+        queue_name=row.queue, priority=priority, using=alias, lane=lane
+    )
+    return enqueue_task(function, *arguments, **keywords)

@@ -1,0 +1,259 @@
+"""Reads chosen tasks page by page. Each statement reads a bounded part of one index, by ``run_after`` and ``id``.
+
+Python compares the rows with the filters, so a filter that matches nothing makes no statement longer.
+"""
+
+from __future__ import annotations
+
+import functools
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from django.db import connections
+
+from django_txtasks.database.execute import as_uuid, fetch, fetch_value
+from django_txtasks.database.transactions import own_transaction
+from django_txtasks.lifecycle import lane_buckets, statements
+from django_txtasks.lifecycle.attempts import read_entries
+from django_txtasks.models import Status
+from django_txtasks.operations.choice import Choice
+
+ROWS_PER_PAGE = 1_000
+MAX_ROWS_WITH_ERRORS = 10_000
+"""Rows whose errors are read for the filter ``error``. Errors are large."""
+LANES_SECONDS = 1.0
+"""Time for one part of the search for lanes."""
+STATEMENT_TIMEOUT = timedelta(seconds=20)
+
+CLICK = "SELECT CAST({now} AS {text}), CAST({later} AS {text})"
+# C, who revives, reads a row that dies again after its revival only if it is due until the click. A revived row is
+# due after the click, so C takes no row twice, and stops although workers bury rows as fast as C revives them.
+_PAGE = """
+    SELECT id, queue_name, task_name, lane, cause, CAST(run_after AS {text}) AS due_at, status, <known>, <errors>,
+           priority
+      FROM txtasks_task <index>
+     WHERE <place> <since> <until> {sound_id} <after>
+     ORDER BY <order> run_after, id LIMIT %(limit)s
+"""
+_STOPPED = "status IN ('dead', 'held') AND status = %(status)s"
+_OF_CAUSE = f"{_STOPPED} AND queue_name = %(queue)s AND cause = %(cause)s"
+_BUCKET = (
+    "status = 'pending' AND lane = %(lane)s AND queue_name = %(queue)s AND priority = %(priority)s"
+)
+# PostgreSQL leaves a condition out that the index itself has, and would then search the index from its start. So
+# the place in the index is a comparison of whole rows. A page may go beyond the bucket: Python leaves these rows
+# out.
+_FROM_BUCKET = "status = 'pending'"
+_FIRST_IN_BUCKET = """
+    AND (status, lane, queue_name, priority, run_after)
+        >= ('pending', %(lane)s, %(queue)s, %(priority)s, <begin>)
+"""
+_BEGIN = "COALESCE(CAST(%(since)s AS timestamptz), '-infinity')"
+_BEGIN_LATER = "GREATEST(CAST(%(since)s AS timestamptz), CAST(%(end)s AS timestamptz))"
+_AFTER_IN_BUCKET = """
+    AND (status, lane, queue_name, priority, run_after, id)
+        > ('pending', %(lane)s, %(queue)s, %(priority)s, %(mark_time)s, %(mark_id)s)
+"""
+_RUNNING = "status = 'claimed' AND worker IS NOT NULL"
+_OF_IDS = """
+    SELECT id, queue_name, task_name, lane, cause, CAST(run_after AS {text}), TRIM(status), TRUE, '', 0
+      FROM txtasks_task WHERE id {in_ids}
+"""
+_ENDED_OF_IDS = """
+    SELECT id, queue_name, task_name, '', NULL, '', outcome, TRUE, '', 0
+      FROM txtasks_finishedtask WHERE id {in_ids}
+"""
+
+
+class Row(NamedTuple):
+    """A task that may be chosen.
+
+    Attributes:
+        due_at: ``run_after`` as text of the database.
+        status: a status, or the outcome of a finished task.
+        is_known: the task was already there at the click.
+        errors: the JSON text; empty unless the filter ``error`` needs it.
+    """
+
+    id: uuid.UUID
+    queue: str
+    task: str
+    lane: str
+    cause: int | None
+    due_at: str
+    status: str
+    is_known: bool
+    errors: str
+    priority: int = 0
+
+    def is_in(self, bucket: Mapping[str, Any]) -> bool:
+        """Return True if the row has this lane, queue and priority."""
+        own = {"lane": self.lane, "queue": self.queue, "priority": self.priority}
+        return own.items() <= bucket.items()
+
+
+class Click(NamedTuple):
+    """The moment of a call, by the database's clock, as text of the database.
+
+    Attributes:
+        end: the end of the span of ``spread``.
+    """
+
+    at: str
+    end: str
+
+
+def click_of(alias: str, seconds: float) -> Click:
+    """Return the moment of this call."""
+    ((at, end),) = fetch(alias, CLICK, delay=seconds)
+    return Click(at, end)
+
+
+def rows_of_ids(alias: str, ids: list[uuid.UUID]) -> list[Row]:
+    """Return the live and the finished rows of these ids."""
+    live = [_row(*one) for one in fetch(alias, _OF_IDS, ids=sorted(ids))]
+    rest = sorted(set(ids) - {row.id for row in live})
+    ended = fetch(alias, _ENDED_OF_IDS, ids=rest) if rest else []
+    return [*live, *(_row(*one) for one in ended)]
+
+
+class Walk:
+    """The rows in some states that match the filters.
+
+    Attributes:
+        is_cut: True after a walk that has stopped before the end, because errors are read for few rows only.
+    """
+
+    def __init__(
+        self, alias: str, choice: Choice, states: tuple[Status, ...], click: Click, *, later: bool
+    ) -> None:
+        """Walk.
+
+        Args:
+            later: only tasks that are due after the end of ``spread``.
+        """
+        self._alias, self._choice, self._states, self._click = alias, choice, states, click
+        self._since = None if choice.since is None else since_of(alias, choice.since)
+        self._later, self._read, self.is_cut = later, 0, False
+        self._vendor = connections[alias].vendor
+
+    def rows(self) -> Iterator[Row]:
+        """Yield the matching rows, each once."""
+        for status in self._states:
+            for place, index, values in self._parts(status):
+                for row in self._part(status, place, index, values):
+                    if self._matches(row):
+                        yield row
+                if self.is_cut:
+                    return
+
+    def _parts(self, status: Status) -> Iterator[tuple[str, str, dict[str, Any]]]:
+        """Yield the parts of an index that have the rows: condition, name of the index, values."""
+        choice = self._choice
+        if status == Status.PENDING:
+            place = _FROM_BUCKET if self._vendor == "postgresql" else _BUCKET
+            for one in self._buckets():
+                values = {"lane": one.lane, "queue": one.queue_name, "priority": one.priority}
+                yield place, "txtasks_pending", values
+        elif status == Status.CLAIMED:
+            yield _RUNNING, "txtasks_claimed", {}
+        elif choice.queue is not None and choice.cause is not None:
+            yield _OF_CAUSE, "txtasks_cause", {"queue": choice.queue, "cause": choice.cause}
+        else:
+            yield _STOPPED, "txtasks_stopped", {}
+
+    def _buckets(self) -> Iterator[lane_buckets.LaneBucket]:
+        lane, behind, is_last = self._choice.lane, "", False
+        found = lane_buckets.buckets_of(self._alias, lane or "")
+        while True:
+            yield from (one for one in found if self._choice.queue in (None, one.queue_name))
+            if lane is not None or is_last:
+                return
+            found, behind = lane_buckets.look(self._alias, behind, LANES_SECONDS)
+            is_last = not behind
+
+    def _part(
+        self, status: Status, place: str, index: str, values: dict[str, Any]
+    ) -> Iterator[Row]:
+        sql, values = self._statement(status, place, index), {**values, "status": status.value}
+        is_bucket = place == _FROM_BUCKET
+        after = _AFTER_IN_BUCKET if is_bucket else statements.AFTER_CURSOR
+        begin = _BEGIN_LATER if self._later else _BEGIN
+        first = _FIRST_IN_BUCKET.replace("<begin>", begin) if is_bucket else ""
+        page = self._page(status, sql, first, values)
+        while page and not self.is_cut:
+            yield from (row for row in page if not is_bucket or row.is_in(values))
+            if is_bucket and not page[-1].is_in(values):
+                return
+            mark = {"mark_time": page[-1].due_at, "mark_id": page[-1].id}
+            page = self._page(status, sql, after, {**values, **mark})
+
+    def _matches(self, row: Row) -> bool:
+        choice = self._choice
+        return (
+            row.is_known
+            and choice.queue in (None, row.queue)
+            and choice.task in (None, row.task)
+            and choice.cause in (None, row.cause)
+            and choice.lane in (None, row.lane)
+            and (choice.error is None or has_error(row.errors, choice.error))
+        )
+
+    def _statement(self, status: Status, place: str, index: str) -> str:
+        known = {
+            Status.PENDING: "enqueued_at <= %(click)s",
+            Status.CLAIMED: "claimed_at <= %(click)s",
+        }
+        since = "AND run_after >= %(since)s" if self._since is not None else ""
+        since += " AND run_after > %(end)s" * self._later
+        is_place = place == _FROM_BUCKET
+        pieces = {
+            "<known>": known.get(status, "TRUE"),
+            "<errors>": "CAST(errors AS {text})" if self._choice.error is not None else "''",
+            "<index>": f"FORCE INDEX ({index})" if self._vendor == "mysql" else "",
+            "<place>": place,
+            "<order>": "status, lane, queue_name, priority," if is_place else "",
+            "<since>": "" if is_place else since,
+            "<until>": "AND run_after <= %(click)s" if status == Status.DEAD else "",
+        }
+        return functools.reduce(lambda sql, piece: sql.replace(*piece), pieces.items(), _PAGE)
+
+    def _page(self, status: Status, sql: str, after: str, values: dict[str, Any]) -> list[Row]:
+        limit = ROWS_PER_PAGE
+        if self._choice.error is not None:
+            limit = min(limit, MAX_ROWS_WITH_ERRORS - self._read)
+            self.is_cut = limit <= 0
+        if self.is_cut:
+            return []
+        # a running task's index has another order, so these few rows must be sorted
+        in_order = own_transaction(self._alias, limit=STATEMENT_TIMEOUT, in_order=True)
+        follows = self._vendor == "postgresql" and status != Status.CLAIMED
+        with in_order if follows else nullcontext():
+            page = fetch(
+                self._alias, sql.replace("<after>", after), click=self._click.at, end=self._click.end,
+                since=self._since, limit=limit, **values,
+            )  # fmt: skip
+        self._read += len(page)
+        return [_row(*one) for one in page]
+
+
+def has_error(errors: str, text: str) -> bool:
+    """Return True if class or message of the last error contains a text, in any case of letters."""
+    entries = read_entries(errors)
+    last = entries[-1] if entries else {}
+    return text.lower() in f"{last.get('type') or ''}: {last.get('message') or ''}".lower()
+
+
+def since_of(alias: str, since: datetime | timedelta) -> Any:
+    """Return a time as a value of this database. A timedelta is a time in the past."""
+    if isinstance(since, timedelta):
+        return fetch_value(alias, statements.TIME_AGO, age=since.total_seconds())
+    return connections[alias].ops.adapt_datetimefield_value(since)
+
+
+def _row(task_id: Any, *values: Any) -> Row:
+    row = Row(as_uuid(task_id), *values)
+    return row._replace(is_known=bool(row.is_known), errors=str(row.errors))

@@ -1,0 +1,106 @@
+"""All that matters now, in one read: what the admin's first page and other dashboards show.
+
+It only reads, in bounded statements: at most ``counting.MOST`` index entries for each number.
+
+* ``counting``: the tasks of each queue by state
+* ``running``: running tasks, workers and cleaners
+* ``gathering``: the reads of one overview
+* ``figures``: its parts as data
+* ``problems``: sentences for people
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import NamedTuple
+
+from django.db import router
+
+from django_txtasks.forks import register_at_fork
+from django_txtasks.models import Task
+from django_txtasks.overview import counting
+from django_txtasks.overview.counting import Count, Counts
+from django_txtasks.overview.figures import (
+    Figures,
+    FullLane,
+    LateSchedule,
+    Overview,
+    Pause,
+    QueueFigures,
+)
+from django_txtasks.overview.gathering import gather
+from django_txtasks.overview.problems import Problem
+from django_txtasks.overview.running import CleanerFigures, RunningTask, WorkerFigures
+
+__all__ = [
+    "CleanerFigures",
+    "Count",
+    "Figures",
+    "FullLane",
+    "LateSchedule",
+    "Overview",
+    "Pause",
+    "Problem",
+    "QueueFigures",
+    "RunningTask",
+    "WorkerFigures",
+    "overview",
+]
+
+
+class _Kept(NamedTuple):
+    """The last overview of a database in this process, with the time of its read."""
+
+    overview: Overview
+    counts: Counts
+    read_at: float
+
+
+READ_SECONDS = 5.0
+"""Longest time that a caller waits for the read of another thread."""
+_kept: dict[str, _Kept] = {}
+_reading: dict[str, threading.Lock] = {}
+
+
+def _forget() -> None:
+    """Forget all overviews, and locks that a thread of the parent may hold."""
+    _kept.clear()
+    _reading.clear()
+
+
+register_at_fork(after_in_child=_forget)
+
+
+def overview(using: str | None = None, max_age: float = 5.0) -> Overview:
+    """Return all that matters now about the tasks of one database. It locks nothing.
+
+    Args:
+        using: alias of the database; None = the one to which the router sends reads of tasks.
+        max_age: seconds up to which an overview of this process is returned again; 0 = read anew.
+
+    Raises:
+        DatabaseError: the database cannot be reached, or did not answer in time.
+    """
+    alias = using or router.db_for_read(Task)
+    last = _kept.get(alias)
+    if last is not None and time.monotonic() - last.read_at < max_age:
+        return last.overview
+    lock = _reading.setdefault(alias, threading.Lock())
+    is_fresh = last is not None and time.monotonic() - last.read_at < max_age + READ_SECONDS
+    if not lock.acquire(timeout=0 if is_fresh else READ_SECONDS):
+        if last is not None and is_fresh:  # another thread reads a new one
+            return last.overview
+        return gather(alias, {})[0]
+    try:
+        return _read(alias, last)
+    finally:
+        lock.release()
+
+
+def _read(alias: str, last: _Kept | None) -> Overview:
+    now = time.monotonic()
+    before = counting.aged(last.counts, now - last.read_at) if last is not None else {}
+    found, counts = gather(alias, before)
+    _kept[alias] = _Kept(found, counts, now)
+    return found

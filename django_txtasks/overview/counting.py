@@ -1,0 +1,235 @@
+"""Counts of live tasks by queue, from index entries alone, each up to ``MOST``.
+
+A cell is a queue and a state. Its statement reads at most ``MOST + 1`` entries of one index, whatever the size
+of the table and the age of its statistics. Many cells share one statement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from django.db import DatabaseError, connections
+
+from django_txtasks.database.errors import is_timeout
+from django_txtasks.database.time_limits import fetch_within, try_within
+from django_txtasks.lifecycle.lane_buckets import LaneBucket
+
+MOST = 2_000
+"""Highest number of tasks that one cell counts; more are shown as "2000+"."""
+CELLS_PER_STATEMENT = 40
+STATEMENT_SECONDS = 0.25
+"""Longest time of one statement. The cells of a statement that takes longer keep their last counts."""
+
+# On PostgreSQL a range begins at a place that is given by whole rows, and ends by LIMIT; the conditions outside
+# leave the rows of the next queue out. An end inside the subquery would make PostgreSQL walk all rows before the
+# range. Elsewhere the columns before the range are compared one by one.
+_PENDING = """
+    SELECT <number>, COUNT(*) FROM (
+        SELECT lane, queue_name, priority, run_after FROM txtasks_task {by_queue}
+         WHERE status = 'pending' AND <start> ORDER BY <order> run_after, id LIMIT %(limit)s) AS t
+     WHERE lane = '' AND queue_name = %(<queue>)s AND priority = %(<priority>)s AND <when>
+"""
+_STOPPED = """
+    SELECT <number>, COUNT(*) FROM (
+        SELECT status, queue_name FROM txtasks_task {by_cause}
+         WHERE (cause IS NOT NULL OR status IN ('dead', 'held')) AND <start>
+         ORDER BY <order> cause, run_after, id LIMIT %(limit)s) AS t
+     WHERE status = '<status>' AND queue_name = %(<queue>)s
+"""
+_IN_LANES = """
+    SELECT queue_name, COUNT(*), SUM(CASE WHEN wait <= 0 THEN 1 ELSE 0 END), MIN(wait) FROM (
+        SELECT queue_name, {wait} AS wait FROM txtasks_task {by_queue}
+         WHERE status = 'pending' AND <start> ORDER BY <order> LIMIT %(limit)s) AS t
+     GROUP BY queue_name
+"""
+
+
+class _Ranges(NamedTuple):
+    """The starts of the ranges, and the columns before those by which each range is sorted anyway."""
+
+    bucket: str
+    later: str
+    by_bucket: str
+    status: str
+    retrying: str
+    by_status: str
+    lanes: str
+    by_lane: str
+
+
+_BUCKET = "('pending', '', %(<queue>)s, %(<priority>)s"
+_BY_ROWS = _Ranges(
+    bucket=f"(status, lane, queue_name, priority) >= {_BUCKET})",
+    later=f"(status, lane, queue_name, priority, run_after) > {_BUCKET}, {{now}})",
+    by_bucket="status, lane, queue_name, priority,",
+    status="(status, queue_name) >= ('<status>', %(<queue>)s)",
+    retrying="(status, queue_name) >= ('<status>', %(<queue>)s)",
+    by_status="status, queue_name,",
+    lanes="(status, lane) > ('pending', '')",
+    by_lane="status, lane, queue_name, priority, run_after, id",
+)
+_IN_BUCKET = "lane = '' AND queue_name = %(<queue>)s AND priority = %(<priority>)s"
+_BY_COLUMNS = _Ranges(
+    bucket=_IN_BUCKET,
+    later=f"{_IN_BUCKET} AND run_after > {{now}}",
+    by_bucket="",
+    status="status = '<status>' AND queue_name = %(<queue>)s",
+    retrying="status = '<status>' AND queue_name = %(<queue>)s AND cause IS NOT NULL",
+    by_status="",
+    lanes="lane > ''",
+    by_lane="lane, queue_name, priority, run_after, id",
+)
+
+
+@dataclass(frozen=True)
+class Count:
+    """A number of tasks.
+
+    Attributes:
+        is_capped: True if there are more: the count ended at ``MOST``.
+        age: seconds since the count; 0 = it is new. An older count is used if the database does not answer in
+            time.
+    """
+
+    number: int = 0
+    is_capped: bool = False
+    age: float = 0.0
+
+    def __bool__(self) -> bool:
+        return self.number > 0
+
+    def __str__(self) -> str:
+        return f"{self.number}{'+' * self.is_capped}"
+
+    def __add__(self, other: Count) -> Count:
+        age = max(self.age, other.age)
+        return Count(self.number + other.number, self.is_capped or other.is_capped, age)
+
+
+NONE = Count()
+UNKNOWN = Count(is_capped=True)
+"""A count that the database has never answered in time: shown as "0+"."""
+
+
+class Cell(NamedTuple):
+    """A count to be read: the tasks of a queue in a state."""
+
+    queue: str
+    state: str
+
+
+Counts = dict[Cell, Count]
+DUE, LATER, RETRYING, DEAD, HELD = "due", "later", "retrying", "dead", "held"
+STATES = (DUE, LATER, RETRYING, DEAD, HELD)
+STATUS_OF = {RETRYING: "pending", DEAD: "dead", HELD: "held"}
+
+
+class Part(NamedTuple):
+    """The SELECT of one count, with markers for its number and for the names of its parameters."""
+
+    cell: Cell
+    sql: str
+    params: dict[str, Any]
+
+
+class InLanes(NamedTuple):
+    """The tasks of a queue that wait in lanes; ``oldest``: seconds for which the oldest due task has waited."""
+
+    due: Count
+    later: Count
+    oldest: float
+
+
+def counts(
+    alias: str, queues: Iterable[str], buckets: Iterable[LaneBucket], before: Counts
+) -> Counts:
+    """Return the counts of all cells of these queues, without the tasks in lanes.
+
+    Args:
+        buckets: the pending tasks without a lane.
+        before: older counts, with their ages, for cells whose statement takes too long.
+    """
+    names = sorted(set(queues))
+    parts = [part for one in buckets if one.queue_name in names for part in _parts_of(alias, one)]
+    parts += [_stopped(alias, queue, state) for queue in names for state in STATUS_OF]
+    found: Counts = {}
+    for start in range(0, len(parts), CELLS_PER_STATEMENT):
+        chunk = parts[start : start + CELLS_PER_STATEMENT]
+        numbers = _read(alias, chunk)
+        if numbers is None:
+            found |= {part.cell: before.get(part.cell, UNKNOWN) for part in chunk}
+            continue
+        for part, number in zip(chunk, numbers, strict=True):
+            count = Count(min(number, MOST), number > MOST)
+            found[part.cell] = found.get(part.cell, NONE) + count
+    return found
+
+
+def in_lanes(alias: str) -> tuple[dict[str, InLanes], bool]:
+    """Return what waits in lanes, by queue, and whether more waits there than the ``MOST`` rows that were read."""
+    ranges = _ranges(alias)
+    sql = _IN_LANES.replace("<start>", ranges.lanes).replace("<order>", ranges.by_lane)
+    rows = _within(alias, sql, {"limit": MOST + 1}) or []
+    is_cut = sum(int(count) for _, count, _, _ in rows) > MOST
+    return {
+        queue: InLanes(
+            Count(min(int(due or 0), MOST), is_cut),
+            Count(min(int(count) - int(due or 0), MOST), is_cut),
+            max(0.0, -float(wait or 0)),
+        )
+        for queue, count, due, wait in rows
+    }, is_cut
+
+
+def aged(found: Counts, seconds: float) -> Counts:
+    """Return counts as they are shown ``seconds`` later."""
+    return {cell: replace(count, age=count.age + seconds) for cell, count in found.items()}
+
+
+def _parts_of(alias: str, bucket: LaneBucket) -> Iterator[Part]:
+    """Yield the counts of a bucket. Without a due task at its head, no task of it is due."""
+    ranges, params = _ranges(alias), {"queue": bucket.queue_name, "priority": bucket.priority}
+    sql = _PENDING.replace("<order>", ranges.by_bucket)
+    if bucket.wait <= 0:
+        due = sql.replace("<start>", ranges.bucket).replace("<when>", "run_after <= {now}")
+        yield Part(Cell(bucket.queue_name, DUE), due, params)
+    later = sql.replace("<start>", ranges.later).replace("<when>", "run_after > {now}")
+    yield Part(Cell(bucket.queue_name, LATER), later, params)
+
+
+def _stopped(alias: str, queue: str, state: str) -> Part:
+    ranges = _ranges(alias)
+    sql = _STOPPED.replace("<start>", ranges.retrying if state == RETRYING else ranges.status)
+    sql = sql.replace("<order>", ranges.by_status).replace("<status>", STATUS_OF[state])
+    return Part(Cell(queue, state), sql, {"queue": queue})
+
+
+def _ranges(alias: str) -> _Ranges:
+    return _BY_ROWS if connections[alias].vendor == "postgresql" else _BY_COLUMNS
+
+
+def _read(alias: str, chunk: list[Part]) -> list[int] | None:
+    """Return the numbers of the cells of one statement; None = it took too long."""
+    texts, params = [], {"limit": MOST + 1}
+    for number, part in enumerate(chunk):
+        text = part.sql.replace("<number>", str(number))
+        for name, value in part.params.items():
+            text = text.replace(f"<{name}>", f"{name}_{number}")
+            params[f"{name}_{number}"] = value
+        texts.append(text)
+    rows = _within(alias, " UNION ALL ".join(texts), params)
+    return None if rows is None else [int(count) for _, count in sorted(rows)]
+
+
+def _within(alias: str, sql: str, params: dict[str, Any]) -> list[tuple[Any, ...]] | None:
+    """Return the rows of a statement; None = it took longer than ``STATEMENT_SECONDS``."""
+    if connections[alias].vendor == "postgresql":
+        return try_within(alias, sql, STATEMENT_SECONDS, **params).rows
+    try:
+        return fetch_within(alias, sql, STATEMENT_SECONDS, **params)
+    except DatabaseError as error:
+        if is_timeout(error):
+            return None
+        raise

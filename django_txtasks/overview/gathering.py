@@ -1,0 +1,203 @@
+"""The reads of one overview, each bounded, on PostgreSQL in one transaction that only reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from django.db import connections, transaction
+
+from django_txtasks import stats
+from django_txtasks.conf import get_config
+from django_txtasks.database.execute import fetch_value
+from django_txtasks.database.transactions import own_transaction
+from django_txtasks.lanes.status import status_of_lanes
+from django_txtasks.lifecycle import names
+from django_txtasks.lifecycle.lane_buckets import buckets_of
+from django_txtasks.models import DatabaseNow, Lane, PausedQueue, Schedule
+from django_txtasks.overview import counting
+from django_txtasks.overview.counting import NONE, Cell, Count, Counts
+from django_txtasks.overview.figures import (
+    MOST_FUNCTIONS,
+    NO_FIGURES,
+    Figures,
+    FullLane,
+    LateSchedule,
+    Overview,
+    Pause,
+    QueueFigures,
+)
+from django_txtasks.overview.problems import problems_of
+from django_txtasks.overview.running import (
+    Running,
+    WorkerFigures,
+    cleaners_of,
+    running,
+    workers,
+)
+from django_txtasks.schedules.statements import NOW_IN_UTC
+from django_txtasks.schedules.status import status_of_rows
+from django_txtasks.schedules.ticks import moment_of
+from django_txtasks.stats import Point
+
+STATEMENT_TIMEOUT = timedelta(seconds=1)
+"""Limit of each statement on PostgreSQL, besides the shorter one of the counts."""
+SPAN = timedelta(hours=1)
+MOST_QUEUES = 50
+MOST_SECONDS = 3e9
+"""Longest wait that is shown, in seconds: about a hundred years."""
+MOST_LANES = 10
+MOST_CAUSES = 10
+MOST_SCHEDULES = 200
+"""Number of schedules whose status is read."""
+
+
+def gather(alias: str, before: Counts) -> tuple[Overview, Counts]:
+    """Read an overview.
+
+    Args:
+        before: the last counts, with their ages. A count that the database does not answer in time is taken from
+            here.
+
+    Returns:
+        Also the counts.
+
+    Raises:
+        DatabaseError: the database cannot be reached, or another read took too long.
+    """
+    with _reading(alias):
+        processes = workers(alias)
+        claimed = running(alias, processes)
+        figures, minutes = _figures(alias)
+        causes = stats.causes(MOST_CAUSES, alias)
+        queues, counts = _queues(alias, processes, claimed, before)
+        queues = tuple(replace(one, minutes=minutes.get(one.name, ())) for one in queues)
+        rows = list(
+            Schedule.objects.using(alias)
+            .annotate(now=DatabaseNow())
+            .order_by("pk")[: MOST_SCHEDULES + 1]
+        )
+        found = Overview(
+            database=alias,
+            at=moment_of(fetch_value(alias, NOW_IN_UTC)),
+            problems=(),
+            queues=queues,
+            running=claimed.longest,
+            running_total=claimed.total,
+            workers=tuple(processes),
+            cleaners=cleaners_of(alias),
+            lanes=_full_lanes(alias, claimed),
+            schedules=_late(alias, rows[:MOST_SCHEDULES]),
+            schedules_total=len(rows),
+            causes=causes.causes,
+            has_more_causes=causes.is_cut,
+            figures=figures,
+        )
+    return replace(found, problems=problems_of(found)), counts
+
+
+@contextmanager
+def _reading(alias: str) -> Iterator[None]:
+    """Read in one transaction on PostgreSQL. Elsewhere, a transaction that reads may block others."""
+    if connections[alias].vendor != "postgresql":
+        yield
+        return
+    with own_transaction(alias, limit=STATEMENT_TIMEOUT, in_order=True):
+        yield
+        transaction.set_rollback(True, using=alias)  # the settings of a savepoint end with it
+
+
+def _queues(
+    alias: str, processes: list[WorkerFigures], claimed: Running, before: Counts
+) -> tuple[tuple[QueueFigures, ...], Counts]:
+    """Return the queues, the longest waiting first, at most ``MOST_QUEUES``."""
+    alive = [one for one in processes if one.is_alive]
+    pauses = {
+        row.pk: Pause(row.paused_by, row.reason, _since(row))
+        for row in PausedQueue.objects.using(alias).annotate(now=DatabaseNow())
+    }
+    buckets = buckets_of(alias, "")
+    in_lanes, _ = counting.in_lanes(alias)
+    oldest: dict[str, float] = {name: one.oldest for name, one in in_lanes.items()}
+    for one in buckets:
+        wait = min(MOST_SECONDS, -one.wait)  # a time written by hand may be -infinity
+        oldest[one.queue_name] = max(oldest.get(one.queue_name, 0.0), wait)
+    every = {*get_config().queues, *pauses, *oldest, *claimed.by_queue}
+    every |= {queue for worker in alive for queue in worker.queues}
+    chosen = sorted(every, key=lambda name: (-max(0.0, oldest.get(name, 0.0)), name))
+    chosen = chosen[:MOST_QUEUES]
+    undeclared = names.undeclared(alias, chosen)
+    counts = counting.counts(alias, chosen, buckets, before)
+    figures = []
+    for name in chosen:
+        serving = [one for one in alive if name in one.queues]
+        lanes = in_lanes.get(name, counting.InLanes(NONE, NONE, 0.0))
+        number = {state: counts.get(Cell(name, state), NONE) for state in counting.STATES}
+        figures.append(
+            QueueFigures(
+                name=name,
+                due=number[counting.DUE] + lanes.due,
+                later=number[counting.LATER] + lanes.later,
+                in_lanes=lanes.due + lanes.later,
+                retrying=number[counting.RETRYING],
+                dead=number[counting.DEAD],
+                held=number[counting.HELD],
+                running=claimed.by_queue.get(name, 0),
+                oldest=max(0.0, oldest.get(name, 0.0)),
+                workers=len(serving),
+                slots=sum(one.slots for one in serving),
+                pause=pauses.get(name),
+                undeclared=undeclared.get(name),
+            )
+        )
+    return tuple(figures), counts
+
+
+def _since(row: Any) -> float:
+    """Return the seconds since the pause; 0 if the time in the row cannot be read."""
+    seconds: float = (row.now - (row.paused_at or row.now)).total_seconds()
+    return max(0.0, seconds)
+
+
+def _figures(alias: str) -> tuple[Figures, dict[str | None, tuple[Point, ...]]]:
+    """Return the counts of the last hour, and the minutes of each queue."""
+    if not get_config().stats:
+        return NO_FIGURES, {}
+    charts = stats.charts(SPAN, alias)
+    begin = charts[None].points[0].starts_at
+    figures = Figures(
+        is_on=True,
+        chart=charts[None],
+        functions=stats.functions(SPAN, alias).functions[:MOST_FUNCTIONS],
+        deploys=tuple(one for one in stats.deploys(alias) if one.first_seen >= begin),
+    )
+    return figures, {queue: chart.points for queue, chart in charts.items()}
+
+
+def _full_lanes(alias: str, claimed: Running) -> tuple[FullLane, ...]:
+    """Return lanes that run as many tasks as they may while others wait, and paused ones in which tasks wait."""
+    rules = get_config().lanes
+    if not rules and not claimed.by_lane:
+        return ()
+    busiest = [name for name, _ in claimed.by_lane.most_common(MOST_LANES)]
+    paused = Lane.objects.using(alias).filter(paused_at__isnull=False).order_by("pk")
+    wanted = [*busiest, *paused.values_list("pk", flat=True)[:MOST_LANES]]
+    return tuple(
+        FullLane(
+            one.name, one.limits, one.running, Count(one.waiting, one.may_have_more),
+            one.paused_at is not None,
+        )
+        for one in status_of_lanes(alias, wanted)
+        if one.waiting and (one.is_full or one.paused_at is not None)
+    )  # fmt: skip
+
+
+def _late(alias: str, rows: list[Any]) -> tuple[LateSchedule, ...]:
+    return tuple(
+        LateSchedule(one.row.pk, one.late, one.problem, one.state, one.unready)
+        for one in status_of_rows(alias, rows)
+        if not one.is_well
+    )

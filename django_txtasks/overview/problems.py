@@ -1,0 +1,204 @@
+"""The problems of an overview, as sentences for people, the worst first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext_lazy
+
+from django_txtasks.conf import get_config
+from django_txtasks.wording import span
+
+if TYPE_CHECKING:
+    from django_txtasks.overview.counting import Count
+    from django_txtasks.overview.figures import Overview, QueueFigures
+
+MANY_DEAD = 20
+LATELY = timedelta(hours=1)
+"""A cause is a problem if ``MANY_DEAD`` tasks are dead because of it, one of them due within this time."""
+LONGEST_LIST = 3
+"""Number of names that a sentence lists."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A problem, or a warning.
+
+    Attributes:
+        name: for programs; it never changes.
+        subject: the queue, lane, schedule or fingerprint of a cause; empty = the whole database.
+        is_warning: True = it can wait until the morning.
+    """
+
+    name: str
+    template: Any
+    values: Mapping[str, Any]
+    subject: str = ""
+    is_warning: bool = False
+
+    @property
+    def text(self) -> str:
+        """The sentence, in the language of the reader."""
+        shown = {
+            key: span(value) if isinstance(value, timedelta) else value
+            for key, value in self.values.items()
+        }
+        return str(self.template % shown)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the problem for machines."""
+        return {
+            "name": self.name,
+            "subject": self.subject,
+            "is_warning": self.is_warning,
+            "text": self.text,
+        }
+
+
+_PAUSED = ngettext_lazy(
+    "Queue %(queue)s has been paused by %(by)s for %(pause)s%(why)s. %(count)s task waits, the oldest for "
+    "%(oldest)s.",
+    "Queue %(queue)s has been paused by %(by)s for %(pause)s%(why)s. %(count)s tasks wait, the oldest for "
+    "%(oldest)s.",
+    "number",
+)
+_UNSERVED = ngettext_lazy(
+    "No living worker serves queue %(queue)s. %(count)s task waits, the oldest for %(oldest)s.",
+    "No living worker serves queue %(queue)s. %(count)s tasks wait, the oldest for %(oldest)s.",
+    "number",
+)
+_LANE = ngettext_lazy(
+    "Lane %(lane)s is full (%(limits)s): %(count)s task waits.",
+    "Lane %(lane)s is full (%(limits)s): %(count)s tasks wait.",
+    "number",
+)
+_CAUSE = ngettext_lazy(
+    "%(count)s task of %(task)s is dead because of %(exception)s, the last one due %(last)s ago.",
+    "%(count)s tasks of %(task)s are dead because of %(exception)s, the last one due %(last)s ago.",
+    "number",
+)
+_NOBODY = _("No worker is alive, so no task runs. Start one: manage.py runworkers.")
+_NO_CLEANER = _("%(trouble)s")
+_SILENT = ngettext_lazy(
+    "%(count)s worker is silent, and nobody has declared it lost: %(names)s.",
+    "%(count)s workers are silent, and nobody has declared them lost: %(names)s.",
+    "number",
+)
+_UNDECLARED = _(
+    "No living worker of queue %(queue)s declares %(names)s: these tasks wait for a worker of a newer release, or "
+    "for one that imports their module."
+)
+_DEAF = _(
+    "Hints reach none of the workers, so tasks start later than they could. Is the broker running?"
+)
+_RELEASES = _("Workers of several releases run side by side: %(names)s.")
+_OVERTIME = ngettext_lazy(
+    "%(count)s task without a time limit has run for more than %(limit)s, such as %(task)s.",
+    "%(count)s tasks without a time limit have run for more than %(limit)s, such as %(task)s.",
+    "number",
+)
+
+
+def problems_of(found: Overview) -> tuple[Problem, ...]:
+    """Return the problems of an overview, then its warnings."""
+    everything = [
+        *_of_processes(found),
+        *(one for queue in found.queues for one in _of_queue(queue, found)),
+        *_of_causes(found),
+        *_of_lanes(found),
+        *_of_schedules(found),
+        *_of_running(found),
+    ]
+    return tuple(sorted(everything, key=lambda one: one.is_warning))
+
+
+def _of_processes(found: Overview) -> Iterator[Problem]:
+    alive = [one for one in found.workers if one.is_alive]
+    if not alive:
+        yield Problem("no_worker", _NOBODY, {})
+    if found.cleaners.trouble:
+        yield Problem("no_cleaner", _NO_CLEANER, {"trouble": found.cleaners.trouble})
+    silent = [f"{one.host} pid {one.pid}" for one in found.workers if one.state == "silent"]
+    if silent:
+        yield Problem("silent_workers", _SILENT, _listed(silent))
+    if alive and all(one.listening is False for one in alive):
+        yield Problem("nobody_listens", _DEAF, {}, is_warning=True)
+    releases = sorted({one.release for one in alive if one.release})
+    if len(releases) > 1:
+        yield Problem("several_releases", _RELEASES, _listed(releases), is_warning=True)
+
+
+def _of_queue(queue: QueueFigures, found: Overview) -> Iterator[Problem]:
+    waits = {"queue": queue.name, "oldest": timedelta(seconds=queue.oldest), **_number(queue.due)}
+    if queue.pause is not None:
+        if queue.due:
+            why = f": “{queue.pause.reason}”" if queue.pause.reason else ""
+            since = timedelta(seconds=queue.pause.seconds)
+            pause = {"by": queue.pause.by or "?", "pause": since, "why": why}
+            yield Problem("paused_queue", _PAUSED, {**waits, **pause}, queue.name)
+    elif queue.due and not queue.workers and any(one.is_alive for one in found.workers):
+        yield Problem("unserved_queue", _UNSERVED, waits, queue.name)
+    if queue.undeclared:
+        names = {"queue": queue.name, **_listed(sorted(queue.undeclared))}
+        yield Problem("undeclared_names", _UNDECLARED, names, queue.name)
+
+
+def _of_causes(found: Overview) -> Iterator[Problem]:
+    for one in found.causes:
+        last: Any = one.last  # None = a time that Python cannot read
+        if last is None:
+            continue
+        age = found.at - last
+        if one.dead >= MANY_DEAD and age < LATELY:
+            values = {
+                "number": one.dead,
+                "count": f"{one.dead}{'+' * one.is_capped}",
+                "task": one.task,
+                "exception": one.exception or "?",
+                "last": max(age, timedelta(0)),
+            }
+            yield Problem("failing_cause", _CAUSE, values, str(one.fingerprint or ""))
+
+
+def _of_lanes(found: Overview) -> Iterator[Problem]:
+    for lane in found.lanes:
+        if not lane.is_paused:
+            values = {"lane": lane.name, "limits": lane.limits, **_number(lane.waiting)}
+            yield Problem("full_lane", _LANE, values, lane.name, is_warning=True)
+
+
+def _of_schedules(found: Overview) -> Iterator[Problem]:
+    for one in found.schedules:
+        values = {"name": one.name, "problem": one.problem, "late": timedelta(seconds=one.late)}
+        template = _("Schedule %(name)s is late by %(late)s: no cleaner has written its task.")
+        if one.problem:
+            template = _("Schedule %(name)s does not tick as declared: %(problem)s")
+        elif one.unready is not None:
+            template = _("Schedule %(name)s is not done by its hour.")
+        yield Problem("schedule", template, values, one.name, is_warning=True)
+
+
+def _of_running(found: Overview) -> Iterator[Problem]:
+    limit = get_config().long_running_after
+    long = [
+        one for one in found.running if one.timeout is None and one.seconds > limit.total_seconds()
+    ]
+    if long:
+        values = {"number": len(long), "count": len(long), "limit": limit}
+        values["task"] = long[0].task_name
+        yield Problem("long_running", _OVERTIME, values, is_warning=True)
+
+
+def _number(count: Count) -> dict[str, Any]:
+    """Return a count for a sentence: the number chooses the plural, the text is shown."""
+    return {"number": count.number, "count": str(count)}
+
+
+def _listed(names: list[str]) -> dict[str, Any]:
+    more = ", …" * (len(names) > LONGEST_LIST)
+    text = ", ".join(names[:LONGEST_LIST]) + more
+    return {"number": len(names), "count": len(names), "names": text}

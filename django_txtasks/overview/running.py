@@ -1,0 +1,193 @@
+"""The running tasks, the workers and the cleaners, as the overview shows them. Each read is bounded."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db.models import TextField
+from django.db.models.functions import Cast, Coalesce
+
+from django_txtasks.lifecycle import cleaners
+from django_txtasks.lifecycle.turn import LOOP_MARK
+from django_txtasks.lifecycle.workers import progress_of, texts_in
+from django_txtasks.models import DatabaseNow, Status, Task, Worker
+from django_txtasks.overview.counting import MOST, NONE, Count
+from django_txtasks.progress import Progress
+
+MOST_SHOWN = 10
+"""Number of running tasks that are returned with their details. The longest running come first."""
+MOST_WORKERS = 200
+
+
+@dataclass(frozen=True)
+class RunningTask:
+    """A claimed task.
+
+    Attributes:
+        seconds: time since the claim.
+        timeout: longest time of the attempt in seconds; None = no limit.
+        worker: id of its worker; ``host`` and ``pid`` are empty if the worker has no row.
+        progress: what the task has reported; None = nothing.
+    """
+
+    id: uuid.UUID
+    task_name: str
+    queue_name: str
+    worker: uuid.UUID
+    seconds: float
+    timeout: float | None = None
+    host: str = ""
+    pid: int | None = None
+    progress: Progress | None = None
+
+    @property
+    def share(self) -> float | None:
+        """Share of the time limit that is used up, at most 1; None = no limit."""
+        return min(1.0, self.seconds / self.timeout) if self.timeout else None
+
+
+@dataclass(frozen=True)
+class Running:
+    """The claimed tasks: their number by queue and by lane, and the longest running tasks."""
+
+    total: Count = NONE
+    by_queue: Counter[str] = field(default_factory=Counter)
+    by_lane: Counter[str] = field(default_factory=Counter)
+    longest: tuple[RunningTask, ...] = ()
+
+
+@dataclass(frozen=True)
+class WorkerFigures:
+    """One worker.
+
+    Attributes:
+        state: ``alive``, ``suspected``, ``silent`` or ``lost``.
+        seen: seconds since its last beat.
+        listening: whether hints reach it; None = it has no source of hints.
+        is_loop: True if it runs async tasks on an event loop.
+    """
+
+    id: uuid.UUID
+    host: str
+    pid: int
+    state: str
+    queues: tuple[str, ...]
+    names: frozenset[str]
+    running: int
+    slots: int
+    seen: float
+    release: str = ""
+    listening: bool | None = None
+    is_loop: bool = False
+
+    @property
+    def is_alive(self) -> bool:
+        """True if its lease has not run out."""
+        return self.state in ("alive", "suspected")
+
+    @property
+    def share(self) -> float:
+        """Share of its slots that are in use."""
+        return min(1.0, self.running / self.slots) if self.slots else 0.0
+
+
+@dataclass(frozen=True)
+class CleanerFigures:
+    """The cleaners: seconds since the last complete pass (None = no pass), and their problem as a sentence."""
+
+    at_work: int = 0
+    last_pass: float | None = None
+    trouble: str = ""
+
+
+def running(alias: str, workers: Iterable[WorkerFigures]) -> Running:
+    """Return the claimed tasks; it reads at most ``MOST + 1`` of them."""
+    rows = list(
+        Task.objects.using(alias)
+        .filter(status=Status.CLAIMED, worker__isnull=False)
+        .order_by("worker")
+        .annotate(now=DatabaseNow(), since=Coalesce("started_at", "claimed_at"))
+        .values_list("pk", "task_name", "queue_name", "lane", "worker", "timeout", "since", "now")[
+            : MOST + 1
+        ]
+    )
+    known = {one.id: one for one in workers}
+    longest = sorted(rows, key=lambda row: row[6] or row[7])[:MOST_SHOWN]
+    return Running(
+        Count(min(len(rows), MOST), len(rows) > MOST),
+        Counter(row[2] for row in rows),
+        Counter(row[3] for row in rows if row[3]),
+        tuple(_task(alias, row, known) for row in longest),
+    )
+
+
+def workers(alias: str) -> list[WorkerFigures]:
+    """Return the workers that have a row, at most ``MOST_WORKERS``, by host and process id."""
+    rows = (
+        Worker.objects.using(alias)
+        .annotate(
+            now=DatabaseNow(),
+            their_queues=Cast("queues", TextField()),
+            their_names=Cast("task_names", TextField()),
+        )
+        .defer("queues", "task_names", "sessions", "progress")
+        .order_by("lost", "host", "pid")[:MOST_WORKERS]
+    )
+    return [_worker(row) for row in rows]
+
+
+def cleaners_of(alias: str) -> CleanerFigures:
+    """Return what the cleaners do."""
+    seen = cleaners.seen(alias)
+    passes = [one.passed for one in seen if one.passed is not None]
+    at_work = sum(one.achieves for one in seen)
+    return CleanerFigures(at_work, min(passes, default=None), cleaners.trouble(seen))
+
+
+def _task(
+    alias: str, row: tuple[Any, ...], known: Mapping[uuid.UUID, WorkerFigures]
+) -> RunningTask:
+    pk, name, queue, _, worker, timeout, since, now = row
+    of = known.get(worker)
+    return RunningTask(
+        id=pk,
+        task_name=name,
+        queue_name=queue,
+        worker=worker,
+        seconds=max(0.0, (now - (since or now)).total_seconds()),
+        timeout=timeout,
+        host=of.host if of else "",
+        pid=of.pid if of else None,
+        progress=progress_of(alias, pk),
+    )
+
+
+def _worker(row: Any) -> WorkerFigures:
+    seen = (row.now - row.seen_at).total_seconds() if row.seen_at else row.lease
+    names = texts_in(row.their_names)
+    return WorkerFigures(
+        id=row.pk,
+        host=row.host,
+        pid=row.pid,
+        state=_state(row),
+        queues=tuple(sorted(texts_in(row.their_queues))),
+        names=frozenset(names),
+        running=row.running,
+        slots=row.threads,
+        seen=max(0.0, seen),
+        release=row.release,
+        listening=row.listening,
+        is_loop=LOOP_MARK in names,
+    )
+
+
+def _state(row: Any) -> str:
+    if row.lost:
+        return "lost"
+    if row.is_silent(row.now):
+        return "silent"
+    return "suspected" if row.suspected_at is not None else "alive"

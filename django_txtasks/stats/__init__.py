@@ -1,0 +1,40 @@
+"""Figures of tasks for pages, monitors and scripts. They only read, whole sets with one statement.
+
+Workers append their counts every 15 s, and a cleaner adds these rows up once per pass. The readers include rows
+that are not added up yet.
+"""
+
+from django_txtasks.stats.by_cause import Cause, Causes, causes
+from django_txtasks.stats.counters import totals
+from django_txtasks.stats.curve import chart, charts
+from django_txtasks.stats.functions_of_span import functions
+from django_txtasks.stats.records import (
+    Chart,
+    Deploy,
+    Functions,
+    FunctionStats,
+    Histogram,
+    Point,
+    QueueTimes,
+    Totals,
+)
+from django_txtasks.stats.releases import deploys
+
+__all__ = [
+    "Cause",
+    "Causes",
+    "Chart",
+    "Deploy",
+    "FunctionStats",
+    "Functions",
+    "Histogram",
+    "Point",
+    "QueueTimes",
+    "Totals",
+    "causes",
+    "chart",
+    "charts",
+    "deploys",
+    "functions",
+    "totals",
+]

@@ -1,0 +1,104 @@
+"""Rows of figures, added up and not added up yet, in one statement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from django_txtasks.counts.tally import Columns, Counts, Name
+from django_txtasks.database.execute import fetch_as
+from django_txtasks.exceptions import InvalidOption
+from django_txtasks.stats.records import FunctionStats, Histogram
+
+MAX_RAW_ROWS = 10_000
+"""Number of rows not added up that a reader adds. If there are more, no cleaner has added up for minutes."""
+LONGEST_SPAN = timedelta(days=400)
+
+# A cleaner C moves rows from one table to the other. Two statements could see a row in both or in none.
+ROWS = """
+    SELECT is_raw, {seconds_of_at}, queue_name, task_name, due, oldest,
+           succeeded, failed, died, other, run_ms, wait, run
+      FROM (SELECT 0 AS is_raw, starts_at AS at, queue_name, task_name, due, oldest,
+                   succeeded, failed, died, other, run_ms, wait, run
+              FROM txtasks_stat WHERE width = %(width)s <added_up>
+             UNION ALL
+            SELECT 1 AS is_raw, at, queue_name, task_name, NULL, NULL,
+                   succeeded, failed, died, other, run_ms, wait, run
+              FROM (SELECT * FROM txtasks_rawstat WHERE 1 = 1 <raw> LIMIT %(limit)s) AS raw) AS figures
+"""
+NOW = "SELECT {seconds_of_at} FROM (SELECT {now} AS at) AS clock"
+
+
+class Row(NamedTuple):
+    """A row of figures.
+
+    Attributes:
+        is_raw: whether it is not added up yet.
+        at: start of its span, or the time at which it was appended, in seconds since 1970.
+    """
+
+    is_raw: Any
+    at: Any
+    queue: str
+    task: str
+    due: int | None
+    oldest: float | None
+    succeeded: int
+    failed: int
+    died: int
+    other: int
+    run_ms: int
+    wait: str
+    run: str
+
+    @property
+    def counts(self) -> Columns:
+        """The values that are added."""
+        return Columns(*self[6:])
+
+
+def rows(alias: str, *, added_up: str, raw: str, **params: Any) -> tuple[list[Row], bool]:
+    """Return the rows, and whether more rows than ``MAX_RAW_ROWS`` are not added up.
+
+    Args:
+        added_up, raw: conditions for the rows of each table, which begin with AND.
+        params: ``width`` and the other values of the statement.
+    """
+    sql = ROWS.replace("<added_up>", added_up).replace("<raw>", raw)
+    found = fetch_as(Row, alias, sql, limit=MAX_RAW_ROWS + 1, **params)
+    return found, sum(1 for one in found if one.is_raw) > MAX_RAW_ROWS
+
+
+def by_name(found: Iterable[Row]) -> dict[Name, Counts]:
+    """Return the sums by queue and task function."""
+    sums: dict[Name, Counts] = {}
+    for one in found:
+        if one.queue:  # not the row that a cleaner locks
+            sums.setdefault(Name(one.queue, one.task), Counts()).add(one.counts)
+    return sums
+
+
+def function_stats(name: Name, counts: Counts) -> FunctionStats:
+    """Return the figures of one task function."""
+    return FunctionStats(
+        queue=name.queue,
+        task=name.task,
+        succeeded=counts.succeeded,
+        failed=counts.failed,
+        died=counts.died,
+        other=counts.other,
+        run_seconds=counts.run_ms / 1000.0,
+        wait=Histogram(tuple(counts.wait)),
+        run=Histogram(tuple(counts.run)),
+    )
+
+
+def check_span(span: timedelta) -> None:
+    """Raise InvalidOption unless figures are kept for this time."""
+    given: object = span
+    if not isinstance(given, timedelta) or not timedelta(0) < given <= LONGEST_SPAN:
+        raise InvalidOption(
+            f"span is {span!r}: it must be a datetime.timedelta above zero, of {LONGEST_SPAN.days} days at most, "
+            "because figures are kept for that time."
+        )

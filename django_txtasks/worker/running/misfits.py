@@ -1,0 +1,81 @@
+"""Calls that do not fit the function: the row is of another release, so the task waits for code that takes it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django_txtasks.declarations.arguments import call_text, misfit_of
+from django_txtasks.declarations.registry import Declaration
+from django_txtasks.exceptions import ArgumentsDoNotFit, class_path
+from django_txtasks.lifecycle.attempts import Arrow, Attempt, Counted, Ended
+from django_txtasks.rules import payload
+from django_txtasks.rules.causes import cause_of_class
+
+FIRST_WAIT = timedelta(seconds=10)
+"""Time until the second try. Each further wait is twice as long, up to ``LONGEST_WAIT``."""
+LONGEST_WAIT = timedelta(minutes=5)
+MOST_CHARACTERS = 1_000
+"""Length of the text in the row."""
+MOST_TOLD = 1_000
+"""Number of different texts, after which a worker reports no more of them."""
+
+
+class ToldMisfits:
+    """The texts of misfits that this worker has reported: a backlog of one form of call is one log line."""
+
+    def __init__(self) -> None:
+        self._texts: set[str] = set()
+
+    def are_news(self, ended: Ended) -> bool:
+        """Return False for a misfit whose text was reported before."""
+        if ended.arrow is not Arrow.RELEASE or not ended.delay:
+            return True
+        text = str(ended.error["message"])
+        if text in self._texts or len(self._texts) >= MOST_TOLD:
+            return False
+        self._texts.add(text)
+        return True
+
+
+def release_of_misfit(
+    attempt: Attempt, error: BaseException, declaration: Declaration | None
+) -> Ended | None:
+    """Return the outcome of an attempt whose function could not be called; None: it was called.
+
+    The attempt counts neither as a failure nor as a crash. Its entry replaces that of the try before, and has the
+    number of tries.
+    """
+    if type(error) is not TypeError or declaration is None:
+        return None
+    args, kwargs = payload.decode_arguments(attempt.args, attempt.kwargs)
+    why = misfit_of(error, declaration, args, kwargs)
+    if not why:
+        return None
+    text = (
+        f"The arguments do not fit: {declaration.name}{declaration.signature} was called as "
+        f"{call_text(len(args), kwargs)}: {why}. The task waits for code that takes them."
+    )
+    tries, errors = _tries_before(attempt)
+    return Ended(
+        attempt=attempt._replace(errors=errors),
+        arrow=Arrow.RELEASE,
+        delay=min(FIRST_WAIT * 2 ** min(tries, 10), LONGEST_WAIT),
+        counted=Counted.NOTHING,
+        cause=cause_of_class(attempt.task_name, ArgumentsDoNotFit),
+        error={
+            "type": ArgumentsDoNotFit.__name__,
+            "class": class_path(ArgumentsDoNotFit),
+            "message": payload.clean_text(text, MOST_CHARACTERS),
+            "traceback": "",
+            "tries": tries + 1,
+        },
+    )
+
+
+def _tries_before(attempt: Attempt) -> tuple[int, list[dict[str, object]]]:
+    """Return the number of tries that the last entry has, and the errors without it."""
+    *errors, last = [*attempt.errors] or [{}]
+    if last.get("type") != ArgumentsDoNotFit.__name__:
+        return 0, [*attempt.errors]
+    tries = last.get("tries")
+    return tries if isinstance(tries, int) and tries > 0 else 1, errors

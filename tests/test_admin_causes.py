@@ -1,0 +1,130 @@
+"""The admin's list of live tasks by cause, and the link to it from a task's page."""
+
+import uuid
+
+import helpers
+import pytest
+from django.db import connection, transaction
+
+from django_txtasks.admin import bounded, causes
+from django_txtasks.models import Task
+
+pytestmark = pytest.mark.usefixtures("rows")
+LIST = "/admin/txtasks/task/"
+
+
+def add(
+    number,
+    *,
+    cause=None,
+    status="dead",
+    queue="default",
+    name="shop.tasks.pay",
+    kind="shop.Declined",
+):
+    tasks = [
+        Task(
+            id=uuid.uuid4(), task_name=name, status=status, queue_name=queue, cause=cause,
+            errors=[{"class": kind}],
+        )
+        for _ in range(number)
+    ]  # fmt: skip
+    Task.objects.bulk_create(tasks)
+    return {str(one.pk) for one in tasks}
+
+
+@pytest.fixture
+def listed(person, client):
+    """Return the ids in the list of a query, and its text."""
+    person("view_task")
+
+    def get(**query):
+        answer = client.get(LIST, query)
+        assert answer.status_code == 200
+        return {str(row.pk) for row in answer.context["cl"].result_list}, answer.text
+
+    return get
+
+
+def test_retrying_tasks_are_pending_tasks_with_a_cause(listed):
+    retrying = add(2, cause=1, status="pending") | add(1, cause=2, status="pending", queue="mail")
+    add(2, status="pending")
+    add(2, cause=1)
+    assert listed(state="retrying")[0] == retrying
+    assert len(listed(state="pending")[0]) == 5
+
+
+def test_a_cause_has_its_tasks_in_each_state_and_their_numbers(listed):
+    dead, retrying = add(3, cause=-7), add(2, cause=-7, status="pending")
+    held = add(1, cause=-7, status="held", queue="mail")
+    add(2, cause=8)
+    found, text = listed(cause="-7")
+    assert found == dead | retrying | held
+    assert "Tasks of this cause: 3 dead, 2 retrying, 1 held." in text
+    assert listed(cause="-7", state="dead")[0] == dead
+    assert listed(cause="-7", state="retrying")[0] == retrying
+
+
+@pytest.mark.parametrize("cause", ["", "x", "-", "9" * 19, "1" * 400, "٣", "7\0"])
+def test_an_impossible_cause_finds_nothing(cause, listed):
+    add(2, cause=7)
+    assert listed(cause=cause)[0] == set()
+
+
+def test_an_exception_finds_the_tasks_of_its_causes(listed):
+    declined = add(2, cause=1) | add(1, cause=2, status="pending", queue="mail")
+    add(2, cause=3, kind="builtins.KeyError")
+    found, text = listed(exception="shop.Declined")
+    assert found == declined
+    assert "builtins.KeyError" in text  # the other choice
+    assert listed(exception="no.Such")[0] == set()
+
+
+def test_lists_of_failed_tasks_offer_the_causes(listed):
+    add(2, cause=5)
+    assert "?cause=5&amp;state=dead" in listed(state="dead")[1]
+    assert "cause=5" not in listed()[1]
+
+
+def test_a_tasks_page_leads_to_the_tasks_of_its_cause(listed, client):
+    (one,) = add(1, cause=-7)
+    assert f'href="{LIST}?cause=-7"' in client.get(f"{LIST}{one}/change/").text
+    (other,) = add(1)
+    assert "?cause=" not in client.get(f"{LIST}{other}/change/").text
+
+
+def rows_read():
+    if connection.vendor == "postgresql":
+        sql = "SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_xact_user_tables WHERE relname = 'txtasks_task'"
+        return int(helpers.execute(sql)[0][0])
+    rows = helpers.execute("SHOW SESSION STATUS LIKE 'Handler_read%%'")
+    return sum(int(number) for _, number in rows)
+
+
+@pytest.mark.skipif(connection.vendor == "sqlite", reason="the plan is tested below")
+@pytest.mark.parametrize(
+    "chosen", [{"state": "retrying"}, {"cause": "1"}, {"exception": "shop.Declined"}]
+)
+def test_few_rows_are_read_though_the_statistics_are_of_an_empty_table(chosen, monkeypatch):
+    monkeypatch.setattr(bounded, "MAX_ROWS", 50)
+    with helpers.statistics_of_empty_tables():
+        for queue in ("default", "mail"):
+            add(2000, status="pending", queue=queue)
+            add(800, cause=1, queue=queue)
+            add(800, cause=1, status="pending", queue=queue)
+        order = causes.order_of_list(chosen)
+        with transaction.atomic(), bounded.following_indexes("default"):
+            before = rows_read()
+            found = list(bounded.first_rows(Task.objects.all(), order))
+            read = rows_read() - before
+    assert len(found) == 50
+    # The causes of an exception are counted first, to 1,000 each. MariaDB counts each entry of a count twice.
+    assert read < (10_000 if chosen.get("exception") else 1000), f"{read} rows were read"
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="the others count rows, above")
+def test_each_place_is_searched_in_the_index_of_causes():
+    add(3, cause=1)
+    rows = bounded.first_rows(Task.objects.all(), causes.order_of_list({"cause": "1"}))
+    plan = rows.explain()
+    assert "USING INDEX txtasks_cause (status=? AND queue_name=? AND cause>? AND cause<?)" in plan

@@ -1,0 +1,221 @@
+"""The admin's page *At a glance*: shown to whoever may view tasks, escaped, with buttons by permission."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Permission, User
+from django.test import Client
+from django.utils import timezone
+
+from django_txtasks import overview as overview_room
+from django_txtasks.admin.glance import processes
+from django_txtasks.models import PausedQueue, Stat, Status, Task, Worker
+
+pytestmark = pytest.mark.django_db
+
+PAGE = "/admin/txtasks/overview/"
+MARKUP = "<script>alert(1)</script>"
+KNOWN = "orders.tasks.send_receipt"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_kept(monkeypatch):
+    monkeypatch.setattr(overview_room, "_kept", {})
+
+
+@pytest.fixture
+def client() -> Client:
+    return signed_in(is_superuser=True)
+
+
+def signed_in(*permissions: str, **columns: Any) -> Client:
+    user = User.objects.create(username="ada", is_staff=True, **columns)
+    user.user_permissions.set(
+        Permission.objects.filter(content_type__app_label="txtasks", codename__in=permissions)
+    )
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def task(**columns: Any) -> Task:
+    return Task.objects.create(**{"id": uuid.uuid4(), "task_name": KNOWN} | columns)
+
+
+def page(client: Client, query: str = "") -> str:
+    overview_room._kept.clear()
+    answer = client.get(PAGE + query)
+    assert answer.status_code == 200
+    return answer.content.decode()
+
+
+def test_it_is_the_first_page_of_the_app(client):
+    answer = client.get("/admin/").content.decode()
+    pages = re.findall(r'href="/admin/txtasks/(\w+)/"', answer)
+    assert pages[0] == "overview"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["task", "finishedtask", "worker", "cleaner", "batch", "lane", "pausedqueue", "schedule"],
+)
+def test_each_list_has_a_link_to_it(client, name):
+    assert (
+        f'<a href="{PAGE}">At a glance</a>'
+        in client.get(f"/admin/txtasks/{name}/").content.decode()
+    )
+
+
+def test_a_list_has_no_link_for_who_may_not_view_tasks():
+    client = signed_in("view_worker")
+    assert PAGE not in client.get("/admin/txtasks/worker/").content.decode()
+
+
+def test_an_empty_site(client):
+    text = page(client)
+    assert "No worker is alive" in text
+    assert "No task is running." in text
+
+
+def test_numbers_lead_to_their_lists(client):
+    task(status=Status.DEAD)
+    text = page(client)
+    links = re.findall(r'href="(/admin/txtasks/task/\?[^"]*)"', text)
+    assert any("state=dead" in link for link in links)
+    for link in {link.replace("&amp;", "&") for link in links}:
+        assert client.get(link).status_code == 200
+
+
+def test_foreign_text_is_escaped(client, txtasks):
+    worker = Worker.objects.create(
+        id=uuid.uuid4(), host=MARKUP, pid=1, queues=[MARKUP], threads=1, lease=15.0, release=MARKUP
+    )
+    task(
+        task_name=MARKUP, queue_name=MARKUP, status=Status.CLAIMED, worker=worker.pk,
+        claimed_at=timezone.now(), args=[MARKUP], kwargs={MARKUP: MARKUP},
+    )  # fmt: skip
+    task(queue_name=MARKUP, task_name=MARKUP)
+    PausedQueue.objects.create(pk=MARKUP, paused_by=MARKUP, reason=MARKUP)
+    text = page(client)
+    assert MARKUP not in text
+    assert "&lt;script&gt;" in text
+
+
+def test_arguments_are_short_and_without_secrets(client):
+    worker = Worker.objects.create(
+        id=uuid.uuid4(), host="a", pid=1, queues=["default"], threads=1, lease=15.0
+    )
+    task(
+        status=Status.CLAIMED, worker=worker.pk, claimed_at=timezone.now(), args=[1288],
+        kwargs={"token": "s3cret", "text": "x" * 500},
+    )  # fmt: skip
+    text = page(client)
+    assert "1288" in text
+    assert "s3cret" not in text
+    assert "x" * (processes.MOST_ARGUMENT_CHARACTERS + 1) not in text
+
+
+def test_a_button_pauses_and_resumes_a_queue_and_is_logged(client):
+    assert 'name="pause" value="default"' in page(client)
+    assert client.post(PAGE, {"pause": "default"}).status_code == 302
+    assert PausedQueue.objects.get().paused_by == "ada"
+    assert 'name="resume" value="default"' in page(client)
+    assert client.post(PAGE, {"resume": "default"}).status_code == 302
+    assert not PausedQueue.objects.exists()
+    assert [one.object_id for one in LogEntry.objects.all()] == ["default", "default"]
+
+
+def test_a_second_click_changes_and_logs_nothing(client):
+    client.post(PAGE, {"resume": "default"})
+    client.post(PAGE, {"pause": "default"})
+    client.post(PAGE, {"pause": "default"})
+    assert LogEntry.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    ("form", "status"), [({"pause": "nowhere"}, 400), ({}, 400), ({"resume": "a\0b"}, 302)]
+)
+def test_a_wrong_form_changes_nothing(client, form, status):
+    assert client.post(PAGE, form).status_code == status
+    assert not PausedQueue.objects.exists()
+
+
+def test_who_may_only_view_tasks_gets_no_buttons():
+    PausedQueue.objects.create(pk="default")
+    task()
+    client = signed_in("view_task")
+    text = page(client)
+    assert "<form method=" not in text.partition('id="txtasks-glance"')[2].partition("</main>")[0]
+    assert client.post(PAGE, {"resume": "default"}).status_code == 403
+    assert client.post(PAGE, {"pause": "default"}).status_code == 403
+    assert PausedQueue.objects.exists()
+
+
+def test_who_may_not_view_tasks_does_not_see_the_page():
+    client = signed_in("view_worker")
+    assert client.get(PAGE).status_code == 403
+    assert "overview" not in client.get("/admin/").content.decode()
+
+
+def test_the_fragment_is_the_body_alone(client):
+    text = page(client, "?fragment=1")
+    assert "<html" not in text
+    assert "txg-queues" in text
+
+
+def test_neither_style_nor_script_stands_in_the_page(client):
+    """A policy of contents that allows only files of the site blocks nothing."""
+    text = page(client, "?fragment=1")
+    assert "style=" not in text
+    assert "<style" not in text + page(client).partition("txtasks-glance")[2]
+    assert "<script" not in text
+
+
+def test_a_database_that_does_not_exist(client):
+    assert client.get(PAGE + "?db=nowhere").status_code == 400
+
+
+def test_no_row_can_be_opened(client):
+    found = task()
+    assert client.get(f"{PAGE}{found.pk}/change/").status_code == 302
+
+
+def test_a_database_that_does_not_answer_is_named(client, monkeypatch):
+    from django.db import OperationalError
+
+    def fail(*_: Any) -> Any:
+        raise OperationalError("the server is gone")
+
+    monkeypatch.setattr(overview_room, "gather", fail)
+    assert "the server is gone" in page(client)
+
+
+def test_the_last_hour_is_a_chart_with_a_sentence_for_who_does_not_see_it(client):
+    start = timezone.now().replace(second=0, microsecond=0) - timedelta(minutes=2)
+    Stat.objects.create(
+        width=60, starts_at=start, queue_name="default", succeeded=1200, failed=3, due=7
+    )
+    text = page(client)
+    assert "In the last hour 1200 attempts succeeded and 3 failed." in text.replace(",", "")
+    assert 'class="txg-bar-good" d="M' in text
+
+
+def test_without_counts_the_page_has_no_chart(client, txtasks):
+    txtasks(stats=False)
+    assert "<svg" not in page(client, "?fragment=1")
+
+
+def test_what_fails_is_shown_by_cause(client):
+    error = {"class": f"a.{MARKUP}", "type": "Gone", "message": MARKUP}
+    for _ in range(21):
+        task(status=Status.DEAD, cause=7, errors=[error], task_name=MARKUP)
+    text = page(client)
+    assert "What fails" in text
+    assert MARKUP not in text
+    assert "cause=7" in text

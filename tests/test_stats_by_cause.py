@@ -1,0 +1,182 @@
+"""Failed tasks by cause: few entries of one index are read, however many tasks, causes and queues there are."""
+
+import json
+import uuid
+
+import helpers
+import pytest
+from django.db import connection, transaction
+
+from django_txtasks.exceptions import InvalidOption
+from django_txtasks.models import EndedWorker, Task
+from django_txtasks.stats import by_cause, causes
+
+pytestmark = pytest.mark.usefixtures("rows")
+
+ERROR = {"class": "shop.errors.Declined", "type": "Declined", "traceback": "…\nDeclined: card 1"}
+
+
+def add(
+    number,
+    *,
+    cause=None,
+    status="dead",
+    queue="default",
+    name="shop.tasks.pay",
+    day=1,
+    errors=(ERROR,),
+):
+    Task.objects.bulk_create(
+        Task(
+            id=uuid.uuid4(), task_name=name, status=status, queue_name=queue, cause=cause, errors=list(errors),
+            run_after=f"2026-01-{day:02} 00:00:0{index % 10}Z",
+        )
+        for index in range(number)
+    )  # fmt: skip
+
+
+def rows_read():
+    """Return how many rows and entries of the tasks' table were read so far."""
+    if connection.vendor == "postgresql":
+        sql = "SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_xact_user_tables WHERE relname = 'txtasks_task'"
+        return int(helpers.execute(sql)[0][0])
+    rows = helpers.execute("SHOW SESSION STATUS LIKE 'Handler_read%%'")
+    return sum(int(number) for _, number in rows)
+
+
+def test_each_cause_is_one_entry_with_its_numbers_times_and_newest_error():
+    add(3, cause=-7, day=2)
+    add(2, cause=-7, status="pending", day=4)
+    add(1, cause=-7, status="held", day=3)
+    add(1, cause=9, name="shop.tasks.ship", errors=())
+    found = causes()
+    assert not found.is_cut
+    one, other = found.causes
+    assert (one.fingerprint, one.queue, one.task) == (-7, "default", "shop.tasks.pay")
+    assert (one.dead, one.retrying, one.held, one.is_capped) == (3, 2, 1, False)
+    assert (one.exception, one.last_line) == ("shop.errors.Declined", "Declined: card 1")
+    assert (one.first.isoformat(), one.last.isoformat()) == (
+        "2026-01-02T00:00:00+00:00", "2026-01-04T00:00:01+00:00",
+    )  # fmt: skip
+    assert Task.objects.get(pk=one.sample).status == "pending"
+    assert (other.fingerprint, other.dead, other.exception, other.last_line) == (9, 1, "", "")
+
+
+def test_the_answer_is_json_and_the_fingerprint_is_text():
+    add(1, cause=-(2**63))
+    add(1, cause=2**63 - 1, queue="mail")
+    found = json.loads(json.dumps(causes().as_json()))
+    assert {one["fingerprint"] for one in found["causes"]} == {str(-(2**63)), str(2**63 - 1)}
+    assert found["is_cut"] is False
+
+
+def test_dead_tasks_without_a_cause_are_one_entry_and_held_ones_have_not_failed():
+    add(2)
+    add(2, status="held")
+    add(2, status="pending")
+    (one,) = causes().causes
+    assert (one.fingerprint, one.dead, one.retrying, one.held) == (None, 2, 0, 0)
+    assert one.as_json()["fingerprint"] is None
+
+
+def test_a_cause_names_the_release_that_was_the_newest_when_its_first_task_was_due():
+    for day, release in ((1, "1.0"), (3, "1.1"), (5, "1.2")):
+        EndedWorker.objects.create(
+            id=uuid.uuid4(), host="x", pid=1, release=release,
+            started_at=f"2026-01-{day:02} 00:00Z", ended_at="2026-01-09 00:00Z",
+        )  # fmt: skip
+    add(1, cause=1, day=4)
+    add(1, cause=1, day=6)
+    (one,) = causes().causes
+    assert one.since == "1.1"
+    EndedWorker.objects.all().delete()
+    assert causes().causes[0].since == ""
+
+
+def test_a_running_task_has_no_place_in_the_list():
+    add(1, cause=1)
+    Task.objects.update(status="claimed", worker=uuid.uuid4(), claimed_at="2026-01-01 00:00Z")
+    assert causes().causes == ()
+
+
+def test_the_cause_with_the_most_dead_tasks_is_first_and_the_others_are_cut():
+    for cause, number in enumerate((1, 3, 2)):
+        add(number, cause=cause, queue=f"q{cause}")
+    assert [one.dead for one in causes().causes] == [3, 2, 1]
+    found = causes(limit=2)
+    assert ([one.dead for one in found.causes], found.is_cut) == ([3, 2], True)
+
+
+def test_numbers_end_at_a_limit_and_say_so(monkeypatch):
+    monkeypatch.setattr(by_cause, "MOST", 5)
+    add(8, cause=1)
+    add(5, cause=2)
+    assert [(one.dead, one.is_capped) for one in causes().causes] == [(5, True), (5, False)]
+
+
+def test_probes_end_at_a_limit_and_the_answer_says_so(monkeypatch):
+    monkeypatch.setattr(by_cause, "MAX_PROBES", 10)
+    for cause in range(30):
+        add(1, cause=cause)
+    found = causes()
+    assert found.is_cut
+    assert 5 < len(found.causes) <= 10
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="the others have no such settings")
+def test_the_settings_of_the_reads_end_with_them():
+    """Otherwise the other statements of the caller's transaction would read in order, too."""
+    add(1, cause=1)
+    with transaction.atomic():
+        assert causes().causes
+        assert helpers.execute("SHOW enable_sort") == [("on",)]
+        assert by_cause.numbers_of(1)["dead"] == 1
+        assert helpers.execute("SHOW enable_sort") == [("on",)]
+
+
+def test_a_limit_below_one_is_refused():
+    with pytest.raises(InvalidOption, match="limit is 0"):
+        causes(limit=0)
+
+
+@pytest.mark.skipif(
+    connection.vendor == "sqlite", reason="an index that is named is followed there"
+)
+def test_few_entries_are_read_though_the_statistics_are_of_an_empty_table(monkeypatch):
+    """Neither the tasks that never failed nor the failed ones beyond the limit are read."""
+    monkeypatch.setattr(by_cause, "MOST", 20)
+    with helpers.statistics_of_empty_tables():
+        for queue in ("default", "mail"):
+            add(2000, status="pending", queue=queue)
+            for cause in (1, 2, 3):
+                add(500, cause=cause, queue=queue)
+            add(500, cause=1, status="pending", queue=queue)
+            add(500, queue=queue)
+        with transaction.atomic():
+            before = rows_read()
+            found = causes()
+            read = rows_read() - before
+    assert [one.dead for one in found.causes] == [20] * 8
+    assert read < 1000, f"{read} entries were read"
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="the others count what they read")
+def test_each_statement_searches_the_index_of_causes():
+    plans = []
+
+    def explain(execute, sql, params, many, context):
+        if " INDEXED BY " in sql:
+            execute(f"EXPLAIN QUERY PLAN {sql}", params, many, context)
+            plans.append([row[3] for row in context["cursor"].fetchall()])
+        return execute(sql, params, many, context)
+
+    add(2, cause=1)
+    add(2)
+    with connection.execute_wrapper(explain):
+        causes()
+    assert len(plans) >= 5
+    for plan in plans:
+        reads = [line for line in plan if "txtasks_task" in line]
+        assert reads, plan
+        assert all("SEARCH" in line and "txtasks_cause" in line for line in reads), plan
+        assert not any("TEMP B-TREE" in line for line in plan), plan
